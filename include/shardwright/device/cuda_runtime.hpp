@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The CUDA runtime as the peer transport uses it: streams, events, launches, and its errors as typed
-/// ones.
+/// @brief The CUDA runtime for the peer transport: streams, events, launches, and CUDA errors as typed
+/// exceptions.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/device/kernels.hpp>
@@ -23,7 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Throws what the CUDA runtime says where it is not success. `what` is what failed.
+/// Throws a typed error unless the CUDA result is success. `what` names the failed operation.
 inline void check_cuda(cudaError_t result, const char* what) {
   if (result != cudaSuccess)
     throw TransportError(
@@ -33,7 +33,7 @@ inline void check_cuda(cudaError_t result, const char* what) {
             " (an error in an earlier kernel shows up here too: run under compute-sanitizer)");
 }
 
-/// Tiles of a block in turn, for as many blocks of threads as there are.
+/// Distributes the tiles of a block over the available thread blocks.
 template <class Kernel>
 __global__ void __launch_bounds__(peer_lanes)
     run_peer_kernel(const __grid_constant__ Kernel kernel, std::uint64_t tiles, unsigned groups) {
@@ -54,18 +54,17 @@ struct FreeOnHost {
 
 } // namespace detail
 
-/// @brief A PeerRuntime on one CUDA device. Streams do not wait for the default one and have the greatest
-/// priority, so that communication gets its place beside a rank's kernels; most events measure no time. A
-/// device has as many queues for streams as CUDA_DEVICE_MAX_CONNECTIONS says, 8 if it does not: more
-/// streams than that give the same results with less overlap. With NCCL, whose kernels wait for one another,
-/// set it to 32.
+/// @brief A PeerRuntime on one CUDA device. Streams do not wait for the default one and have the highest
+/// priority, so that communication runs next to a rank's kernels; most events do not measure time. A device
+/// has CUDA_DEVICE_MAX_CONNECTIONS hardware queues for streams, 8 by default: more streams than that give the
+/// same results with less overlap. With NCCL, whose kernels wait for one another, set it to 32.
 ///
 /// @throws TransportError with the CUDA error's number, name and text.
 class CudaRuntime {
 public:
   static constexpr unsigned lanes = detail::peer_lanes;
 
-  /// @brief A stream that belongs to somebody else, or to its copies.
+  /// @brief A stream that is owned elsewhere, or by its copies.
   class Stream {
   public:
     explicit Stream(cudaStream_t stream, std::shared_ptr<const void> owner = {})
@@ -98,7 +97,7 @@ public:
     std::unique_ptr<std::byte, detail::FreeOnDevice> device_;
   };
 
-  /// @brief Memory of the device, out of the host's reach.
+  /// @brief Device memory, not accessible from the host.
   class Memory {
   public:
     explicit Memory(std::size_t bytes) : bytes_(bytes) {
@@ -179,7 +178,7 @@ public:
     static_assert(sizeof(Kernel) <= 4000,
                   "peer kernels: the arguments must fit into the kernel arguments of any GPU");
     use_device();
-    // Enough to fill the card twice over, so that blocks of threads that end early leave no gap.
+    // Enough to fill the GPU twice, so that thread blocks that end early leave no gap.
     const auto most = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(processors_) * 16 / blocks);
     auto groups = static_cast<unsigned>(std::min(tiles, most));
     Kernel copy = kernel;

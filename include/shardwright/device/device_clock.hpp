@@ -2,12 +2,12 @@
 #pragma once
 
 /// @file
-/// @brief Calls on device memory in a CommunicationClock: how long they took on the device, and how long the
-/// rank's stream waited for them.
+/// @brief Times calls on device memory for a CommunicationClock: how long they took on the device, and how
+/// long the rank's stream waited for them.
 ///
-/// The times are timed events, whose records are used again, read when the device has long passed them: the
-/// host waits for nothing, and so does the device. A function of the host in a stream would tell the same,
-/// but the stream stands still until the host has run it, some microseconds twice in each call.
+/// Times come from reusable timed events, which are read long after the device has passed them: neither host
+/// nor device waits. A host function in a stream would give the same times, but would stall the stream until
+/// the host has run it, some microseconds twice in each call.
 
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/observe/communication_clock.hpp>
@@ -56,7 +56,8 @@ public:
   [[nodiscard]] GroupClock clock() const override { return clock_; }
 
 private:
-  /// A call, from its start until it is counted. One that fails is not used again: who knows what marks it.
+  /// A call, from its start until it is counted. A failed call's record is not reused, since its events may
+  /// still be recorded.
   struct Record final : PendingOperation {
     explicit Record(TimedDeviceTransport& of) : owner(of), times(of.runtime_) {}
     [[nodiscard]] bool ready() override { return pending.ready(); }
@@ -69,7 +70,7 @@ private:
 
     TimedDeviceTransport& owner;
     MarkedTimes<Runtime> times;
-    CommunicationKind* kind = nullptr; ///< Null: not counted any more.
+    CommunicationKind* kind = nullptr; ///< Null: no longer counted.
     double bytes = 0;
     Pending pending;
     Record* next = nullptr;
@@ -92,7 +93,7 @@ private:
     record.times.local = false;
     return record;
   }
-  /// The rank's stream is behind the call.
+  /// The rank's stream now waits for the call.
   void keep(Record& record) {
     runtime_.record(record.times.passed, stream_);
     (last_ != nullptr ? last_->next : first_) = &record;
@@ -116,7 +117,7 @@ private:
     for (const auto& record : records_)
       record->kind = nullptr;
   }
-  /// A message that another device moves tells no more than how long it was waited for.
+  /// For a message that another device moves, only the waiting time is known.
   [[nodiscard]] CommunicationTotals totals_of(Record& record) {
     MarkedTimes<Runtime>& times = record.times;
     const double waited = runtime_.seconds(times.reached, times.passed);
@@ -138,17 +139,17 @@ private:
   bool alone_;
   std::vector<std::unique_ptr<Record>> records_;
   Record* free_ = nullptr;
-  Record* first_ = nullptr; ///< Of those that wait to be counted, in the order of the rank's stream.
+  Record* first_ = nullptr; ///< Of the calls to be counted, in the order of the rank's stream.
   Record* last_ = nullptr;
 };
 
 } // namespace detail
 
-/// @brief The communicator that a target has made of a host group, with the clock of that group where it has
-/// one (see timed()): its calls are added to it, too.
+/// @brief Decorates the communicator that a target has made from a host group with the clock of that group,
+/// if it has one (see timed()), so that its calls are added to the clock.
 ///
-/// Seconds are the device's: `exposed_seconds` those in which data moved while the rank's stream waited for
-/// it. A call is counted when the device has passed it and the clock is looked at or the next call is made.
+/// Seconds are device time: `exposed_seconds` are those in which data moved while the rank's stream waited
+/// for it. A call is counted after the device has passed it, when the clock is read or the next call is made.
 /// Cost: four events in each call while the clock counts; nothing without a clock.
 template <PeerRuntime Runtime>
 [[nodiscard]] DeviceCommunicator timed_like(const HostCommunicator& group, DeviceCommunicator communicator,

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Waits of the host for its device, during which the calls of all communicators of the rank go on and
-/// are watched.
+/// @brief Host waits for the device, during which the calls of all communicators of the rank progress and are
+/// monitored.
 
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/waiting.hpp>
@@ -18,13 +18,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The transports of one rank whose calls need the host to go on or to fail. While the host waits for one of
-/// them, or for a stream that one of them holds up, other ranks may need the others: whoever waits drives
-/// all.
+/// The transports of one rank whose calls need the host to progress or to fail. While the host waits for one
+/// of them, or for a stream that one of them holds up, other ranks may need the others: every wait drives all
+/// of them.
 class DrivenTransports {
 public:
-  /// Those of the calling thread, which is a rank; made by the first that enters. Templates, like enter() and
-  /// leave(), so that units without a device transport do not compile them.
+  /// Those of the calling thread, which is a rank; created when the first one enters. Templates, like enter()
+  /// and leave(), so that translation units without a device transport do not compile them.
   template <class Transports = DrivenTransports>
   [[nodiscard]] static std::shared_ptr<Transports> of_this_rank() {
     std::shared_ptr<Transports> out = known().lock();
@@ -54,7 +54,7 @@ public:
       done = each->drive(closely) && done;
     return done;
   }
-  /// Keeps an error that nobody could be told, for the next wait.
+  /// Keeps an error that could not be reported, for the next wait.
   void keep(std::exception_ptr error) noexcept { untold_ = std::move(error); }
   /// @throws what was kept.
   void tell() {
@@ -79,9 +79,9 @@ private:
   std::exception_ptr untold_;
 };
 
-/// Waits on the host until `done()`. @return whether it came true within the deadline. @throws what `done`
-/// throws, and the error of a call of this rank that cannot end, at that call's own deadline, or that could
-/// not before memory was freed.
+/// Waits on the host until `done()`. @return whether it came true within the deadline. @throws whatever
+/// `done` throws, and the error of a call of this rank that cannot complete, at that call's own deadline, or
+/// one kept from an earlier release of memory.
 template <class Done>
 [[nodiscard]] bool await_device(Done&& done,
                                 std::chrono::nanoseconds deadline = std::chrono::nanoseconds::max()) {
@@ -99,8 +99,8 @@ template <class Done>
   return true;
 }
 
-/// Waits until the calls that lie on streams are done, or, where one of them cannot end, until all have been
-/// aborted. What frees memory of a device waits for them too, and would never return.
+/// Waits until the calls on streams are done or, if one of them cannot complete, until all have been aborted.
+/// Freeing device memory waits for them too, and would otherwise never return.
 inline void settle_device() noexcept {
   const auto transports = DrivenTransports::find();
   if (!transports)

@@ -2,16 +2,16 @@
 #pragma once
 
 /// @file
-/// @brief The kernels by which thread ranks move and combine data in device memory: one launch does the parts
-/// of all ranks on a device.
+/// @brief The kernels with which thread ranks move and combine data in device memory: one launch does the
+/// parts of all ranks on a device.
 ///
-/// A work list has blocks; each block has `ins` inputs of equally many elements, combined in rank order, and
-/// `outs` outputs that all receive the result. Bytes, for N ranks and S bytes of a rank's own buffer (of the
-/// whole for a rank's larger side): all_reduce reads N S and writes N S; all_gather reads S and writes N S;
-/// reduce_scatter reads N S and writes S; all_to_all reads and writes N S; broadcast reads S and writes
-/// (N - 1) S; a message reads and writes S. Of D devices with N / D ranks each, one receives from the others:
-/// in all_reduce 2 (N - N / D) S / D, half of it by its own loads and half by their stores; in all_gather
-/// S - S / D; in broadcast S; in reduce_scatter and all_to_all (N - N / D) S / D.
+/// A work list has blocks; each block has `ins` inputs with the same number of elements, combined in rank
+/// order, and `outs` outputs that all receive the result. Bytes, for N ranks and S bytes of a rank's own
+/// buffer (of the whole for a rank's larger side): all_reduce reads N S and writes N S; all_gather reads S
+/// and writes N S; reduce_scatter reads N S and writes S; all_to_all reads and writes N S; broadcast reads S
+/// and writes (N - 1) S; a message reads and writes S. Of D devices with N / D ranks each, one receives from
+/// the others: in all_reduce 2 (N - N / D) S / D, half of it by its own loads and half by their stores; in
+/// all_gather S - S / D; in broadcast S; in reduce_scatter and all_to_all (N - N / D) S / D.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
@@ -24,24 +24,24 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// One entry of a work list: where a block lies in one rank's buffer, in vectors, or the number of elements
-/// of a block.
+/// One entry of a work list: the position of a block in one rank's buffer, in vectors, or the number of
+/// elements of a block.
 struct PeerEntry {
   std::byte* data = nullptr;    ///< Null: nothing to write.
-  std::uint64_t row_length = 0; ///< 0: one run. Of the first entry of a block: its elements.
+  std::uint64_t row_length = 0; ///< 0: contiguous. In the first entry of a block: its number of elements.
   std::uint64_t row_stride = 0;
 };
 
-/// The work of one launch; a work list that is too long for the arguments of a kernel lies in device memory.
+/// The work of one launch; a work list that is too long for kernel arguments is in device memory.
 struct PeerWork {
-  static constexpr std::size_t inline_entries = 160; // with the rest below 4096 bytes, which all cards take
+  static constexpr std::size_t inline_entries = 160; // with the rest below 4096 bytes, which all GPUs accept
   PeerEntry entries[inline_entries];
   const PeerEntry* table = nullptr;
   struct Level {
     int extent;
     int stride;
   };
-  Level levels[ReductionOrder::max_levels] = {}; ///< Of a reduction in levels, innermost first.
+  Level levels[ReductionOrder::max_levels] = {}; ///< Levels of a nested reduction, innermost first.
   int depth = 0;
   ReduceOp op = ReduceOp::sum;
   unsigned blocks = 0;
@@ -64,7 +64,7 @@ struct PeerWork {
   }
 };
 
-/// Lanes of a tile: threads of a block where a device has them.
+/// Lanes of a tile: threads of a block on a device.
 inline constexpr unsigned peer_lanes = 256;
 
 /// `width` elements that one access moves.
@@ -73,13 +73,13 @@ struct alignas(sizeof(Element) * width) PeerVector {
   Element at[width];
 };
 
-/// Vectors of a side by number, whatever its rows.
+/// Indexes the vectors of a side, whatever its rows.
 template <class Vector>
 struct PeerAccess {
   SHARDWRIGHT_FUNCTION static std::byte* address(const PeerEntry& side, std::uint64_t i) {
     std::uint64_t at = i;
     if (side.row_length != 0) {
-      if (((i | side.row_length) >> 32U) == 0) { // a division of short numbers is several times as fast
+      if (((i | side.row_length) >> 32U) == 0) { // 32-bit division is several times as fast
         const auto row = static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(side.row_length);
         at = row * side.row_stride + (i - std::uint64_t{row} * side.row_length);
       } else {
@@ -113,15 +113,15 @@ struct PeerAccess {
   }
 };
 
-/// Copies the one input of each block into its outputs, `vector_bytes` at a time; counts are bytes. A last
-/// vector that is not full goes byte by byte.
+/// Copies the one input of each block into its outputs, `vector_bytes` at a time; counts are bytes. An
+/// incomplete last vector is copied byte by byte.
 template <unsigned vector_bytes>
 struct PeerCopyKernel {
   using Word = std::conditional_t<vector_bytes >= 4, std::uint32_t,
                                   std::conditional_t<vector_bytes == 2, std::uint16_t, std::uint8_t>>;
   using Vector = PeerVector<Word, vector_bytes / sizeof(Word)>;
   using Access = PeerAccess<Vector>;
-  static constexpr unsigned unroll = 4; // loads under way of one thread
+  static constexpr unsigned unroll = 4; // loads in flight per thread
   PeerWork work;
 
   SHARDWRIGHT_FUNCTION void operator()(unsigned block, std::uint64_t tile, unsigned lane) const {
@@ -161,8 +161,8 @@ void with_vector_bytes(std::uint64_t bits, Function&& function) {
     function.template operator()<1>();
 }
 
-/// Arithmetic of a reduction: the same operations in the same order as on the host. Integers wrap; narrow
-/// numbers are combined as floats and rounded once for each level.
+/// Arithmetic of a reduction: the same operations in the same order as on the host. Integers wrap; 16-bit
+/// numbers are combined as floats and rounded once per level.
 template <class Element>
 struct PeerArithmetic {
   using Main = MainElement<Element>;
@@ -178,7 +178,7 @@ struct PeerArithmetic {
                                  static_cast<std::make_unsigned_t<Main>>(b));
       else
         return a * b;
-    case ReduceOp::maximum: // the NaN if either is one
+    case ReduceOp::maximum: // NaN if either is NaN
       return ((a > b) || (a != a)) ? a : b;
     case ReduceOp::minimum:
       return ((a < b) || (a != a)) ? a : b;
@@ -192,7 +192,7 @@ struct PeerArithmetic {
     else
       return a + b;
   }
-  /// The result of a level of so many inputs.
+  /// The result of a level with this many inputs.
   SHARDWRIGHT_FUNCTION static Element finish(ReduceOp op, Main value, int inputs) {
     if (op == ReduceOp::average) {
       if constexpr (sizeof(Main) < sizeof(int))
@@ -204,11 +204,11 @@ struct PeerArithmetic {
   }
 };
 
-/// Sums and averages over all inputs in one level, or in two, a vector at a time; the elements of a last
-/// vector that is not full one by one.
+/// Sums and averages over all inputs in one level, or in two, a vector at a time; the elements of an
+/// incomplete last vector one by one.
 template <class Element, unsigned width, bool two_levels = false>
 struct PeerSumKernel {
-  static constexpr unsigned unroll = 1; // the loads of several inputs are under way together
+  static constexpr unsigned unroll = 1; // the loads of several inputs are in flight together
   using Access = PeerAccess<PeerVector<Element, width>>;
   using Arithmetic = PeerArithmetic<Element>;
   PeerWork work;
@@ -224,7 +224,7 @@ struct PeerSumKernel {
   }
 
 private:
-  /// The elements at some bytes behind the begin of a vector.
+  /// The elements at a byte offset into a vector.
   template <unsigned elements>
   SHARDWRIGHT_FUNCTION void reduce(unsigned block, std::uint64_t i, std::size_t behind) const {
     using Part = PeerAccess<PeerVector<Element, elements>>;

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The requirements of transports in device memory on a device's runtime, and the marks by which they
-/// note when a call moves its data: events of a stream, or functions of the host.
+/// @brief The runtime interface that device transports require, and the marks that record when a call moves
+/// its data: stream events, or host functions.
 
 #include <shardwright/comm/call.hpp>
 
@@ -15,20 +15,19 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// A kernel as the concept below knows it; `runtime.launch` takes any with this operator.
+/// A model kernel for the concept below; `runtime.launch` accepts any kernel with this operator.
 struct AnyPeerKernel {
   SHARDWRIGHT_FUNCTION void operator()(unsigned, std::uint64_t, unsigned) const {}
 };
 
 } // namespace detail
 
-/// @brief Streams, events and kernels of a device, as the peer transport uses them. Nothing waits on the
-/// host.
+/// @brief Streams, events and kernels of a device, as required by the peer transport.
 ///
-/// 1. A Stream is a handle: copies name one queue, whose work runs in order.
-/// 2. `record` makes an event stand for what a stream holds now; `wait` puts what comes on a stream later
-///    behind what the event stands for at the time of the call. An event may be recorded again.
-/// 3. `done` is whether what an event stands for has run; true for one that was never recorded.
+/// Nothing waits on the host. 1. A Stream is a handle: copies refer to the same queue, whose work runs in
+/// order. 2. `record` makes an event mark the current work of a stream; `wait` makes later work on a stream
+/// wait for the work that the event marks at the time of the call. An event may be recorded again.
+/// 3. `done` says whether the work marked by an event has run; true for an event that was never recorded.
 /// 4. `launch(stream, kernel, blocks, tiles)` calls `kernel(block, tile, lane)` for every block below
 ///    `blocks`, every tile below `tiles` and every lane below `lanes`, in any order.
 /// 5. A Table is memory that the host writes (`host`) and kernels read (`device`) after `upload`, which
@@ -63,8 +62,7 @@ concept PeerRuntime = requires(Type runtime, typename Type::Stream stream, typen
 
 namespace detail {
 
-/// The times of a call as events of its rank's device, in the order of the streams; read when all have
-/// passed.
+/// The times of a call as events on its rank's device, in stream order; read when all have passed.
 template <class Runtime>
 struct MarkedTimes : CallTimes {
   explicit MarkedTimes(Runtime& runtime)
@@ -73,15 +71,15 @@ struct MarkedTimes : CallTimes {
         passed(runtime.make_timed_event()) {}
 
   int device;
-  CallTimes* asked = nullptr;      ///< Of whoever made the call, for functions of the host.
-  bool local = false;              ///< Whether `moves` and `moved` are marked: on this device, that is.
+  CallTimes* asked = nullptr;      ///< The caller's times, for host functions.
+  bool local = false;              ///< Whether `moves` and `moved` are recorded, that is, on this device.
   typename Runtime::Event moves;   ///< On the transport's stream: the data begins to move,
   typename Runtime::Event moved;   ///< and has moved.
-  typename Runtime::Event reached; ///< On the rank's stream: it comes to where it waits for the call,
-  typename Runtime::Event passed;  ///< and goes on.
+  typename Runtime::Event reached; ///< On the rank's stream: it reaches the wait for the call,
+  typename Runtime::Event passed;  ///< and continues.
 };
 
-/// Notes one of the times of a call for whoever asks, in a stream's order; before `run` or `wait` of the call
+/// Records one of the times of a call, if requested, in stream order; before `run` or `wait` of the call
 /// return.
 template <class Runtime>
 void note_time(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times,

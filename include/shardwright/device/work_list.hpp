@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief From the calls of all ranks of a collective to one work list for the device.
+/// @brief Builds one work list for the device from the calls of all ranks of a collective.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/threads/slot.hpp>
@@ -19,12 +19,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The work list of a collective; its memory is used again for the next.
+/// The work list of a collective; its memory is reused for the next.
 ///
 /// Devices combine in the order of the host: one level in rank order, or the levels of the call.
 class PeerWorkList {
 public:
-  /// Makes the list of a call that all ranks agree on; false if nothing has to move.
+  /// Builds the list for a call on which all ranks agree; false if nothing has to move.
   [[nodiscard]] bool build(const ThreadSlot* slots, int ranks) {
     slots_ = slots;
     ranks_ = static_cast<unsigned>(ranks);
@@ -87,16 +87,16 @@ public:
     return writes_ && largest_ > 0;
   }
 
-  /// Entries of the list, which are launched from the arguments of the kernel if there is room.
+  /// Entries of the list, which are passed as kernel arguments if there is room.
   [[nodiscard]] const std::vector<PeerEntry>& entries() const noexcept { return entries_; }
   [[nodiscard]] bool fits() const noexcept { return entries_.size() <= PeerWork::inline_entries; }
-  /// The entries of the longest list of so many ranks, an all-to-all's.
+  /// The number of entries in the longest list for this many ranks, that of an all-to-all.
   [[nodiscard]] static constexpr std::size_t most_entries(std::size_t ranks) noexcept {
     return 3 * ranks * ranks;
   }
 
-  /// Calls `launch(kernel, blocks, tiles)` once with the kernel that the call needs; `table` holds the
-  /// entries that do not fit.
+  /// Calls `launch(kernel, blocks, tiles)` once with the kernel that the call needs; `table` holds entries
+  /// that do not fit into arguments.
   template <class Launch>
   void launch(const std::byte* table, Launch launch) {
     work_.table = reinterpret_cast<const PeerEntry*>(table);
@@ -142,7 +142,7 @@ private:
     input_ = entry.data;
     entries_.push_back(entry);
   }
-  /// A copy onto itself is left out.
+  /// A copy onto itself is skipped.
   void add_out(unsigned r, const StridedBlock& block) {
     const std::byte* const input = input_;
     add(slots_[r].out, block);
@@ -177,7 +177,7 @@ private:
     return work_.depth == 2 && sums() && real;
   }
 
-  /// Rows in units of the vectors that all sides allow.
+  /// Rows in units of the vectors that all sides support.
   void align() {
     vector_bytes_ = 16;
     while (addresses_ % vector_bytes_ != 0)
@@ -224,7 +224,7 @@ private:
   std::size_t bytes_ = 1;
   std::size_t vector_bytes_ = 16;
   std::size_t largest_ = 0;      // elements of the largest block
-  std::uintptr_t addresses_ = 0; // the bits of all addresses, rows and strides, in bytes
+  std::uintptr_t addresses_ = 0; // all addresses, rows and strides in bytes, or-ed together
   const std::byte* input_ = nullptr;
   std::vector<PeerEntry> entries_;
   PeerWork work_;

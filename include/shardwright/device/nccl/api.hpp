@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief NCCL's functions as the transport uses them: all communicators non-blocking, results as NcclResult.
+/// @brief NCCL's functions for the transport: all communicators non-blocking, results as NcclResult.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/device/nccl/channel.hpp>
@@ -75,17 +75,17 @@ static_assert(static_cast<int>(NcclResult::success) == ncclSuccess &&
 
 } // namespace detail
 
-/// @brief The real NCCL. Copies are alike; every function is NCCL's of a similar name.
+/// @brief The real NCCL. Stateless; every function wraps NCCL's function of a similar name.
 struct NcclApi {
   using Communicator = ncclComm_t;
   using UniqueId = ncclUniqueId;
   using Stream = cudaStream_t;
   using Result = detail::NcclResult;
-  /// The identity of a GPU among all others.
+  /// A unique identity of a GPU.
   using Device = std::array<unsigned char, 16>;
 
   [[nodiscard]] static Result unique_id(UniqueId& id) noexcept { return result(ncclGetUniqueId(&id)); }
-  /// @brief Begins to form a communicator on the current device; `state` tells when it has formed.
+  /// @brief Begins to form a communicator on the current device; `state` says when it has formed.
   [[nodiscard]] static Result init(Communicator& out, int ranks, const UniqueId& id, int rank,
                                    const char* name) noexcept {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -97,7 +97,7 @@ struct NcclApi {
 #endif
     return result(ncclCommInitRankConfig(&out, ranks, id, rank, &config));
   }
-  /// @brief in_progress while something that was asked for is not done yet, else how it went.
+  /// @brief in_progress while a requested operation is not done yet, else its result.
   [[nodiscard]] static Result state(Communicator comm) noexcept {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
@@ -141,7 +141,7 @@ struct NcclApi {
     return result(ncclRecv(out, count, detail::nccl_type_of(type), peer, comm, stream));
   }
 
-  /// @brief NCCL's text for a code, with what it said last about this communicator.
+  /// @brief NCCL's text for a code, with its last message about this communicator.
   [[nodiscard]] static std::string text(Result code, Communicator comm) {
     std::string out = ncclGetErrorString(static_cast<ncclResult_t>(code));
     const char* const last = ncclGetLastError(comm);
@@ -149,7 +149,7 @@ struct NcclApi {
       out.append(": ").append(last);
     return out;
   }
-  /// @brief The GPU that the calling thread uses now; all zero where CUDA cannot tell.
+  /// @brief The GPU that the calling thread currently uses; all zero if CUDA cannot tell.
   [[nodiscard]] static Device device() noexcept {
     Device out{};
     int number = 0;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Strided blocks of device memory to and from one packed run, and memory that is kept for them.
+/// @brief Packs and unpacks strided blocks of device memory, with reusable memory for them.
 
 #include <shardwright/core/strided_block.hpp>
 #include <shardwright/device/kernels.hpp>
@@ -15,13 +15,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Whether every block is one run.
+/// Whether every block is contiguous.
 [[nodiscard]] inline bool all_contiguous(std::span<const StridedBlock> blocks) noexcept {
   return std::all_of(blocks.begin(), blocks.end(), [](const auto& block) { return block.contiguous(); });
 }
 
-/// Copies blocks between their places in a strided buffer and one packed run, in their order: one launch for
-/// each 53 blocks, as wide as they are aligned.
+/// Copies blocks between a strided buffer and a packed buffer, in order: one launch for every 53 blocks, with
+/// the widest access that their alignment allows.
 template <class Runtime>
 class BlockCopies {
 public:
@@ -92,8 +92,8 @@ private:
   typename Runtime::Stream& stream_;
 };
 
-/// Device memory that grows when more is asked for and is kept otherwise. Memory that was handed out stays
-/// until the end, because kernels may be pending on it.
+/// Device memory that grows on demand and is never shrunk. Old memory is kept until the end, because kernels
+/// may still use it.
 template <class Runtime>
 class DeviceScratch {
 public:

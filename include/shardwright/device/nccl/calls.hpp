@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief One call of an NCCL group on its way: its comparison between the hosts, and the watch over what is
-/// on a stream.
+/// @brief One call of an NCCL group in progress: its comparison between the hosts, and the monitoring of its
+/// stream.
 
 #include <shardwright/comm/call_account.hpp>
 #include <shardwright/comm/call_record.hpp>
@@ -18,7 +18,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The stream as NCCL takes it.
+/// The stream in NCCL's type.
 template <class Stream>
 [[nodiscard]] decltype(auto) native_stream(Stream& stream) {
   if constexpr (requires { stream.get(); })
@@ -27,7 +27,7 @@ template <class Stream>
     return (stream);
 }
 
-/// One call. It waits for its turn, is issued to NCCL, and is enqueued once NCCL's kernels are on the stream.
+/// One call: it waits for its turn, is issued to NCCL, and is enqueued once NCCL's kernels are on the stream.
 template <class Runtime>
 struct NcclCall : KeptCall {
   enum class Stage : std::uint8_t { waiting, issuing, enqueued };
@@ -45,16 +45,16 @@ struct NcclCall : KeptCall {
 
   std::uint64_t sequence = 0;
   Stage stage = Stage::waiting;
-  bool held = false;                   ///< Somebody will still ask for it.
-  bool watched = false;                ///< On a stream, as far as is known.
-  bool on_own_stream = true;           ///< On a stream of the communicator; else on the rank's.
-  typename Runtime::Event ready_event; ///< What the rank's stream held at the start.
+  bool held = false;                   ///< Its handle still exists.
+  bool watched = false;                ///< On a stream and not known to be done.
+  bool on_own_stream = true;           ///< On the communicator's stream; else on the rank's.
+  typename Runtime::Event ready_event; ///< Marks the rank's stream at the start of the call.
   typename Runtime::Event done_event;
-  /// When NCCL got it, and then when it became the oldest of its stream.
+  /// When it was issued to NCCL, and later when it became the oldest on its stream.
   std::chrono::steady_clock::time_point begun{};
 };
 
-/// Calls in the order in which they lie on one stream; those that are done leave.
+/// Calls in the order of their stream; completed ones are removed.
 template <class Runtime>
 class NcclWatch {
 public:
@@ -65,7 +65,7 @@ public:
     call.begun = std::chrono::steady_clock::now();
     calls_.push_back(&call);
   }
-  /// Forgets what is done, and hands each to `forgotten`. A failed device throws.
+  /// Removes completed calls, and passes each to `forgotten`. @throws if the device has failed.
   template <class Forgotten>
   void sweep(Runtime& runtime, Forgotten&& forgotten) {
     std::size_t done = 0;
@@ -87,10 +87,11 @@ private:
   std::vector<Call*> calls_;
 };
 
-/// The hosts of a group compare their calls before these are enqueued, one at a time; the memory is kept.
+/// Lets the hosts of a group compare their calls before they are enqueued, one at a time; the memory is
+/// reused.
 class NcclAgreement {
 public:
-  /// Tells the others of this rank's call.
+  /// Sends this rank's call to the others.
   void begin(HostCommunicator& host, const CollectiveCall& call, std::uint64_t sequence) {
     const Fingerprint own = fingerprint(call, host.rank(), host.size(), sequence);
     own_ = {own.common, own.unpaired()};
@@ -101,7 +102,7 @@ public:
   [[nodiscard]] bool under_way() const noexcept { return under_way_; }
   [[nodiscard]] bool ready() const { return pending_.ready(); }
 
-  /// Waits for all ranks' calls. @return whether they are one. @throws the host group's errors.
+  /// Waits for all ranks' calls. @return whether they agree. @throws the host group's errors.
   [[nodiscard]] bool finish() {
     under_way_ = false;
     pending_.wait();
@@ -111,8 +112,8 @@ public:
     return calls.agree();
   }
 
-  /// Collective over the host group, after all ranks have seen that they disagree: the sentence that shows
-  /// all calls.
+  /// Collective over the host group, after all ranks have seen that they disagree: builds the error sentence
+  /// that shows all calls.
   [[nodiscard]] static std::string explain(const HostCommunicator& host, const CollectiveCall& call,
                                            std::uint64_t sequence) {
     const auto accounts = gather_vectors(host, CallAccount::pack(call, sequence, host.size()), call.where);

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief NCCL's result codes without NCCL's header, the typed errors that they become, and one NCCL
-/// communicator from its non-blocking start to its end.
+/// @brief NCCL's result codes without NCCL's header, their conversion to typed errors, and the lifetime of
+/// one non-blocking NCCL communicator.
 
 #include <shardwright/core/error.hpp>
 
@@ -34,7 +34,7 @@ enum class NcclResult : int {
   return result != NcclResult::success && result != NcclResult::in_progress;
 }
 
-/// Advice on a code, for the end of a sentence.
+/// Advice for a code, to end an error sentence.
 [[nodiscard]] constexpr const char* advice_on(NcclResult result) noexcept {
   switch (result) {
   case NcclResult::unhandled_cuda_error:
@@ -56,8 +56,8 @@ enum class NcclResult : int {
   return "set NCCL_DEBUG=INFO";
 }
 
-/// Throws the error of a code: InvalidArgument and LifecycleError for what the caller did, PeerFailed for
-/// another rank's end, TransportError for the rest. `text` is NCCL's own.
+/// Throws the error of a code: InvalidArgument and LifecycleError for errors of the caller, PeerFailed if
+/// another rank has ended, TransportError for the rest. `text` is NCCL's own.
 [[noreturn]] inline void throw_nccl(NcclResult result, const std::string& what, const std::string& text,
                                     ErrorContext context) {
   const std::string sentence =
@@ -77,12 +77,12 @@ enum class NcclResult : int {
 template <class Api>
 class NcclChannel;
 
-/// The NCCL communicators of one rank. They are aborted together: the kernel of one that is stuck holds up
-/// the streams that the others wait for, so that aborting only another one would not end.
+/// The NCCL communicators of one rank. They are aborted together: a stuck kernel of one holds up the streams
+/// that the others wait for, so aborting only another one would never return.
 template <class Api>
 class NcclRankChannels {
 public:
-  /// Those of the calling thread, which is a rank.
+  /// The communicators of the calling thread, which is a rank.
   [[nodiscard]] static std::shared_ptr<NcclRankChannels> of_this_rank() {
     thread_local std::weak_ptr<NcclRankChannels> known;
     std::shared_ptr<NcclRankChannels> out = known.lock();
@@ -100,10 +100,10 @@ public:
     std::erase(channels_, channel);
   }
 
-  /// Aborts all side by side, and waits until they are gone. ncclCommAbort raises the flag of its
-  /// communicator, then joins the job that NCCL runs for it, which may itself wait behind a sibling's kernel:
-  /// one after another, the first would never return. @param why what is said to whoever uses one of them
-  /// later.
+  /// Aborts all concurrently, and waits until they are gone. ncclCommAbort sets the abort flag of its
+  /// communicator, then joins its background job, which may itself wait behind a sibling's kernel:
+  /// sequentially, the first abort would never return. @param why the reason given to later users of one of
+  /// them.
   void abort(const std::string& why) noexcept {
     const std::lock_guard lock(mutex_);
     std::vector<std::thread> aborts;
@@ -111,7 +111,7 @@ public:
       channel->close(why);
       try {
         aborts.emplace_back([channel] { channel->end_at_once(); });
-      } catch (const std::exception&) { // no thread to be had: in turn
+      } catch (const std::exception&) { // no thread available: one after the other
         channel->end_at_once();
       }
     }
@@ -125,7 +125,7 @@ private:
   std::vector<NcclChannel<Api>*> channels_;
 };
 
-/// One NCCL communicator. No function of it waits for another rank; `state` tells how things stand.
+/// One NCCL communicator. None of its functions waits for another rank; `state` returns its progress.
 template <class Api>
 class NcclChannel {
 public:
@@ -156,13 +156,13 @@ public:
   /// Why it was aborted; empty if it was not.
   [[nodiscard]] const std::string& aborted() const noexcept { return aborted_; }
 
-  /// in_progress while what was asked for last is under way on the host; kernels that run are not.
+  /// in_progress while the last request is in progress on the host; running kernels do not count.
   [[nodiscard]] NcclResult state() noexcept {
     return open_ ? api_.state(native_) : NcclResult::invalid_usage;
   }
 
-  /// Has `calls(communicator)` enqueue its operations as one group: they move side by side. The first result
-  /// that is no success counts.
+  /// Lets `calls(communicator)` enqueue its operations as one group, so that they run concurrently. Returns
+  /// the first failure, if any.
   template <class Calls>
   [[nodiscard]] NcclResult issue(Calls&& calls) {
     const NcclResult begun = api_.group_start();
@@ -173,11 +173,11 @@ public:
     return failed(called) ? called : ended;
   }
 
-  /// Begins to end it in order, once all its operations are done.
+  /// Begins an orderly shutdown, once all its operations are done.
   [[nodiscard]] NcclResult finalize() noexcept {
     return open_ ? api_.finalize(native_) : NcclResult::success;
   }
-  /// Frees it after finalize() has come to its end.
+  /// Frees it after finalize() has completed.
   void destroy() noexcept {
     if (!open_)
       return;
@@ -198,7 +198,7 @@ private:
     open_ = false;
     try {
       aborted_ = why.empty() ? "aborted" : why;
-    } catch (...) { // without memory for the reason it is aborted all the same
+    } catch (...) { // even without memory for the reason it is aborted
     }
   }
   void end_at_once() noexcept { static_cast<void>(api_.abort(native_)); }

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One collective as NCCL's operations: what is packed before, the group of operations, what is
-/// unpacked behind.
+/// @brief Maps one collective to NCCL operations: packing, the group of operations, unpacking.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/validate.hpp>
@@ -28,8 +27,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// | all_to_all | a group of sends and receives |
 /// | barrier | an all-reduce of one byte |
 ///
-/// Blocks in rows pass through a packed copy. Blocks of other sizes need neither padding nor a copy that way,
-/// and cross the links as often as equal ones do.
+/// Strided blocks go through a packed copy. Blocks of unequal sizes thus need neither padding nor a copy, and
+/// move as many bytes as equal ones.
 template <class Api, class Runtime>
 class NcclCollective {
 public:
@@ -57,7 +56,7 @@ public:
         place(has_out_blocks(call.operation), call.out_blocks, unpacks_, out_places_);
     if (!packs && !unpacks_)
       return;
-    const std::size_t line = 256; // packed runs begin where wide accesses and NCCL like it
+    const std::size_t line = 256; // packed runs are aligned for wide accesses and for NCCL
     const std::size_t in_bytes = packs ? (in_count * bytes_ + line - 1) / line * line : 0;
     std::byte* const packed = scratch_.of(in_bytes + out_count * bytes_);
     if (packs) {
@@ -96,7 +95,7 @@ public:
     return NcclResult::invalid_usage;
   }
 
-  /// Enqueues the kernel behind NCCL's operations, if any, once these are on the stream.
+  /// Enqueues the unpacking kernel, if any, once NCCL's operations are on the stream.
   void unpack(Stream& stream) {
     if (unpacks_)
       BlockCopies<Runtime>(runtime_, stream).unpack(out_, call_->out, call_->out_blocks, bytes_);
@@ -109,13 +108,13 @@ private:
     std::size_t count = 0;
   };
 
-  /// Whether all blocks have one size. Strides and offsets are each rank's own affair: what depends on them
-  /// must not choose the operation.
+  /// Whether all blocks have the same size. Strides and offsets may differ between ranks, so they must not
+  /// determine the operation.
   [[nodiscard]] static bool equal(std::span<const StridedBlock> blocks) noexcept {
     return std::all_of(blocks.begin(), blocks.end(),
                        [&](const auto& block) { return block.count() == blocks.front().count(); });
   }
-  /// Whether blocks pass through a packed copy: those in rows, and equal ones that do not lie side by side.
+  /// Whether blocks go through a packed copy: strided ones, and equal ones that are not adjacent.
   [[nodiscard]] bool moves(std::span<const StridedBlock> blocks) const noexcept {
     if (!all_contiguous(blocks))
       return true;
@@ -126,7 +125,7 @@ private:
         return true;
     return false;
   }
-  /// Notes the places of a side's blocks, in their packed run or where they lie; returns their elements.
+  /// Records the positions of a side's blocks, packed or in place; returns their number of elements.
   std::size_t place(bool has_blocks, std::span<const StridedBlock> blocks, bool packed,
                     std::vector<Place>& places) const {
     places.clear();
@@ -177,7 +176,7 @@ private:
 
   [[nodiscard]] NcclResult all_to_all(typename Api::Communicator comm, typename Api::Stream stream) {
     for (int step = 0; step < ranks_; ++step) {
-      // Each rank begins with another peer, so that they do not all write to one at a time.
+      // Each rank begins with a different peer, so that they do not all write to the same one.
       const int to = (rank_ + step) % ranks_;
       const int from = (rank_ + ranks_ - step) % ranks_;
       const Place& sent = in_places_[static_cast<std::size_t>(to)];

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Has CUDA load all kernels when it starts, which NCCL needs.
+/// @brief Makes CUDA load all kernels at startup, as NCCL requires.
 
 #include <shardwright/core/config.hpp>
 
@@ -10,9 +10,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A kernel that is loaded at its first launch may wait for everything on its GPU, so for a kernel of NCCL
-/// that waits for a rank behind this one (CUDA C++ Programming Guide, "Lazy Loading", on concurrent
-/// execution). CUDA reads the variable at its first call, hence before main; one that is set already stays.
+/// A kernel that is loaded at its first launch may wait for everything on its GPU, including an NCCL kernel
+/// that waits for a rank queued behind this launch (CUDA C++ Programming Guide, "Lazy Loading", on concurrent
+/// execution). CUDA reads the variable at its first call, hence before main; an existing value is kept.
 inline const bool kernels_load_eagerly = ::setenv("CUDA_MODULE_LOADING", "EAGER", 0) == 0;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

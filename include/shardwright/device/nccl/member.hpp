@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief One rank of an NCCL group beside its data: the host group by which the ranks know of one another,
-/// the waits with their deadline, and the end of the group with its typed errors.
+/// @brief The control side of one rank of an NCCL group: the host group through which ranks learn of one
+/// another, waits with deadlines, and the end of the group with its typed errors.
 
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/report.hpp>
@@ -30,7 +30,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct NcclOptions {
   /// Whether the ranks compare the fingerprints of their collectives, over the host group, before they are
   /// enqueued. This costs one small all-gather between hosts for each call (a few microseconds for thread
-  /// ranks, some ten for MPI) and makes the hosts keep step; without it a mismatch ends at the deadline.
+  /// ranks, about ten for MPI) and synchronises the hosts; without it a mismatch is detected only at the
+  /// deadline.
 #if defined(NDEBUG)
   bool check = false;
 #else
@@ -69,8 +70,8 @@ public:
     return {world_rank(rank()), name_, std::string(name_of(call.operation)), sequence, {}, call.where};
   }
 
-  /// Collective. Two ranks on one GPU would wait for each other forever, and NCCL refuses them in words of
-  /// its own. @throws ConfigurationMismatch, which names them.
+  /// Collective. Two ranks on one GPU would wait for each other forever, and NCCL's own error does not name
+  /// them. @throws ConfigurationMismatch, which names them.
   void require_own_devices(const CollectiveCall& forming) {
     using Device = typename Api::Device;
     const std::vector<Device> own{api_.device()};
@@ -85,7 +86,7 @@ public:
               context(forming, 0));
   }
 
-  /// The checks before a call is taken in. @throws LifecycleError after the group's end; the host group's
+  /// The checks before a call is accepted. @throws LifecycleError after the group's end; the host group's
   /// error if that has ended; InvalidArgument.
   void admit(const CollectiveCall& call, std::uint64_t sequence) {
     require_open(call, sequence);
@@ -99,13 +100,14 @@ public:
       throw LifecycleError(used_after_failure(call.operation, failure_), context(call, sequence));
   }
 
-  /// Learns of the end of other ranks through the host group. @throws its error.
+  /// Checks for the end of other ranks through the host group. @throws its error.
   void look(const CollectiveCall& call, std::uint64_t sequence) {
     on_hosts(call, sequence, [&] { host_.require_alive(call); });
   }
 
-  /// Learns of the end of other ranks, for a call that waits since a time. A rank that exits normally has
-  /// already posted its part, which may still be in flight: the call gets some time from then on.
+  /// Checks for the end of other ranks, for a call that has been waiting since a given time. A rank that
+  /// exits normally has already posted its part, which may still be in flight: the call gets some time from
+  /// then on.
   void look_patiently(const CollectiveCall& call, std::uint64_t sequence,
                       std::chrono::steady_clock::time_point since) {
     on_hosts(call, sequence, [&] {
@@ -122,7 +124,7 @@ public:
     });
   }
 
-  /// Runs a step that may throw: the group has ended for this rank if it does.
+  /// Runs a step that may throw, in which case the group has ended for this rank.
   template <class Step>
   decltype(auto) guarded(Step&& step) {
     try {
@@ -135,7 +137,7 @@ public:
     }
   }
 
-  /// The same for a step of the host group on behalf of a call: an error names the call, not the step.
+  /// The same for a step of the host group on behalf of a call: errors name the call, not the step.
   template <class Step>
   decltype(auto) on_hosts(const CollectiveCall& call, std::uint64_t sequence, Step&& step) {
     return guarded([&]() -> decltype(auto) {
@@ -149,7 +151,7 @@ public:
     });
   }
 
-  /// Goes on if a result is no failure; otherwise ends the group. @throws the typed error of the result.
+  /// Returns if a result is not a failure; otherwise ends the group. @throws the typed error of the result.
   void check(NcclResult result, const NcclChannel<Api>& channel, const char* what, const CollectiveCall& call,
              std::uint64_t sequence) {
     if (!failed(result))
@@ -160,19 +162,20 @@ public:
     throw_nccl(result, what, text, context(call, sequence));
   }
 
-  /// Polls `done()` until it is true; drives the rank's communicators and looks at the host group meanwhile.
-  /// @throws DeadlineExceeded, whose sentence says that `what` must have happened; whatever `done()`, the
-  /// host group or another communicator throw.
+  /// Polls `done()` until it is true; meanwhile drives the rank's communicators and checks the host group.
+  /// @throws DeadlineExceeded, whose sentence says that `what` must happen; whatever `done()`, the host group
+  /// or another communicator throw.
   template <class Done>
   void await(Done&& done, const char* what, const CollectiveCall& call, std::uint64_t sequence) {
     await(done, what, call, sequence, [] { return std::string(); });
   }
-  /// The same with a word on what was found instead.
+  /// The same with a description of what was found instead.
   template <class Done, class Found>
   void await(Done&& done, const char* what, const CollectiveCall& call, std::uint64_t sequence,
              const Found& found) {
     const auto begin = std::chrono::steady_clock::now();
-    Waiting waiting(deadline() + deadline() / 16); // the host group is late first: it names who is missing
+    Waiting waiting(deadline() +
+                    deadline() / 16); // the host group times out first: it names the missing ranks
     while (!done()) {
       driven_->drive(waiting.slow());
       waiting.pause();
@@ -208,10 +211,10 @@ public:
     try {
       failure_ = why.empty() ? "it was aborted" : why;
       of_rank_->abort(failure_);
-      // An exception that is on its way reaches launch(), and is the first cause.
+      // A propagating exception reaches launch(), and is the original cause.
       if (tell && std::uncaught_exceptions() == 0)
         host_.abort(failure_);
-    } catch (...) { // the host group has ended already, or there is no memory left for words
+    } catch (...) { // the host group has already ended, or there is no memory left for a message
     }
   }
 
@@ -241,7 +244,7 @@ private:
   std::shared_ptr<DrivenTransports> driven_;
   std::string name_;
   std::string failure_;
-  std::optional<std::chrono::steady_clock::time_point> left_; ///< When it was seen that a rank is gone.
+  std::optional<std::chrono::steady_clock::time_point> left_; ///< When it was noticed that a rank is gone.
 };
 
 } // namespace detail

@@ -4,11 +4,11 @@
 /// @file
 /// @brief Messages of one direction between two ranks over NCCL, matched by tag.
 ///
-/// NCCL has no tags, and a send holds up what follows on its communicator until its receive has come. So each
-/// direction of a pair has a communicator and a stream of its own, made at the first message, and every send
-/// tells its tag to the receiver over the host group. NCCL's receives follow the order of the sends: a
-/// message that nobody has asked for yet, but that stands before one that somebody has, goes to memory kept
-/// here and is copied when its receive comes.
+/// NCCL has no tags, and a send blocks later work on its communicator until it is received. So each direction
+/// of a pair has its own communicator and stream, created at the first message, and every send announces its
+/// tag to the receiver over the host group. NCCL's receives follow the order of the sends: a message without
+/// a receive yet, but ahead of one that has a receive, goes to memory kept here and is copied when its
+/// receive is issued.
 
 #include <shardwright/device/nccl/calls.hpp>
 #include <shardwright/device/nccl/member.hpp>
@@ -40,12 +40,12 @@ public:
   [[nodiscard]] bool is(int peer, bool sends) const noexcept { return peer == peer_ && sends == sends_; }
   [[nodiscard]] NcclChannel<Api>& channel() noexcept { return *channel_; }
   [[nodiscard]] NcclWatch<Runtime>& watch() noexcept { return watch_; }
-  /// The message that NCCL is putting on the stream, or null.
+  /// The message that NCCL is currently enqueuing, or null.
   [[nodiscard]] Call* issuing() const noexcept {
     return queue_.empty() || !queue_.front().issued ? nullptr : queue_.front().message;
   }
 
-  /// Takes a message in, whose ready event is recorded.
+  /// Accepts a message, whose ready event has been recorded.
   void post(Call& message) {
     if (sends_)
       announce(message);
@@ -53,15 +53,15 @@ public:
       unmatched_.push_back(&message);
   }
 
-  /// Whether the other side has taken a send, so that it may end.
+  /// Whether the other side has matched a send, so that it may complete.
   [[nodiscard]] bool taken(const Call& message) const {
-    for (std::size_t i = announcements_.size(); i-- > 0;) // the newest: records of calls are used again
+    for (std::size_t i = announcements_.size(); i-- > 0;) // newest first: records of calls are reused
       if (announcements_[i]->message == &message)
         return announcements_[i]->sent.ready();
     return true;
   }
 
-  /// Moves as far as it goes without a wait.
+  /// Advances as far as possible without waiting.
   void progress() {
     if (sends_)
       reap();
@@ -71,7 +71,7 @@ public:
       queue_.erase(queue_.begin());
   }
 
-  /// " (the other side has sent under tags 3, 4)" for a receive that comes to nothing.
+  /// " (the other side has sent under tags 3, 4)" for a receive that found no match.
   [[nodiscard]] std::string offered() const {
     std::string out;
     for (const auto& one : early_)
@@ -86,31 +86,31 @@ private:
     std::uint64_t count = 0;
     std::int32_t tag = 0;
     ElementType element = ElementType::uint8;
-    typename Api::UniqueId id{}; ///< Of the direction's communicator.
+    typename Api::UniqueId id{}; ///< For the direction's communicator.
   };
   struct Announcement {
     Header header;
     Pending sent;
     const Call* message = nullptr;
   };
-  /// The way of such a message into memory, watched like a call. Used again.
+  /// The receive of such a message into memory, monitored like a call. Reused.
   struct EarlyReceive {
     explicit EarlyReceive(Runtime& runtime) : message(runtime) {}
     Call message;
     bool taken = false;
   };
-  /// A message that came before its receive.
+  /// A message that arrived before its receive.
   struct EarlyMessage {
     Header header;
     typename Runtime::Memory memory;
     EarlyReceive* receive;
     bool claimed = false;
   };
-  /// A step on the stream: a message out of a buffer, or into a buffer or the memory kept here; or the copy
+  /// A step on the stream: a send from a buffer, a receive into a buffer or the memory kept here, or the copy
   /// from there.
   struct Step {
     Call* message = nullptr;
-    EarlyMessage* early = nullptr; ///< What is copied.
+    EarlyMessage* early = nullptr; ///< The message to copy.
     bool issued = false;
   };
 
@@ -140,7 +140,7 @@ private:
     queue_.push_back({&message, nullptr, false});
   }
 
-  /// Announcements that have been taken are used again.
+  /// Consumed announcements are reused.
   void reap() {
     while (!announcements_.empty() && announcements_.front()->sent.ready()) {
       member_.guarded([&] { announcements_.front()->sent.wait(); });
@@ -168,7 +168,7 @@ private:
     }
   }
 
-  /// Gives messages that came early to the receives that ask for them now.
+  /// Passes early messages to the receives that now match them.
   void claim_early() {
     for (auto& one : early_) {
       if (one->claimed)
@@ -192,7 +192,7 @@ private:
     queue_.push_back({&receive.message, nullptr, false});
   }
 
-  /// A record for the message that has come, in place of that which `asked` waits for.
+  /// A record for the message that has arrived instead of the one that `asked` waits for.
   [[nodiscard]] EarlyReceive& receive_early(const Call& asked, void* memory) {
     auto known = std::find_if(early_receives_.begin(), early_receives_.end(),
                               [](const auto& each) { return !each->taken && !each->message.watched; });
@@ -263,7 +263,7 @@ private:
     if (copies) {
       if (call.count > 0)
         runtime_.copy(stream_, call.out, step.early->memory.data(), bytes_in(step.early->header));
-      drop(*step.early); // what uses the memory next is behind the copy on this stream
+      drop(*step.early); // the next use of the memory follows the copy on this stream
     } else if (!step.issued) {
       step.issued = true;
       message.begun = std::chrono::steady_clock::now();

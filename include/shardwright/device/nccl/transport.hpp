@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The transport over NCCL: forms the communicator, keeps the order of calls, watches over what is on
-/// the streams, and ends in order or at the deadline.
+/// @brief The NCCL transport: forms the communicator, keeps the order of calls, monitors the streams, and
+/// shuts down normally or at the deadline.
 
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/device/nccl/calls.hpp>
@@ -33,15 +33,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// 1. Every communicator of NCCL is non-blocking. Wherever the host waits for the device (for a communicator
 ///    to form, for NCCL to enqueue a call, in Pending::wait, for a stream, at the end) it polls NCCL's state
 ///    and the host groups of all communicators of its rank until the deadline; then these are aborted, the
-///    host group is told, and a typed error is thrown. No thread watches beside it: each call and each wait
-///    looks at what is on the streams.
-/// 2. A collective is issued when those before it have been; `start` returns before that where it must wait
-///    for other ranks. Packing, NCCL's kernels and unpacking lie on one stream: the rank's for `run`, one of
-///    the communicator for `start`. All ranks issue the same collectives in one order.
-/// 3. Messages have communicators of their own: see NcclMessages.
-/// 4. A group that splits off is built over the host group that splits off. ncclCommSplit would need
-///    every rank of the parent inside NCCL, with nothing else under way there, and a rank that does not come
-///    would cost the parent; here it costs a deadline on the host.
+///    host group is told, and a typed error is thrown. There is no watchdog thread: each call and each wait
+///    checks the streams.
+/// 2. A collective is issued after all earlier ones; `start` returns before that if it would have to wait for
+///   other ranks. Packing, NCCL's kernels and unpacking are on one stream: the rank's for `run`, the
+///   communicator's for `start`. All ranks issue the same collectives in the same order.
+/// 3. Messages use separate communicators: see NcclMessages.
+/// 4. A group that splits off is built over the host group that splits off. ncclCommSplit would need every
+///   rank of the parent inside NCCL, with nothing else in progress there, and a missing rank would break the
+///   parent; here it only causes a timeout on the host.
 template <class Api, class Runtime>
 class NcclTransport final : public DeviceTransport,
                             public std::enable_shared_from_this<NcclTransport<Api, Runtime>> {
@@ -50,8 +50,8 @@ public:
   using Call = NcclCall<Runtime>;
   using Stream = typename Runtime::Stream;
 
-  /// Collective over `host`, whose ranks form a group of this transport's own. @throws ConfigurationMismatch
-  /// if two ranks have one GPU; DeadlineExceeded, PeerFailed, TransportError.
+  /// Collective over `host`, whose ranks form a separate group for this transport. @throws
+  /// ConfigurationMismatch if two ranks have one GPU; DeadlineExceeded, PeerFailed, TransportError.
   NcclTransport(HostCommunicator host, Api api, Runtime runtime, Stream stream, NcclOptions options)
       : member_(std::move(api), host.split(0, host.rank(), host.name()), options),
         runtime_(std::move(runtime)), stream_(std::move(stream)), own_stream_(runtime_.make_stream()),
@@ -155,30 +155,30 @@ private:
       member_.end(dropped_sentence(started.call, started.sequence), true);
   }
 
-  /// The handle of a call is gone, by return or by exception.
+  /// The handle of a call has been released, normally or by an exception.
   struct Release {
     NcclTransport& transport;
     Call& started;
     ~Release() {
       started.held = false;
-      // A queue still names it where another failure has ended the wait.
+      // It is still in a queue if another failure has ended the wait.
       if (started.stage == Call::Stage::enqueued)
         transport.give_back(started);
     }
   };
-  /// Takes a record back if nobody holds and nobody watches it.
+  /// Recycles a record that is neither held nor monitored.
   void give_back(Call& started) noexcept {
     if (!started.held && !started.watched)
       calls_.give_back(static_cast<Started&>(started));
   }
 
-  /// Rank 0 makes the identity of the communicator; all join within the deadline.
+  /// Rank 0 creates the communicator's identity; all join within the deadline.
   void form() {
     typename Api::UniqueId id{};
     NcclResult made = NcclResult::success;
     if (rank() == 0)
       made = member_.api().unique_id(id);
-    // The others must hear of a failure too: it travels with the identity.
+    // The others must learn of a failure too: it is sent with the identity.
     std::array<std::byte, sizeof(id) + 1> parcel{};
     std::memcpy(parcel.data(), &id, sizeof id);
     parcel.back() = static_cast<std::byte>(static_cast<unsigned char>(made));
@@ -192,7 +192,7 @@ private:
                   "form its NCCL communicator", forming_, 0);
   }
 
-  /// Whether NCCL has done on the host what was asked for last.
+  /// Whether NCCL has completed the last request on the host.
   [[nodiscard]] bool settled(const char* what, const CollectiveCall& call, std::uint64_t sequence) {
     const NcclResult state = channel_->state();
     member_.check(state, *channel_, what, call, sequence);
@@ -228,7 +228,7 @@ private:
         std::make_unique<NcclMessages<Api, Runtime>>(member_, runtime_, peer, sends));
   }
 
-  /// Whether a call is on its stream, and its peer knows of it.
+  /// Whether a call is on its stream, and its peer has matched it.
   [[nodiscard]] bool issued(const Call& started) {
     if (started.stage != Call::Stage::enqueued)
       return false;
@@ -239,7 +239,7 @@ private:
                                                         : std::string();
   }
 
-  /// Moves every call as far as it goes without a wait.
+  /// Advances every call as far as possible without waiting.
   void progress() {
     while (!queue_.empty() && advance(*queue_.front()))
       queue_.erase(queue_.begin());
@@ -279,13 +279,13 @@ private:
     return true;
   }
 
-  /// The end of the work that the communicator's stream holds now.
+  /// Marks the end of the work that is now on the communicator's stream.
   [[nodiscard]] typename Runtime::Event& order_event() {
     runtime_.record(stream_event_, own_stream_);
     return stream_event_;
   }
 
-  /// Whether the ranks have compared this call; true at once where they do not.
+  /// Whether the ranks have compared this call; always true if they do not compare.
   [[nodiscard]] bool agreed(const Call& started) {
     if (!member_.options().check || size() == 1)
       return true;
@@ -307,7 +307,7 @@ private:
                              member_.context(started.call, started.sequence));
   }
 
-  /// Looks at the oldest call of each stream. @param closely also asks NCCL and the host group.
+  /// Checks the oldest call of each stream. @param closely also queries NCCL and the host group.
   void watch(bool closely) {
     watch(watch_, issuing(), *channel_, closely);
     for (const auto& each : messages_)
@@ -319,14 +319,14 @@ private:
     if (oldest == nullptr)
       return;
     member_.check(channel.state(), channel, "NCCL", oldest->call, oldest->sequence);
-    // Whoever waits for what holds it up knows more, and is late first.
+    // The rank that waits for the actual obstacle knows more, and times out first.
     if (std::chrono::steady_clock::now() - oldest->begun > deadline() + deadline() / 8)
       member_.late(oldest == issuing ? Member::to_be_issued : "be done on the GPU", oldest->call,
                    oldest->sequence);
     if (closely)
       member_.look_patiently(oldest->call, oldest->sequence, oldest->begun);
   }
-  /// The collective that NCCL is putting on its stream, or null.
+  /// The collective that NCCL is currently enqueuing, or null.
   [[nodiscard]] Call* issuing() const noexcept {
     return queue_.empty() || queue_.front()->stage == Call::Stage::waiting ? nullptr : queue_.front();
   }
@@ -338,7 +338,8 @@ private:
            });
   }
 
-  /// Ends in order where all is well: finishes what is enqueued, within the deadline; otherwise aborts.
+  /// Shuts down normally if there was no failure: finishes enqueued work within the deadline; otherwise
+  /// aborts.
   void close() noexcept {
     const bool unwinding = std::uncaught_exceptions() > 0;
     if (member_.ended() || unwinding) {
@@ -374,13 +375,13 @@ private:
   mutable Member member_;
   Runtime runtime_;
   Stream stream_;     ///< The rank's.
-  Stream own_stream_; ///< Of started collectives.
+  Stream own_stream_; ///< For started collectives.
   std::unique_ptr<NcclChannel<Api>> channel_;
   NcclCollective<Api, Runtime> collective_;
   typename Runtime::Event stream_event_;
   CollectiveCall forming_{};
   RecordPool<Started> calls_;
-  std::vector<Call*> queue_; ///< Collectives that are not on a stream yet.
+  std::vector<Call*> queue_; ///< Collectives that have not been enqueued yet.
   NcclWatch<Runtime> watch_;
   std::vector<std::unique_ptr<NcclMessages<Api, Runtime>>> messages_;
   NcclAgreement agreement_;

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The shared side of thread ranks in device memory: rounds, in which the ranks' calls meet, and the
-/// streams that do their work.
+/// @brief The shared state of thread ranks with device memory: rounds, in which the ranks' calls meet, and
+/// the streams that execute them.
 
 #include <shardwright/comm/call_record.hpp>
 #include <shardwright/comm/threads/shared_group.hpp>
@@ -30,12 +30,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 template <PeerRuntime Runtime>
 struct PeerMessage : ThreadMessage {
   explicit PeerMessage(Runtime& runtime) : posted(runtime.make_event()), carried(runtime.make_event()) {}
-  typename Runtime::Event posted;  ///< What the side's stream held when the message was posted.
+  typename Runtime::Event posted;  ///< Marks the side's stream when the message was posted.
   typename Runtime::Event carried; ///< The end of the copy.
-  std::string broken;              ///< What the device said where it failed; set before the state.
+  std::string broken;              ///< The device's error text if it failed; set before the state.
 };
 
-/// Where the calls of one collective meet.
+/// The meeting point of a collective's calls.
 template <PeerRuntime Runtime>
 struct PeerRound {
   enum class State : std::uint8_t { open, launched, mismatched, clashing };
@@ -46,7 +46,8 @@ struct PeerRound {
     }
     typename Runtime::Event ready;
   };
-  /// A table that some list needs is made at once: it would come late in a run that is steady by then.
+  /// A table that any list may need is created immediately, so that it is not allocated later in steady
+  /// state.
   PeerRound(Runtime& runtime, std::size_t ranks) : slots(ranks), done(runtime.make_event()) {
     for (std::size_t rank = 0; rank < ranks; ++rank)
       parts.emplace_back(runtime, ranks);
@@ -61,7 +62,7 @@ struct PeerRound {
   bool reads_table = false;
   int arrived = 0;
   int left = 0;
-  std::string sentence; ///< Set before the state says so.
+  std::string sentence; ///< Set before the state.
   std::atomic<State> state{State::open};
   PeerRound* next = nullptr;
 
@@ -70,10 +71,10 @@ struct PeerRound {
 
 /// A group of thread ranks that share one device.
 ///
-/// Collective number n of every rank belongs to round n. The rank that comes last launches the work of all,
-/// in one launch on the group's stream, behind the ready events of all ranks, so the host never waits for the
-/// device. All of this under the mutex, so rounds are launched in their order. A launch that fails ends the
-/// group, and ranks hear of it only when the device is done with their buffers.
+/// Collective number n of every rank belongs to round n. The last rank to arrive launches the work of all, in
+/// one launch on the group's stream, after the ready events of all ranks, so the host never waits for the
+/// device. All of this happens under the mutex, so rounds are launched in order. A launch that fails ends the
+/// group, and ranks learn of it only when the device is done with their buffers.
 template <PeerRuntime Runtime>
 class PeerGroup final : public SharedGroup {
   using Stream = typename Runtime::Stream;
@@ -97,11 +98,11 @@ public:
   [[nodiscard]] Runtime& runtime() noexcept { return runtime_; }
 
   /// The round of a rank's collective; null once the group has ended. `under_way` is the most calls that the
-  /// rank has had under way at a time, this one among them.
+  /// rank has had in flight at the same time, including this one.
   ///
-  /// Where every rank has at most m under way and waits for them in order, a rank that comes to a round has
-  /// left all but the last m, so every rank has come to those, and has left all but the m before. So 2 m
-  /// rounds are enough however the ranks run; made at once, they are there before a run is steady.
+  /// If every rank has at most m in flight and waits for them in order, a rank that enters a round has left
+  /// all but the last m, so every rank has entered those, and has left all but the m before them. So 2 m
+  /// rounds are always enough; creating them at once avoids allocations in steady state.
   [[nodiscard]] Round* join(std::uint64_t sequence, std::size_t under_way) {
     const std::lock_guard lock(mutex_);
     if (failure_)
@@ -153,12 +154,13 @@ public:
     return true;
   }
 
-  /// Waits on the host until the last rank has come; false if that takes longer than the deadline.
+  /// Waits on the host until the last rank has arrived; false if that takes longer than the deadline.
   [[nodiscard]] bool await(const Round& round, const Patience& patience) {
     return meeting_.wait([&] { return round.over() || ended(); }, patience, world().deadline());
   }
 
-  /// A rank's stream is behind the round, or the round's sentence was read: nothing of it is needed any more.
+  /// A rank's stream now waits for the round, or the rank has read the round's sentence: it no longer needs
+  /// the round.
   void leave_round(Round& round) noexcept {
     const std::lock_guard lock(mutex_);
     if (++round.left < size())
@@ -180,7 +182,7 @@ private:
     return entered_[rank].last.load(std::memory_order_seq_cst);
   }
 
-  /// Copies a message on the stream of its receiver, behind what both sides' streams held.
+  /// Copies a message on the stream of its receiver, after earlier work on both sides' streams.
   void carry(Message& send, Message& receive) noexcept {
     try {
       const std::lock_guard lock(carrying_); // senders to one rank share its stream
@@ -200,7 +202,7 @@ private:
         try {
           each->broken = error.what();
         } catch (const std::bad_alloc&) {
-          each->broken = "no memory"; // short enough to need none
+          each->broken = "no memory"; // short enough to need no allocation
         }
       fail(broken(receive.rank, error));
     }
@@ -217,7 +219,7 @@ private:
     }
   }
 
-  /// A round that no work of the device reads any more.
+  /// A round that no work on the device reads any more.
   [[nodiscard]] Round* fresh(std::uint64_t sequence) {
     Round** at = &spare_;
     while (*at != nullptr && (*at)->reads_table && !runtime_.done((*at)->done))
@@ -251,8 +253,8 @@ private:
     runtime_.record(round.done, stream);
   }
 
-  /// Waits on the host, until the deadline, for what the device was given before it failed. Under the mutex,
-  /// so that no rank leaves the round, and frees its buffers, before.
+  /// Waits on the host, until the deadline, for work that was enqueued before the device failed. Under the
+  /// mutex, so that no rank leaves the round and frees its buffers before.
   void settle(Round& round) noexcept {
     try {
       Waiting waiting(world().deadline());
@@ -260,11 +262,11 @@ private:
         runtime_.record(round.done, *stream_);
       while (stream_ && !runtime_.done(round.done) && !waiting.expired())
         waiting.pause();
-    } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): nothing runs on a device that failed
+    } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): nothing runs on a failed device
     }
   }
 
-  /// Streams are made at their first use: a device has few queues beside one another.
+  /// Streams are created at their first use: a device has few concurrent queues.
   [[nodiscard]] Stream& made(std::optional<Stream>& stream) {
     if (!stream)
       stream.emplace(runtime_.make_stream());
@@ -273,7 +275,7 @@ private:
 
   Runtime runtime_;
   std::optional<Stream> stream_;                ///< Of the collectives.
-  std::vector<std::optional<Stream>> incoming_; ///< Of the messages, by receiver.
+  std::vector<std::optional<Stream>> incoming_; ///< For messages, by receiver.
   std::mutex carrying_;
   PeerWorkList work_;
   std::vector<Entered> entered_;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Communication in device memory between ranks that are threads of one process and share its device.
+/// @brief Communication in device memory between ranks that are threads of one process and share a device.
 
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
@@ -27,7 +27,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// Collective: whether the ranks of a group, which are threads, are on one device. @param other the first
-/// rank on another one than the first.
+/// rank on a different device from the first rank's.
 [[nodiscard]] inline bool share_device(HostCommunicator group, int device, int* other = nullptr) {
   const std::array<int, 1> own{device};
   std::vector<int> all(static_cast<std::size_t>(group.size()));
@@ -47,11 +47,10 @@ namespace detail {
 /// ranks' streams by events. For one thread of each rank at a time.
 ///
 /// A collective is one meeting of the ranks on the host and one launch, by the rank that comes last, for all
-/// of them; a message is copied by a launch of the side that comes second. Reductions combine in the order of
-/// the host, to the bit. Waiting, deadlines and failures are those of thread ranks. A rank that is alone
-/// copies on its own stream, and its started calls are ready at once. A steady sequence of calls allocates
-/// nothing. CallTimes are noted by the device as it comes to the rank's part, after `run` and `wait` have
-/// returned.
+/// of them; a message is copied by a launch of the side that comes second. Reductions are bitwise the same as
+/// on the host. Waits, deadlines and failures are those of thread ranks. A single rank copies on its own
+/// stream, and its started calls are ready immediately. Allocates nothing in steady state. CallTimes are
+/// recorded by the device when it reaches the rank's part, after `run` and `wait` have returned.
 template <PeerRuntime Runtime>
 class PeerTransport final : public DeviceTransport,
                             public std::enable_shared_from_this<PeerTransport<Runtime>> {
@@ -59,7 +58,7 @@ class PeerTransport final : public DeviceTransport,
   using Group = detail::PeerGroup<Runtime>;
   using Round = typename Group::Round;
   using Message = typename Group::Message;
-  /// Without a round where the rank is alone.
+  /// Without a round if there is only one rank.
   struct Collective {
     Round* round = nullptr;
     FlightRecorder::Ticket ticket = 0;
@@ -75,7 +74,7 @@ public:
                                                               Stream stream) {
     std::shared_ptr<detail::ThreadWorld> world = group.thread_world();
     if (group.size() == 1) {
-      if (!world) // a process: nobody else is in its world
+      if (!world) // a process: no other rank is in its process
         world = std::make_shared<detail::ThreadWorld>(1, LaunchOptions{.deadline = group.deadline()});
       auto own = make_group(group, std::move(world), std::move(runtime));
       return std::make_shared<PeerTransport>(std::move(group), std::move(own), std::move(stream));
@@ -92,8 +91,8 @@ public:
               std::to_string(group.world_rank(0)) + " and " + std::to_string(group.world_rank(other)) +
               " are on different ones (use NCCL, or give all threads one device)",
           context);
-    // The first rank's pointer, at an address that all ranks may read for as long as their programs run: one
-    // of them may fail before all have read it, and the first leave this function.
+    // The first rank's pointer, at an address that all ranks may read as long as their programs run: a rank
+    // may fail before all have read it, and the first may have left this function by then.
     std::shared_ptr<std::shared_ptr<Group>> shared;
     if (group.rank() == 0) {
       shared = std::make_shared<std::shared_ptr<Group>>(make_group(group, world, std::move(runtime)));
@@ -153,7 +152,7 @@ public:
     return part.valid() ? connect(std::move(part), runtime(), stream_) : nullptr;
   }
   void abort(const std::string& reason) override { member_.abort(reason); }
-  /// Kernels of a group end by themselves, whatever becomes of its ranks.
+  /// Kernels of a group complete by themselves, whatever happens to its ranks.
   void await_stream(SourceLocation) override {
     if (!stream_event_)
       stream_event_.emplace(runtime().make_event());
@@ -201,7 +200,7 @@ private:
     return *round;
   }
 
-  /// Waits on the host until the round is launched, and puts the rank's stream behind it.
+  /// Waits on the host until the round is launched, and makes the rank's stream wait for it.
   void finish(Round& round, const CollectiveCall& call) {
     const std::uint64_t sequence = round.sequence;
     if (!round.over()) {
@@ -254,11 +253,11 @@ private:
       return;
     const Ended ended{member_, started.ticket};
     member_.wait(started.ticket);
-    // The round may be another collective's as soon as it is left.
+    // The round may be reused as soon as it is left.
     const CollectiveCall call = started.round->parts[static_cast<std::size_t>(rank())].call;
     finish(*started.round, call);
   }
-  /// The buffers may be used again in the stream's order as soon as this returns.
+  /// The buffers may be reused in stream order as soon as this returns.
   void abandon(StartedCollective& started) noexcept {
     const Returned<StartedCollective> back(collectives_, started);
     if (started.round == nullptr)
@@ -289,12 +288,12 @@ private:
   void put_behind(typename Runtime::Event& event) noexcept {
     try {
       runtime().wait(stream_, event);
-    } catch (
-        const std::exception&) { // NOLINT(bugprone-empty-catch): the device has failed, the next call says so
+    } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): the device has failed; the next call
+                                      // reports it
     }
   }
 
-  /// A rank by itself needs no other stream: its copies go where its kernels go.
+  /// A single rank needs no other stream: its copies run on the stream of its kernels.
   void run_alone(const CollectiveCall& call) {
     slot_.front().show(call, 0, 1, 0, false);
     detail::note_begin(runtime(), stream_, call.times);
@@ -319,7 +318,7 @@ private:
   std::uint64_t sequence_ = 0;
   detail::RecordPool<StartedCollective> collectives_;
   detail::RecordPool<StartedMessage> messages_;
-  std::vector<detail::ThreadSlot> slot_; // of a rank that is alone, as is the list
+  std::vector<detail::ThreadSlot> slot_; // for a single rank, like the list
   detail::PeerWorkList work_;
   std::optional<typename Runtime::Event> stream_event_;
 };
