@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Prints, verifies, compares and joins checkpoints.
+/// @brief Prints, verifies and compares checkpoints, and writes their tensors into one file.
 
 #include "options.hpp"
 
@@ -29,7 +29,8 @@ namespace fs = std::filesystem;
 
 bool is_checkpoint(const fs::path& path) { return fs::exists(path / "manifest.json"); }
 
-/// A checkpoint itself, or the newest one of a directory that passes; those that do not are told.
+/// The checkpoint itself, or the newest one of a directory that passes its checks; prints a line for each
+/// that does not.
 fs::path found(const fs::path& path) {
   if (is_checkpoint(path))
     return path;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Attention of new tokens over all so far, with what it keeps of them.
+/// @brief Attention of new tokens over all tokens so far, with the cache of their keys and values.
 
 #include "parts.hpp"
 
@@ -63,7 +63,8 @@ private:
     return settings_.window ? sw::KeyWindow{.before = static_cast<std::size_t>(*settings_.window - 1)}
                             : sw::KeyWindow{};
   }
-  /// Every head of the queries and of the keys by itself (Henry et al., arXiv 2010.04245, with RMSNorm).
+  /// Norms every head of the queries and of the keys by itself (Henry et al., arXiv 2010.04245, with
+  /// RMSNorm).
   void norm_heads(Tensor<Heads>& qkv) const {
     const auto d = static_cast<std::size_t>(heads().width),
                of_group = static_cast<std::size_t>(heads().queries);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The experts of a layer, of which a rank of ep has some.
+/// @brief The experts of a layer, some of them on each rank of ep.
 
 #include "parts.hpp"
 
@@ -72,7 +72,7 @@ private:
     Element gate;
   };
 
-  /// The experts of every token and what each adds to it: every rank finds the same.
+  /// The experts of every token and their weights, the same on every rank.
   [[nodiscard]] std::vector<Choice> choose(const Tensor<Tokens>& x) const {
     const auto logits = sw::matmul(x, router_);
     const sw::RouterOptions rule{.chosen = settings_.chosen,

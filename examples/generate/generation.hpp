@@ -13,21 +13,21 @@
 
 namespace generate {
 
-/// @brief How a token is taken from scores.
+/// @brief How a token is chosen by the scores.
 struct Sampling {
   double temperature = 0; ///< 0: the greatest score.
-  double top_p = 1;       ///< Of the most likely tokens, as many as have this probability together.
+  double top_p = 1;       ///< The most likely tokens that together have this probability are drawn from.
   std::uint64_t seed = 1;
 };
 
-/// @brief The token number `place` of a text: the greatest score, the first of equals, or one that is drawn
-/// by `seed` and `place` alone, the same on every rank (Holtzman et al., arXiv 1904.09751).
+/// @brief Chooses token number `place` of a text: the one with the greatest score, the first among equals, or
+/// one drawn by `seed` and `place` alone, the same on every rank (Holtzman et al., arXiv 1904.09751).
 [[nodiscard]] std::int32_t pick(std::span<const float> scores, const Sampling& sampling, std::uint64_t place);
 
-/// @brief What generation reads and gives.
+/// @brief The result of a generation.
 struct Generation {
-  std::vector<std::int32_t> tokens; ///< New ones, with the end token where it came to one.
-  std::vector<float> prompt_scores; ///< [prompt, vocabulary], where they were asked for.
+  std::vector<std::int32_t> tokens; ///< New ones, and the end token if there was one.
+  std::vector<float> prompt_scores; ///< [prompt, vocabulary], if they were asked for.
 };
 
 /// @brief Continues a prompt until `most` new tokens, or one of `ends`. Collective.

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Multi-head latent attention of new tokens over all so far, of which it keeps the compressed keys
-/// and values.
+/// @brief Multi-head latent attention of new tokens over all tokens so far, whose keys and values it keeps
+/// compressed.
 
 #include "attention.hpp"
 

@@ -26,13 +26,13 @@ using pretrained::Settings;
 /// @brief Ranks along the axes of the mesh.
 struct Extents {
   int pp = 1; ///< Stages of layers.
-  int ep = 1; ///< Ranks that share the experts of each layer, and have all else alike.
-  int tp = 1; ///< Ranks that share each layer: its heads, its hidden dimension, and the vocabulary.
+  int ep = 1; ///< Ranks that divide the experts of each layer, and hold all the rest whole.
+  int tp = 1; ///< Ranks that divide each layer: its heads, its hidden dimension, and the vocabulary.
 
   [[nodiscard]] int ranks() const noexcept { return pp * ep * tp; }
 };
 
-/// @brief Of which tokens the scores are asked for.
+/// @brief The tokens whose scores are wanted.
 enum class Scores { last, all };
 
 /// @brief A model with the keys and values of the tokens so far. Its weights and sums are float.
@@ -52,8 +52,8 @@ public:
 };
 
 /// @brief Loads a model: each rank reads the blocks that it holds. Collective.
-/// @param positions tokens of a sequence, at most; memory for their keys and values is taken at once
-/// @param note called on the first rank with each line about tensors that were passed over
+/// @param positions most tokens of a sequence; memory for their keys and values is allocated at once
+/// @param note called on the first rank with a line about each group of tensors that is passed over
 /// @throws sw::InvalidArgument where the sizes do not divide over the mesh; sw::DataError as check_tensors.
 [[nodiscard]] std::unique_ptr<Model> load_model(const sw::HostCommunicator& world, const Extents& extents,
                                                 const Settings& settings, const sw::safetensors::Files& files,

@@ -15,7 +15,7 @@
 
 namespace generate {
 
-/// @brief What to run, with what, on which mesh.
+/// @brief The model, the prompt and the mesh of a run.
 struct Options {
   std::filesystem::path model; ///< Directory with config.json, safetensors files and tokenizer.json.
   std::optional<std::string> prompt;

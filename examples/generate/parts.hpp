@@ -75,7 +75,7 @@ public:
     held_.emplace(parameter, std::move(made));
     return out;
   }
-  /// @brief As load(), or null where it is not wanted.
+  /// @brief As load(); null if it is not wanted.
   template <sw::LayoutType L>
   [[nodiscard]] Tensor<L>* load_if(bool wanted, const Parameter& parameter) {
     return wanted ? &load<L>(parameter) : nullptr;
@@ -119,7 +119,7 @@ struct Mlp {
   }
 };
 
-/// @brief Numbers [begin, end) of `count` that a rank of `ranks` takes, as even as they come.
+/// @brief The numbers [begin, end) of `count` that one of `ranks` ranks takes, divided as evenly as possible.
 struct Range {
   std::int64_t begin = 0, end = 0;
 

@@ -21,11 +21,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// As NewFile. A page cache that fills up holds its writers for most of a second, and takes cores from the
-/// computation beside them: ten times the time that these copies take.
+/// As NewFile. A page cache that fills up blocks its writers for most of a second, and takes ten times as
+/// much processor time from the computation beside them as these copies do.
 class LargeFile {
 public:
-  /// Bytes that go to the disk at a time, and the memory that a file takes until its commit().
+  /// Bytes that go to the disk at a time, which is also the memory that a file takes until its commit().
   static constexpr std::size_t chunk = std::size_t{4} << 20;
 
   /// @throws DataError where no file can be made there.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Work on a thread of its own, which ends in a sentence where it fails.
+/// @brief Work on a thread of its own, which gives a sentence if it fails.
 
 #include <shardwright/core/config.hpp>
 

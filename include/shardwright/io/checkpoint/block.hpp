@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Blocks of tensors on their way into a checkpoint and out of it, without the forms of its files.
+/// @brief Blocks of tensors to save and to read, apart from the file formats.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/safetensors/block_runs.hpp>
@@ -27,8 +27,8 @@ struct Block {
   std::string layout; ///< Of the tensor, as text.
 };
 
-/// @brief Saved tensors that any block is read of: the part of a Reader that programs compile for each
-/// tensor.
+/// @brief A source of saved tensors, of which any block may be read: the part of a Reader that programs
+/// compile for each tensor.
 class BlockSource {
 public:
   BlockSource() = default;
@@ -41,7 +41,8 @@ public:
   [[nodiscard]] virtual safetensors::Dtype require(const std::string& name, safetensors::Dtype wanted,
                                                    const std::vector<std::uint64_t>& shape,
                                                    bool convert) const = 0;
-  /// @brief Reads any block of a tensor into `out`, dense and row-major, from all saved blocks that it meets.
+  /// @brief Reads any block of a tensor into `out`, dense and row-major, from all saved blocks that overlap
+  /// it.
   /// @throws InvalidArgument for a block outside of the tensor, memory of another size, or elements of less
   /// than a byte. @throws DataError where the tensor is absent or cannot be read.
   virtual void read(const std::string& name, const safetensors::BlockOf& wanted,

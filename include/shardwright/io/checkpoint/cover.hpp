@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Proof that blocks cover a tensor once, before anything is read.
+/// @brief Checks that blocks cover a tensor exactly once, before anything is read.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/checkpoint/manifest.hpp>

@@ -22,13 +22,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
-/// @brief A tensor that two checkpoints do not have alike.
+/// @brief A tensor that differs between two checkpoints.
 struct TensorDifference {
   std::string name;
-  std::string sentence;       ///< Where it is in one only, or of another shape or element type.
+  std::string sentence;       ///< Set where only one has it, or their shapes or element types differ.
   std::uint64_t elements = 0; ///< Of all, those that differ in a bit.
   std::uint64_t all = 0;
-  double largest = 0;  ///< Largest difference of two numbers; infinite where one is no number.
+  double largest = 0;  ///< Largest difference of two numbers; infinite where one is not a number.
   double relative = 0; ///< Norm of the differences over the norm of the first one's numbers.
 };
 

@@ -65,7 +65,7 @@ void for_each_entry(const std::filesystem::path& directory, const Visit& visit) 
                     " (name the directory of checkpoints)");
 }
 
-/// Removes a directory in a way that leaves no half of it under its name.
+/// Renames a directory and then removes it, so that no half of it ever stands under its name.
 inline void remove_checkpoint(const std::filesystem::path& path, const std::filesystem::path& unfinished) {
   if (::rename(path.c_str(), unfinished.c_str()) != 0)
     shardwright::detail::reject_unwritable(path, errno);
@@ -75,7 +75,7 @@ inline void remove_checkpoint(const std::filesystem::path& path, const std::file
     shardwright::detail::reject_unwritable(path, code.value());
 }
 
-/// Held by one process, and let go of by the system when that ends, however it does.
+/// Held by one process; the system releases it when that process ends, however it ends.
 class WriterLock {
 public:
   explicit WriterLock(const std::filesystem::path& directory)
@@ -179,7 +179,7 @@ private:
 /// process.
 class Writer {
 public:
-  /// @brief Makes the directory where it is missing, and locks it.
+  /// @brief Makes the directory if it is missing, and locks it.
   /// @throws DataError where another writer holds it, or it cannot be written.
   explicit Writer(std::filesystem::path directory)
       : directory_(made(std::move(directory))), lock_(directory_) {
@@ -190,10 +190,10 @@ public:
   }
 
   [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; } ///< Absolute.
-  /// @brief Saves that never got their names, because their run was ended. The next begin() removes them.
+  /// @brief Saves that never got their names because their run ended. The next begin() removes them.
   [[nodiscard]] const std::vector<std::filesystem::path>& stale() const noexcept { return stale_; }
 
-  /// @brief Begins a checkpoint: nothing of it is seen under `step-N` until its commit().
+  /// @brief Begins a checkpoint, which does not appear as `step-N` before its commit().
   /// @throws LifecycleError while another save of this writer is unfinished.
   /// @throws InvalidArgument where this step or a later one is saved already. @throws DataError where the
   /// directory cannot be written.

@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
-/// @brief The version of the form of manifests that this library writes, and the newest that it reads.
+/// @brief The version of the manifests that this library writes, and the newest that it reads.
 inline constexpr std::uint64_t manifest_version = 1;
 
 /// @brief A part of a tensor, as it was saved.
@@ -35,13 +35,13 @@ struct SavedBlock {
 struct SavedTensor {
   safetensors::Dtype dtype = safetensors::Dtype::f32;
   std::vector<std::uint64_t> shape; ///< Global.
-  std::string layout;               ///< As text; for people, since any layout may load it.
+  std::string layout;               ///< As text, for people: any layout may load it.
   std::vector<SavedBlock> blocks;   ///< Cover the shape once.
 
   friend bool operator==(const SavedTensor&, const SavedTensor&) = default;
 };
 
-/// @brief A file of a checkpoint; blocks have hashes of their own, and so has what stands before them.
+/// @brief A file of a checkpoint; each block has a hash of its own, and so has the header.
 struct SavedPart {
   std::uint64_t bytes = 0;
   BlockHash header_hash; ///< Of all bytes before the data.

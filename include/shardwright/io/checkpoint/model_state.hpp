@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A model with its optimizer's state as the tensors of a checkpoint, whose names and shapes no mesh
-/// changes.
+/// @brief A model with its optimizer's state as the tensors of a checkpoint, with the same names and shapes
+/// on every mesh.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/checkpoint/block.hpp>
@@ -76,8 +76,8 @@ void for_each_kept(Model& model, const Visit& visit) {
 
 /// @brief Copies a rank's share of a model and of its optimizer's state; not collective.
 ///
-/// Weights are saved in the element of gradients, the master copy where there is one. Ranks that hold the
-/// same block, within a mesh or, as tied parameters, in several stages, write it once.
+/// Weights are saved in the element type of gradients: the master copy where there is one. A block that
+/// several ranks hold, within a mesh or, of a tied parameter, in several stages, is written once.
 template <ParameterSet Model, class Optimizer>
 void stage(Model& model, Optimizer& optimizer, Staging& to) {
   for_each_parameter(model, [&](auto& parameter) {
@@ -127,7 +127,7 @@ template <ParameterSet Model, class Optimizer>
 /// @brief Fills a rank's share of a model and of its optimizer's state, whatever mesh, stages and sharding
 /// they were saved from; not collective.
 ///
-/// Weights of a narrow element are the saved ones rounded, which is what they were.
+/// Weights in a narrow element type are the saved ones rounded, as they were before.
 /// @param convert whether another floating-point type may have been saved
 /// @throws DataError as require_state(), and where data cannot be read: the model is then of no use.
 template <ParameterSet Model, class Optimizer>

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief How far a save is, and what it was in the end: bytes and their rate.
+/// @brief The progress of a save and its result, in bytes and their rate.
 
 #include <shardwright/core/config.hpp>
 
@@ -14,7 +14,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 /// @brief A checkpoint that is durable.
 struct SaveReport {
   std::uint64_t step = 0;
-  std::uint64_t bytes = 0; ///< Of all parts on rank 0, of its own on any other.
+  std::uint64_t bytes = 0; ///< On rank 0 of all parts, on any other rank of its own.
   double seconds = 0;      ///< From its start, after the copy, until the ranks knew that it is durable.
 
   /// @brief Its rate.
@@ -26,8 +26,8 @@ struct SaveReport {
 /// @brief How far a save is.
 struct SaveProgress {
   std::uint64_t step = 0;
-  std::uint64_t bytes = 0; ///< That all ranks have written of their blocks.
-  std::uint64_t total = 0; ///< Of all blocks; when they are written, the manifest is left to do.
+  std::uint64_t bytes = 0; ///< Of blocks, written so far by all ranks.
+  std::uint64_t total = 0; ///< Of all blocks; once these are written, the manifest remains.
   double seconds = 0;      ///< Since its start, after the copy.
 
   /// @brief The mean rate since the start.

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Saving and opening checkpoints by all ranks together: each writes a part, and all succeed or none.
+/// @brief Saves and opens checkpoints on all ranks together: each rank writes a part, and all succeed or
+/// none.
 
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/host_communicator.hpp>
@@ -80,15 +81,15 @@ inline void agree(const HostCommunicator& world, const std::string& own, SourceL
 
 } // namespace detail
 
-/// @brief The ranks that save into one directory, which rank 0 holds the lock of. Every rank has its own,
-/// makes it and calls it together with the others.
+/// @brief The ranks that save into one directory, whose lock rank 0 holds. Every rank makes one and calls it
+/// together with the others.
 ///
-/// A save that is started goes on beside the caller: a thread of each rank writes its part, and then one of
-/// rank 0 the manifest. These call no communicator; poll() and finish() do, in between and at the end. The
-/// destructor drops a save that is not finished.
+/// A save runs beside the caller: a thread on each rank writes its part, then one on rank 0 writes the
+/// manifest. These threads call no communicator; poll() and finish() do. The destructor drops a save that is
+/// not finished.
 class Saver {
 public:
-  /// @brief Makes the directory where it is missing, and locks it. Collective.
+  /// @brief Makes the directory if it is missing, and locks it. Collective.
   /// @throws DataError on every rank where another job holds it, or it cannot be written.
   Saver(HostCommunicator world, std::filesystem::path directory,
         SourceLocation where = SourceLocation::current())
@@ -114,8 +115,8 @@ public:
     finish(where);
   }
 
-  /// @brief The memory to copy into for start(), empty; the same memory for every save, and that of the one
-  /// under way, which this therefore waits for. Collective. @throws DataError as finish().
+  /// @brief The memory that start() saves from, empty. All saves use the same memory, so this waits for the
+  /// one under way. Collective. @throws DataError as finish().
   [[nodiscard]] Staging& staging(SourceLocation where = SourceLocation::current()) {
     finish(where);
     staging_.clear();
@@ -146,9 +147,9 @@ public:
     report_ = std::move(report);
     every_ = every;
   }
-  /// @brief The last save that came to its end.
+  /// @brief The last save that succeeded.
   [[nodiscard]] const std::optional<SaveReport>& last() const noexcept { return last_; }
-  /// @brief The one that holds the lock, on rank 0; null on the others.
+  /// @brief The writer that holds the lock, on rank 0; null on the others.
   [[nodiscard]] Writer* writer() noexcept { return writer_.get(); }
 
 private:

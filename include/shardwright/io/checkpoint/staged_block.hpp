@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Between a rank's block of a tensor and a checkpoint: staged to save, and read on any mesh.
+/// @brief Copies a rank's block of a tensor to save it, and reads one on any mesh.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/checkpoint/block.hpp>
@@ -27,7 +27,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
-/// @brief A copy of a rank's block of a tensor. What happens to the tensor afterwards does not reach it.
+/// @brief A copy of a rank's block of a tensor; later changes of the tensor do not reach it.
 struct StagedBlock {
   Block block; ///< Its bytes are those of `memory`; none on a rank that leaves them to another one.
   std::vector<std::byte> memory;
@@ -38,7 +38,7 @@ struct Replica {
   std::uint64_t number = 0;
   std::uint64_t count = 1;
 
-  /// @brief Of both, where one says which of several meshes.
+  /// @brief Joins the place within a mesh with that among several meshes.
   friend constexpr Replica operator*(const Replica& inner, const Replica& outer) {
     return {outer.number * inner.count + inner.number, inner.count * outer.count};
   }
@@ -91,17 +91,17 @@ template <class Tensor>
 
 } // namespace detail
 
-/// @brief Copies of a rank's blocks in host memory that is taken once: the next save copies to where the one
-/// before did.
+/// @brief Copies of a rank's blocks in host memory that is allocated once: each save reuses the memory of the
+/// one before.
 class Staging {
 public:
-  /// @brief Begins anew; the memory stays.
+  /// @brief Removes all blocks; the memory stays.
   void clear() noexcept { used_ = 0; }
 
-  /// @brief Copies this rank's block; not collective. Of replicas one rank copies, another one for each name,
-  /// so that writers share the work.
+  /// @brief Copies this rank's block; not collective. Of the ranks that hold the same block only one copies
+  /// it, another one for each name, so that they share the work.
   /// @param name equal on all ranks that hold a block of the tensor
-  /// @param meshes this rank's among several meshes that hold the same tensor
+  /// @param meshes this rank's place among several meshes that hold the same tensor
   template <class LayoutType, class Element, class Target>
   void add(std::string name, const ShardedTensor<LayoutType, Element, Target>& tensor,
            const Replica& meshes = {}) {
