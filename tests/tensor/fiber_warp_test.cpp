@@ -5,6 +5,7 @@
 
 #include "support/fiber_warp.hpp" // first: what follows is compiled as for a device
 
+#include <shardwright/tensor/kernels/copy_rows.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/softmax.hpp>
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -145,6 +147,41 @@ TEST_CASE("a warp of fibers draws the numbers of each element's own word", "[ker
                           std::abs(static_cast<double>(dropped[i]) - (unit_of(index) < 0.3 ? 0 : 3))});
       }
       CHECK(worst < 1e-14);
+    }
+}
+
+TEMPLATE_TEST_CASE("a warp of fibers copies rows and writes zeros, bit by bit", "[kernels]", double, float,
+                   sw::bfloat16, unsigned char) {
+  const std::size_t rows = 3;
+  for (const std::size_t length : {1U, 16U, 100U, 256U, 1030U})
+    for (const std::size_t offset : {0U, 1U, 8U}) {
+      INFO(length << " elements from " << offset);
+      const std::size_t stride = length + 5;
+      std::vector<unsigned char> bytes((offset + rows * stride) * sizeof(TestType));
+      for (std::size_t i = 0; i < bytes.size(); ++i)
+        bytes[i] = static_cast<unsigned char>(i * 89 + i / 251 + 1);
+      std::vector<TestType> in(offset + rows * stride), out(offset + rows * length + 3);
+      std::memcpy(static_cast<void*>(in.data()), bytes.data(), bytes.size());
+      const std::size_t pieces = (length + 511) / 512;
+      const detail::CopyRows<TestType> copy{
+          in.data() + offset, out.data() + offset, length, stride, 512, pieces};
+      for (std::size_t work = 0; work < rows * pieces; ++work)
+        REQUIRE(Warp::run([&](unsigned) { copy(work); }, false) == "");
+      for (std::size_t row = 0; row < rows; ++row)
+        REQUIRE(std::memcmp(out.data() + offset + row * length, in.data() + offset + row * stride,
+                            length * sizeof(TestType)) == 0);
+      std::vector<TestType> again(rows * length);
+      const detail::CopyShortRows<TestType> each{in.data() + offset, again.data(), length, stride};
+      for (std::size_t i = 0; i < rows * length; ++i)
+        each(i);
+      REQUIRE(std::memcmp(again.data(), out.data() + offset, again.size() * sizeof(TestType)) == 0);
+      const detail::ZeroElements<TestType> zero{out.data() + offset, length, 512};
+      for (std::size_t block = 0; block < pieces; ++block)
+        REQUIRE(Warp::run([&](unsigned) { zero(block); }, false) == "");
+      const auto* const written = reinterpret_cast<const unsigned char*>(out.data() + offset);
+      for (std::size_t i = 0; i < length * sizeof(TestType); ++i)
+        REQUIRE(written[i] == 0);
+      REQUIRE(std::memcmp(out.data() + offset + length, in.data() + offset + stride, sizeof(TestType)) == 0);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <shardwright/core/strided_block.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/mesh/target.hpp>
+#include <shardwright/tensor/kernels/copy_rows.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -17,23 +18,6 @@
 #include <cstddef>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
-
-template <class Element>
-struct BlockCopyKernel {
-  const Element* in;
-  Element* out;
-  StridedBlock from;
-
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    out[i] = in[from.offset + i / from.row_length * from.row_stride + i % from.row_length];
-  }
-};
-
-template <class Element>
-struct ZeroKernel {
-  Element* out;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = Element(0); }
-};
 
 /// Copies a block to contiguous memory; cost: one read and one write of each element.
 template <class Target, class Element>
@@ -52,7 +36,9 @@ void copy_block(const typename Target::execution_space& execution, const Element
         std::copy_n(in + from.offset + row * from.row_stride, from.row_length, out + row * from.row_length);
     }
   } else {
-    kernels::detail::run("sw::copy_block", execution, from.count(), BlockCopyKernel<Element>{in, out, from});
+    const bool one_row = from.contiguous();
+    kernels::detail::copy_rows(execution, in + from.offset, one_row ? 1 : from.rows,
+                               one_row ? from.count() : from.row_length, from.row_stride, out);
   }
 }
 
@@ -77,7 +63,7 @@ template <class Element, class Target>
 
 template <class Target, class Element>
 void fill_zero(const typename Target::execution_space& execution, Element* out, std::size_t count) {
-  kernels::detail::run("sw::fill_zero", execution, count, ZeroKernel<Element>{out});
+  kernels::detail::zero_elements(execution, out, count);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
