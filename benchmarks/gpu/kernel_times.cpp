@@ -108,13 +108,13 @@ std::string_view kind_of_kernel(std::string_view name) {
        {"adam", "multi_tensor", "optimizer", "squareblocks", "squaresofeither", "totals", "clippedstep",
         "judgestep", "publishreport", "updatelossscale"}},
       {"loss",
-       {"crossentropy", "cross_entropy", "nll", "softmax", "sumlosses", "logitgradient", "rowmaximum",
-        "rowexponentials", "rowprobabilities", "tokenloss"}},
+       {"crossentropy", "cross_entropy", "nll", "softmax", "sumlosses", "logitgradient", "rowstatistics",
+        "rebasesums", "tokenloss"}},
       {"embedding", {"embedding", "indexselect", "vectorized_gather"}},
       {"norms", {"norm", "partialcolumnsums", "sumpartials"}},
       {"rotary and SwiGLU", {"rotary", "swiglu", "silu", "catarray"}},
       {"fused by a compiler", {"triton"}},
-      {"copies and fills", {"copy", "memset", "memcpy", "fill", "zerokernel", "upload"}},
+      {"copies and fills", {"copy", "memset", "memcpy", "fill", "zeroelements", "upload"}},
       {"elementwise", {"elementwise", "reduce", "elements", "activation"}},
   };
   for (const Kind& kind : kinds)

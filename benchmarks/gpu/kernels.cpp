@@ -6,6 +6,7 @@
 #include "device.hpp"
 #include "parts.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -26,8 +27,17 @@ void measure_kernels(const Options& options, const Rates& rates, Report& report)
                              " tokens in bfloat16; bytes count every input once and every output once");
   std::printf("kernels, %zu sequences of %zu, bfloat16\n%-22s %6s %10s %10s %9s %9s\n", sizes.batch,
               sizes.sequence, "kernel", "calls", "ms", "GB/s", "of copy", "TFLOP/s");
+  double whole = 0;
+  double predicted = 0;
   for (const step_kernels::StepKernel& kernel : step.list()) {
     const double seconds = seconds_of(step.execution(), options.turns, kernel.run);
+    // The roofline: no kernel is faster than its bytes at the copy rate, nor than its operations at the
+    // matrix rate.
+    const double least = std::max(kernel.bytes / rates.copy, kernel.flops / rates.bfloat);
+    whole += kernel.calls * seconds;
+    predicted += kernel.calls * least;
+    report.add(
+        {"step by kernels", kernel.name, 1e3 * kernel.calls * seconds, "ms", 0, 1e3 * kernel.calls * least});
     const double share = kernel.bytes / seconds / rates.copy;
     const double flops = kernel.flops / seconds;
     const bool memory_bound = kernel.flops == 0;
@@ -43,7 +53,9 @@ void measure_kernels(const Options& options, const Rates& rates, Report& report)
            "TFLOP/s, " + std::to_string(std::lround(100 * flops / rates.bfloat)) + "% of the matrix rate"});
     }
   }
-  std::printf("\n");
+  report.add({"step by kernels", "all", 1e3 * whole, "ms", 0, 1e3 * predicted});
+  std::printf("all kernels of a step: %.3f ms, %.3f ms at the card's rates\n\n", 1e3 * whole,
+              1e3 * predicted);
 }
 
 } // namespace gpu

@@ -45,7 +45,8 @@ std::string Report::json() const {
     out += (i == 0 ? "\n    {" : ",\n    {");
     out += "\"part\": " + quoted(f.part) + ", \"name\": " + quoted(f.name) +
            ", \"value\": " + number(f.value) + ", \"unit\": " + quoted(f.unit) +
-           ", \"least\": " + (f.least > 0 ? number(f.least) : "null") + "}";
+           ", \"least\": " + (f.least > 0 ? number(f.least) : "null") +
+           ", \"predicted\": " + (f.predicted > 0 ? number(f.predicted) : "null") + "}";
   }
   return out + "\n  ]\n}\n";
 }

@@ -16,7 +16,8 @@ struct Figure {
   std::string name;
   double value = 0;
   std::string unit;
-  double least = 0; ///< 0: no limit.
+  double least = 0;     ///< 0: no limit.
+  double predicted = 0; ///< At the card's measured rates, in the unit of the value; 0: not known.
   [[nodiscard]] bool reached() const noexcept { return value >= least; }
 };
 
@@ -27,7 +28,7 @@ public:
   /// @brief What the machine is or how something was counted, in words.
   void note(std::string name, std::string text) { notes_.emplace_back(std::move(name), std::move(text)); }
   [[nodiscard]] const std::vector<Figure>& figures() const noexcept { return figures_; }
-  /// @brief {"notes": {...}, "figures": [{"part", "name", "value", "unit", "least"}]}.
+  /// @brief {"notes": {...}, "figures": [{"part", "name", "value", "unit", "least", "predicted"}]}.
   [[nodiscard]] std::string json() const;
   /// @throws std::runtime_error where the file cannot be written.
   void write(const std::string& path) const;

@@ -191,13 +191,19 @@ def predictions():
               "least": None},
              {"part": "rates", "name": "matrix products in bfloat16", "value": 790.0, "unit": "TFLOP/s", "least": None}]
     predicted = script.predictions(rates)
-    # 24.3 TFLOP and 23.1 GB, as docs/explanation/gpu_step.md counts them.
+    # 24.3 TFLOP and 9.9 GB, as docs/explanation/gpu_step.md counts them.
     expect("products", round(1e3 * predicted["matrix products"], 1), 30.8)
-    expect("loss", round(1e3 * predicted["loss"], 1), 5.4)
+    expect("loss", round(1e3 * predicted["loss"], 1), 2.3)
     expect("without rates", script.predictions(rates[:1]), {})
     step = {"part": "step", "name": "loss", "value": 7.0, "unit": "ms", "least": None}
     expect("beside what was measured", script.rows_of_figures({"figures": rates + [step]})[-1].cells()[1:4],
-           ["measured", "7 ms", "5.367 ms at the card's rates"])
+           ["measured", "7 ms", "2.3 ms at the card's rates"])
+    kernel = {"part": "step by kernels", "name": "swiglu", "value": 1.25, "unit": "ms", "least": None, "predicted": 0.75}
+    expect("a kernel beside its roofline", script.rows_of_figures({"figures": [kernel]})[0].cells()[:4],
+           ["benchmark: step by kernels: swiglu", "measured", "1.25 ms", "0.75 ms at the card's rates"])
+    whole = {"part": "training", "name": "a step", "value": 80.0, "unit": "ms", "least": None}
+    expect("a step beside all kinds", script.rows_of_figures({"figures": rates + [whole]})[-1].cells()[3],
+           f"{1e3 * sum(predicted.values()):.4g} ms at the card's rates")
 
 
 def kinds_of_kernels():
@@ -208,12 +214,12 @@ def kinds_of_kernels():
     headers = "".join(path.read_text() for path in (root / "include" / "shardwright").rglob("*.hpp"))
     for kind, kernels in {
             "attention": "AttentionForwardTiles AttentionBackwardQueryTiles AttentionBackwardKeyTiles",
-            "loss": "RowMaximum RowExponentials LogitGradient TokenLoss SumLosses",
+            "loss": "RowStatistics RebaseSums LogitGradient TokenLoss SumLosses",
             "norms": "NormForward NormBackwardOfBlocks PartialColumnSums SumPartials",
             "rotary and SwiGLU": "RotaryTokens SwigluForward SwigluBackward",
             "optimizer": "AdamWUpdate OpenAdamWStep SquareBlocks SquareBlocksOfWarps SummarizeTotals CollectTotals JudgeStep",
             "embedding": "EmbeddingForward EmbeddingBackwardOfBlocks",
-            "copies and fills": "BlockCopyKernel FillElements ZeroKernel",
+            "copies and fills": "CopyRows CopyShortRows FillElements ZeroElements",
             "elementwise": "ConvertElements ScaleElements"}.items():
         for kernel in kernels.split():
             if f"struct {kernel}" in headers or f"class {kernel}" in headers:
