@@ -36,7 +36,7 @@ fs::path found(const fs::path& path) {
     return path;
   const cp::Newest newest = cp::newest(path, cp::Check::headers);
   for (const std::string& sentence : newest.refused)
-    std::cerr << "checkpoint: passed over: " << sentence << "\n";
+    std::cerr << "checkpoint: skipped: " << sentence << "\n";
   if (!newest.path)
     throw sw::DataError(path.string() +
                         " must be a checkpoint or hold one, but it is neither (name a directory step-N)");
@@ -151,8 +151,7 @@ bool diff(const checkpoint_tool::Options& options) {
     std::cout << line;
   }
   std::cout << left.path().string() << " and " << right.path().string()
-            << (shown == 0 ? " are equal to the bit\n"
-                           : " differ in " + std::to_string(shown) + " tensors\n");
+            << (shown == 0 ? " are bitwise equal\n" : " differ in " + std::to_string(shown) + " tensors\n");
   return shown == 0;
 }
 

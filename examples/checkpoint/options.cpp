@@ -19,23 +19,22 @@ using namespace command_line;
 
 ParseResult parse(int argc, const char* const* argv) {
   Options options;
-  CLI::App app{"Looks into checkpoints, compares them and puts their tensors together, without a mesh.",
-               "checkpoint"};
+  CLI::App app{"Inspects, verifies, compares and reshards checkpoints, without a mesh.", "checkpoint"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
   std::string path, other;
   const std::vector<std::string> commands{"inspect", "verify", "diff", "reshard"};
   app.add_option("command", options.command,
                  "inspect prints what a checkpoint holds. verify compares all bytes with their hashes. "
-                 "diff compares two, tensor by tensor, and ends with code 1 where they differ. "
+                 "diff compares two, tensor by tensor, and exits with code 1 if they differ. "
                  "reshard writes whole tensors into one safetensors file.")
       ->check(one_of(commands))
       ->type_name("COMMAND");
   app.add_option("path", path, "A checkpoint, or a directory of checkpoints: its newest, or all for verify.")
       ->type_name("PATH");
   app.add_option("other", other, "The second checkpoint of diff; the file of reshard.")->type_name("PATH");
-  app.add_flag("--weights", options.weights, "Leave the optimizer's state out.");
-  app.set_help_flag("-h,--help", "Print this help and end.");
+  app.add_flag("--weights", options.weights, "Ignore the optimizer state.");
+  app.set_help_flag("-h,--help", "Print this help and exit.");
   app.footer("Examples:\n"
              "  checkpoint inspect run/step-200\n"
              "  checkpoint verify run\n"

@@ -15,7 +15,7 @@ struct Options {
   std::string command;
   std::filesystem::path path;
   std::filesystem::path other; ///< The second checkpoint of diff, the file of reshard.
-  bool weights = false;        ///< Leave the optimizer's state out.
+  bool weights = false;        ///< Ignore the optimizer state.
 };
 
 /// @brief Options, or a message and the code to end with: 0 after --help, 2 for a mistake.

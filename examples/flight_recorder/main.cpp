@@ -124,7 +124,7 @@ void tell(const fs::path& directory) {
   }
   for (int rank = 0; rank < dumps.begin()->second.ranks; ++rank)
     if (!dumps.contains(rank))
-      std::cout << "rank " << rank << ": no dump (on a node that did not hear of the failure)\n";
+      std::cout << "rank " << rank << ": no dump (on a node that did not learn of the failure)\n";
   std::cout << verdict(dumps) << "\n";
 }
 
@@ -134,7 +134,8 @@ int main(int argc, char** argv) {
   CLI::App app{"Says which rank stopped first, in which call, at which source line.", "flight_recorder"};
   std::string directory;
   app.add_subcommand("join", "Joins the dumps of all ranks.")
-      ->add_option("directory", directory, "What SHARDWRIGHT_FLIGHT_RECORDER named when the program failed")
+      ->add_option("directory", directory,
+                   "The directory that SHARDWRIGHT_FLIGHT_RECORDER named when the program failed")
       ->required();
   app.require_subcommand(1);
   CLI11_PARSE(app, argc, argv);

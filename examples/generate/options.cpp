@@ -41,7 +41,7 @@ std::vector<std::int32_t> parse_ids(const std::string& word) {
   for (std::string part; std::getline(parts, part, ',');) {
     const auto id = whole_number<std::int32_t>(part);
     if (!id || *id < 0)
-      throw UsageError("--prompt-ids needs numbers of tokens such as 1,2,3, but has '" + clipped(part) +
+      throw UsageError("--prompt-ids needs token ids such as 1,2,3, but has '" + clipped(part) +
                        "' (write them with commas)");
     out.push_back(*id);
   }
@@ -76,7 +76,7 @@ ParseResult parse(int argc, const char* const* argv) {
   bool widens = false;
   CLI::App app{
       "Continues a text with a published model of the Llama, Mistral, Qwen2, Qwen3, Mixtral or DeepSeek-V3 family, split over "
-      "pipeline (pp), expert (ep) and tensor (tp) ranks. The text does not depend on the mesh but for rounding.",
+      "pipeline (pp), expert (ep) and tensor (tp) ranks. The text does not depend on the mesh, except for rounding.",
       "generate"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
@@ -84,28 +84,27 @@ ParseResult parse(int argc, const char* const* argv) {
                  "Directory with config.json, model.safetensors or its parts, and tokenizer.json.")
       ->type_name("DIR");
   CLI::Option* const text_option = app.add_option("--prompt", prompt, "Text to continue.")->type_name("TEXT");
-  app.add_option("--prompt-ids", ids,
-                 "Numbers of tokens to continue, such as 1,2,3; the result is numbers, too.")
+  app.add_option("--prompt-ids", ids, "Token ids to continue, such as 1,2,3; the result is token ids, too.")
       ->type_name("IDS");
   app.add_option("--mesh", mesh, "Ranks along each axis, such as tp=2 or pp=2,tp=2. Default: one rank.")
       ->type_name("AXES");
-  app.add_option("--tokens", options.tokens, "New tokens, at most. Default: 100.")
+  app.add_option("--tokens", options.tokens, "Maximum number of new tokens. Default: 100.")
       ->check(whole_from<std::int64_t>(0, 1 << 24))
       ->type_name("N");
   app.add_option("--temperature", options.sampling.temperature,
-                 "Divides the scores before a token is drawn; 0 takes the most likely one. Default: 0.")
+                 "Divides the logits before sampling; 0 takes the most likely token. Default: 0.")
       ->check(real_from(0, true, 1e6))
       ->type_name("X");
   app.add_option("--top-p", options.sampling.top_p,
-                 "Draws from the most likely tokens that have this probability together. Default: 1, all.")
+                 "Samples from the most likely tokens with this total probability. Default: 1, all.")
       ->check(real_from(0, false, 1))
       ->type_name("X");
-  app.add_option("--seed", options.sampling.seed, "Chooses what is drawn. Default: 1.")
+  app.add_option("--seed", options.sampling.seed, "Seed of the sampling. Default: 1.")
       ->check(whole_from<std::uint64_t>(0, std::numeric_limits<std::uint64_t>::max()))
       ->type_name("N");
-  app.add_flag("--widen-fp8", widens, "Reads weights in blocks of FP8 too, each widened to float.");
-  app.add_flag("--ignore-end", options.ignores_end, "Goes on after the model's end of text.");
-  app.add_option("--dump", dump, "File for the ids and the scores of the prompt, as safetensors.")
+  app.add_flag("--widen-fp8", widens, "Accept FP8 weights with block scales, and convert them to float.");
+  app.add_flag("--ignore-end", options.ignores_end, "Continue after the model's end-of-text token.");
+  app.add_option("--dump", dump, "File for the token ids and logits of the prompt, as safetensors.")
       ->type_name("FILE");
   app.add_option("--export", export_to, "Directory to write the model to, in float.")->type_name("DIR");
   app.footer(

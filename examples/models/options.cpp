@@ -84,7 +84,7 @@ ParseResult parse(int argc, const char* const* argv) {
   std::string mesh = "dp=1", recompute = "none", dump;
   CLI::App app{
       "Trains one of several models, an MLP, GPT-2, an encoder or Llama-style decoders without and with experts, on "
-      "samples by a formula, split over pipeline (pp), data (dp), expert (ep), context (cp) and tensor (tp) ranks. The "
+      "samples from a formula, split over pipeline (pp), data (dp), expert (ep), context (cp) and tensor (tp) ranks. The "
       "losses do not depend on the mesh.",
       "train_models"};
   app.allow_extras();
@@ -97,7 +97,7 @@ ParseResult parse(int argc, const char* const* argv) {
   app.add_option(
          "--model", options.model,
          with_default("What to train: mlp, gpt2, encoder, decoder, moe (experts in the style of DeepSeek-V3) "
-                      "or mixtral; with -folded, dp, ep and tp own the experts together, else ep alone.",
+                      "or mixtral; with -folded, dp, ep and tp own the experts together, otherwise only ep.",
                       options.model))
       ->check(one_of(compiled_models()))
       ->type_name("NAME");
@@ -114,7 +114,7 @@ ParseResult parse(int argc, const char* const* argv) {
       app.add_option(
              "--zero", options.zero,
              "0: data ranks hold whole parameters. 3: they shard parameters, gradients and optimizer state. Default: "
-             "what the build has for the precision.")
+             "the value built for the precision.")
           ->check(one_of({"0", "3"}))
           ->type_name("STAGE");
   app.add_option("--schedule", options.schedule, with_default("Schedule of the pipeline.", options.schedule))
@@ -135,11 +135,11 @@ ParseResult parse(int argc, const char* const* argv) {
   app.add_option("--steps", options.steps, with_default("Optimizer steps.", options.steps))
       ->check(whole_from<std::int64_t>(1, 1'000'000'000'000))
       ->type_name("N");
-  app.add_option("--batch", options.batch, with_default("Samples of a step, over all ranks.", options.batch))
+  app.add_option("--batch", options.batch, with_default("Samples per step, over all ranks.", options.batch))
       ->check(whole_from<std::int64_t>(1, 1 << 20))
       ->type_name("N");
   app.add_option("--microbatches", options.microbatches,
-                 with_default("Passes of a step, which a pipeline has in flight.", options.microbatches))
+                 with_default("Microbatches per step, which a pipeline has in flight.", options.microbatches))
       ->check(whole_from<int>(1, 1 << 20))
       ->type_name("N");
   app.add_option("--seed", options.seed, with_default("Chooses initial weights and samples.", options.seed))

@@ -56,7 +56,7 @@ private:
   bool open() {
     if (open_.size() == most_json_depth)
       return fail("objects and lists must be nested at most " + std::to_string(most_json_depth) +
-                  " deep (take levels out)");
+                  " deep (remove levels)");
     open_.emplace_back();
     return true;
   }

@@ -104,7 +104,7 @@ std::optional<sw::Resource> parse_sweep(const std::string& word, const sw::Clust
       if (resource == sw::Resource::scale_out_bandwidth && cluster.domain_count < 2)
         throw UsageError("--sweep bandwidth varies the network between domains, but " +
                          std::string(cluster.name) +
-                         " is one domain (--sweep scale-up varies what joins it)");
+                         " is one domain (--sweep scale-up varies the bandwidth inside it)");
       return resource;
     }
   return {}; // the check of the option has ruled it out
@@ -246,7 +246,7 @@ ParseResult parse(int argc, const char* const* argv) {
       ->group("Run");
   app.add_option(
          "--tokens", tokens,
-         "Tokens of a step, such as 62.9M or 4Mi: taken as the number of sequences within 0.5 % that has most factors of two.")
+         "Tokens per step, such as 62.9M or 4Mi: rounded, within 0.5 %, to the number of sequences with most factors of two.")
       ->type_name("N")
       ->group("Run");
   app.add_option("--sequences", sequences, "Sequences of a step, instead of --tokens.")
@@ -257,7 +257,7 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(whole_from<std::int64_t>(1, 1LL << 30))
       ->type_name("N")
       ->group("Run");
-  app.add_option("--precision", precision, "Of the matrix products. Default: bf16.")
+  app.add_option("--precision", precision, "Precision of the matrix products. Default: bf16.")
       ->check(one_of({"bf16", "fp16", "fp8", "fp4"}))
       ->type_name("NAME")
       ->group("Run");
@@ -290,13 +290,13 @@ ParseResult parse(int argc, const char* const* argv) {
       ->type_name("LIST")
       ->group("Run");
   app.add_option("--headroom", options.space.headroom,
-                 "Part of a chip's memory that a plan leaves free. Default: 0.08.")
+                 "Fraction of a chip's memory that a plan leaves free. Default: 0.08.")
       ->check(real_from(0, true, 0.9))
       ->type_name("X")
       ->group("Plan");
   app.add_option(
          "--fix", fix,
-         "What is settled, such as tp=8,pp=16; of tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule and recomputation.")
+         "Fixed values, such as tp=8,pp=16; of tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule and recomputation.")
       ->type_name("LIST")
       ->group("Plan");
   app.add_option(
@@ -306,11 +306,10 @@ ParseResult parse(int argc, const char* const* argv) {
       ->type_name("NAME")
       ->group("Plan");
   app.add_flag("--json", options.json, "Print JSON: all figures of the page.")->group("Output");
-  app.add_option("--html", html,
-                 "Write a page with charts, with nothing that it loads; every browser shows it.")
+  app.add_option("--html", html, "Write a self-contained page with charts, for any browser.")
       ->type_name("FILE")
       ->group("Output");
-  app.add_option("--svg", svg, "Write a drawing of the pipeline's schedule to scale; every browser shows it.")
+  app.add_option("--svg", svg, "Write a drawing of the pipeline's schedule to scale, for any browser.")
       ->type_name("FILE")
       ->group("Output");
   app.add_flag("--simulate", options.simulate, "Simulate a step of the plan, with shared links.")
@@ -321,12 +320,12 @@ ParseResult parse(int argc, const char* const* argv) {
       ->allow_extra_args(false)
       ->group("Simulation");
   app.add_option("--oversubscription", options.simulation.oversubscription,
-                 "What the chips of a domain can send out, over what leaves it. Default: 1.")
+                 "Bandwidth of a domain's chips divided by that of its uplinks. Default: 1.")
       ->check(real_from(1, true, 1e6))
       ->type_name("X")
       ->group("Simulation");
   app.add_option("--jitter", options.simulation.jitter,
-                 "Mean of what lengthens every pass of every chip, such as 0.01. Default: 0.")
+                 "Mean relative delay of every pass on every chip, such as 0.01. Default: 0.")
       ->check(real_from(0, true, 10))
       ->type_name("X")
       ->group("Simulation");
@@ -341,10 +340,10 @@ ParseResult parse(int argc, const char* const* argv) {
       ->type_name("FILE")
       ->group("Simulation");
   app.add_option("--evaluate", evaluate,
-                 "Predict the runs of this CSV file instead, beside what was measured.")
+                 "Instead, predict the runs of this CSV file and compare with the measurements.")
       ->type_name("FILE")
       ->group("Published runs");
-  app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
+  app.set_help_flag("-h,--help", "Print this help and exit.")->group("Output");
   app.footer(footer);
   try {
     if (auto help = help_or_parse(app, argc, argv, "a model is named by --model"))

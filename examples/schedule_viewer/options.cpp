@@ -112,11 +112,11 @@ ParseResult parse(int argc, const char* const* argv) {
       ->type_name("LIST")
       ->group("Schedule");
 
-  file("--svg", svg, "Write a drawing to scale; every browser shows it.", "Output");
-  file("--to-csv", to_csv, "Write the order of every rank, as --csv reads it.", "Output");
-  app.add_flag("--text", options.text, "Print a table. Default where no file is asked for.")->group("Output");
+  file("--svg", svg, "Write a drawing to scale, for any browser.", "Output");
+  file("--to-csv", to_csv, "Write the order of every rank in the format of --csv.", "Output");
+  app.add_flag("--text", options.text, "Print a table. Default if no file is requested.")->group("Output");
   whole("--columns", options.columns, 20, "Characters of a line of the table.", "Output");
-  app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
+  app.set_help_flag("-h,--help", "Print this help and exit.")->group("Output");
   app.footer(footer);
 
   try {
@@ -132,7 +132,8 @@ ParseResult parse(int argc, const char* const* argv) {
     if (given("--csv"))
       for (const char* name : {"--schedule", "--ranks", "--microbatches", "--chunks"})
         if (given(name))
-          throw UsageError(std::string(name) + " is settled by the file of --csv (leave one of the two out)");
+          throw UsageError(std::string(name) +
+                           " is determined by the file of --csv (leave one of the two out)");
     if (given("--chunks") && options.schedule != "interleaved")
       throw UsageError("--chunks belongs to the interleaved schedule, but --schedule is " + options.schedule +
                        " (give --schedule interleaved, or leave --chunks out)");

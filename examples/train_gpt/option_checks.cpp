@@ -121,7 +121,7 @@ void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& g
   if (!options.dry_run) {
     for (const char* name : {"--rank", "--dry-run-json"})
       if (given(name))
-        throw UsageError(std::string(name) + " is of a dry run (add --dry-run, or leave it out)");
+        throw UsageError(std::string(name) + " is only for dry runs (add --dry-run, or leave it out)");
     return;
   }
   if (given("--rank"))

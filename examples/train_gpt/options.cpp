@@ -209,12 +209,13 @@ void add_rank_options(CLI::App& app, Options& options, Words& words) {
       ->type_name("NAME");
   in.add(
         "--target", words.target,
-        "host or cuda: where tensors lie and kernels run. cuda needs a build with the preset cuda, and takes --precision fp32, or bf16 with --zero 0 or 3. "
+        "host or cuda: where tensors are stored and kernels run. cuda needs a build with the preset cuda, and supports --precision fp32, or bf16 with --zero 0 or 3. "
         "Default: host.")
       ->check(one_of({"host", "cuda"}))
       ->type_name("NAME");
-  in.whole("--gpus", options.gpus, 1,
-           "GPUs that the ranks take in turns. NCCL connects threads on several. 1 is the GPU of Kokkos.");
+  in.whole(
+      "--gpus", options.gpus, 1,
+      "GPUs that the ranks use in turn. NCCL connects threads on several. 1 means the GPU that Kokkos uses.");
   in.flag("--cuda-graph", options.cuda_graph,
           "Capture the third step on the GPU as a CUDA graph and replay it. One rank, without dropout.");
   in.real("--deadline", options.deadline_seconds, 0, false,
@@ -243,24 +244,25 @@ void add_model_options(CLI::App& app, Options& options, Words& words) {
            "Key and value heads, a divisor of the query heads. Default: the model's.");
   in.whole("--hidden", words.size.hidden, 1, "Width of the feed-forward block. Default: the model's.");
   in.whole("--sequence", words.size.sequence, 2, "Tokens of a sample. Default: the model's.");
-  in.whole("--vocabulary", words.size.vocabulary, 256,
-           "Tokens; 256 bytes, and more only to divide by tp or for the size. Default: the model's.");
+  in.whole(
+      "--vocabulary", words.size.vocabulary, 256,
+      "Tokens; 256 for bytes, and more only for divisibility by tp or for the size. Default: the model's.");
   in.whole("--experts", words.size.experts, 1,
-           "Experts of each layer behind the dense ones, for a model that has some. Default: the model's.",
+           "Experts of each layer after the dense ones, for a model that has some. Default: the model's.",
            4096);
   in.whole("--chosen", words.size.chosen, 1, "Experts that each token goes to. Default: the model's.", 4096);
   in.whole("--expert-hidden", words.size.expert_hidden, 1,
-           "Width of each expert, and of the shared one beside them. Default: the model's.");
+           "Width of each expert and of the shared expert. Default: the model's.");
   in.whole("--dense-layers", words.size.dense_layers, 0,
-           "First layers, which have a feed-forward block in place of experts. Default: the model's.", 4096);
-  in.real(
-      "--capacity", options.capacity, 0, true,
-      "Choices that an expert takes of a microbatch, by an even share of them, such as 1.25; 0 drops none.",
-      1e6);
+           "Number of first layers with a feed-forward block instead of experts. Default: the model's.",
+           4096);
+  in.real("--capacity", options.capacity, 0, true,
+          "Capacity of an expert in a microbatch, relative to an even share, such as 1.25; 0 drops nothing.",
+          1e6);
   in.flag("--tied", options.tied, "Use one table for the embedding and the output head.");
   in.add(
         "--precision", words.precision,
-        "fp32 or fp64: element type of everything. bf16 or fp16: that of parameters and activations; masters, gradients, optimizer state and loss stay in fp32, and fp16 scales the loss. "
+        "fp32 or fp64: element type of everything. bf16 or fp16: that of parameters and activations; master weights, gradients, optimizer state and loss stay in fp32, and fp16 scales the loss. "
         "Default: fp32.")
       ->check(one_of({"fp32", "fp64", "bf16", "fp16"}))
       ->type_name("NAME");
@@ -285,10 +287,10 @@ void add_training_options(CLI::App& app, Options& options, Words& words) {
   in.add(
         "--recompute", words.recompute,
         "Results that layers recompute in the backward pass instead of keeping them: none, selective (attention) or full (all but the layer's input); full:4 is the first four layers. "
-        "The losses stay the same to the bit. Default: none.")
+        "The losses are bitwise the same. Default: none.")
       ->type_name("KIND");
   in.add("--dropout", options.dropout,
-         "Share of what attention and MLP add to the stream that training sets to zero, from 0 to below 1. "
+         "Dropout rate of the outputs of attention and MLP in training, from 0 to below 1. "
          "Default: 0.")
       ->check(real_from(0, true))
       ->type_name("X");
@@ -296,9 +298,9 @@ void add_training_options(CLI::App& app, Options& options, Words& words) {
   in.whole("--batch", options.batch, 1,
            "Sequences of a step, over all ranks: dp x microbatch x accumulation.");
   in.whole("--microbatch", options.microbatch, 1,
-           "Sequences of one pass of one data rank. Default: batch / (dp x accumulation).");
+           "Sequences per microbatch and data rank. Default: batch / (dp x accumulation).");
   in.whole("--accumulation,--microbatches", options.accumulation, 1,
-           "Passes whose gradients are added before a step; a pipeline has them in flight. "
+           "Microbatches whose gradients are accumulated in a step; a pipeline has them in flight. "
            "Default: batch / (dp x microbatch), or 1; with a pipeline batch / dp.");
   in.count("--steps", options.steps, 0, "Optimizer steps.");
   in.add("--seed", options.seed,
@@ -316,7 +318,7 @@ void add_training_options(CLI::App& app, Options& options, Words& words) {
   in.real("--clip", options.clip, 0, true, "Largest norm of the whole gradient; 0 for no limit.");
 
   in.add("--non-finite", words.non_finite,
-         "What to do where loss or gradients are infinite or NaN: stop, or skip the step. "
+         "What to do if loss or gradients are infinite or NaN: stop, or skip the step. "
          "All ranks do the same, and name the place. Default: stop.")
       ->check(one_of({"stop", "skip"}))
       ->type_name("NAME");
@@ -328,12 +330,13 @@ void add_output_options(CLI::App& app, Options& options, Words& words) {
   OptionGroup in(app, "Output");
   in.count("--validate-every", options.validate_every, 0,
            "Steps between held-out losses; 0 for one at the end.");
-  in.whole("--validation-batches", options.validation_batches, 1, "Batches of a held-out loss, at most.");
+  in.whole("--validation-batches", options.validation_batches, 1,
+           "Maximum number of batches for a held-out loss.");
   in.whole("--sample", options.sample, 0, "Bytes of text to generate at the end; 0 for none.");
   in.add("--prompt", options.prompt, "Text that the generated text continues. Default: 'The '.")
       ->type_name("TEXT");
   in.real("--temperature", options.temperature, 0, true,
-          "Spread of the generated text; 0 takes the likeliest byte.");
+          "Spread of the generated text; 0 takes the most likely byte.");
   in.add("--metrics", words.metrics, "File to which each step is appended as a line of JSON.")
       ->type_name("FILE");
   in.add("--tensorboard", words.tensorboard,
@@ -343,7 +346,7 @@ void add_output_options(CLI::App& app, Options& options, Words& words) {
          "File for a trace of the last step, all ranks, that ui.perfetto.dev opens.")
       ->type_name("FILE");
   in.add("--timeline-svg", words.timeline_svg,
-         "File for a drawing of the last step: measured times beside those planned with their means.")
+         "File for a drawing of the last step: measured times next to those planned from their means.")
       ->type_name("FILE");
   in.flag("--verify", options.verify,
           "Repeat the run on one rank and print the largest differences of losses and final parameters.");
@@ -356,9 +359,10 @@ void add_checkpoint_options(CLI::App& app, Options& options, Words& words) {
          "Directory in which the run is saved: after its last step, and on SIGTERM or SIGINT, which end it.")
       ->type_name("DIR");
   in.count("--save-every", checkpoint.every, 0, "Steps between saves as well; 0 for none.");
-  in.whole("--keep", checkpoint.keep, 1, "Checkpoints that stay; older ones go when a newer one is durable.");
+  in.whole("--keep", checkpoint.keep, 1,
+           "Checkpoints to keep; older ones are removed when a newer one is durable.");
   in.flag("--resume", checkpoint.resume,
-          "Go on from the newest whole checkpoint there, on any mesh, schedule and --zero.");
+          "Resume from the newest complete checkpoint there, on any mesh, schedule and --zero.");
   in.count("--stop-after", checkpoint.stop_after, 0, "Step after which to save and end; 0 for none.");
   in.add("--init", words.init,
          "Directory of a published model to begin with: its sizes, weights and tokenizer.")
@@ -377,13 +381,13 @@ void add_dry_run_options(CLI::App& app, Options& options, Words& words) {
   OptionGroup in(app, "Dry run");
   in.flag(
       "--dry-run", options.dry_run,
-      "Train nothing, read no data, start no ranks: print what two steps take and do on --rank, memory by kind, calls, operations. "
-      "Where the default model or batch does not fit the mesh, the next larger one that does.");
+      "Train nothing, read no data, start no ranks: print memory by kind, calls and operations of two steps on --rank. "
+      "If the default model or batch does not fit the mesh, the next larger one that does is used.");
   in.add(
         "--rank", words.ranks,
-        "Ranks of the mesh to count, such as 17 or 0,17,8192; of several, the calls are compared. Default: 0.")
+        "Ranks of the mesh to count, such as 17 or 0,17,8192; the calls of several are compared. Default: 0.")
       ->type_name("RANKS");
-  in.add("--dry-run-json", words.dry_run_json, "File for the same as JSON, with every call in its order.")
+  in.add("--dry-run-json", words.dry_run_json, "File for the same as JSON, with every call in order.")
       ->type_name("FILE");
 }
 
@@ -461,7 +465,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   add_output_options(app, options, words);
   add_checkpoint_options(app, options, words);
   add_dry_run_options(app, options, words);
-  app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
+  app.set_help_flag("-h,--help", "Print this help and exit.")->group("Output");
 
   app.footer(
       "Models:" + preset_table() +

@@ -109,7 +109,7 @@ struct Options {
   shardwright::Recomputation recompute{}; ///< What layers compute again in the backward pass.
 
   int batch = 12;                ///< Sequences of a step, over all ranks.
-  int microbatch = 0;            ///< Sequences of one pass of one data rank.
+  int microbatch = 0;            ///< Sequences per microbatch and data rank.
   int accumulation = 1;          ///< Passes of a step: the microbatches of a pipeline.
   std::string schedule = "1f1b"; ///< Of the pipeline; one rank of pp alternates forward and backward.
   int chunks = 2;                ///< Stages per rank of an interleaved schedule.

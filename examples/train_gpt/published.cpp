@@ -131,7 +131,7 @@ void settle_published(Options& options, const IsGiven& given) {
        {"--model", "--layers", "--d-model", "--heads", "--kv-heads", "--hidden", "--vocabulary", "--experts",
         "--chosen", "--expert-hidden", "--dense-layers", "--tied"})
     if (given(name))
-      throw UsageError(std::string(name) + " is settled by the model that --init names (leave it out)");
+      throw UsageError(std::string(name) + " is determined by the model that --init names (leave it out)");
   if (options.sample > 0)
     throw UsageError(
         "--sample is for models of bytes (leave it out, and run generate on what --export writes)");

@@ -71,7 +71,7 @@ void write_timelines(const Options& options, const sw::Schedule& schedule,
     try {
       sw::write_text(path, text);
     } catch (const sw::DataError& error) {
-      std::cerr << "Warning: timeline: " << error.what() << "; the training goes on without it" << std::endl;
+      std::cerr << "Warning: timeline: " << error.what() << "; training continues without it" << std::endl;
     }
   };
   if (!options.timeline.empty())

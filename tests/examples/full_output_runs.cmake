@@ -12,7 +12,7 @@ function(shardwright_full_output_run name program words)
   shardwright_add_check(
     examples.${program}.${name} LABEL examples
     COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=sh|-c|$<TARGET_FILE:${program}> ${words} >/dev/full" -DEXIT=1
-            "-DSAYS=${program}: standard output must take all that is printed, but a part is lost" -P
+            "-DSAYS=${program}: standard output must accept all output, but a part was lost" -P
             "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/run_check.cmake")
   set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.${program}.${name}" PROPERTIES ENVIRONMENT OPENBLAS_NUM_THREADS=1)
 endfunction()

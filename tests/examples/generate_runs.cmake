@@ -32,7 +32,7 @@ shardwright_generate_run(
 shardwright_generate_run(
   data_axis 2 OPTIONS --model x --prompt a --mesh dp=2 SAYS "axis dp, which splits a batch .generate has one sequence")
 shardwright_generate_run(
-  bad_ids 2 OPTIONS --model x --prompt-ids 1,b SAYS "--prompt-ids needs numbers of tokens such as 1,2,3, but has 'b'")
+  bad_ids 2 OPTIONS --model x --prompt-ids 1,b SAYS "--prompt-ids needs token ids such as 1,2,3, but has 'b'")
 
 # A small model, and what plain loops make of it: threads and processes must print the same.
 if(TARGET examples_test)

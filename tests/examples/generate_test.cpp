@@ -878,7 +878,7 @@ TEST_CASE("what a training cannot begin with ends in a sentence") {
   CHECK_THAT(said(config, {"--sequence", "6"}), has("'sliding_window' must not be less than --sequence 6"));
   config.replace(config.find("\"sliding_window\": 5"), 19, "\"sliding_window\": null");
   CHECK_THAT(said(config, {"--sequence", "65"}), has("'max_position_embeddings' must not be less"));
-  CHECK_THAT(said(config, {"--layers", "2"}), has("--layers is settled by the model that --init names"));
+  CHECK_THAT(said(config, {"--layers", "2"}), has("--layers is determined by the model that --init names"));
   CHECK_THAT(said(config, {"--steps", "0"}), has("--steps 0 trains nothing"));
   CHECK_THAT(said(config, {"--sample", "3"}), has("--sample is for models of bytes"));
   CHECK_THAT(said(config, {"--export", from.root().string()}), has("--export must name another directory"));

@@ -103,21 +103,21 @@ shardwright_train_gpt_run(
   HOLDS "1F1B: 2 ranks, 4 microbatches, planned and measured</text>" "measured</text>" "time in ms</text>" "</svg>\n$")
 shardwright_train_gpt_run(
   timeline_unwritable 0 OPTIONS ${tiny} --steps 1 --mesh pp=2 --timeline /nowhere/run.json
-  SAYS "timeline: /nowhere/run.json must be writable.*the training goes on without it" "validation loss")
+  SAYS "timeline: /nowhere/run.json must be writable.*training continues without it" "validation loss")
 set(metrics "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_metrics.jsonl")
 shardwright_train_gpt_run(
   metrics 0 OPTIONS ${tiny} --steps 3 --mesh dp=2 --validate-every 2 --metrics "${metrics}" SAYS "step 3/3"
   FILE "${metrics}" HOLDS "\"step\":1[,}].*\"step\":2[,}].*\"step\":3[,}]" "\"validation_loss\":" "\"gradient_norm\":")
 shardwright_train_gpt_run(
   metrics_unwritable 0 OPTIONS ${tiny} --steps 1 --metrics "${CMAKE_CURRENT_LIST_FILE}/run.jsonl"
-  SAYS "metrics: .*cannot be opened.*the training goes on without metrics" "step 1/1")
+  SAYS "metrics: .*cannot be opened.*training continues without metrics" "step 1/1")
 if(EXISTS /dev/full)
   shardwright_train_gpt_run(
     metrics_full 0 OPTIONS ${tiny} --steps 2 --metrics /dev/full
-    SAYS "metrics: /dev/full cannot be written, No space left on device; the training goes on without metrics" "step 2/2")
+    SAYS "metrics: /dev/full cannot be written, No space left on device; training continues without metrics" "step 2/2")
   shardwright_train_gpt_run(
     timeline_full 0 OPTIONS ${tiny} --steps 1 --mesh pp=2 --timeline /dev/full
-    SAYS "timeline: /dev/full must be writable, but No space left on device.*the training goes on without it" "validation loss")
+    SAYS "timeline: /dev/full must be writable, but No space left on device.*training continues without it" "validation loss")
 endif()
 # TensorBoard itself reads what the run has written, where it is installed.
 set(events "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_events")
@@ -135,7 +135,7 @@ set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.tensorboard_r
                      PROPERTIES FIXTURES_REQUIRED train_gpt_events)
 shardwright_train_gpt_run(
   tensorboard_unwritable 0 OPTIONS ${tiny} --steps 1 --tensorboard "${CMAKE_CURRENT_LIST_FILE}/runs"
-  SAYS "TensorBoard: .*the training goes on without TensorBoard" "step 1/1")
+  SAYS "TensorBoard: .*training continues without TensorBoard" "step 1/1")
 shardwright_train_gpt_run(
   slow_link 0 OPTIONS ${tiny} --steps 2 --mesh dp=2 --link-latency 100 --link-bandwidth 0.1
   SAYS "dp reductions all_reduce +[0-9]+ calls, [0-9.]+ [KM]iB: exposed [0-9.]+ ms")
@@ -315,7 +315,7 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   init_no_tokenizer 1 OPTIONS --init "${exported}" SAYS "train_gpt: .*token")
 shardwright_train_gpt_run(
-  init_sizes 2 OPTIONS --init "${exported}" --layers 2 SAYS "--layers is settled by the model that --init names")
+  init_sizes 2 OPTIONS --init "${exported}" --layers 2 SAYS "--layers is determined by the model that --init names")
 shardwright_train_gpt_run(no_steps 2 OPTIONS ${tiny} --steps 0 SAYS "--steps 0 trains nothing")
 set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.export" PROPERTIES FIXTURES_SETUP train_gpt_exported)
 set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.init_no_tokenizer" "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.init_sizes"

@@ -60,8 +60,8 @@ TEST_CASE("a program whose output is lost ends with a sentence and a failure", "
   for (const std::function<void()>& print : {with_printf, with_stream, earlier}) {
     const auto [code, sentence] = end_with("/dev/full", 0, print);
     CHECK(code == 1);
-    CHECK_THAT(sentence, ContainsSubstring(
-                             "program: standard output must take all that is printed, but a part is lost"));
+    CHECK_THAT(sentence,
+               ContainsSubstring("program: standard output must accept all output, but a part was lost"));
   }
   CHECK_THAT(end_with("/dev/full", 0, with_printf).second, ContainsSubstring("No space left on device"));
   CHECK(end_with("/dev/full", 3, with_printf).first == 3);

@@ -452,7 +452,7 @@ TEST_CASE("checkpoint: a bit that flips anywhere is found, and the older checkpo
   CHECK_THAT(sentence_of([&] { cp::Reader(saved.directory / "step-2").verify(); }),
              ContainsSubstring(
                  "part-1.safetensors: tensor 'weight', block [2, 5] at [4, 0]: the bytes must have the "
-                 "hash that was saved, but have changed (the checkpoint is damaged: take another)"));
+                 "hash that was saved, but have changed (the checkpoint is damaged: use another)"));
 }
 
 TEST_CASE("checkpoint: files that are cut short, missing or something else are found") {
@@ -651,7 +651,7 @@ TEST_CASE("checkpoint: blocks cover a tensor once exactly where counting says so
   CHECK_THAT(cp::cover_fault({st::Dtype::f32, {}, "", {{{}, {}, "", 5, {}}}}),
              ContainsSubstring("must have the bytes of its elements, but has 5"));
   const std::uint64_t huge = std::uint64_t{1} << 63;
-  CHECK_THAT(cp::cover_fault({st::Dtype::u8, {huge, 4}, "", {}}), ContainsSubstring("that 64 bits count"));
+  CHECK_THAT(cp::cover_fault({st::Dtype::u8, {huge, 4}, "", {}}), ContainsSubstring("that fit in 64 bits"));
   CHECK_THAT(cp::cover_fault({st::Dtype::u8, {4}, "", {{{huge + huge / 2}, {huge}, "", 1, {}}}}),
              ContainsSubstring("must lie inside"));
 }

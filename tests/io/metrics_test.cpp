@@ -64,7 +64,7 @@ TEST_CASE("metrics: a file that cannot be opened is warned of once, and writing 
   CHECK_FALSE(metrics.active());
   REQUIRE(collected.warnings.size() == 1);
   CHECK_THAT(collected.warnings[0], ContainsSubstring("/proc/absent/metrics.jsonl cannot be opened") &&
-                                        ContainsSubstring("training goes on"));
+                                        ContainsSubstring("training continues"));
 }
 
 TEST_CASE("metrics: a pipe that nobody reads is warned of instead of waited for") {

@@ -247,7 +247,7 @@ TEST_CASE(
   REQUIRE(collected.warnings.size() == 1);
   CHECK_THAT(collected.warnings[0], ContainsSubstring("TensorBoard: " + blocked.string()) &&
                                         ContainsSubstring("cannot be opened") &&
-                                        ContainsSubstring("the training goes on without TensorBoard"));
+                                        ContainsSubstring("training continues without TensorBoard"));
 }
 
 TEST_CASE(
@@ -268,7 +268,7 @@ TEST_CASE(
   CHECK_FALSE(writer.active());
   REQUIRE(collected.warnings.size() == 1);
   CHECK_THAT(collected.warnings[0],
-             ContainsSubstring("cannot be written") && ContainsSubstring("the training goes on"));
+             ContainsSubstring("cannot be written") && ContainsSubstring("training continues"));
 }
 
 TEST_CASE("metrics: a record is a line and an event with every number in it") {

@@ -195,7 +195,7 @@ private:
     if (bad == text_.bytes.end())
       return;
     throw DataError("ByteDataset: every byte must be below the vocabulary of " + std::to_string(vocabulary) +
-                    ", but byte " + std::to_string(static_cast<unsigned char>(*bad)) + " stands in " +
+                    ", but byte " + std::to_string(static_cast<unsigned char>(*bad)) + " is in " +
                     text_.locate(static_cast<std::size_t>(bad - text_.bytes.begin())) +
                     " (a vocabulary of 256 holds every byte)");
   }

@@ -34,9 +34,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   }
   if (!failed)
     return code;
-  std::cerr << program << ": standard output must take all that is printed, but a part is lost"
+  std::cerr << program << ": standard output must accept all output, but a part was lost"
             << (reason == 0 ? std::string() : ", " + std::generic_category().message(reason))
-            << " (give it space, or print to another file)" << std::endl;
+            << " (free some space, or print to another file)" << std::endl;
   return code == 0 ? 1 : code;
 }
 

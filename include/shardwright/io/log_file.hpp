@@ -72,8 +72,8 @@ public:
   void give_up(const std::string& why) {
     file_.reset();
     if (warning_)
-      warning_("Warning: " + subject_ + ": " + path_.string() + " " + why +
-               "; the training goes on without " + subject_);
+      warning_("Warning: " + subject_ + ": " + path_.string() + " " + why + "; training continues without " +
+               subject_);
     warning_ = nullptr;
   }
 

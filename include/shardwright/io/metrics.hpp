@@ -21,7 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief Appends one JSON object per line to a file and flushes each, so that a plot may follow the run.
 ///
 /// An unwritable directory or a full disk is warned of once; from then on records are dropped and the
-/// training goes on. Numbers that are not finite become null and bytes that are not UTF-8 become U+FFFD:
+/// training continues. Numbers that are not finite become null and bytes that are not UTF-8 become U+FFFD:
 /// every line is valid JSON. Not for concurrent use; give it to one rank. Keep this header out of hot include
 /// paths: it includes nlohmann-json.
 class MetricsWriter {

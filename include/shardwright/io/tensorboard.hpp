@@ -138,7 +138,7 @@ struct TensorBoardOptions {
 /// @brief Writes scalars into a new event file of a directory; point `tensorboard --logdir` at it or above.
 ///
 /// A directory or disk that cannot be written is warned of once; from then on scalars are dropped and the
-/// training goes on. Not for concurrent use; give it to one rank.
+/// training continues. Not for concurrent use; give it to one rank.
 class TensorBoardWriter {
 public:
   /// @brief A writer that drops everything: no directory was asked for.

@@ -43,7 +43,7 @@ namespace detail {
   const std::optional<std::uint64_t> total = safetensors::bytes_of(safetensors::Dtype::u8, shape);
   if (!total || !safetensors::bytes_of(tensor.dtype, shape))
     return "its shape " + safetensors::detail::shape_text(shape) +
-           " must make whole bytes that 64 bits count";
+           " must make whole bytes that fit in 64 bits";
   std::uint64_t covered = 0;
   std::vector<const SavedBlock*> blocks;
   for (const SavedBlock& block : tensor.blocks) {

@@ -85,7 +85,7 @@ public:
     if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
       const int code = errno;
       if (code != EWOULDBLOCK)
-        throw DataError(directory.string() + " must lie on a file system that has locks, but " +
+        throw DataError(directory.string() + " must be on a file system that has locks, but " +
                         std::generic_category().message(code) + " (save to another one)");
       throw DataError(directory.string() + " must have one writer at a time, but another one holds it:" +
                       owner() + " (give each job a directory of its own, or wait until that one has ended)");
@@ -233,7 +233,7 @@ public:
   /// @throws InvalidArgument for 0. @throws DataError where one cannot be removed.
   void retain(std::size_t keep) {
     if (keep == 0)
-      throw InvalidArgument("checkpoint: at least one must be kept, but 0 are asked for (give 1 or more)");
+      throw InvalidArgument("checkpoint: at least one must be kept, but 0 were requested (give 1 or more)");
     const std::vector<std::uint64_t> steps = saved_steps(directory_);
     for (std::size_t i = 0; i + keep < steps.size(); ++i)
       detail::remove_checkpoint(directory_ / ("step-" + std::to_string(steps[i])), unfinished(steps[i]));

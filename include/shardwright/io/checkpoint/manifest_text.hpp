@@ -37,7 +37,7 @@ inline constexpr std::string_view hash_field = ",\n\"xxh3_128\": \"";
 inline constexpr std::string_view hash_end = "\"}\n";
 
 [[noreturn, gnu::noinline]] inline void refuse(const std::string& subject, const std::string& what) {
-  throw DataError(subject + ": " + what + " (the checkpoint is damaged: take another)");
+  throw DataError(subject + ": " + what + " (the checkpoint is damaged: use another)");
 }
 
 /// A part of a manifest that must be there, with its type.

@@ -66,7 +66,7 @@ public:
       throw DataError(path_.string() + ": the checkpoint must hold the tensor " +
                       shardwright::detail::quoted_text(name) + ", but none of its " +
                       std::to_string(manifest_.tensors.size()) +
-                      " is called so (was it saved by another model?)");
+                      " has that name (was it saved by another model?)");
     return at->second;
   }
 
@@ -78,7 +78,7 @@ public:
     if (number >= from.blocks.size())
       throw InvalidArgument("checkpoint: tensor " + shardwright::detail::quoted_text(name) + " has " +
                             std::to_string(from.blocks.size()) + " blocks, but number " +
-                            std::to_string(number) + " is asked for");
+                            std::to_string(number) + " was requested");
     const SavedBlock& block = from.blocks[number];
     const safetensors::File& file = *parts_.at(block.file);
     file.read(block_name(name, from.shape, block.offset, block.extent), out);
@@ -188,7 +188,7 @@ private:
       throw InvalidArgument("checkpoint: tensor " + shardwright::detail::quoted_text(name) + " of " +
                             std::string(safetensors::name_of(from.dtype)) + " " +
                             safetensors::detail::shape_text(from.shape) +
-                            " must have the block that is asked for, in whole bytes, but that has extent " +
+                            " must contain the requested block, in whole bytes, but that has extent " +
                             safetensors::detail::shape_text(wanted.extent) + " at " +
                             safetensors::detail::shape_text(wanted.offset) + " and " + std::to_string(bytes) +
                             " bytes of memory");

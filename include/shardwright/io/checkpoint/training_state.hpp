@@ -41,7 +41,7 @@ inline void add_progress(std::map<std::string, std::string>& more, const Trainin
     if (code != std::errc() || end != text.data() + text.size())
       throw DataError("checkpoint: '" + std::string(name) + "' must be a whole number, but it is " +
                       (at == more.end() ? "missing" : shardwright::detail::quoted_text(text)) +
-                      " (was it saved by a training?)");
+                      " (was it saved by a training run?)");
     return out;
   };
   TrainingProgress out{number("steps"), number("optimizer steps"), number("skipped in a row"), {}};

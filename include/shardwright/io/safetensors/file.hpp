@@ -81,7 +81,7 @@ public:
     if (found == nullptr)
       detail::refuse(path_.string(), "it must hold the tensor " + shardwright::detail::quoted_text(name) +
                                          ", but none of its " + std::to_string(header_.tensors.size()) +
-                                         " is called so (check the name)");
+                                         " has that name (check the name)");
     return *found;
   }
 

@@ -88,7 +88,7 @@ private:
   [[nodiscard]] bool ignored() const { return depth_ > 0 && !in_map_; }
   bool deeper() {
     constexpr int most = 16;
-    return ++depth_ <= most || fail("an index must be nested at most 16 deep (take levels out)");
+    return ++depth_ <= most || fail("an index must be nested at most 16 deep (remove levels)");
   }
   bool misplaced(const char* what) override {
     return fail(std::string(depth_ == 0 ? "an index must be an object"
@@ -147,7 +147,7 @@ public:
       detail::refuse(files_.front().path().parent_path().string(),
                      "the model must hold the tensor " + shardwright::detail::quoted_text(name) +
                          ", but none of its " + std::to_string(places_.size()) +
-                         " is called so (check the name)");
+                         " has that name (check the name)");
     return files_[at->second];
   }
   /// @brief Whether there is a tensor of that name.

@@ -95,7 +95,7 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
     const std::string tensor = "tensor " + quoted(entry.name);
     if (!bytes)
       refuse(subject, tensor + ": its shape " + shape_text(entry.shape) + " must make whole bytes of " +
-                          std::string(name_of(entry.dtype)) + " that 64 bits count (write the file again)");
+                          std::string(name_of(entry.dtype)) + " that fit in 64 bits (write the file again)");
     if (entry.begin != end || entry.end < entry.begin)
       refuse(subject, tensor + ": its bytes must follow the tensor before it, from " + std::to_string(end) +
                           " on, but data_offsets are [" + std::to_string(entry.begin) + ", " +
@@ -180,7 +180,7 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
     const std::string tensor = "safetensors: tensor " + shardwright::detail::quoted_text(entry.name);
     const std::optional<std::uint64_t> bytes = bytes_of(entry.dtype, entry.shape);
     if (!bytes || *bytes > std::numeric_limits<std::uint64_t>::max() - end)
-      throw InvalidArgument(tensor + " must fill whole bytes that 64 bits count, but its shape is " +
+      throw InvalidArgument(tensor + " must fill whole bytes that fit in 64 bits, but its shape is " +
                             detail::shape_text(entry.shape) + " of " + std::string(name_of(entry.dtype)));
     entry.begin = end;
     entry.end = end += *bytes;

@@ -125,7 +125,7 @@ inline void write_sharded(const std::filesystem::path& directory, const std::vec
   }
   if (files.size() > 99'999)
     throw InvalidArgument("safetensors: tensors must fit 99999 files, but need " +
-                          std::to_string(files.size()) + " (let a file be larger)");
+                          std::to_string(files.size()) + " (allow larger files)");
   // Names that stand twice are found before anything is written, whichever files they are in.
   std::vector<Entry> entries = detail::entries_of(tensors);
   (void)header_text(entries, metadata);

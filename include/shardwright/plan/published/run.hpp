@@ -90,7 +90,7 @@ namespace detail {
     } else if (c == ',') {
       if (cells.size() == most_run_columns)
         throw DataError("Runs, line " + std::to_string(begin) + ": there must be at most " +
-                        std::to_string(most_run_columns) + " cells (leave columns out)");
+                        std::to_string(most_run_columns) + " cells (remove columns)");
       cells.emplace_back();
     } else if (c == '\n') {
       break;
@@ -118,7 +118,7 @@ namespace detail {
   for (std::size_t i = 0; i < names.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (names[i] == names[j])
-        throw DataError("Runs, line 1: a column may stand only once, but " + detail::quoted_text(names[i]) +
+        throw DataError("Runs, line 1: a column may appear only once, but " + detail::quoted_text(names[i]) +
                         " appears twice");
   for (const std::string_view needed : {"id", "source", "model", "chip", "n_chips"}) {
     bool found = false;

@@ -142,7 +142,7 @@ private:
       if (used[kind])
         entry(class_of(static_cast<Activity>(kind)), activity_names[kind]);
     place(150);
-    words("note", x, y + 12, "thin: beside the passes");
+    words("note", x, y + 12, "thin: overlapped with the passes");
   }
   [[nodiscard]] static std::string class_of(Activity activity) {
     return activity == Activity::wait_input  ? "wait-input"

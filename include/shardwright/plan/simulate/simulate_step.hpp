@@ -44,7 +44,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
     throw InvalidArgument("Simulation: " + std::string(problem_text(problem)));
   if (!(options.oversubscription >= 1) || !(options.oversubscription <= 1e6))
     throw InvalidArgument(
-        "Simulation: the oversubscription must be from 1 to a million (2 halves what leaves a domain)");
+        "Simulation: the oversubscription must be from 1 to a million (2 halves the bandwidth out of a domain)");
   if (!(options.jitter >= 0) || !(options.jitter <= 10))
     throw InvalidArgument("Simulation: the jitter must be from 0 to 10 (0.01 is a hundredth of a pass)");
   const StepProgram program = step_program(model, cluster, run, plan, calibration, options.even_stages);
