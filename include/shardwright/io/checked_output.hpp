@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The end of a program: whether all that it printed has arrived.
+/// @brief The end of a program: checks that everything it printed was written.
 
 #include <shardwright/core/config.hpp>
 
@@ -17,11 +17,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The exit code of a program that prints no more: `code`, or 1 in place of 0, with a sentence on
-/// standard error, where standard output took less than was printed, as on a full disk.
+/// @brief The exit code of a program that has finished printing: `code`, or 1 instead of 0 if standard output
+/// did not take everything, as on a full disk; standard error then says so.
 ///
-/// What is printed waits in a buffer, and nobody looks at how the end of the process writes it. Call it after
-/// launch(), while no other thread prints.
+/// Printed text is buffered, and errors in the flush at process exit go unnoticed. Call this after launch(),
+/// while no other thread prints.
 [[nodiscard]] inline int checked_output(std::string_view program, int code) {
   errno = 0;
   std::cout.flush();

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Ranks compare a hash of their configuration at start, so that the odd one is named before it does
-/// harm.
+/// @brief Ranks compare a hash of their configuration at startup, so that one that differs is named before it
+/// does harm.
 
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/host_communicator.hpp>
@@ -22,14 +22,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief 64-bit identity of a configuration text (FNV-1a): equal texts have equal hashes on every machine.
+/// @brief 64-bit hash of a configuration text (FNV-1a): equal texts have equal hashes on every machine.
 [[nodiscard]] inline std::uint64_t configuration_hash(std::string_view text) noexcept {
   return detail::Fnv1a().add(text).value();
 }
 
 namespace detail {
 
-/// The first line in which two texts differ, of either; an ended text gives "(nothing)".
+/// The first line in which two texts differ, from each of them; "(nothing)" for a text that has ended.
 inline std::array<std::string, 2> first_difference(std::string_view left, std::string_view right) {
   const auto line = [](std::string_view& text) {
     const std::size_t end = text.find('\n');
@@ -51,13 +51,13 @@ inline std::array<std::string, 2> first_difference(std::string_view left, std::s
 
 } // namespace detail
 
-/// @brief Collective: throws on every rank unless all ranks of `world` hold the same `text`.
+/// @brief Collective: throws on every rank unless all ranks of `world` pass the same `text`.
 ///
-/// Write everything that must agree into the text, one setting a line: sizes, seed, mesh, hash of the data.
-/// The message names the ranks that differ from the most, and the first line in which they differ. Moves 8
-/// bytes per rank while all is well; the texts themselves travel only after a mismatch.
+/// Write everything that must agree into the text, one setting per line: sizes, seed, mesh, hash of the data.
+/// The message names the ranks that differ from the majority, and the first line in which they differ. Moves
+/// 8 bytes per rank if all agree; the texts themselves are sent only after a mismatch.
 ///
-/// @throws ConfigurationMismatch naming the odd ranks. @throws the communicator's errors.
+/// @throws ConfigurationMismatch naming the ranks that differ. @throws the communicator's errors.
 inline void require_same_configuration(HostCommunicator world, std::string_view text,
                                        SourceLocation where = SourceLocation::current()) {
   const auto ranks = static_cast<std::size_t>(world.size());
@@ -94,7 +94,7 @@ inline void require_same_configuration(HostCommunicator world, std::string_view 
   const auto [usual_line, odd_line] =
       detail::first_difference(text_of(reference), text_of(static_cast<std::size_t>(odd.front())));
 
-  // With no majority nobody can say which side is odd, so the message only sets the two against each other.
+  // Without a majority nobody can say which side is wrong, so the message only contrasts the two.
   const bool undecided = 2 * odd.size() >= ranks;
   throw ConfigurationMismatch(
       "Configuration: all " + std::to_string(ranks) + " ranks must hold the same, but " +

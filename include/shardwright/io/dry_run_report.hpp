@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Dry runs as text for people and as JSON.
+/// @brief Dry runs as readable text and as JSON.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/core/config.hpp>
@@ -24,7 +24,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Calls of a rank that differ in nothing but their place in the order.
+/// @brief Calls of a rank that are identical except for their position.
 struct CallTotal {
   std::string group; ///< The axes of a mesh, such as "dp,tp".
   std::string operation;
@@ -34,7 +34,7 @@ struct CallTotal {
   std::size_t bytes = 0; ///< Of all of them; of each, the rank's larger side.
 };
 
-/// @brief A rank's calls summed up, those with most bytes first.
+/// @brief A rank's calls, grouped, those with the most bytes first.
 [[nodiscard]] inline std::vector<CallTotal> call_totals(const DryRun& run) {
   std::map<std::tuple<std::string, std::string, std::string, std::string>, CallTotal> sums;
   for (const RecordedCall& call : run.calls) {
@@ -55,7 +55,7 @@ struct CallTotal {
 }
 
 /// @brief Memory by kind, largest holders, calls and operations of each rank, as tables.
-/// @param holders how many of the largest holders are named
+/// @param holders how many of the largest holders to list
 [[nodiscard]] inline std::string dry_run_text(std::span<const DryRun> runs, std::size_t holders = 8) {
   std::vector<NamedMemory> memory;
   for (const DryRun& run : runs)
@@ -88,8 +88,7 @@ struct CallTotal {
   return out;
 }
 
-/// @brief A dry run as an object: `rank`, `memory` (bytes by kind), `holders`, `calls` in their order,
-/// `flops`.
+/// @brief A dry run as an object: `rank`, `memory` (bytes by kind), `holders`, `calls` in order, `flops`.
 [[nodiscard]] inline nlohmann::json dry_run_json(const DryRun& run) {
   nlohmann::json memory = nlohmann::json::object();
   for (std::size_t i = 0; i < detail::memory_kinds; ++i)

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A file beside a training run; one that cannot be written costs a warning, never the training.
+/// @brief A file that a training run logs to; failing to write it causes a warning and never stops the run.
 
 #include <shardwright/core/config.hpp>
 
@@ -22,7 +22,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Takes one sentence; called at most once for each file.
+/// @brief Receives a warning of one sentence; called at most once per file.
 using LogWarning = std::function<void(const std::string&)>;
 
 namespace detail {
@@ -30,14 +30,14 @@ namespace detail {
 /// Writes the sentence to standard error.
 inline void warn_on_standard_error(const std::string& sentence) { std::cerr << sentence << std::endl; }
 
-/// A file that bytes are appended to until that fails: then one warning, and everything is dropped.
+/// A file to append bytes to. After the first failure it warns once and drops everything.
 class LogFile {
 public:
   /// Drops everything: no file was asked for.
   LogFile() = default;
 
   /// Opens `path`, with its directory if that is missing; an empty path drops everything.
-  /// @param mode of fopen, to append ("ab") or to write ("wb", and "wbx" for a new file only)
+  /// @param mode fopen's mode: append ("ab"), write ("wb"), or write to a new file only ("wbx")
   /// @param subject what the file holds, for the warning: "metrics"
   LogFile(std::filesystem::path path, const char* mode, std::string subject, LogWarning warning)
       : path_(std::move(path)), subject_(std::move(subject)), warning_(std::move(warning)) {
@@ -51,7 +51,7 @@ public:
       give_up("cannot be opened, " + std::generic_category().message(errno));
   }
 
-  /// Returns whether bytes still reach the file.
+  /// Returns whether bytes are still being written to the file.
   [[nodiscard]] bool active() const noexcept { return file_ != nullptr; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
@@ -61,14 +61,14 @@ public:
     if (file_ && std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size())
       give_up("cannot be written, " + std::generic_category().message(errno));
   }
-  /// Hands what was written to the operating system.
+  /// Flushes what was written to the operating system.
   void flush() {
     errno = 0;
     if (file_ && std::fflush(file_.get()) != 0)
       give_up("cannot be written, " + std::generic_category().message(errno));
   }
 
-  /// Closes the file and warns, unless that has happened before.
+  /// Closes the file and warns, unless it has done so before.
   void give_up(const std::string& why) {
     file_.reset();
     if (warning_)
@@ -82,7 +82,7 @@ private:
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
 
-  /// A FIFO that nobody reads is an error here, where fopen would wait for a reader.
+  /// A FIFO without a reader is an error here; fopen would wait for one.
   [[nodiscard]] static std::FILE* open_without_waiting(const char* path, const char* mode) noexcept {
     const std::string_view letters(mode);
     const bool exclusive = letters.find('x') != letters.npos;

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A file that appears whole or not at all: written under another name, on the disk before it is
-/// renamed.
+/// @brief A file that appears whole or not at all: it is written under another name and synced to disk before
+/// it is renamed.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -30,7 +30,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
                   " (give a path in a directory that exists, has space and may be written)");
 }
 
-/// Writes all bytes; the error number of the first call that fails, else 0.
+/// Writes all bytes; returns the error number of the first call that fails, else 0.
 [[nodiscard]] inline int write_all(int file, std::string_view bytes) noexcept {
   constexpr std::size_t chunk = std::size_t{1} << 30; // some systems take no more at a time
   while (!bytes.empty()) {
@@ -42,28 +42,29 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return 0;
 }
 
-/// A name in the same directory that no other writer has: unique in the process, and by its number outside.
+/// A name in the same directory that no other writer uses: a counter makes it unique in the process, the
+/// process ID among processes.
 [[nodiscard]] inline std::string temporary_beside(const std::string& path) {
   static std::atomic<unsigned> count{0};
   return path + ".part-" + std::to_string(::getpid()) + "-" + std::to_string(count.fetch_add(1));
 }
 
-/// Waits until the names in a directory are on the disk; the error number, else 0.
+/// Waits until the names in a directory are on disk; returns the error number, else 0.
 [[nodiscard]] inline int sync_directory(const std::filesystem::path& directory) noexcept {
   const int file = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file < 0)
     return errno;
-  // Some file systems have nothing to wait for, and say so.
+  // Some file systems do not support this and report so.
   const int failed = ::fsync(file) != 0 && errno != EINVAL && errno != ENOTSUP ? errno : 0;
   ::close(file);
   return failed;
 }
 
-/// A file beside `path`, which takes that name in commit() and is removed without it.
+/// A temporary file next to `path`; commit() renames it to `path`, and without commit() it is removed.
 class NewFile {
 public:
-  /// @param mode of the file where it differs from that of new files; 0 leaves it
-  /// @throws DataError where no file can be made there.
+  /// @param mode the file's permissions; 0 for those of any new file
+  /// @throws DataError if no file can be created there.
   explicit NewFile(std::filesystem::path path, mode_t mode = 0) : path_(std::move(path)) {
     do {
       temporary_ = temporary_beside(path_.string());
@@ -81,7 +82,7 @@ public:
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile() { discard(); }
 
-  /// Appends bytes. @throws DataError where they do not all arrive, as on a full disk.
+  /// Appends bytes. @throws DataError if not all of them can be written, as on a full disk.
   void write(std::string_view bytes) {
     if (const int failed = write_all(file_, bytes); failed != 0)
       reject_unwritable(path_, failed);
@@ -89,9 +90,9 @@ public:
 
   [[nodiscard]] int descriptor() const noexcept { return file_; }
 
-  /// Waits until the bytes are on the disk, gives the file its name, and waits for that.
-  /// @throws DataError where one of these fails; the path then holds what it held before, unless the last
-  /// did.
+  /// Waits until the bytes are on disk, renames the file, and waits until the new name is on disk too.
+  /// @throws DataError if one of these fails; the path then holds what it held before, unless only the last
+  /// one failed.
   void commit() {
     int failed = ::fsync(file_) != 0 ? errno : 0;
     if (::close(std::exchange(file_, -1)) != 0 && failed == 0)

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The timelines of pipelines as a trace that Perfetto and Chrome open.
+/// @brief The timelines of pipelines as a trace for Perfetto and Chrome.
 
 #include <shardwright/io/trace_events.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -36,13 +36,13 @@ namespace detail {
   return work == PipelineWork::reduction || work == PipelineWork::gather;
 }
 
-/// The track of what a rank moves beside its passes.
+/// The track of a rank's communication that runs alongside its passes.
 [[nodiscard]] inline int background_track(const PipelineTrace& trace, PipelineWork work, int rank) {
   const int ranks = static_cast<int>(trace.ranks.size());
   return ranks + 2 * rank + (work == PipelineWork::gather ? 1 : 0);
 }
 
-/// The slices of one rank, named "F3 s1" for the forward of microbatch 3 through stage 1.
+/// The slices of one rank; "F3 s1" is the forward pass of microbatch 3 through stage 1.
 inline void add_slices(TraceEvents& out, const PipelineTrace& trace, int process, int rank) {
   static constexpr const char* works[] = {"", "wait for ", "send wait "};
   static constexpr const char* kinds[] = {"compute", "wait_input", "wait_send"};
@@ -70,14 +70,14 @@ inline void add_slices(TraceEvents& out, const PipelineTrace& trace, int process
   }
 }
 
-/// The number of microbatches that a rank keeps, as a track of its own.
+/// The number of microbatches whose activations a rank keeps, as a track of its own.
 inline void add_kept(TraceEvents& out, const Timetable& table, double origin, int process, int rank) {
   for (const KeptFrom& point : table.kept(rank))
     out.counter(process, origin + point.time, "in flight, rank " + std::to_string(rank), "microbatches",
                 point.count);
 }
 
-/// Arrows from the pass that made a message to the one that another rank needed it for.
+/// Arrows from the pass that produced a message to the pass on another rank that needed it.
 inline void add_arrows(TraceEvents& out, const PipelineTrace& trace, int process) {
   struct End {
     int rank = 0;
@@ -100,7 +100,7 @@ inline void add_arrows(TraceEvents& out, const PipelineTrace& trace, int process
     const auto to = passes.find({key(stage + (made.second ? 1 : -1), microbatch), made.second});
     if (to == passes.end() || to->second.rank == from.rank)
       continue;
-    // An arrow belongs to the slice around its time, so it starts just before the end of one.
+    // An arrow belongs to the slice that contains its time, so it starts just before the end of one.
     out.arrow(process, ++number, "message", made.second ? "activation" : "gradient", from.rank,
               std::max(from.begin_seconds, from.end_seconds - 1e-9), to->second.rank,
               to->second.begin_seconds);
@@ -111,9 +111,9 @@ inline void add_arrows(TraceEvents& out, const PipelineTrace& trace, int process
 
 /// @brief The text of a trace in the Chrome trace-event format, one process per pipeline, one track per rank.
 ///
-/// Slices are passes such as "F3 s1" and the waits between them, arrows messages, and counters what ranks
-/// keep; reductions and gathers that ran beside the passes have tracks of their own. Open it at
-/// ui.perfetto.dev or chrome://tracing. Every pipeline's times count from its own start.
+/// Slices are passes such as "F3 s1" and the waits between them, arrows are messages, and counters show how
+/// many microbatches a rank keeps; reductions and gathers that overlapped the passes have their own tracks.
+/// Open it at ui.perfetto.dev or chrome://tracing. Each pipeline's times are relative to its own start.
 [[nodiscard]] inline std::string trace_events(std::span<const PipelineTrace> pipelines) {
   detail::TraceEvents events;
   for (std::size_t i = 0; i < pipelines.size(); ++i) {

@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The facts of a run that its progress line is told once.
+/// @brief The properties of a run that its progress line needs.
 struct ProgressOptions {
   std::int64_t steps = 0;     ///< Steps of the whole run.
   double tokens_per_step = 0; ///< Tokens of all ranks in a step.
@@ -74,14 +74,14 @@ inline std::string printed(const char* format, double value) {
   return detail::printed("%.2fG", value / 1e9);
 }
 
-/// @brief Returns whether a stream of the C library is a terminal.
+/// @brief Returns whether a C stream is a terminal.
 [[nodiscard]] inline bool is_terminal(std::FILE* stream) noexcept { return ::isatty(::fileno(stream)) == 1; }
 
-/// @brief Writes progress to a stream: one line that rewrites itself on a terminal, else plain lines at
-/// intervals.
+/// @brief Writes progress to a stream: on a terminal a single line that is rewritten in place, otherwise
+/// plain lines at intervals.
 ///
 /// Plain lines come at the first step, the last one, and whenever `plain_seconds` have passed. Rates are
-/// means over the recent steps, weighted towards the last ones, so that the time left follows a machine that
+/// means over the recent steps, weighted towards the latest, so that the time left stays right if the machine
 /// slows down.
 class Progress {
 public:
@@ -93,7 +93,7 @@ public:
   Progress& operator=(const Progress&) = delete;
   ~Progress() { finish(); }
 
-  /// @brief Reports that step `step`, from 1, took `step_seconds` and gave `loss` in nats per token.
+  /// @brief Reports that step `step`, counted from 1, took `step_seconds` and gave `loss` in nats per token.
   void update(std::int64_t step, double loss, double step_seconds, Clock::time_point now = Clock::now()) {
     if (!options_.active)
       return;
@@ -123,7 +123,7 @@ public:
     out_ << std::flush;
   }
 
-  /// @brief Ends the line that is rewritten; what is printed next begins on a fresh one.
+  /// @brief Ends the line being rewritten, so that whatever is printed next starts on a new one.
   void finish() {
     if (shown_.empty())
       return;
@@ -131,7 +131,7 @@ public:
     shown_.clear();
   }
 
-  /// @brief The line for a step, without end of line.
+  /// @brief The line for a step, without a newline.
   [[nodiscard]] std::string text(std::int64_t step, double loss) const {
     const double tokens_per_second = mean_seconds_ > 0 ? options_.tokens_per_step / mean_seconds_ : 0;
     const std::string steps = std::to_string(options_.steps);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Reads a file whole, up to a stated size; what is not a regular file is refused before a byte is
+/// @brief Reads a whole file, up to a given size; anything but a regular file is rejected before a byte is
 /// read.
 
 #include <shardwright/core/config.hpp>
@@ -24,7 +24,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// What reading one file gave: its bytes, or what is wrong and at which byte.
+/// The result of reading one file: its bytes, or what is wrong and at which byte.
 struct FileText {
   std::string bytes;
   std::string fault;
@@ -47,12 +47,12 @@ private:
   int file_;
 };
 
-/// Called on every part as it arrives, from a position on; true where the rest need not be read.
+/// Called for every chunk as it is read, with its position; returns true if the rest need not be read.
 struct ReadAll {
   [[nodiscard]] bool operator()(const std::string&, std::size_t) const noexcept { return false; }
 };
 
-/// Reads until the end rather than up to the size that the system names, which is 0 in /proc.
+/// Reads until the end rather than up to the reported size, which is 0 in /proc.
 template <class Stop = ReadAll>
 [[nodiscard]] FileText read_regular_file(const std::filesystem::path& path, std::size_t most_bytes,
                                          const Stop& stop = {}) {
@@ -64,7 +64,7 @@ template <class Stop = ReadAll>
     return out;
   };
   const auto system_says = [] { return std::generic_category().message(errno); };
-  // Without O_NONBLOCK a FIFO would wait here for a writer.
+  // Without O_NONBLOCK, opening a FIFO would wait for a writer.
   const OpenFile file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (file.get() < 0)
     return fault("cannot be opened, " + system_says());

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Scalars as event files, which TensorBoard shows.
+/// @brief Writes scalars to event files for TensorBoard.
 ///
 /// The formats are TensorFlow's: events and summaries are messages of tensorflow/core/util/event.proto and
 /// tensorflow/core/framework/summary.proto in the wire format of Protocol Buffers; a file is a sequence of
@@ -32,13 +32,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A number under a name; the part of the name before a slash groups the charts.
+/// @brief A named number; TensorBoard groups charts by the part of the name before a slash.
 struct Scalar {
   std::string tag;
   double value = 0; ///< Kept in single precision.
 };
 
-/// @brief True where this program can write event files.
+/// @brief True if this program can write event files.
 #if __has_include(<boost/crc.hpp>)
 inline constexpr bool has_tensorboard = true;
 #else
@@ -54,7 +54,7 @@ void append_fixed(std::string& out, std::uint64_t number) {
     out.push_back(static_cast<char>(number >> (8 * byte) & 0xffu));
 }
 
-/// Protocol Buffers: seven bits a byte, lowest first, the high bit says that more follow.
+/// Protocol Buffers: seven bits per byte, lowest first; the high bit says that more bytes follow.
 inline void append_varint(std::string& out, std::uint64_t number) {
   for (; number >= 0x80u; number >>= 7u)
     out.push_back(static_cast<char>((number & 0x7fu) | 0x80u));
@@ -72,7 +72,8 @@ inline void append_bytes(std::string& out, unsigned field, std::string_view byte
   out += bytes;
 }
 
-/// The CRC-32C of bytes as a record holds it: turned and shifted, for bytes that hold checksums themselves.
+/// The masked CRC-32C that a record stores: rotated and offset, because the bytes may contain checksums
+/// themselves.
 [[nodiscard]] inline std::uint32_t masked_checksum([[maybe_unused]] std::string_view bytes) {
 #if __has_include(<boost/crc.hpp>)
   boost::crc_optimal<32, 0x1edc6f41, 0xffffffff, 0xffffffff, true, true> crc;
@@ -116,7 +117,7 @@ inline void append_bytes(std::string& out, unsigned field, std::string_view byte
   return out;
 }
 
-/// A name that TensorBoard takes for a file of events, and that no other writer has.
+/// A name that TensorBoard recognizes as an event file and that no other writer uses.
 [[nodiscard]] inline std::string event_file_name(double wall_seconds) {
   static std::atomic<int> files{0};
   std::array<char, 256> host{};
@@ -135,10 +136,11 @@ struct TensorBoardOptions {
   double flush_seconds = 0; ///< Least time between flushes; 0: after each write, so that nothing is lost.
 };
 
-/// @brief Writes scalars into a new event file of a directory; point `tensorboard --logdir` at it or above.
+/// @brief Writes scalars to a new event file in a directory; point `tensorboard --logdir` at it or one of its
+/// parents.
 ///
-/// A directory or disk that cannot be written is warned of once; from then on scalars are dropped and the
-/// training continues. Not for concurrent use; give it to one rank.
+/// If the directory or disk cannot be written to, it warns once and drops all further scalars; training
+/// continues. Not thread-safe; use it on one rank.
 class TensorBoardWriter {
 public:
   /// @brief A writer that drops everything: no directory was asked for.
@@ -161,7 +163,7 @@ public:
     file_.flush();
   }
 
-  /// @brief Returns whether scalars still reach the file.
+  /// @brief Returns whether scalars are still being written to the file.
   [[nodiscard]] bool active() const noexcept { return file_.active(); }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return file_.path(); }
 

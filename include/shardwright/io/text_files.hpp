@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Reads text files, named one by one or found in directories, into one run of bytes.
+/// @brief Reads text files, named one by one or found in directories, into one sequence of bytes.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -48,7 +48,7 @@ struct TextFiles {
 
 namespace detail {
 
-/// A file of text: a zero byte in it is a fault, and so is its being empty.
+/// Reads a text file: a zero byte is an error, and so is an empty file.
 inline FileText read_data_file(const std::filesystem::path& path, std::size_t most_bytes) {
   std::size_t zero = std::string::npos;
   FileText text = read_regular_file(path, most_bytes, [&zero](const std::string& bytes, std::size_t from) {
@@ -106,18 +106,18 @@ inline void list_directory(const std::filesystem::path& directory, std::size_t m
 
 } // namespace detail
 
-/// @brief The most that data may be.
+/// @brief Upper limits on the data.
 struct TextLimits {
   std::size_t bytes = std::size_t{1} << 36; ///< Of all files together, which memory holds.
   std::size_t files = 1'000'000;            ///< That a walk of one directory finds.
 };
 
-/// @brief Reads `paths` in their order: files as they are named, directories recursively in sorted order.
+/// @brief Reads `paths` in the order given: files as named, directories recursively in sorted order.
 ///
 /// A walk leaves out hidden names, symbolic links, build trees, and files that are empty, unreadable or
 /// binary (a zero byte). A file named directly must be readable text in a regular file: a pipe without a
-/// writer would wait for ever. The same bytes are taken only once, so that a copy of a training file cannot
-/// end up in the held-out part. The result depends on names and contents only.
+/// writer would block forever. Identical files are read only once, so that a copy of a training file cannot
+/// end up in the held-out part. The result depends only on names and contents.
 ///
 /// @throws DataError with file and offset, where a path is missing, a named file is empty, unreadable, binary
 /// or no regular file, a directory holds no text, or there is more than `limits` allows.

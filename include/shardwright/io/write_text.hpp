@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Writes a file whole: after a failure the path holds what it held before.
+/// @brief Writes a whole file: after a failure the path holds what it held before.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/new_file.hpp>
@@ -18,11 +18,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Replaces what the file holds, at once: bytes go into a new file beside it, which takes its name
-/// after they are on the disk. A link keeps pointing to its file. A path that is not a regular file, such as
-/// /dev/stdout, is written as it is.
-/// @throws DataError naming the file and what the operating system says of it; the file then holds what it
-/// held before.
+/// @brief Replaces a file's contents atomically: the bytes go into a new file next to it, which is renamed
+/// once they are on disk. A symbolic link keeps pointing to its file. A path that is not a regular file, such
+/// as /dev/stdout, is written in place.
+/// @throws DataError naming the file and the operating system's error; the file then holds what it held
+/// before.
 inline void write_text(const std::filesystem::path& path, std::string_view text) {
   std::error_code ignored;
   const std::filesystem::path real = std::filesystem::canonical(path, ignored); // empty where there is none

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The hash that a checkpoint keeps of every byte: xxh3 of 128 bits, by the header of xxHash.
+/// @brief The hash that a checkpoint stores for its blocks: 128-bit XXH3, from the xxHash header.
 
 #include <shardwright/core/config.hpp>
 
@@ -24,7 +24,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
-/// @brief An xxh3-128: finds every accident, protects from no one.
+/// @brief A 128-bit XXH3 hash: detects accidental corruption, but not tampering.
 struct BlockHash {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -40,7 +40,7 @@ struct BlockHash {
   }
 };
 
-/// @brief The hash of bytes; about as fast as memory.
+/// @brief The hash of bytes, computed at about memory bandwidth.
 [[nodiscard]] inline BlockHash hash_of(std::span<const std::byte> bytes) noexcept {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return {hash.high64, hash.low64};
@@ -48,7 +48,7 @@ struct BlockHash {
 
 namespace detail {
 
-/// The hash of bytes that come piece by piece: that of all of them together.
+/// Hashes bytes that arrive piece by piece; the result is the hash of all of them.
 class RunningHash {
 public:
   RunningHash() noexcept { XXH3_128bits_reset(&state_); }
@@ -71,7 +71,7 @@ private:
   return hash_of(std::as_bytes(std::span(text)));
 }
 
-/// @brief The hash that 32 lower-case hexadecimal digits say, if they are that.
+/// @brief Parses 32 lower-case hexadecimal digits; nothing if the text is anything else.
 [[nodiscard]] constexpr std::optional<BlockHash> find_hash(std::string_view text) noexcept {
   if (text.size() != 32)
     return std::nullopt;

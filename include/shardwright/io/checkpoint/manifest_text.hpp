@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Manifests as JSON, with a hash of themselves at the end.
+/// @brief Manifests as JSON that ends with a hash of itself.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -28,7 +28,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
-/// @brief The most bytes of a manifest.
+/// @brief The maximum size of a manifest in bytes.
 inline constexpr std::size_t most_manifest_bytes = std::size_t{1} << 30;
 
 namespace detail {
@@ -40,7 +40,7 @@ inline constexpr std::string_view hash_end = "\"}\n";
   throw DataError(subject + ": " + what + " (the checkpoint is damaged: use another)");
 }
 
-/// A part of a manifest that must be there, with its type.
+/// A required member of a manifest, with its type.
 class Field {
 public:
   Field(const nlohmann::json& value, std::string name, const std::string& subject)
@@ -90,7 +90,7 @@ private:
   const std::string& subject_;
 };
 
-/// "part-" and digits: nothing that leads out of the directory.
+/// "part-" and digits: nothing that could lead out of the directory.
 [[nodiscard]] inline bool is_part_name(std::string_view name) {
   constexpr std::string_view begin = "part-", end = ".safetensors";
   if (name.size() <= begin.size() + end.size() || !name.starts_with(begin) || !name.ends_with(end))
@@ -100,7 +100,7 @@ private:
          std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// @param whole whether the blocks must cover the tensor, as those of one writer alone need not
+/// @param whole whether the blocks must cover the tensor; those of a single writer need not
 [[nodiscard]] inline SavedTensor tensor_of(const Field& field, const std::map<std::string, SavedPart>& parts,
                                            bool whole) {
   SavedTensor out;
@@ -139,7 +139,7 @@ private:
 
 } // namespace detail
 
-/// @brief A manifest as JSON, which ends with the hash of what stands before it.
+/// @brief A manifest as JSON, which ends with the hash of everything before it.
 /// @throws InvalidArgument for a text that is not UTF-8.
 [[nodiscard]] inline std::string manifest_text(const Manifest& manifest) {
   const Description& about = manifest.description;
@@ -200,8 +200,8 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief The manifest of a text: its hash, its version, every field, and that the blocks of each tensor
-/// cover it once.
+/// @brief Parses a manifest and checks its hash, its version, every field, and that the blocks of each tensor
+/// cover it exactly once.
 /// @param subject the file, for messages
 /// @throws DataError naming the field that is missing or wrong.
 [[nodiscard]] inline Manifest parse_manifest(std::string_view text, const std::string& subject) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Tensors of a checkpoint, whole, as one safetensors file.
+/// @brief Writes tensors of a checkpoint, unsharded, into one safetensors file.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/checkpoint/reader.hpp>
@@ -18,7 +18,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
-/// @brief All of a tensor, row-major.
+/// @brief All elements of a tensor, row-major.
 /// @throws DataError where it is absent or cannot be read.
 [[nodiscard]] inline std::vector<std::byte> read_whole(const Reader& reader, const std::string& name) {
   const SavedTensor& tensor = reader.tensor(name);
@@ -30,16 +30,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
   return out;
 }
 
-/// @brief Puts the blocks of tensors together and writes them into one file, which appears when all of it is
-/// on the disk. Memory of the largest tensor.
-/// @param names of the tensors; the file holds them by element type and then by name
+/// @brief Assembles tensors from their blocks and writes them into one file, which appears once all of it is
+/// on disk. Needs memory for the largest tensor only.
+/// @param names of the tensors; the file orders them by element type, then by name
 /// @throws DataError where a tensor is absent, cannot be read, or the file cannot be written.
 inline void write_one_file(const Reader& reader, const std::filesystem::path& path,
                            const std::vector<std::string>& names) {
   std::vector<safetensors::Entry> entries;
   for (const std::string& name : names)
     entries.push_back({name, reader.tensor(name).dtype, reader.tensor(name).shape});
-  // The order of the reference, in which every tensor is aligned.
+  // The reference implementation's order, which aligns every tensor.
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name;
   });

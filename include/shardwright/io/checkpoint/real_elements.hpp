@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Floating-point numbers of a saved type in another one.
+/// @brief Converts floating-point numbers from their saved type to another.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/narrow_float.hpp>
@@ -20,7 +20,7 @@ template <class Element>
 concept RealElement = std::same_as<Element, float> || std::same_as<Element, double> ||
     std::same_as<Element, bfloat16> || std::same_as<Element, float16>;
 
-/// Whether it is the type of such an element in a file.
+/// Whether `dtype` is one of the floating-point types.
 [[nodiscard]] constexpr bool is_real(safetensors::Dtype dtype) noexcept {
   using enum safetensors::Dtype;
   return dtype == f16 || dtype == bf16 || dtype == f32 || dtype == f64;
@@ -38,7 +38,7 @@ template <class From, class To>
   return out;
 }
 
-/// Each number rounded to the nearest; of the types of RealElement.
+/// Rounds each number to the nearest; for the types of RealElement.
 template <RealElement To>
 [[nodiscard, gnu::noinline]] std::vector<std::byte> converted(safetensors::Dtype from,
                                                               std::span<const std::byte> bytes) {

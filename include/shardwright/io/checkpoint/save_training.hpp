@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A model, its optimizer's state and the place in the run, saved and loaded in one call on any mesh.
+/// @brief Saves a model, its optimizer's state and the training progress in one call, and loads them on any
+/// mesh.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
@@ -20,10 +21,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
-/// @brief Begins to save a training after its last step, and returns when its share is copied: see
-/// Saver::start(). Collective.
-/// @param about equal on all ranks; its step and the place in the run are filled in here
-/// @param keep checkpoints that stay
+/// @brief Begins to save a training run as of its last step, and returns once this rank's share is copied:
+/// see Saver::start(). Collective.
+/// @param about equal on all ranks; the step and the progress are filled in here
+/// @param keep number of checkpoints to keep
 /// @throws as Saver::save().
 template <class Model, class Optimizer>
 void start_save(Saver& saver, Training<Model, Optimizer>& training, Description about, std::size_t keep,
@@ -35,7 +36,7 @@ void start_save(Saver& saver, Training<Model, Optimizer>& training, Description 
   saver.start(about, keep, where);
 }
 
-/// @brief The same, durable when it returns. Collective.
+/// @brief The same, but durable on return. Collective.
 template <class Model, class Optimizer>
 void save(Saver& saver, Training<Model, Optimizer>& training, Description about, std::size_t keep,
           SourceLocation where = SourceLocation::current()) {
@@ -43,11 +44,11 @@ void save(Saver& saver, Training<Model, Optimizer>& training, Description about,
   saver.finish(where);
 }
 
-/// @brief Fills the shares of all ranks, once names, shapes and elements are known to be those of the
-/// checkpoint, of which no tensor may be left over. Collective.
-/// @param convert whether another floating-point type may have been saved
-/// @throws DataError on every rank, naming one that fails: the model is then as it was, unless data cannot
-/// be read.
+/// @brief Fills the shares of all ranks, after checking that names, shapes and element types match the
+/// checkpoint and that it has no further tensors. Collective.
+/// @param convert whether to accept tensors saved in another floating-point type
+/// @throws DataError on every rank, naming a rank that failed; the model is then unchanged, unless it was the
+/// data that could not be read.
 template <ParameterSet Model, class Optimizer>
 void load(const HostCommunicator& world, const Reader& reader, Model& model, Optimizer& optimizer,
           bool convert = false, SourceLocation where = SourceLocation::current()) {
@@ -58,9 +59,10 @@ void load(const HostCommunicator& world, const Reader& reader, Model& model, Opt
   detail::agree(world, detail::sentence_of([&] { read_state(reader, model, optimizer, convert); }), where);
 }
 
-/// @brief Loads model and optimizer of a training that has made no step, which then goes on from the place
-/// that was saved: the same steps on the same mesh to the bit, on another to rounding. Collective.
-/// @param configuration_hash that the checkpoint must have; empty for any
+/// @brief Loads model and optimizer into a training run that has made no step yet, which then continues from
+/// the saved point: with bitwise identical steps on the same mesh, equal up to rounding on another.
+/// Collective.
+/// @param configuration_hash the hash that the checkpoint must have; empty for any
 /// @throws DataError as above, and where the checkpoint is of another configuration.
 template <class Model, class Optimizer>
 void load(const HostCommunicator& world, const Reader& reader, Training<Model, Optimizer>& training,

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The place of a training in its run as texts of a manifest.
+/// @brief Stores training progress as texts in a manifest.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -18,7 +18,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
-/// @brief Adds a place to what a checkpoint says of itself.
+/// @brief Adds training progress to a checkpoint's description.
 inline void add_progress(std::map<std::string, std::string>& more, const TrainingProgress& progress) {
   more["steps"] = std::to_string(progress.steps);
   more["optimizer steps"] = std::to_string(progress.optimizer_steps);
@@ -30,8 +30,8 @@ inline void add_progress(std::map<std::string, std::string>& more, const Trainin
   more["loss scale overflows"] = std::to_string(progress.loss_scale->overflows);
 }
 
-/// @brief The place that add_progress() added.
-/// @throws DataError naming what is missing or no number.
+/// @brief The progress that add_progress() added.
+/// @throws DataError naming a value that is missing or not a number.
 [[nodiscard]] inline TrainingProgress progress_of(const std::map<std::string, std::string>& more) {
   const auto number = [&](const char* name) {
     const auto at = more.find(name);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A block of a row-major tensor, and its runs of neighbouring bytes.
+/// @brief A block of a row-major tensor, and its contiguous runs of bytes.
 
 #include <shardwright/core/config.hpp>
 
@@ -21,14 +21,14 @@ struct BlockOf {
 
 namespace detail {
 
-/// Runs of one length, a stride apart in the innermost of several nested loops; counted in elements.
+/// Runs of equal length, a stride apart in the innermost of several nested loops; in elements.
 class BlockRuns {
 public:
-  /// The block [offset, offset + extent) of a tensor, inside of it.
+  /// The block [offset, offset + extent) of a tensor, which lies inside it.
   BlockRuns(std::span<const std::uint64_t> shape, std::span<const std::uint64_t> offset,
             std::span<const std::uint64_t> extent) {
     std::uint64_t stride = 1;
-    // From the last dimension on, those that are taken whole are part of one run.
+    // Trailing dimensions that are taken whole are part of one run.
     std::size_t d = shape.size();
     for (; d > 0 && extent[d - 1] == shape[d - 1]; --d)
       stride *= shape[d - 1];
@@ -52,12 +52,12 @@ public:
   [[nodiscard]] std::uint64_t first() const noexcept { return first_; } ///< Element where the first begins.
   [[nodiscard]] std::uint64_t length() const noexcept { return run_; }  ///< Elements of each run.
   [[nodiscard]] std::uint64_t count() const noexcept { return runs_; }  ///< Runs.
-  /// Elements from the beginning of a run to that of the next, in the innermost loop.
+  /// Elements from the start of a run to that of the next, in the innermost loop.
   [[nodiscard]] std::uint64_t stride() const noexcept {
     return loops_.empty() ? run_ : loops_.front().stride;
   }
 
-  /// Calls `visit(element of the tensor)` for the beginning of each run, ascending.
+  /// Calls `visit(element of the tensor)` for the start of each run, in ascending order.
   template <class Visit>
   void for_each(const Visit& visit) const {
     std::vector<std::uint64_t> at(loops_.size(), 0);

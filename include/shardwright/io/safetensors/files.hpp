@@ -26,12 +26,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::safetensors {
 
-/// @brief The most bytes of an index.
+/// @brief The maximum size of an index in bytes.
 inline constexpr std::size_t most_index_bytes = 100'000'000;
 
 namespace detail {
 
-/// Takes {"metadata": {anything}, "weight_map": {name: file}}.
+/// Accepts {"metadata": {anything}, "weight_map": {name: file}}.
 class IndexEvents final : public RefusingEvents {
 public:
   explicit IndexEvents(std::map<std::string, std::string>& file_of) : file_of_(file_of) {}
@@ -105,9 +105,9 @@ private:
 
 } // namespace detail
 
-/// @brief The file of each tensor that an index (`model.safetensors.index.json`) names.
+/// @brief The file of each tensor listed in an index (`model.safetensors.index.json`).
 /// @param subject the index, for messages
-/// @throws DataError where it is no such index, names a tensor twice, or a file that is no plain name.
+/// @throws DataError if it is no such index, lists a tensor twice, or names a file by more than a plain name.
 [[nodiscard]] inline std::map<std::string, std::string> parse_index(std::string_view text,
                                                                     const std::string& subject) {
   if (text.find('\0') != text.npos)
@@ -119,11 +119,11 @@ private:
   return file_of;
 }
 
-/// @brief The tensors of one model, whichever files they lie in. All files are open as long as it lives.
+/// @brief The tensors of one model, whichever files they are in. All files stay open for its lifetime.
 class Files {
 public:
-  /// @brief Opens a safetensors file, an index, or a directory that holds `model.safetensors.index.json` or
-  /// `model.safetensors`, and checks that index and files name the same tensors.
+  /// @brief Opens a safetensors file, an index, or a directory that contains `model.safetensors.index.json`
+  /// or `model.safetensors`, and checks that index and files list the same tensors.
   /// @throws DataError naming file and tensor where they do not, or a file breaks a rule of the format.
   explicit Files(const std::filesystem::path& path) {
     std::error_code ignored;
@@ -160,7 +160,7 @@ public:
       out.push_back(place.first);
     return out;
   }
-  /// @brief Safetensors files beside an index that it does not name, such as those of an earlier export.
+  /// @brief Safetensors files next to an index that it does not list, such as those of an earlier export.
   [[nodiscard]] const std::vector<std::filesystem::path>& stray() const noexcept { return stray_; }
 
 private:

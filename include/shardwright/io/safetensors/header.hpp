@@ -23,16 +23,16 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::safetensors {
 
-/// @brief The most bytes of a header's text.
+/// @brief The maximum size of a header's text in bytes.
 inline constexpr std::uint64_t most_header_bytes = 100'000'000;
 
-/// @brief The tensors of a file and its metadata, sorted by their place in it, without gaps.
+/// @brief A file's metadata and its tensors, sorted by position, without gaps.
 struct Header {
   std::vector<Entry> tensors;
   Metadata metadata;
   std::uint64_t data_begin = 0; ///< Where the data begin in the file.
 
-  /// @brief The tensor of that name; null where there is none. Logarithmic.
+  /// @brief The tensor of that name; null if there is none. Logarithmic.
   [[nodiscard]] const Entry* find(std::string_view name) const noexcept {
     const auto at =
         std::lower_bound(by_name.begin(), by_name.end(), name,
@@ -43,7 +43,7 @@ struct Header {
   std::vector<std::size_t> by_name; ///< Indices of `tensors`, sorted by name.
 };
 
-/// @brief Bytes of a tensor; nothing where they exceed 64 bits or fill no whole byte.
+/// @brief The size of a tensor in bytes; nothing if it exceeds 64 bits or is not a whole number of bytes.
 [[nodiscard]] constexpr std::optional<std::uint64_t>
 bytes_of(Dtype dtype, const std::vector<std::uint64_t>& shape) noexcept {
   const std::uint64_t bits = bits_of(dtype);
@@ -72,7 +72,7 @@ namespace detail {
   return out + (shape.size() > most ? ", ...]" : "]");
 }
 
-/// Each name once, and places that follow one another from 0 to the end.
+/// Checks that each name occurs once and that the ranges follow one another from 0 to the end.
 inline void check_entries(Header& header, std::uint64_t data_bytes, const std::string& subject) {
   const auto quoted = [](const std::string& name) { return shardwright::detail::quoted_text(name); };
   std::sort(header.tensors.begin(), header.tensors.end(), [](const Entry& a, const Entry& b) {
@@ -113,7 +113,7 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
                         (end > data_bytes ? " (it was cut short: fetch it again)" : " (fetch it again)"));
 }
 
-/// Bytes of the header's text, from the first 8 bytes of a file of `file_bytes` bytes.
+/// The size of the header's text in bytes, from the first 8 bytes of a file of `file_bytes` bytes.
 /// @throws DataError where the file has no room for them, or they are more than `most_header_bytes`.
 [[nodiscard]] inline std::uint64_t header_bytes(std::string_view first, std::uint64_t file_bytes,
                                                 const std::string& subject) {
@@ -135,18 +135,19 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
 
 } // namespace detail
 
-/// @brief The header of a text, for a file with so many bytes of data behind it.
+/// @brief Parses the header of a file with the given number of data bytes after it.
 ///
-/// Stricter than the reference in three places, where it would drop what a file says: a tensor named twice, a
-/// field of a tensor other than dtype, shape and data_offsets, and a metadata value of null.
+/// Stricter than the reference implementation in three cases, in which that would ignore part of the file: a
+/// tensor named twice, a field of a tensor other than dtype, shape and data_offsets, and a null metadata
+/// value.
 /// @param subject the file, for messages
 /// @throws DataError naming the tensor and the rule that does not hold.
-/// @note Memory is a few times that of the text, whatever numbers it holds.
+/// @note Uses a few times the memory of the text, whatever numbers it contains.
 [[nodiscard]] inline Header parse_header(std::string_view text, std::uint64_t data_bytes,
                                          const std::string& subject) {
   if (text.empty() || text.front() != '{')
     detail::refuse(subject, "the header must begin with '{' (is it a safetensors file?)");
-  // The JSON reader takes a zero byte for the end.
+  // The JSON reader treats a zero byte as the end.
   if (const std::size_t zero = text.find('\0'); zero != text.npos)
     detail::refuse(subject, "the header must be JSON, but has a zero byte at " + std::to_string(zero) +
                                 " (write the file again)");
@@ -159,19 +160,19 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
   return header;
 }
 
-/// @brief The header of a file that lies in memory.
+/// @brief The header of a file in memory.
 /// @throws DataError as parse_header() does, and where the header exceeds the file or `most_header_bytes`.
 [[nodiscard]] inline Header read_header(std::string_view file, const std::string& subject) {
   const std::uint64_t bytes = detail::header_bytes(file, file.size(), subject);
   return parse_header(file.substr(8, bytes), file.size() - 8 - bytes, subject);
 }
 
-/// @brief The first bytes of a file with these tensors, in their order: the length, the text, and spaces up
-/// to a multiple of 8.
+/// @brief The first bytes of a file with these tensors, in order: the length, the text, and spaces up to a
+/// multiple of 8.
 ///
-/// Places are counted from 0 in the order given; `begin` and `end` of the entries are set.
-/// @throws InvalidArgument for a name that is used twice, is not UTF-8 or is "__metadata__", a shape without
-/// whole bytes, or a text beyond `most_header_bytes`.
+/// Offsets are assigned from 0 in the order given; sets `begin` and `end` of the entries.
+/// @throws InvalidArgument for a name that is used twice, is not UTF-8 or is "__metadata__", a tensor that
+/// does not fill whole bytes, or a text longer than `most_header_bytes`.
 [[nodiscard]] inline std::string header_text(std::vector<Entry>& tensors, const Metadata& metadata = {}) {
   detail::HeaderText text(metadata);
   std::uint64_t end = 0;

@@ -27,7 +27,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::safetensors {
 
-/// @brief A tensor to write: its elements lie dense and row-major in memory.
+/// @brief A tensor to write: its elements are contiguous and row-major in memory.
 struct Source {
   std::string name;
   Dtype dtype = Dtype::f32;
@@ -36,7 +36,7 @@ struct Source {
 };
 
 /// @brief A tensor of C++ elements to write.
-/// @param elements stay alive until it is written
+/// @param elements must stay alive until written
 template <StoredElement Element>
 [[nodiscard]] Source source(std::string name, std::vector<std::uint64_t> shape,
                             std::span<const Element> elements) {
@@ -45,7 +45,7 @@ template <StoredElement Element>
 
 namespace detail {
 
-/// By descending element type, then by name: the order of the reference, in which every tensor is aligned.
+/// By descending element type, then by name: the reference implementation's order, which aligns every tensor.
 inline void put_in_order(std::vector<Source>& tensors) {
   std::sort(tensors.begin(), tensors.end(), [](const Source& a, const Source& b) {
     return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name;
@@ -87,8 +87,8 @@ inline void remove_index(const std::filesystem::path& path) {
 
 } // namespace detail
 
-/// @brief Writes a file that holds these tensors, byte for byte as the reference does. It appears under its
-/// name when all of it is on the disk; a file that the path held before is then gone, and not earlier.
+/// @brief Writes a file that holds these tensors, byte for byte as the reference implementation does. It
+/// appears under its name once all of it is on disk; only then does it replace an existing file.
 /// @throws InvalidArgument where a name is used twice or bytes and shape disagree.
 /// @throws DataError where the file cannot be written; the path then holds what it held before.
 inline void write(const std::filesystem::path& path, std::vector<Source> tensors,
@@ -99,10 +99,10 @@ inline void write(const std::filesystem::path& path, std::vector<Source> tensors
 
 /// @brief Writes tensors into files of `directory` of at most `most_bytes` of data each, or of one larger
 /// tensor: `model.safetensors` where one file holds them, else `model-00001-of-00003.safetensors` and so on
-/// with `model.safetensors.index.json`. Tensors keep the order given.
+/// with `model.safetensors.index.json`. Tensors keep their given order.
 ///
-/// The index is written last, and that of an earlier export is removed before its files change: an export
-/// that is cut off is never read as a mixture. Other files of an earlier export stay.
+/// The index is written last, and that of an earlier export is removed before its files change, so an
+/// interrupted export is never read as a mixture of the two. Other files of an earlier export stay.
 /// @throws InvalidArgument and DataError as write() does, and InvalidArgument for more than 99999 files.
 inline void write_sharded(const std::filesystem::path& directory, const std::vector<Source>& tensors,
                           std::uint64_t most_bytes, const Metadata& metadata = {{"format", "pt"}}) {
@@ -126,7 +126,7 @@ inline void write_sharded(const std::filesystem::path& directory, const std::vec
   if (files.size() > 99'999)
     throw InvalidArgument("safetensors: tensors must fit 99999 files, but need " +
                           std::to_string(files.size()) + " (allow larger files)");
-  // Names that stand twice are found before anything is written, whichever files they are in.
+  // Duplicate names are found before anything is written, whichever files they are in.
   std::vector<Entry> entries = detail::entries_of(tensors);
   (void)header_text(entries, metadata);
   detail::remove_index(index_path);
