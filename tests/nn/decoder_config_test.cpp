@@ -37,6 +37,21 @@ TEST_CASE("sizes that fit one another and the mesh pass") {
   CHECK(sentence(4, true, [](DecoderConfig&) {}) == "fits");
   CHECK(sentence(4, false, [](DecoderConfig& config) { config.sequence = 127; }) == "fits");
   CHECK(sentence(2, false, [](DecoderConfig& config) { config.kv_heads = 2; }) == "fits");
+  CHECK(sentence(4, true, [](DecoderConfig& config) {
+          config.width = 130;
+          config.head_elements = 64;
+        }) == "fits");
+}
+
+TEST_CASE("published models have as many parameters as they say") {
+  DecoderConfig qwen2; // 0.5B
+  qwen2.layers = 24, qwen2.width = 896, qwen2.heads = 14, qwen2.kv_heads = 2, qwen2.hidden = 4864;
+  qwen2.vocabulary = 151936, qwen2.tied_embedding = true, qwen2.qkv_bias = true;
+  CHECK(qwen2.parameters() == 494'032'768);
+  DecoderConfig qwen3; // 0.6B
+  qwen3.layers = 28, qwen3.width = 1024, qwen3.heads = 16, qwen3.kv_heads = 8, qwen3.hidden = 3072;
+  qwen3.vocabulary = 151936, qwen3.tied_embedding = true, qwen3.head_norms = true, qwen3.head_elements = 128;
+  CHECK(qwen3.parameters() == 596'049'920);
 }
 
 TEST_CASE("sizes that do not fit name both numbers and the way out") {
@@ -49,6 +64,10 @@ TEST_CASE("sizes that do not fit name both numbers and the way out") {
       1, [](DecoderConfig& config) { config.kv_heads = 3; }, "heads 4 must be a multiple of kv_heads 3");
   check(
       1, [](DecoderConfig& config) { config.width = 132; }, "width / heads = 33 must be even");
+  check(
+      1, [](DecoderConfig& config) { config.head_elements = 33; }, "head_elements = 33 must be even");
+  check(
+      1, [](DecoderConfig& config) { config.head_elements = -2; }, "head_elements must be at least 1");
   check(
       3, [](DecoderConfig&) {}, "kv_heads 4 must be a multiple of the tensor-parallel ranks 3");
   check(
