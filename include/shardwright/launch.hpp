@@ -5,8 +5,8 @@
 /// @brief launch(): runs one program on several ranks, threads of this process or the processes that mpirun
 /// started.
 ///
-/// Compiles the transports, so that a program includes it where it launches and nowhere else. With the CMake
-/// target shardwright::launch, which holds them compiled, it only declares.
+/// Compiles the transports, so include it only in the source file that launches. With the CMake target
+/// shardwright::launch, which has them precompiled, it contains declarations only.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
@@ -36,12 +36,13 @@ run_ranks<HostCommunicator, with_mpi>(const LaunchOptions& options,
 /// @brief Runs `program(HostCommunicator world)` on every rank and returns when all have ended.
 ///
 /// Without mpirun the ranks are threads of this process; under mpirun (and with MPI built in) each process is
-/// one rank. A program returns nothing, or an exit code: the largest one is returned. The first rank that
-/// throws wakes all others with PeerFailed, and its exception is thrown from here; a rank that returns while
-/// others still need it does the same. A thread rank that goes on for longer than LaunchOptions::grace after
-/// that ends the process by abort(), with a report on stderr: a thread cannot be stopped
-/// safely, nor left behind with a stack that refers to what the caller owns. A program that calls exit() or
-/// quick_exit() while other ranks run ends the process with a report, and with a code other than zero.
+/// one rank. A program returns nothing or an exit code, of which the largest is returned. If a rank throws,
+/// all others are woken with PeerFailed, and the first exception is rethrown from here; a rank that returns
+/// while others still need it has the same effect. A thread rank that keeps running for longer than
+/// LaunchOptions::grace after that ends the process by abort(), with a report on stderr: a thread cannot be
+/// stopped safely, nor left behind with references to objects that the caller owns. A program that calls
+/// exit() or quick_exit() while other ranks run ends the process with a report, and with a code other than
+/// zero.
 /// @throws InvalidArgument for options out of range; ConfigurationMismatch under mpirun without MPI built in.
 template <class Program, bool WithMpi = detail::with_mpi>
 int launch(const LaunchOptions& options, Program&& program) {

@@ -2,13 +2,12 @@
 #pragma once
 
 /// @file
-/// @brief Everything that programs of models include: tapes, parameters, modules, optimizers, training steps,
-/// and the decoder. Those with a pipeline add train/pipeline_model.hpp, those that predict memory and calls
-/// train/dry_run.hpp.
+/// @brief Everything that model programs include: tapes, parameters, modules, optimizers, training steps, and
+/// the decoder. For a pipeline, add train/pipeline_model.hpp; to predict memory and calls, train/dry_run.hpp.
 
 #include <shardwright/shardwright.hpp>
 
-// Values on tapes, and what is trained.
+// Values on tapes, and parameters.
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/parameter.hpp>
@@ -48,15 +47,15 @@
 #include <shardwright/nn/sequential.hpp>
 #include <shardwright/nn/token_batch.hpp>
 
-// What checks them.
+// Gradient checks.
 #include <shardwright/train/check_gradients.hpp>
 
-// Operations on tensors that models alone need, and batches.
+// Tensor operations that only models need, and batches.
 #include <shardwright/tensor/insert_columns.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/tensor/softmax.hpp>
 
-// Steps of models.
+// Training steps.
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/learning_rate.hpp>
 #include <shardwright/train/lion.hpp>
@@ -66,5 +65,5 @@
 #include <shardwright/train/training.hpp>
 #include <shardwright/train/whole_model.hpp>
 
-// A whole one.
+// A complete model.
 #include <shardwright/nn/decoder.hpp>

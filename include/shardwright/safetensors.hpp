@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Safetensors files, read and written: needs nlohmann-json and no other part of the library, neither
-/// Kokkos nor MPI.
+/// @brief Reads and writes safetensors files; needs nlohmann-json, but neither Kokkos nor MPI nor other parts
+/// of the library.
 
 #include <shardwright/io/safetensors/dtype.hpp>
 #include <shardwright/io/safetensors/file.hpp>

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Shardwright: distributed tensors whose types choose the communication. Includes what programs of
-/// tensors need, in the order of the layers; schedule/, plan/, train/, nn/ and io/ are included by header,
+/// @brief Shardwright: distributed tensors whose types choose the communication. Includes what tensor
+/// programs need, layer by layer; headers of schedule/, plan/, train/, nn/ and io/ are included one by one,
 /// and <shardwright/launch.hpp> where ranks are launched.
 
 // Errors, integers, counter-based random numbers.
@@ -33,7 +33,7 @@
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 
-// Meshes, tensors and what runs on them.
+// Meshes, tensors and their operations.
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Time of a collective over one mesh axis that lies across the domains of a cluster.
+/// @brief Time of a collective over a mesh axis that spans several domains of a cluster.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
@@ -16,7 +16,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The root of a number from 1, by Newton's method from the next power of two.
+/// The square root of a number of at least 1, by Newton's method from the next power of two.
 template <int degree>
 [[nodiscard]] constexpr double root(double number) noexcept {
   double guess = 1;
@@ -40,23 +40,24 @@ struct AxisGroup {
   double stride = 1;
 };
 
-/// @brief A group of ranks over up to three axes, inner ones first.
+/// @brief A group of ranks over up to three axes, innermost first.
 using AxisGroups = std::array<AxisGroup, 3>;
 
-/// @brief Share of a domain's bandwidth that collectives reach, inside the innermost domain and outside.
+/// @brief Fraction of a domain's bandwidth that collectives achieve, inside the innermost domain and outside
+/// it.
 struct LinkEfficiency {
   double scale_up = 1;
   double scale_out = 1;
 };
 
-/// @brief The placement of a group in the domains, and the rate at which a rank sends in each: all that its
-/// collectives need.
+/// @brief The placement of a group in the domains, and the rate at which a rank sends in each; this
+/// determines the time of its collectives.
 ///
-/// Members of a group in one domain are assumed to be as many as its size allows. Behind switches a gather of
-/// B bytes over N ranks is a set of rings: (N - 1) / N B pass every edge of theirs, also those between
-/// domains, whose M members below have a port each, so that it takes B max_i (N - 1) / (N M_i W_i). On a
-/// torus it runs dimension by dimension: B max_i (D_i - 1) / (D_i M_i W_i) over D_i domains at level i. A
-/// ring of ranks in several domains takes N - 1 steps, each as late as the slowest edge.
+/// A domain is assumed to hold as many members of a group as its size allows. Behind switches a gather of B
+/// bytes over N ranks is a set of rings: (N - 1) / N B pass each of their edges, including those between
+/// domains, whose M members have a port each, so the gather takes B max_i (N - 1) / (N M_i W_i). On a torus
+/// it runs dimension by dimension: B max_i (D_i - 1) / (D_i M_i W_i) over D_i domains at level i. A ring of
+/// ranks in several domains takes N - 1 steps, each as slow as the slowest edge.
 struct GroupLinks {
   double per_byte = 0;                                           ///< Of a gather.
   double latency_seconds = 0;                                    ///< Of the steps of a gather.
@@ -68,19 +69,20 @@ struct GroupLinks {
   int levels = 0;
 };
 
-/// @brief Share of a chip's bandwidth in every domain of a cluster that a transfer takes while it runs alone.
+/// @brief Fraction of a chip's bandwidth in each domain of a cluster that a transfer uses when it runs alone.
 using LinkShares = std::array<double, ClusterSpec::most_domains>;
 
-/// @brief The placement of an axis on a torus of equal sides, whose dimensions fill one after the other.
+/// @brief The placement of an axis on a torus of equal sides, whose dimensions are filled one after the
+/// other.
 struct TorusSpan {
   int dimensions = 0; ///< That the axis lies along, whole or in part.
   double lines = 0;   ///< Of their links, what one group has.
 };
 
-/// @brief Lays an axis over a torus of `chips`.
+/// @brief Places an axis on a torus of `chips`.
 ///
-/// In the dimension where it begins, inside of which other axes may lie, neighbours are several chips apart,
-/// and as many groups share the links between them ("How To Scale Your Model", section 3).
+/// In the dimension where it begins, which may also hold inner axes, neighbours are several chips apart, and
+/// that many groups share the links between them ("How To Scale Your Model", section 3).
 [[nodiscard]] constexpr TorusSpan torus_span(const AxisGroup& axis, double chips, int dimensions) noexcept {
   const double side = dimensions < 2    ? chips
                       : dimensions == 2 ? detail::root<2>(chips)
@@ -98,7 +100,7 @@ struct TorusSpan {
 
 namespace detail {
 
-/// The same group over as few axes as can be: one continues another where it begins at its end.
+/// The same group over as few axes as possible: axes are merged if one continues the other.
 [[nodiscard]] constexpr AxisGroups merged(const AxisGroups& group) noexcept {
   AxisGroups out{};
   std::size_t count = 0;
@@ -117,8 +119,8 @@ namespace detail {
 
 namespace detail {
 
-/// The share of a gather's bytes that pass an edge between members of a level: of a ring of all `ranks`, or
-/// of a torus's own.
+/// The fraction of a gather's bytes that pass an edge between members of a level: in a ring of all `ranks`,
+/// or in one of a torus.
 [[nodiscard]] constexpr double passing(const GroupLinks& links, std::size_t level, double ranks) noexcept {
   const double members = links.torus_dimensions[level] > 0 ? links.members[level] : ranks;
   return (members - 1) / members;
@@ -126,7 +128,7 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief Lays a group over the domains of a cluster.
+/// @brief Places a group in the domains of a cluster.
 [[nodiscard]] constexpr GroupLinks links_of(const ClusterSpec& cluster, const AxisGroups& axes,
                                             const LinkEfficiency& efficiency) noexcept {
   GroupLinks links;
@@ -176,7 +178,8 @@ namespace detail {
   return links_of(cluster, AxisGroups{group}, efficiency);
 }
 
-/// @brief Seconds of an all-gather or a reduce-scatter of `bytes` in all; an all-reduce takes twice that.
+/// @brief Seconds for an all-gather or a reduce-scatter of `bytes` in total; an all-reduce takes twice as
+/// long.
 [[nodiscard]] constexpr double gather_seconds(const GroupLinks& links, double bytes) noexcept {
   return bytes * links.per_byte + links.latency_seconds;
 }
@@ -205,8 +208,7 @@ namespace detail {
   return sent / links.bandwidth[level];
 }
 
-/// The share of a chip's links that every level of a group takes, where the slowest level is busy all the
-/// time.
+/// The fraction of a chip's links that each level of a group uses if the slowest level is always busy.
 template <class SecondsAt>
 [[nodiscard]] constexpr LinkShares shares_of(const GroupLinks& links, const SecondsAt& seconds_at) noexcept {
   double slowest = 0;
@@ -218,9 +220,10 @@ template <class SecondsAt>
   return shares;
 }
 
-/// Seconds per byte, latencies aside, of an all-to-all where each rank holds bytes for all ranks
-/// together.
-/// @param copies a rank's bytes go to at most so many domains of each level (tokens with so many experts)
+/// Seconds per byte, excluding latency, for an all-to-all; a byte counts once in the total that a rank holds
+/// for all ranks.
+/// @param copies a rank's bytes go to at most this many domains of each level (the number of experts per
+/// token)
 ///
 /// Behind a switch (D - 1) / D of the bytes leave each rank; on a torus each byte passes a quarter of every
 /// line that the group lies along ("How To Scale Your Model", section 3).
@@ -234,7 +237,7 @@ template <class SecondsAt>
 
 } // namespace detail
 
-/// @brief Seconds of an all-to-all of `bytes` per rank.
+/// @brief Seconds for an all-to-all of `bytes` per rank.
 [[nodiscard]] constexpr double all_to_all_seconds(const GroupLinks& links, double bytes,
                                                   const TokenCopies& copies) noexcept {
   return bytes * detail::all_to_all_per_byte(links, copies) + links.latency_seconds;
@@ -242,7 +245,7 @@ template <class SecondsAt>
 
 namespace detail {
 
-/// Returns the shares of a chip's links that an all-gather or a reduce-scatter takes.
+/// Returns the fractions of a chip's links that an all-gather or a reduce-scatter uses.
 [[nodiscard]] constexpr LinkShares gather_shares(const GroupLinks& links) noexcept {
   double inside = 1, ranks = 1;
   for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
@@ -255,7 +258,7 @@ namespace detail {
   return shares_of(links, [&](std::size_t level) { return seconds[level]; });
 }
 
-/// Returns the shares of a chip's links that an all-to-all takes.
+/// Returns the fractions of a chip's links that an all-to-all uses.
 [[nodiscard]] constexpr LinkShares all_to_all_shares(const GroupLinks& links,
                                                      const TokenCopies& copies) noexcept {
   return shares_of(links, [&](std::size_t level) { return all_to_all_per_byte_at(links, level, copies); });

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The cost per byte in the groups of a plan, which follows from where the plan's order places them in
-/// a cluster.
+/// @brief The cost per byte in each group of a plan, given where the plan's order of axes places it in a
+/// cluster.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/calibration.hpp>
@@ -19,7 +19,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Time of a kind of message on its links: `seconds(bytes)`.
+/// @brief Time of one kind of message on its links: `seconds(bytes)`.
 struct MessageTime {
   double per_byte = 0; ///< Seconds.
   double latency_seconds = 0;
@@ -34,7 +34,7 @@ struct MessageTime {
   }
 };
 
-/// @brief The links of every kind of traffic that a plan has.
+/// @brief The links for every kind of traffic in a plan.
 struct PlanLinks {
   MessageTime tensor{};      ///< Gathers over tp.
   MessageTime context{};     ///< Gathers over cp.
@@ -73,8 +73,8 @@ struct SplitGroups {
   return out;
 }
 
-/// Calls `function(level, share)` with the share of an axis's hops between neighbours that pass each domain:
-/// of p ranks, k of which lie in a domain, p / k - 1 leave it.
+/// Calls `function(level, share)` with the fraction of an axis's neighbour hops that leave each domain: for p
+/// ranks, k of them per domain, p / k - 1 hops do.
 template <class Function>
 constexpr void for_each_hop(const ClusterSpec& cluster, const AxisGroup& axis,
                             const Function& function) noexcept {
@@ -90,7 +90,7 @@ constexpr void for_each_hop(const ClusterSpec& cluster, const AxisGroup& axis,
   }
 }
 
-/// A hop between neighbours, in the mean over all.
+/// A hop between neighbours, averaged over all of them.
 [[nodiscard]] constexpr MessageTime mean_hop(const ClusterSpec& cluster, const AxisGroup& axis,
                                              const LinkEfficiency& efficiency) noexcept {
   MessageTime out;
@@ -102,7 +102,8 @@ constexpr void for_each_hop(const ClusterSpec& cluster, const AxisGroup& axis,
   return out;
 }
 
-/// Makes something of every group of a plan: `gather` and `all_to_all` of ranks over axes, `hop` of an axis.
+/// Computes a value for every group of a plan: `gather` and `all_to_all` of ranks over axes, `hop` along an
+/// axis.
 template <class Out, class Gather, class AllToAll, class Hop>
 [[nodiscard]] constexpr Out of_plan_groups(const PlanConfiguration& plan, const TokenCopies& copies,
                                            const Gather& gather, const AllToAll& all_to_all,
@@ -134,14 +135,14 @@ template <class Out, class Gather, class AllToAll, class Hop>
 
 } // namespace detail
 
-/// @brief Copies of a token that go to routed experts.
+/// @brief Copies of a token that are sent to routed experts.
 [[nodiscard]] constexpr TokenCopies copies_of(const ModelSpec& model, const RunSpec& run) noexcept {
   return {model.experts.active, model.experts.groups, model.experts.all_groups,
           run.dispatch == ExpertDispatch::fused};
 }
 
 /// @brief The links of a plan.
-/// @param copies of a token that go to experts.
+/// @param copies of a token that are sent to experts.
 [[nodiscard]] constexpr PlanLinks plan_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                              const TokenCopies& copies,
                                              const SharedCalibration& shared) noexcept {
@@ -165,7 +166,7 @@ template <class Out, class Gather, class AllToAll, class Hop>
 
 namespace detail {
 
-/// The shares of a chip's links that every kind of traffic of a plan takes.
+/// The fractions of a chip's links that each kind of traffic in a plan uses.
 struct PlanShares {
   LinkShares tensor{}, context{}, expert{}, pipeline{}, data{}, expert_data{};
 };
@@ -194,12 +195,12 @@ struct PlanShares {
 
 } // namespace detail
 
-/// @brief Links that no order of a plan's axes can better.
+/// @brief A bound on the links: no order of a plan's axes gives better ones.
 ///
-/// Whatever lies where, a gather among N takes per_byte >= (1 / M_i - 1 / (M_i D_i)) / W_i at each level,
-/// with M_i members in each of D_i domains; the mean of these weighted by W_i telescopes to (N - 1) / N over
-/// the sum of all bandwidths. Of an all-to-all some level has N^(1 / levels) members or more, each of which
-/// sends at least one copy of a token away from itself.
+/// Whatever the placement, a gather among N ranks takes per_byte >= (1 / M_i - 1 / (M_i D_i)) / W_i at each
+/// level, with M_i members in each of D_i domains; the mean of these weighted by W_i telescopes to (N - 1) /
+/// N over the sum of all bandwidths. In an all-to-all, some level has at least N^(1 / levels) members, each
+/// of which sends at least one copy of a token to another.
 [[nodiscard]] constexpr PlanLinks least_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                               const TokenCopies& copies,
                                               const SharedCalibration& shared) noexcept {

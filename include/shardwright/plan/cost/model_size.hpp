@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Parameters of a model and floating-point operations of a token, from its dimensions.
+/// @brief A model's parameters and floating-point operations per token, from its dimensions.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/step_cost.hpp>
@@ -31,8 +31,8 @@ struct ModelSize {
 
 /// @brief Counts the parameters of a model.
 ///
-/// GPT: 12 L h^2 (1 + 13/(12 h)) + (v + s) h, arXiv 2104.04473, equation 2; the other forms count the
-/// matrices of the papers that the catalogue names.
+/// GPT: 12 L h^2 (1 + 13/(12 h)) + (v + s) h, arXiv 2104.04473, equation 2; for other models, the matrices
+/// described in the papers that the catalogue cites.
 [[nodiscard]] constexpr ModelSize size_of(const ModelSpec& model) noexcept {
   const double h = model.hidden, a = model.heads, d = model.width_per_head();
   const double kv = model.key_value_heads, matrices = model.gated ? 3 : 2;
@@ -69,13 +69,13 @@ struct ModelSize {
   return size;
 }
 
-/// @brief Tokens that a token attends to in a layer, on average over the layers: all of the sequence, or half
-/// of it where only the past counts; no more than the window where there is one.
+/// @brief Tokens that a token attends to in a layer, averaged over the layers: the whole sequence, or half of
+/// it if only the past counts; at most the window if there is one.
 [[nodiscard]] constexpr double attended_tokens(const ModelSpec& model, double sequence,
                                                FlopsConvention convention) noexcept {
   const double share = convention == FlopsConvention::causal ? 0.5 : 1.0;
   const double window = model.window > 0 && model.window < sequence ? model.window : sequence;
-  // A window w over s tokens holds w s - w^2/2 pairs of the past; counted without the mask it is w wide.
+  // A window w over s tokens has w s - w^2/2 pairs with the past; counted without the mask it is w wide.
   const double windowed = convention != FlopsConvention::causal ? window
                           : model.chunked                       ? window / 2
                                                                 : window * (1 - 0.5 * window / sequence);
@@ -85,8 +85,8 @@ struct ModelSize {
 
 namespace detail {
 
-/// Operations of one token's forward pass in the scores of one layer and in what they weigh, per
-/// attended token.
+/// Operations in one token's forward pass for the scores of one layer and the weighted sum, per attended
+/// token.
 [[nodiscard]] constexpr double attention_flops_per_pair(const ModelSpec& model) noexcept {
   const double a = model.heads;
   return model.latent.used()
@@ -96,7 +96,8 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief Operations of one token in a training step without recomputation: three times the forward pass.
+/// @brief Operations per token in a training step without recomputation: three times those of the forward
+/// pass.
 ///
 /// 6 (active matrices + v h) + 12 L a d s, arXiv 2205.05198, appendix A, in its general form; the causal
 /// convention takes half of the last term.

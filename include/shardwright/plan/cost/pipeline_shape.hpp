@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Bubble, memory and exposed sends of every schedule in closed form, as its proof gives them.
+/// @brief Bubble, memory and exposed sends of every schedule in closed form, derived from proofs.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
@@ -25,25 +25,25 @@ struct PipelineShape {
 
 namespace detail {
 
-/// Returns whether some weight gradients are passes of their own, which fill idle time.
+/// Returns whether some weight gradients are separate passes, which fill idle time.
 [[nodiscard]] constexpr bool fills_with_weights(PlanSchedule schedule) noexcept {
   return schedule >= PlanSchedule::zb_h1;
 }
-/// Returns whether all weight gradients are passes of their own.
+/// Returns whether all weight gradients are separate passes.
 [[nodiscard]] constexpr bool splits_backward(PlanSchedule schedule) noexcept {
   return schedule == PlanSchedule::zb_h1 || schedule == PlanSchedule::zb_h2 || schedule == PlanSchedule::zb_v;
 }
 
 } // namespace detail
 
-/// @brief Stages per rank; the schedules in a V and those in both directions have two.
+/// @brief Stages per rank; V-shaped and bidirectional schedules have two.
 [[nodiscard]] constexpr int chunks_of(PlanSchedule schedule, int chunks) noexcept {
   return schedule == PlanSchedule::interleaved                                     ? chunks
          : schedule == PlanSchedule::zb_v || schedule == PlanSchedule::dual_pipe_v ? 2
                                                                                    : 1;
 }
 
-/// @brief The rule of the schedule that the numbers break, if any.
+/// @brief The rule of the schedule that these numbers break, if any.
 [[nodiscard]] constexpr ScheduleRule rule_of(PlanSchedule schedule, int ranks, int microbatches) {
   switch (schedule) {
   case PlanSchedule::interleaved:
@@ -57,9 +57,9 @@ namespace detail {
   }
 }
 
-/// @brief The findings of `prove` for a schedule, in a few operations instead of a simulation.
+/// @brief What `prove` finds for a schedule, in a few operations instead of a simulation.
 ///
-/// The forms were read off proofs; the tests prove every schedule again over its numbers of ranks and
+/// The formulas were derived from proofs; the tests prove every schedule again for many numbers of ranks and
 /// microbatches. They are exact for input_gradient >= forward >= weight_gradient, which recomputation and
 /// attention (it has no weights) ensure, without sends; `hops` bounds what a send of a fraction of a pass
 /// adds.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The rules that a configuration must keep, and the first one that it breaks.
+/// @brief The rules that a configuration must obey, and the first one that it breaks.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/pipeline_shape.hpp>
@@ -18,7 +18,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Products of two of these stay within their integers.
+/// Products of two values up to this limit do not overflow.
 [[nodiscard]] constexpr bool exceeds_planner(const ModelSpec& model, const ClusterSpec& cluster,
                                              const RunSpec& run) noexcept {
   constexpr int most = 1 << 27;
@@ -37,7 +37,7 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief The first rule that a configuration breaks, memory aside; `none` where it may run.
+/// @brief The first rule that a configuration breaks, not counting memory; `none` if it can run.
 [[nodiscard]] constexpr PlanProblem problem_of(const ModelSpec& model, const ClusterSpec& cluster,
                                                const RunSpec& run, const PlanConfiguration& plan) {
   const bool extents = plan.tp > 0 && plan.cp > 0 && plan.pp > 0 && plan.ep > 0 && plan.dp > 0 &&

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The cost of one step: memory, computation, communication, bubble, and the rates that follow.
+/// @brief The cost of one step: memory, computation, communication, bubble, and the resulting rates.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Bytes on the rank that needs most.
+/// @brief Bytes on the rank that needs the most.
 struct MemoryCost {
   double parameters = 0; ///< The copies that compute, gathered ones of ZeRO-3 included.
   double gradients = 0;
@@ -30,7 +30,7 @@ struct MemoryCost {
 /// @brief The purposes of collectives.
 enum class Traffic : std::uint8_t { tensor, context, expert, pipeline, data };
 
-/// @brief One kind of traffic over one step, of the busiest rank.
+/// @brief One kind of traffic in one step, on the busiest rank.
 struct TrafficCost {
   double bytes = 0;           ///< That a rank sends.
   double seconds = 0;         ///< On the wire.
@@ -54,7 +54,7 @@ enum class FlopsConvention : std::uint8_t {
   non_causal ///< All of the scores, as most published utilisations count.
 };
 
-/// @brief Why a configuration cannot run; `none` where it can.
+/// @brief Why a configuration cannot run; `none` if it can.
 enum class PlanProblem : std::uint8_t {
   none,
   empty_input,            ///< A dimension, batch, extent or bandwidth is not positive.
@@ -69,7 +69,7 @@ enum class PlanProblem : std::uint8_t {
   too_large               ///< A dimension, batch or number of chips is beyond what the planner counts with.
 };
 
-/// @brief Returns whether a problem leaves nothing to compute: no times, no memory.
+/// @brief Returns whether a problem means that neither times nor memory can be computed.
 [[nodiscard]] constexpr bool is_unusable(PlanProblem problem) noexcept {
   return problem == PlanProblem::empty_input || problem == PlanProblem::too_large;
 }
@@ -116,12 +116,12 @@ struct StepCost {
   [[nodiscard]] constexpr double tokens_per_second_per_chip() const noexcept {
     return tokens_per_second() / chips;
   }
-  /// @brief Model FLOPs utilisation, of the peak of the run's precision.
+  /// @brief Model FLOPs utilisation, relative to the peak in the run's precision.
   [[nodiscard]] constexpr double mfu(FlopsConvention convention) const noexcept {
     return (convention == FlopsConvention::causal ? causal_flops : non_causal_flops) /
            (step_seconds * chips * peak_flops);
   }
-  /// @brief Hardware FLOPs utilisation: with what is recomputed.
+  /// @brief Hardware FLOPs utilisation, which includes recomputation.
   [[nodiscard]] constexpr double hfu(FlopsConvention convention) const noexcept {
     return (convention == FlopsConvention::causal ? causal_flops + causal_recomputed
                                                   : non_causal_flops + non_causal_recomputed) /

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The schedule of a plan, with the times that its cost gives every pass.
+/// @brief The schedule of a plan, with the time of every pass from its cost.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/pipeline_shape.hpp>
@@ -18,7 +18,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The schedule that a plan names, for the microbatches of a run.
-/// @throws InvalidArgument where the schedule does not allow their number.
+/// @throws InvalidArgument if the schedule does not allow their number.
 [[nodiscard]] inline Schedule schedule_of(const PlanConfiguration& plan, const RunSpec& run) {
   const auto microbatches =
       static_cast<int>(run.sequences / (static_cast<std::int64_t>(plan.dp) * plan.microbatch));
@@ -27,10 +27,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 }
 
 /// @brief Returns the timetable of one pipeline in seconds. All stages take the mean stage's time, and sends
-/// take none.
+/// take no time.
 ///
-/// The makespan is the time of the passes and the bubble of the cost, as long as input gradients take at
-/// least as long as forwards and forwards as weight gradients.
+/// The makespan equals the cost's passes plus its bubble, provided that input gradients take at least as long
+/// as forward passes, and forward passes as weight gradients.
 [[nodiscard]] inline Timetable plan_timetable(const PlanConfiguration& plan, const RunSpec& run,
                                               const StepCost& cost) {
   const double chunks = chunks_of(plan.schedule, plan.chunks);

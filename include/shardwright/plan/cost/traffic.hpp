@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Communication of a step by its purpose: of a layer, of pipeline sends, of data parallelism.
+/// @brief Communication of a step by purpose: within layers, pipeline sends, data parallelism.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/calibration.hpp>
@@ -18,8 +18,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Bytes that a rank sends and seconds on the wire, of the forward pass of one microbatch through one
-/// layer or several.
+/// Bytes that a rank sends and seconds on the wire in the forward pass of one microbatch through one or
+/// several layers.
 struct LayerTraffic {
   TrafficCost tensor{}, context{}, expert{};
 
@@ -31,19 +31,19 @@ struct LayerTraffic {
   }
 };
 
-/// Returns whether the schedule runs a forward beside a backward, which hides the traffic of experts.
+/// Returns whether the schedule overlaps a forward with a backward pass, which hides expert traffic.
 [[nodiscard]] constexpr bool pairs_passes(const PlanConfiguration& plan) noexcept {
   return plan.pp > 1 &&
          (plan.schedule == PlanSchedule::dual_pipe || plan.schedule == PlanSchedule::dual_pipe_v);
 }
 
-/// The traffic of a layer, and how much of it nothing hides; a backward pass has as much, a recomputed
-/// forward pass too.
+/// The traffic of a layer, and how much of it is exposed; a backward pass has as much, and so does a
+/// recomputed forward pass.
 ///
 /// Tensor parallelism gathers and scatters the tokens around attention and around the feed-forward (4 (t-1)/t
 /// 2 b s h bytes, as many as two all-reduces; half of that where both are one parallel block); XLA splits
 /// products on a torus to overlap them. Context parallelism gathers keys and values. Experts receive and
-/// return each copy of a token, which DualPipe was made to hide (arXiv 2412.19437, section 3.2.1).
+/// return each copy of a token; DualPipe was designed to hide this (arXiv 2412.19437, section 3.2.1).
 /// @param links of the plan in the cluster.
 [[nodiscard]] constexpr LayerTraffic layer_traffic(const ModelSpec& model, const ClusterSpec& cluster,
                                                    const RunSpec& run, const PlanConfiguration& plan,
@@ -82,7 +82,7 @@ struct LayerTraffic {
 }
 
 /// Sends of activations and gradients between stages.
-/// @param hops sends that the makespan waits for, of `pipeline_shape`.
+/// @param hops sends that the makespan waits for, from `pipeline_shape`.
 [[nodiscard]] constexpr TrafficCost send_traffic(const ModelSpec& model, const RunSpec& run,
                                                  const PlanConfiguration& plan, const PlanLinks& links,
                                                  const SharedCalibration& shared, double microbatches,
@@ -98,8 +98,7 @@ struct LayerTraffic {
 /// Bytes per parameter that data parallelism moves: a reduction and two gathers under ZeRO-3 (1 + 2),
 /// a reduction and a gather under ZeRO-1 and 2, an all-reduce otherwise: arXiv 1910.02054, section 7.
 ///
-/// ZeRO-2 has no room for whole gradients, so it reduces those of every microbatch, within its backward
-/// passes.
+/// ZeRO-2 does not store whole gradients, so it reduces those of each microbatch during its backward passes.
 struct DataBytes {
   double reduced = 0;
   double gathered = 0;
@@ -123,13 +122,13 @@ struct DataBytes {
   return plan.zero_stage >= 3 && plan.pp == 1;
 }
 
-/// Part of a microbatch's passes that data-parallel traffic may run beside. Backward passes are two
-/// thirds of a microbatch, and the first buckets must be filled.
+/// Fraction of a microbatch's passes that data-parallel traffic can overlap. Backward passes are two thirds
+/// of a microbatch, and the first buckets must be filled.
 [[nodiscard]] constexpr double data_beside(const PlanConfiguration& plan) noexcept {
   return data_each_microbatch(plan) ? 1 : 0.7;
 }
 
-/// Seconds of what data parallelism moves at a time, of what is dense and of experts.
+/// Seconds for one round of data-parallel traffic, of dense and of expert parameters.
 struct DataSeconds {
   double dense = 0;
   double experts = 0;
@@ -143,13 +142,13 @@ struct DataSeconds {
           experts ? links.expert_data.seconds(per_parameter * held.experts) : 0};
 }
 
-/// Seconds of one microbatch that data-parallel traffic may run beside.
+/// Seconds of one microbatch that data-parallel traffic can overlap.
 struct BesideSeconds {
   double pass = 0;     ///< All of its passes.
   double backward = 0; ///< What its backward passes compute.
 };
 
-/// Traffic of data parallelism: apart from the passes, and within the backward passes of each microbatch.
+/// Data-parallel traffic: outside the passes, and within the backward passes of each microbatch.
 struct DataTraffic {
   TrafficCost apart{}, each{};
 };

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Published training runs out of CSV text; what is wrong with it is said by line and field.
+/// @brief Reads published training runs from CSV text; errors name line and field.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -20,20 +20,20 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief One row of a table of runs: its cells by the names of the columns.
+/// @brief One row of a table of runs: its cells by column name.
 class PublishedRun {
 public:
   PublishedRun(int line, std::map<std::string, std::string, std::less<>> cells)
       : line_(line), cells_(std::move(cells)) {}
 
-  /// @brief Line of the file that the row begins on, from 1.
+  /// @brief Line of the file on which the row begins, counted from 1.
   [[nodiscard]] int line() const noexcept { return line_; }
-  /// @brief A cell as it stands; empty where the column is missing or the value was not published.
+  /// @brief A cell's text; empty if the column is missing or the value was not published.
   [[nodiscard]] std::string_view text(std::string_view field) const {
     const auto found = cells_.find(field);
     return found == cells_.end() ? std::string_view{} : std::string_view(found->second);
   }
-  /// @brief A cell as a positive number; nothing where it is empty.
+  /// @brief A cell as a positive number; nothing if it is empty.
   /// @throws DataError naming line and field where it is not one.
   [[nodiscard]] std::optional<double> number(std::string_view field) const {
     const std::string_view cell = text(field);
@@ -46,8 +46,8 @@ public:
                       " must be a positive number, but it is " + detail::quoted_text(cell));
     return value;
   }
-  /// @brief A cell as a positive whole number; nothing where it is empty.
-  /// @throws DataError naming line and field where it is not one, or exceeds two thousand million.
+  /// @brief A cell as a positive whole number; nothing if it is empty.
+  /// @throws DataError naming line and field where it is not one, or exceeds two billion.
   [[nodiscard]] std::optional<int> integer(std::string_view field) const {
     const std::optional<double> value = number(field);
     if (!value)
@@ -64,7 +64,7 @@ private:
   std::map<std::string, std::string, std::less<>> cells_;
 };
 
-/// @brief Most columns that a table of runs may have.
+/// @brief The most columns that a table of runs may have.
 inline constexpr std::size_t most_run_columns = 256;
 
 namespace detail {
@@ -106,7 +106,7 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief Reads the rows of CSV text whose first line names the columns; columns may stand in any order.
+/// @brief Reads the rows of CSV text whose first line names the columns; columns may be in any order.
 /// @throws DataError naming line and column where a column that a run needs is missing, a name appears twice,
 /// a row has more or fewer cells than there are names,
 /// or there are more than `most_run_columns`.

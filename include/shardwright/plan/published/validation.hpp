@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Predicted against measured step times of published runs, row by row and summed up.
+/// @brief Predicted and measured step times of published runs compared, row by row and in summary.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/evaluate.hpp>
@@ -19,7 +19,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief One published run beside what the planner says of it.
+/// @brief One published run and the planner's prediction for it.
 struct RunOutcome {
   std::string id{};
   std::string source{};
@@ -28,16 +28,18 @@ struct RunOutcome {
   bool timed = false; ///< Whether its source gives a step time or tokens/s.
 
   [[nodiscard]] bool handled() const noexcept { return run.not_handled.empty(); }
-  /// @brief Returns whether the plan keeps all rules, memory aside: what was run, as far as the row tells it.
+  /// @brief Returns whether the published configuration obeys all rules, not counting memory, as far as the
+  /// row describes it.
   [[nodiscard]] bool legal() const noexcept {
     return handled() && (cost.problem == PlanProblem::none || cost.problem == PlanProblem::out_of_memory);
   }
-  /// @brief Predicted over measured time, less one; only where handled and timed.
+  /// @brief Predicted over measured time, minus one; only if the planner handles the run and its time was
+  /// published.
   [[nodiscard]] double error() const noexcept { return cost.step_seconds / run.measured_seconds - 1; }
 };
 
 /// @brief Evaluates every row.
-/// @throws DataError naming line and field where a cell is not what it must be.
+/// @throws DataError naming the line and field of an invalid cell.
 [[nodiscard]] inline std::vector<RunOutcome> evaluate_runs(std::span<const PublishedRun> rows) {
   std::vector<RunOutcome> outcomes;
   outcomes.reserve(rows.size());
@@ -53,7 +55,7 @@ struct RunOutcome {
   return outcomes;
 }
 
-/// @brief The value that `share` of the values do not exceed, by rounding to the nearest of them.
+/// @brief The `share` quantile of the values, rounded to the nearest of them.
 [[nodiscard]] inline double quantile(std::span<const double> all, double share) {
   if (all.empty())
     return 0;

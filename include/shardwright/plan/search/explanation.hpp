@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Why a plan is the best: what binds it, what the usual recipe gives, and where the pipeline ends.
+/// @brief Why a plan is the best: its bottleneck, the plan of the usual recipe, and from where on no pipeline
+/// is needed.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/search/search.hpp>
@@ -18,14 +19,15 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The resources that may bind: all but the number of chips, of which more are faster anyway.
+/// @brief The resources that may be the bottleneck: all but the number of chips, since more of them are
+/// always faster.
 inline constexpr std::size_t binding_resources = 6;
 
-/// @brief Time per token that the fastest plan saves with twice of each resource, as a share of its time:
-/// from 0, also where there is no plan, to 1.
+/// @brief The fraction of its time per token that the fastest plan saves if each resource is doubled: from 0,
+/// also if there is no plan, to 1.
 ///
-/// What saves most binds; what saves nothing has slack. Both plans are the fastest that there are, whatever
-/// the tolerance of `space`. Costs a search, and one more for each resource.
+/// The resource that saves most is the bottleneck; one that saves nothing has slack. Compares the fastest
+/// plans of all, whatever the tolerance of `space`. Takes one search, and another for each resource.
 [[nodiscard]] inline std::array<double, binding_resources>
 gains(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, SearchSpace space = {}) {
   space.tolerance = 0;
@@ -33,7 +35,8 @@ gains(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, Se
   const Plan best = search(model, cluster, run, space);
   for (std::size_t i = 0; best.found() && i < out.size(); ++i) {
     const Situation more = with_more(cluster, run, static_cast<Resource>(i), 2);
-    // Nobody has to use more: in a larger domain one network carries what two did, and may take longer.
+    // A negative saving counts as none: in a larger domain one network carries the traffic of two, which may
+    // take longer.
     if (const Plan plan = search(model, more.cluster, more.run, space); plan.found())
       out[i] = std::max(0.0, 1 - plan.cost.step_seconds / plan.cost.tokens /
                                      (best.cost.step_seconds / best.cost.tokens));
@@ -59,7 +62,7 @@ struct EndedSearch {
   return out;
 }
 
-/// Candidates as plans, the fastest first.
+/// Candidates as plans, fastest first.
 template <class Candidates>
 [[nodiscard]] std::vector<Plan> plans_of(const Candidates& candidates, const ModelSpec& model,
                                          const ClusterSpec& cluster, const RunSpec& run) {
@@ -75,8 +78,8 @@ template <class Candidates>
 
 } // namespace detail
 
-/// @brief Other plans that the search of the best one came to, the fastest of each complexity, those that
-/// lose least first.
+/// @brief Other plans found in the search for the best one: the fastest of each complexity, those that lose
+/// least first.
 [[nodiscard]] inline std::vector<Plan> runners_up(const ModelSpec& model, const ClusterSpec& cluster,
                                                   const RunSpec& run, const SearchSpace& space = {},
                                                   std::size_t most = 3) {
@@ -88,8 +91,8 @@ template <class Candidates>
   return out;
 }
 
-/// @brief The last twenty plans that a search came to, the fastest first, and the one it chose: those within
-/// 5% of the fastest. A simulation may rank them in another order.
+/// @brief The last twenty plans that a search found, fastest first, and the one it chose: those within 5% of
+/// the fastest. A simulation may rank them in another order.
 [[nodiscard]] inline std::vector<Plan> last_candidates(const ModelSpec& model, const ClusterSpec& cluster,
                                                        const RunSpec& run, const SearchSpace& space = {}) {
   const detail::EndedSearch ended = detail::ended_search(model, cluster, run, space);
@@ -135,10 +138,11 @@ template <class Candidates>
   return last;
 }
 
-/// @brief The least factor of a resource at which the best plan has no pipeline, within 2%; nothing where
-/// every one up to `most` has.
+/// @brief The smallest factor of a resource at which the best plan has no pipeline, within 2%; nothing if
+/// every one up to `most` has one.
 ///
-/// The best plan of `space` is taken, with its tolerance: a pipeline ends where none is faster by more.
+/// Uses the best plan in `space`, with its tolerance: a pipeline is dropped if it is not faster by more than
+/// that.
 [[nodiscard]] inline std::optional<double> pipeline_ends(const ModelSpec& model, const ClusterSpec& cluster,
                                                          const RunSpec& run, Resource resource,
                                                          double most = 256, const SearchSpace& space = {}) {
@@ -148,8 +152,8 @@ template <class Candidates>
   });
 }
 
-/// @brief The least factor of a resource at which there is a plan at all, within 2%; nothing where none up to
-/// `most` has one.
+/// @brief The smallest factor of a resource at which there is a plan at all, within 2%; nothing if there is
+/// none up to `most`.
 [[nodiscard]] inline std::optional<double> plan_begins(const ModelSpec& model, const ClusterSpec& cluster,
                                                        const RunSpec& run, Resource resource,
                                                        double most = 256, const SearchSpace& space = {}) {

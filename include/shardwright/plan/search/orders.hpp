@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The orders of a mesh's axes that can matter to a plan: those that are better than others at
-/// something.
+/// @brief The orders of a mesh's axes worth considering for a plan: those that are better than others in some
+/// respect.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/calibration.hpp>
@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Orders with their links, of a plan's extents; the simpler ones come first.
+/// Orders with their links, for a plan's extents; the simpler ones come first.
 struct SearchOrders {
   static constexpr std::size_t most = 2 * plan_order_count;
   std::array<PlanLinks, most> links{};
@@ -34,8 +34,8 @@ struct SearchOrders {
     plan.experts_outside = experts_outside[index];
   }
 
-  /// Fills an empty list. What lies over one chip has no place, so that orders which differ only in it are
-  /// one; of the others those stay that no order before them equals or betters in all of their links.
+  /// Fills an empty list. An axis of extent 1 has no position, so orders that differ only in such axes count
+  /// once; the others are kept unless an earlier order equals or betters all of their links.
   constexpr void find(const ClusterSpec& cluster, PlanConfiguration plan, const TokenCopies& copies,
                       const SharedCalibration& shared, const SearchSpace& space) {
     if (count > 0)

@@ -19,7 +19,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Schedules that a bound is for: whether they run a forward beside a backward.
+/// The schedules that a bound applies to: whether they overlap a forward with a backward pass.
 enum class ScheduleKind : std::uint8_t { unpaired, paired, any };
 
 /// Schedules with their numbers of chunks.
@@ -31,7 +31,7 @@ struct SearchSchedules {
   std::array<One, 8 + most_chunks> plans{};
   int count = 0;
 
-  /// Those that are not ruled out by a space and, where `of_plan`, by the numbers of a plan.
+  /// Those that a space and, with `of_plan`, the numbers of a plan do not rule out.
   constexpr void find(const ModelSpec& model, const RunSpec& run, const SearchSpace& space,
                       PlanConfiguration plan, bool of_plan) {
     count = 0;
@@ -53,7 +53,7 @@ struct SearchSchedules {
     }
   }
 
-  /// Calls `function(plan)` with each of a kind.
+  /// Calls `function(plan)` for each schedule of a kind.
   template <class Function>
   constexpr void for_each(PlanConfiguration plan, ScheduleKind kind, const Function& function) const {
     for (int i = 0; i < count; ++i) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A cluster and a run with more or less of something, and from how much on a condition holds.
+/// @brief Scales a resource of a cluster or a run, and finds from which amount on a condition holds.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
@@ -18,7 +18,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The resources that a cluster or a run may have more of.
+/// @brief The resources of a cluster or a run that may be scaled.
 enum class Resource : std::uint8_t {
   memory,
   scale_up_bandwidth,
@@ -48,7 +48,7 @@ namespace detail {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(value + 0.5));
 }
 
-/// The domains of a cluster laid out again: so many chips, in innermost domains of so many.
+/// Rebuilds the domains of a cluster for the given number of chips and size of the innermost domain.
 [[nodiscard]] constexpr ClusterSpec laid_out(const ClusterSpec& of, std::int64_t domain, std::int64_t chips) {
   ClusterSpec out = of;
   const auto last = static_cast<std::size_t>(of.domain_count - 1);
@@ -68,8 +68,8 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief Returns the amount of a resource: bytes, bytes/s per chip and one way, FLOP/s in bf16, tokens or
-/// chips. Bandwidth between domains is 0 where there is only one.
+/// @brief Returns the amount of a resource: bytes, bytes/s per chip in one direction, FLOP/s in bf16, tokens
+/// or chips. Bandwidth between domains is 0 if there is only one.
 [[nodiscard]] constexpr double amount_of(const Situation& situation, Resource resource) noexcept {
   const ClusterSpec& cluster = situation.cluster;
   switch (resource) {
@@ -94,7 +94,7 @@ namespace detail {
 }
 
 /// @brief A cluster and a run with `factor` times as much of a resource.
-/// @param factor above 0; sequences and chips come out as the nearest whole number.
+/// @param factor above 0; sequences and chips are rounded to the nearest whole number.
 [[nodiscard]] constexpr Situation with_more(const ClusterSpec& cluster, const RunSpec& run, Resource resource,
                                             double factor) {
   Situation out{cluster, run};
@@ -134,14 +134,14 @@ namespace detail {
   return out;
 }
 
-/// @brief Returns whether a resource takes any value, rather than whole numbers that others must divide into.
+/// @brief Returns whether a resource is continuous, rather than a whole number subject to divisibility.
 [[nodiscard]] constexpr bool is_continuous(Resource resource) noexcept {
   return resource != Resource::tokens && resource != Resource::domain && resource != Resource::chips;
 }
 
 namespace detail {
 
-/// Bisects to 2% where a condition begins to hold, which does not at `low` and does at `high`.
+/// Finds, to 2% and by bisection, where a condition begins to hold that fails at `low` and holds at `high`.
 template <class Condition>
 [[nodiscard]] double begins_to_hold(double low, double high, const Condition& holds) {
   while (high / low > 1.02) {
@@ -151,8 +151,8 @@ template <class Condition>
   return high;
 }
 
-/// The least factor of a resource from 1 up at which a condition on the situation holds; nothing where
-/// none up to `most` does. To 2%; of what comes in whole numbers the powers of two are tried.
+/// The smallest factor of a resource, from 1 up, at which a condition on the situation holds; nothing if it
+/// holds at none up to `most`. Accurate to 2%; for whole numbers, powers of two are tried.
 template <class Condition>
 [[nodiscard]] std::optional<double> least_factor(const ClusterSpec& cluster, const RunSpec& run,
                                                  Resource resource, double most, const Condition& holds) {

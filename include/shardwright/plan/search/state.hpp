@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The facts that a search starts from, and its progress.
+/// @brief The inputs of a search, and its progress.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/search/space.hpp>
@@ -23,7 +23,7 @@ struct SearchGroup {
   int cp = 1;
 };
 
-/// The tables of a search, made before it begins: the values that extents may have, and the groups, fastest
+/// The tables of a search, built before it begins: the values that extents may have, and the groups, fastest
 /// first.
 struct SearchTables {
   static constexpr std::size_t most_groups = 512;
@@ -33,20 +33,20 @@ struct SearchTables {
   std::int64_t evaluations = 0;
 };
 
-/// The least of something so far. None is 0, because g++ 12 loses other initial values of arrays once
+/// The minimum of a value so far. 0 means none, because g++ 12 loses other initial values of arrays once
 /// constants have been made from them.
 struct SearchCandidate {
   double measure = 0;
   PlanConfiguration plan{};
 };
 
-/// Candidates that a search remembers in the order in which it came to them, and how much slower than the
-/// best until then they may be.
+/// Candidates that a search remembers in the order in which it found them, and how much slower than the best
+/// so far they may be.
 inline constexpr std::size_t last_candidates = 20;
 inline constexpr double near_best = 0.05;
 
-/// The progress of a search. It may stop between two numbers of stages and go on later, so that a compiler
-/// can spread it over constants, each with a limit of its own on the operations that it takes.
+/// The progress of a search. It may stop between two numbers of stages and resume later, so that a compiler
+/// can spread it over several constants, each with its own limit on operations.
 struct SearchState {
   int group = 0, expert = 0, stage = 0;
   double best_seconds = std::numeric_limits<double>::infinity();
@@ -58,7 +58,7 @@ struct SearchState {
   bool done = false;
 };
 
-/// Whether a value is open, or settled to be this one.
+/// Whether a value is free, or fixed to this one.
 template <class Settled, class Value>
 [[nodiscard]] constexpr bool allows(const std::optional<Settled>& settled, Value value) {
   return !settled || *settled == value;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A plan that the compiler finds, and the types that it names: mesh, layouts of ZeRO, schedule.
+/// @brief A plan found at compile time, and the types that follow from it: mesh, ZeRO layouts, schedule.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/layout/axis.hpp>
@@ -26,8 +26,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// So many evaluations, and those between two places where a search may stop, stay below a million
-/// operations, the least limit of a constant among the compilers.
+/// This many evaluations, and those between two points where a search may stop, stay below a million
+/// operations, the lowest limit for a constant among the compilers.
 inline constexpr std::int64_t evaluations_per_constant = 60;
 
 template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, const SearchSpace& space>
@@ -64,14 +64,15 @@ template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run
 
 } // namespace detail
 
-/// @brief The default search space of `plan`: everything but the order of the axes, which is the usual one.
+/// @brief The default search space of `plan`: everything except the order of the axes, which is the usual
+/// one.
 inline constexpr SearchSpace usual_order{.order = PlanOrder::usual, .experts_outside = false};
 
 /// @brief The plan that `search` finds, as a constant: `constexpr Plan best = plan<model, cluster, run>();`.
 ///
-/// The specifications are objects of static storage that are constant. The search is spread over constants,
-/// so that compilers with their usual limits find plans of a thousand chips and more; it takes them seconds,
-/// of mixtures of experts half a minute, and g++ up to 4.3 GB of memory (DeepSeek-V3 on 1,024 chips). Other
+/// The specifications are constant objects with static storage. The search is spread over constants, so that
+/// compilers with their usual limits find plans of a thousand chips and more; it takes them seconds, of
+/// mixtures of experts half a minute, and g++ up to 4.3 GB of memory (DeepSeek-V3 on 1,024 chips). Other
 /// orders of the axes take them several times as long: they are left to `search` unless a space without
 /// `order` is given.
 template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
@@ -80,7 +81,7 @@ template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run
   return detail::plan_from<model, cluster, run, space, 1>();
 }
 
-/// @brief The types that a plan names, for layers that instantiate them.
+/// @brief The types that follow from a plan, for layers that instantiate them.
 template <PlanConfiguration configuration>
 struct PlanTypes {
   /// The axis of a place in its order, from inner to outer, with its extent.

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Best plans over a range of a resource: utilisation, and the pipeline that each amount needs.
+/// @brief The best plans over a range of a resource: their utilisation, and the pipeline that each amount
+/// needs.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -19,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The best plans with one amount of what a sweep varies.
+/// @brief The best plans for one amount of the resource that a sweep varies.
 struct SweepPoint {
   double factor = 1; ///< Of what the cluster and the run have.
   Situation at{};
@@ -27,22 +28,22 @@ struct SweepPoint {
   Plan without_pipeline{}; ///< The best with pp = 1.
 };
 
-/// @brief The points of a sweep, the least amount first.
+/// @brief The points of a sweep, smallest amount first.
 struct Sweep {
   Resource resource{};
   std::vector<SweepPoint> points;
-  /// The factor from which on no best plan has a pipeline; nothing where the last has, or where none has.
+  /// The factor from which on no best plan has a pipeline; nothing if the last one has, or if none has.
   std::optional<double> pipeline_ends{};
 
   [[nodiscard]] double amount(const SweepPoint& point) const { return amount_of(point.at, resource); }
 };
 
-/// @brief Factors of a resource at which a sweep is worth while, in ascending order, 1 among them.
+/// @brief Factors of a resource worth including in a sweep, in ascending order, 1 among them.
 ///
 /// An eighth to 64 times of what is continuous, in `per_doubling` steps for each factor of two; of a domain
 /// two chips and more by powers of two that divide the cluster, and all of it; of tokens and chips a
 /// sixteenth to 16 times in whole numbers, chips in whole domains.
-/// @throws InvalidArgument where there is nothing of the resource, such as a network between domains.
+/// @throws InvalidArgument if there is none of the resource, such as no network between domains.
 [[nodiscard]] inline std::vector<double> sweep_factors(const Situation& now, Resource resource,
                                                        int per_doubling = 1) {
   const double amount = amount_of(now, resource);
@@ -78,7 +79,7 @@ struct Sweep {
 /// @brief The best plans at each factor of a resource, in ascending order, and from where on they have no
 /// pipeline: to 2% where the resource is continuous, else one of the factors.
 ///
-/// Costs two searches for each factor and six for the end of the pipeline.
+/// Takes two searches per factor and six to find where the pipeline ends.
 [[nodiscard]] inline Sweep sweep(const ModelSpec& model, const Situation& now, Resource resource,
                                  const std::vector<double>& factors, const SearchSpace& space = {}) {
   SearchSpace flat = space;
