@@ -117,7 +117,42 @@ macro(shardwright_find_nccl found_var)
   endif()
 endmacro()
 
-# shardwright_find_dependencies(<variable> COMPONENTS [MPI|OPTIONAL_MPI] [BLAS|OPTIONAL_BLAS] [CUDA] [NCCL]):
+# cuDNN and its header-only frontend, each where its root says, in the system's directories, beside the CUDA toolkit, or where
+# pip puts them: the frontend's headers lie in site-packages/include, beside the folder of the libraries.
+macro(shardwright_find_cudnn found_var)
+  set(${found_var} FALSE)
+  find_package(CUDAToolkit QUIET)
+  shardwright_pip_cuda_folders(_shardwright_folders)
+  set(_shardwright_cudnn_hints ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${_shardwright_folders} ${CUDAToolkit_TARGET_DIR}
+                               ${CUDAToolkit_LIBRARY_ROOT})
+  set(_shardwright_frontend_hints ${CUDNN_FRONTEND_ROOT} $ENV{CUDNN_FRONTEND_ROOT})
+  foreach(_shardwright_folder IN LISTS _shardwright_folders)
+    list(APPEND _shardwright_frontend_hints "${_shardwright_folder}/../..")
+  endforeach()
+  find_path(SHARDWRIGHT_CUDNN_INCLUDE_DIR cudnn.h HINTS ${_shardwright_cudnn_hints} ${CUDAToolkit_INCLUDE_DIRS}
+            PATH_SUFFIXES include)
+  find_library(SHARDWRIGHT_CUDNN_LIBRARY NAMES libcudnn.so.9 cudnn HINTS ${_shardwright_cudnn_hints} ${CUDAToolkit_LIBRARY_DIR}
+               PATH_SUFFIXES lib lib64)
+  find_path(SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${_shardwright_frontend_hints}
+            PATH_SUFFIXES include)
+  mark_as_advanced(SHARDWRIGHT_CUDNN_INCLUDE_DIR SHARDWRIGHT_CUDNN_LIBRARY SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR)
+  if(CUDAToolkit_FOUND AND SHARDWRIGHT_CUDNN_INCLUDE_DIR AND SHARDWRIGHT_CUDNN_LIBRARY
+     AND SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR)
+    if(NOT TARGET shardwright::cudnn)
+      add_library(shardwright::cudnn INTERFACE IMPORTED)
+      set_target_properties(
+        shardwright::cudnn
+        PROPERTIES INTERFACE_INCLUDE_DIRECTORIES
+                   "${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR};${SHARDWRIGHT_CUDNN_INCLUDE_DIR}"
+                   INTERFACE_LINK_LIBRARIES "${SHARDWRIGHT_CUDNN_LIBRARY};CUDA::cudart"
+                   INTERFACE_COMPILE_DEFINITIONS SHARDWRIGHT_WITH_CUDNN=1)
+    endif()
+    message(STATUS "shardwright: cuDNN, ${SHARDWRIGHT_CUDNN_LIBRARY}, ${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR}")
+    set(${found_var} TRUE)
+  endif()
+endmacro()
+
+# shardwright_find_dependencies(<variable> COMPONENTS [MPI|OPTIONAL_MPI] [BLAS|OPTIONAL_BLAS] [CUDA] [NCCL] [CUDNN]):
 # the targets to link to. A component that is required and missing is left in <variable>_MISSING and stops a project
 # that does not look at it; an optional one is only reported.
 macro(shardwright_find_dependencies variable)
@@ -130,7 +165,7 @@ macro(shardwright_find_dependencies variable)
   endif()
   set(${variable} shardwright::kokkos Threads::Threads)
   set(${variable}_MISSING)
-  foreach(_shardwright_component IN ITEMS MPI BLAS CUDA NCCL)
+  foreach(_shardwright_component IN ITEMS MPI BLAS CUDA NCCL CUDNN)
     if(_shardwright_component IN_LIST _shardwright_COMPONENTS
        OR OPTIONAL_${_shardwright_component} IN_LIST _shardwright_COMPONENTS)
       string(TOLOWER ${_shardwright_component} _shardwright_name)

@@ -20,7 +20,7 @@ install(
 
 # Asked for without components, the package offers what it was configured with, as far as it is found again.
 set(SHARDWRIGHT_DEFAULT_COMPONENTS)
-foreach(component IN ITEMS MPI BLAS CUDA NCCL)
+foreach(component IN ITEMS MPI BLAS CUDA NCCL CUDNN)
   string(TOLOWER ${component} name)
   if(shardwright::${name} IN_LIST shardwright_dependencies)
     list(APPEND SHARDWRIGHT_DEFAULT_COMPONENTS ${component})

@@ -16,6 +16,14 @@ foreach(file IN LISTS files)
                             SKIP_REGULAR_EXPRESSION "libcuda[.]so[.]1: cannot open shared object file")
 endforeach()
 
+# Where cuDNN is found, this program has it, whether the library is to use it or not.
+if(NOT TARGET shardwright::cudnn)
+  shardwright_find_cudnn(found)
+endif()
+if(TARGET shardwright::cudnn)
+  target_link_libraries(cuda_cudnn_attention PRIVATE shardwright::cudnn)
+endif()
+
 # Users' projects that keep the host's compiler, built but not run. What find_package finds is installed first.
 find_program(SHARDWRIGHT_HOST_COMPILER NAMES g++ clang++)
 mark_as_advanced(SHARDWRIGHT_HOST_COMPILER)

@@ -353,11 +353,13 @@ private:
     const sw::KeyWindow windows[] = {sw::full.window, sw::causal.window};
     for (const sw::KeyWindow& window : windows) {
       const auto block = kernels::AttentionBlock::whole(shape.sequence, {window});
-      kernels::attention_forward(execution_, qkv, out, log_sum_exp, shape, block, scale(),
-                                 vector(kernels::attention_forward_workspace<Element>(execution_, shape)));
-      kernels::attention_backward(execution_, qkv, out, log_sum_exp,
-                                  random(shape.tokens(), shape.output_width()), d_qkv, shape, block, scale(),
-                                  vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
+      kernels::attention_forward(
+          execution_, qkv, out, log_sum_exp, shape, block, scale(),
+          vector(kernels::attention_forward_workspace<Element>(execution_, shape, {window})));
+      kernels::attention_backward(
+          execution_, qkv, out, log_sum_exp, random(shape.tokens(), shape.output_width()), d_qkv, shape,
+          block, scale(),
+          vector(kernels::attention_backward_workspace<Element>(execution_, shape, {window})));
       keep_all(out, log_sum_exp, d_qkv);
     }
     attention_of_other_keys(qkv, out, log_sum_exp, d_qkv);

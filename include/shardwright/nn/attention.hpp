@@ -262,7 +262,7 @@ local_attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, const k
   const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
   auto out = attention_output(qkv, heads);
   auto workspace = workspace_of<MainElement<Element>, Target>(
-      qkv.resources(), kernels::attention_forward_workspace<Element>(qkv.execution(), shape));
+      qkv.resources(), kernels::attention_forward_workspace<Element>(qkv.execution(), shape, mask));
   kernels::attention_forward(qkv.execution(), token_rows(qkv), out.value.mutable_local_matrix(),
                              mutable_vector_of(out.log_sum_exp), shape,
                              kernels::AttentionBlock::whole(shape.sequence, mask), attention_scale(heads),
@@ -279,7 +279,7 @@ local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gra
   const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
   ShardedTensor<L, Element, Target> out(qkv.resources(), qkv.shape(), where);
   auto workspace = workspace_of<MainElement<Element>, Target>(
-      qkv.resources(), kernels::attention_backward_workspace<Element>(qkv.execution(), shape));
+      qkv.resources(), kernels::attention_backward_workspace<Element>(qkv.execution(), shape, mask));
   kernels::attention_backward(qkv.execution(), token_rows(qkv), saved.value.local_matrix(),
                               vector_of(saved.log_sum_exp), gradient.local_matrix(), mutable_token_rows(out),
                               shape, kernels::AttentionBlock::whole(shape.sequence, mask),
@@ -294,7 +294,7 @@ local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gra
 /// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width]; batch and kv_heads may
 /// be sharded
 /// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` of one of them; a
-/// device has the first two
+/// device has the first two, and with cuDNN `sliding_window` of 16-bit elements
 /// @throws InvalidArgument if the last extent is not that, or kv_heads does not divide over its ranks.
 template <LayoutType L, class E, class Target, AttentionMask Mask = CausalMask>
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>

@@ -77,7 +77,7 @@ private:
   void forward_in(const ConstRows& qkv, const SumRows& out, const Vector& log_sum_exp) {
     Buffer keys = packed_keys(qkv);
     Buffer next = buffer();
-    auto workspace = memory(kernels::attention_forward_workspace<Element>(execution(), shape_));
+    auto workspace = memory(kernels::attention_forward_workspace<Element, Main>(execution(), shape_));
     Hop hop = pass_on(keys, next);
     kernels::attention_forward(execution(), qkv, out, log_sum_exp, shape_, block(0), scale_,
                                workspace.mutable_local());
@@ -97,7 +97,7 @@ private:
     Buffer next = buffer();
     Sums arrived = buffer<Main>();
     std::array<Sums, 2> parts{buffer<Main>(), buffer<Main>()};
-    auto workspace = memory(kernels::attention_backward_workspace<Element>(execution(), shape_));
+    auto workspace = memory(kernels::attention_backward_workspace<Element, Main>(execution(), shape_));
     std::array<Pending, 2> sends;
     Pending arrival;
     Hop hop = pass_on(keys, next);

@@ -10,6 +10,7 @@
 #include <shardwright/tensor/kernels/attention_device.hpp>
 #include <shardwright/tensor/kernels/attention_host_backward.hpp>
 #include <shardwright/tensor/kernels/attention_lanes.hpp>
+#include <shardwright/tensor/kernels/attention_problem.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
 #include <shardwright/tensor/kernels/attention_tiles.hpp>
 #include <shardwright/tensor/kernels/attention_tiles_backward.hpp>
@@ -17,8 +18,12 @@
 #include <shardwright/tensor/kernels/narrow_rows.hpp>
 #if defined(KOKKOS_ENABLE_CUDA)
 #include <shardwright/tensor/kernels/cuda_block.hpp>
+#if defined(SHARDWRIGHT_WITH_CUDNN)
+#include <shardwright/tensor/kernels/cuda_attention.hpp>
+#endif
 #endif
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -83,9 +88,14 @@ template <class Element, class Execution>
 
 /// Copies of tiles move 16 bytes at a time.
 template <class Element>
+[[nodiscard]] bool is_tile_aligned(const MatrixSpan<Element>& rows) {
+  return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride * sizeof(Element) % 16 == 0;
+}
+
+template <class Element>
 void require_tiles(const char* operation, const MatrixSpan<Element>& rows) {
-  require(reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride * sizeof(Element) % 16 == 0,
-          operation, "rows must begin at multiples of 16 bytes on this device (use contiguous buffers).");
+  require(is_tile_aligned(rows), operation,
+          "rows must begin at multiples of 16 bytes on this device (use contiguous buffers).");
 }
 
 template <class Execution, template <class, class, int> class Tiles, class Element, class Out, class... More>
@@ -109,13 +119,82 @@ void run_attention_forward_rows(const Execution& execution, const AttentionForwa
     run("sw::attention", execution, rows, row);
 }
 
-/// The block for a device.
-template <class Execution>
-[[nodiscard]] CausalBlock device_block(const char* operation, const AttentionBlock& block) {
+/// What tiles, lanes and rows of a device know.
+inline void require_causal_form(const char* operation, const AttentionBlock& block) {
   require(
-      runs_on_host<Execution> || block.mask.has_causal_form(), operation,
-      "on a device every query must see the keys up to its own, or all keys (use another mask on hosts).");
-  return block.causal_form();
+      block.mask.has_causal_form(), operation,
+      "on a device every query must see the keys up to its own, or all keys (use another mask on hosts, or cuDNN for windows over whole sequences).");
+}
+
+/// Whether a launch may be the library's: of 16-bit elements, whose sums nobody continues.
+template <class Execution, class Element, class Out>
+inline constexpr bool may_be_library_attention =
+    LibraryAttention<Execution>::available&& is_narrow<Element>&& std::is_same_v<Element, Out>;
+
+/// Whether the library has done it.
+template <class Execution, class Element, class Work>
+[[nodiscard]] bool run_library_forward(const Execution& execution,
+                                       const AttentionForwardRow<Element, Element>& row,
+                                       const AttentionBlock& block, const Work& workspace) {
+  const Element* const queries = row.qkv.data;
+  if (row.merge || !is_tile_aligned(row.qkv) || !is_tile_aligned(row.out))
+    return false;
+  const auto calls = library_calls<Element>(row.shape, block, {row.qkv.stride, row.out.stride, 0, 0}, false);
+  const Element* const keys = row.key_values.key(0, 0);
+  return calls && LibraryAttention<Execution>::plans(execution).template run<Element>(
+                      *calls,
+                      {.query = queries,
+                       .key = keys,
+                       .value = keys + row.shape.head_dim,
+                       .out = row.out.data,
+                       .sums = row.log_sum_exp,
+                       .scale = row.scale},
+                      workspace.data(), workspace.extent(0) * sizeof(float));
+}
+
+/// The same of the gradient.
+template <class Execution, class Element, class Work>
+[[nodiscard]] bool run_library_backward(const Execution& execution,
+                                        const AttentionBackwardQuery<Element, Element>& query,
+                                        const AttentionBlock& block, const Work& workspace) {
+  if (query.merge || !is_tile_aligned(query.qkv) || !is_tile_aligned(query.out) ||
+      !is_tile_aligned(query.d_out) || !is_tile_aligned(query.d_qkv))
+    return false;
+  const auto calls = library_calls<Element>(
+      query.shape, block, {query.qkv.stride, query.out.stride, query.d_out.stride, query.d_qkv.stride}, true);
+  const Element* const keys = query.key_values.key(0, 0);
+  Element* const d_keys = query.d_key_values.key(0, 0);
+  return calls && LibraryAttention<Execution>::plans(execution).template run<Element>(
+                      *calls,
+                      {.query = query.qkv.data,
+                       .key = keys,
+                       .value = keys + query.shape.head_dim,
+                       .out = const_cast<Element*>(query.out.data), // only read
+                       .sums = const_cast<float*>(query.log_sum_exp),
+                       .d_out = query.d_out.data,
+                       .d_query = query.d_qkv.data,
+                       .d_key = d_keys,
+                       .d_value = d_keys + query.shape.head_dim,
+                       .scale = query.scale},
+                      workspace.data(), workspace.extent(0) * sizeof(float));
+}
+
+/// Floats of workspace that the library needs with contiguous buffers; 0 where it has no kernel.
+template <class Element, class Out, class Execution>
+[[nodiscard]] std::size_t library_workspace(const Execution& execution, const AttentionShape& shape,
+                                            const KeyMask& mask, bool backward) {
+  if constexpr (may_be_library_attention<Execution, Element, Out>) {
+    if (shape.tokens() == 0 || shape.kv_heads == 0)
+      return 0;
+    const auto calls = library_calls<Element>(shape, AttentionBlock::whole(shape.sequence, mask),
+                                              AttentionRows::contiguous(shape, backward), backward);
+    if (!calls)
+      return 0;
+    const auto bytes = LibraryAttention<Execution>::plans(execution).workspace(calls->problem);
+    return (bytes.value_or(0) + sizeof(float) - 1) / sizeof(float);
+  } else {
+    return 0;
+  }
 }
 
 /// Counts the operations for a dry run, which knows no lengths: for each head and visible pair, two per
@@ -145,6 +224,10 @@ void run_attention_forward(const char* operation, const Execution& execution,
         AttentionForward<Element, Out>{row.qkv, row.key_values, row.out, row.log_sum_exp, shape, block,
                                        row.merge, row.scale, workspace.data(), workers});
   } else {
+    if constexpr (may_be_library_attention<Execution, Element, Out>)
+      if (run_library_forward(execution, row, block, workspace))
+        return;
+    require_causal_form(operation, block);
     if constexpr (runs_in_tiles<Element, Execution>({})) {
       if (runs_in_tiles<Element, Execution>(shape)) {
         require(row.scale > 0, operation, "the scale must be positive on this device.");
@@ -200,6 +283,10 @@ void run_attention_backward(const char* operation, const Execution& execution,
                                         query.d_out, query.d_qkv, query.d_key_values, shape, block,
                                         query.merge, query.scale, workspace.data(), workers});
   } else {
+    if constexpr (may_be_library_attention<Execution, Element, Out>)
+      if (run_library_backward(execution, query, block, workspace))
+        return;
+    require_causal_form(operation, block);
     if constexpr (runs_in_tiles<Element, Execution>({})) {
       if (runs_in_tiles<Element, Execution>(shape)) {
         require_tiles(operation, query.qkv);
@@ -231,28 +318,37 @@ void run_attention_backward(const char* operation, const Execution& execution,
 
 } // namespace detail
 
-/// @brief Elements (MainElement) of workspace that attention_forward needs on this instance.
-template <class Element, class Execution>
-[[nodiscard]] std::size_t attention_forward_workspace(const Execution& execution,
-                                                      const AttentionShape& shape) {
-  if (detail::runs_in_tiles<Element, Execution>(shape))
-    return 0;
-  if constexpr (!detail::runs_on_host<Execution>)
-    return is_narrow<Element> ? shape.tokens() * shape.output_width() : 0;
-  return detail::attention_workers(execution, shape) *
-         detail::AttentionBuffers<MainElement<Element>>::forward_size(shape);
+/// @brief Elements (MainElement) of workspace that attention_forward needs on this instance, for whole
+/// sequences under this mask. `Out` is the element of the result.
+template <class Element, class Out = Element, class Execution>
+[[nodiscard]] std::size_t attention_forward_workspace(const Execution& execution, const AttentionShape& shape,
+                                                      const KeyMask& mask = {}) {
+  if constexpr (!detail::runs_on_host<Execution>) {
+    const std::size_t of_library = detail::library_workspace<Element, Out>(execution, shape, mask, false);
+    const bool in_sums = is_narrow<Element> && !detail::runs_in_tiles<Element, Execution>(shape);
+    return std::max(of_library, in_sums ? shape.tokens() * shape.output_width() : std::size_t{0});
+  } else {
+    return detail::attention_workers(execution, shape) *
+           detail::AttentionBuffers<MainElement<Element>>::forward_size(shape);
+  }
 }
 
-/// @brief Elements (MainElement) of workspace that attention_backward needs on this instance.
-template <class Element, class Execution>
+/// @brief Elements (MainElement) of workspace that attention_backward needs on this instance, for whole
+/// sequences under this mask. `Out` is the element of the gradient.
+template <class Element, class Out = Element, class Execution>
 [[nodiscard]] std::size_t attention_backward_workspace(const Execution& execution,
-                                                       const AttentionShape& shape) {
-  if (detail::runs_in_tiles<Element, Execution>(shape))
-    return shape.tokens() * shape.heads();
-  if constexpr (!detail::runs_on_host<Execution>)
-    return is_narrow<Element> ? shape.tokens() * shape.qkv_width() : 0;
-  return detail::attention_workers(execution, shape) *
-         detail::AttentionBuffers<MainElement<Element>>::backward_size(shape);
+                                                       const AttentionShape& shape,
+                                                       const KeyMask& mask = {}) {
+  if constexpr (!detail::runs_on_host<Execution>) {
+    const std::size_t of_library = detail::library_workspace<Element, Out>(execution, shape, mask, true);
+    const std::size_t in_sums = is_narrow<Element> ? shape.tokens() * shape.qkv_width() : 0;
+    return std::max(of_library, detail::runs_in_tiles<Element, Execution>(shape)
+                                    ? shape.tokens() * shape.heads()
+                                    : in_sums);
+  } else {
+    return detail::attention_workers(execution, shape) *
+           detail::AttentionBuffers<MainElement<Element>>::backward_size(shape);
+  }
 }
 
 /// @brief out = softmax(scale Q K' under a mask) V for every head of every sequence; zeros, with a
@@ -267,7 +363,8 @@ template <class Element, class Execution>
 /// @param block        the positions of the tokens, which are queries and keys, and the mask
 /// @param scale        usually 1 / sqrt(head_dim)
 /// @param workspace    [attention_forward_workspace] elements
-/// @throws InvalidArgument for a mask that is neither causal nor full where the kernels run on a device.
+/// @throws InvalidArgument for a mask that is neither causal nor full where the kernels run on a device, but
+/// for causal windows of 16-bit elements with cuDNN.
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelVector Work>
 void attention_forward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
                        const AttentionShape& shape, const AttentionBlock& block, double scale,
@@ -281,8 +378,7 @@ void attention_forward(const Execution& execution, const Qkv& qkv, const Out& ou
   detail::run_attention_forward<Execution, Element, Sum>(
       operation, execution,
       {input, detail::KeyValueSpan<const Element>::fused(input, shape), detail::span_of(out),
-       log_sum_exp.data(), shape, detail::device_block<Execution>(operation, block), false,
-       static_cast<MainElement<Element>>(scale)},
+       log_sum_exp.data(), shape, block.causal_form(), false, static_cast<MainElement<Element>>(scale)},
       block, workspace);
 }
 
@@ -316,8 +412,8 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
   detail::run_attention_forward<Execution, Element, Sum>(
       operation, execution,
       {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
-       detail::span_of(out), log_sum_exp.data(), shape, detail::device_block<Execution>(operation, block),
-       true, static_cast<MainElement<Element>>(scale)},
+       detail::span_of(out), log_sum_exp.data(), shape, block.causal_form(), true,
+       static_cast<MainElement<Element>>(scale)},
       block, workspace);
 }
 
@@ -349,8 +445,8 @@ void attention_backward(const Execution& execution, const Qkv& qkv, const Out& o
       operation, execution,
       {input, detail::KeyValueSpan<const Element>::fused(input, shape),
        detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
-       gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape,
-       detail::device_block<Execution>(operation, block), false, static_cast<MainElement<Element>>(scale)},
+       gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape, block.causal_form(), false,
+       static_cast<MainElement<Element>>(scale)},
       block, workspace);
 }
 
@@ -390,7 +486,7 @@ void attention_backward_block(const Execution& execution, const Qkv& qkv, const 
       {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
        detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
        detail::span_of(d_qkv), detail::KeyValueSpan<Sum>::packed(detail::span_of(d_key_values), shape), shape,
-       detail::device_block<Execution>(operation, block), true, static_cast<MainElement<Element>>(scale)},
+       block.causal_form(), true, static_cast<MainElement<Element>>(scale)},
       block, workspace);
 }
 
