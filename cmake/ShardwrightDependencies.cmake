@@ -136,7 +136,8 @@ macro(shardwright_find_cudnn found_var)
   find_path(SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${_shardwright_frontend_hints}
             PATH_SUFFIXES include)
   mark_as_advanced(SHARDWRIGHT_CUDNN_INCLUDE_DIR SHARDWRIGHT_CUDNN_LIBRARY SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR)
-  if(CUDAToolkit_FOUND AND SHARDWRIGHT_CUDNN_INCLUDE_DIR AND SHARDWRIGHT_CUDNN_LIBRARY
+  # The frontend calls NVRTC and the driver.
+  if(TARGET CUDA::nvrtc AND TARGET CUDA::cuda_driver AND SHARDWRIGHT_CUDNN_INCLUDE_DIR AND SHARDWRIGHT_CUDNN_LIBRARY
      AND SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR)
     if(NOT TARGET shardwright::cudnn)
       add_library(shardwright::cudnn INTERFACE IMPORTED)
@@ -144,7 +145,7 @@ macro(shardwright_find_cudnn found_var)
         shardwright::cudnn
         PROPERTIES INTERFACE_INCLUDE_DIRECTORIES
                    "${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR};${SHARDWRIGHT_CUDNN_INCLUDE_DIR}"
-                   INTERFACE_LINK_LIBRARIES "${SHARDWRIGHT_CUDNN_LIBRARY};CUDA::cudart"
+                   INTERFACE_LINK_LIBRARIES "${SHARDWRIGHT_CUDNN_LIBRARY};CUDA::nvrtc;CUDA::cuda_driver;CUDA::cudart"
                    INTERFACE_COMPILE_DEFINITIONS SHARDWRIGHT_WITH_CUDNN=1)
     endif()
     message(STATUS "shardwright: cuDNN, ${SHARDWRIGHT_CUDNN_LIBRARY}, ${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR}")

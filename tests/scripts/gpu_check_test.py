@@ -237,7 +237,8 @@ def folder_run(build):
     program(build / "examples" / "train_gpt", f"echo losses >> {order}; exit 0")
     program(build / "benchmarks" / "gpu", f"echo bench >> {order}; echo 'x: error while loading shared libraries: "
             "libcuda.so.1: cannot open'; exit 127")
-    (build / "manifest.json").write_text(json.dumps({"needed": {"cuda_kernels": ["libc.so.6", "libcublasLt.so.987"]}}))
+    (build / "manifest.json").write_text(json.dumps({"needed": {"cuda_kernels": ["libc.so.6", "libcublasLt.so.987"],
+                                                                "cuda_cudnn_attention": ["libcudnn.so.987"]}}))
     check = check_in(build)
     real, begun = check.run, []
 
@@ -255,6 +256,7 @@ def folder_run(build):
                                                       "compute-sanitizer memcheck: narrow_kernels", "test: collectives"])
     expect("what has no time", (rows["test: ranks"][0], rows["test: operations"][0]), ("skipped", "skipped"))
     expect("a library that is nowhere", rows["library libcublasLt.so.987"][0], "failed")
+    expect("a library that only its own check needs", rows["library libcudnn.so.987"][0], "skipped")
     expect("the report so far", len(json.loads((build / "report.json").read_text())["rows"]), len(rows))
     order.write_text("")
     check = check_in(build)
