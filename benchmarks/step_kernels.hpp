@@ -87,7 +87,9 @@ public:
                           d_fused = random(tokens_, shape_.qkv_width());
     const Matrix<Element> gate_up = random(tokens_, 2 * s.hidden), d_gate_up = random(tokens_, 2 * s.hidden);
     const Matrix<Element> h = random(tokens_, s.hidden), d_h = random(tokens_, s.hidden);
-    const Matrix<Element> logits = random(tokens_, s.vocabulary), table = random(s.vocabulary, s.width);
+    using Score = kernels::detail::ScoresElement<Element>;
+    const Matrix<Score> logits = random<Score>(tokens_, s.vocabulary);
+    const Matrix<Element> table = random(s.vocabulary, s.width);
     const Matrix<Main> d_table = random<Main>(s.vocabulary, s.width);
     const Matrix<Main> cosines("cosines", s.sequence, shape_.head_dim / 2),
         sines("sines", s.sequence, shape_.head_dim / 2);
@@ -123,11 +125,11 @@ public:
     add("swiglu", "swiglu", layers, 0, 3 * t * hidden * f, [=] { kernels::swiglu_forward(e, gate_up, h); });
     linear_forward("down", h, y);
     product("head", "head", y, false, table, true, logits);
-    add("statistics, loss", "cross entropy", 1, 0, t * vocabulary * f, [=] {
+    add("statistics, loss", "cross entropy", 1, 0, t * vocabulary * sizeof(Score), [=] {
       kernels::cross_entropy_statistics(e, logits, targets, 0, row_max, row_sum, target);
       kernels::cross_entropy_loss(e, row_max, row_sum, target, targets, loss);
     });
-    add("d_logits", "cross entropy", 1, 0, 2 * t * vocabulary * f,
+    add("d_logits", "cross entropy", 1, 0, 2 * t * vocabulary * sizeof(Score),
         [=] { kernels::cross_entropy_backward(e, logits, row_max, row_sum, targets, 0, 1e-3); });
     product("d_head weight", "head", logits, true, y, false, d_table);
     product("d_head input", "head", logits, false, table, false, d_y);

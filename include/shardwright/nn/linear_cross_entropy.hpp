@@ -45,7 +45,7 @@ class LinearCrossEntropyNode final : public TapeNode {
   using Element = typename X::element;
   using Target = typename X::target;
   using L = MatmulLayout<typename X::layout, typename Table::layout, MatmulForm::right_transposed>;
-  using Scores = ShardedTensor<L, Element, Target>;
+  using Scores = ShardedTensor<L, kernels::detail::ScoresElement<Element>, Target>;
 
 public:
   using Loss = CrossEntropyOn<typename Targets::layout, Target>;

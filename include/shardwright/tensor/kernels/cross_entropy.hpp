@@ -45,6 +45,11 @@ struct LossFactor {
 
 namespace detail {
 
+/// The element of the scores over which a model of `Element` is trained: training gives them to the kernels,
+/// and what measures the kernels of a step does too.
+template <class Element>
+using ScoresElement = Element;
+
 /// The largest of a row's numbers and the sum of the exponentials of what each has less, found together: a
 /// larger number shrinks the sum so far (Milakov and Gimelshein 2018, arXiv 1805.02867). On a device each
 /// thread has its own largest number until the end.
