@@ -139,17 +139,27 @@ macro(shardwright_find_cudnn found_var)
   # The frontend calls NVRTC and the driver.
   if(TARGET CUDA::nvrtc AND TARGET CUDA::cuda_driver AND SHARDWRIGHT_CUDNN_INCLUDE_DIR AND SHARDWRIGHT_CUDNN_LIBRARY
      AND SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR)
-    if(NOT TARGET shardwright::cudnn)
-      add_library(shardwright::cudnn INTERFACE IMPORTED)
-      set_target_properties(
-        shardwright::cudnn
-        PROPERTIES INTERFACE_INCLUDE_DIRECTORIES
-                   "${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR};${SHARDWRIGHT_CUDNN_INCLUDE_DIR}"
-                   INTERFACE_LINK_LIBRARIES "${SHARDWRIGHT_CUDNN_LIBRARY};CUDA::nvrtc;CUDA::cuda_driver;CUDA::cudart"
-                   INTERFACE_COMPILE_DEFINITIONS SHARDWRIGHT_WITH_CUDNN=1)
+    file(STRINGS "${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR}/cudnn_frontend_version.h" _shardwright_cudnn_lines
+         REGEX "^#define CUDNN_FRONTEND_(MAJOR|MINOR|PATCH)_VERSION [0-9]+")
+    list(TRANSFORM _shardwright_cudnn_lines REPLACE "^#define CUDNN_FRONTEND_[A-Z]+_VERSION " "")
+    list(JOIN _shardwright_cudnn_lines "." _shardwright_cudnn_version)
+    if(_shardwright_cudnn_version VERSION_LESS 1.14)
+      message(STATUS "shardwright: cuDNN's frontend ${_shardwright_cudnn_version} in "
+                     "${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR} is older than 1.14")
+    else()
+      if(NOT TARGET shardwright::cudnn)
+        add_library(shardwright::cudnn INTERFACE IMPORTED)
+        set_target_properties(
+          shardwright::cudnn
+          PROPERTIES INTERFACE_INCLUDE_DIRECTORIES
+                     "${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR};${SHARDWRIGHT_CUDNN_INCLUDE_DIR}"
+                     INTERFACE_LINK_LIBRARIES
+                     "${SHARDWRIGHT_CUDNN_LIBRARY};CUDA::nvrtc;CUDA::cuda_driver;CUDA::cudart"
+                     INTERFACE_COMPILE_DEFINITIONS SHARDWRIGHT_WITH_CUDNN=1)
+      endif()
+      message(STATUS "shardwright: cuDNN with its frontend ${_shardwright_cudnn_version}, ${SHARDWRIGHT_CUDNN_LIBRARY}")
+      set(${found_var} TRUE)
     endif()
-    message(STATUS "shardwright: cuDNN, ${SHARDWRIGHT_CUDNN_LIBRARY}, ${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR}")
-    set(${found_var} TRUE)
   endif()
 endmacro()
 
