@@ -65,7 +65,7 @@ public:
   }
 
 private:
-  /// Communication in warm and violet colours, away from those of passes; waiting is hatched.
+  /// Communication in warm and violet colours, distinct from those of passes; waiting is hatched.
   static constexpr std::array<std::string_view, activity_names.size()> colours{
       "", "#64748b", "#d1495b", "#b5179e", "#7b2cbf", "#8d6e63", "#e0a100", "", "", ""};
 
@@ -191,9 +191,9 @@ private:
 
 } // namespace detail
 
-/// @brief An SVG of the timelines that a simulation kept: passes and exposed traffic in a lane for each class
-/// of ranks, waits hatched, and below it in a thin lane what runs beside the passes.
-/// @throws InvalidArgument where none was kept, or there are more than 200,000 spans.
+/// @brief An SVG of the timelines that a simulation kept: a lane for each class of ranks with passes, exposed
+/// traffic and hatched waits, and below it a thin lane with whatever overlaps the passes.
+/// @throws InvalidArgument if none was kept, or there are more than 200,000 spans.
 [[nodiscard]] inline std::string draw_step(const StepSimulation& simulation, const DrawingText& text) {
   return detail::StepDrawing(simulation, text).text();
 }

@@ -2,11 +2,11 @@
 #pragma once
 
 /// @file
-/// @brief The engine of a simulated step: ranks, messages and collectives as events in order of time.
+/// @brief The engine of a simulated step: ranks, messages and collectives as events in time order.
 ///
-/// `schedule/simulation.hpp` proves schedules and takes maxima and sums in any order, at compile time too.
-/// Where transfers share links, the end of one depends on what others begin until then, so that events must
-/// be taken in order of time; hence a second engine, which follows the same MessageWindow. Tests compare the
+/// `schedule/simulation.hpp` proves schedules and takes maxima and sums in any order, at compile time too. If
+/// transfers share links, the end of one depends on what others begin before then, so events must be
+/// processed in time order; hence a second engine, which follows the same MessageWindow. Tests compare the
 /// two.
 
 #include <shardwright/core/config.hpp>
@@ -35,7 +35,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Carries out a program on all classes of replicas.
+/// Runs a program on all classes of replicas.
 class StepSimulator {
 public:
   StepSimulator(const StepProgram& program, const ReplicaShape& shape, std::vector<ReplicaClass> classes,
@@ -185,7 +185,7 @@ private:
   [[nodiscard]] const Step* step_of(const Cell& cell, int index) const {
     return index < 0 ? nullptr : &schedule_.steps(cell.rank)[static_cast<std::size_t>(index)];
   }
-  /// Notes the wait of a rank, if it had to wait, and lets it go on.
+  /// Records a rank's wait, if it had to wait, and lets it continue.
   bool pass(Cell& cell, Activity activity, int step) {
     cell.record.pass(activity, now_, step_of(cell, step));
     return true;
@@ -195,7 +195,7 @@ private:
     return false;
   }
 
-  /// Does what a rank is at, as far as it comes.
+  /// Advances a rank as far as it can get.
   void advance(int index) {
     Cell& cell = cells_[static_cast<std::size_t>(index)];
     const std::vector<StepOperation>& operations = program_.ranks[static_cast<std::size_t>(cell.rank)];
@@ -207,7 +207,7 @@ private:
     }
   }
 
-  /// Begins an operation; whether it has ended too.
+  /// Begins an operation; returns whether it has already ended.
   bool begin(Cell& cell, const StepOperation& operation) {
     switch (operation.kind) {
     case Kind::receive:
@@ -239,8 +239,8 @@ private:
     return true;
   }
 
-  /// 1, or more where there is jitter: the slowest of the chips that step together has the largest of as many
-  /// draws, whose distribution is that of one draw to their number.
+  /// 1, or more with jitter: the slowest of n chips that step together has the largest of n draws, whose
+  /// distribution function is that of one draw to the power n.
   [[nodiscard]] double noise(const Cell& cell, const StepOperation& operation) const {
     if (options_.jitter <= 0 || operation.activity != Activity::compute)
       return 1;
@@ -251,7 +251,7 @@ private:
     return 1 - options_.jitter * std::log1p(-all);
   }
 
-  // A rank begins the receives of the steps that its window holds, and waits for those of the one it is at.
+  // A rank posts the receives of the steps in its window, and waits for those of its current step.
   bool receive(Cell& cell, const StepOperation& operation) {
     const std::span<const Step> steps = schedule_.steps(cell.rank);
     const int until = std::min(operation.index + std::max(schedule_.window().receive_ahead, 0) + 1,
@@ -298,7 +298,7 @@ private:
                 static_cast<std::size_t>(message.microbatch)) +
            (message.gradient ? 1 : 0);
   }
-  /// Activations and gradients, each there and back, have channels of their own.
+  /// Activations and gradients have a channel each in either direction.
   [[nodiscard]] int channel_of(const StageMessage& message) const {
     const StagePlacement& placement = schedule_.placement();
     return (message.gradient ? 2 : 0) +
@@ -336,7 +336,7 @@ private:
     return true;
   }
 
-  /// Goes on after an operation of a rank that has ended by itself.
+  /// Continues after an operation that involved one rank only.
   void finished(int index) {
     Cell& cell = cells_[static_cast<std::size_t>(index)];
     const StepOperation& operation = program_.ranks[static_cast<std::size_t>(cell.rank)][cell.at];

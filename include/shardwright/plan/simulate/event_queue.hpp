@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The coming events of a simulation, in order of time.
+/// @brief The pending events of a simulation, in time order.
 
 #include <shardwright/core/config.hpp>
 
@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Something that ends at a time: a transfer, or what a rank computes.
+/// @brief Something that ends at a given time: a transfer, or a rank's computation.
 struct SimulationEvent {
   double time = 0;
   std::uint64_t order = 0; ///< Number in which it was added: of two at a time, the earlier one comes first.
@@ -22,13 +22,13 @@ struct SimulationEvent {
   bool transfer = false;
 };
 
-/// @brief Events, the earliest first; one run of a simulation is the same as any other.
+/// @brief Events, earliest first; every run of a simulation processes them in the same order.
 class EventQueue {
 public:
   void add(double time, int subject, bool transfer = false, std::uint32_t version = 0) {
     events_.push({time, count_++, subject, version, transfer});
   }
-  /// @brief Takes the next event; false where there is none.
+  /// @brief Takes the next event; returns false if there is none.
   bool take(SimulationEvent& event) {
     if (events_.empty())
       return false;
@@ -36,7 +36,7 @@ public:
     events_.pop();
     return true;
   }
-  /// @brief Events that were added in all.
+  /// @brief The total number of events added.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
 
 private:

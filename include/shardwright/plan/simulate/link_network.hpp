@@ -15,7 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The share of a link that a transfer takes while it runs at full speed.
+/// @brief The fraction of a link that a transfer uses at full speed.
 struct LinkUse {
   int link = 0;
   double share = 0; ///< Of the link's nominal bandwidth, above 0.
@@ -23,22 +23,23 @@ struct LinkUse {
 
 /// @brief Links and the transfers on them.
 ///
-/// The speed of a transfer is 1 where it runs as if alone on healthy links. The speeds of all transfers are
-/// max-min fair: they rise together until a link is full, those on it stay, and the others go on (progressive
-/// filling: Bertsekas and Gallager, "Data Networks", second edition, section 6.5.2). A link with room for all
-/// of its transfers at full speed binds none, so that only transfers that full links join are looked at.
+/// The speed of a transfer is 1 if it runs as if alone on healthy links. The speeds of all transfers are
+/// max-min fair: they rise together until a link is full; transfers on it keep their speed, and the others
+/// rise further (progressive filling: Bertsekas and Gallager, "Data Networks", second edition, section
+/// 6.5.2). A link with room for all of its transfers at full speed limits none, so only transfers connected
+/// by full links are considered.
 class LinkNetwork {
 public:
-  /// @param contended whether transfers share links; else each has them for itself.
+  /// @param contended whether transfers share links; otherwise each has its links to itself.
   LinkNetwork(EventQueue& events, bool contended) : events_(events), contended_(contended) {}
 
-  /// @brief Adds a link of a capacity, 1 where it is healthy; its number.
+  /// @brief Adds a link of a given capacity, 1 for a healthy one; returns its number.
   int add_link(double capacity) {
     links_.push_back({capacity, 0, {}, 0});
     return static_cast<int>(links_.size()) - 1;
   }
 
-  /// @brief Begins a transfer that takes `seconds` at full speed; its number. An event says when it ends.
+  /// @brief Begins a transfer that takes `seconds` at full speed; returns its number. An event marks its end.
   int begin(double now, double seconds, std::vector<LinkUse> uses) {
     int number = static_cast<int>(transfers_.size());
     if (free_.empty()) {
@@ -67,8 +68,8 @@ public:
     return number;
   }
 
-  /// @brief Ends the transfer of an event, and returns whether it did. Predictions that have been replaced
-  /// stay in the queue and end nothing.
+  /// @brief Ends the transfer of an event; returns whether it did. Superseded predictions stay in the queue
+  /// and have no effect.
   bool end(const SimulationEvent& event) {
     Transfer& one = transfers_[static_cast<std::size_t>(event.subject)];
     if (one.version != event.version)
@@ -124,7 +125,7 @@ private:
     share_among(touched_, now);
   }
 
-  /// Divides the capacity of full links among all transfers that they join to the given links.
+  /// Divides the capacity of full links among all transfers connected to the given links through them.
   void share_among(const std::vector<LinkUse>& from, double now) {
     if (from.empty())
       return;

@@ -17,24 +17,27 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Notes what one rank of a class spends its time on. It works or waits from `begin` or `wait` to `pass`.
+/// Records what one rank of a class spends its time on. It works or waits from `begin` or `wait` until
+/// `pass`.
 class RankRecord {
 public:
   /// @param timeline whether spans are kept, not only their sums
   RankRecord(const RankClass& of, bool timeline) : result_(of), timeline_(timeline) {}
 
-  /// It works from now on.
+  /// The rank works from now on.
   void begin(double now) { since_ = now; }
-  /// It waits, from now on or since before.
+  /// The rank waits, from now on or since an earlier call.
   void wait(double now) { since_ = since_ < 0 ? now : since_; }
 
-  /// Notes what it did or waited for since then, if it did, as belonging to a step or to none.
+  /// Records what it has done or waited for since then, if anything, with or without a step that it belongs
+  /// to.
   void pass(Activity activity, double now, const Step* step) {
     if (since_ >= 0)
       spend(activity, since_, now, step);
     since_ = -1;
   }
-  /// As `pass`, where it waited for peers until something began at `begun`, which it takes part in.
+  /// Like `pass`, but the rank first waited for its peers until `begun`, when the operation that it takes
+  /// part in began.
   void pass_after_peers(Activity activity, double begun, double now) {
     if (since_ >= 0) {
       const double joined = std::clamp(begun, since_, now);
@@ -44,7 +47,7 @@ public:
     pass(activity, now, nullptr);
   }
 
-  /// Notes what ran beside it, only in its timeline.
+  /// Records what overlapped it, in its timeline only.
   void pass_beside(Activity activity, double begin, double end, const Step* step) {
     if (timeline_ && end > begin)
       result_.timeline.push_back(span_of(activity, begin, end, step, true));
@@ -68,7 +71,7 @@ private:
       return;
     std::vector<ActivitySpan>& spans = result_.timeline;
     const ActivitySpan span = span_of(activity, begin, end, step, false);
-    // A pass may be noted in parts, with what runs beside it in between.
+    // A pass may be recorded in parts, with whatever overlaps it in between.
     ActivitySpan* const last = last_ < spans.size() ? &spans[last_] : nullptr;
     if (last != nullptr && last->activity == activity && last->end == begin &&
         last->has_step == span.has_step && last->step == span.step) {

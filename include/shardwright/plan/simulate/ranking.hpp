@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Plans in the order of their simulated steps.
+/// @brief Ranks plans by their simulated step times.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/step_times.hpp>
@@ -16,22 +16,22 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A plan and its step, simulated with shared links.
+/// @brief A plan and its step simulated with shared links.
 struct SimulatedRank {
   Plan plan{};
   double seconds = 0;
 
-  /// @brief Simulated over counted time, of which the jitter is none.
+  /// @brief The simulated time over the predicted one, both without jitter.
   [[nodiscard]] double over_cost() const {
     return seconds / (plan.cost.step_seconds - plan.cost.straggler_seconds);
   }
 };
 
-/// @brief Simulates plans, in their order, as long as all together have at most `most_passes` passes forward
-/// (a first plan always), and returns them fastest first.
+/// @brief Simulates plans in order, stopping before their forward passes exceed `most_passes` in total (the
+/// first plan is always simulated), and returns them fastest first.
 ///
 /// A pass takes some microseconds.
-/// @throws InvalidArgument where a plan cannot run, memory aside.
+/// @throws InvalidArgument if a plan cannot run for reasons other than memory.
 [[nodiscard]] inline std::vector<SimulatedRank>
 rank_by_simulation(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                    std::span<const Plan> plans, std::int64_t most_passes = 10'000) {

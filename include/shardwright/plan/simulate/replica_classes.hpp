@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Replicas of a pipeline that behave alike, so that one of each kind is simulated.
+/// @brief Replicas of a pipeline that behave alike, so that only one of each kind need be simulated.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -23,9 +23,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The division of a mesh's ranks into replicas.
 ///
-/// A replica is a pipeline of cells, one per stage. A cell is the ranks of a stage that step together layer
-/// by layer: those of tp, of cp, and of the data ranks over which experts lie. A block is replicas that have
-/// chips in one innermost domain; domains are taken to hold whole cells, or cells whole domains.
+/// A replica is a pipeline of cells, one per stage. A cell is the ranks of a stage that proceed together
+/// layer by layer: those of tp, of cp, and of the data ranks over which experts are distributed. A block is a
+/// set of replicas with chips in one innermost domain; domains are assumed to hold whole cells, or cells
+/// whole domains.
 struct ReplicaShape {
   std::int64_t stages = 1;
   std::int64_t replicas = 1;
@@ -58,7 +59,8 @@ struct ReplicaShape {
   out.stage_stride = static_cast<std::int64_t>(plan.stride(PlanAxis::pp));
   out.data_stride = static_cast<std::int64_t>(plan.stride(PlanAxis::dp));
   out.data_ranks = plan.dp;
-  // Experts, or their copies, lie over the innermost ranks of a stage: a part of them over data ranks.
+  // Experts, or their copies, are distributed over the innermost ranks of a stage, some of which are data
+  // ranks.
   std::int64_t inner = plan.experts_outside ? plan.expert_dp() : plan.ep, taken = 1;
   for (const PlanAxis axis : axes_of(plan.order))
     if (axis != PlanAxis::pp) {
@@ -77,7 +79,7 @@ struct ReplicaShape {
   return out;
 }
 
-/// The slow parts in the cells of a replica; empty where nothing is.
+/// The slow parts in the cells of a replica; empty if there are none.
 struct SlowCell {
   std::int64_t stage = 0;
   double factor = 1;
@@ -97,9 +99,9 @@ struct ReplicaClass {
   SlowCells slow{};
 };
 
-/// Finds the classes of replicas. Replicas are alike where the same stages are slow in them, and, with
-/// `blocks`, in those that share their domain's egress. What collectives and messages join is then alike too:
-/// a collective joins all replicas of a stage, a message two stages of one.
+/// Finds the classes of replicas. Replicas are alike if the same stages are slow in them and, with `blocks`,
+/// in those that share their domain's egress. The participants of collectives and messages are then alike
+/// too: a collective joins all replicas of a stage, a message two stages of one.
 /// @throws InvalidArgument naming a straggler that does not exist.
 [[nodiscard]] inline std::vector<ReplicaClass>
 replica_classes(const ReplicaShape& shape, const std::vector<Straggler>& stragglers, bool fold, bool blocks) {

@@ -23,7 +23,7 @@ struct Straggler {
   double link = 1;       ///< The same of its links.
 };
 
-/// @brief The events of a step beyond the plan: shared links, slow chips and the like.
+/// @brief Conditions of a step beyond the plan: shared links, slow chips and the like.
 struct SimulationOptions {
   bool contention = true;      ///< Whether transfers share links; else each has them for itself.
   double oversubscription = 1; ///< At least 1: what the chips of a domain can send out, over what leaves it.
@@ -45,7 +45,7 @@ struct ActivitySpan {
   double end = 0;
 };
 
-/// @brief Ranks that behave alike: one stage's ranks of replicas that do.
+/// @brief Ranks that behave alike: those of one stage in replicas that behave alike.
 struct RankClass {
   int pipeline_rank = 0;
   std::int64_t rank = 0;  ///< Of the mesh, the first of them.
@@ -56,7 +56,7 @@ struct RankClass {
   std::vector<ActivitySpan> timeline{};                ///< Empty where it was not asked for.
 
   [[nodiscard]] double of(Activity activity) const { return seconds[static_cast<std::size_t>(activity)]; }
-  /// @brief Time that it waits for others, until all have ended.
+  /// @brief Time that it waits for others, until all have finished.
   [[nodiscard]] double waiting(double step_seconds) const {
     return of(Activity::wait_input) + of(Activity::wait_send) + of(Activity::wait_peers) + step_seconds - end;
   }

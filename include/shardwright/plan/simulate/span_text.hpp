@@ -16,7 +16,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// "F3 s1", or two of them where a step overlaps them.
+/// "F3 s1", or two such names if a step overlaps two passes.
 [[nodiscard]] inline std::string step_text(const Step& step) {
   std::string out;
   for (int i = 0; i < step.size(); ++i)

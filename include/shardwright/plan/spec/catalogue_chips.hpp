@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Chips by their data sheets, and clusters that published runs used.
+/// @brief Chips with figures from their data sheets, and clusters that published runs used.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
@@ -14,16 +14,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace chip {
 
-/// @brief Units in which the tables below are written.
+/// @brief The units used in the tables below.
 inline constexpr double tera = 1e12, giga = 1e9;
 
-/// @brief Dense peaks (no structured sparsity); bandwidths one way and per chip.
+/// @brief Dense peaks (no structured sparsity); bandwidths per chip and direction.
 ///
 /// Columns: name, generation, bf16, fp8, fp4 FLOP/s, memory bytes, bytes/s, scale-up chips, scale-up bytes/s,
-/// scale-out bytes/s, torus dimensions, source. Where sheets differ, NVIDIA's for the SXM or NVL72 board is
-/// taken; scale-out is one 200 or 400 Gbit/s port per chip of the usual node, for a TPU its share of the
-/// host's data-centre network. The last column is the root of the board's power over the usual one of the
-/// generation (700 W for Hopper, 1000 W for B200, 1200 W for GB200): clocks under load follow it.
+/// scale-out bytes/s, torus dimensions, source. If sheets differ, NVIDIA's for the SXM or NVL72 board is
+/// used; scale-out is the usual node's one 200 or 400 Gbit/s port per chip, or for a TPU its share of the
+/// host's data-centre network. The last column is the square root of the board's power over the usual power
+/// of its generation (700 W for Hopper, 1000 W for B200, 1200 W for GB200), which clocks under load follow.
 inline constexpr ChipSpec a100_40{"A100-40GB-SXM",
                                   ChipGeneration::ampere,
                                   312 * tera,
@@ -171,7 +171,7 @@ inline constexpr std::array<ChipSpec, 15> chip_catalogue{
     {chip::a100_40, chip::a100_80, chip::h100, chip::h100_96, chip::h800, chip::h200, chip::b200, chip::b300,
      chip::gb200, chip::gb300, chip::tpu_v4, chip::tpu_v5e, chip::tpu_v5p, chip::tpu_v6e, chip::tpu_7x}};
 
-/// @brief Clusters of published runs and of the question when a pipeline is needed.
+/// @brief Clusters of published runs, and those used to study when a pipeline is needed.
 inline constexpr std::array<ClusterSpec, 6> cluster_catalogue{{
     [] {
       auto c = cluster_of(chip::h800, 2048);

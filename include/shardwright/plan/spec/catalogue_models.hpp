@@ -13,7 +13,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief All models of the catalogue.
 ///
-/// Active parameters are those of the source; where it leaves out the input embedding, they are not given.
+/// Active parameters are as given in the source; if it excludes the input embedding, they are left out here.
 inline constexpr std::array<ModelSpec, 24> model_catalogue{{
     {.name = "gpt3-175b",
      .layers = 96,

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Models, chips and clusters of the catalogue by their names, in any case of letters.
+/// @brief Looks up models, chips and clusters of the catalogue by name, ignoring case.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/catalogue_chips.hpp>
@@ -35,15 +35,15 @@ template <class Catalogue>
 
 } // namespace detail
 
-/// @brief The model of a name; null where the catalogue lacks it.
+/// @brief The model of a given name; null if the catalogue lacks it.
 [[nodiscard]] constexpr const ModelSpec* find_model(std::string_view name) noexcept {
   return detail::find_named(model_catalogue, name);
 }
-/// @brief The chip of a name; null where the catalogue lacks it.
+/// @brief The chip of a given name; null if the catalogue lacks it.
 [[nodiscard]] constexpr const ChipSpec* find_chip(std::string_view name) noexcept {
   return detail::find_named(chip_catalogue, name);
 }
-/// @brief The cluster of a name; null where the catalogue lacks it.
+/// @brief The cluster of a given name; null if the catalogue lacks it.
 [[nodiscard]] constexpr const ClusterSpec* find_cluster(std::string_view name) noexcept {
   return detail::find_named(cluster_catalogue, name);
 }

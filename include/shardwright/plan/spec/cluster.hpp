@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A cluster: one kind of chip in domains, from the innermost to the outermost.
+/// @brief A cluster: one kind of chip in nested domains, from innermost to outermost.
 
 #include <shardwright/core/config.hpp>
 
@@ -13,10 +13,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The set of fitted constants that a chip takes.
+/// @brief The set of fitted constants to use for a chip.
 enum class ChipGeneration : std::uint8_t { ampere, hopper, blackwell, tpu, generic };
 
-/// @brief Number format of the matrix products.
+/// @brief Number format of matrix products.
 enum class Precision : std::uint8_t { bf16, fp16, fp8, fp4 };
 
 /// @brief The host that launches a chip's kernels; layers of many small experts wait for it.
@@ -26,7 +26,7 @@ enum class HostKind : std::uint8_t {
   compiled  ///< None: the whole step is one program (XLA on a TPU).
 };
 
-/// @brief A chip by its data sheet: dense peaks in FLOP/s, memory in bytes and bytes/s.
+/// @brief A chip with figures from its data sheet: dense peaks in FLOP/s, memory in bytes and bytes/s.
 struct ChipSpec {
   std::string_view name{};
   ChipGeneration generation = ChipGeneration::generic;
@@ -42,7 +42,7 @@ struct ChipSpec {
   std::string_view source{};
   double sustained = 1; ///< Of the peaks, where the board's power is below the usual one.
 
-  /// @brief The generation's, and coupled where a rack is one domain of GPUs.
+  /// @brief That of the generation; `coupled` if a rack is one domain of GPUs.
   [[nodiscard]] constexpr HostKind host() const noexcept {
     return generation == ChipGeneration::tpu ? HostKind::compiled
            : scale_up_chips > 8              ? HostKind::coupled
@@ -57,7 +57,7 @@ struct ChipSpec {
   }
 };
 
-/// @brief Chips that one network joins; each domain holds whole ones of the domain inside it.
+/// @brief Chips connected by one network; each domain consists of whole domains of the next level inside it.
 struct DomainSpec {
   std::int64_t chips = 0;
   double bandwidth = 0;       ///< Bytes/s, one way and per chip, all links together.
@@ -82,7 +82,7 @@ struct ClusterSpec {
 
 namespace detail {
 
-/// The network between scale-up domains, over `chips` in all.
+/// The network between scale-up domains, over `chips` in total.
 [[nodiscard]] constexpr DomainSpec scale_out_domain(const ChipSpec& chip, double bandwidth,
                                                     std::int64_t chips) {
   return {chips, bandwidth > 0 ? bandwidth : chip.scale_out_bandwidth, 3.5e-6, 0};
@@ -90,8 +90,8 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief A cluster of a chip's usual domains: `chips` in scale-up domains of `domain_chips` (0: the chip's
-/// own), joined by its scale-out network.
+/// @brief A cluster with a chip's usual domains: `chips` in scale-up domains of `domain_chips` (0: the chip's
+/// own), connected by its scale-out network.
 /// @param scale_out_bandwidth bytes/s per chip; 0 takes the chip's.
 [[nodiscard]] constexpr ClusterSpec cluster_of(const ChipSpec& chip, std::int64_t chips,
                                                std::int64_t domain_chips = 0,

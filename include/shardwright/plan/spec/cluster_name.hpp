@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Clusters by names such as "h800x2048", and chips by their first word.
+/// @brief Looks up clusters by names such as "h800x2048", and chips by their first word.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/catalogue_chips.hpp>
@@ -17,8 +17,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A chip of the catalogue by its whole name or the first word of it, such as "h100" or "v5p"; where
-/// there are several, the one of 80 GB, or else the first.
+/// @brief A chip of the catalogue by its whole name or its first word, such as "h100" or "v5p"; of several,
+/// the one with 80 GB, otherwise the first.
 [[nodiscard]] constexpr std::optional<ChipSpec> chip_of_word(std::string_view name) {
   std::optional<ChipSpec> found;
   for (const ChipSpec& chip : chip_catalogue) {
@@ -47,8 +47,8 @@ constexpr void for_each_word(std::string_view name, const Function& function) {
 
 } // namespace detail
 
-/// @brief A chip by a name as people write it: maker, board and memory beside it ("NVIDIA H800-80GB-SXM",
-/// "TPU7x Ironwood", "Trillium"). Boards of other kinds (PCIe, NVL pairs) and other memories are not found.
+/// @brief A chip by a name as people write it, with vendor, board and memory ("NVIDIA H800-80GB-SXM", "TPU7x
+/// Ironwood", "Trillium"). Other boards (PCIe, NVL pairs) and other memory sizes are not found.
 [[nodiscard]] constexpr std::optional<ChipSpec> chip_of_text(std::string_view name) {
   if (const ChipSpec* known = find_chip(name))
     return *known;

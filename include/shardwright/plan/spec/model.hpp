@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A transformer by its dimensions: dense or mixture of experts, grouped or latent attention.
+/// @brief A transformer described by its dimensions: dense or mixture of experts, grouped or latent
+/// attention.
 
 #include <shardwright/core/config.hpp>
 
@@ -11,9 +12,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Multi-head latent attention: queries, and keys with values, pass through low ranks.
+/// @brief Multi-head latent attention: queries, and keys and values together, go through low-rank
+/// projections.
 ///
-/// DeepSeek-V2, arXiv 2405.04434, section 2.1. A model without it leaves `key_value_rank` 0.
+/// DeepSeek-V2, arXiv 2405.04434, section 2.1. For a model without it, `key_value_rank` stays 0.
 struct LatentAttention {
   int query_rank = 0;     ///< Rank of the query compression; 0 projects queries directly.
   int key_value_rank = 0; ///< Rank of the joint key and value compression.
@@ -24,7 +26,7 @@ struct LatentAttention {
   [[nodiscard]] constexpr bool used() const noexcept { return key_value_rank > 0; }
 };
 
-/// @brief The experts of a layer; a dense model leaves `count` 0.
+/// @brief The experts of a layer; for a dense model, `count` stays 0.
 struct ExpertSpec {
   int count = 0;                ///< Routed experts per layer.
   int active = 0;               ///< Routed experts per token.
@@ -39,7 +41,7 @@ struct ExpertSpec {
   [[nodiscard]] constexpr bool used() const noexcept { return count > 0; }
 };
 
-/// @brief Copies of a token that go to experts, and the domains that they go to at most.
+/// @brief Copies of a token that are sent to experts, and the most domains that they go to.
 struct TokenCopies {
   int experts = 0;
   int groups = 0;     ///< Of experts, that they go to at most; 0 does not limit them.
@@ -50,7 +52,7 @@ struct TokenCopies {
                         bool one_per_domain = true) noexcept // NOLINT: as many, wherever they go
       : experts(to_experts), groups(to_groups), all_groups(of_groups), merged(one_per_domain) {}
 
-  /// @brief Of `domains` that hold all experts, those that a token's copies go to at most.
+  /// @brief Of `domains` that hold all experts, the most that a token's copies go to.
   [[nodiscard]] constexpr double reached_of(double domains) const noexcept {
     return groups == 0                              ? domains
            : all_groups > 0 && domains > all_groups ? groups * domains / all_groups

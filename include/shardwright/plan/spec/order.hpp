@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The order in which the axes of a plan's mesh lie over the chips, from neighbours outwards.
+/// @brief The order in which the axes of a plan's mesh are placed on the chips, from neighbours outwards.
 
 #include <shardwright/core/config.hpp>
 
@@ -15,11 +15,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief An axis of a plan's mesh, in the usual order from inner to outer.
 enum class PlanAxis : std::uint8_t { tp, cp, dp, pp };
 
-/// @brief The number of an order of the four axes: all 24, sorted as words are, so that the usual one comes
-/// first.
+/// @brief The index of an order of the four axes among all 24 in lexicographic order, so that the usual one
+/// comes first.
 ///
-/// The ranks of an inner axis are neighbours and share a domain as far as it reaches; those of an outer axis
-/// are as many ranks apart as the axes inside it have together.
+/// The ranks of an inner axis are neighbours and share a domain as far as it extends; those of an outer axis
+/// are as many ranks apart as the product of the extents inside it.
 enum class PlanOrder : std::uint8_t { usual = 0 };
 inline constexpr int plan_order_count = 24;
 
@@ -47,7 +47,7 @@ inline constexpr auto plan_orders = all_plan_orders();
   return detail::plan_orders[static_cast<std::size_t>(order)];
 }
 
-/// @brief The order with these axes from inner to outer; each must be there once.
+/// @brief The order with these axes from inner to outer; each must occur once.
 [[nodiscard]] constexpr PlanOrder plan_order(PlanAxis first, PlanAxis second, PlanAxis third,
                                              PlanAxis fourth) noexcept {
   int number = 0;

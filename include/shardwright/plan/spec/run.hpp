@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The work of a training run per step, whatever the plan: batch, sequence, precision, optimizer.
+/// @brief The work of a training run per step, independent of the plan: batch, sequence, precision,
+/// optimizer.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
@@ -11,7 +12,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Bytes per parameter of what Adam keeps; definitions of ZeRO, arXiv 1910.02054, section 3.1.
+/// @brief Bytes of Adam's state per parameter, as defined in the ZeRO paper (arXiv 1910.02054, section 3.1).
 struct OptimizerSpec {
   double parameter_bytes = 2; ///< Of the copy that computes.
   double gradient_bytes = 4;  ///< Of the accumulated gradient.
@@ -25,7 +26,7 @@ enum class KernelStack : std::uint8_t {
   compiled ///< The same, fused by its compiler (torch.compile); attention stays its own.
 };
 
-/// @brief The way in which copies of tokens reach their experts and return.
+/// @brief How copies of tokens reach their experts and return.
 enum class ExpertDispatch : std::uint8_t {
   fused,      ///< Kernels that send one copy per domain and sort on the way (DeepEP, HybridEP).
   all_to_all, ///< Sorting, an all-to-all that the host sizes once it knows the counts, and sorting again.
