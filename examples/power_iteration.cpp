@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The largest eigenvalue of a dense symmetric matrix by power iteration (von Mises), on a mesh of matrix
-// blocks: what a distributed tensor looks like without any machine learning. Start it as it is (four
-// threads), or with mpirun -n 4.
+// blocks: distributed tensors without any machine learning. Run it directly (four threads), or with mpirun -n
+// 4.
 #include <shardwright/io/checked_output.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
@@ -29,7 +29,7 @@ struct columns : sw::axis_tag<columns> {
 };
 
 using Matrix = sw::Layout<2, sw::Shard<0, rows>, sw::Shard<1, columns>>;
-using Vector = sw::Layout<1, sw::Shard<0, columns>>; // what a product with Matrix takes
+using Vector = sw::Layout<1, sw::Shard<0, columns>>; // the operand of a product with Matrix
 //! [axes]
 
 /// A_ij = min(i, j) + 1: the inverse of the second difference with one free end, whose eigenvalues are known.
@@ -62,7 +62,7 @@ int program(sw::HostCommunicator world) {
   for (int step = 1; step <= 30 && residual > 1e-12; ++step) {
     v = sw::scale(v, 1.0 / sw::item(sw::norm(v))).share();
     // Layout<1, Shard<0, rows>, Partial<Sum, columns>>: every block of columns holds a part of the sum. The
-    // transition to Vector finishes it and brings it where the next product wants it.
+    // transition to Vector completes it and moves it to where the next product needs it.
     const auto product = sw::redistribute<Vector>(sw::matmul(a, v));
     eigenvalue = sw::item(sw::redistribute<sw::Layout<0>>(sw::dot(v, product)));
     residual = sw::item(sw::norm(sw::add(product, sw::scale(v, -eigenvalue)))) / eigenvalue;

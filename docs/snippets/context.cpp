@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention of sequences that context ranks share: the layouts, the orders, and a pass by either way.
+// Attention over sequences split across context ranks: the layouts, the orders, and a pass in each of the two
+// ways.
 #include <shardwright/launch.hpp>
 #include <shardwright/layout/transition.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
@@ -35,12 +36,11 @@ static_assert(std::is_same_v<WholeSequences, sw::Layout<4, sw::Shard<2, tp, cp>>
 static_assert(sw::Transition<Fused, WholeSequences>::collectives == 1 &&
               sw::Transition<Fused, WholeSequences>::count<sw::AllToAll> == 1);
 
-static_assert(
-    std::is_same_v<sw::RingContext::AttentionInput<Fused>, Fused>); // nothing moves but keys and values
+static_assert(std::is_same_v<sw::RingContext::AttentionInput<Fused>, Fused>); // only keys and values move
 //! [layouts]
 
 //! [orders]
-// A sequence of 16 over 4 ranks: 8 chunks, of which rank 1 has the second from either end.
+// A sequence of 16 over 4 ranks: 8 chunks; rank 1 has the second from either end.
 static_assert(sw::ZigZagOrder::runs(16, 4, 1) ==
               sw::TokenRuns{.rows = 4, .split = 2, .first = 2, .second = 12});
 static_assert(sw::NaturalOrder::runs(16, 4, 1) == sw::TokenRuns::one(4, 4));
@@ -50,7 +50,7 @@ static_assert(std::is_same_v<ByRing::Order, sw::ZigZagOrder>);
 //! [orders]
 
 //! [fill]
-/// Sequences that count upwards: each rank writes the tokens of its own positions.
+/// Sequences of consecutive numbers: each rank writes the tokens of its own positions.
 template <class Ids>
 void count_up(Ids& ids) {
   const sw::TokenRuns runs = ids.positions().runs();
@@ -67,7 +67,7 @@ double attend(const Mesh& mesh) {
   sw::TokenTensor<typename Context::Order, sw::Layout<2, sw::Shard<1, cp>>> ids(mesh, {2, 16});
   count_up(ids);
   sw::ShardedTensor<Fused> fused(mesh, {2, 16, 4, 4 * 8});
-  for (std::size_t i = 0; i < fused.local_size(); ++i) // by token, so that the order makes no other data
+  for (std::size_t i = 0; i < fused.local_size(); ++i) // by token, so that the order does not change the data
     fused.mutable_data()[i] =
         std::sin(static_cast<float>(ids.data()[i / 128] * 7 + static_cast<int>(i % 128)));
   //! [attend]

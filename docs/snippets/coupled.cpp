@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A coupled code that owns MPI: some of its ranks train, the others simulate. Run it by mpirun.
+// A coupled code that manages MPI itself: some of its ranks train, the others simulate. Run it with mpirun.
 #include <shardwright/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 
@@ -16,7 +16,7 @@
 namespace sw = shardwright;
 using namespace sw::axis;
 
-/// Stands for a library that knows MPI only.
+/// Stands in for a library that knows only MPI.
 int ranks_that_another_library_sees(MPI_Comm comm) {
   int one = 1;
   int sum = 0;

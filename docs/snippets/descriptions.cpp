@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layouts and transitions as values: compiled without Kokkos and without MPI. Prints what they say.
+// Layouts and transitions as values, compiled without Kokkos and MPI. Prints their descriptions.
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
@@ -40,8 +40,8 @@ static_assert(Finish::bytes(extents, shape, sizeof(float)) == 6 * 1024 * 1024);
 //! [transition]
 
 //! [adjoint]
-// A value that is gathered in the forward pass: its gradient comes back by the transition of the layouts of
-// gradients, and nobody writes that down.
+// A value that is gathered in the forward pass: its gradient comes back through the transition between the
+// gradients' layouts, which nobody has to write.
 using Gathered = sw::Layout<2, sw::Shard<0, dp>>;
 using Scattered = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
 static_assert(sw::Transition<Scattered, Gathered>::count<sw::AllGather> == 1);
@@ -53,7 +53,7 @@ static_assert(Backward::count<sw::ReduceScatter> == 1 && Backward::collectives =
 //! [adjoint]
 
 //! [order]
-// Two axes of a mesh: what the order of the names means, and what merges into one collective.
+// Two axes of a mesh: what the order of the names means, and which transfers merge into one collective.
 using Flattened = sw::Layout<1, sw::Shard<0, dp, tp>>; // dp is the major axis, tp the minor one
 static_assert(sw::Transition<Flattened, sw::Layout<1>>::collectives == 1);
 //! [order]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Experts over an axis: the layouts of rows on their way, a layer as a function, and a module. Four thread
+// Experts over an axis: the layouts of rows at each stage, a layer as a function, and a module. Four thread
 // ranks.
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
@@ -26,8 +26,8 @@ using Up = sw::Layout<3, sw::Shard<0, ep>, sw::Shard<2, tp>>;   // [experts, wid
 using Down = sw::Layout<3, sw::Shard<0, ep>, sw::Shard<1, tp>>; // [experts, hidden, width]
 
 using Rows = sw::DispatchLayout<Tokens, sw::AxisList<ep>>; // rows at the experts that ep owns
-using Hidden = sw::GroupedLayout<Rows, Up>;                // their columns are split over tp
-using Unfinished = sw::GroupedLayout<Hidden, Down>;        // and then sums of parts
+using Hidden = sw::GroupedLayout<Rows, Up>;                // columns split over tp
+using Unfinished = sw::GroupedLayout<Hidden, Down>;        // partial sums
 static_assert(std::is_same_v<Rows, sw::Ragged<Tokens, sw::AxisList<ep>>>);
 static_assert(std::is_same_v<Hidden, sw::Ragged<Tokens, sw::AxisList<ep>, sw::Layout<1, sw::Shard<0, tp>>>>);
 static_assert(std::is_same_v<sw::CombineLayout<Unfinished, Tokens>,

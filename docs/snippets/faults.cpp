@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the library says when ranks do not agree, do not come, or fail. Prints the sentences that the page on
-// hangs shows.
+// What the library reports when ranks disagree, do not arrive, or fail. Prints the messages shown on the page
+// about hangs.
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -19,7 +19,7 @@
 namespace sw = shardwright;
 using namespace sw::axis;
 
-/// Without the directory of this file, which differs between machines.
+/// Removes the directory of this file, which differs between machines.
 std::string said(const std::exception& error) {
   const std::string file = __FILE__;
   const std::string directory = file.substr(0, file.rfind('/') + 1);
@@ -71,7 +71,7 @@ void rank_that_does_not_come() {
       if (world.rank() == 0) {
         world.barrier();
       } else {
-        while (!told) // stands for a rank that is stuck in its own work
+        while (!told) // stands in for a rank that is stuck in its own work
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     };

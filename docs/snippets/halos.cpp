@@ -23,7 +23,7 @@ struct y : sw::axis_tag<y> {
 };
 
 //! [two]
-// Two axes on one dimension: the first one named is the outer one, in one Shard or in two.
+// Two axes on one dimension: the first one named is the outer one, whether in one Shard or in two.
 static_assert(std::is_same_v<sw::Layout<1, sw::Shard<0, x>, sw::Shard<0, y>>, //
                              sw::Layout<1, sw::Shard<0, x, y>>>);
 static_assert(!std::is_same_v<sw::Layout<1, sw::Shard<0, y, x>>, sw::Layout<1, sw::Shard<0, x, y>>>);
@@ -46,12 +46,12 @@ int program(sw::HostCommunicator world) {
   const auto with = sw::redistribute<Ring>(u);
   sw::ShardedTensor<Line, double> difference(mesh, u.shape());
   for (std::size_t i = 0; i < difference.local_size(); ++i)
-    difference.mutable_local()(i) =
-        with.local()(i + 2) - with.local()(i); // each is one further on with its halo
+    difference.mutable_local()(i) = with.local()(i + 2) - with.local()(i); // its halo shifts indices by one
   //! [difference]
 
   //! [adjoint]
-  // The gradient of sum(w * difference): every block adds to its halos, too, and owners collect that.
+  // The gradient of sum(w * difference): every block also adds to its halos, and the owners sum these
+  // contributions.
   sw::ShardedTensor<Line, double> w(mesh, u.shape());
   sw::fill_uniform(w, {.seed = 1, .tensor = 1});
   sw::ShardedTensor<Ring, double> slope(mesh, u.shape());

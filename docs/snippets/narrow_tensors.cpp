@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 16-bit elements: products in float, and what is kept of them.
+// 16-bit elements: products computed in float, and how they are stored.
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -14,7 +14,7 @@
 namespace sw = shardwright;
 using namespace sw::axis;
 
-/// Whether 16-bit sums lose what float sums keep.
+/// Whether 16-bit sums lose additions that float sums keep.
 bool products(const sw::DeviceMesh<dp>& mesh) {
   //! [products]
   using Rows = sw::Layout<2, sw::Shard<0, dp>>;
@@ -27,7 +27,7 @@ bool products(const sw::DeviceMesh<dp>& mesh) {
   sw::matmul_weight_gradient_into(sums, x, dy);      // float: the sums as they are
   sw::matmul_weight_gradient_into(sums, x, dy, 1.0); // and another microbatch's, added in float
 
-  const auto wide = sw::convert<float>(rounded); // nothing becomes wide or narrow by itself
+  const auto wide = sw::convert<float>(rounded); // conversions are never implicit
   //! [products]
   bool near = true;
   for (std::size_t i = 0; i < wide.local_size(); ++i)

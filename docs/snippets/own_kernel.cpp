@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A kernel of one's own on the block of a sharded tensor, and a check that numbers do not depend on the mesh.
+// A custom kernel on the block of a sharded tensor, and a check that results do not depend on the mesh.
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 

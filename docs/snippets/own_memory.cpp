@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tensor over memory that the program owns, and its block as a std::mdspan.
+// A tensor in memory that the program owns, and its block as a std::mdspan.
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -42,14 +42,14 @@ float sum_of_column(const sw::ShardedTensor<Layout>& x) {
 bool scaled(const sw::HostCommunicator& world) {
   const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size())};
   //! [over]
-  // The field of the solver: the rows that this rank has of a [37, 19] matrix.
+  // The solver's field: this rank's rows of a [37, 19] matrix.
   const auto block = sw::block_shape<Rows>(mesh, {37, 19});
   const Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace> field(
       "field", static_cast<std::size_t>(block[0]), static_cast<std::size_t>(block[1]));
 
   auto x = sw::tensor_over<Rows>(mesh, field, {37, 19}); // no copy
   sw::fill_uniform(x, {.seed = 3, .tensor = 0});         // writes the field
-  const auto row_sums = sw::sum<1>(x);                   // reads it; the result lies in the mesh's pool
+  const auto row_sums = sw::sum<1>(x);                   // reads it; the result is in the mesh's pool
   //! [over]
   float first = 0;
   for (std::size_t i = 0; i < field.extent(0); ++i)

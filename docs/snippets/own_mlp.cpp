@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The second tutorial, first half: a regression on a tape, a model of three layers, a layer around a stream
-// that is sharded over all ranks. Started as it is, on four thread ranks; the first word says another number.
+// The second tutorial, first half: a regression on a tape, a model of three layers, and a layer around a
+// stream that is sharded over all ranks. Runs on four thread ranks by default; the first argument gives
+// another number.
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -37,7 +38,7 @@ using Row = sw::Layout<2, sw::Shard<0, tp>>;    // one whose rows are
 using Mesh = sw::DeviceMesh<dp, tp>;
 
 //! [data]
-/// Rows of sines; what each becomes is another row of them.
+/// Rows of sines; the target of each is another such row.
 sw::ShardedTensor<Rows> waves(const Mesh& mesh, std::int64_t columns, double phase) {
   sw::ShardedTensor<Rows> out(mesh, {64, columns});
   sw::load_rows(out, [phase](std::int64_t row, std::span<float> numbers) {
@@ -54,7 +55,7 @@ sw::ShardedTensor<Rows> waves(const Mesh& mesh, std::int64_t columns, double pha
 auto slope(const sw::ShardedTensor<Rows>& x, const sw::ShardedTensor<Column>& weights,
            const sw::ShardedTensor<sw::MatmulLayout<Rows, Column>>& y) {
   sw::Tape tape;
-  const auto w = tape.variable(weights);                      // its gradient is asked for; that of x is not
+  const auto w = tape.variable(weights);                      // gets a gradient; x does not
   const auto loss = sw::mse(sw::matmul(tape.input(x), w), y); // this rank's part of the sum
   tape.backward();                                            // one all_reduce over dp
   static_assert(std::is_same_v<decltype(tape.gradient(w))::layout, sw::Gradient<Column>>);
@@ -98,7 +99,7 @@ static_assert(std::is_same_v<Hidden, sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1
 using Unfinished = sw::MatmulLayout<Hidden, Row>;
 static_assert(std::is_same_v<Unfinished, sw::Layout<2, sw::Shard<0, dp>, sw::Partial<sw::Sum, tp>>>);
 static_assert(sw::Transition<Unfinished, Rows>::count<sw::AllReduce> == 1);
-// Back: the gradient of what was read as Rows is whole already, and a Partial's gradient is replicated.
+// Back: the gradient of a value read as Rows is complete already, and a Partial's gradient is replicated.
 static_assert(sw::Transition<sw::Gradient<Rows>, sw::Gradient<Unfinished>>::collectives == 0);
 //! [edges]
 
@@ -159,7 +160,7 @@ std::pair<double, double> fit(const Mesh& mesh, const sw::ShardedTensor<Rows>& x
     tape.restart();
     const auto loss = sw::mse(model(tape.input(sw::redistribute<Stream>(x))), y);
     tape.backward();
-    accumulator.add(loss); // a sum and its count, which is divided once, by the count of all ranks
+    accumulator.add(loss); // sums and counts, divided once at the end, over all ranks
     const sw::GradientSummary summary = accumulator.finish();
     optimizer.step(model, summary, rate); // such as sw::AdamW()
     accumulator.restart();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An operation of one's own, softplus, with layout rule, kernel and gradient, on tensors and on tapes; its
-// gradient checked on four thread ranks, and a wrong one found.
+// A custom operation, softplus, with layout rule, kernel and gradient, on tensors and on tapes; its gradient
+// is checked on four thread ranks, and a wrong one is caught.
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -25,10 +25,11 @@ using namespace sw::axis;
 //! [rule]
 namespace mine {
 
-SHARDWRIGHT_NONLINEAR_OPERATION(softplus); // sentences that begin with "softplus: "
+SHARDWRIGHT_NONLINEAR_OPERATION(softplus); // messages that begin with "softplus: "
 
 template <class Input>
-using SoftplusLayout = sw::ElementwiseNonlinearLayout<softplus, Input>; // as the input; Partial is an error
+using SoftplusLayout =
+    sw::ElementwiseNonlinearLayout<softplus, Input>; // same as the input; Partial is an error
 
 } // namespace mine
 //! [rule]
@@ -36,7 +37,7 @@ using SoftplusLayout = sw::ElementwiseNonlinearLayout<softplus, Input>; // as th
 //! [kernel]
 namespace mine {
 
-/// out = log(1 + exp(x)), or, of a gradient, its slope times `from`.
+/// out = log(1 + exp(x)), or for a gradient, the derivative times `from`.
 template <class Element>
 struct SoftplusKernel {
   const Element* x;
@@ -55,7 +56,7 @@ template <class Tensor, class Kernel>
 void run(const Tensor& out, const Kernel& kernel) {
   using Policy =
       Kokkos::RangePolicy<typename Tensor::target::execution_space, Kokkos::IndexType<std::size_t>>;
-  if constexpr (!sw::counts_only<typename Tensor::target>) // a dry run has shapes, and no memory
+  if constexpr (!sw::counts_only<typename Tensor::target>) // a dry run has shapes but no memory
     Kokkos::parallel_for("softplus", Policy(out.execution(), 0, out.local_size()), kernel);
 }
 
@@ -98,7 +99,7 @@ auto softplus_of(X&& x, sw::SourceLocation where = sw::SourceLocation::current()
 //! [operation]
 
 //! [wrong]
-/// As a first attempt might be: the slope of exp, not of softplus.
+/// As a first attempt might look: the derivative of exp, not of softplus.
 struct WrongSoftplus : mine::Softplus {
   template <class G, class X, class Y>
   auto gradient(const G& y_gradient, const X& x, const Y&) const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The second tutorial, second half: a transformer of one's own on pipeline x data x tensor ranks, its steps
-// compared with one rank's, and a dry run of it. Started as it is, on eight thread ranks.
+// The second tutorial, second half: a custom transformer on pipeline x data x tensor ranks, its steps
+// compared with those of one rank, and a dry run of it. Runs on eight thread ranks by default.
 #include <shardwright/launch.hpp>
 #include <shardwright/models.hpp>
 
@@ -36,7 +36,7 @@ using namespace sw::axis;
 struct Where {
   using Rows = sw::Shard<0, dp>;
   using Ids = sw::Layout<2, Rows>;                        // [batch, sequence]
-  using Tokens = sw::Layout<3, Rows>;                     // [batch, sequence, width], as products read it
+  using Tokens = sw::Layout<3, Rows>;                     // [batch, sequence, width], as products take it
   using Residual = sw::Layout<3, Rows, sw::Shard<1, tp>>; // the stream: sequences split over tp as well
   using AttentionInput = sw::Layout<4, Rows, sw::Shard<2, tp>>; // some of the heads
   using Qkv = sw::Layout<3, sw::Shard<1, tp>>;                  // the matrices, column-parallel ...
@@ -154,8 +154,9 @@ struct Transformer {
 
 //! [edges]
 using Fused = sw::MatmulLayout<Where::Tokens, Where::Qkv>;
-static_assert(std::is_same_v<Fused, Where::AttentionInput>); // attention reads what the product leaves
-using Unfinished = sw::Layout<3, Where::Rows, sw::Partial<sw::Sum, tp>>; // what a row-parallel product leaves
+static_assert(std::is_same_v<Fused, Where::AttentionInput>); // attention reads the product's output as it is
+using Unfinished =
+    sw::Layout<3, Where::Rows, sw::Partial<sw::Sum, tp>>; // the output of a row-parallel product
 static_assert(sw::Transition<Where::Residual, Where::Tokens>::count<sw::AllGather> == 1);
 static_assert(sw::Transition<Unfinished, Where::Residual>::count<sw::ReduceScatter> == 1);
 //! [edges]
@@ -166,7 +167,7 @@ struct Extents {
 };
 
 //! [batch]
-/// Sequences that count upwards, each from its own start: `rows` of them, from number `first` on.
+/// Sequences of consecutive numbers, each with its own start: `rows` of them, from number `first` on.
 template <class Model, class Mesh>
 typename Model::Batch count_up(const Mesh& mesh, const Sizes& sizes, std::int64_t rows, std::int64_t first) {
   typename Model::Batch::Ids ids(mesh, {rows, sizes.sequence}), targets(mesh, {rows, sizes.sequence});
@@ -176,7 +177,8 @@ typename Model::Batch count_up(const Mesh& mesh, const Sizes& sizes, std::int64_
         to[i] =
             static_cast<std::int32_t>((5 * row + static_cast<std::int64_t>(i) + shift) % sizes.vocabulary);
     };
-    sw::load_rows(tokens, read, first); // of the whole row this rank keeps what its layout says
+    sw::load_rows(tokens, read,
+                  first); // of each whole row this rank keeps the part that its layout assigns to it
   };
   fill(ids, 0);
   fill(targets, 1);
@@ -208,7 +210,7 @@ std::vector<double> train(const sw::HostCommunicator& world, const Extents& exte
 
   //! [step]
   std::vector<typename Model::Batch> batches;
-  const auto read = [&](std::int64_t step) { // the microbatches of a step, again where it is repeated
+  const auto read = [&](std::int64_t step) { // the microbatches of a step, called again if it is repeated
     batches.clear();
     for (std::int64_t i = 0; i < microbatches; ++i)
       batches.push_back(count_up<Model>(mesh, sizes, rows, rows * (microbatches * step + i)));
@@ -234,7 +236,7 @@ std::vector<double> losses_on(const Extents& extents) {
 }
 
 //! [dry_run]
-/// Rank `rank` of 4096, none of which is there: the second of two steps.
+/// Rank `rank` of 4096, none of which exists: the second of two steps.
 sw::DryRun imagined(int rank) {
   constexpr Extents extents{.pipeline = 4, .data = 256, .tensor = 4};
   const Sizes sizes{
@@ -278,7 +280,7 @@ int main(int argc, char** argv) {
 
     //! [compare]
     const std::vector<sw::DryRun> runs{imagined(0), imagined(1000), imagined(4095)};
-    const std::vector<std::string> differences = sw::call_differences(runs); // a sentence for each
+    const std::vector<std::string> differences = sw::call_differences(runs); // one sentence for each
     //! [compare]
     report(runs[1]);
     std::printf("calls of ranks 0, 1000 and 4095: %s\n",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A decoder on the ranks of a pipeline: two stages per rank in a V, under the schedule ZB-V. Started as it
-// is, on four thread ranks; under mpirun on as many processes as that starts, an even number.
+// A decoder on the ranks of a pipeline: two stages per rank in a V, under the schedule ZB-V. Runs on four
+// thread ranks by default; under mpirun on any even number of processes.
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
@@ -25,7 +25,7 @@ using namespace sw::axis;
 using Model = sw::PipelineModel<sw::Decoder<sw::DecoderLayouts<false>>>;
 using Batch = Model::Batch;
 
-/// Sequences that count upwards, each from its own start.
+/// Sequences of consecutive numbers, each with its own start.
 Batch next_batch(const sw::DecoderMesh& mesh, std::int64_t rows, std::int64_t length, int step) {
   Batch::Ids ids(mesh, {rows, length});
   Batch::Ids targets(mesh, {rows, length});
@@ -64,7 +64,7 @@ int program(sw::HostCommunicator world) {
   for (int step = 0; step < 30; ++step) {
     //! [step]
     std::vector<Batch> batches;                  // of the step, in the memory of this rank's stages
-    const auto read = [&](std::int64_t number) { // once more where a step is repeated
+    const auto read = [&](std::int64_t number) { // called again if a step is repeated
       batches.clear();
       for (int i = 0; i < microbatches; ++i)
         batches.push_back(next_batch(mesh, 4, config.sequence, microbatches * static_cast<int>(number) + i));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a step of a published run costs, evaluated by the compiler; prints the parts.
+// The cost of a published run's step, evaluated at compile time; prints its parts.
 #include <shardwright/plan/cost/evaluate.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 
@@ -9,7 +9,7 @@
 namespace sw = shardwright;
 
 //! [evaluate]
-// DeepSeek-V3 as its report says it was trained (arXiv 2412.19437, section 3).
+// DeepSeek-V3 as trained according to its report (arXiv 2412.19437, section 3).
 constexpr sw::ModelSpec model = *sw::find_model("deepseek-v3");
 constexpr sw::ClusterSpec cluster = *sw::find_cluster("h800x2048");
 constexpr sw::RunSpec run{.sequences = 15360,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The second half of the tutorial: linear regression by gradient descent on a mesh. Started as it is, the
-// ranks are threads (as many as the first word says, or one per core); under mpirun they are processes.
+// The second half of the tutorial: linear regression by gradient descent on a mesh. By default the ranks are
+// threads (as many as the first argument says, or one per core); under mpirun they are processes.
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -22,7 +22,7 @@ using namespace sw::axis;
 
 using Samples = sw::Layout<2, sw::Shard<0, dp>>; // each rank along dp has some of the rows
 using Weights = sw::Layout<2, sw::Shard<1, tp>>; // each rank along tp has some of the columns
-using Answers = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>; // what the product of the two has
+using Answers = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>; // the layout of their product
 using Number = sw::Layout<0>;                                      // one number, the same on every rank
 //! [layouts]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prints what the proofs of all schedules say of one pipeline, which the page on pipeline schedules shows.
+// Prints the results of all schedules' proofs for one pipeline, shown on the page about pipeline schedules.
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/number_text.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
@@ -15,7 +15,7 @@ int main() {
   std::puts("| --- | --- | --- | --- | --- | --- |");
   for (const std::string& name : sw::schedule_names()) {
     const sw::Schedule schedule = sw::make_schedule(name, 4, 8);
-    // A rank's forward takes 1, however many stages share it.
+    // A rank's forward pass takes 1, however many stages it is divided into.
     const double share = static_cast<double>(schedule.ranks()) / schedule.stages();
     const sw::Proof proof =
         sw::prove(schedule, {.forward = share, .input_gradient = share, .weight_gradient = share});

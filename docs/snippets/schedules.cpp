@@ -35,7 +35,7 @@ int main() {
   const sw::Schedule own = sw::schedule_from_csv("0F0,0F1,0B0,0B1\n"
                                                  "1F0,1B0,1F1,1B1\n",
                                                  "own");
-  const sw::Timetable of_own = sw::planned_timetable(own); // throws where the schedule does not hold
+  const sw::Timetable of_own = sw::planned_timetable(own); // throws if the schedule is invalid
   //! [csv]
   std::fputs(sw::timetable_text(of_own).c_str(), stdout);
   return svg.empty() || text.empty() ? 1 : 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A decoder whose parameters, gradients and optimizer state are sharded over its data ranks, in two
-// replicas. Started as it is, on four thread ranks.
+// A decoder whose parameters, gradients and optimizer state are sharded over its data ranks, in two replicas.
+// Runs on four thread ranks by default.
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
@@ -21,8 +21,8 @@ namespace sw = shardwright;
 using namespace sw::axis;
 
 //! [layouts]
-using Weight = sw::Layout<2, sw::Shard<0, tp>>;                                 // as a product reads it
-using Raw = sw::Layout<2, sw::Shard<0, tp>, sw::Partial<sw::Sum, dpr, dp, cp>>; // as propagation gives it
+using Weight = sw::Layout<2, sw::Shard<0, tp>>;                                 // as a product takes it
+using Raw = sw::Layout<2, sw::Shard<0, tp>, sw::Partial<sw::Sum, dpr, dp, cp>>; // as propagation derives it
 using Shared = sw::Layout<2, sw::Shard<0, tp, dp, cp>>;
 
 static_assert(std::is_same_v<sw::Zero1::Stored<Weight>, Weight>);
@@ -60,7 +60,8 @@ int program(sw::HostCommunicator world) {
       targets.mutable_data()[i] = (token + 1) % 16;
     }
     //! [step]
-    const auto sum = model.forward_backward({ids.share(), targets.share()}, true); // the last of the step
+    const auto sum =
+        model.forward_backward({ids.share(), targets.share()}, true); // the step's last microbatch
     accumulator.add(sum.loss, sum.tokens);
     const sw::GradientSummary summary = accumulator.finish(); // waits for the reductions
     optimizer.step(model, summary, 3e-3);                     // each rank its part

@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
   const sw::safetensors::File file(directory / "layer.safetensors");
   for (const sw::safetensors::Entry& tensor : file.header().tensors)
     std::printf("%s: %zu dimensions\n", tensor.name.c_str(), tensor.shape.size());
-  const std::vector<float> read = file.read_as<float>("weight"); // refused where it holds anything else
+  const std::vector<float> read = file.read_as<float>("weight"); // rejected if the elements have another type
   //! [read]
 
   //! [block]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prints the table of all transitions over one axis, which the page on describe-then-run shows.
+// Prints the table of all transitions over one axis, shown on the page about describe-then-run.
 #include <shardwright/layout/describe.hpp>
 
 #include <cstdio>

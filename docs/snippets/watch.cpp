@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two ranks behind a simulated link, with a clock: what is exposed of an all_reduce, and what is hidden.
+// Two ranks behind a simulated link, with a clock: how much of an all_reduce is exposed, and how much is
+// hidden.
 #include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/comm/observe/slow_link.hpp>
 #include <shardwright/launch.hpp>
@@ -25,11 +26,11 @@ int main() {
   const Kokkos::ScopeGuard kokkos;
   sw::launch({.ranks = 2}, [](sw::HostCommunicator world) {
     //! [link]
-    // 50 microseconds and 200 MB/s each way, whatever the machine really has.
+    // 50 microseconds and 200 MB/s in each direction, whatever the real machine has.
     const sw::LinkOptions link{.latency_seconds = 50e-6, .bytes_per_second = 200e6};
     const auto clock = std::make_shared<sw::CommunicationClock>();
     const sw::DeviceMesh mesh{sw::timed(sw::slow_link(world, link), clock, "dp"), sw::extent<dp>(2)};
-    clock->restart(); // leaves out what the mesh has said to its ranks
+    clock->restart(); // excludes the mesh's own setup messages
 
     std::vector<float> gradient(1'000'000, 1.0f); // 4 MB: 20 ms on this link
     sw::Pending sum = mesh.communicator<dp>().all_reduce_in_place_async(gradient);

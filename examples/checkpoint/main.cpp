@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 bool is_checkpoint(const fs::path& path) { return fs::exists(path / "manifest.json"); }
 
-/// The checkpoint itself, or the newest one of a directory that passes its checks; prints a line for each
+/// The checkpoint itself, or the newest one in a directory that passes verification; prints a line for each
 /// that does not.
 fs::path found(const fs::path& path) {
   if (is_checkpoint(path))
@@ -100,7 +100,7 @@ void inspect(const checkpoint_tool::Options& options) {
             << size_text(static_cast<double>(bytes)) << "\n";
 }
 
-/// Each checkpoint of a directory, or the one that is named. @return whether all are whole
+/// Each checkpoint of a directory, or the one named. @return whether all are whole
 bool verify(const checkpoint_tool::Options& options) {
   std::vector<fs::path> paths;
   if (is_checkpoint(options.path))

@@ -10,7 +10,7 @@
 
 namespace checkpoint_tool {
 
-/// @brief A command and the checkpoints that it is for.
+/// @brief A command and the checkpoints that it applies to.
 struct Options {
   std::string command;
   std::filesystem::path path;
@@ -18,7 +18,7 @@ struct Options {
   bool weights = false;        ///< Ignore the optimizer state.
 };
 
-/// @brief Options, or a message and the code to end with: 0 after --help, 2 for a mistake.
+/// @brief Options, or a message and the exit code: 0 after --help, 2 after an error.
 struct ParseResult {
   std::optional<Options> options;
   std::string message;

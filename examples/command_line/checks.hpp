@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The common parts of the examples' command lines, beyond CLI11: checks that end in a sentence, and
-/// the form of the help.
+/// @brief Common parts of the examples' command lines, beyond CLI11: checks with readable messages, and the
+/// format of the help.
 
 #include <command_line/words.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief The options of plan, their help, and the answers to a mistake in one of them.
+/// @brief The options of plan, their help, and their error messages.
 
 #include "options.hpp"
 
@@ -61,8 +61,8 @@ double parse_tokens(const std::string& word) {
   return *number * unit;
 }
 
-/// The number of sequences within half a percent that has most factors of two: what "62.9M" was before it was
-/// rounded.
+/// The number of sequences within half a percent that has the most factors of two: what "62.9M" was before
+/// rounding.
 std::int64_t sequences_for(double tokens, double length) {
   std::int64_t best = std::max<std::int64_t>(1, std::llround(tokens / length));
   for (std::int64_t power = 2; power <= best; power *= 2) {
@@ -159,7 +159,7 @@ sw::SearchSpace parse_fixed(const std::string& word) {
   return space;
 }
 
-/// What is settled must be possible, each part for itself.
+/// Checks each fixed value on its own.
 void check_fixed(const Options& options) {
   const auto divides = [](const std::optional<int>& value, const char* name, std::int64_t whole,
                           const std::string& of) {
@@ -186,7 +186,7 @@ void check_fixed(const Options& options) {
                      std::to_string(options.model.layers) + " layers of " + std::string(options.model.name));
 }
 
-/// Settles what the run's kernels and formats are, as far as the chip has them.
+/// Chooses the run's kernels and formats from those that the chip supports.
 void settle_run(Options& options, const std::string& precision, const std::string& stack,
                 const std::string& experts, const std::string& dispatch) {
   const sw::ChipSpec& chip = options.cluster.chip;
@@ -227,7 +227,7 @@ constexpr const char* footer =
 } // namespace
 
 ParseResult parse(int argc, const char* const* argv) {
-  constexpr std::int64_t most_sequences = 1 << 24; // and 64 times as many where tokens are varied
+  constexpr std::int64_t most_sequences = 1 << 24; // and 64 times as many if tokens are varied
   Options options;
   CLI::App app{"Says which parallelism a training run needs, what it costs, and why.", "plan"};
   app.allow_extras();

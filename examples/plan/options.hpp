@@ -17,13 +17,13 @@
 
 namespace plan_example {
 
-/// @brief The subject of a plan, and the form of the answer.
+/// @brief What to plan, and how to present the answer.
 struct Options {
   shardwright::ModelSpec model{};
   shardwright::ClusterSpec cluster{};
   shardwright::RunSpec run{};
   shardwright::SearchSpace space{};
-  std::string command; ///< As it was typed.
+  std::string command; ///< As typed.
   bool json = false;
   std::optional<shardwright::Resource> sweep; ///< What to vary, instead of one plan.
   std::filesystem::path svg;                  ///< A drawing of the schedule, written where not empty.
@@ -35,7 +35,7 @@ struct Options {
   std::filesystem::path evaluate;     ///< A table of runs to evaluate instead of planning, where not empty.
 };
 
-/// @brief Options, or a message and the code to end with: 0 after --help, 2 for a mistake.
+/// @brief Options, or a message and the exit code: 0 after --help, 2 after an error.
 struct ParseResult {
   std::optional<Options> options;
   std::string message;

@@ -12,24 +12,23 @@
 
 namespace train_gpt {
 
-/// @brief Tells whether an option, such as "--batch", stands on the command line.
+/// @brief Returns whether an option, such as "--batch", is on the command line.
 using IsGiven = std::function<bool(const char*)>;
 
-/// @brief Makes ranks, mesh and launcher agree. @throws UsageError with meshes that fit, where they do not.
+/// @brief Makes ranks, mesh and launcher agree. @throws UsageError with meshes that fit, if they do not.
 void settle_ranks(Options& options, const IsGiven& given, const Environment& environment);
 
-/// @brief Reads the ranks of a dry run, and takes a default model and batch that fit its mesh where those of
-/// a training would not. @throws UsageError for other ranks than the mesh has, or options of a dry run
+/// @brief Reads the ranks of a dry run, and uses a default model and batch that fit its mesh if those of a
+/// training run would not. @throws UsageError for other ranks than the mesh has, or options of a dry run
 /// without one.
 void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& given);
 
-/// @brief Checks what belongs to models with experts, whose stream is always split over tp. @throws
-/// UsageError for such options with another model, and for trainings that the program does not have with
-/// experts.
+/// @brief Checks the options of models with experts, whose stream is always split over tp. @throws UsageError
+/// for such options with another model, and for combinations that the program does not support with experts.
 void settle_experts(Options& options, const IsGiven& given);
 
-/// @brief Checks that the sizes divide by one another and by the mesh. @throws UsageError with the nearest
-/// that do.
+/// @brief Checks that the sizes are divisible by one another and by the mesh. @throws UsageError with the
+/// nearest sizes that are.
 void check_model(const Options& options);
 
 /// @brief Parses the word after --recompute: a kind, or a kind and the number of layers from the first that
@@ -37,8 +36,8 @@ void check_model(const Options& options);
 /// @throws UsageError for anything else, or more layers than the model has.
 [[nodiscard]] shardwright::Recomputation parse_recompute(const std::string& word, int layers);
 
-/// @brief Fills in what of batch, microbatch and accumulation was left out. @throws UsageError where none
-/// fits.
+/// @brief Fills in whichever of batch, microbatch and accumulation were not given. @throws UsageError if
+/// nothing fits.
 void settle_batch(Options& options, const IsGiven& given);
 
 /// @brief Checks that the schedule allows the mesh and the microbatches. @throws UsageError with the nearest
@@ -48,7 +47,7 @@ void settle_schedule(const Options& options, const IsGiven& given);
 /// @brief Fills in the learning rate and its schedule. @throws UsageError for contradictions.
 void settle_training(Options& options, const IsGiven& given);
 
-/// @brief Checks what belongs to --checkpoint. @throws UsageError for contradictions.
+/// @brief Checks the options that belong to --checkpoint. @throws UsageError for contradictions.
 void settle_checkpoints(const Options& options, const IsGiven& given);
 
 } // namespace train_gpt

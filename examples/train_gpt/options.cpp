@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief The command line of train_gpt: its options, their help, and the answers to a mistake in one of
-/// them.
+/// @brief The command line of train_gpt: its options, their help, and their error messages.
 
 #include "options.hpp"
 #include "option_checks.hpp"
@@ -117,7 +116,7 @@ std::string Options::configuration_text() const {
 
 namespace {
 
-/// What stands on the command line in words or in units of its own, until parse() knows what it means.
+/// Options given as words or in units of their own, until parse() interprets them.
 struct Words {
   std::vector<std::string> data;
   std::string mesh;
@@ -132,7 +131,7 @@ struct Words {
   std::string ranks; ///< Of a dry run.
   double link_microseconds = 0;
   double link_gigabytes = 0;
-  ModelSize size; ///< Of it only what was given counts.
+  ModelSize size; ///< Only the given members count.
 };
 
 /// Adds options to one group of the help. A help text that does not name its default gets the one that the
@@ -391,7 +390,7 @@ void add_dry_run_options(CLI::App& app, Options& options, Words& words) {
       ->type_name("FILE");
 }
 
-/// What the words mean; the rest of the command line has been read into `options` already.
+/// Interprets the words; the rest of the command line has been read into `options` already.
 void settle_words(Options& options, const Words& words, const IsGiven& given,
                   const Environment& environment) {
   if (given("--mesh"))

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The command line of train_gpt as a value: what the options say, or a sentence of what is wrong with
+/// @brief The command line of train_gpt as a value: the options, or a message that says what is wrong with
 /// them.
 
 #include <command_line/mesh.hpp>
@@ -32,10 +32,10 @@ struct ModelSize {
   int hidden = 0;
   int sequence = 0;
   int vocabulary = 256;
-  int experts = 0;       ///< Routed experts of each layer behind the dense ones; 0: a dense model.
-  int chosen = 0;        ///< Of them for each token.
-  int expert_hidden = 0; ///< Width of each of them, and of the shared expert beside them.
-  int dense_layers = 0;  ///< First layers, without experts.
+  int experts = 0;       ///< Routed experts in each layer after the dense ones; 0: a dense model.
+  int chosen = 0;        ///< Experts per token.
+  int expert_hidden = 0; ///< Width of each expert, and of the shared expert.
+  int dense_layers = 0;  ///< Number of first layers, which have no experts.
   friend bool operator==(const ModelSize&, const ModelSize&) = default;
 };
 
@@ -73,11 +73,11 @@ enum class Device : std::uint8_t { host, cuda };
 /// @brief The kind of ranks.
 enum class Transport : std::uint8_t { automatic, threads, mpi };
 
-/// @brief The saves of a run, and whether it goes on from one.
+/// @brief When a run saves checkpoints, and whether it resumes from one.
 struct CheckpointOptions {
   std::filesystem::path directory; ///< Empty: none.
   std::int64_t every = 0;          ///< Steps between saves; 0: only at the end.
-  int keep = 2;                    ///< Checkpoints that stay.
+  int keep = 2;                    ///< Checkpoints to keep.
   bool resume = false;
   std::int64_t stop_after = 0;  ///< Step after which the run saves and ends; 0: none.
   double progress_seconds = 10; ///< Between lines about a save that goes on.
@@ -86,14 +86,14 @@ struct CheckpointOptions {
   [[nodiscard]] bool on() const noexcept { return !directory.empty(); }
 };
 
-/// @brief Everything that the command line settles; parse() leaves nothing contradictory in here.
+/// @brief Everything that the command line specifies; parse() leaves no contradictions in it.
 struct Options {
   std::vector<std::filesystem::path> data;
   std::vector<MeshAxis> mesh;
   int ranks = 1;
   Transport transport = Transport::automatic;
   Device target = Device::host;
-  int gpus = 1;            ///< That ranks take in turns; 1: the one of Kokkos.
+  int gpus = 1;            ///< Assigned to ranks in turn; 1: the one that Kokkos uses.
   bool cuda_graph = false; ///< Capture a step on a GPU, and replay it.
   double deadline_seconds = 120;
 
@@ -103,16 +103,17 @@ struct Options {
   Precision precision = Precision::fp32;
   bool sequence_parallel = false;
   int zero = 0;      ///< What data ranks shard: 1 the optimizer state, 2 gradients too, 3 parameters too.
-  bool ring = false; ///< Attention over cp is a ring, not an all-to-all.
+  bool ring = false; ///< Ring attention over cp instead of all-to-all.
   double dropout = 0;
-  double capacity = 0;                    ///< Choices that an expert takes, by an even share of them; 0: all.
-  shardwright::Recomputation recompute{}; ///< What layers compute again in the backward pass.
+  double capacity = 0; ///< Choices that an expert accepts, relative to an even share; 0: all.
+  shardwright::Recomputation recompute{}; ///< What layers recompute in the backward pass.
 
-  int batch = 12;                ///< Sequences of a step, over all ranks.
-  int microbatch = 0;            ///< Sequences per microbatch and data rank.
-  int accumulation = 1;          ///< Passes of a step: the microbatches of a pipeline.
-  std::string schedule = "1f1b"; ///< Of the pipeline; one rank of pp alternates forward and backward.
-  int chunks = 2;                ///< Stages per rank of an interleaved schedule.
+  int batch = 12;       ///< Sequences per step, over all ranks.
+  int microbatch = 0;   ///< Sequences per microbatch and data rank.
+  int accumulation = 1; ///< Passes per step: the microbatches of a pipeline.
+  std::string schedule =
+      "1f1b";     ///< The pipeline's schedule; with one rank of pp, forward and backward passes alternate.
+  int chunks = 2; ///< Stages per rank of an interleaved schedule.
   std::int64_t steps = 300;
   std::uint64_t seed = 1;
   double learning_rate = 0;
@@ -123,7 +124,7 @@ struct Options {
 
   shardwright::NonFinite non_finite = shardwright::NonFinite::stop;
   std::int64_t check_replicas = 0; ///< Steps between comparisons of all copies; 0: none.
-  shardwright::LinkOptions link;   ///< Simulated, where it has a latency or a bandwidth.
+  shardwright::LinkOptions link;   ///< Simulated if it has a latency or a bandwidth.
 
   std::int64_t validate_every = 0; ///< 0: only at the end.
   int validation_batches = 16;
@@ -144,7 +145,7 @@ struct Options {
   std::vector<int> dry_run_ranks{0};  ///< Of the mesh.
   std::filesystem::path dry_run_json; ///< Empty: none.
 
-  /// @brief Extent of an axis of the mesh; 1 where the mesh does not have it.
+  /// @brief Extent of an axis of the mesh; 1 if the mesh does not have it.
   [[nodiscard]] int extent(std::string_view axis) const noexcept;
   /// @brief Ranks that split the batch.
   [[nodiscard]] int data_ranks() const noexcept { return extent("dpr") * extent("dp") * extent("ep"); }
@@ -156,18 +157,18 @@ struct Options {
   [[nodiscard]] std::string mesh_text() const;
   /// @brief The recomputation as it would be written after --recompute.
   [[nodiscard]] std::string recompute_text() const;
-  /// @brief Every setting that all ranks must share, one a line.
+  /// @brief Every setting that all ranks must share, one per line.
   [[nodiscard]] std::string configuration_text() const;
 };
 
-/// @brief The facts about how the program was started.
+/// @brief How the program was started.
 struct Environment {
   std::optional<int>
-      launched_ranks; ///< Ranks that an MPI launcher started; none where it was started by hand.
-  std::filesystem::path source_directory; ///< Read where --data names nothing.
+      launched_ranks; ///< Ranks that an MPI launcher started; none if the program was started directly.
+  std::filesystem::path source_directory; ///< Read if --data is not given.
 };
 
-/// @brief Options, or a message and the code to end with: 0 after --help, 2 for a mistake.
+/// @brief Options, or a message and the exit code: 0 after --help, 2 after an error.
 struct ParseResult {
   std::optional<Options> options;
   std::string message;

@@ -18,7 +18,7 @@
 
 namespace train_gpt {
 
-/// @brief The facts of a run before its first step.
+/// @brief What is known about a run before its first step.
 struct RunFacts {
   double tokens_per_step = 0;
   double flops_per_token = 0;
@@ -36,9 +36,9 @@ public:
 
   /// @brief Opens a step.
   void begin_step();
-  /// @brief Ends the step that is open.
+  /// @brief Ends the current step.
   void end_step(const shardwright::StepReport& report);
-  /// @brief The loads of experts in a step that has ended, of a model that has some.
+  /// @brief Reports the expert loads of a finished step, for a model with experts.
   void experts(std::int64_t step, std::span<const shardwright::ExpertLoadReport> layers);
   /// @brief A line between the steps.
   void note(const std::string& line);
@@ -48,7 +48,7 @@ public:
   double finish(const shardwright::HostCommunicator& world, std::size_t pool_peak_bytes);
 
 private:
-  struct State; // keeps JSON out of the files that train
+  struct State; // keeps JSON out of the training's translation units
   std::unique_ptr<State> state_;
 };
 

@@ -43,7 +43,7 @@ class Trainer {
   using Parts = RunParts<Layouts, Element, Target>;
   using Stage = typename Parts::Model::Stage;
   using Batch = typename Parts::Batch;
-  /// Random numbers of the sample, apart from those of any parameter.
+  /// Random numbers for the sample, separate from those of every parameter.
   static constexpr std::uint64_t sampling_stream = ~std::uint64_t{0};
 
 public:
@@ -62,7 +62,7 @@ public:
   RunResult run() {
     RunResult result;
     result.steps.reserve(static_cast<std::size_t>(options_.steps));
-    // On the model's instance, whose plans and workspace of the products stay.
+    // Runs on the model's instance, which keeps the products' plans and workspace.
     const double matrix_rate =
         sw::measure_matrix_rate<Element, Target>(run_.whole.world(), run_.mesh.template execution<Target>());
     const auto& config = run_.model.config();
@@ -146,8 +146,7 @@ private:
     return run_.mesh.template pool_statistics<Target>();
   }
 
-  /// Prints what is to be expected before anything is allocated, a column for each rank of pp; what this rank
-  /// takes.
+  /// Prints the expected memory before anything is allocated, one column per rank of pp; returns this rank's.
   [[nodiscard]] sw::MemoryTable announce_memory(int world_rank) const {
     if (reports_) {
       constexpr int most = 8;
@@ -193,7 +192,7 @@ private:
     return line;
   }
 
-  /// Goes on from what was saved, where the options ask for it. Collective.
+  /// Resumes from a checkpoint if the options ask for it. Collective.
   void resume() {
     const sw::checkpoint::BlockSource* const source = checkpoints_.source();
     if (source == nullptr)
@@ -206,7 +205,7 @@ private:
     run_.training.go_on_from(checkpoints_.place());
   }
   //! [save]
-  /// The steps go on while what was copied here is written.
+  /// Training continues while the copy made here is written.
   void save() {
     sw::checkpoint::stage(run_.model, run_.training.optimizer(), checkpoints_.staging());
     checkpoints_.start(run_.training.progress());
@@ -225,7 +224,7 @@ private:
   [[nodiscard]] static bool due(std::int64_t every, std::int64_t step) {
     return every > 0 && (step + 1) % every == 0;
   }
-  /// Whether the host looks at the parameters after a step, or at nothing more.
+  /// Whether the host reads the parameters after a step.
   [[nodiscard]] bool looks_after(std::int64_t step) const {
     return step + 1 == options_.steps || due(options_.check_replicas, step) ||
            due(options_.validate_every, step);
