@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A Poisson equation by conjugate gradients (Hestenes and Stiefel, 1952) without a matrix, compared with the
-// same on one block. Start it as it is (four threads), with a number of ranks, or under mpirun with that.
+// same on one block. Run it directly (four threads), with a number of ranks, or under mpirun with that
+// number.
 #include <shardwright/io/checked_output.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
@@ -53,7 +54,7 @@ int solve(const Mesh& mesh, const sw::ShardedTensor<Grid, double>& b, sw::Sharde
     sw::axpy(-length, q, r);
     const double before = squares;
     squares = sw::dot_value(r, r);
-    sw::axpby(1, r, squares / before, p); // what the ranks own, and then
+    sw::axpby(1, r, squares / before, p); // the elements that the ranks own, and then
     sw::refresh_halos(p);
   }
   return step;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The heat equation on a plate by a five-point stencil on blocks with halos, compared bit by bit with the
-// same on one block. Start it as it is (four threads), with a number of ranks, or under mpirun with that.
+// same on one block. Run it directly (four threads), with a number of ranks, or under mpirun with that
+// number.
 #include <shardwright/io/checked_output.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
@@ -33,7 +34,7 @@ using Grid = sw::Layout<2, sw::Shard<0, rows, sw::Halo<1>>, sw::Shard<1, columns
 using Plate = sw::LocalView<double, 2>;
 
 //! [sweep]
-/// One explicit step for all points inside the rim of a block.
+/// One explicit step for all points of a block inside its halo.
 void sweep(const sw::LocalView<const double, 2>& u, const Plate& next) {
   for (std::size_t i = 1; i + 1 < u.extent(0); ++i)
     for (std::size_t j = 1; j + 1 < u.extent(1); ++j)

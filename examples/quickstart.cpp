@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A two-layer product on a mesh of two data-parallel and four tensor-parallel ranks. Nothing names a
-// collective: the layouts say which one runs. Start it as it is (eight threads), or with mpirun -n 8.
+// A two-layer product on a mesh of two data-parallel and four tensor-parallel ranks. No collective is named:
+// the layouts determine which one runs. Run it directly (eight threads), or with mpirun -n 8.
 #include <shardwright/io/checked_output.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>

@@ -35,8 +35,8 @@ CLI::Validator whole_from(T least, T most) {
       std::string());
 }
 
-/// A number from `least`, or above it, to `most`: the range of the option's quantity, so that what is
-/// computed from it stays finite and within its integers.
+/// A number from `least`, or above it, to `most`: the range of the option's quantity, so that results
+/// computed from it stay finite and do not overflow.
 inline CLI::Validator real_from(double least, bool least_allowed, double most = 1e30) {
   return CLI::Validator(
       [least, least_allowed, most](std::string& word) {
@@ -66,7 +66,7 @@ inline CLI::Validator one_of(std::vector<std::string> words) {
 
 inline constexpr std::size_t help_column = 30;
 
-/// The help with lines of at most 100 characters; what continues an option stays in its column.
+/// The help with lines of at most 100 characters; continuation lines of an option are indented to its column.
 inline std::string wrapped(const std::string& help) {
   constexpr std::size_t longest = 100;
   std::istringstream lines(help);
@@ -90,13 +90,13 @@ inline std::string wrapped(const std::string& help) {
   return out;
 }
 
-/// The option that an error of CLI11 is about: what stands before its colon.
+/// The option that a CLI11 error is about: the text before its colon.
 inline std::string subject(const CLI::ParseError& error) {
   const std::string what = error.what();
   return what.substr(0, what.find(':'));
 }
 
-/// Names what is left over after CLI11 took the options that it knows; `hint` says which option may be meant.
+/// Reports arguments that CLI11 did not recognize; `hint` suggests which option may be meant.
 inline void check_leftovers(const CLI::App& app, const std::string& hint) {
   const std::vector<std::string> left = app.remaining();
   if (left.empty())
@@ -117,9 +117,9 @@ inline void check_leftovers(const CLI::App& app, const std::string& hint) {
                    " (--help lists all options)");
 }
 
-/// Parses the words; the help where it is asked for, else nothing. `paths` names the option that takes
-/// several paths.
-/// @throws UsageError with a sentence for whatever is wrong.
+/// Parses the arguments; returns the help if it is asked for, else nothing. `paths` names the option that
+/// takes several paths.
+/// @throws UsageError with a message for whatever is wrong.
 inline std::optional<std::string> help_or_parse(CLI::App& app, int argc, const char* const* argv,
                                                 const std::string& hint, std::string_view paths = {}) {
   try {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Numbers and lists of the command line, as words and back.
+/// @brief Converts numbers and lists of the command line from and to words.
 
 #include <algorithm>
 #include <charconv>
@@ -46,7 +46,7 @@ inline std::string joined(const std::vector<std::string>& words, const std::stri
   return out;
 }
 
-/// The whole of `word` as a number of type T; nothing where it is none or out of T's range.
+/// The whole of `word` as a number of type T; nothing if it is not a number or out of T's range.
 template <class T>
 std::optional<T> whole_number(std::string_view word) {
   T value{};
@@ -56,7 +56,7 @@ std::optional<T> whole_number(std::string_view word) {
   return value;
 }
 
-/// The whole of `word` as a finite number; nothing where it is none.
+/// The whole of `word` as a finite number; nothing if it is not one.
 inline std::optional<double> real_number(const std::string& word) {
   std::istringstream in(word);
   in.imbue(std::locale::classic());
@@ -67,17 +67,17 @@ inline std::optional<double> real_number(const std::string& word) {
   return value;
 }
 
-/// A word for a message: its beginning where it is long.
+/// A word as shown in a message: truncated if it is long.
 inline std::string clipped(const std::string& word) {
   constexpr std::size_t most = 80;
   return word.size() <= most ? word : word.substr(0, most) + "...";
 }
 
-/// The candidate nearest to `word` by edits, or an empty view where none is near.
+/// The candidate nearest to `word` by edits, or an empty view if none is close.
 inline std::string_view nearest(std::string_view word, const std::vector<std::string>& candidates) {
   if (word.size() > 80) // no candidate is half as long
     return {};
-  // Levenshtein's distance with neighbours exchanged as one edit, by rows.
+  // Levenshtein distance that counts a swap of neighbours as one edit, row by row.
   const auto distance = [](std::string_view a, std::string_view b) {
     std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
     for (std::size_t i = 0; i <= a.size(); ++i)

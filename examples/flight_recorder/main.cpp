@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Joins what the flight recorders of all ranks wrote at a failure, and says which rank stopped first.
+/// @brief Combines what the flight recorders of all ranks wrote at a failure, and says which rank stopped
+/// first.
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -23,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// What a rank was in, as comm/flight_dump.hpp writes it.
+/// The call that a rank was in, as comm/flight_dump.hpp writes it.
 struct Dump {
   int ranks = 0;
   std::string kind;
@@ -72,8 +73,8 @@ Dumps read_all(const fs::path& directory) {
   return out;
 }
 
-/// The ranks at the end of the waits of those that wait: they wait for nobody. None where the waits only lead
-/// round in rings.
+/// The ranks at the end of the chains of waiting ranks, which wait for nobody themselves. Empty if all chains
+/// are cycles.
 std::vector<int> held_up_by(const Dumps& dumps) {
   std::vector<int> out;
   for (const auto& [rank, dump] : dumps)

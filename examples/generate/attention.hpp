@@ -26,7 +26,7 @@ inline void norm_row(Element* row, std::size_t width, const Element* gain, doubl
     row[i] *= factor * gain[i];
 }
 
-/// @brief Attention of a layer whose heads have keys and values of their own, or share them in groups.
+/// @brief Attention in which heads have their own keys and values, or share them in groups.
 class GroupedAttention {
   using Cache = sw::KeyValueCache<Heads, Element>;
   using Angles = sw::RotaryTable<Element, sw::DefaultTarget>;

@@ -17,8 +17,7 @@
 
 namespace generate {
 
-/// @brief The sum over each token's experts, and over the MLP beside them: an expert reads the rows that
-/// chose it, and no others.
+/// @brief The sum of each token's experts and the shared MLP: an expert reads only the rows routed to it.
 class Experts {
 public:
   Experts(Weights& weights, std::int64_t layer)

@@ -19,7 +19,7 @@ std::int32_t pick(std::span<const float> scores, const Sampling& sampling, std::
   const auto greatest = std::max_element(scores.begin(), scores.end());
   if (sampling.temperature == 0)
     return static_cast<std::int32_t>(greatest - scores.begin());
-  std::vector<std::pair<double, std::int32_t>> likely; // the greatest probability first
+  std::vector<std::pair<double, std::int32_t>> likely; // highest probability first
   double total = 0;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const double weight =
@@ -33,7 +33,7 @@ std::int32_t pick(std::span<const float> scores, const Sampling& sampling, std::
   std::size_t count = 0;
   while (count < likely.size() && (count == 0 || kept < sampling.top_p * total))
     kept += likely[count++].first;
-  constexpr std::uint64_t stream = 0x67656e65; // apart from those of initial weights and dropout
+  constexpr std::uint64_t stream = 0x67656e65; // separate from those of initial weights and dropout
   double left = sw::unit_interval(sw::random_words({sampling.seed, stream}, place).word[0]) * kept;
   std::size_t chosen = 0;
   while (chosen + 1 < count && left >= likely[chosen].first)

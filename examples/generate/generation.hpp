@@ -30,7 +30,7 @@ struct Generation {
   std::vector<float> prompt_scores; ///< [prompt, vocabulary], if they were asked for.
 };
 
-/// @brief Continues a prompt until `most` new tokens, or one of `ends`. Collective.
+/// @brief Continues a prompt for up to `most` new tokens, or until one of `ends`. Collective.
 /// @param on_token called with each new token
 [[nodiscard]] Generation continue_prompt(Model& model, std::span<const std::int32_t> prompt,
                                          std::int64_t most, const Sampling& sampling,

@@ -18,10 +18,10 @@
 
 namespace generate {
 
-/// @brief Multi-head latent attention (DeepSeek-AI, arXiv 2405.04434, section 2.1). A token leaves
-/// key_value_rank + rotary_width numbers behind, and not the keys and values of its heads: the matrix that
-/// would expand a key is applied to the query in its place, and the one of values to the sum of compressed
-/// ones, as that section says at its end.
+/// @brief Multi-head latent attention (DeepSeek-AI, arXiv 2405.04434, section 2.1). The cache holds
+/// key_value_rank + rotary_width numbers per token instead of the keys and values of its heads: the matrix
+/// that would expand a key is applied to the query instead, and the one for values to the sum of compressed
+/// values, as the end of that section describes.
 ///
 /// Memory of a layer: positions * (key_value_rank + rotary_width) numbers, on every rank of tp.
 class LatentAttention {
@@ -73,7 +73,7 @@ private:
   [[nodiscard]] std::size_t turning() const { return static_cast<std::size_t>(sizes_.rotary_width); }
   [[nodiscard]] std::size_t value() const { return static_cast<std::size_t>(sizes_.value_width); }
   [[nodiscard]] std::size_t expanded() const { return plain() + value(); }
-  [[nodiscard]] std::size_t row() const { return rank() + turning(); } // of what is kept
+  [[nodiscard]] std::size_t row() const { return rank() + turning(); } // of the cache
   [[nodiscard]] std::size_t local_heads() const { return static_cast<std::size_t>(up_.local_shape()[0]); }
 
   template <class A, class B, class C>
@@ -86,7 +86,7 @@ private:
     return sw::rms_norm(sw::matmul(x, *query_down_), *query_norm_, epsilon_).normed;
   }
 
-  /// Turns numbers by a position: neighbours together, or those half a width apart.
+  /// Rotates pairs of numbers by a position: pairs of neighbours, or of numbers half a width apart.
   void turn(Element* numbers, std::size_t position) const {
     const std::size_t pairs = frequencies_.size();
     const double factor = sizes_.scaling ? sizes_.scaling->turned_factor() : 1;
@@ -102,7 +102,7 @@ private:
     }
   }
 
-  /// Compressed keys and values of new tokens, behind an RMSNorm, and the part of their keys that turns.
+  /// Compressed keys and values of new tokens, after an RMSNorm, and the rotary part of their keys.
   void keep(const Tensor<Tokens>& made, std::size_t first) {
     const auto tokens = static_cast<std::size_t>(made.shape()[1]);
     Element* const to = kept_.data() + first * row();
@@ -113,7 +113,7 @@ private:
     }
   }
 
-  /// Queries against what is kept, [tokens, heads, row], with the factor of the scores.
+  /// Queries for the cached rows, [tokens, heads, row], scaled by the factor of the scores.
   [[nodiscard]] std::vector<Element> absorb(Tensor<Heads>& queries, std::size_t first) const {
     const std::size_t heads = local_heads(), width = plain() + turning();
     const std::size_t tokens = queries.local_size() / (heads * width);

@@ -25,7 +25,7 @@ namespace {
 
 namespace sw = shardwright;
 
-/// A prompt, and what turns the result to text; nothing where ids were given.
+/// A prompt, and the tokenizer that turns the result into text; none if ids were given.
 struct Prompt {
   std::vector<std::int32_t> ids;
   std::unique_ptr<pretrained::Tokenizer> tokenizer;
@@ -52,7 +52,7 @@ Prompt read_prompt(const generate::Options& options, const pretrained::Settings&
   return out;
 }
 
-/// Prints the text as it grows: bytes that make whole characters.
+/// Prints the text as it grows, in whole characters.
 class Printer {
 public:
   explicit Printer(const pretrained::Tokenizer* tokenizer) : tokenizer_(tokenizer) {}

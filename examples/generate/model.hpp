@@ -40,10 +40,10 @@ class Model {
 public:
   virtual ~Model() = default;
 
-  /// @brief Appends tokens; the scores of what follows them, row-major [tokens, vocabulary], the same on
-  /// every rank. Collective: all ranks give the same ids.
+  /// @brief Appends tokens; returns the scores of the tokens that follow them, row-major [tokens,
+  /// vocabulary], the same on every rank. Collective: all ranks give the same ids.
   /// @param ids at least one, within the vocabulary
-  /// @throws sw::InvalidArgument beyond the positions that the model was made for.
+  /// @throws sw::InvalidArgument beyond the positions that the model was created for.
   [[nodiscard]] virtual std::vector<float> append(std::span<const std::int32_t> ids, Scores of) = 0;
   /// @brief Tokens so far.
   [[nodiscard]] virtual std::int64_t size() const = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief The options of generate, their help, and the answers to a mistake in one of them.
+/// @brief The options of generate, their help, and their error messages.
 
 #include "options.hpp"
 

@@ -19,20 +19,20 @@ namespace generate {
 struct Options {
   std::filesystem::path model; ///< Directory with config.json, safetensors files and tokenizer.json.
   std::optional<std::string> prompt;
-  std::vector<std::int32_t> prompt_ids; ///< In place of a prompt.
+  std::vector<std::int32_t> prompt_ids; ///< Instead of a prompt.
   Extents extents;
-  std::int64_t tokens = 100; ///< New ones, at most.
+  std::int64_t tokens = 100; ///< The most new tokens.
   Sampling sampling;
   bool ignores_end = false;
   pretrained::Fp8 fp8 = pretrained::Fp8::refused;
   std::filesystem::path dump;      ///< File for ids and scores; empty: none.
   std::filesystem::path export_to; ///< Directory for the model as float; empty: none.
 
-  /// @brief All that must agree between ranks, a line for each option.
+  /// @brief Everything that must agree between ranks, one line per option.
   [[nodiscard]] std::string text() const;
 };
 
-/// @brief Options, or what to print instead: the help, or a sentence of what is wrong.
+/// @brief Options, or what to print instead: the help or an error message.
 struct ParseResult {
   std::optional<Options> options;
   std::string message;

@@ -38,7 +38,7 @@ using Tensor = sw::ShardedTensor<L, Element>;
 // As in DecoderLayouts, without the axes of training: the names say what a matrix does.
 using Ids = sw::Layout<2>;                     // [batch, sequence]
 using Tokens = sw::Layout<3>;                  // [batch, sequence, width], on every rank of ep and tp
-using Vector = sw::Layout<1>;                  // gains, and biases of what has been summed
+using Vector = sw::Layout<1>;                  // gains, and biases added after the sum
 using Whole = sw::Layout<2>;                   // a matrix that every rank has
 using Table = sw::Layout<2, sw::Shard<0, tp>>; // [vocabulary, width]
 using Qkv = sw::Layout<3, sw::Shard<1, tp>>;   // [width, kv_heads, (queries + 2) * head width]
@@ -56,13 +56,13 @@ static_assert(sw::Transition<ExpertSum, Tokens>::count<sw::AllReduce> == 1);
 
 using Mesh = sw::DeviceMesh<pp, ep, tp>;
 
-/// @brief The weights of a rank: made and read from files on demand, and given back whole.
+/// @brief The weights of a rank: created and read from files on demand, and returned whole.
 class Weights {
 public:
   Weights(const Mesh& mesh, const Settings& settings, const sw::safetensors::Files& files)
       : mesh_(mesh), settings_(settings), files_(files) {}
 
-  /// @brief This rank's block of a parameter, which stays in its place.
+  /// @brief This rank's block of a parameter, whose address is stable.
   template <sw::LayoutType L>
   [[nodiscard]] Tensor<L>& load(const Parameter& parameter) {
     const auto shape = pretrained::shape_of(settings_, parameter.part);
@@ -109,7 +109,7 @@ private:
   std::map<Parameter, std::unique_ptr<AnyHeld>> held_;
 };
 
-/// @brief The MLP of a layer, of an expert, or of all tokens beside the experts.
+/// @brief The MLP of a layer or an expert, or the shared MLP beside the experts.
 struct Mlp {
   const Tensor<GateUp>& gate_up;
   const Tensor<Rows>& down;

@@ -14,7 +14,7 @@
 namespace models {
 namespace {
 
-/// Numbers of data, apart from those of any parameter.
+/// Random numbers for data, separate from those of every parameter.
 constexpr std::uint64_t data_stream = ~std::uint64_t{0};
 
 /// The random words of one sample, one after the other.

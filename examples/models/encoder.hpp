@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A classifier of sequences by an encoder (Devlin et al., arXiv 1810.04805): every token sees all
-/// that are no padding, and the class is read off the first one.
+/// @brief A classifier of sequences by an encoder (Devlin et al., arXiv 1810.04805): every token attends to
+/// all that are not padding, and the class is read off the first one.
 
 #include <shardwright/models.hpp>
 
@@ -26,7 +26,7 @@ struct EncoderConfig {
   sw::Recomputation recompute{};
 };
 
-/// @brief Norms stand behind the sums, as in the paper. Over cp, keys and values travel in a ring.
+/// @brief Norms follow the sums, as in the paper. Over cp, attention is a ring.
 template <class Plan = sw::ModelPlan<>>
 struct Encoder {
   using element = typename Plan::element;
@@ -41,8 +41,8 @@ struct Encoder {
   using Lengths =
       sw::ShardedTensor<sw::KeyLengthsLayout<typename Layouts::AttentionInput>, std::int32_t, target>;
 
-  /// @brief Ids; classes, which stand at the first token of a sequence, with -1 at the others; tokens before
-  /// the padding.
+  /// @brief Ids; classes, at the first token of each sequence with -1 at the others; and the number of tokens
+  /// before the padding.
   struct Batch {
     typename Ids::Handle ids, classes;
     sw::ShardedTensor<typename Lengths::layout, const std::int32_t, target> lengths;

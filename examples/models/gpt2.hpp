@@ -24,11 +24,11 @@ struct Gpt2Config {
   std::int64_t heads = 4;
   std::int64_t vocabulary = 32;
   std::int64_t sequence = 16;
-  double deviation = 0.1; ///< Of initial weights; 0.02 in the paper's sizes.
+  double deviation = 0.1; ///< Of initial weights; 0.02 for the paper's sizes.
   sw::Recomputation recompute{};
 };
 
-/// @brief Blocks of attention and Mlp, each behind a LayerNorm, around the stream.
+/// @brief Blocks of attention and Mlp, each after a LayerNorm, around the stream.
 /// @tparam Activation sw::GeluTanh, the form of the original, or sw::GeluErf
 template <class Plan = sw::ModelPlan<>, class Activation = sw::GeluTanh>
 struct Gpt2 {
@@ -92,7 +92,8 @@ struct Gpt2 {
     auto members() { return sw::members("ln_1", norm_1_, "attn", attention_, "ln_2", norm_2_, "mlp", mlp_); }
 
   private:
-    /// What adds to the stream starts smaller, so that its variance does not grow with depth.
+    /// Weights whose results are added to the stream start smaller, so that its variance does not grow with
+    /// depth.
     [[nodiscard]] static sw::Initial residual(const Config& config) {
       return sw::Initial::normal(config.deviation / std::sqrt(2.0 * static_cast<double>(config.layers)));
     }

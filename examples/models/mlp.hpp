@@ -24,8 +24,8 @@ struct MlpConfig {
   sw::Recomputation recompute{};
 };
 
-/// @brief The layouts of its tensors: rows over data ranks, and over tensor ranks wherever no product needs
-/// them together.
+/// @brief The layouts of its tensors: rows over data ranks, and also over tensor ranks wherever no product
+/// needs whole rows.
 struct MlpLayouts {
   using Tokens = sw::Layout<2, sw::Shard<0, sw::axis::dpr, sw::axis::dp>>;
   using Residual = sw::Layout<2, sw::Shard<0, sw::axis::dpr, sw::axis::dp, sw::axis::tp>>;
@@ -34,7 +34,7 @@ struct MlpLayouts {
   using Down = sw::Layout<2, sw::Shard<0, sw::axis::tp>>;
 };
 
-/// @brief Lifts points to a stream, adds blocks to it, and reads classes off.
+/// @brief Projects points to a stream, adds blocks to it, and reads classes off it.
 template <class Plan = sw::ModelPlan<>>
 struct Mlp {
   using element = typename Plan::element;

@@ -14,7 +14,7 @@
 
 namespace models {
 
-/// @brief Sizes of the model that the options name: "moe" has a dense first layer, shared experts, sigmoids,
+/// @brief Sizes of the model given by the options: "moe" has a dense first layer, shared experts, sigmoids,
 /// groups and a bias; "mixtral" has none of them, but a balance loss.
 [[nodiscard]] inline sw::MoeConfig moe_config(const Options& options) {
   sw::MoeConfig config;
@@ -66,7 +66,7 @@ struct MoeTask {
   [[nodiscard]] static auto sample(const sw::MoeConfig& config, std::uint64_t seed) {
     return [=](std::uint64_t number) { return noisy_text(seed, number, config.vocabulary, config.sequence); };
   }
-  /// @brief The numbers that another implementation of routers and their losses needs.
+  /// @brief The numbers that another implementation of the routers and their losses needs for comparison.
   [[nodiscard]] static std::map<std::string, double> rule(const sw::MoeConfig& config) {
     const auto number = [](auto value) { return static_cast<double>(value); };
     return {{"chosen", number(config.routing.chosen)},

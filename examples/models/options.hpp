@@ -17,7 +17,7 @@
 
 namespace models {
 
-/// @brief The model to train, and its spread over ranks.
+/// @brief The model to train, and its distribution over ranks.
 struct Options {
   std::string model = "mlp";
   std::vector<command_line::MeshAxis> mesh;
@@ -35,14 +35,14 @@ struct Options {
   double clip = 1;
   std::filesystem::path dump; ///< Directory for weights, data and losses; empty: none.
 
-  /// @brief Ranks along an axis of the mesh; 1 for an axis that it does not name.
+  /// @brief Ranks along an axis of the mesh; 1 for an axis that is not given.
   [[nodiscard]] int extent(std::string_view axis) const noexcept;
   [[nodiscard]] int ranks() const noexcept;
-  /// @brief All that must agree between ranks, a line for each option.
+  /// @brief Everything that must agree between ranks, one line per option.
   [[nodiscard]] std::string text() const;
 };
 
-/// @brief Options, or what to print instead: the help, or a sentence of what is wrong.
+/// @brief Options, or what to print instead: the help or an error message.
 struct ParseResult {
   std::optional<Options> options;
   std::string message;

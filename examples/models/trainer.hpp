@@ -37,7 +37,7 @@ inline constexpr bool has_experts = requires {
   typename Task::Owners;
 };
 
-/// @brief The rows of the run's samples that a microbatch has.
+/// @brief The rows of a microbatch.
 struct Rows {
   std::uint64_t step;
   std::int64_t first; ///< In the batch.
@@ -52,7 +52,7 @@ struct Rows {
   }
 };
 
-/// @brief Fills a tensor with a member of the samples of its rows.
+/// @brief Fills a tensor with one member of its rows' samples.
 template <class Tensor, class MakeSample, class Values>
 void load(Tensor& tensor, const Rows& rows, MakeSample sample, Values Sample::*member) {
   using Element = typename Tensor::value_type;
@@ -82,7 +82,7 @@ template <class Batch, class Mesh, class MakeSample>
 template <class Model, class Mesh>
 [[nodiscard]] std::vector<NamedTensor> gather_parameters(Model& model, const Mesh& mesh,
                                                          const sw::HostCommunicator& pipeline) {
-  std::vector<std::string> heads; // stage, name and shape of each, in words
+  std::vector<std::string> heads; // stage, name and shape of each, as text
   std::vector<double> numbers;
   model.for_each_stage([&](auto& stage) {
     stage.for_each_parameter([&](auto& parameter) {
@@ -120,7 +120,7 @@ template <class Model, class Mesh>
   return out;
 }
 
-/// @brief The samples of a run, [steps * batch, extent] for each member that they have.
+/// @brief The samples of a run, [steps * batch, extent] for each of their members.
 template <class MakeSample>
 [[nodiscard]] std::vector<NamedTensor> all_samples(const Options& options, MakeSample sample) {
   std::vector<NamedTensor> out{
@@ -138,7 +138,7 @@ template <class MakeSample>
   return out;
 }
 
-/// @brief The mesh of a task: with an axis that owns experts where the task has some. Collective.
+/// @brief The mesh of a task, with an axis that owns experts if the task has any. Collective.
 template <class Task>
 [[nodiscard]] auto pipeline_mesh(const sw::HostCommunicator& world, const Options& options) {
   const sw::DecoderExtents extents{.dpr = options.extent("dpr"),
@@ -154,7 +154,7 @@ template <class Task>
 
 /// @brief Trains. Collective.
 ///
-/// `Task` has `Model<Plan>`, `config<Model>(options)`, `sample(config, seed)`, which gives a function of a
+/// `Task` has `Model<Plan>`, `config<Model>(options)`, `sample(config, seed)`, which returns a function of a
 /// number, and `batch<Model>(mesh, config, rows, sample)`.
 template <class Task, class Plan>
 RunResult train_as(const sw::HostCommunicator& world, const Options& options, const Watch& watch) {
@@ -227,7 +227,7 @@ RunResult train_as(const sw::HostCommunicator& world, const Options& options, co
   return result;
 }
 
-/// @brief The same without data, without ranks and without memory. @tparam Plan of a training, on its target
+/// @brief The same without data, ranks and memory. @tparam Plan of a training, on its target
 template <class Task, class Plan>
 sw::DryRun dry_run_as(const Options& options, int rank) {
   using Counted =
@@ -246,7 +246,7 @@ using MoeFp32 = sw::ModelPlan<float, sw::DataParallelOver<sw::MoeZeroAxes>>;
 using MoeFp64 = sw::ModelPlan<double, sw::Zero3Over<sw::MoeZeroAxes>>;
 /// @}
 
-/// @brief Makes the trainings of a task known; one object in training_<model>.cpp.
+/// @brief Registers the trainings of a task; there is one object in training_<model>.cpp.
 template <class Task>
 struct CompiledTrainings {
   explicit CompiledTrainings(const std::string& model)

@@ -13,7 +13,7 @@
 namespace models {
 namespace {
 
-/// The functions of this build, which objects in its files add.
+/// The functions in this build, registered by objects in its files.
 template <class Function>
 std::vector<std::pair<TrainingKind, Function>>& compiled() {
   static std::vector<std::pair<TrainingKind, Function>> entries;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One run of train_models on the ranks of a world, what it leaves behind, and which runs a build has.
+/// @brief One run of train_models on the ranks of a world, its results, and the runs that a build supports.
 
 #include "options.hpp"
 
@@ -31,13 +31,13 @@ struct NamedTensor {
 /// @brief The results of a run, with tensors on the first rank only.
 struct RunResult {
   std::vector<double> losses, gradient_norms;
-  /// Of each step and layer with experts, on every rank; empty for models without.
+  /// Of each step and each layer with experts, on every rank; empty for models without experts.
   std::vector<std::vector<shardwright::ExpertLoadReport>> loads;
-  std::vector<NamedTensor> initial; ///< Parameters before the first step, where the options ask for a dump.
-  std::vector<NamedTensor> data;    ///< Samples of all steps, in their order, likewise.
+  std::vector<NamedTensor> initial;    ///< Parameters before the first step, if the options ask for a dump.
+  std::vector<NamedTensor> data;       ///< Samples of all steps, in their order, likewise.
   std::vector<NamedTensor> parameters; ///< And the biases of experts.
   std::map<std::string, double> rule;  ///< Of routers and their losses, by name; empty without experts.
-  std::int64_t heads = 0;              ///< Of attention, which no shape tells.
+  std::int64_t heads = 0;              ///< Of attention, which the shapes do not reveal.
 };
 
 /// @brief The callbacks of a run, called on every rank.
@@ -45,7 +45,7 @@ struct Watch {
   std::function<void(const shardwright::StepReport&)> on_step;
   /// After on_step, for models with experts.
   std::function<void(std::span<const shardwright::ExpertLoadReport>)> on_loads;
-  /// After the last step, before anything else is done.
+  /// After the last step, before anything else.
   std::function<void(const shardwright::PoolStatistics&)> on_end;
 };
 
@@ -58,7 +58,7 @@ struct TrainingKind {
   friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
 };
 
-/// @brief Makes a training known to train(); objects of it stand in training_<model>.cpp.
+/// @brief Registers a training with train(); its objects are in training_<model>.cpp.
 class CompiledTraining {
 public:
   using Function = RunResult (*)(const shardwright::HostCommunicator&, const Options&, const Watch&);
@@ -76,8 +76,8 @@ public:
 /// @brief The first ZeRO stage that the build has for a precision.
 [[nodiscard]] int compiled_zero(const std::string& precision);
 
-/// @brief Runs the training that the options name. Collective.
-/// @throws InvalidArgument where the build leaves it out.
+/// @brief Runs the training selected by the options. Collective. @throws InvalidArgument if the build does
+/// not include it.
 [[nodiscard]] RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                               const Watch& watch = {});
 /// @brief Returns its memory and work on one rank, without running it. @throws InvalidArgument as train.

@@ -28,7 +28,7 @@ using sw::safetensors::Dtype;
 struct Weight {
   Parameter parameter{Part::embedding};
   bool of_experts = false;
-  std::size_t piece = 0; // of an expert's: its gate, or what is gated
+  std::size_t piece = 0; // of an expert: its gate or its up projection
 };
 
 /// The norm of queries and then that of keys, [2 * head width].
@@ -88,7 +88,7 @@ std::vector<std::uint64_t> shape_of_weight(const Settings& settings, const Weigh
   std::vector<std::uint64_t> out(whole.begin(), whole.end());
   if (weight.of_experts) {
     if (out.size() == 3)
-      out.erase(out.begin() + 1); // gate and up are parameters of their own
+      out.erase(out.begin() + 1); // gate and up are separate parameters
     out.insert(out.begin(), static_cast<std::uint64_t>(settings.experts.count));
   }
   if (weight.parameter.part == Part::query_norm)

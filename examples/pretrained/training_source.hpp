@@ -19,13 +19,13 @@
 namespace pretrained {
 
 /// @brief The pieces that make up a block of a training decoder's parameter, such as
-/// "layers.3.attention.qkv", [offset, offset + extent); none for a name that is no weight's.
+/// "layers.3.attention.qkv", [offset, offset + extent); none for a name that is not a weight.
 [[nodiscard]] std::vector<Piece> training_pieces(const Settings& settings, const std::string& name,
                                                  std::span<const std::uint64_t> offset,
                                                  std::span<const std::uint64_t> extent);
 
-/// @brief A published model as a checkpoint that a training begins with: weights from the files, in F32;
-/// states of the optimizer and loads of experts, which it has none of, are zeros.
+/// @brief A published model as a checkpoint that training starts from: weights from the files, in F32;
+/// optimizer states and expert loads, which it does not have, are zero.
 //! [source]
 class ModelSource final : public sw::checkpoint::BlockSource {
 public:
@@ -44,7 +44,7 @@ private:
   sw::safetensors::Files files_;
 };
 
-/// @brief Puts a block of a checkpoint, F32 or F64, among the tensors to write; one that is no weight's is
+/// @brief Adds a block of a checkpoint, F32 or F64, to the tensors to write; blocks that are not weights are
 /// left out.
 void add_block(TensorWriter& writer, const Settings& settings, const sw::checkpoint::Block& block);
 

@@ -38,7 +38,7 @@ enum class Part {
   gate_up,             ///< [width, 2, hidden]
   down,                ///< [hidden, width]
   router,              ///< [width, experts]
-  router_bias,         ///< [experts], of the choice
+  router_bias,         ///< [experts], added for the choice
   expert_gate_up,      ///< [width, 2, hidden of an expert]
   expert_down,         ///< [hidden of an expert, width]
   shared_gate_up,      ///< [width, 2, hidden of the shared MLP]
@@ -69,7 +69,7 @@ struct Piece {
 /// @brief The global shape of a parameter here.
 [[nodiscard]] std::vector<std::int64_t> shape_of(const Settings& settings, Part part);
 
-/// @brief The pieces that make up a block of a parameter, [offset, offset + extent).
+/// @brief The pieces that make up the block [offset, offset + extent) of a parameter.
 [[nodiscard]] std::vector<Piece> pieces_of(const Settings& settings, const Parameter& parameter,
                                            std::span<const std::int64_t> offset,
                                            std::span<const std::int64_t> extent);
@@ -77,7 +77,7 @@ struct Piece {
 /// @brief The parameters of a layer, in the order of the forward pass.
 [[nodiscard]] std::vector<Parameter> layer_parameters(const Settings& settings, std::int64_t layer);
 
-/// @brief All parameters. A tied head is none.
+/// @brief All parameters. A tied head is not one.
 [[nodiscard]] std::vector<Parameter> all_parameters(const Settings& settings);
 
 } // namespace pretrained

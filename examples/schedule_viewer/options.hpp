@@ -18,7 +18,7 @@ struct Options {
   int ranks = 4;
   int microbatches = 8;
   int chunks = 2;
-  std::filesystem::path csv; ///< Read instead of a published schedule, where not empty.
+  std::filesystem::path csv; ///< Read instead of a published schedule if not empty.
   shardwright::PassCosts costs;
 
   std::filesystem::path svg;    ///< Written where not empty.
@@ -27,7 +27,7 @@ struct Options {
   int columns = 120;            ///< Characters of a line of it.
 };
 
-/// @brief Options, or a message and the code to end with: 0 after --help, 2 for a mistake.
+/// @brief Options, or a message and the exit code: 0 after --help, 2 after an error.
 struct ParseResult {
   std::optional<Options> options;
   std::string message;

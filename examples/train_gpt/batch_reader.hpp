@@ -19,8 +19,8 @@
 
 namespace train_gpt {
 
-/// @brief Reads microbatches into tensors: new ones on a host; on a device at fixed places, so that a
-/// captured step finds them there, and without a wait.
+/// @brief Reads microbatches into tensors: new ones on a host; on a device at fixed addresses, where a
+/// captured step finds them, and without waiting.
 template <class Parts>
 class BatchReader {
   using Batch = typename Parts::Batch;
@@ -78,7 +78,7 @@ public:
   }
 
 private:
-  /// The ids or the targets of what `read` gives.
+  /// The ids or the targets that `read` returns.
   template <class Read>
   [[nodiscard]] auto one_of(Read& read, bool wants_ids) {
     return [this, &read, wants_ids](std::int64_t row, std::span<std::int32_t> out) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The saves of a train_gpt run, the checkpoint that it goes on from, and the signals that end it.
+/// @brief The saves of a train_gpt run, the checkpoint that it resumes from, and the signals that end it.
 
 #include "options.hpp"
 
@@ -18,7 +18,7 @@
 
 namespace train_gpt {
 
-/// @brief Turns the first SIGTERM or SIGINT of this process into a wish to stop, for as long as it lives; the
+/// @brief While it exists, turns the first SIGTERM or SIGINT of this process into a request to stop; the
 /// second one ends the process at once, and so does a stop that takes longer than its limit, with code 1.
 class StopSignals {
 public:
@@ -31,23 +31,23 @@ private:
   bool on_;
 };
 
-/// @brief The checkpoints of a run; without a directory it does nothing. Every rank has one, and calls it
-/// together with the others.
+/// @brief The checkpoints of a run; does nothing without a directory. Every rank has one, and all ranks call
+/// it together.
 class Checkpoints {
 public:
-  /// @throws DataError on every rank where --resume finds none, or one of another run; where a run that
-  /// begins finds some; and where the directory cannot be written.
+  /// @throws DataError on every rank if --resume finds none, or one of another run; if a new run finds any;
+  /// or if the directory cannot be written.
   Checkpoints(const shardwright::HostCommunicator& world, const Options& options, std::uint64_t data_hash);
   ~Checkpoints();
 
-  /// @brief The checkpoint that the run goes on from, or the published model that it begins with; null where
-  /// it begins with random numbers.
+  /// @brief The checkpoint that the run resumes from, or the published model that it starts from; null if it
+  /// starts from random weights.
   [[nodiscard]] const shardwright::checkpoint::BlockSource* source() const;
-  /// @brief The place in the run that was saved there.
+  /// @brief The training progress saved there.
   [[nodiscard]] shardwright::TrainingProgress place() const;
-  /// @brief Throws on every rank where `work` does on one.
+  /// @brief Throws on every rank if `work` throws on one.
   void together(const std::function<void()>& work) const;
-  /// @brief Throws on every rank unless the shares of all ranks name all tensors of the source.
+  /// @brief Throws on every rank unless the ranks' shares together cover all tensors of the source.
   void require_names(const std::vector<std::string>& names) const;
 
   /// @brief Calls `tell` with a line about the save that goes on, every --save-progress seconds.
@@ -55,7 +55,7 @@ public:
   /// @brief After a step of that number, from 1: carries on the save that is under way, and agrees on what is
   /// next. @return whether to save
   [[nodiscard]] bool due(std::int64_t step);
-  /// @brief Returns whether the run ends here, as due() found.
+  /// @brief Returns whether due() decided that the run ends here.
   [[nodiscard]] bool stopping() const;
   /// @brief The memory to copy into.
   [[nodiscard]] shardwright::checkpoint::Staging& staging();
@@ -67,11 +67,11 @@ public:
   [[nodiscard]] bool exports() const;
   /// @brief Writes the model of which the ranks hold those blocks; rank 0 holds all of it meanwhile.
   void export_model(const shardwright::checkpoint::Staging& blocks);
-  /// @brief The news since the last call, line by line.
+  /// @brief The messages since the last call, line by line.
   [[nodiscard]] std::vector<std::string> news();
 
 private:
-  struct State; // keeps JSON out of the files that train
+  struct State; // keeps JSON out of the training's translation units
   std::unique_ptr<State> state_;
 };
 

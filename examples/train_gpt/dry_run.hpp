@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The memory and the work of a training on one rank, without running it.
+/// @brief The memory and the work of a training run on one rank, without running it.
 
 #include "options.hpp"
 #include "training.hpp"
@@ -19,7 +19,7 @@ template <class Element, class Zero, class Context = shardwright::AllToAllContex
           class Target = shardwright::DefaultTarget>
 [[nodiscard]] shardwright::DryRun dry_run_as(const Options& options, int rank);
 
-/// @brief One object of it stands in each dry_run_<name>.cpp, beside training_<name>.cpp.
+/// @brief Each dry_run_<name>.cpp has one such object, as each training_<name>.cpp has one for training.
 class CompiledDryRun {
 public:
   using Function = shardwright::DryRun (*)(const Options&, int rank);
@@ -27,11 +27,11 @@ public:
 };
 
 /// @brief A step of the training that the options name, as rank `rank` of its mesh.
-/// @throws InvalidArgument where the build leaves it out.
+/// @throws InvalidArgument if the build does not include it.
 [[nodiscard]] shardwright::DryRun dry_run(const Options& options, int rank);
 
-/// @brief Dry runs of the ranks that the options name, as tables and, where they say so, a file; of several
-/// ranks, whether their calls agree. @return 0, or 1 where they do not.
+/// @brief Dry runs of the ranks given by the options, as tables and, if requested, a file; for several ranks,
+/// also checks that their calls agree. @return 0, or 1 if they do not.
 [[nodiscard]] int report_dry_run(std::ostream& out, const Options& options);
 
 } // namespace train_gpt

@@ -60,7 +60,7 @@ std::vector<std::string> meshes_near(const std::vector<MeshAxis>& wanted, int ra
   return out;
 }
 
-/// The divisor of `number` next to `wanted`.
+/// The divisor of `number` closest to `wanted`.
 int nearest_divisor(int number, int wanted) {
   int best = 1;
   for (int d = 1; d <= number; ++d)
@@ -69,7 +69,7 @@ int nearest_divisor(int number, int wanted) {
   return best;
 }
 
-/// The multiples of `step` next to `value`, which is none itself.
+/// The multiples of `step` on either side of `value`, which is not one itself.
 std::string multiples_near(int value, int step) {
   const std::int64_t below = std::int64_t{value} / step * step;
   const std::string above = text(below + step);
@@ -280,7 +280,7 @@ void settle_batch(Options& options, const IsGiven& given) {
     throw UsageError("dp x --microbatch x --accumulation must not be more than " + text(limit) +
                      " sequences (give smaller numbers)");
   if (!microbatch_given && !accumulation_given && options.extent("pp") > 1 && options.batch % dp == 0)
-    options.accumulation = options.batch / dp; // as many as there can be keep the stages busy
+    options.accumulation = options.batch / dp; // as many as possible, to keep the stages busy
   if (microbatch_given && !batch_given) {
     options.batch = dp * options.microbatch * options.accumulation;
     return;
@@ -316,7 +316,7 @@ void settle_schedule(const Options& options, const IsGiven& given) {
   }
 }
 
-/// What is compiled for a device is fewer trainings.
+/// Fewer trainings are compiled for a device.
 static void check_target(const Options& options) {
   if (options.target == Device::host) {
     if (options.cuda_graph)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Begins with a published model, and writes one.
+/// @brief Starts from a published model, and writes one.
 
 #include "published.hpp"
 
@@ -31,7 +31,7 @@ using namespace command_line;
 
 namespace {
 
-/// The model's settings are those that a Decoder has.
+/// Checks that a Decoder supports the model's settings.
 void check_trainable(const Options& options, const pretrained::Settings& settings) {
   const auto fail = [&](const std::string& sentence) {
     throw sw::DataError((options.init / "config.json").string() + ": " + sentence);
@@ -49,7 +49,7 @@ void check_trainable(const Options& options, const pretrained::Settings& setting
          ", but it is " + text(settings.positions) + " (give --sequence " + text(settings.positions) + ")");
 }
 
-/// The settings of what the run trains: those that it began with, or those of a Llama of its sizes.
+/// The settings of the trained model: those that it started with, or those of a Llama of its size.
 pretrained::Settings settings_of(const Options& options) {
   if (options.published)
     return *options.published;

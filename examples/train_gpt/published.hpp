@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Runs of train_gpt that begin with a published model, and models that they leave for other programs.
+/// @brief Runs of train_gpt that start from a published model, and models that they export.
 
 #include "option_checks.hpp"
 #include "options.hpp"
@@ -13,13 +13,13 @@
 
 namespace train_gpt {
 
-/// @brief Takes the sizes of --init DIR, and checks what belongs to it and to --export.
-/// @throws UsageError for contradictions. @throws shardwright::DataError where config.json cannot be read, or
-/// names what this program cannot train.
+/// @brief Takes the sizes from --init DIR, and checks the options that belong to it and to --export.
+/// @throws UsageError for contradictions. @throws shardwright::DataError if config.json cannot be read, or
+/// describes a model that this program cannot train.
 void settle_published(Options& options, const IsGiven& given);
 
-/// @brief The data of a run: bytes, or with --init the tokens of its tokenizer, with an end token behind each
-/// file where the model has one.
+/// @brief The data of a run: bytes, or with --init the tokens of its tokenizer, with an end token after each
+/// file if the model has one.
 /// @throws shardwright::DataError for files that cannot be read, or have no text.
 [[nodiscard]] shardwright::ByteDataset read_dataset(const Options& options);
 

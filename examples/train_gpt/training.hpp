@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One training run of train_gpt on the ranks of a world, and what it leaves behind.
+/// @brief One training run of train_gpt on the ranks of a world, and its results.
 
 #include "options.hpp"
 
@@ -34,12 +34,12 @@ struct FinalParameter {
 struct RunResult {
   std::vector<StepRecord> steps;
   double validation_loss = 0;             ///< Of the final parameters, in nats per byte.
-  std::vector<FinalParameter> parameters; ///< Filled where the options ask to verify.
+  std::vector<FinalParameter> parameters; ///< Filled if the options ask for verification.
   std::string sample;
   double seconds = 0;
   bool stopped = false; ///< Before its last step, by a signal or an option.
   std::int64_t pool_allocations =
-      0; ///< Blocks that the memory pool took from the system after the second step.
+      0; ///< Blocks that the memory pool allocated from the system after the second step.
 };
 
 /// @brief Trains on every rank of `world` with parameters of `Element`, sharded by `Zero`, and attention
@@ -50,7 +50,7 @@ template <class Element, class Zero, class Context = shardwright::AllToAllContex
                                  const shardwright::ByteDataset& dataset, bool quiet);
 
 /// @brief True where a training has a second set of layouts, without sequence parallelism. Trainings in low
-/// precision, with the ring or on devices have one set, which is the same where tp is 1.
+/// precision, with the ring or on devices have one set, which is equivalent if tp is 1.
 template <class Element, class Context, class Target>
 inline constexpr bool has_plain_layouts =
     !shardwright::is_narrow<Element> && !std::is_same_v<Context, shardwright::RingContext> &&
@@ -67,8 +67,8 @@ struct TrainingKind {
   friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
 };
 
-/// @brief One object of it stands in each training_<name>.cpp, and makes the training known to train(); which
-/// of these files a build holds is its TRAIN_GPT_TRAININGS.
+/// @brief Each training_<name>.cpp has one such object, which registers the training with train();
+/// TRAIN_GPT_TRAININGS selects which of these files are built.
 class CompiledTraining {
 public:
   using Function = RunResult (*)(const shardwright::HostCommunicator&, const Options&,
@@ -76,8 +76,8 @@ public:
   CompiledTraining(TrainingKind kind, Function function);
 };
 
-/// @brief Runs the training that the options name.
-/// @throws InvalidArgument where the build leaves it out.
+/// @brief Runs the training selected by the options. @throws InvalidArgument if the build does not include
+/// it.
 [[nodiscard]] RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                               const shardwright::ByteDataset& dataset, bool quiet);
 
