@@ -37,7 +37,7 @@ std::string begin(std::string_view title, double width, double height) {
          "\" role=\"img\" aria-label=\"" + escaped(title) + "\">\n";
 }
 
-std::string width_of(std::string_view words, double x) { // the side of x on which words have room
+std::string width_of(std::string_view words, double x) { // the side of x with room for the text
   return x + letter * static_cast<double>(words.size()) > 990 ? "end" : "start";
 }
 
@@ -112,12 +112,12 @@ std::string draw(const BarChart& chart) {
         out += text("in in-" + slug(segment.name), x + wide / 2, y + 18, shown);
       x += wide;
     }
-    for (const Figure& end : bar.interval) { // below the bar, so that it crosses no number
+    for (const Figure& end : bar.interval) { // below the bar, so that it does not cross a number
       const double at = left + end.value * scale, from = left + bar.interval.front().value * scale;
       out += "<path class=\"interval\"" + end.attributes() + " d=\"M" + px(from) + " " + px(y + height + 4) +
              "H" + px(at) + "M" + px(at) + " " + px(y + height + 1) + "v6\"/>\n";
     }
-    const double limit = left + chart.limit * scale; // no words across its line
+    const double limit = left + chart.limit * scale; // no text across its line
     const bool beside =
         chart.limit > 0 && x < limit + 4 && x + 14 + letter * static_cast<double>(bar.total.size()) > limit;
     out += text("total", (beside ? limit : x) + 8, y + 18, bar.total);
@@ -162,7 +162,7 @@ std::string draw(const LineChart& chart) {
   out +=
       text("axis", 4, 16, chart.y_axis) + text("axis middle", (left + right) / 2, height - 8, chart.x_axis);
   const auto below = [&](const std::vector<Foot>& feet, double y, std::string_view kind) {
-    double free = 0; // left of this there is a text already
+    double free = 0; // text already extends up to here
     for (const Foot& foot : feet) {
       const double half = letter * static_cast<double>(foot.text.size()) / 2;
       if (x_of(foot.x) - half < free)

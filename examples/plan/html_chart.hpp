@@ -14,23 +14,23 @@ namespace plan_example {
 
 /// @brief One colour of a bar.
 struct Segment {
-  std::string name; ///< Its entry in the legend and its colour.
+  std::string name; ///< Gives its entry in the legend and its colour.
   Figure figure;
 };
-/// @brief A bar with what stands before and after it.
+/// @brief A bar with the text before and after it.
 struct Bar {
   std::string label;
   std::vector<Segment> segments;
   std::string total;              ///< Text after the bar.
-  std::vector<Figure> interval{}; ///< The least and the most that it may be, where both are there.
+  std::vector<Figure> interval{}; ///< Lower and upper bound, or empty.
 };
-/// @brief Bars below one another with one axis.
+/// @brief Bars below one another that share an axis.
 struct BarChart {
-  std::string title; ///< For readers that do not see.
+  std::string title; ///< For screen readers.
   std::string axis;  ///< What the axis shows, with its unit.
   double unit = 1;   ///< Of the axis and of the numbers in the bars.
   std::vector<Bar> bars;
-  double limit = 0; ///< Marked by a line where above 0.
+  double limit = 0; ///< Marked by a line if above 0.
   std::string limit_label;
   bool stacked = true; ///< All bars have the same segments: a legend, and numbers in them.
 };
@@ -58,7 +58,7 @@ struct Foot {
   double x = 0;
   std::string text;
 };
-/// @brief Shares of 1 over an amount of something.
+/// @brief Fractions plotted over an amount of a resource.
 struct LineChart {
   std::string title;
   std::string x_axis;

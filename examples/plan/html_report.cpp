@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Puts a page together, and draws the schedule into it.
+/// @brief Assembles a page, including the drawing of the schedule.
 
 #include "html_report.hpp"
 
@@ -24,7 +24,7 @@ namespace sw = shardwright;
 
 namespace {
 
-/// As many microbatches as show a schedule's beginning, its steady part and its end.
+/// Enough microbatches to show a schedule's warm-up, its steady state and its end.
 std::int64_t drawn_microbatches(const sw::PlanConfiguration& plan, std::int64_t microbatches) {
   const std::int64_t enough = plan.pp * std::max<std::int64_t>(2, (8 + plan.pp - 1) / plan.pp);
   return enough < microbatches && sw::rule_of(plan.schedule, plan.pp, static_cast<int>(enough)).holds()
@@ -32,7 +32,7 @@ std::int64_t drawn_microbatches(const sw::PlanConfiguration& plan, std::int64_t 
              : microbatches;
 }
 
-/// A frame of its own, so that the drawing's style is not the page's.
+/// A separate frame, so that the styles of drawing and page do not mix.
 std::string schedule_section(const Options& options, const sw::Plan& best) {
   std::string out = "<h2 id=\"schedule\">The schedule</h2>\n";
   const sw::PlanConfiguration& plan = best.configuration;

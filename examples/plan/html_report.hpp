@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A study as one page of HTML with charts, which loads nothing.
+/// @brief A study as a self-contained HTML page with charts.
 
 #include "options.hpp"
 #include "study.hpp"

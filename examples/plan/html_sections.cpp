@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief The sections of a page on the plan itself: the verdict, memory, time, what binds, other plans,
+/// @brief The sections of a page on the plan itself: the verdict, memory, time, bottlenecks, other plans,
 /// sources.
 
 #include "html_sections.hpp"
@@ -30,7 +30,7 @@ std::vector<Segment> segments_of(const Document& study, const std::string& path)
 
 std::string in_gigabytes(double bytes) { return short_text(bytes / 1e9) + " GB"; }
 
-/// Where the plans beside the best one stand in the study, and their names.
+/// The positions in the study of the plans other than the best one, and their names.
 std::vector<std::pair<std::string, std::string>> other_plans(const Document& study) {
   std::vector<std::pair<std::string, std::string>> out;
   if (study.has("/recipe/plan"))
@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, std::string>> other_plans(const Document& stu
   return out;
 }
 
-/// Whether a pipeline is needed, and what it is for.
+/// Whether a pipeline is needed, and why.
 std::string need_of_pipeline(const Document& study) {
   if (study.at("/plan/pp") == 1)
     return "No pipeline is needed.";
@@ -77,8 +77,8 @@ std::string verdict(const Document& study) {
   return "<p class=\"verdict\">" + words + "</p>\n";
 }
 
-/// The last candidates of the search in the order of their simulated steps, and a warning where that is not
-/// the cost's.
+/// The last candidates of the search in the order of their simulated steps, with a warning if the order by
+/// cost differs.
 std::string simulated_order(const Document& study) {
   const std::size_t count = study.at("/simulated_again").size();
   if (count == 0)

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The sections of a page, in the order in which they stand there.
+/// @brief The sections of a page, in order.
 
 #include "html_text.hpp"
 
@@ -19,7 +19,7 @@ namespace plan_example {
 [[nodiscard]] std::string sweeps_section(const Document& study);
 [[nodiscard]] std::string source_section(const Document& study);
 
-/// @brief A chart with a line for what the pointer is on, and words below it.
+/// @brief A chart with a readout line for the item under the pointer, and text below it.
 [[nodiscard]] std::string chart_figure(const std::string& chart, const std::string& caption);
 
 } // namespace plan_example

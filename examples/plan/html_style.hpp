@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The style of a page, light and dark, and the few lines of script that repeat what the pointer is
-/// on.
+/// @brief The style of a page, light and dark, and the few lines of script that describe the item under the
+/// pointer.
 
 #include <string_view>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief The sections of a page on other sizes: utilisation over sweeps, and where the pipeline ends.
+/// @brief The sections of a page about other sizes: utilisation over sweeps, and where the pipeline ends.
 
 #include "html_chart.hpp"
 #include "html_sections.hpp"
@@ -120,7 +120,7 @@ std::string turns_table(const Document& study, const std::string& at, const std:
   return rows.empty() ? std::string() : table(caption, {"More of", "now", "from", ""}, rows);
 }
 
-/// Whether a sweep has a plan anywhere.
+/// Whether a sweep has any plan.
 bool has_plans(const Document& study, const std::string& sweep) {
   for (const auto& point : study.at(sweep + "/points"))
     if (!point.at("best").contains("problem"))
@@ -128,7 +128,7 @@ bool has_plans(const Document& study, const std::string& sweep) {
   return false;
 }
 
-/// The sweeps from one on in two columns; those without a plan in a sentence.
+/// The sweeps from a given one on, in two columns; those without a plan in a sentence.
 std::string many_sweeps(const Document& study, std::size_t from) {
   std::string out = "<div class=\"pair\">\n", none;
   for (std::size_t i = from; i < study.at("/sweeps").size(); ++i) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Words and figures of a page: every figure is a number of the study, and says where it stands there.
+/// @brief Words and figures of a page: every figure is a number of the study, and records its position there.
 
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,7 @@
 
 namespace plan_example {
 
-/// @brief A text in which no character means anything to HTML, in elements and in attributes.
+/// @brief A text escaped for HTML elements and attributes.
 [[nodiscard]] std::string escaped(std::string_view text);
 
 /// @brief A number of the study.
@@ -21,7 +21,7 @@ struct Figure {
   std::string path;  ///< Its JSON pointer.
   std::string exact; ///< As JSON writes it.
 
-  /// @brief Attributes that name it, so that a reader's script can find it: ` data-path="..."
+  /// @brief Attributes that identify it, so that a reader's script can find it: ` data-path="..."
   /// data-value="..."`.
   [[nodiscard]] std::string attributes() const;
 };
@@ -36,17 +36,17 @@ public:
   [[nodiscard]] Figure figure(const std::string& path) const;
   [[nodiscard]] std::string word(const std::string& path) const; ///< Not escaped.
 
-  /// @brief A number as text with three or four digits, in a unit and with its name where it has one.
+  /// @brief A number as text with three or four digits in a unit, followed by the unit's name if it has one.
   [[nodiscard]] std::string number(const std::string& path, double unit = 1,
                                    std::string_view name = {}) const;
-  /// @brief A share of 1 in percent.
+  /// @brief A fraction in percent.
   [[nodiscard]] std::string percent(const std::string& path) const;
 
 private:
   const nlohmann::ordered_json& study_;
 };
 
-/// @brief A table of cells that are HTML, with a caption that is text.
+/// @brief A table with cells in HTML and a caption in plain text.
 [[nodiscard]] std::string table(std::string_view caption, const std::vector<std::string>& head,
                                 const std::vector<std::vector<std::string>>& rows);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Checks a JSON text while it is read, before anything is built from it.
+/// @brief Checks a JSON text while parsing it, before anything is built from it.
 
 #include "json_text.hpp"
 
@@ -24,7 +24,7 @@ namespace {
 class Check final : public nlohmann::json_sax<nlohmann::json> {
 public:
   [[nodiscard]] const std::string& mistake() const noexcept { return mistake_; }
-  /// Bytes that the reader had seen by then; 0 where it did not say.
+  /// Bytes that the parser had read by then; 0 if it did not say.
   [[nodiscard]] std::size_t position() const noexcept { return position_; }
 
   bool null() override { return true; }

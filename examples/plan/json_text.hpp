@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Reads JSON that somebody else wrote: the one place where it becomes values.
+/// @brief The only place where untrusted JSON is parsed.
 
 #include <nlohmann/json.hpp>
 
@@ -14,8 +14,8 @@ namespace plan_example {
 inline constexpr int most_json_depth = 16;
 
 /// @brief The values of a text; `file` is for messages.
-/// @throws shardwright::DataError naming file and line, where the text is no JSON, is nested deeper than
-/// `most_json_depth`, has a number beyond those of a double, or an object names a field twice.
+/// @throws shardwright::DataError naming file and line, if the text is not JSON, is nested deeper than
+/// `most_json_depth`, has a number that exceeds a double, or an object with a duplicate field.
 [[nodiscard]] nlohmann::json parse_json(const std::string& text, const std::string& file);
 
 } // namespace plan_example

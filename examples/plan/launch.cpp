@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Writes a plan as options of train_gpt, or says what that program lacks for it.
+/// @brief Writes a plan as options of train_gpt, or says which features that program lacks for it.
 
 #include "launch.hpp"
 
@@ -14,7 +14,7 @@ namespace sw = shardwright;
 
 namespace {
 
-/// What a decoder of train_gpt lacks of a model.
+/// The features of a model that train_gpt's decoder lacks.
 std::vector<std::string> missing_of_model(const sw::ModelSpec& model) {
   std::vector<std::string> out;
   const auto lacks = [&out](bool needed, const char* what) {
@@ -32,7 +32,7 @@ std::vector<std::string> missing_of_model(const sw::ModelSpec& model) {
   return out;
 }
 
-/// What train_gpt lacks of a run and its plan.
+/// The features of a run and its plan that train_gpt lacks.
 std::vector<std::string> missing_of_plan(const Options& options, const sw::PlanConfiguration& plan) {
   std::vector<std::string> out;
   const sw::ModelSpec& model = options.model;

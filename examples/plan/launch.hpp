@@ -13,10 +13,10 @@
 
 namespace plan_example {
 
-/// @brief A command, or why there is none.
+/// @brief A command, or the reasons why there is none.
 struct Launch {
-  std::string command;              ///< Empty where train_gpt cannot run the plan.
-  std::vector<std::string> reasons; ///< What it lacks, and what would do instead.
+  std::string command;              ///< Empty if train_gpt cannot run the plan.
+  std::vector<std::string> reasons; ///< What it lacks, and alternatives.
 };
 
 /// @brief The options of train_gpt that run a plan, one process for each chip.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The parts of a plan's time and memory by name, and amounts in the units that people use.
+/// @brief The parts of a plan's time and memory by name, and amounts in customary units.
 
 #include <shardwright/plan/cost/step_cost.hpp>
 #include <shardwright/plan/search/situation.hpp>
@@ -16,14 +16,14 @@ namespace plan_example {
 /// @brief Names and amounts, in a fixed order.
 using Parts = std::vector<std::pair<std::string, double>>;
 
-/// @brief Seconds of a step; communication as far as nothing hides it. Their sum is the step.
+/// @brief Seconds of a step, with exposed communication only. They add up to the step.
 [[nodiscard]] Parts time_parts(const shardwright::StepCost& cost);
 /// @brief Bytes of the fullest rank.
 [[nodiscard]] Parts memory_parts(const shardwright::MemoryCost& memory);
 /// @brief The names of the kinds of traffic, in the order of `shardwright::Traffic`.
 [[nodiscard]] const std::vector<std::string>& traffic_names();
 
-/// @brief The part of a step in which one plan loses most against another.
+/// @brief The part of a step in which one plan loses most time to another.
 struct DecidingPart {
   std::string name;
   double slow_seconds = 0;
@@ -35,7 +35,7 @@ struct DecidingPart {
 /// @brief A number with three or four digits.
 [[nodiscard]] std::string short_text(double value);
 
-/// @brief A unit in which people count a resource: its title, its name and its size.
+/// @brief The customary unit of a resource: its title, its name and its size.
 struct Unit {
   std::string title;
   std::string name;

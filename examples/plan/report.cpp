@@ -107,7 +107,7 @@ std::string runners_up(const Study& study) {
   return study.runners_up.empty() ? std::string() : out;
 }
 
-/// The simulated order of the last candidates, and where it is not that of their costs.
+/// The simulated order of the last candidates, and where it differs from the order by cost.
 std::string simulated_again(const Study& study) {
   if (study.simulated.empty())
     return {};
@@ -129,7 +129,7 @@ std::string simulated_again(const Study& study) {
   return out;
 }
 
-/// What a number of sequences with few divisors costs.
+/// The cost of a number of sequences with few divisors.
 std::string lost_by_batch(const Options& options, const Study& study) {
   if (!study.rounder)
     return {};
@@ -245,7 +245,7 @@ std::vector<sw::RunOutcome> outcomes_of(const std::string& file) {
   }
 }
 
-/// Of the chip's memory, that a run needs.
+/// The fraction of the chip's memory that a run needs.
 double memory_share(const sw::RunOutcome& one) {
   return one.cost.memory.total() / one.run.cluster.chip.memory_bytes;
 }
@@ -257,7 +257,7 @@ std::string error_line(const std::string& name, const std::vector<double>& error
          sw::percent_text(summary.bias) + "\n";
 }
 
-/// Why a run is not compared; empty where it is.
+/// Why a run is not compared; empty if it is.
 std::string not_compared(const sw::RunOutcome& one) {
   return !one.handled() ? one.run.not_handled
          : !one.timed   ? "neither a step time nor tokens/s were published"

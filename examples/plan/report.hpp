@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The text that plan prints: a plan with its reasons, and runs beside their predictions.
+/// @brief The text that plan prints: a plan with its reasons, and runs with their predictions.
 
 #include "options.hpp"
 #include "study.hpp"
@@ -14,13 +14,13 @@ namespace plan_example {
 /// @brief The model, the cluster and the run in one line.
 [[nodiscard]] std::string headline(const Options& options);
 
-/// @brief The plan, its cost, what binds it, the usual recipe's plan and where its pipeline ends.
+/// @brief The plan, its cost, its bottleneck, the usual recipe's plan and where its pipeline ends.
 [[nodiscard]] std::string plan_report(const Options& options, const Study& study);
 
 /// @brief Why there is no plan, and what would change that, in one sentence.
 [[nodiscard]] std::string no_plan_report(const Options& options, const Study& study);
 
-/// @brief The plan or why there is none, its cost and its reasons as JSON: all figures of the page.
+/// @brief The plan or why there is none, its cost and its reasons as JSON: all figures on the page.
 [[nodiscard]] std::string plan_json(const Options& options, const Study& study);
 
 /// @brief The best plans over a range of a resource as a table.
@@ -29,7 +29,7 @@ namespace plan_example {
 /// @brief The same as JSON.
 [[nodiscard]] std::string sweep_json(const Options& options, const shardwright::Sweep& sweep);
 
-/// @brief Predicted and measured step times of a CSV file of runs, row by row and summed up.
+/// @brief Predicted and measured step times of a CSV file of runs, row by row and in summary.
 /// @throws shardwright::DataError naming file, line and field.
 [[nodiscard]] std::string evaluation_report(const std::string& file);
 

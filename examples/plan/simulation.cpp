@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Simulates the step of a plan and says where its time goes.
+/// @brief Simulates a plan's step and reports where the time goes.
 
 #include "simulation.hpp"
 
@@ -38,7 +38,7 @@ std::string change_text(double now, double before) {
                                     : (change > 0 ? "+" : "") + sw::percent_text(change);
 }
 
-/// What a class of ranks waits for most.
+/// The main cause of a class's waits.
 std::string reason(const sw::RankClass& one, double step) {
   std::string longest = "for the others' end";
   double most = step - one.end;
@@ -158,7 +158,7 @@ std::string simulation_report(const Options& options, const sw::Plan& plan, cons
     out += "who waits least:\n";
     rank_line(*order.back());
   }
-  // Those beside a slow chip wait for it layer by layer, which their class counts as computation.
+  // The peers of a slow chip wait for it layer by layer, which their class counts as computation.
   for (const sw::RankClass& one : asked.classes)
     if (one.slowest > 1)
       out += "  a chip that is " + sw::number_text(one.slowest, 2) + " times as slow makes its class (" +

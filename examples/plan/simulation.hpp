@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The report of a simulated step, and the files that plan writes of it.
+/// @brief The report of a simulated step, and the files that plan writes about it.
 
 #include "options.hpp"
 
@@ -18,11 +18,11 @@ namespace plan_example {
 /// @throws command_line::UsageError where it is none.
 [[nodiscard]] shardwright::Straggler parse_straggler(const std::string& word);
 
-/// @brief One step of a plan, simulated with one thing after another that the cost leaves out.
+/// @brief One step of a plan, simulated several times with ever more effects that the cost model omits.
 struct SimulatedPlan {
-  shardwright::StepSimulation assumed{}; ///< Even stages, each transfer alone: what the cost counts.
+  shardwright::StepSimulation assumed{}; ///< Even stages, no shared links: the assumptions of the cost model.
   shardwright::StepSimulation whole{};   ///< Stages of whole layers.
-  shardwright::StepSimulation shared{};  ///< Links shared too.
+  shardwright::StepSimulation shared{};  ///< With shared links as well.
   shardwright::StepSimulation asked{};   ///< With stragglers, jitter and oversubscription.
 };
 [[nodiscard]] SimulatedPlan simulate_plan(const Options& options, const shardwright::Plan& plan);
@@ -34,7 +34,7 @@ struct SimulatedPlan {
 /// @brief The JSON of a plan with the simulation added.
 [[nodiscard]] std::string with_simulation(const std::string& plan_json, const SimulatedPlan& simulated);
 
-/// @brief Writes the trace and the drawing that the options ask for; the names of the files.
+/// @brief Writes the trace and the drawing that the options ask for; returns the names of the files.
 /// @throws shardwright::DataError where one cannot be written.
 std::vector<std::string> write_timelines(const Options& options, const shardwright::Plan& plan,
                                          const SimulatedPlan& simulated);

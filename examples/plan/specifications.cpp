@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Reads specifications; a mistake ends in a sentence with line and field.
+/// @brief Reads specifications; error messages name the line and the field.
 
 #include "specifications.hpp"
 
@@ -31,29 +31,29 @@ namespace sw = shardwright;
 
 namespace {
 
-/// Specifications point to their names; those of files live as long as the program.
+/// Specifications point to their names; names from files live as long as the program.
 std::string_view kept_name(std::string name) {
   static std::deque<std::string> names;
   return names.emplace_back(std::move(name));
 }
 
-/// A value as it stands, its beginning where it is long.
+/// A value as written, truncated if it is long.
 std::string shown(const nlohmann::json& value) {
   constexpr std::size_t most = 60;
   const std::string text = value.dump(-1, ' ', true);
   return text.size() <= most ? text : text.substr(0, most) + "...";
 }
 
-/// A name as a message may show it, without quotes.
+/// A name for a message, without quotes.
 std::string printable(const std::string& name) {
   const std::string quoted = sw::detail::quoted_text(name);
   return quoted.substr(1, quoted.size() - 2);
 }
 
-/// The fields of one object, each of which has to be read; what is left over is a mistake.
+/// The fields of one object, each of which must be read; any that is left over is an error.
 class Fields {
 public:
-  /// @param from where in the text the object begins, so that mistakes in it are found there.
+  /// @param from where in the text the object begins, so that errors in it are located there.
   Fields(const nlohmann::json& object, const std::string& text, std::string file, std::string where,
          std::size_t from = 0)
       : object_(object), text_(text), file_(std::move(file)), where_(std::move(where)), from_(from) {
@@ -61,7 +61,7 @@ public:
       fail(where_.empty() ? "the file" : where_, "must be an object, in braces");
   }
 
-  /// Takes a number from `least` up; the value stays where the field is missing.
+  /// Takes a number from `least` up; the value is unchanged if the field is missing.
   template <class Number>
   void number(const char* name, Number& value, double least = 0) {
     const nlohmann::json* found = take(name);
@@ -292,8 +292,8 @@ sw::ClusterSpec cluster_of_json(const std::string& text, const std::string& name
 
 namespace {
 
-/// A named cluster whose chips do not fill its racks takes as many of each as do, a power of two and most of
-/// a rack, as published runs do: 64 of 72.
+/// If a named cluster's chips do not fill its racks, it uses a power of two of each rack, and most of it, as
+/// published runs do: 64 of 72.
 sw::ClusterSpec even_domains(const sw::ClusterSpec& cluster) {
   const std::int64_t each = cluster.domains[0].chips;
   if (cluster.chips() % each == 0)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Asks the planner everything about a run.
+/// @brief Asks the planner all questions about a run.
 
 #include "study.hpp"
 
@@ -23,8 +23,8 @@ bool pairs(const sw::Plan& plan) {
          (schedule == sw::PlanSchedule::dual_pipe || schedule == sw::PlanSchedule::dual_pipe_v);
 }
 
-/// The number of sequences near the given one that divides over all chips, or over as many of their halves as
-/// it needs; nothing where that is no help.
+/// A number of sequences near the given one that is divisible by the number of chips, or by a half, a quarter
+/// and so on of it as needed; nothing if that does not help.
 std::optional<std::int64_t> divisible(const Options& options, const sw::SearchSpace& space) {
   for (std::int64_t over = options.cluster.chips(); over > 0; over /= 2) {
     sw::RunSpec run = options.run;
@@ -38,7 +38,7 @@ std::optional<std::int64_t> divisible(const Options& options, const sw::SearchSp
   return {};
 }
 
-/// The number of sequences within 5% that has most factors of two, where it saves time per token: prime
+/// The number of sequences within 5% that has the most factors of two, if it saves time per token: prime
 /// numbers leave no data parallelism.
 std::optional<Rounder> rounder_of(const Options& options, const sw::Plan& best) {
   const std::int64_t given = options.run.sequences;
@@ -64,7 +64,7 @@ std::optional<Rounder> rounder_of(const Options& options, const sw::Plan& best) 
 
 using Ends = std::vector<std::future<Counterfactual>>;
 
-/// Where the best plan's pipeline ends, each resource in a thread of its own: dozens of searches each.
+/// Where the best plan's pipeline ends; each resource has its own thread, since it takes dozens of searches.
 Ends ends_of(const Options& options, const sw::SearchSpace& space) {
   Ends out;
   for (const sw::Resource resource : {sw::Resource::scale_out_bandwidth, sw::Resource::scale_up_bandwidth,
@@ -104,7 +104,7 @@ Study study_of(const Options& options, bool with_sweeps) {
   sw::SearchSpace unpaired = space;
   unpaired.schedule = sw::PlanSchedule::one_f_one_b;
   const bool also_unpaired = pairs(out.best) && !space.schedule && !space.pp;
-  Ends ends, unpaired_ends; // found beside what follows
+  Ends ends, unpaired_ends; // found concurrently with the following
   if (out.best.found() && out.best.configuration.pp > 1 && !space.pp) {
     ends = ends_of(options, space);
     if (also_unpaired)
@@ -122,7 +122,7 @@ Study study_of(const Options& options, bool with_sweeps) {
     out.gains = sw::gains(model, cluster, run, space);
     out.runners_up = sw::runners_up(model, cluster, run, space);
     out.rounder = rounder_of(options, out.best);
-    // The plan comes first, so that it is simulated whatever the others take.
+    // The plan comes first, so that it is simulated however long the others take.
     std::vector<sw::Plan> last = sw::last_candidates(model, cluster, run, space);
     std::stable_partition(last.begin(), last.end(),
                           [&](const sw::Plan& one) { return one.configuration == out.best.configuration; });

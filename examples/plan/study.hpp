@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Everything that plan says about a run, found once and then written as text, JSON or a page.
+/// @brief Everything that plan reports about a run, computed once and then written as text, JSON or a page.
 
 #include "options.hpp"
 
@@ -18,7 +18,7 @@
 
 namespace plan_example {
 
-/// @brief From which factor of a resource on a plan changes; nothing where none up to the limit does.
+/// @brief The factor of a resource from which on a plan changes; nothing if none up to the limit does so.
 struct Counterfactual {
   shardwright::Resource resource{};
   std::optional<double> factor{};
@@ -30,32 +30,32 @@ inline constexpr double most_factor = 64;
 struct Rounder {
   std::int64_t sequences = 0;
   shardwright::Plan plan{};
-  double saves = 0; ///< Share of the time per token.
+  double saves = 0; ///< Fraction of the time per token.
 };
 
 /// @brief The best plan of a run, or why there is none, and its reasons.
 struct Study {
   shardwright::Plan best;
   std::array<double, shardwright::binding_resources> gains{};
-  std::vector<shardwright::Plan> runners_up; ///< Other plans, those that lose least first.
+  std::vector<shardwright::Plan> runners_up; ///< Other plans, in ascending order of loss.
   /// The last candidates of the search and their simulated steps, fastest first.
   std::vector<shardwright::SimulatedRank> simulated;
-  std::optional<Rounder> rounder;     ///< Where it is faster by more than 2% per token.
+  std::optional<Rounder> rounder;     ///< If it is faster by more than 2% per token.
   shardwright::Plan usual;            ///< Of the usual recipe.
   shardwright::Plan without_pipeline; ///< The best one with pp = 1.
-  /// Where the pipeline ends; where there is no plan, where one begins.
+  /// Where the pipeline ends or, without a plan, where plans begin to exist.
   std::vector<Counterfactual> turns;
-  /// The same with 1F1B, where the best plan hides the traffic of experts in pairs of passes and may need its
-  /// pipeline only for that.
+  /// The same with 1F1B, if the best plan hides expert traffic in pairs of passes and may need its pipeline
+  /// only for that.
   std::vector<Counterfactual> turns_unpaired;
   std::vector<shardwright::Sweep> sweeps;
   std::optional<shardwright::Sweep> unpaired_sweep; ///< The first sweep with 1F1B, as above.
-  /// A number of sequences that all chips can share, where no plan, or none without a pipeline, divides the
-  /// ones there are.
+  /// A number of sequences that all chips can share, if no plan, or none without a pipeline, can divide the
+  /// given number.
   std::optional<std::int64_t> divisible_sequences;
 };
 
-/// @brief The best plan and its reasons, and where asked for the sweeps of a page.
+/// @brief The best plan and its reasons, and on request the sweeps of a page.
 [[nodiscard]] Study study_of(const Options& options, bool with_sweeps);
 
 } // namespace plan_example

@@ -40,7 +40,7 @@ std::int64_t microbatches_of(const Options& options, const sw::PlanConfiguration
   return options.run.sequences / (static_cast<std::int64_t>(plan.dp) * plan.microbatch);
 }
 
-/// A plan with its cost; of one that does not fit, the legal plan that needs least memory.
+/// A plan with its cost; if none fits, the legal plan that needs the least memory.
 Json plan_object(const Options& options, const sw::Plan& found) {
   if (!found.found() && found.problem != sw::PlanProblem::out_of_memory)
     return {{"problem", sw::problem_text(found.problem)}};
@@ -83,8 +83,8 @@ Json plan_object(const Options& options, const sw::Plan& found) {
   return out;
 }
 
-/// What each rank of one pipeline needs: the fullest one's states, and of its activations as much as the
-/// schedule keeps on the rank.
+/// The memory that each rank of one pipeline needs: the states of the fullest rank, and as many of its
+/// activations as the schedule keeps on the rank.
 Json ranks_of(const Options& options, const sw::Plan& found) {
   std::vector<int> peaks{1};
   if (found.configuration.pp > 1) {
@@ -109,7 +109,7 @@ Json decided_by(const sw::Plan& slow, const sw::Plan& fast) {
   return {{"part", part.name}, {"seconds", part.slow_seconds}, {"best_seconds", part.fast_seconds}};
 }
 
-/// A plan beside the best one, with the part of the step in which it loses most.
+/// A plan compared with the best one, with the part of the step in which it loses most.
 Json beside(const Options& options, const sw::Plan& other, const sw::Plan& best) {
   Json out = plan_object(options, other);
   if (other.found() && best.found() && other.cost.step_seconds > best.cost.step_seconds)

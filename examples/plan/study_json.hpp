@@ -11,7 +11,7 @@
 
 namespace plan_example {
 
-/// @brief Inputs, plan, cost, reasons and sweeps of a study; bytes, seconds, FLOP/s and shares of 1.
+/// @brief Inputs, plan, cost, reasons and sweeps of a study, in bytes, seconds, FLOP/s and fractions of 1.
 [[nodiscard]] nlohmann::ordered_json study_json(const Options& options, const Study& study);
 
 /// @brief The points of one sweep.

@@ -22,7 +22,7 @@ using Row = std::vector<std::string>;
 
 std::string percent(double share) { return sw::number_text(100 * share, 1); }
 
-/// Rows with their cells under one another; numbers to the right, the last column as it is.
+/// Rows with aligned cells: numbers to the right, the last column unpadded.
 std::string aligned(const std::vector<Row>& rows) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const Row& row : rows)

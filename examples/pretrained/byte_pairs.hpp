@@ -13,7 +13,7 @@
 
 namespace pretrained {
 
-/// @brief Pairs of tokens that become one, the lower rank first (Sennrich et al., arXiv 1508.07909).
+/// @brief Pairs of tokens to merge, lowest rank first (Sennrich et al., arXiv 1508.07909).
 class BytePairs {
 public:
   void add(std::int32_t left, std::int32_t right, std::int32_t merged) {
@@ -21,7 +21,8 @@ public:
     merges_.emplace(key(left, right), std::pair{rank, merged});
   }
 
-  /// @brief Appends what is left of a word when no two neighbours can be merged. Logarithmic for each symbol.
+  /// @brief Merges the symbols of a word until no two neighbours can be merged, and appends the result.
+  /// Logarithmic per symbol.
   void merge(std::vector<std::int32_t> symbols, std::vector<std::int32_t>& to) const {
     const auto count = static_cast<std::int32_t>(symbols.size());
     std::vector<std::int32_t> next(symbols.size()), before(symbols.size());
@@ -45,7 +46,7 @@ public:
       const Candidate best = candidates.top();
       candidates.pop();
       const auto at = static_cast<std::size_t>(best.at);
-      // A neighbour may have been merged since.
+      // A neighbour may have been merged in the meantime.
       if (symbols[at] != best.left || next[at] >= count ||
           symbols[static_cast<std::size_t>(next[at])] != best.right)
         continue;

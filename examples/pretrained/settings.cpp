@@ -23,7 +23,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t most_bytes = std::size_t{1} << 20;
-constexpr std::int64_t most_parts = 65536; // layers, heads or experts, of which lists are made
+constexpr std::int64_t most_parts = 65536; // of layers, heads or experts, for which lists are allocated
 
 [[noreturn]] void refuse(const std::string& subject, const std::string& sentence) {
   throw sw::DataError(subject + ": " + sentence);
@@ -36,7 +36,7 @@ Json parsed(std::string_view text, const std::string& subject) {
   return json;
 }
 
-/// The fields of an object, each to be read or passed over by name; those that are left are unknown.
+/// The fields of an object, each to be read or skipped by name; any that are left over are unknown.
 class Fields {
 public:
   Fields(const Json& object, std::string subject, std::string prefix = {})
@@ -48,7 +48,7 @@ public:
                (object_.contains(name) ? ", but it is " + shown(object_.at(name)) : ", but it is missing") +
                " (this program runs no other)");
   }
-  /// The value, or null where there is none or it is null.
+  /// The value; null if the field is missing or null.
   const Json* find(const std::string& name) {
     known_.insert(name);
     const auto at = object_.find(name);
@@ -90,7 +90,7 @@ public:
       fail(name, "a text");
     return value->get<std::string>();
   }
-  /// The field says nothing else than `wanted`, where it is there.
+  /// Checks that the field, if present, is `wanted`.
   void only(const std::string& name, const Json& wanted) {
     if (const Json* const value = find(name); value != nullptr && *value != wanted)
       fail(name, shown(wanted));
@@ -136,7 +136,7 @@ YarnScaling read_yarn(Fields& rope) {
   return out;
 }
 
-/// Positions as both generations of files state them: rope_theta and rope_scaling, or rope_parameters.
+/// Positions, as both generations of files specify them: rope_theta and rope_scaling, or rope_parameters.
 void read_positions(Fields& fields, Settings& out) {
   const bool yarn_known = out.latent.has_value();
   const Json* const both = fields.find("rope_parameters");
@@ -171,7 +171,7 @@ void read_positions(Fields& fields, Settings& out) {
   rope.finish();
 }
 
-/// Of DeepSeek-V3: latent attention, and experts behind the first layers.
+/// DeepSeek-V3's: latent attention, and experts after the first layers.
 void read_latent(Fields& fields, Settings& out) {
   LatentSizes latent;
   if (fields.find("q_lora_rank") != nullptr)
@@ -187,7 +187,7 @@ void read_latent(Fields& fields, Settings& out) {
   fields.only("attention_bias", false);
   fields.only("pretraining_tp", 1);
   fields.only("qk_head_dim", latent.plain_width + latent.rotary_width);
-  // Of training, and of layers that foresee tokens behind the next one.
+  // For training, and for layers that predict tokens after the next one.
   fields.pass_over({"aux_loss_alpha", "seq_aux", "output_router_logits", "num_nextn_predict_layers",
                     "num_mtp_layers", "ep_size", "auto_map", "router_aux_loss_coef"});
 }
@@ -229,7 +229,7 @@ void read_family(Fields& fields, Settings& out) {
     out.out_bias = family == "qwen3" && out.qkv_bias;
     fields.only("use_sliding_window", false);
     fields.only("use_mrope", false);
-    fields.pass_over({"max_window_layers", "sliding_window"}); // of a window that is not used
+    fields.pass_over({"max_window_layers", "sliding_window"}); // settings of a window that is not used
   } else if (family == "mistral" || family == "mixtral") {
     if (fields.find("sliding_window") != nullptr)
       out.window = fields.count("sliding_window");
@@ -271,7 +271,7 @@ void read_end_tokens(Fields& fields, std::vector<std::int32_t>& out) {
     add(*ends);
 }
 
-/// Weights in blocks of FP8 with a scale for each, as DeepSeek-V3 has them.
+/// Weights in FP8 blocks with one scale each, as in DeepSeek-V3.
 void read_quantization(Fields& fields, Settings& out, Fp8 fp8) {
   const Json* const found = fields.find("quantization_config");
   if (found == nullptr)
@@ -329,7 +329,7 @@ Settings parse_settings(std::string_view text, const std::string& subject, Fp8 f
   read_end_tokens(fields, out.end_tokens);
   fields.only("hidden_act", "silu");
   read_quantization(fields, out, fp8);
-  // Of training, of other tokens than the last one, or of the program that wrote the file.
+  // Concern training, tokens other than the last one, or the program that wrote the file.
   fields.pass_over({"architectures", "attention_dropout", "bos_token_id", "dtype", "initializer_range",
                     "pad_token_id", "torch_dtype", "transformers_version", "use_cache", "_name_or_path"});
   fields.finish();

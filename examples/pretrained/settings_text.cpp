@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Settings of a published model as text, and what follows from them.
+/// @brief Settings of a published model as text, and values derived from them.
 
 #include "tensor_files.hpp"
 
@@ -111,7 +111,7 @@ double YarnScaling::score_factor() const {
 std::string settings_text(const Settings& settings, const std::string& element) {
   const std::string& family = settings.family;
   const Json rope = rope_of(settings);
-  Json scaling = rope; // for programs of before rope_parameters
+  Json scaling = rope; // for programs from before rope_parameters
   scaling.erase("rope_theta");
   Json out{{"architectures", {std::string()}},
            {"model_type", family},
@@ -160,7 +160,7 @@ void copy_settings(const std::filesystem::path& from, const std::filesystem::pat
                    const std::string& element) {
   auto config = nlohmann::ordered_json::parse(sw::read_text(from / "config.json", most_bytes));
   config.erase("quantization_config");
-  for (const char* name : {"dtype", "torch_dtype"}) // of today's programs, and of older ones
+  for (const char* name : {"dtype", "torch_dtype"}) // of current and of older programs
     config[name] = element;
   sw::write_text(to / "config.json", config.dump(2) + "\n");
 }

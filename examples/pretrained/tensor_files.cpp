@@ -27,7 +27,7 @@ using Sizes = std::vector<std::uint64_t>;
 
 std::string scale_name(const std::string& weight) { return weight + "_scale_inv"; }
 
-/// The layer of a tensor; none where it has none.
+/// The layer of a tensor; nothing if it belongs to none.
 std::optional<std::int64_t> layer_of(const std::string& name) {
   constexpr std::string_view before = "model.layers.";
   std::int64_t out = 0;
@@ -46,7 +46,7 @@ Sizes scale_shape(const Settings& settings, const Sizes& weight) {
   return {blocks(weight[0], settings.fp8_rows), blocks(weight[1], settings.fp8_columns)};
 }
 
-/// What is wrong with a tensor; nothing where it is right.
+/// What is wrong with a tensor; empty if nothing is.
 std::string fault_of(const Settings& settings, const sw::safetensors::Files& files, const std::string& name,
                      const Sizes& shape) {
   if (!files.contains(name))
@@ -83,8 +83,7 @@ std::string fault_of(const Settings& settings, const sw::safetensors::Files& fil
       ": the files must hold the tensors that config.json describes (fetch both again):" + text);
 }
 
-/// A number of 4 bits of exponent and 3 of fraction, which has no infinity (Micikevicius et al., arXiv
-/// 2209.05433).
+/// A number with 4 exponent and 3 fraction bits, without infinities (Micikevicius et al., arXiv 2209.05433).
 float widened_fp8(std::byte byte) {
   const auto bits = std::to_integer<unsigned>(byte);
   const unsigned exponent = bits >> 3 & 15U, fraction = bits & 7U;
@@ -115,7 +114,7 @@ void widen(std::span<const std::byte> from, Dtype dtype, std::span<float> to) {
                    &widened_fp8);
 }
 
-/// Calls place(i, j, value) with the elements of a piece, some rows at a time.
+/// Calls place(i, j, value) for the elements of a piece, several rows at a time.
 template <class Place>
 void read_piece(const sw::safetensors::Files& files, const Settings& settings, const Piece& piece,
                 const Place& place) {
@@ -146,7 +145,7 @@ void read_piece(const sw::safetensors::Files& files, const Settings& settings, c
             scales[(part.offset[0] + i / columns) / static_cast<std::uint64_t>(settings.fp8_rows) *
                        scales_of_row +
                    (part.offset[1] + i % columns) / static_cast<std::uint64_t>(settings.fp8_columns)];
-    // The rows that come together stay in the cache, whichever way the block is laid out.
+    // The rows read together stay in the cache, whatever the block's memory order.
     for (std::size_t column = 0; column < columns; ++column)
       for (std::size_t i = 0; i < part.extent[0]; ++i)
         place(row + i, column, values[i * columns + column]);
@@ -172,7 +171,8 @@ std::vector<std::string> check_tensors(const Settings& settings, const sw::safet
       faults.push_back(std::move(fault));
   std::map<std::int64_t, std::size_t> passed_over;
   for (const std::string& name : files.names()) {
-    // Old files hold the frequencies too, which follow from the settings, and some a copy of a tied table.
+    // Old files also contain the frequencies, which follow from the settings, and some have a copy of a tied
+    // table.
     const bool follows =
         name.ends_with("rotary_emb.inv_freq") || (settings.tied_embedding && name == "lm_head.weight");
     constexpr std::string_view scale = "_scale_inv";

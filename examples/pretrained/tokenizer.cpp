@@ -50,7 +50,7 @@ std::string type_of(const Json& object) {
   return type.is_string() ? type.get<std::string>() : std::string();
 }
 
-/// The tokens of text that is UTF-8: the number of bytes of the character that begins with `lead`.
+/// The number of bytes of the UTF-8 character that begins with `lead`.
 std::size_t character_bytes(char lead) {
   const auto code = static_cast<unsigned char>(lead);
   return code < 0x80 ? 1 : code < 0xe0 ? 2 : code < 0xf0 ? 3 : 4;
@@ -62,8 +62,8 @@ std::string utf8(char32_t code) {
   return out;
 }
 
-/// The character that stands for each byte: itself where it is printable, else one from 256 on (Radford et
-/// al., 2019).
+/// The character that represents each byte: the byte itself if it is printable, else a character from 256 on
+/// (Radford et al., 2019).
 std::array<std::string, 256> byte_alphabet() {
   std::array<std::string, 256> out;
   char32_t next = 256;
@@ -74,13 +74,13 @@ std::array<std::string, 256> byte_alphabet() {
   return out;
 }
 
-/// A step that changes the text before it is split.
+/// A step that transforms the text before it is split.
 struct Normalization {
   const icu::Normalizer2* form = nullptr; // or
-  std::string from, to;                   // what is replaced; nothing in `from`: `to` is put in front
+  std::string from, to;                   // replacement; if `from` is empty, `to` is prepended
 };
 
-/// Whitespace as Unicode defines it, where ICU's own class leaves two characters out.
+/// Whitespace as defined by Unicode; ICU's own class omits two characters.
 std::string with_unicode_spaces(const std::string& pattern) {
   std::string out;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
@@ -98,11 +98,11 @@ std::string with_unicode_spaces(const std::string& pattern) {
 
 /// A step that splits text into words.
 struct Split {
-  std::unique_ptr<icu::RegexPattern> pattern; // null where there is none
-  bool adds_space = false;                    // in front, where there is no space
+  std::unique_ptr<icu::RegexPattern> pattern; // null if there is none
+  bool adds_space = false;                    // in front, unless there is one
 };
 
-/// A token by its text wherever that stands.
+/// A token that is matched by its text anywhere.
 struct Added {
   std::string text;
   std::int32_t id;
@@ -291,7 +291,7 @@ private:
         for (std::size_t i = 0; i < token.size(); i += character_bytes(token[i])) {
           const auto byte = byte_of.find(token.substr(i, character_bytes(token[i])));
           if (byte == byte_of.end()) {
-            bytes = token; // one of text, not of bytes
+            bytes = token; // a text token, not a byte
             break;
           }
           bytes += byte->second;
@@ -396,7 +396,7 @@ private:
     return text;
   }
 
-  /// Appends the added tokens of a text, and calls `visit` with what lies between them.
+  /// Appends the added tokens in a text, and calls `visit` with the text between them.
   template <class Visit>
   static void for_each_part(std::string_view text, const AddedByLead& tokens, std::vector<std::int32_t>& out,
                             const Visit& visit) {
@@ -435,7 +435,7 @@ private:
     }
   }
 
-  /// Each match is a word, and so is what lies between matches.
+  /// Each match is a word, and so is the text between matches.
   std::vector<icu::UnicodeString> split_all(const Split& split,
                                             std::vector<icu::UnicodeString>& words) const {
     std::vector<icu::UnicodeString> out;
@@ -487,7 +487,7 @@ private:
     pairs_.merge(std::move(symbols), out);
   }
 
-  /// A word in the letters of the vocabulary.
+  /// A word in the characters of the vocabulary.
   static std::string spelled(const std::string& word) {
     static const std::array<std::string, 256> alphabet = byte_alphabet();
     std::string out;

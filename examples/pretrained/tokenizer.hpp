@@ -19,17 +19,17 @@ class Tokenizer {
 public:
   virtual ~Tokenizer() = default;
 
-  /// @brief The tokens of a text in UTF-8; names of special tokens in it become these.
-  /// @param adds_special whether tokens that the file puts around every text are added, such as the beginning
-  /// @throws sw::InvalidArgument for text that is no UTF-8.
+  /// @brief The tokens of a UTF-8 text; names of special tokens in it become those tokens. @param
+  /// adds_special whether to add the tokens that the file puts around every text, such as the begin token
+  /// @throws sw::InvalidArgument for text that is not UTF-8.
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text,
                                                          bool adds_special = true) const = 0;
-  /// @brief The bytes of tokens, without special ones; part of a character where a token has one.
+  /// @brief The bytes of tokens, without special ones; may end within a character.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 };
 
 /// @brief Reads `tokenizer.json`.
-/// @throws sw::DataError naming the field that is missing, or asks for what is not known here.
+/// @throws sw::DataError naming a field that is missing or not supported.
 [[nodiscard]] std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& path);
 
 /// @brief Whether the program has been built with ICU, without which read_tokenizer throws.

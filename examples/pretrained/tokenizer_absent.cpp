@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief In place of the tokenizer where the build has found no ICU.
+/// @brief Replaces the tokenizer if the build has not found ICU.
 
 #include "tokenizer.hpp"
 

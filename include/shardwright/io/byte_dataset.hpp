@@ -131,7 +131,7 @@ public:
 
   /// @brief Fills inputs and targets, [rows.size(), sequence] each, with the rows of the training batch of
   /// `step`.
-  /// @throws InvalidArgument where a span has another size.
+  /// @throws InvalidArgument if a span has another size.
   void training(std::uint64_t step, RowRange rows, std::span<std::int32_t> inputs,
                 std::span<std::int32_t> targets) const {
     check_sizes(rows, inputs.size(), targets.size());

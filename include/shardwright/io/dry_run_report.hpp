@@ -29,7 +29,7 @@ struct CallTotal {
   std::string group; ///< The axes of a mesh, such as "dp,tp".
   std::string operation;
   std::string element;
-  std::string where; ///< Place in the program; empty where it is not known.
+  std::string where; ///< Place in the program; empty if it is not known.
   std::size_t calls = 0;
   std::size_t bytes = 0; ///< Of all of them; of each, the rank's larger side.
 };

@@ -28,10 +28,10 @@ public:
   /// Bytes that go to the disk at a time, which is also the memory that a file takes until its commit().
   static constexpr std::size_t chunk = std::size_t{4} << 20;
 
-  /// @throws DataError where no file can be made there.
+  /// @throws DataError if no file can be made there.
   explicit LargeFile(const std::filesystem::path& path) : path_(path), file_(path) {}
 
-  /// Appends bytes. @throws DataError where they do not all arrive, as on a full disk.
+  /// Appends bytes. @throws DataError if they do not all arrive, as on a full disk.
   void write(std::string_view bytes) {
     if (!memory_)
       memory_.reset(new (std::align_val_t{alignment}) char[chunk]);

@@ -25,7 +25,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// before.
 inline void write_text(const std::filesystem::path& path, std::string_view text) {
   std::error_code ignored;
-  const std::filesystem::path real = std::filesystem::canonical(path, ignored); // empty where there is none
+  const std::filesystem::path real = std::filesystem::canonical(path, ignored); // empty if there is none
   const std::string target = ignored ? path.string() : real.string();
   struct stat status {};
   const bool exists = ::stat(target.c_str(), &status) == 0;

@@ -37,14 +37,14 @@ public:
 
   /// @brief The element type that a tensor was saved in.
   /// @param wanted what the caller needs; where `convert`, another floating-point type will do
-  /// @throws DataError where there is no such tensor, or one of another shape or element type.
+  /// @throws DataError if there is no such tensor, or one of another shape or element type.
   [[nodiscard]] virtual safetensors::Dtype require(const std::string& name, safetensors::Dtype wanted,
                                                    const std::vector<std::uint64_t>& shape,
                                                    bool convert) const = 0;
   /// @brief Reads any block of a tensor into `out`, dense and row-major, from all saved blocks that overlap
   /// it.
   /// @throws InvalidArgument for a block outside of the tensor, memory of another size, or elements of less
-  /// than a byte. @throws DataError where the tensor is absent or cannot be read.
+  /// than a byte. @throws DataError if the tensor is absent or cannot be read.
   virtual void read(const std::string& name, const safetensors::BlockOf& wanted,
                     std::span<std::byte> out) const = 0;
 

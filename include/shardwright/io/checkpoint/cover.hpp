@@ -33,7 +33,7 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief The fault of a tensor's blocks, as a sentence without subject; empty where each element of the
+/// @brief The fault of a tensor's blocks, as a sentence without subject; empty if each element of the
 /// tensor is in exactly one of them, and none is empty.
 ///
 /// Blocks that overlap in the first dimension are compared in pairs; others never meet.

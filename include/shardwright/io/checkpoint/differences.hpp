@@ -60,9 +60,9 @@ inline void compare_elements(const std::vector<std::byte>& left, const std::vect
 
 } // namespace detail
 
-/// @brief Compares all tensors of two checkpoints, of any meshes; empty where they are equal to the bit.
+/// @brief Compares all tensors of two checkpoints, of any meshes; empty if they are equal to the bit.
 /// Memory of the largest tensor, several times.
-/// @throws DataError where one cannot be read.
+/// @throws DataError if one cannot be read.
 [[nodiscard]] inline std::vector<TensorDifference> differences(const Reader& left, const Reader& right) {
   std::set<std::string> names;
   for (const Reader* const each : {&left, &right})

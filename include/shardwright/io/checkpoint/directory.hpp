@@ -113,7 +113,7 @@ private:
 } // namespace detail
 
 /// @brief Steps of the checkpoints of a directory, ascending: those whose names say that they are whole.
-/// @throws DataError where the directory cannot be read.
+/// @throws DataError if the directory cannot be read.
 [[nodiscard]] inline std::vector<std::uint64_t> saved_steps(const std::filesystem::path& directory) {
   std::vector<std::uint64_t> out;
   detail::for_each_entry(directory, [&](const auto&, const std::string& name) {
@@ -142,7 +142,7 @@ public:
 
   /// @brief Writes the manifest, waits until it is on the disk, and gives the checkpoint its name.
   /// @param contents tensors and parts, as write_part() returned them, joined
-  /// @throws InvalidArgument where blocks do not cover a tensor once. @throws DataError where it cannot be
+  /// @throws InvalidArgument if blocks do not cover a tensor once. @throws DataError if it cannot be
   /// written.
   void commit(const Manifest& contents) {
     for (const auto& [name, tensor] : contents.tensors)
@@ -195,7 +195,7 @@ public:
 
   /// @brief Begins a checkpoint, which does not appear as `step-N` before its commit().
   /// @throws LifecycleError while another save of this writer is unfinished.
-  /// @throws InvalidArgument where this step or a later one is saved already. @throws DataError where the
+  /// @throws InvalidArgument if this step or a later one is saved already. @throws DataError if the
   /// directory cannot be written.
   [[nodiscard]] UnfinishedSave begin(std::uint64_t step) {
     if (saving_)
@@ -217,7 +217,7 @@ public:
 
   /// @brief Renames a checkpoint that cannot be used, so that a run which goes on from an older one may save
   /// again: `step-N` becomes `step-N.aside-0`, or the next number that is free.
-  /// @returns the new path @throws DataError where that fails.
+  /// @returns the new path @throws DataError if that fails.
   std::filesystem::path set_aside(std::uint64_t step) {
     const std::filesystem::path from = directory_ / ("step-" + std::to_string(step));
     std::filesystem::path to;
@@ -230,7 +230,7 @@ public:
   }
 
   /// @brief Removes all checkpoints but the newest `keep`; call it after a commit().
-  /// @throws InvalidArgument for 0. @throws DataError where one cannot be removed.
+  /// @throws InvalidArgument for 0. @throws DataError if one cannot be removed.
   void retain(std::size_t keep) {
     if (keep == 0)
       throw InvalidArgument("checkpoint: at least one must be kept, but 0 were requested (give 1 or more)");

@@ -19,7 +19,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
 /// @brief All elements of a tensor, row-major.
-/// @throws DataError where it is absent or cannot be read.
+/// @throws DataError if it is absent or cannot be read.
 [[nodiscard]] inline std::vector<std::byte> read_whole(const Reader& reader, const std::string& name) {
   const SavedTensor& tensor = reader.tensor(name);
   std::uint64_t bytes = 0;
@@ -33,7 +33,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 /// @brief Assembles tensors from their blocks and writes them into one file, which appears once all of it is
 /// on disk. Needs memory for the largest tensor only.
 /// @param names of the tensors; the file orders them by element type, then by name
-/// @throws DataError where a tensor is absent, cannot be read, or the file cannot be written.
+/// @throws DataError if a tensor is absent, cannot be read, or the file cannot be written.
 inline void write_one_file(const Reader& reader, const std::filesystem::path& path,
                            const std::vector<std::string>& names) {
   std::vector<safetensors::Entry> entries;

@@ -26,8 +26,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 /// @brief Writes one part of a checkpoint: a safetensors file of blocks, which is on the disk when this
 /// returns.
 /// @returns what the manifest says of the part, and of the blocks by tensor
-/// @throws InvalidArgument where a block appears twice, or its bytes and extent disagree.
-/// @throws DataError where the file cannot be written.
+/// @throws InvalidArgument if a block appears twice, or its bytes and extent disagree.
+/// @throws DataError if the file cannot be written.
 /// @param unfinished directory of the checkpoint, as UnfinishedSave::path()
 /// @param written grows by the bytes of blocks as they go to the file, for another thread to read
 [[nodiscard]] inline Manifest write_part(const std::filesystem::path& unfinished, std::uint64_t number,
@@ -85,7 +85,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 }
 
 /// @brief Adds what another part holds.
-/// @throws InvalidArgument where both have a part of one name, or disagree on the shape or element type of a
+/// @throws InvalidArgument if both have a part of one name, or disagree on the shape or element type of a
 /// tensor.
 inline void join(Manifest& into, const Manifest& part) {
   for (const auto& [name, file] : part.parts)

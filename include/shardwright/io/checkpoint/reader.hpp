@@ -59,7 +59,7 @@ public:
   [[nodiscard]] const Manifest& manifest() const noexcept { return manifest_; }      ///< Tensors and blocks.
 
   /// @brief The tensor of that name.
-  /// @throws DataError where there is none.
+  /// @throws DataError if there is none.
   [[nodiscard]] const SavedTensor& tensor(const std::string& name) const {
     const auto at = manifest_.tensors.find(name);
     if (at == manifest_.tensors.end())
@@ -71,7 +71,7 @@ public:
   }
 
   /// @brief Reads block `number` of a tensor into `out`, which has its bytes.
-  /// @throws DataError where they cannot be read, or are not those that were saved.
+  /// @throws DataError if they cannot be read, or are not those that were saved.
   /// @throws InvalidArgument for memory of another size, or a block that does not exist.
   void read(const std::string& name, std::size_t number, std::span<std::byte> out) const {
     const SavedTensor& from = tensor(name);
@@ -231,7 +231,7 @@ struct Newest {
 };
 
 /// @brief Looks through a directory from the newest step on. Saves without a name are no checkpoints.
-/// @throws DataError where the directory cannot be read.
+/// @throws DataError if the directory cannot be read.
 [[nodiscard]] inline Newest newest(const std::filesystem::path& directory, Check check = Check::all) {
   Newest out;
   const std::vector<std::uint64_t> steps = saved_steps(directory);

@@ -106,7 +106,7 @@ public:
   ///
   /// Every rank writes one part; the manifest travels to rank 0, some 100 bytes for each block.
   /// @param about equal on all ranks @param blocks of this rank, from stage()
-  /// @throws ConfigurationMismatch where `about` differs. @throws DataError on every rank where one cannot
+  /// @throws ConfigurationMismatch if `about` differs. @throws DataError on every rank where one cannot
   /// write, or the blocks do not cover each tensor once: the older checkpoints are then as they were.
   void save(const Description& about, std::span<const StagedBlock> blocks, std::size_t keep,
             SourceLocation where = SourceLocation::current()) {
@@ -277,7 +277,7 @@ private:
   std::unique_ptr<UnderWay> under_way_; // after the writer and the memory that it uses
 };
 
-/// @brief The newest checkpoint of a directory that passes every check, on every rank; null where there is
+/// @brief The newest checkpoint of a directory that passes every check, on every rank; null if there is
 /// none. Collective; each rank compares the hashes of its share of the blocks.
 /// @param refused receives a sentence for each newer one that does not pass
 /// @throws DataError on every rank where the directory cannot be read.

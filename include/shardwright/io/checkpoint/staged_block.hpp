@@ -137,7 +137,7 @@ public:
   }
 
 private:
-  /// The memory of the next block; null where another replica writes it.
+  /// The memory of the next block; null if another replica writes it.
   [[nodiscard, gnu::noinline]] std::byte* next(std::string name, safetensors::Dtype dtype,
                                                std::vector<std::uint64_t> shape, safetensors::BlockOf place,
                                                std::string layout, std::size_t bytes,
@@ -170,7 +170,7 @@ template <class LayoutType, class Element, class Target>
 /// @brief Reads this rank's block of a tensor, whatever mesh and layout it was saved in; not collective.
 /// @param convert whether another floating-point type may have been saved: values are then rounded to the
 /// nearest
-/// @throws DataError where the checkpoint has no such tensor, or it has another shape or element type.
+/// @throws DataError if the checkpoint has no such tensor, or it has another shape or element type.
 /// @throws LifecycleError while a read-only handle shares the tensor's memory.
 template <class LayoutType, class Element, class Target>
 void read_tensor(const BlockSource& source, const std::string& name,

@@ -67,7 +67,7 @@ public:
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }   ///< Of the whole file.
 
   /// @brief The bytes before the data, as they are in the file now.
-  /// @throws DataError where they cannot be read.
+  /// @throws DataError if they cannot be read.
   [[nodiscard]] std::string head() const {
     std::string out(static_cast<std::size_t>(header_.data_begin), '\0');
     read_at(0, std::as_writable_bytes(std::span(out)));
@@ -75,7 +75,7 @@ public:
   }
 
   /// @brief The tensor of that name.
-  /// @throws DataError where there is none.
+  /// @throws DataError if there is none.
   [[nodiscard]] const Entry& entry(std::string_view name) const {
     const Entry* const found = header_.find(name);
     if (found == nullptr)
@@ -86,7 +86,7 @@ public:
   }
 
   /// @brief Reads a whole tensor into `out`, which has its bytes.
-  /// @throws InvalidArgument for another size. @throws DataError where the tensor is absent or cannot be
+  /// @throws InvalidArgument for another size. @throws DataError if the tensor is absent or cannot be
   /// read.
   void read(std::string_view name, std::span<std::byte> out) const {
     const Entry& tensor = entry(name);
@@ -114,7 +114,7 @@ public:
   /// @brief Reads a block of a tensor into `out`, row-major and dense, and nothing else of the file but what
   /// lies in gaps of less than a page.
   /// @throws InvalidArgument for a block outside of the tensor, one that does not begin and end at whole
-  /// bytes (F4, F6), or another size. @throws DataError where the tensor is absent or cannot be read.
+  /// bytes (F4, F6), or another size. @throws DataError if the tensor is absent or cannot be read.
   void read(std::string_view name, const BlockOf& block, std::span<std::byte> out) const {
     const Entry& tensor = entry(name);
     check_inside(tensor, block);
@@ -131,7 +131,7 @@ public:
   }
 
   /// @brief The elements of a whole tensor.
-  /// @throws DataError where it is absent, cannot be read, or holds another element type.
+  /// @throws DataError if it is absent, cannot be read, or holds another element type.
   template <StoredElement Element>
   [[nodiscard]] std::vector<Element> read_as(std::string_view name) const
       requires(!std::same_as<Element, bool>) {

@@ -140,7 +140,7 @@ public:
   }
 
   /// @brief The file that holds a tensor.
-  /// @throws DataError where none does.
+  /// @throws DataError if none does.
   [[nodiscard]] const File& file_of(std::string_view name) const {
     const auto at = place_of(name);
     if (at == places_.end())

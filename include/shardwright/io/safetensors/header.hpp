@@ -114,7 +114,7 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
 }
 
 /// The size of the header's text in bytes, from the first 8 bytes of a file of `file_bytes` bytes.
-/// @throws DataError where the file has no room for them, or they are more than `most_header_bytes`.
+/// @throws DataError if the file has no room for them, or they are more than `most_header_bytes`.
 [[nodiscard]] inline std::uint64_t header_bytes(std::string_view first, std::uint64_t file_bytes,
                                                 const std::string& subject) {
   if (first.size() < 8)

@@ -20,7 +20,7 @@ struct ModelSize {
   double shared_per_layer = 0;    ///< Shared experts and the router of a layer with experts.
   double vectors_per_layer = 0;   ///< Norms and biases.
   double embedding = 0;           ///< Token table and learned positions.
-  double head = 0;                ///< Output matrix; 0 where it is the token table.
+  double head = 0;                ///< Output matrix; 0 if it is the token table.
   double routed = 0;              ///< All routed experts of all layers.
   double total = 0;
   double active = 0; ///< Of these, what one token passes: embedding and head included.

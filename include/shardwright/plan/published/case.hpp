@@ -27,13 +27,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief A published run, ready for `evaluate`, or why it is not.
 struct RunCase {
-  std::string not_handled{}; ///< The reason why the row cannot be evaluated; empty where it can.
-  std::string assumed{};     ///< Of the chip, what its name leaves open; empty where nothing.
+  std::string not_handled{}; ///< The reason why the row cannot be evaluated; empty if it can.
+  std::string assumed{};     ///< Of the chip, what its name leaves open; empty if nothing.
   ModelSpec model{};
   ClusterSpec cluster{};
   RunSpec run{};
   PlanConfiguration plan{};
-  double measured_seconds = 0; ///< Of one step; 0 where neither it nor tokens/s was published.
+  double measured_seconds = 0; ///< Of one step; 0 if neither it nor tokens/s was published.
   double stated_memory = 0;    ///< Bytes of the fullest rank; 0 where not stated.
 };
 

@@ -156,7 +156,7 @@ struct PipelineFilling {
                     in.calibration.shared, {.paired = 1});
 }
 
-/// The least traffic of a layer with the branch's schedules of a kind; nothing where it has none.
+/// The least traffic of a layer with the branch's schedules of a kind; nothing if it has none.
 [[nodiscard]] constexpr std::optional<LayerTraffic>
 least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks& links, ScheduleKind kind) {
   std::optional<LayerTraffic> least;

@@ -181,7 +181,7 @@ private:
       try_batches(branch, 0, branch.batch_count, state);
   }
 
-  /// Tries the microbatches from one to another; false where one does not fit, and so none above it.
+  /// Tries the microbatches from one to another; false if one does not fit, and so none above it.
   constexpr bool try_batches(SearchBranch& branch, int from, int to, SearchState& state) const {
     if (rules_out(branch, from, to, state))
       return true;
@@ -211,7 +211,7 @@ private:
            least_seconds(in_, branch, branch.least, ScheduleKind::any, filling, state.evaluations) > most;
   }
 
-  /// Tries all plans of a branch; false where none fits, and so none with a larger microbatch.
+  /// Tries all plans of a branch; false if none fits, and so none with a larger microbatch.
   constexpr bool try_branch(SearchBranch& branch, SearchState& state) const {
     if (!settle_least(branch.plan, state))
       return false;
@@ -230,7 +230,7 @@ private:
   }
 
   /// Finds out what fits: the least recomputation, and the least stage of ZeRO, that any plan of the branch
-  /// has; false where none fits. Keeps what needs least as long as nothing has fitted. No schedule needs less
+  /// has; false if none fits. Keeps what needs least as long as nothing has fitted. No schedule needs less
   /// than 1F1B does.
   constexpr bool settle_least(PlanConfiguration& settled, SearchState& state) const {
     const bool none = state.best_seconds == std::numeric_limits<double>::infinity();

@@ -53,7 +53,7 @@ inline constexpr std::array<std::string_view, 10> activity_names{
 struct StepOperation {
   enum class Kind : std::uint8_t {
     receive, ///< Waits for what step `index` needs.
-    compute, ///< Of step `index`; -1 where it belongs to none.
+    compute, ///< Of step `index`; -1 if it belongs to none.
     hide,    ///< Begins traffic beside what follows.
     settle,  ///< Waits for that traffic.
     move,    ///< Traffic that nothing hides.
@@ -363,7 +363,7 @@ private:
 /// @brief The operations of a plan's ranks.
 /// @param even_stages whether every stage has the mean stage's layers and part of the head, else the stages
 /// that whole layers make.
-/// @throws InvalidArgument where the schedule does not allow its numbers.
+/// @throws InvalidArgument if the schedule does not allow its numbers.
 [[nodiscard]] inline StepProgram step_program(const ModelSpec& model, const ClusterSpec& cluster,
                                               const RunSpec& run, const PlanConfiguration& plan,
                                               const Calibration& calibration, bool even_stages = false) {

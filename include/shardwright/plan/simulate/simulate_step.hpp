@@ -34,7 +34,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// Time: some microseconds for each pass of each class of replicas, which are one or two unless there is
 /// jitter or `fold` is off.
-/// @throws InvalidArgument where the plan cannot run (memory aside), an option is out of its range, or all
+/// @throws InvalidArgument if the plan cannot run (memory aside), an option is out of its range, or all
 /// classes together have more than `most_forward_passes`.
 [[nodiscard]] inline StepSimulation simulate_step(const ModelSpec& model, const ClusterSpec& cluster,
                                                   const RunSpec& run, const PlanConfiguration& plan,

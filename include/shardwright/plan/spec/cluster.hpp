@@ -31,14 +31,14 @@ struct ChipSpec {
   std::string_view name{};
   ChipGeneration generation = ChipGeneration::generic;
   double peak_bf16 = 0; ///< Also of fp16.
-  double peak_fp8 = 0;  ///< 0 where the chip has none: bf16 is used.
+  double peak_fp8 = 0;  ///< 0 if the chip has none: bf16 is used.
   double peak_fp4 = 0;
   double memory_bytes = 0;
   double memory_bandwidth = 0;
   int scale_up_chips = 0;         ///< Chips of the usual scale-up domain.
   double scale_up_bandwidth = 0;  ///< One way and per chip.
   double scale_out_bandwidth = 0; ///< One way and per chip.
-  int torus_dimensions = 0;       ///< Of the scale-up domain; 0 where a switch joins it.
+  int torus_dimensions = 0;       ///< Of the scale-up domain; 0 if a switch joins it.
   std::string_view source{};
   double sustained = 1; ///< Of the peaks, where the board's power is below the usual one.
 

@@ -62,7 +62,7 @@ struct PlanConfiguration {
   [[nodiscard]] constexpr std::int64_t chips() const noexcept {
     return static_cast<std::int64_t>(tp) * cp * pp * dp;
   }
-  /// @brief Ranks that hold copies of an expert; 1 where there are fewer ranks than parts of the experts.
+  /// @brief Ranks that hold copies of an expert; 1 if there are fewer ranks than parts of the experts.
   [[nodiscard]] constexpr std::int64_t expert_dp() const noexcept {
     const std::int64_t copies = static_cast<std::int64_t>(tp) * cp * dp / ep;
     return copies > 1 ? copies : 1;

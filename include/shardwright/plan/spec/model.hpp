@@ -74,13 +74,13 @@ struct ModelSpec {
   bool tied_embeddings = false; ///< The output matrix is the embedding.
   int position_rows = 0;        ///< Rows of a learned table of positions; 0 for rotary ones.
   bool biases = false;          ///< Linear layers and norms have biases.
-  int window = 0;               ///< Tokens that a layer with a sliding window attends to; 0 where none has.
+  int window = 0;               ///< Tokens that a layer with a sliding window attends to; 0 if none has.
   int window_layers = 0;        ///< Layers with a sliding window.
   bool chunked = false;         ///< These layers attend within chunks of that many tokens instead.
   bool parallel_block = false;  ///< Attention and feed-forward read the same norm and are summed once.
   LatentAttention latent{};
   ExpertSpec experts{};
-  double published_parameters = 0;        ///< As its source states them; 0 where it does not.
+  double published_parameters = 0;        ///< As its source states them; 0 if it does not.
   double published_active_parameters = 0; ///< Per token.
   std::string_view source{};              ///< Paper or model card of the figures.
 
