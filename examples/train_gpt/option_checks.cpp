@@ -209,6 +209,15 @@ void check_model(const Options& options) {
                      text(size.kv_heads) + " (give --kv-heads " +
                      text(nearest_divisor(size.heads, size.kv_heads)) + ")");
   const int tp = options.extent("tp");
+  if (options.published) // no other sizes can be given
+    for (const auto& [name, value] : {std::pair{"num_attention_heads", size.heads},
+                                      {"num_key_value_heads", size.kv_heads},
+                                      {"intermediate_size", size.hidden},
+                                      {"vocab_size", size.vocabulary}})
+      if (value % tp != 0)
+        throw UsageError("--init " + options.init.string() + ": " + name + " " + text(value) +
+                         " must be divisible by tp=" + text(tp) +
+                         " (give tp=" + text(nearest_divisor(value, tp)) + ")");
   need_divisible("--heads", size.heads, tp);
   need_divisible("--kv-heads", size.kv_heads, tp);
   const int cp = options.extent("cp");

@@ -316,7 +316,10 @@ shardwright_train_gpt_run(
   init_no_tokenizer 1 OPTIONS --init "${exported}" SAYS "train_gpt: .*token")
 shardwright_train_gpt_run(
   init_sizes 2 OPTIONS --init "${exported}" --layers 2 SAYS "--layers is determined by the model that --init names")
+shardwright_train_gpt_run(
+  init_mesh 2 OPTIONS --init "${exported}" --mesh tp=4 SAYS "--init .*: num_key_value_heads 2 must be divisible by tp=4 .give tp=2")
 shardwright_train_gpt_run(no_steps 2 OPTIONS ${tiny} --steps 0 SAYS "--steps 0 trains nothing")
 set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.export" PROPERTIES FIXTURES_SETUP train_gpt_exported)
 set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.init_no_tokenizer" "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.init_sizes"
+                     "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.init_mesh"
                      PROPERTIES FIXTURES_REQUIRED train_gpt_exported)
