@@ -7,6 +7,9 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/device/driven_transports.hpp>
+#if defined(__CUDACC__)
+#include <shardwright/tensor/cuda_flag.hpp>
+#endif
 #include <shardwright/tensor/device_value.hpp>
 #include <shardwright/tensor/shared_memory.hpp>
 #include <shardwright/train/step_record.hpp>
@@ -34,8 +37,7 @@ struct PublishReport {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     slot->record = *record;
 #if defined(__CUDA_ARCH__)
-    __threadfence_system();
-    *const_cast<volatile std::uint64_t*>(&slot->number) = number;
+    publish_to_host(&slot->number, number);
 #else
     __atomic_store_n(&slot->number, number, __ATOMIC_RELEASE);
 #endif

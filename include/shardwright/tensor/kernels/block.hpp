@@ -46,7 +46,8 @@ struct LoneWarp {
   SHARDWRIGHT_FUNCTION void end_copies() const {}
 };
 
-/// The sum of all threads' numbers, always in the same order; `shared` has room for one number per warp.
+/// The sum of all threads' numbers, always in the same order, for the first thread; `shared` has room for one
+/// number per warp. Headers of targets may have their own.
 template <unsigned warps, class Number, class Block>
 SHARDWRIGHT_FUNCTION inline Number sum_over_block(const Block& block, Number own, Number* shared) {
   Number sum = over_threads(own, PlusLanes{});

@@ -10,6 +10,9 @@
 #include <shardwright/tensor/kernels/block.hpp>
 
 #include <Kokkos_Core.hpp>
+#if defined(__CUDACC__)
+#include <cub/block/block_reduce.cuh>
+#endif
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -45,6 +48,16 @@ struct CudaBlock {
     asm volatile("cp.async.wait_group %0;" ::"n"(under_way) : "memory");
   }
 };
+
+/// As sum_over_block of any block, for its first thread only: CUB's tree over warps is the same in every run.
+template <unsigned warps, class Number>
+__device__ inline Number sum_over_block(const CudaBlock&, Number own, Number*) {
+  using Reduce = cub::BlockReduce<Number, static_cast<int>(warps * warp_threads)>;
+  __shared__ typename Reduce::TempStorage memory;
+  const Number sum = Reduce(memory).Sum(own);
+  __syncthreads(); // before the next one uses the memory
+  return sum;
+}
 
 template <class Functor>
 __global__ void __launch_bounds__(Functor::warps* static_cast<unsigned>(warp_threads),
