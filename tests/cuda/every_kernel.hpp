@@ -9,6 +9,7 @@
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/checksum.hpp>
 #include <shardwright/tensor/kernels/column_sums.hpp>
+#include <shardwright/tensor/kernels/copy_rows.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
@@ -76,6 +77,7 @@ public:
 
   [[nodiscard]] std::vector<double> results() {
     random_numbers();
+    copies();
     elementwise();
     products();
     experts();
@@ -145,6 +147,18 @@ private:
     const auto dropped = matrix();
     kernels::dropout_into(execution_, x, dropped, {{2, 0}, {rows + 2, columns}}, {42, 98}, 0.3);
     keep_all(x, dropped, random_vector(columns));
+    // Rows that begin within a group of random words.
+    kernels::dropout_into(execution_, x, dropped, {{1, 3}, {rows + 1, columns + 5}}, {42, 97}, 0.3);
+    keep(dropped);
+  }
+
+  void copies() {
+    const auto x = random();
+    const auto packed = matrix(rows, columns - 3);
+    kernels::detail::copy_rows(execution_, x.data() + 1, rows, columns - 3, columns, packed.data());
+    keep(packed);
+    kernels::detail::zero_elements(execution_, packed.data() + 1, packed.size() - 2);
+    keep(packed);
   }
 
   void elementwise() {

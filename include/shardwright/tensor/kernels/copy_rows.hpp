@@ -11,7 +11,8 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
 
 /// The number whose bits a device moves for an element: a float would lose the payload of a NaN.
 template <class Element>
@@ -113,4 +114,5 @@ void zero_elements(const Execution& execution, Element* out, std::size_t count) 
   run_lanes("sw::fill_zero", execution, blocks_of(count, grain), ZeroElements<Element>{out, count, grain});
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
