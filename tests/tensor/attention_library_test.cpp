@@ -138,7 +138,7 @@ struct Problem : AttentionProblem<float> {
 std::vector<kernels::AttentionShape> shapes() {
   kernels::AttentionShape wider{2, 6, 3, 2, 8};
   wider.value_dim = 12;
-  return {{2, 9, 3, 1, 8}, {1, 5, 1, 4, 4}, {3, 7, 2, 4, 8}, {2, 7, 3, 2, 8}, {1, 1, 5, 3, 4}, wider};
+  return {{2, 9, 3, 1, 8}, {1, 5, 1, 4, 4}, {3, 7, 2, 4, 8}, {2, 8, 3, 2, 8}, {1, 1, 5, 3, 4}, wider};
 }
 
 } // namespace
@@ -199,6 +199,7 @@ TEST_CASE("the library is not asked for what it does not know", "[tensor]") {
   const sw::TokenRuns runs{.rows = 8, .split = 4, .first = 0, .second = 12};
   CHECK_FALSE(asked({runs, runs}));
   CHECK_FALSE(asked({sw::TokenRuns::one(8, 8), sw::TokenRuns::one(8)}));
+  CHECK_FALSE(Problem({2, 7, 3, 2, 8}).calls(kernels::AttentionBlock::whole(7), false)); // nor sums
   CHECK_FALSE(detail::library_calls<sw::bfloat16>({1, 8, 2, 1, 12}, kernels::AttentionBlock::whole(8),
                                                   {72, 24, 0, 0}, false)
                   .has_value());

@@ -87,9 +87,12 @@ template <class Element, class Execution>
 }
 
 /// Copies of tiles move 16 bytes at a time.
+[[nodiscard]] inline bool is_tile_aligned(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+}
 template <class Element>
 [[nodiscard]] bool is_tile_aligned(const MatrixSpan<Element>& rows) {
-  return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride * sizeof(Element) % 16 == 0;
+  return is_tile_aligned(rows.data) && rows.stride * sizeof(Element) % 16 == 0;
 }
 
 template <class Element>
@@ -137,7 +140,8 @@ template <class Execution, class Element, class Work>
                                        const AttentionForwardRow<Element, Element>& row,
                                        const AttentionBlock& block, const Work& workspace) {
   const Element* const queries = row.qkv.data;
-  if (row.merge || !is_tile_aligned(row.qkv) || !is_tile_aligned(row.out))
+  if (row.merge || !is_tile_aligned(row.qkv) || !is_tile_aligned(row.out) ||
+      !is_tile_aligned(row.log_sum_exp))
     return false;
   const auto calls = library_calls<Element>(row.shape, block, {row.qkv.stride, row.out.stride, 0, 0}, false);
   const Element* const keys = row.key_values.key(0, 0);
@@ -158,7 +162,7 @@ template <class Execution, class Element, class Work>
                                         const AttentionBackwardQuery<Element, Element>& query,
                                         const AttentionBlock& block, const Work& workspace) {
   if (query.merge || !is_tile_aligned(query.qkv) || !is_tile_aligned(query.out) ||
-      !is_tile_aligned(query.d_out) || !is_tile_aligned(query.d_qkv))
+      !is_tile_aligned(query.d_out) || !is_tile_aligned(query.d_qkv) || !is_tile_aligned(query.log_sum_exp))
     return false;
   const auto calls = library_calls<Element>(
       query.shape, block, {query.qkv.stride, query.out.stride, query.d_out.stride, query.d_qkv.stride}, true);

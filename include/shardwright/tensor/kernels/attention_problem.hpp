@@ -93,7 +93,7 @@ struct AttentionRows {
 };
 
 /// The calls for whole sequences in their natural order under a causal or full mask or a causal window;
-/// nothing for other masks, and where rows do not begin at multiples of 16 bytes.
+/// nothing for other masks, and where rows or the sums of a call do not begin at multiples of 16 bytes.
 ///
 /// A group of the fused buffer is its query heads, its key and its value, so that ranks and checkpoints split
 /// it by whole groups whatever their number is. Query heads are at equal distances inside a group, and over
@@ -148,6 +148,8 @@ template <class Element>
     calls.out_step = next(rows.out, out_group);
     calls.d_out_step = backward ? next(rows.d_out, out_group) : 0;
     calls.sums_step = (by_group ? queries : groups * queries) * sequence;
+    if (calls.count > 1 && calls.sums_step * std::int64_t{sizeof(float)} % 16 != 0)
+      return std::nullopt;
   }
   const std::int64_t width = problem.head_dim, value = problem.value_width;
   problem.query = place(rows.qkv, group, width);
