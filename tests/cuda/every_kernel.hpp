@@ -244,6 +244,14 @@ private:
     keep(y);
     kernels::inserted_columns(execution_, joined, y, columns / 3, 1);
     keep(y);
+    // Blocks of joined: one of long rows, one of short ones, from an element that is not aligned.
+    const auto block = matrix(rows, columns), pair = matrix(rows, 2);
+    kernels::detail::copy_rows(execution_, joined.data(), rows, columns, joined.extent(1), block.data());
+    keep(block);
+    kernels::detail::copy_rows(execution_, joined.data() + 1, rows, 2, joined.extent(1), pair.data());
+    keep(pair);
+    kernels::detail::zero_elements(execution_, block.data(), columns + 1);
+    keep(block);
     const auto column_work = vector(kernels::column_sums_workspace(rows, columns)), column = vector(columns);
     kernels::column_sums(execution_, x, column, column_work);
     keep(column);
