@@ -62,6 +62,7 @@ const std::vector<Parameter> parameters{
     {"sorting_traffic", &SharedCalibration::sorting_traffic, 0, 2.5, 0.4, 1, 10},
     {"biased_traffic", &SharedCalibration::biased_traffic, 0, 6, 0.4, 1, 30},
     {"cast_bytes", &SharedCalibration::cast_bytes, 0, 12, 0.4, 1, 60},
+    {"scan_flops", &SharedCalibration::scan_flops, 0, 40e12, 0.4, 5e12, 500e12},
 };
 
 double& value_of(Constants& constants, const Parameter& parameter) {

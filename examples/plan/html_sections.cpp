@@ -93,7 +93,9 @@ std::string simulated_order(const Document& study) {
     if (chosen && std::fabs(over - 1) > 0.03)
       warning += " Simulation and cost of the plan differ by more than 3&nbsp;%: trust the simulation.";
     if (chosen && first < 0.99 * study.figure(at + "/simulated_seconds").value)
-      warning += " Simulated, another plan is faster by more than 1&nbsp;%.";
+      warning += " Simulated, another plan is faster by " +
+                 short_text(100 * (1 - first / study.figure(at + "/simulated_seconds").value)) +
+                 "&nbsp;%: <code>" + escaped(study.word("/simulated_again/0/plan")) + "</code>.";
     rows.push_back({std::to_string(i + 1) + (chosen ? ", the plan" : ""),
                     "<code>" + escaped(study.word(at + "/plan")) + "</code>",
                     study.number(at + "/simulated_seconds", 1, "s"), study.number(at + "/over_cost")});
@@ -299,7 +301,13 @@ std::string choice_section(const Document& study) {
       out += (i == 0 ? " " : "; ") + escaped(study.word("/launch/reasons/" + std::to_string(i)));
     out += ".</p>\n";
   }
-  out += "<p>The search left " + study.percent("/headroom") + " of a chip's memory free.</p>\n";
+  out += "<p>The fullest chip keeps " + study.percent("/memory_free") +
+         " of its memory free, of which a plan must leave " + study.percent("/headroom") + ".</p>\n";
+  if (study.has("/rounder_sequences"))
+    out += "<p class=\"verdict none\">Warning: " + study.number("/sequences") +
+           " sequences have few divisors. " + study.number("/rounder_sequences/sequences") + " would take " +
+           study.percent("/rounder_sequences/saves") + " less time per token, with <code>" +
+           escaped(study.word("/rounder_sequences/plan")) + "</code>.</p>\n";
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < study.at("/runners_up").size(); ++i) {
     const std::string at = "/runners_up/" + std::to_string(i);

@@ -25,6 +25,8 @@ std::vector<std::string> missing_of_model(const sw::ModelSpec& model) {
   lacks(model.latent.used(), "latent attention");
   lacks(model.window_layers > 0, "sliding windows");
   lacks(model.parallel_block, "parallel blocks");
+  lacks(model.state_space.used(), "state spaces");
+  lacks(model.prediction_layers > 0, "multi-token prediction behind them");
   lacks(model.biases || model.position_rows > 0, "biases or learned positions");
   lacks(!model.gated, "feed-forward of two matrices");
   lacks(!model.latent.used() && model.width_per_head() * model.heads != model.hidden,

@@ -186,6 +186,7 @@ sw::ModelSpec model_of_json(const std::string& text, const std::string& name) {
   fields.number("window_layers", model.window_layers);
   fields.flag("chunked", model.chunked);
   fields.flag("parallel_block", model.parallel_block);
+  fields.number("prediction_layers", model.prediction_layers);
   if (const nlohmann::json* inner = fields.take("latent")) {
     Fields latent(*inner, text, name, "latent", text.find("\"latent\""));
     latent.number("query_rank", model.latent.query_rank);
@@ -206,9 +207,28 @@ sw::ModelSpec model_of_json(const std::string& text, const std::string& name) {
     experts.number("every", model.experts.every, 1);
     experts.number("groups", model.experts.groups);
     experts.number("all_groups", model.experts.all_groups);
+    experts.number("latent_width", model.experts.latent_width);
     experts.end();
     if (model.experts.active < 1 || model.experts.active > model.experts.count || model.experts.width < 1)
       experts.fail("active", "must be from 1 to count, and width must be given");
+  }
+  if (const nlohmann::json* inner = fields.take("state_space")) {
+    Fields space(*inner, text, name, "state_space", text.find("\"state_space\""));
+    space.number("layers", model.state_space.layers, 1);
+    space.number("attention_layers", model.state_space.attention_layers);
+    space.number("heads", model.state_space.heads, 1);
+    space.number("head_width", model.state_space.head_width, 1);
+    space.number("groups", model.state_space.groups, 1);
+    space.number("state", model.state_space.state, 1);
+    space.number("convolution", model.state_space.convolution, 1);
+    space.end();
+    if (model.state_space.heads < 1 || model.state_space.head_width < 1 || model.state_space.state < 1)
+      space.fail("heads", "must be given, and head_width and state, too");
+    if (std::int64_t{model.state_space.layers} + model.state_space.attention_layers >= model.layers)
+      space.fail("layers", "must leave layers for feed-forwards, beside attention_layers");
+    if (model.experts.leading_dense_layers > 0 || model.experts.every > 1)
+      space.fail("layers",
+                 "must go without leading_dense_layers and every: each feed-forward has experts or none has");
   }
   fields.end();
   for (const auto& [field, value] :
@@ -218,11 +238,12 @@ sw::ModelSpec model_of_json(const std::string& text, const std::string& name) {
                                                           {"vocabulary", model.vocabulary}})
     if (value < 1)
       fields.fail(field, "must be given");
-  if (model.feed_forward < 1 && model.expert_layers() < model.layers)
+  if (model.feed_forward < 1 && model.dense_layers() > 0)
     fields.fail("feed_forward", "must be given for layers without experts");
   if (model.experts.leading_dense_layers > model.layers)
     fields.fail("leading_dense_layers", "must be at most the layers");
-  else if ((model.layers - model.experts.leading_dense_layers) % model.experts.every != 0)
+  else if (!model.state_space.used() &&
+           (model.layers - model.experts.leading_dense_layers) % model.experts.every != 0)
     fields.fail("every", "must divide the layers that are not leading dense ones");
   if (model.window_layers > model.layers)
     fields.fail("window_layers", "must be at most the layers");

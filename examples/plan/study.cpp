@@ -110,24 +110,31 @@ Study study_of(const Options& options, bool with_sweeps) {
     if (also_unpaired)
       unpaired_ends = ends_of(options, unpaired);
   }
-  out.usual = sw::recipe(model, cluster, run);
   sw::SearchSpace flat = space;
   flat.pp = 1;
-  out.without_pipeline = sw::search(model, cluster, run, flat);
+  // Each of these is a search or several of its own.
+  const auto beside = [](auto ask) { return std::async(std::launch::async, ask); };
+  auto usual = beside([&] { return sw::recipe(model, cluster, run); });
+  auto without_pipeline = beside([&] { return sw::search(model, cluster, run, flat); });
   if (!out.best.found()) {
     if (out.best.problem == sw::PlanProblem::out_of_memory)
       for (const sw::Resource resource : {sw::Resource::memory, sw::Resource::chips})
         out.turns.push_back({resource, sw::plan_begins(model, cluster, run, resource, most_factor, space)});
   } else {
-    out.gains = sw::gains(model, cluster, run, space);
-    out.runners_up = sw::runners_up(model, cluster, run, space);
-    out.rounder = rounder_of(options, out.best);
+    auto gains = beside([&] { return sw::gains(model, cluster, run, space); });
+    auto runners_up = beside([&] { return sw::runners_up(model, cluster, run, space); });
+    auto rounder = beside([&] { return rounder_of(options, out.best); });
     // The plan comes first, so that it is simulated however long the others take.
     std::vector<sw::Plan> last = sw::last_candidates(model, cluster, run, space);
     std::stable_partition(last.begin(), last.end(),
                           [&](const sw::Plan& one) { return one.configuration == out.best.configuration; });
     out.simulated = sw::rank_by_simulation(model, cluster, run, last);
+    out.gains = gains.get();
+    out.runners_up = runners_up.get();
+    out.rounder = rounder.get();
   }
+  out.usual = usual.get();
+  out.without_pipeline = without_pipeline.get();
   if (out.without_pipeline.problem == sw::PlanProblem::batch_not_divisible)
     out.divisible_sequences = divisible(options, out.best.found() ? flat : space);
   if (out.best.found())

@@ -241,6 +241,7 @@ Json study_json(const Options& options, const Study& study) {
                                       {"step_seconds", one.plan.cost.step_seconds},
                                       {"over_cost", one.over_cost()}});
   out["headroom"] = options.space.headroom;
+  out["memory_free"] = 1 - study.best.cost.memory.total() / options.cluster.chip.memory_bytes;
   out["launch"] = nullptr;
   if (study.best.found()) {
     const Launch launch = launch_of(options, study.best.configuration);
@@ -251,6 +252,11 @@ Json study_json(const Options& options, const Study& study) {
   out["divisible_sequences"] = nullptr;
   if (study.divisible_sequences)
     out["divisible_sequences"] = *study.divisible_sequences;
+  out["rounder_sequences"] = nullptr;
+  if (study.rounder)
+    out["rounder_sequences"] = {{"sequences", study.rounder->sequences},
+                                {"saves", study.rounder->saves},
+                                {"plan", sw::plan_text(study.rounder->plan.configuration)}};
   out["turns"] = turns_of(options, study.turns);
   out["turns_with_1f1b"] = turns_of(options, study.turns_unpaired);
   out["sweeps"] = Json::array();

@@ -12,8 +12,9 @@ using namespace shardwright;
 using shardwright_test::Approx;
 
 TEST_CASE("the models of the catalogue have the parameters that their sources state", "[model_size]") {
-  for (const ModelSpec& model : model_catalogue) {
+  for (ModelSpec model : model_catalogue) {
     INFO(std::string(model.name));
+    model.prediction_layers = 0;
     const ModelSize size = size_of(model);
     REQUIRE(!model.source.empty());
     REQUIRE(model.published_parameters > 0);
@@ -50,12 +51,70 @@ TEST_CASE("operations of GPT models follow the papers' formulas", "[model_size]"
 TEST_CASE("operations of DeepSeek-V3 are those of its report", "[model_size]") {
   // 6 (activated matrices + v h) and 6 L s a (192 + 128) for latent attention: 37.6 billion activated
   // parameters less the embedding, at 4096 tokens.
-  const ModelSpec* const model = find_model("deepseek-v3");
-  REQUIRE(model != nullptr);
-  const ModelSize size = size_of(*model);
+  const ModelSpec* const found = find_model("deepseek-v3");
+  REQUIRE(found != nullptr);
+  ModelSpec model = *found;
+  REQUIRE(model.prediction_layers == 1);
+  const ModelSize trained = size_of(model);
+  const double with = flops_per_token(model, trained, 4096, FlopsConvention::non_causal);
+  model.prediction_layers = 0;
+  const ModelSize size = size_of(model);
   const double attention = 6.0 * 61 * 4096 * 128 * (192 + 128);
   const double whole = 6 * (37.6e9 - 129280.0 * 7168) + attention;
-  CHECK(flops_per_token(*model, size, 4096, FlopsConvention::non_causal) == Approx(whole).epsilon(0.005));
+  const double without = flops_per_token(model, size, 4096, FlopsConvention::non_causal);
+  CHECK(size.total == Approx(671e9).epsilon(0.005));
+  CHECK(size.active == Approx(37.6e9).epsilon(0.005));
+  CHECK(without == Approx(whole).epsilon(0.005));
+  // Its module for one more token: 11.5 billion parameters of its own by its README_WEIGHTS; per token an
+  // expert layer, the product of 2 h x h, and the logits.
+  CHECK(trained.total - size.total == Approx(11.5e9).epsilon(0.01));
+  const double layer = size.attention_per_layer + size.shared_per_layer + 8 * size.one_expert;
+  const double module = layer + 2 * 7168.0 * 7168 + 129280.0 * 7168;
+  CHECK(with - without == Approx(6 * module + attention / 61).epsilon(1e-9));
+}
+
+TEST_CASE("hybrid models have layers of one kind each", "[model_size]") {
+  // Nemotron 3 Nano (arXiv 2512.20848): MEMEM*EMEMEM*... of 52 letters, M for a state space, * for attention,
+  // E for experts; 31.6 billion parameters, 3.6 billion of a token with both embeddings.
+  const ModelSpec nano = *find_model("nemotron-3-nano");
+  CHECK((nano.attention_layers() == 6 && nano.expert_layers() == 23 && nano.dense_layers() == 0));
+  const ModelSize size = size_of(nano);
+  // One state space: 2 x 4096 wide gates and values, 8 groups of 128 inputs and outputs, 64 steps; four taps
+  // and a bias over what the convolution reads; three vectors of the heads, a norm of the result.
+  CHECK(size.state_space_per_layer ==
+        2688.0 * (8192 + 2048 + 64) + 4096.0 * 2688 + 6144.0 * 5 + 3 * 64 + 4096);
+  CHECK(size.attention_per_layer == 2688.0 * 128 * (2 * 32 + 2 * 2));
+  CHECK(size.one_expert == 2.0 * 2688 * 1856);
+  CHECK(size.total ==
+        Approx(23 * (size.state_space_per_layer + 128 * size.one_expert + 2.0 * 2688 * 3712 + 2688 * 128) +
+               6 * size.attention_per_layer + 53 * 2688 + 2 * 131072.0 * 2688));
+  CHECK(size.active == Approx(3.6e9).epsilon(0.01)); // as its report rounds it
+  // NVIDIA counts 901 TFLOP/s at 39,936 tokens/s (data/published_runs.csv): 22.56 GFLOP a token, without the
+  // mask.
+  CHECK(flops_per_token(nano, size, 8192, FlopsConvention::non_causal) == Approx(22.56e9).epsilon(0.03));
+  // Of Nemotron 3 Super's experts only the latent passes: as wide as a quarter of the stream.
+  const ModelSpec super = *find_model("nemotron-3-super");
+  CHECK(super.attention_layers() == 9); // with that of multi-token prediction
+  CHECK(size_of(super).one_expert == 2.0 * 1024 * 2688);
+  CHECK(size_of(super).active ==
+        Approx(12.7e9).epsilon(0.03)); // arXiv 2604.12374, and multi-token prediction
+}
+
+TEST_CASE("a parallel block has one norm", "[model_size]") {
+  // GPT-J by its model card: 6.05 billion parameters, 0.6 million of them biases, which only its feed-forward
+  // and its head have.
+  ModelSpec model{.layers = 28,
+                  .hidden = 4096,
+                  .heads = 16,
+                  .key_value_heads = 16,
+                  .feed_forward = 16384,
+                  .gated = false,
+                  .vocabulary = 50400,
+                  .parallel_block = true};
+  const ModelSize parallel = size_of(model);
+  CHECK(parallel.total == Approx(6.0509e9).epsilon(0.0002));
+  model.parallel_block = false;
+  CHECK(size_of(model).total - parallel.total == 28 * 4096);
 }
 
 TEST_CASE("layers with experts may alternate with dense ones, and attend within chunks", "[model_size]") {

@@ -147,7 +147,7 @@ TEST_CASE("runs of the second file are predicted", "[published_run]") {
     if (one.run.stated_memory > 0)
       CHECK(one.cost.memory.total() >= 0.95 * one.run.stated_memory);
   }
-  CHECK(dense.size() + experts.size() == 78);
+  CHECK(dense.size() + experts.size() == 105);
   CHECK(summary_of(dense).median <= 0.08);
   CHECK(summary_of(dense).ninetieth <= 0.20);
   CHECK(summary_of(experts).median <= 0.18); // releases of one program differ by more

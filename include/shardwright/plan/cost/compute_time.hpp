@@ -39,7 +39,7 @@ struct RankComputation {
   ForwardSeconds expert_layer{}; ///< A layer with experts, on the mean load of a rank.
   ForwardSeconds dense_again{};  ///< What a selective recomputation runs again of the one and of the other.
   ForwardSeconds expert_again{};
-  ForwardSeconds head{};  ///< Logits and loss.
+  ForwardSeconds head{};  ///< Logits and loss of the next token.
   double expert_host = 0; ///< Seconds that a host takes to launch both passes of a layer with experts.
   double host = 0;        ///< Seconds that a host takes to launch one pass of a layer.
 };
@@ -113,7 +113,7 @@ struct FeedForwardSeconds {
                                                           const ProductRates& rates, double tokens,
                                                           double traffic) noexcept {
   const ExpertSpec& experts = model.experts;
-  const double t = plan.tp, h = model.hidden, w = experts.width, columns = model.gated ? 2 : 1;
+  const double t = plan.tp, h = model.routed_width(), w = experts.width, columns = model.gated ? 2 : 1;
   const double local = static_cast<double>(experts.count) / plan.ep;
   const double copies =
       tokens / t * experts.active * run.expert_capacity; // that a rank computes: as many as it sends
@@ -127,6 +127,20 @@ struct FeedForwardSeconds {
        shared.routed_bytes * sorting * copies * h) *
       traffic;
   return {{(copies + local * shared.rows_half) * one / rates.narrow, 0, activation + moved}, activation};
+}
+
+/// A layer of a state space: its two products, its scan, and what lies between them, which passes memory as
+/// the branches of a feed-forward do. The scan is written in a portable language (Triton), whose kernels are
+/// about as fast on each of these chips.
+[[nodiscard]] constexpr ForwardSeconds state_space_layer(const ModelSpec& model, double t,
+                                                         const SharedCalibration& shared,
+                                                         const ProductRates& rates, double tokens,
+                                                         double traffic) noexcept {
+  const StateSpaceSpec& space = model.state_space;
+  const double h = model.hidden, width = space.width() / t, inputs = space.input_width() / t;
+  return {rates.rows * (rates.sides(h, inputs) + rates.sides(width, h)) / rates.narrow,
+          tokens * scan_flops(space) / t / shared.scan_flops,
+          shared.branch_bytes * tokens * (inputs + width) / 2 * traffic};
 }
 
 /// What a selective recomputation runs again: what the plan lists; else attention, and since attention is
@@ -149,7 +163,8 @@ struct FeedForwardSeconds {
   if (again.has(LayerOperation::attention))
     out.attention = common.attention;
   if (again.has(LayerOperation::norm)) // two of them, each reading and writing the stream in 2 bytes
-    out.elementwise = 8 * tokens * model.hidden / (plan.sequence_parallel ? plan.tp : 1) / memory;
+    out.elementwise =
+        8 * model.branch_share() * tokens * model.hidden / (plan.sequence_parallel ? plan.tp : 1) / memory;
   if (const LatentAttention& latent = model.latent;
       latent.used() && again.has(LayerOperation::latent_projections)) {
     const double a = static_cast<double>(model.heads) / plan.tp;
@@ -218,20 +233,23 @@ struct FeedForwardSeconds {
   const double traffic = (run.stack == KernelStack::plain ? shared.plain_traffic : 1) / (3 * memory);
 
   ForwardSeconds common;
-  common.attention = attention_seconds(model, chip, run, plan, calibration, tokens);
-  common.elementwise = shared.element_bytes * tokens * h / (plan.sequence_parallel ? t : 1) * traffic;
+  common.attention = model.attention_share() * attention_seconds(model, chip, run, plan, calibration, tokens);
+  common.elementwise =
+      model.branch_share() * shared.element_bytes * tokens * h / (plan.sequence_parallel ? t : 1) * traffic;
   if (!run.fused_attention)
     common.elementwise += shared.score_bytes * tokens * s * a / t / (3 * memory);
-  common.matmul = rates.rows * attention_sides(model, rates, t) / rates.narrow;
+  common.matmul = model.attention_share() * rates.rows * attention_sides(model, rates, t) / rates.narrow;
 
   const RecomputedOperations listed = selected_operations(run, plan);
   const ForwardSeconds again = common_again(model, plan, listed, common, rates, tokens, memory);
+  if (model.state_space.used())
+    common += model.state_space_share() * state_space_layer(model, t, shared, rates, tokens, traffic);
   RankComputation out{
       .dense_layer = common, .expert_layer = common, .dense_again = again, .expert_again = again};
   const auto feed_forward = [&](double width) {
     return dense_feed_forward(model, width, t, shared, rates, tokens, traffic);
   };
-  if (model.expert_layers() < model.layers) {
+  if (model.dense_layers() > 0) {
     const FeedForwardSeconds dense = feed_forward(model.feed_forward);
     out.dense_layer += dense.all;
     out.dense_again += again_of(dense, listed, listed.has(LayerOperation::feed_forward));
@@ -240,6 +258,9 @@ struct FeedForwardSeconds {
   const double slow = host == HostKind::compiled ? 0 : host == HostKind::coupled ? shared.coupled_host : 1;
   if (model.experts.used()) {
     const FeedForwardSeconds routed = routed_experts(model, run, plan, shared, rates, tokens, traffic);
+    if (const double latent = model.experts.latent_width; latent > 0)
+      out.expert_layer.matmul += rates.rows * (rates.sides(h, latent) + rates.sides(latent, h)) /
+                                 (t * rates.narrow); // of each rank's own tokens
     const FeedForwardSeconds always = feed_forward(model.shared_expert_width());
     const bool all = listed.has(LayerOperation::experts);
     out.expert_layer += routed.all;
@@ -251,6 +272,14 @@ struct FeedForwardSeconds {
   out.host = shared.host_seconds * slow;
   out.head.matmul = rates.rows * rates.sides(h, model.vocabulary / t) / rates.full;
   out.head.elementwise = shared.logit_bytes * tokens * model.vocabulary / t / (3 * memory);
+  if (model.prediction_layers > 0) { // its stage has fewer layers to make up for it, so that all have a share
+    ForwardSeconds module = out.head;
+    module.matmul += rates.rows * rates.sides(2 * h, h / t) / rates.narrow;
+    const ForwardSeconds share =
+        static_cast<double>(model.prediction_layers) / model.feed_forwards() * module;
+    out.dense_layer += share;
+    out.expert_layer += share;
+  }
   return out;
 }
 

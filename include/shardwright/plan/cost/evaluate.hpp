@@ -23,6 +23,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
+/// The operations of one token's forward pass outside of layers: logits, and what joins the inputs of modules
+/// of multi-token prediction.
+[[nodiscard]] constexpr double head_flops(const ModelSpec& model) noexcept {
+  const double h = model.hidden, modules = model.prediction_layers;
+  return 2 * ((1 + modules) * h * model.vocabulary + 2 * modules * h * h);
+}
+
 /// The operations of one token in what a plan lists for its backward passes to run again.
 [[nodiscard]] constexpr double listed_flops(const ModelSpec& model, const ModelSize& size, double sequence,
                                             const RecomputedOperations& again,
@@ -31,16 +38,17 @@ namespace detail {
   const bool experts = again.has(LayerOperation::experts);
   double flops = 0;
   if (again.has(LayerOperation::attention))
-    flops += model.layers * attention_flops_per_pair(model) * attended_tokens(model, sequence, convention);
+    flops += model.attention_layers() * attention_flops_per_pair(model) *
+             attended_tokens(model, sequence, convention);
   if (again.has(LayerOperation::feed_forward))
-    flops += 2 * (model.layers - expert_layers) * size.dense_per_layer;
+    flops += 2 * model.dense_layers() * size.dense_per_layer;
   if (experts || again.has(LayerOperation::shared_experts))
     flops += 2 * expert_layers * matrices * model.hidden * model.shared_expert_width();
   if (experts)
-    flops += 2 * expert_layers * matrices * model.hidden * model.experts.width * model.experts.active;
+    flops += 2 * expert_layers * matrices * model.routed_width() * model.experts.width * model.experts.active;
   if (const LatentAttention& latent = model.latent;
       latent.used() && again.has(LayerOperation::latent_projections))
-    flops += 2.0 * model.layers * model.heads *
+    flops += 2.0 * model.attention_layers() * model.heads *
              (latent.query_rank * (latent.plain_width + latent.rotary_width) +
               latent.key_value_rank * (latent.plain_width + latent.value_width));
   return flops;
@@ -56,11 +64,11 @@ namespace detail {
   if (plan.recomputation == Recompute::none)
     return 0;
   if (plan.recomputation == Recompute::full)
-    return flops / 3 - tokens * 2 * model.hidden * model.vocabulary;
+    return flops / 3 - tokens * head_flops(model);
   const RecomputedOperations& again = plan.recomputed;
   if (!again.empty())
     return tokens * listed_flops(model, size, static_cast<double>(run.sequence_length), again, convention);
-  return 3 * tokens * model.layers * attention_flops_per_pair(model) *
+  return 3 * tokens * model.attention_layers() * attention_flops_per_pair(model) *
          attended_tokens(model, static_cast<double>(run.sequence_length), convention);
 }
 

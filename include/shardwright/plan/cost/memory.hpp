@@ -42,7 +42,8 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief Bytes that one layer keeps of one microbatch, on one of tp * cp ranks.
+/// @brief Bytes that one layer keeps of one microbatch, on one of tp * cp ranks; of a hybrid model the mean
+/// one.
 ///
 /// The GPT form is arXiv 2205.05198, table 2: s b h (34 + 5 a s / h) without recomputation or parallelism,
 /// (10 + 24/t + 5 a s / (h t)) with tensor parallelism, all of it over t with sequence parallelism; the last
@@ -65,9 +66,10 @@ namespace detail {
       run.stack == KernelStack::tuned && (run.precision == Precision::fp8 || run.precision == Precision::fp4);
   const double input = narrow ? 1 : 2;                      // bytes of an element that a product reads
   const double norms = run.fused_attention ? 2 * input : 4; // both of them
-  const double outside = (run.fused_attention ? 4 + norms : 10) -
-                         (again.has(LayerOperation::norm) ? norms : 0) -
-                         (usual && run.fused_attention ? input : 0);
+  const double of_stream = (run.fused_attention ? 4 + norms : 10) -
+                           (again.has(LayerOperation::norm) ? norms : 0) -
+                           (usual && run.fused_attention ? input : 0);
+  const double outside = of_stream * (model.parallel_block ? 0.5 : model.branch_share()); // one norm, not two
   const bool policy = run.fused_attention && usual; // norms, latents' products, activations, other products
   const LatentAttention& latent = model.latent;
   const double width = latent.used() ? latent.plain_width + latent.rotary_width : model.width_per_head();
@@ -83,8 +85,8 @@ namespace detail {
   const double kept = policy ? 2 : 2 * branches + (again.has(LayerOperation::activation) ? 0 : input);
   double feed_forward = again.has(LayerOperation::feed_forward) ? 0 : kept * model.feed_forward;
   if (model.experts.used()) {
-    const double expert = kept * model.experts.width + (policy ? input : 2 + input) * h;
-    const double share = static_cast<double>(model.expert_layers()) / model.layers;
+    const double expert = kept * model.experts.width + (policy ? input : 2 + input) * model.routed_width();
+    const double share = static_cast<double>(model.expert_layers()) / model.feed_forwards();
     const bool all = again.has(LayerOperation::experts);
     const double shared =
         all || again.has(LayerOperation::shared_experts) ? 0 : kept * model.shared_expert_width();
@@ -93,7 +95,12 @@ namespace detail {
   }
   const bool keeps_scores = !run.fused_attention && !usual && !attends;
   const double scores = keeps_scores ? 5.0 * model.heads * static_cast<double>(run.sequence_length) : 0;
-  return tokens * (outside * h / split + (attention + feed_forward + scores) / t);
+  // A state space keeps what its two products read and make; its fused scan runs the rest again.
+  const double scanned = 2 * model.state_space.input_width() + 2 * model.state_space.width();
+  const double block = outside * h / split + (model.attention_share() * (attention + scores) +
+                                              model.state_space_share() * scanned + feed_forward) /
+                                                 t;
+  return tokens * block * model.feed_forwards() / model.stacked_layers();
 }
 
 namespace detail {
@@ -124,8 +131,9 @@ struct StageShare {
 /// are among those with a layer less, as in the pipelines of arXiv 2407.21783, section 3.3.2; two must be.
 [[nodiscard]] constexpr std::array<StageShare, 2> fullest_stages(const ModelSpec& model,
                                                                  const PlanConfiguration& plan) noexcept {
-  const int less = model.layers / plan.pp, missing = plan.pp - model.layers % plan.pp;
-  const int more = model.layers % plan.pp == 0 ? less : less + 1;
+  const int layers = model.stacked_layers();
+  const int less = layers / plan.pp, missing = plan.pp - layers % plan.pp;
+  const int more = layers % plan.pp == 0 ? less : less + 1;
   return {{{missing >= 2 ? less : more, true}, {plan.pp > 2 ? more : 0, false}}};
 }
 
@@ -133,15 +141,23 @@ struct StageShare {
                                                        const PlanConfiguration& plan,
                                                        const StageShare& stage) noexcept {
   const double t = plan.tp, layers = stage.layers;
-  const double expert_layers = std::min(layers, static_cast<double>(model.expert_layers()));
-  const double dense_layers = std::max(0.0, layers - expert_layers);
+  const bool mixed = model.state_space.used(); // every stage has its share of each kind of layer
+  const double part = layers / model.stacked_layers();
+  const double expert_layers =
+      mixed ? part * model.expert_layers() : std::min(layers, static_cast<double>(model.expert_layers()));
+  const double dense_layers = mixed ? part * model.dense_layers() : std::max(0.0, layers - expert_layers);
+  // Multi-token prediction reads the embedding, too, on the last stage.
+  const double last = size.head + size.prediction + (model.prediction_layers > 0 ? size.embedding : 0);
   const double ends = !stage.ends   ? 0
-                      : plan.pp > 1 ? std::max(size.embedding, size.head)
-                                    : size.embedding + size.head;
-  const double layer = size.attention_per_layer / t + size.vectors_per_layer;
+                      : plan.pp > 1 ? std::max(size.embedding, last)
+                                    : size.embedding + size.head + size.prediction;
+  const double branches = mixed ? part * (model.attention_layers() * size.attention_per_layer +
+                                          model.state_space.layers * size.state_space_per_layer)
+                                : layers * size.attention_per_layer;
   const double copies = parameter_copies(plan);
-  return {copies * (layers * layer + expert_layers * size.shared_per_layer / t +
-                    dense_layers * size.dense_per_layer / t + ends / t),
+  return {copies *
+              (branches / t + layers * size.vectors_per_layer + expert_layers * size.shared_per_layer / t +
+               dense_layers * size.dense_per_layer / t + ends / t),
           copies * expert_layers * model.experts.count * size.one_expert / plan.ep};
 }
 
@@ -192,14 +208,16 @@ struct StageShare {
   } else if (plan.zero_stage >= 3) {
     memory.parameters += (compiled ? 1 : 2) * run.optimizer.parameter_bytes * layer_parameters;
   }
-  const int most_layers = (model.layers + plan.pp - 1) / plan.pp; // a stage beside the ends may keep them
+  const int most_layers =
+      (model.stacked_layers() + plan.pp - 1) / plan.pp; // a stage beside the ends may keep them
   const bool offloads = run.offloads_layers && plan.recomputation == Recompute::full;
   memory.activations = (offloads ? std::min(2.0, kept * most_layers) : kept * most_layers) *
                        activation_bytes_per_layer(model, run, plan);
   const double tokens = detail::rank_tokens(run, plan), h = model.hidden;
   const double usual = compiled ? 2 : run.stack == KernelStack::tuned ? 8 : 14;
-  memory.logits =
-      !stage.ends ? 0 : (run.logit_bytes > 0 ? run.logit_bytes : usual) * tokens * model.vocabulary / plan.tp;
+  memory.logits = !stage.ends ? 0
+                              : (run.logit_bytes > 0 ? run.logit_bytes : usual) * tokens *
+                                    (1 + model.prediction_layers) * model.vocabulary / plan.tp;
   PlanConfiguration once = plan;
   once.recomputation = Recompute::none;
   double working = plan.recomputation == Recompute::full ? activation_bytes_per_layer(model, run, once) : 0;

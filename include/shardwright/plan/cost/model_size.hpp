@@ -14,14 +14,17 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Numbers of parameters, by what shards them.
 struct ModelSize {
-  double attention_per_layer = 0; ///< Matrices of attention.
-  double dense_per_layer = 0;     ///< Feed-forward matrices of a layer without experts.
-  double one_expert = 0;          ///< Matrices of one routed expert.
-  double shared_per_layer = 0;    ///< Shared experts and the router of a layer with experts.
-  double vectors_per_layer = 0;   ///< Norms and biases.
-  double embedding = 0;           ///< Token table and learned positions.
-  double head = 0;                ///< Output matrix; 0 if it is the token table.
-  double routed = 0;              ///< All routed experts of all layers.
+  double attention_per_layer = 0;   ///< Matrices of attention.
+  double state_space_per_layer = 0; ///< Matrices and vectors of a state space.
+  double dense_per_layer = 0;       ///< Feed-forward matrices of a layer without experts.
+  double one_expert = 0;            ///< Matrices of one routed expert.
+  double shared_per_layer = 0;      ///< Shared experts and the router of a layer with experts.
+  double vectors_per_layer = 0;     ///< Norms and biases.
+  double embedding = 0;             ///< Token table and learned positions.
+  double head = 0;                  ///< Output matrix; 0 if it is the token table.
+  double prediction =
+      0;             ///< Products and norms of all modules of multi-token prediction, without their layers.
+  double routed = 0; ///< All routed experts of all layers.
   double total = 0;
   double active = 0; ///< Of these, what one token passes: embedding and head included.
 
@@ -37,7 +40,8 @@ struct ModelSize {
   const double h = model.hidden, a = model.heads, d = model.width_per_head();
   const double kv = model.key_value_heads, matrices = model.gated ? 3 : 2;
   ModelSize size;
-  const double norms = model.biases ? 4 * h : 2 * h; // two norms, of gain and bias
+  const bool alone = model.state_space.used(); // every layer has one branch
+  const double norms = (model.biases ? 2 : 1) * (alone || model.parallel_block ? 1 : 2) * h; // gain and bias
   if (const LatentAttention& latent = model.latent; latent.used()) {
     const double query_width = latent.plain_width + latent.rotary_width;
     size.attention_per_layer =
@@ -52,18 +56,28 @@ struct ModelSize {
   size.dense_per_layer = matrices * h * model.feed_forward;
   const double biases_of_feed_forward = model.biases ? (matrices - 1) * model.feed_forward + h : 0;
   const ExpertSpec& experts = model.experts;
-  const double expert_layers = model.expert_layers(), dense_layers = model.layers - expert_layers;
+  const double expert_layers = model.expert_layers(), dense_layers = model.dense_layers();
   if (experts.used()) {
-    size.one_expert = matrices * h * experts.width + (model.biases ? (matrices - 1) * experts.width + h : 0);
-    size.shared_per_layer = matrices * h * model.shared_expert_width() + h * experts.count;
+    const double wide = model.routed_width();
+    size.one_expert =
+        matrices * wide * experts.width + (model.biases ? (matrices - 1) * experts.width + wide : 0);
+    size.shared_per_layer = matrices * h * model.shared_expert_width() + h * experts.count +
+                            2 * h * experts.latent_width; // down to the latent and up again
   }
   size.embedding = h * (model.vocabulary + model.position_rows);
   size.head = model.tied_embeddings ? 0 : h * model.vocabulary;
+  size.prediction = model.prediction_layers * (2 * h * h + 3 * h); // norms of both inputs and of the result
   size.routed = expert_layers * experts.count * size.one_expert;
-  const double outside = model.layers * (size.attention_per_layer + size.vectors_per_layer) +
-                         dense_layers * (size.dense_per_layer + biases_of_feed_forward) +
-                         expert_layers * size.shared_per_layer + size.embedding + size.head +
-                         (model.biases ? 2 * h : h);
+  if (const StateSpaceSpec& space = model.state_space; space.used()) {
+    const double mixed = space.width() + 2.0 * space.groups * space.state; // what its convolution reads
+    size.state_space_per_layer = h * (space.input_width() + space.width()) + mixed * (space.convolution + 1) +
+                                 3.0 * space.heads + space.width();
+  }
+  const double outside =
+      model.attention_layers() * size.attention_per_layer + model.stacked_layers() * size.vectors_per_layer +
+      model.state_space.layers * size.state_space_per_layer +
+      dense_layers * (size.dense_per_layer + biases_of_feed_forward) + expert_layers * size.shared_per_layer +
+      size.embedding + size.head + size.prediction + (model.biases ? 2 * h : h);
   size.total = outside + size.routed;
   size.active = outside + expert_layers * experts.active * size.one_expert;
   return size;
@@ -79,8 +93,8 @@ struct ModelSize {
   const double windowed = convention != FlopsConvention::causal ? window
                           : model.chunked                       ? window / 2
                                                                 : window * (1 - 0.5 * window / sequence);
-  const double full_layers = model.layers - model.window_layers;
-  return (full_layers * share * sequence + model.window_layers * windowed) / model.layers;
+  const double all_layers = model.attention_layers(), full_layers = all_layers - model.window_layers;
+  return (full_layers * share * sequence + model.window_layers * windowed) / all_layers;
 }
 
 namespace detail {
@@ -96,22 +110,34 @@ namespace detail {
 
 } // namespace detail
 
+namespace detail {
+
+/// Operations of one token's forward pass in the scan of a state space, as Megatron-LM counts them: 7 for
+/// each element of the state.
+[[nodiscard]] constexpr double scan_flops(const StateSpaceSpec& space) noexcept {
+  return 7 * space.width() * space.state;
+}
+
+} // namespace detail
+
 /// @brief Operations per token in a training step without recomputation: three times those of the forward
 /// pass.
 ///
 /// 6 (active matrices + v h) + 12 L a d s, arXiv 2205.05198, appendix A, in its general form; the causal
-/// convention takes half of the last term.
+/// convention takes half of the last term. A module of multi-token prediction has logits of its own.
 [[nodiscard]] constexpr double flops_per_token(const ModelSpec& model, const ModelSize& size, double sequence,
                                                FlopsConvention convention) noexcept {
-  const double expert_layers = model.expert_layers(), dense_layers = model.layers - expert_layers;
-  const double h = model.hidden;
+  const double expert_layers = model.expert_layers(), dense_layers = model.dense_layers();
+  const double h = model.hidden, layers = model.attention_layers();
+  const StateSpaceSpec& space = model.state_space;
   const double matrices =
-      model.layers * size.attention_per_layer + dense_layers * size.dense_per_layer +
-      expert_layers *
-          (size.shared_per_layer + (model.gated ? 3 : 2) * h * model.experts.width * model.experts.active) +
-      h * model.vocabulary;
-  return 6 * matrices + 3 * model.layers * detail::attention_flops_per_pair(model) *
-                            attended_tokens(model, sequence, convention);
+      layers * size.attention_per_layer + dense_layers * size.dense_per_layer +
+      expert_layers * (size.shared_per_layer + (model.gated ? 3.0 : 2.0) * model.routed_width() *
+                                                   model.experts.width * model.experts.active) +
+      space.layers * h * (space.input_width() + space.width()) +
+      (1 + model.prediction_layers) * h * model.vocabulary + 2 * model.prediction_layers * h * h;
+  return 6 * matrices + 3 * space.layers * detail::scan_flops(space) +
+         3 * layers * detail::attention_flops_per_pair(model) * attended_tokens(model, sequence, convention);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

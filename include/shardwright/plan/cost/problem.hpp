@@ -23,8 +23,11 @@ namespace detail {
                                              const RunSpec& run) noexcept {
   constexpr int most = 1 << 27;
   for (const int dimension :
-       {model.layers, model.hidden, model.heads, model.key_value_heads, model.head_width, model.feed_forward,
-        model.vocabulary, model.experts.count, model.experts.width, model.experts.shared_width})
+       {model.layers, model.prediction_layers, model.hidden, model.heads, model.key_value_heads,
+        model.head_width, model.feed_forward, model.vocabulary, model.experts.count, model.experts.width,
+        model.experts.shared_width, model.experts.latent_width, model.state_space.layers,
+        model.state_space.attention_layers, model.state_space.heads, model.state_space.head_width,
+        model.state_space.groups, model.state_space.state})
     if (dimension > most)
       return true;
   const ExpertSpec& experts = model.experts;
@@ -45,7 +48,8 @@ namespace detail {
   const bool dimensions = model.layers > 0 && model.hidden > 0 && model.heads > 0 && model.vocabulary > 0 &&
                           model.key_value_heads > 0 && cluster.chips() > 0 && cluster.chip.peak_bf16 > 0 &&
                           cluster.chip.memory_bandwidth > 0 && run.sequences > 0 && run.sequence_length > 0 &&
-                          model.experts.every > 0;
+                          model.experts.every > 0 && model.prediction_layers >= 0 &&
+                          model.feed_forwards() > 0;
   if (!extents || !dimensions)
     return PlanProblem::empty_input;
   if (detail::exceeds_planner(model, cluster, run))
@@ -62,7 +66,7 @@ namespace detail {
           (static_cast<std::int64_t>(plan.cp) * (plan.sequence_parallel && !pads ? plan.tp : 1)) !=
       0)
     return PlanProblem::sequence_not_divisible;
-  if (model.layers < std::int64_t{plan.pp} * chunks_of(plan.schedule, plan.chunks))
+  if (model.stacked_layers() < std::int64_t{plan.pp} * chunks_of(plan.schedule, plan.chunks))
     return PlanProblem::layers_too_few;
   if (plan.ep > 1 && (!model.experts.used() || model.experts.count % plan.ep != 0 ||
                       (static_cast<std::int64_t>(plan.tp) * plan.cp * plan.dp) % plan.ep != 0))

@@ -47,7 +47,7 @@ struct StageSeconds {
 
 /// Share of the ranks that have a layer more than the others.
 [[nodiscard]] constexpr double uneven_share(const ModelSpec& model, const PlanConfiguration& plan) noexcept {
-  return static_cast<double>(model.layers % plan.pp) / plan.pp;
+  return static_cast<double>(model.stacked_layers() % plan.pp) / plan.pp;
 }
 
 /// Microbatches of which the last rank with a layer more works what it works longer while others wait, too:
@@ -55,7 +55,7 @@ struct StageSeconds {
 /// second on have one more, the first and the last of all only at last.
 [[nodiscard]] constexpr double idle_microbatches(const ModelSpec& model,
                                                  const PlanConfiguration& plan) noexcept {
-  const int more = model.layers % plan.pp;
+  const int more = model.stacked_layers() % plan.pp;
   const bool waits = plan.schedule == PlanSchedule::one_f_one_b || plan.schedule == PlanSchedule::zb_h1 ||
                      plan.schedule == PlanSchedule::interleaved;
   return more == 0 || !waits ? 0 : plan.pp - 1 - std::min(more, plan.pp - 2);
@@ -80,7 +80,7 @@ struct StageSeconds {
   const double microbatches = microbatches_of(run, plan);
   double last = stages.last, fullest = stages.fullest, of_last = microbatches - 1;
   if (plan.schedule == PlanSchedule::dual_pipe) { // a rank has stages from both ends
-    const int layers = model.layers / plan.pp, more = model.layers % plan.pp;
+    const int layers = model.stacked_layers() / plan.pp, more = model.stacked_layers() % plan.pp;
     const double light = more == 0 ? fullest : fullest * layers / (layers + 1);
     last = (last + light) / 2;
     fullest = 2 * more >= plan.pp - 1 ? fullest : (fullest + light) / 2;
@@ -139,7 +139,7 @@ struct StageSeconds {
   if (plan.pp <= 1 || (heaviest <= 0 && !few))
     return 0;
   double least = 0;
-  const int at = std::min(model.layers % plan.pp, plan.pp - 2); // the last rank with a layer more
+  const int at = std::min(model.stacked_layers() % plan.pp, plan.pp - 2); // the last rank with a layer more
   if (one_way) { // it never waits from its first input on; or the first of them from its first gradient on
     const double longer = stages.fullest - stages.mean, f = passes.forward, w = passes.weight_gradient;
     const double later = passes.input_gradient + w;
@@ -252,22 +252,23 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
   const double p = plan.pp, microbatches = microbatches_of(run, plan);
   const Repeats repeats = repeats_of(plan);
   const PassForm form = pass_form(plan, microbatches);
-  const double expert_share = static_cast<double>(model.expert_layers()) / model.layers;
+  const double expert_share = static_cast<double>(model.expert_layers()) / model.stacked_layers();
+  const double dense_share = static_cast<double>(model.dense_layers()) / model.stacked_layers();
   const auto stage_of = [&](double layers, double head) {
-    return stage_pass({layers * (1 - expert_share), layers * expert_share, head}, computed, traffic, repeats,
-                      shared, form);
+    return stage_pass({layers * dense_share, layers * expert_share, head}, computed, traffic, repeats, shared,
+                      form);
   };
   // One microbatch on the mean stage, and on the heaviest: the fullest one, or the last one with the head.
-  const double layers = model.layers / p;
+  const double layers = model.stacked_layers() / p;
   const StagePass mean = stage_of(layers, 1 / p);
   StageSeconds stages{.mean = mean.seconds()};
   if (plan.pp > 1) {
-    const StagePass fullest = stage_of((model.layers + plan.pp - 1) / plan.pp, 0);
-    const StagePass last = stage_of(model.layers / plan.pp, 1);
+    const StagePass fullest = stage_of((model.stacked_layers() + plan.pp - 1) / plan.pp, 0);
+    const StagePass last = stage_of(model.stacked_layers() / plan.pp, 1);
     stages.fullest = fullest.seconds();
     stages.last = last.seconds();
-    if (model.layers % plan.pp != 0 && chunks_of(plan.schedule, plan.chunks) > 1)
-      stages.beside_last = stages.fullest / (model.layers / plan.pp + 1) * (1 - 1.0 / plan.chunks);
+    if (model.stacked_layers() % plan.pp != 0 && chunks_of(plan.schedule, plan.chunks) > 1)
+      stages.beside_last = stages.fullest / (model.stacked_layers() / plan.pp + 1) * (1 - 1.0 / plan.chunks);
     stages.weight = (stages.last > stages.fullest ? last : fullest).passes.weight_gradient;
   }
   cost.matmul_seconds = microbatches * (3 * mean.forward.matmul + mean.again.matmul);

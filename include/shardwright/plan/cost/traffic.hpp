@@ -52,7 +52,7 @@ struct LayerTraffic {
   const double t = plan.tp, residual = 2 * rank_tokens(run, plan) * model.hidden;
   LayerTraffic traffic;
   if (plan.tp > 1) {
-    const double times = model.parallel_block ? 2 : 4;
+    const double times = model.parallel_block ? 2 : 4 * model.branch_share();
     traffic.tensor.bytes = times * residual * (t - 1) / t;
     traffic.tensor.seconds = times * links.tensor.seconds(residual);
     const bool torus = cluster.domains[0].torus_dimensions > 0;
@@ -64,13 +64,13 @@ struct LayerTraffic {
     const double width =
         latent.used() ? model.heads * (latent.plain_width + latent.rotary_width + latent.value_width) / t
                       : 2.0 * model.key_value_heads * model.width_per_head() / t;
-    const double gathered = 2 * rank_tokens(run, plan) * plan.cp * width;
+    const double gathered = 2 * rank_tokens(run, plan) * plan.cp * width * model.attention_share();
     traffic.context.bytes = gathered * (plan.cp - 1) / plan.cp;
     traffic.context.seconds = links.context.seconds(gathered);
     traffic.context.exposed_seconds = traffic.context.seconds * shared.context_exposed;
   }
   if (plan.ep > 1) {
-    const double routed = residual / t * model.experts.active;
+    const double routed = residual / t * model.experts.active * model.routed_width() / model.hidden;
     traffic.expert.bytes = 2 * routed * (plan.ep - 1) / plan.ep;
     traffic.expert.seconds = 2 * links.expert.seconds(routed);
     traffic.expert.exposed_seconds =

@@ -119,9 +119,20 @@ inline void read_recomputation(std::string_view text, PlanConfiguration& plan) {
                                                                             : Recompute::full;
 }
 
-/// The dispatch that a text names; else what programs take: fused on Hopper, which DeepEP was written for, in
-/// racks (HybridEP) and on a TPU, and all-to-alls elsewhere.
-[[nodiscard]] inline ExpertDispatch dispatch_of(std::string_view text, const ChipSpec& chip) {
+/// Returns whether a row ran in a container of NVIDIA's from a release ("26.06") on.
+[[nodiscard]] inline bool runs_in_container(const PublishedRun& row, std::string_view release) {
+  constexpr std::string_view name = "container ";
+  const std::string_view notes = row.text("notes");
+  const std::size_t at = notes.find(name);
+  return at != notes.npos && notes.substr(at + name.size(), release.size()) >= release;
+}
+
+/// The dispatch that a row names; else what programs take: fused on Hopper, which DeepEP was written for, in
+/// racks and, since the containers of 2026, on other chips of Blackwell (HybridEP), and on a TPU; all-to-alls
+/// elsewhere, and for experts with biases, which fused layers took up with 26.06.
+[[nodiscard]] inline ExpertDispatch dispatch_of(const PublishedRun& row, const ModelSpec& model,
+                                                const ChipSpec& chip) {
+  const std::string_view text = row.text("dispatch").empty() ? row.text("notes") : row.text("dispatch");
   if (names_word(text, "tokendrop") || names_word(text, "padded"))
     return ExpertDispatch::padded;
   for (const std::string_view name : {"deepep", "hybridep", "fused"})
@@ -130,18 +141,19 @@ inline void read_recomputation(std::string_view text, PlanConfiguration& plan) {
   for (const std::string_view name : {"all_to_all", "alltoall"})
     if (names_word(text, name))
       return ExpertDispatch::all_to_all;
-  return chip.generation == ChipGeneration::hopper || chip.host() != HostKind::separate
+  if (model.biases && !runs_in_container(row, "26.06") && chip.host() != HostKind::compiled)
+    return ExpertDispatch::all_to_all;
+  return chip.generation == ChipGeneration::hopper || chip.host() != HostKind::separate ||
+                 runs_in_container(row, "26.02")
              ? ExpertDispatch::fused
              : ExpertDispatch::all_to_all;
 }
 
-/// NVIDIA's containers capture layers with experts on Blackwell since 26.06.
+/// NVIDIA's containers capture layers with experts on Blackwell since 26.06, unless the row says that the
+/// host launches them.
 [[nodiscard]] inline bool captures_experts(const PublishedRun& row, const ChipSpec& chip) {
-  constexpr std::string_view name = "container ";
-  const std::string_view notes = row.text("notes");
-  const std::size_t at = notes.find(name);
-  return chip.generation == ChipGeneration::blackwell && at != notes.npos &&
-         notes.substr(at + name.size(), 5) >= "26.06";
+  return chip.generation == ChipGeneration::blackwell && runs_in_container(row, "26.06") &&
+         !names_word(row.text("dispatch"), "launched");
 }
 
 /// PyTorch FSDP: its own sources, and ZeRO-2 or 3 on GPUs that is not XLA's.
@@ -194,7 +206,7 @@ namespace detail {
   const std::string_view dispatch = row.text("dispatch");
   run.overlapped_experts =
       out.model.experts.used() && (names_word(notes, "overlap") || names_word(dispatch, "overlap"));
-  run.dispatch = dispatch_of(dispatch.empty() ? notes : dispatch, chip);
+  run.dispatch = dispatch_of(row, out.model, chip);
   run.fused_attention = run.precision != Precision::fp16;
   if (chip.generation == ChipGeneration::tpu) { // XLA's static shapes; policies that keep inputs on the host
     run.expert_capacity = 1.25;

@@ -141,8 +141,8 @@ struct PipelineFilling {
                                             const RankComputation& computed, const LayerTraffic& traffic) {
   const SharedCalibration& shared = in.calibration.shared;
   const double expert = in.model.expert_layers();
-  const StagePass all =
-      stage_pass({in.model.layers - expert, expert, 1}, computed, traffic, {}, shared, {.paired = 1});
+  const StagePass all = stage_pass({static_cast<double>(in.model.dense_layers()), expert, 1}, computed,
+                                   traffic, {}, shared, {.paired = 1});
   const auto chips = static_cast<double>(in.cluster.chips());
   const double passes = static_cast<double>(in.run.sequences) * plan.tp * plan.cp / (chips * plan.microbatch);
   return below(passes * all.seconds() * (1 + shared.jitter * doublings_above_eight(chips)));
@@ -151,7 +151,7 @@ struct PipelineFilling {
 /// The passes of a stage of average size, with the least traffic.
 [[nodiscard]] constexpr StagePass least_pass(const SearchInput& in, const PlanConfiguration& plan) {
   const double expert = static_cast<double>(in.model.expert_layers()) / plan.pp;
-  return stage_pass({static_cast<double>(in.model.layers) / plan.pp - expert, expert, 1.0 / plan.pp},
+  return stage_pass({static_cast<double>(in.model.dense_layers()) / plan.pp, expert, 1.0 / plan.pp},
                     computation_of(in, plan), least_traffic(in, plan), repeats_of(plan),
                     in.calibration.shared, {.paired = 1});
 }

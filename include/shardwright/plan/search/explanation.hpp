@@ -128,7 +128,7 @@ template <class Candidates>
   Plan last;
   last.problem = PlanProblem::out_of_memory;
   const Divisors stages = divisors_of(cluster.chips());
-  for (int i = 0; i < stages.count && stages[i] <= model.layers; ++i) {
+  for (int i = 0; i < stages.count && stages[i] <= model.stacked_layers(); ++i) {
     space.pp = static_cast<int>(stages[i]);
     if (const Plan plan = search(model, cluster, run, space); plan.found())
       return plan;

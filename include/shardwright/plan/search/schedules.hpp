@@ -48,7 +48,7 @@ struct SearchSchedules {
         continue;
       for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most_chunks : 1); ++chunks)
         if ((!interleaved || !space.chunks || *space.chunks == chunks) &&
-            model.layers >= plan.pp * chunks_of(plan.schedule, chunks))
+            model.stacked_layers() >= plan.pp * chunks_of(plan.schedule, chunks))
           plans[static_cast<std::size_t>(count++)] = {plan.schedule, chunks};
     }
   }

@@ -156,7 +156,7 @@ private:
   constexpr void visit(const SearchTables& tables, SearchState& state) const {
     PlanConfiguration plan = base(tables.groups[static_cast<std::size_t>(state.group)]);
     const std::int64_t others = plan.dp, ep = tables.experts[state.expert], pp = tables.stages[state.stage];
-    if (pp > in_.model.layers || others % pp != 0 || in_.run.sequences % (others / pp) != 0 ||
+    if (pp > in_.model.stacked_layers() || others % pp != 0 || in_.run.sequences % (others / pp) != 0 ||
         in_.cluster.chips() / pp % ep != 0 || !allows(in_.space.pp, pp) ||
         !allows(in_.space.dp, others / pp) || !allows(in_.space.ep, ep))
       return;

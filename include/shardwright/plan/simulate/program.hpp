@@ -98,15 +98,16 @@ public:
     const LayerTraffic traffic = layer_traffic(model, cluster, run, plan, links, shared_);
     const RankComputation computed = rank_computation(model, cluster, run, plan, calibration);
     links_ = {shares.tensor, shares.context, shares.expert};
-    const double experts = static_cast<double>(model.expert_layers()) / model.layers;
+    const double experts = static_cast<double>(model.expert_layers()) / model.stacked_layers();
+    const double dense = static_cast<double>(model.dense_layers()) / model.stacked_layers();
     const StagePlacement& placement = out_.schedule.placement();
     const int parts = placement.stages() / placement.ranks; // of a rank's layers
     for (int stage = 0; stage < placement.stages(); ++stage) {
-      const double layers = (even_stages ? static_cast<double>(model.layers) / placement.ranks
-                                         : layers_of(model.layers, placement.rank_of(stage, 0))) /
+      const double layers = (even_stages ? static_cast<double>(model.stacked_layers()) / placement.ranks
+                                         : layers_of(model.stacked_layers(), placement.rank_of(stage, 0))) /
                             parts;
       const double head = even_stages ? 1.0 / placement.stages() : stage + 1 == placement.stages() ? 1 : 0;
-      stages_.push_back(stage_pass({layers * (1 - experts), layers * experts, head}, computed, traffic,
+      stages_.push_back(stage_pass({layers * dense, layers * experts, head}, computed, traffic,
                                    repeats_of(plan), shared_, pass_form(plan, microbatches_of(run, plan))));
     }
     const double sends = 2.0 * out_.schedule.microbatches() * placement.stages() / placement.ranks;

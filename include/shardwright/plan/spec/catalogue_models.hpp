@@ -13,8 +13,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief All models of the catalogue.
 ///
-/// Active parameters are as given in the source; if it excludes the input embedding, they are left out here.
-inline constexpr std::array<ModelSpec, 24> model_catalogue{{
+/// Parameters are as given in the source, without modules of multi-token prediction; so are active
+/// parameters, which are left out here if the source excludes the input embedding.
+inline constexpr std::array<ModelSpec, 27> model_catalogue{{
     {.name = "gpt3-175b",
      .layers = 96,
      .hidden = 12288,
@@ -267,6 +268,7 @@ inline constexpr std::array<ModelSpec, 24> model_catalogue{{
      .head_width = 128,
      .feed_forward = 18432,
      .vocabulary = 129280,
+     .prediction_layers = 1,
      .latent = {1536, 512, 128, 64, 128},
      .experts = {.count = 256,
                  .active = 8,
@@ -291,6 +293,56 @@ inline constexpr std::array<ModelSpec, 24> model_catalogue{{
      .published_parameters = 1026e9,
      .published_active_parameters = 32.9e9,
      .source = "arXiv 2507.20534, table 2; its model card"},
+    {.name = "nemotron-3-nano",
+     .layers = 52,
+     .hidden = 2688,
+     .heads = 32,
+     .key_value_heads = 2,
+     .head_width = 128,
+     .feed_forward = 1856,
+     .gated = false,
+     .vocabulary = 131072,
+     .experts = {.count = 128, .active = 6, .width = 1856, .shared = 1, .shared_width = 3712},
+     .state_space =
+         {.layers = 23, .attention_layers = 6, .heads = 64, .head_width = 64, .groups = 8, .state = 128},
+     .published_parameters = 31.6e9,
+     .source = "arXiv 2512.20848, section 2; its model card"},
+    {.name = "nemotron-3-super",
+     .layers = 88,
+     .hidden = 4096,
+     .heads = 32,
+     .key_value_heads = 2,
+     .head_width = 128,
+     .feed_forward = 2688,
+     .gated = false,
+     .vocabulary = 131072,
+     .prediction_layers = 1,
+     .experts =
+         {.count = 512, .active = 22, .width = 2688, .shared = 1, .shared_width = 5376, .latent_width = 1024},
+     .state_space =
+         {.layers = 40, .attention_layers = 8, .heads = 128, .head_width = 64, .groups = 8, .state = 128},
+     .published_parameters = 120.6e9,
+     .source = "arXiv 2604.12374; its model card"},
+    {.name = "nemotron-3-ultra",
+     .layers = 108,
+     .hidden = 8192,
+     .heads = 64,
+     .key_value_heads = 2,
+     .head_width = 128,
+     .feed_forward = 5120,
+     .gated = false,
+     .vocabulary = 131072,
+     .prediction_layers = 1,
+     .experts = {.count = 512,
+                 .active = 22,
+                 .width = 5120,
+                 .shared = 1,
+                 .shared_width = 10240,
+                 .latent_width = 2048},
+     .state_space =
+         {.layers = 48, .attention_layers = 12, .heads = 256, .head_width = 64, .groups = 8, .state = 128},
+     .published_parameters = 550e9,
+     .source = "its technical report and its model card"},
 }};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -15,8 +15,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
+/// Capital letters and underscores make no difference.
 [[nodiscard]] constexpr bool same_name(std::string_view left, std::string_view right) noexcept {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  const auto lower = [](char c) {
+    return c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
   if (left.size() != right.size())
     return false;
   for (std::size_t i = 0; i < left.size(); ++i)

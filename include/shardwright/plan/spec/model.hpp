@@ -37,8 +37,29 @@ struct ExpertSpec {
   int every = 1;                ///< Of the others, one in so many has experts.
   int groups = 0;               ///< Groups of experts that a token's lie in at most; 0 does not limit them.
   int all_groups = 0;           ///< Groups that there are; 0 takes one for each domain.
+  int latent_width = 0; ///< That tokens are projected to on their way to experts; 0 where they are not.
 
   [[nodiscard]] constexpr bool used() const noexcept { return count > 0; }
+};
+
+/// @brief Layers of a state space (Mamba-2, arXiv 2405.21060), in a hybrid model whose layers are each a
+/// state space, attention, or a feed-forward (arXiv 2504.03624); any other model leaves `layers` 0.
+struct StateSpaceSpec {
+  int layers = 0;
+  int attention_layers = 0; ///< Layers with attention; what is left of all are feed-forwards.
+  int heads = 0;
+  int head_width = 0;
+  int groups = 1;      ///< Of heads that share their inputs and outputs, B and C.
+  int state = 0;       ///< Width of the state of one element.
+  int convolution = 4; ///< Tokens that the convolution before it reads.
+
+  [[nodiscard]] constexpr bool used() const noexcept { return layers > 0; }
+  /// @brief Width of what all heads work on.
+  [[nodiscard]] constexpr double width() const noexcept { return static_cast<double>(heads) * head_width; }
+  /// @brief Width of its inputs: gates, values, B, C and a step for each head.
+  [[nodiscard]] constexpr double input_width() const noexcept {
+    return 2 * width() + 2.0 * groups * state + heads;
+  }
 };
 
 /// @brief Copies of a token that are sent to experts, and the most domains that they go to.
@@ -78,8 +99,11 @@ struct ModelSpec {
   int window_layers = 0;        ///< Layers with a sliding window.
   bool chunked = false;         ///< These layers attend within chunks of that many tokens instead.
   bool parallel_block = false;  ///< Attention and feed-forward read the same norm and are summed once.
+  int prediction_layers = 0;    ///< Modules of multi-token prediction (arXiv 2412.19437, section 2.2): each a
+                                ///< layer like the last one, a product of 2 h x h, and the logits once more.
   LatentAttention latent{};
   ExpertSpec experts{};
+  StateSpaceSpec state_space{};
   double published_parameters = 0;        ///< As its source states them; 0 if it does not.
   double published_active_parameters = 0; ///< Per token.
   std::string_view source{};              ///< Paper or model card of the figures.
@@ -87,8 +111,43 @@ struct ModelSpec {
   [[nodiscard]] constexpr int width_per_head() const noexcept {
     return head_width > 0 ? head_width : hidden / heads;
   }
+  /// @brief Layers that a pipeline divides: those of the model and of multi-token prediction, which the last
+  /// stage has, with fewer others.
+  [[nodiscard]] constexpr int stacked_layers() const noexcept { return layers + prediction_layers; }
+  /// @brief Of these, those with experts.
   [[nodiscard]] constexpr int expert_layers() const noexcept {
-    return experts.used() ? (layers - experts.leading_dense_layers) / experts.every : 0;
+    if (!experts.used())
+      return 0;
+    const int others =
+        state_space.used() ? state_space.layers + state_space.attention_layers : experts.leading_dense_layers;
+    return (layers - others) / experts.every + prediction_layers;
+  }
+  /// @brief Of these, those with attention.
+  [[nodiscard]] constexpr int attention_layers() const noexcept {
+    return state_space.used() ? state_space.attention_layers + prediction_layers : stacked_layers();
+  }
+  /// @brief Feed-forwards of all layers, each of which a cost takes together with its share of attention and
+  /// state spaces.
+  [[nodiscard]] constexpr int feed_forwards() const noexcept {
+    return state_space.used() ? stacked_layers() - state_space.layers - state_space.attention_layers
+                              : stacked_layers();
+  }
+  /// @brief Of these, those without experts.
+  [[nodiscard]] constexpr int dense_layers() const noexcept { return feed_forwards() - expert_layers(); }
+  /// @brief Layers of attention, and of a state space, to a feed-forward.
+  [[nodiscard]] constexpr double attention_share() const noexcept {
+    return static_cast<double>(attention_layers()) / feed_forwards();
+  }
+  [[nodiscard]] constexpr double state_space_share() const noexcept {
+    return static_cast<double>(state_space.layers) / feed_forwards();
+  }
+  /// @brief Residual branches to a feed-forward, over the two of an ordinary layer.
+  [[nodiscard]] constexpr double branch_share() const noexcept {
+    return (1 + attention_share() + state_space_share()) / 2;
+  }
+  /// @brief Width of the tokens that go to experts.
+  [[nodiscard]] constexpr int routed_width() const noexcept {
+    return experts.latent_width > 0 ? experts.latent_width : hidden;
   }
   /// @brief Width of all shared experts of a layer together.
   [[nodiscard]] constexpr int shared_expert_width() const noexcept {
