@@ -164,6 +164,7 @@ void run(sw::HostCommunicator world, const fs::path& directory, const std::strin
   std::fflush(stdout);
   if (word == "check")
     return;
+  world.barrier(); // nobody dies before all have said so
   if (word == "full") {
     full.store(true);
     try {
