@@ -241,7 +241,9 @@ struct FeedForwardSeconds {
   common.matmul = model.attention_share() * rates.rows * attention_sides(model, rates, t) / rates.narrow;
 
   const RecomputedOperations listed = selected_operations(run, plan);
-  const ForwardSeconds again = common_again(model, plan, listed, common, rates, tokens, memory);
+  const bool selects = plan.recomputation == Recompute::selective;
+  const ForwardSeconds again =
+      selects ? common_again(model, plan, listed, common, rates, tokens, memory) : ForwardSeconds{};
   if (model.state_space.used())
     common += model.state_space_share() * state_space_layer(model, t, shared, rates, tokens, traffic);
   RankComputation out{
@@ -252,7 +254,8 @@ struct FeedForwardSeconds {
   if (model.dense_layers() > 0) {
     const FeedForwardSeconds dense = feed_forward(model.feed_forward);
     out.dense_layer += dense.all;
-    out.dense_again += again_of(dense, listed, listed.has(LayerOperation::feed_forward));
+    if (selects)
+      out.dense_again += again_of(dense, listed, listed.has(LayerOperation::feed_forward));
   }
   const HostKind host = chip.host();
   const double slow = host == HostKind::compiled ? 0 : host == HostKind::coupled ? shared.coupled_host : 1;
@@ -265,8 +268,10 @@ struct FeedForwardSeconds {
     const bool all = listed.has(LayerOperation::experts);
     out.expert_layer += routed.all;
     out.expert_layer += always.all;
-    out.expert_again += again_of(routed, listed, all);
-    out.expert_again += again_of(always, listed, all || listed.has(LayerOperation::shared_experts));
+    if (selects) {
+      out.expert_again += again_of(routed, listed, all);
+      out.expert_again += again_of(always, listed, all || listed.has(LayerOperation::shared_experts));
+    }
     out.expert_host = slow * expert_host_seconds(model, run, plan, shared);
   }
   out.host = shared.host_seconds * slow;

@@ -117,24 +117,28 @@ struct PassForm {
   StagePass stage;
   const ForwardSeconds& f = stage.forward;
   const ForwardSeconds& again = stage.again;
-  const ForwardSeconds dense_again = repeats.of(computed.dense_layer, computed.dense_again);
-  const ForwardSeconds expert_again = repeats.of(computed.expert_layer, computed.expert_again);
-  stage.forward += layers.dense * computed.dense_layer;
-  stage.forward += layers.expert * computed.expert_layer;
   stage.forward += layers.head * computed.head;
-  stage.again += layers.dense * dense_again;
-  stage.again += layers.expert * expert_again;
   const double all = layers.dense + layers.expert;
   const double of_layer = traffic.tensor.exposed_seconds + traffic.context.exposed_seconds;
   const double gathered = (1 + repeats.context) * traffic.context.exposed_seconds;
-  const BothPasses dense = host_waits(computed.dense_layer, dense_again, of_layer,
-                                      (1 + repeats.dense_tensor) * traffic.tensor.exposed_seconds + gathered,
-                                      computed.host, 1 + repeats.layer, 0);
-  const BothPasses expert =
-      host_waits(computed.expert_layer, expert_again, of_layer + traffic.expert.exposed_seconds,
-                 (1 + repeats.expert_tensor) * traffic.tensor.exposed_seconds + gathered +
-                     (1 + repeats.expert) * traffic.expert.exposed_seconds,
-                 computed.expert_host / 3, 2 + repeats.expert, shared.behind_host);
+  BothPasses dense, expert;
+  if (layers.dense > 0) {
+    const ForwardSeconds repeated = repeats.of(computed.dense_layer, computed.dense_again);
+    stage.forward += layers.dense * computed.dense_layer;
+    stage.again += layers.dense * repeated;
+    dense = host_waits(computed.dense_layer, repeated, of_layer,
+                       (1 + repeats.dense_tensor) * traffic.tensor.exposed_seconds + gathered, computed.host,
+                       1 + repeats.layer, 0);
+  }
+  if (layers.expert > 0) {
+    const ForwardSeconds repeated = repeats.of(computed.expert_layer, computed.expert_again);
+    stage.forward += layers.expert * computed.expert_layer;
+    stage.again += layers.expert * repeated;
+    expert = host_waits(computed.expert_layer, repeated, of_layer + traffic.expert.exposed_seconds,
+                        (1 + repeats.expert_tensor) * traffic.tensor.exposed_seconds + gathered +
+                            (1 + repeats.expert) * traffic.expert.exposed_seconds,
+                        computed.expert_host / 3, 2 + repeats.expert, shared.behind_host);
+  }
   const double launches = all * shared.layer_seconds * (3 + repeats.layer) / 3;
   const BothPasses overhead{launches / 3 + layers.dense * dense.forward + layers.expert * expert.forward,
                             launches * 2 / 3 + layers.dense * dense.backward +

@@ -73,7 +73,8 @@ struct PipelineFilling {
   bool own = true; ///< The microbatch is that of the branch.
 };
 
-[[nodiscard]] constexpr RankComputation computation_of(const SearchInput& in, const PlanConfiguration& plan) {
+[[nodiscard]] constexpr RankComputation computation_of(const SearchInput& in, PlanConfiguration plan) {
+  plan.recomputation = Recompute::selective; // so that it holds whichever one a plan has
   return rank_computation(in.model, in.cluster, in.run, plan, in.calibration);
 }
 [[nodiscard]] constexpr double memory_of(const SearchInput& in, const PlanConfiguration& plan) {

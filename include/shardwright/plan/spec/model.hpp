@@ -120,7 +120,8 @@ struct ModelSpec {
       return 0;
     const int others =
         state_space.used() ? state_space.layers + state_space.attention_layers : experts.leading_dense_layers;
-    return (layers - others) / experts.every + prediction_layers;
+    const int left = layers - others;
+    return (experts.every == 1 ? left : left / experts.every) + prediction_layers;
   }
   /// @brief Of these, those with attention.
   [[nodiscard]] constexpr int attention_layers() const noexcept {
@@ -136,10 +137,10 @@ struct ModelSpec {
   [[nodiscard]] constexpr int dense_layers() const noexcept { return feed_forwards() - expert_layers(); }
   /// @brief Layers of attention, and of a state space, to a feed-forward.
   [[nodiscard]] constexpr double attention_share() const noexcept {
-    return static_cast<double>(attention_layers()) / feed_forwards();
+    return state_space.used() ? static_cast<double>(attention_layers()) / feed_forwards() : 1;
   }
   [[nodiscard]] constexpr double state_space_share() const noexcept {
-    return static_cast<double>(state_space.layers) / feed_forwards();
+    return state_space.used() ? static_cast<double>(state_space.layers) / feed_forwards() : 0;
   }
   /// @brief Residual branches to a feed-forward, over the two of an ordinary layer.
   [[nodiscard]] constexpr double branch_share() const noexcept {
