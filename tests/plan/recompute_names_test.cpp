@@ -32,6 +32,8 @@ TEST_CASE("lists of recomputed operations are read as people write them", "[reco
   CHECK(plan_text({.recomputation = Recompute::selective, .recomputed = both}) ==
         "microbatch=1 recomputation=norm+act");
   CHECK(plan_text({.recomputed = both}) == "microbatch=1");
+  CHECK(recomputation_text({.recomputation = Recompute::selective}) == "selective");
+  CHECK(recomputation_text({.recomputation = Recompute::full, .recomputed = both}) == "full");
 }
 
 TEST_CASE("operations that run again take time and leave memory", "[recompute_names]") {
