@@ -44,8 +44,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
   Manifest out;
   std::vector<safetensors::Entry> entries;
   for (const Block* const block : order) {
+    // Braces: nvcc does not initialise an aggregate in parentheses.
     const auto [at, is_new] =
-        out.tensors.try_emplace(block->tensor, block->dtype, block->shape, block->layout);
+        out.tensors.try_emplace(block->tensor, SavedTensor{block->dtype, block->shape, block->layout, {}});
     if (!is_new && (at->second.dtype != block->dtype || at->second.shape != block->shape))
       throw InvalidArgument("checkpoint: blocks of tensor " +
                             shardwright::detail::quoted_text(block->tensor) +
