@@ -75,7 +75,7 @@ struct MarkedTimes : CallTimes {
   bool local = false;              ///< Whether `moves` and `moved` are recorded, that is, on this device.
   typename Runtime::Event moves;   ///< On the transport's stream: the data begins to move,
   typename Runtime::Event moved;   ///< and has moved.
-  typename Runtime::Event reached; ///< On the rank's stream: it reaches the wait for the call,
+  typename Runtime::Event reached; ///< The rank's stream reaches the wait for the call,
   typename Runtime::Event passed;  ///< and continues.
 };
 

@@ -29,7 +29,7 @@ struct FileText {
   std::string bytes;
   std::string fault;
   std::size_t offset = 0; ///< Of the fault.
-  bool too_long = false;  ///< Whether the fault is the length.
+  bool too_long = false;  ///< Whether the problem is the length.
 };
 
 class OpenFile {

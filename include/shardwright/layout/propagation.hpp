@@ -26,7 +26,7 @@ enum class PropagationFault : std::uint8_t {
   partial_differs,      ///< A sum of two Partials of different operations.
   partial_not_linear,   ///< A Max, Min or Product Partial into a linear operation.
   partial_unfinished,   ///< A Partial into a nonlinear operation.
-  row_sharded,          ///< The dimension that is normalised as a whole is sharded.
+  row_sharded,          ///< The dimension to normalise is sharded.
   halos_differ          ///< A dimension that both operands have does not carry the same halo.
 };
 

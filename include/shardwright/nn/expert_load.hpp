@@ -91,13 +91,13 @@ public:
   /// @brief Its path in the model, such as "layers.3.router.load".
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-  /// @brief Adds the choice of a microbatch; nothing if there is no first pass. No communication.
+  /// @brief Adds the expert choices of a microbatch, on its first forward pass only. No communication.
   template <class Pass, class Choice>
   void count(const Pass& pass, const Choice& experts) {
     counts_.add(pass, experts);
   }
-  /// @brief Adds the number of choices dropped by within_capacity() on all ranks that split the tokens;
-  /// nothing if there is no first pass.
+  /// @brief Adds the number of choices dropped by within_capacity() on all ranks that split the tokens, on
+  /// the first forward pass only.
   void count_dropped(const std::optional<FirstPass>& pass, std::int64_t choices) {
     dropped_ += pass ? choices : 0;
   }

@@ -98,7 +98,7 @@ private:
   return out;
 }
 
-/// Why a process that waits in vain for MPI's startup exits.
+/// The message with which a process gives up waiting for MPI's startup.
 [[nodiscard]] inline std::string late_start_sentence(std::chrono::nanoseconds deadline) {
   const LauncherRanks own;
   char host[256] = {};
