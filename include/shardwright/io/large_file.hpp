@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A new file of many bytes, written past the page cache where the file system can.
+/// @brief A large new file, written around the page cache if the file system allows it.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/new_file.hpp>
@@ -28,10 +28,10 @@ public:
   /// Bytes that go to the disk at a time, which is also the memory that a file takes until its commit().
   static constexpr std::size_t chunk = std::size_t{4} << 20;
 
-  /// @throws DataError if no file can be made there.
+  /// @throws DataError if no file can be created there.
   explicit LargeFile(const std::filesystem::path& path) : path_(path), file_(path) {}
 
-  /// Appends bytes. @throws DataError if they do not all arrive, as on a full disk.
+  /// Appends bytes. @throws DataError if not all of them can be written, as on a full disk.
   void write(std::string_view bytes) {
     if (!memory_)
       memory_.reset(new (std::align_val_t{alignment}) char[chunk]);
@@ -45,14 +45,14 @@ public:
     }
   }
 
-  /// As NewFile::commit().
+  /// Like NewFile::commit().
   void commit() {
     bypass(false); // for an end that fills no block
     write_memory();
     file_.commit();
   }
 
-  /// Whether the last bytes went past the page cache.
+  /// Whether the last bytes bypassed the page cache.
   [[nodiscard]] bool bypasses() const noexcept { return bypasses_; }
 
 private:
@@ -77,7 +77,7 @@ private:
     filled_ = 0;
   }
 
-  /// Leaves the file as it is where the file system has no such thing.
+  /// Has no effect if the file system does not support it.
   void bypass([[maybe_unused]] bool on) noexcept {
 #if defined(O_DIRECT)
     const int flags = ::fcntl(file_.descriptor(), F_GETFL);

@@ -19,7 +19,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint::detail {
 
-/// One piece of work at a time. Its thread calls no communicator: a transport may know one thread only.
+/// One piece of work at a time. Its thread calls no communicator, since a transport may support one thread
+/// only.
 class BackgroundTask {
 public:
   BackgroundTask() = default;
@@ -27,7 +28,7 @@ public:
   BackgroundTask& operator=(const BackgroundTask&) = delete;
   ~BackgroundTask() { static_cast<void>(wait()); }
 
-  /// Starts the work; where no thread is to be had, does it here.
+  /// Starts the work, or does it right here if no thread can be created.
   void start(std::function<void()> work) {
     static_cast<void>(wait());
     sentence_.clear();

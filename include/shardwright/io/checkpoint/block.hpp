@@ -36,7 +36,7 @@ public:
   BlockSource& operator=(const BlockSource&) = delete;
 
   /// @brief The element type that a tensor was saved in.
-  /// @param wanted what the caller needs; where `convert`, another floating-point type will do
+  /// @param wanted the type that the caller needs; with `convert`, any floating-point type will do
   /// @throws DataError if there is no such tensor, or one of another shape or element type.
   [[nodiscard]] virtual safetensors::Dtype require(const std::string& name, safetensors::Dtype wanted,
                                                    const std::vector<std::uint64_t>& shape,

@@ -33,8 +33,8 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief The fault of a tensor's blocks, as a sentence without subject; empty if each element of the
-/// tensor is in exactly one of them, and none is empty.
+/// @brief What is wrong with a tensor's blocks, as a sentence without a subject; empty if each element of the
+/// tensor is in exactly one block and no block is empty.
 ///
 /// Blocks that overlap in the first dimension are compared in pairs; others never meet.
 [[nodiscard]] inline std::string cover_fault(const SavedTensor& tensor) {

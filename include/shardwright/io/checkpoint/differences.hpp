@@ -34,7 +34,7 @@ struct TensorDifference {
 
 namespace detail {
 
-/// Compares the elements of two tensors of one kind.
+/// Compares the elements of two tensors of the same shape and type.
 inline void compare_elements(const std::vector<std::byte>& left, const std::vector<std::byte>& right,
                              safetensors::Dtype dtype, TensorDifference& out) {
   const std::size_t size = std::max(safetensors::bits_of(dtype) / 8, 1U);
@@ -60,8 +60,8 @@ inline void compare_elements(const std::vector<std::byte>& left, const std::vect
 
 } // namespace detail
 
-/// @brief Compares all tensors of two checkpoints, of any meshes; empty if they are equal to the bit.
-/// Memory of the largest tensor, several times.
+/// @brief Compares all tensors of two checkpoints, of any meshes; empty if they are bitwise equal. Needs
+/// several times the memory of the largest tensor.
 /// @throws DataError if one cannot be read.
 [[nodiscard]] inline std::vector<TensorDifference> differences(const Reader& left, const Reader& right) {
   std::set<std::string> names;

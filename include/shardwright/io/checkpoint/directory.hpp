@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A directory of checkpoints with one writer: `step-N` for each that is whole, other names until
-/// then.
+/// @brief A directory of checkpoints with one writer: `step-N` for each complete one, other names until then.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -93,7 +92,7 @@ public:
     char host[128] = "";
     (void)::gethostname(host, sizeof host - 1);
     const std::string text = " process " + std::to_string(::getpid()) + " on " + host + "\n";
-    // Only for the message: a full disk must not keep a program from saving over there.
+    // Only for the message: a full disk here must not keep a program from saving there.
     if (::ftruncate(file_.get(), 0) == 0)
       (void)!::pwrite(file_.get(), text.data(), text.size(), 0);
   }
@@ -112,7 +111,7 @@ private:
 
 } // namespace detail
 
-/// @brief Steps of the checkpoints of a directory, ascending: those whose names say that they are whole.
+/// @brief Steps of the checkpoints of a directory, ascending: those whose names mark them as complete.
 /// @throws DataError if the directory cannot be read.
 [[nodiscard]] inline std::vector<std::uint64_t> saved_steps(const std::filesystem::path& directory) {
   std::vector<std::uint64_t> out;
@@ -215,8 +214,8 @@ public:
     return UnfinishedSave(path, step, saving_);
   }
 
-  /// @brief Renames a checkpoint that cannot be used, so that a run which goes on from an older one may save
-  /// again: `step-N` becomes `step-N.aside-0`, or the next number that is free.
+  /// @brief Renames an unusable checkpoint, so that a run that resumes from an older one can save again:
+  /// `step-N` becomes `step-N.aside-0`, or the next number that is free.
   /// @returns the new path @throws DataError if that fails.
   std::filesystem::path set_aside(std::uint64_t step) {
     const std::filesystem::path from = directory_ / ("step-" + std::to_string(step));

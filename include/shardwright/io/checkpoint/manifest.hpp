@@ -68,7 +68,8 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-/// @brief The name of a block in the header of its part: the tensor's, with the offset where it is not whole.
+/// @brief The name of a block in the header of its part: the tensor's, with the offset unless the block is
+/// the whole tensor.
 [[nodiscard]] inline std::string block_name(const std::string& tensor,
                                             const std::vector<std::uint64_t>& shape,
                                             const std::vector<std::uint64_t>& offset,

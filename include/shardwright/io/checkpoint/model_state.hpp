@@ -96,8 +96,8 @@ void stage(Model& model, Optimizer& optimizer, Staging& to) {
   });
 }
 
-/// @brief The names of the tensors that a rank's share consists of, after a check that each was saved in its
-/// shape and element type; reads no data. Not collective.
+/// @brief The names of the tensors in a rank's share, after checking that each was saved with its shape and
+/// element type; reads no data. Not collective.
 /// @param convert whether another floating-point type may have been saved
 /// @throws DataError naming a tensor that is missing, or of another shape or type.
 template <ParameterSet Model, class Optimizer>
@@ -129,7 +129,7 @@ template <ParameterSet Model, class Optimizer>
 ///
 /// Weights in a narrow element type are the saved ones rounded, as they were before.
 /// @param convert whether another floating-point type may have been saved
-/// @throws DataError as require_state(), and where data cannot be read: the model is then of no use.
+/// @throws DataError as require_state(), and if data cannot be read: the model is then unusable.
 template <ParameterSet Model, class Optimizer>
 void read_state(const BlockSource& source, Model& model, Optimizer& optimizer, bool convert = false) {
   for_each_parameter(model, [&](auto& parameter) {

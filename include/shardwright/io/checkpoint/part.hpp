@@ -23,9 +23,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
-/// @brief Writes one part of a checkpoint: a safetensors file of blocks, which is on the disk when this
-/// returns.
-/// @returns what the manifest says of the part, and of the blocks by tensor
+/// @brief Writes one part of a checkpoint: a safetensors file of blocks, which is on disk when this returns.
+/// @returns the manifest's entries for the part and for its blocks, by tensor
 /// @throws InvalidArgument if a block appears twice, or its bytes and extent disagree.
 /// @throws DataError if the file cannot be written.
 /// @param unfinished directory of the checkpoint, as UnfinishedSave::path()
@@ -85,7 +84,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
   return out;
 }
 
-/// @brief Adds what another part holds.
+/// @brief Adds the contents of another part.
 /// @throws InvalidArgument if both have a part of one name, or disagree on the shape or element type of a
 /// tensor.
 inline void join(Manifest& into, const Manifest& part) {

@@ -100,8 +100,7 @@ public:
     return saved.dtype;
   }
 
-  /// @brief Of each saved block no more than the part that is wanted is read, which is why hashes are not
-  /// compared.
+  /// @brief Reads only the requested part of each saved block, so it compares no hashes.
   void read(const std::string& name, const safetensors::BlockOf& wanted,
             std::span<std::byte> out) const override {
     const SavedTensor& from = tensor(name);
@@ -221,7 +220,7 @@ private:
   std::map<std::string, std::unique_ptr<const safetensors::File>> parts_;
 };
 
-/// @brief How much of a checkpoint is checked before it is taken: manifest and headers, or every byte.
+/// @brief How much of a checkpoint is checked before it is accepted: manifest and headers, or every byte.
 enum class Check { headers, all };
 
 /// @brief The newest checkpoint that passes, and a sentence for each newer one that does not.
@@ -230,7 +229,7 @@ struct Newest {
   std::vector<std::string> refused;
 };
 
-/// @brief Looks through a directory from the newest step on. Saves without a name are no checkpoints.
+/// @brief Searches a directory from the newest step backwards. Unfinished saves do not count as checkpoints.
 /// @throws DataError if the directory cannot be read.
 [[nodiscard]] inline Newest newest(const std::filesystem::path& directory, Check check = Check::all) {
   Newest out;

@@ -40,7 +40,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
 namespace detail {
 
-/// What an error of the library says, or nothing.
+/// The message of an error of the library, or nothing.
 template <class Function>
 [[nodiscard]] std::string sentence_of(const Function& function) {
   try {
@@ -51,7 +51,7 @@ template <class Function>
   return {};
 }
 
-/// Throws on every rank where one has a sentence. Collective.
+/// Throws on every rank if any has an error message. Collective.
 inline void agree(const HostCommunicator& world, const std::string& own, SourceLocation where) {
   const auto all = gather_texts(world, own.empty() ? std::vector<std::string>() : std::vector{own}, where);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
@@ -104,10 +104,10 @@ public:
   /// @brief Saves the blocks of all ranks as one checkpoint, which is durable when this returns, and removes
   /// all but the newest `keep`. Collective.
   ///
-  /// Every rank writes one part; the manifest travels to rank 0, some 100 bytes for each block.
+  /// Every rank writes one part; the manifest entries are sent to rank 0, about 100 bytes per block.
   /// @param about equal on all ranks @param blocks of this rank, from stage()
-  /// @throws ConfigurationMismatch if `about` differs. @throws DataError on every rank where one cannot
-  /// write, or the blocks do not cover each tensor once: the older checkpoints are then as they were.
+  /// @throws ConfigurationMismatch if `about` differs. @throws DataError on every rank if one cannot write,
+  /// or the blocks do not cover each tensor once; the older checkpoints are then unchanged.
   void save(const Description& about, std::span<const StagedBlock> blocks, std::size_t keep,
             SourceLocation where = SourceLocation::current()) {
     finish(where);
@@ -192,7 +192,7 @@ private:
     under_way_ = std::move(next);
   }
 
-  /// One step further, where all ranks have come to the end of theirs. @return whether nothing is under way
+  /// Proceeds to the next stage if all ranks have finished theirs. @return whether no save is in progress
   [[nodiscard]] bool advance(bool waits, SourceLocation where) {
     if (!under_way_)
       return true;
@@ -280,11 +280,11 @@ private:
 /// @brief The newest checkpoint of a directory that passes every check, on every rank; null if there is
 /// none. Collective; each rank compares the hashes of its share of the blocks.
 /// @param refused receives a sentence for each newer one that does not pass
-/// @throws DataError on every rank where the directory cannot be read.
+/// @throws DataError on every rank if the directory cannot be read.
 [[nodiscard]] inline std::unique_ptr<const Reader>
 open_newest(const HostCommunicator& world, const std::filesystem::path& directory,
             std::vector<std::string>& refused, SourceLocation where = SourceLocation::current()) {
-  // What rank 0 sees, since a file system may show others an older list.
+  // What rank 0 sees, since a file system may show other ranks an older list.
   std::vector<std::uint64_t> steps;
   detail::agree(world, detail::sentence_of([&] {
                   if (world.rank() == 0)
@@ -307,8 +307,7 @@ open_newest(const HostCommunicator& world, const std::filesystem::path& director
   return nullptr;
 }
 
-/// @brief Throws on every rank unless the checkpoint holds the tensors that the ranks name, and no others.
-/// Collective.
+/// @brief Throws on every rank unless the checkpoint has exactly the tensors that the ranks name. Collective.
 /// @param names of the tensors that this rank loads a block of
 /// @throws DataError naming a tensor that is missing or left over.
 inline void require_same_names(const HostCommunicator& world, const Reader& reader,

@@ -33,7 +33,7 @@ struct StagedBlock {
   std::vector<std::byte> memory;
 };
 
-/// @brief A rank's place among those that hold the same block.
+/// @brief A rank's position among those that hold the same block.
 struct Replica {
   std::uint64_t number = 0;
   std::uint64_t count = 1;
@@ -78,8 +78,7 @@ template <std::size_t rank>
   return {extents.begin(), extents.end()};
 }
 
-/// Whether this replica is the one that writes a block: another one for each name, so that writers share the
-/// work.
+/// Whether this replica is the one that writes a block; the writer varies by name, to share the work.
 [[nodiscard]] inline bool writes(std::string_view name, const Replica& replica) {
   return hash_of(name).low % replica.count == replica.number;
 }
@@ -116,7 +115,7 @@ public:
       shardwright::detail::copy_to_host<Target>(tensor.execution(), tensor.data(),
                                                 reinterpret_cast<Value*>(to), tensor.local_size());
   }
-  /// @brief Copies numbers that are the same on all replicas, a vector of F64.
+  /// @brief Copies numbers that are the same on all replicas, as a vector of F64.
   void add(std::string name, const std::vector<double>& values, const Replica& replica) {
     std::byte* const to = next(std::move(name), safetensors::Dtype::f64, {values.size()},
                                {{0}, {values.size()}}, "Layout<1>", values.size() * sizeof(double), replica);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A safetensors file: its header, and whole tensors or blocks of them without the rest.
+/// @brief A safetensors file: its header, and whole tensors or blocks of them, read on demand.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -36,8 +36,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::safetensors {
 static_assert(std::endian::native == std::endian::little,
               "safetensors: the processor must be little-endian, as the files are");
 
-/// @brief An open file. The header is checked when it is opened; data are read when they are asked for, by
-/// position: a file that shrinks meanwhile is an error, where a mapping would end the process.
+/// @brief An open file. The header is checked on opening; data are read on request with positioned reads, so
+/// a file that shrinks causes an error, whereas a mapping would crash the process.
 ///
 /// Any number of threads may read at once.
 class File {
@@ -170,7 +170,7 @@ private:
                             detail::shape_text(block.extent));
   }
 
-  /// Short runs with small gaps come by way of a window: the pages between them are read in any case.
+  /// Short runs with small gaps are read through a window: the pages between them are read in any case.
   void read_runs(const Entry& tensor, const detail::BlockRuns& runs, std::uint64_t bits,
                  std::span<std::byte> out) const {
     const std::uint64_t length = runs.length() * bits / 8;

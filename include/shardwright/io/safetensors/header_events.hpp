@@ -33,12 +33,12 @@ struct Entry {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return end - begin; }
 };
 
-/// @brief A file's notes about itself: text by name, such as {"format", "pt"}.
+/// @brief A file's metadata: text by name, such as {"format", "pt"}.
 using Metadata = std::map<std::string, std::string>;
 
 namespace detail {
 
-/// Refuses every event of a JSON reader: readers of one form allow what that form has.
+/// Rejects every event of a JSON parser; derived readers accept those of their format.
 class RefusingEvents : public nlohmann::json_sax<nlohmann::json> {
 public:
   /// What must hold, as a sentence without subject.
@@ -215,7 +215,7 @@ private:
   std::string key_;
 };
 
-/// Writes a header, in the reference's order and without spaces between.
+/// Writes a header, in the reference implementation's order and without whitespace.
 class HeaderText {
 public:
   explicit HeaderText(const Metadata& metadata) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Memory of the rank that needs most: states by ZeRO stage, activations by what is kept.
+/// @brief Memory of the rank that needs the most: states by ZeRO stage, activations by what is kept.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/model_size.hpp>
@@ -161,7 +161,7 @@ struct StageShare {
           copies * expert_layers * model.experts.count * size.one_expert / plan.ep};
 }
 
-/// Of the rank that has most.
+/// On the rank that has the most.
 [[nodiscard]] constexpr RankParameters rank_parameters(const ModelSpec& model, const ModelSize& size,
                                                        const PlanConfiguration& plan) noexcept {
   const auto stages = fullest_stages(model, plan);
@@ -232,7 +232,7 @@ struct StageShare {
       (compiled ? 0.3e9 : 1.5e9) + working + (plan.zero_stage >= 2 ? reduced * layer_parameters : 0);
   return memory;
 }
-/// @brief Of the rank that needs most.
+/// @brief On the rank that needs the most.
 [[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
                                                const RunSpec& run, const PlanConfiguration& plan, double kept,
                                                HostKind host = HostKind::separate) noexcept {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Plans and what is wrong with them, in words.
+/// @brief Plans and their problems, in words.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/step_cost.hpp>
@@ -24,7 +24,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return names[static_cast<std::size_t>(schedule)];
 }
 
-/// @brief Returns what has to change where there is no plan.
+/// @brief Returns what must change if there is no plan.
 [[nodiscard]] constexpr std::string_view problem_text(PlanProblem problem) noexcept {
   constexpr std::array<std::string_view, 11> texts{
       "it can run",

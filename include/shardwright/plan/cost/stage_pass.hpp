@@ -15,7 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Layers of a rank; fractions where they are a mean over stages.
+/// Layers of a rank; fractional if averaged over stages.
 struct StageLayers {
   double dense = 0;
   double expert = 0;
@@ -99,7 +99,7 @@ struct PassForm {
   double paired = 0;            ///< Share of the forward passes that run beside a backward pass.
 };
 
-/// The form of a plan's passes: DualPipe pairs those between the first and the last of as many microbatches
+/// The shape of a plan's passes: DualPipe pairs those between the first and the last of as many microbatches
 /// as there are ranks.
 [[nodiscard]] constexpr PassForm pass_form(const PlanConfiguration& plan, double microbatches) noexcept {
   return {plan.pp > 1 && splits_backward(plan.schedule),

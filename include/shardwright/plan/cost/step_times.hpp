@@ -38,14 +38,14 @@ namespace detail {
       .kept;
 }
 
-/// Seconds of one microbatch on a stage: in the mean, on the fullest, on the last with the head; and of the
+/// Seconds of one microbatch on a stage: on average, on the fullest, on the last with the head; and of the
 /// weight gradient of the heaviest.
 struct StageSeconds {
   double mean = 0, fullest = 0, last = 0, weight = 0;
   double beside_last = 0; ///< That stages of the rank with the head take less than the fullest ranks' do.
 };
 
-/// Share of the ranks that have a layer more than the others.
+/// Fraction of the ranks that have one more layer than the others.
 [[nodiscard]] constexpr double uneven_share(const ModelSpec& model, const PlanConfiguration& plan) noexcept {
   return static_cast<double>(model.stacked_layers() % plan.pp) / plan.pp;
 }
@@ -61,7 +61,7 @@ struct StageSeconds {
   return more == 0 || !waits ? 0 : plan.pp - 1 - std::min(more, plan.pp - 2);
 }
 
-/// Time that a stage with a layer more than others works longer than the mean one.
+/// Extra time of a stage with one more layer than others, compared with the mean stage.
 [[nodiscard]] constexpr double fullest_seconds(const ModelSpec& model, const PlanConfiguration& plan,
                                                double microbatches, double longer) noexcept {
   const double all = microbatches - 1;
@@ -94,7 +94,7 @@ struct StageSeconds {
 }
 
 /// Part of a bubble in which the heaviest stage works: where it is the first of a V as well as the last, or
-/// in the middle of a pipeline that fills its bubble with weight gradients. Read off simulations.
+/// in the middle of a pipeline that fills its bubble with weight gradients. Derived from simulations.
 [[nodiscard]] constexpr double filled_bubble(const ModelSpec& model, const PlanConfiguration& plan,
                                              int microbatches, const StageSeconds& stages) noexcept {
   const double p = plan.pp, rounds = microbatches / p, early = std::min(1.0, rounds);

@@ -28,7 +28,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The result of a search.
 struct Plan {
-  PlanProblem problem = PlanProblem::none; ///< Why there is no plan; `none` where there is one.
+  PlanProblem problem = PlanProblem::none; ///< Why there is no plan; `none` if there is one.
   PlanConfiguration configuration{};       ///< The plan, or the legal one that needs least memory.
   StepCost cost{};                         ///< Of the configuration.
   std::int64_t evaluations = 0;            ///< Times that were computed, of plans and of bounds.

@@ -49,7 +49,7 @@ inline constexpr std::array<std::string_view, 10> activity_names{
     "compute", "optimizer", "tensor",         "context",      "expert",
     "message", "data",      "wait for input", "wait to send", "wait for replicas"};
 
-/// @brief One thing that a rank does; those after it wait where it does.
+/// @brief One operation of a rank; if it waits, so do those after it.
 struct StepOperation {
   enum class Kind : std::uint8_t {
     receive, ///< Waits for what step `index` needs.
