@@ -25,7 +25,7 @@ struct RunFacts {
   double matrix_rate = 0; ///< Floating-point operations per second of all ranks.
 };
 
-/// @brief Progress line, metrics, TensorBoard, spikes and the summary of one rank, of which the first one
+/// @brief Progress line, metrics, TensorBoard, spikes and summary. Every rank has a monitor; the first one
 /// reports.
 class RunMonitor {
 public:

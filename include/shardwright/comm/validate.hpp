@@ -52,7 +52,7 @@ struct ByteRange {
   return end;
 }
 
-/// Elements that a rank's call reads, as one past the last.
+/// One past the last element that a rank's call reads.
 [[nodiscard]] inline std::size_t in_elements(const CollectiveCall& call, int rank, int ranks) noexcept {
   switch (call.operation) {
   case Operation::barrier:
@@ -72,7 +72,7 @@ struct ByteRange {
   return 0;
 }
 
-/// Elements that a rank's call writes, as one past the last.
+/// One past the last element that a rank's call writes.
 [[nodiscard]] inline std::size_t out_elements(const CollectiveCall& call, int ranks) noexcept {
   switch (call.operation) {
   case Operation::barrier:

@@ -119,8 +119,8 @@ struct TextLimits {
 /// writer would block forever. Identical files are read only once, so that a copy of a training file cannot
 /// end up in the held-out part. The result depends only on names and contents.
 ///
-/// @throws DataError with file and offset, where a path is missing, a named file is empty, unreadable, binary
-/// or no regular file, a directory holds no text, or there is more than `limits` allows.
+/// @throws DataError with file and offset, if a path is missing, a named file is empty, unreadable, binary or
+/// no regular file, a directory holds no text, or there is more than `limits` allows.
 [[nodiscard]] inline TextFiles read_text_files(const std::vector<std::filesystem::path>& paths,
                                                const TextLimits& limits = {}) {
   if (paths.empty())

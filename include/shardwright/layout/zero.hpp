@@ -63,8 +63,8 @@ template <LayoutType L, class Axes>
 using ShardedOver =
     detail::LayoutOf<typename detail::ShardedOverHolder<L, Axes>::table, detail::ShardedOverHolder<L, Axes>>;
 
-/// @brief Layout of a raw gradient that is reduced over the axes of a list: as `State` there, and still
-/// Partial over every other axis over which `Raw` is.
+/// @brief Layout of a raw gradient that is reduced over the axes of a list: as `State` there, and Partial
+/// over every other axis over which `Raw` is Partial.
 template <LayoutType Raw, LayoutType State, class Axes>
 using ReducedGradient = detail::LayoutOf<typename detail::ReducedHolder<Raw, State, Axes>::table,
                                          detail::ReducedHolder<Raw, State, Axes>>;

@@ -121,8 +121,9 @@ public:
     return buffer;
   }
 
-  /// Has blocks come from, and return to, private lists from now on, which nothing else takes from; returns
-  /// what was. A graph that is replayed writes to the blocks of its capture for as long as it lives.
+  /// From now on, takes blocks from private lists and returns them there; nothing else uses these lists.
+  /// Returns the previous setting. A graph that is replayed writes to the blocks of its capture for as long
+  /// as it lives.
   [[nodiscard]] bool use_private(bool on) noexcept {
     return std::exchange(list_, static_cast<std::uint8_t>(on)) != 0;
   }

@@ -110,7 +110,7 @@ void wait_for_device(const typename Where::execution_space& execution) {
 }
 
 /// Memory of a target that is closest to the instance's kernels. A device may synchronise when it allocates,
-/// so the host waits first. @throws what that wait throws; no shardwright::Error where there is none.
+/// so the host waits first. @throws whatever that wait throws; without a wait, no shardwright::Error.
 template <class Where>
 [[nodiscard]] void* allocate_for(const typename Where::execution_space& execution, const char* label,
                                  std::size_t bytes) {

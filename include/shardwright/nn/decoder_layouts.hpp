@@ -44,7 +44,7 @@ struct DecoderLayouts {
   using Qkv = Layout<3, Shard<1, axis::tp>>;    ///< [width, kv_heads, (queries per kv head + 2) * head width]
   using Output = Layout<2, Shard<0, axis::tp>>; ///< [heads * head width, width]
   using GateUp = Layout<3, Shard<2, axis::tp>>; ///< [width, 2, hidden]
-  using Up = Layout<2, Shard<1, axis::tp>>;     ///< [width, hidden], where the feed-forward part has no gate
+  using Up = Layout<2, Shard<1, axis::tp>>;     ///< [width, hidden], if the feed-forward part has no gate
   using Down = Layout<2, Shard<0, axis::tp>>;   ///< [hidden, width]
 };
 

@@ -100,7 +100,8 @@ private:
   std::optional<ShardedTensor<Layout<1>, const std::int64_t, Target>> counts_;
 };
 
-/// @brief The tokens of a step that chose each expert, and how many chose at all; padding does not.
+/// @brief The number of tokens in a step that chose each expert, and the number of all choosing tokens,
+/// excluding padding.
 ///
 /// 64-bit integers, since floats stop counting at 2^24. Only first passes of training count. The layout of a
 /// rank's part names every axis that splits tokens, and no other: ranks with copies of a token, such as those

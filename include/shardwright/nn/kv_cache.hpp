@@ -51,7 +51,7 @@ public:
   /// their own. Not collective.
   /// @param qkv the new tokens, rotated by their positions, which start at size()
   /// @return [batch, new tokens, heads * head width]
-  /// @throws InvalidArgument beyond the capacity, or where the last extent is not that of the heads.
+  /// @throws InvalidArgument beyond the capacity, or if the last extent is not that of the heads.
   template <class E>
   [[nodiscard]] Out attend(const ShardedTensor<Qkv, E, Target>& qkv,
                            SourceLocation where = SourceLocation::current()) {

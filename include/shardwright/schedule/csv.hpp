@@ -100,7 +100,7 @@ inline void read_older_spelling(std::vector<std::vector<Step>>& steps, int micro
 /// The numbers of stages and microbatches follow from the highest indices; the placement is the first of
 /// loop, V and bidirectional that fits. Use `prove` to check the schedule. PyTorch's older notation, where B
 /// and W are the two gradients of a microbatch, is read as I and W.
-/// @throws DataError naming line and cell where the text is malformed or fits no placement.
+/// @throws DataError naming line and cell if the text is malformed or fits no placement.
 /// @throws InvalidArgument if it names more than `most_forward_passes`.
 [[nodiscard]] inline Schedule schedule_from_csv(std::string_view text, std::string name = "csv") {
   const detail::CsvShape shape = detail::csv_shape(text);

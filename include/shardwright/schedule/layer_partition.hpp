@@ -46,7 +46,7 @@ public:
   }
 
   /// @brief Given numbers of layers, one per stage, which must sum to `layers`.
-  /// @throws InvalidArgument naming both numbers where they do not, or where one is negative.
+  /// @throws InvalidArgument naming both numbers if they do not, or if one is negative.
   constexpr LayerPartition(int layers, const std::vector<int>& per_stage) {
     int end = 0;
     for (std::size_t stage = 0; stage < per_stage.size(); ++stage) {

@@ -28,8 +28,8 @@ struct HasHalos {
 /// Collective over the axes that shard the dimensions with halos; one round, in which a rank communicates
 /// only with its neighbours. Elements beyond the ends of the tensor are unchanged. Makes no heap allocation
 /// after the first call. Cost: `Transition<WithoutHalos<L>, L>::bytes`.
-/// @throws InvalidArgument on every rank where a halo is wider than a block that fills it; LifecycleError
-/// while a read-only handle shares the memory; the typed errors of communicators.
+/// @throws InvalidArgument on every rank if a halo is wider than a block that fills it; LifecycleError while
+/// a read-only handle shares the memory; the typed errors of communicators.
 template <AnyShardedTensor Tensor>
 void refresh_halos(Tensor& tensor, SourceLocation where = SourceLocation::current()) {
   if constexpr (detail::HasHalos<Tensor>::value)

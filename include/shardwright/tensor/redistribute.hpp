@@ -109,7 +109,7 @@ template <class To, class From>
 ///
 /// Halos of `To` are filled from their owners, corners included, and are 0 beyond the ends of the tensor;
 /// between equal layouts halos are not refreshed (refresh_halos does that).
-/// @throws the typed errors of the mesh's communicators; InvalidArgument on every rank where a halo is wider
+/// @throws the typed errors of the mesh's communicators; InvalidArgument on every rank if a halo is wider
 /// than a block that fills it.
 template <LayoutType To, class L, class E, class Where>
 [[nodiscard]] ShardedTensor<To, const std::remove_const_t<E>, Where>

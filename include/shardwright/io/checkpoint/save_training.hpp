@@ -63,7 +63,7 @@ void load(const HostCommunicator& world, const Reader& reader, Model& model, Opt
 /// the saved point: with bitwise identical steps on the same mesh, equal up to rounding on another.
 /// Collective.
 /// @param configuration_hash the hash that the checkpoint must have; empty for any
-/// @throws DataError as above, and where the checkpoint is of another configuration.
+/// @throws DataError as above, and if the checkpoint has another configuration.
 template <class Model, class Optimizer>
 void load(const HostCommunicator& world, const Reader& reader, Training<Model, Optimizer>& training,
           const std::string& configuration_hash, bool convert = false,

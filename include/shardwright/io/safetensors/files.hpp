@@ -124,7 +124,7 @@ class Files {
 public:
   /// @brief Opens a safetensors file, an index, or a directory that contains `model.safetensors.index.json`
   /// or `model.safetensors`, and checks that index and files list the same tensors.
-  /// @throws DataError naming file and tensor where they do not, or a file breaks a rule of the format.
+  /// @throws DataError naming file and tensor if they do not, or if a file breaks a rule of the format.
   explicit Files(const std::filesystem::path& path) {
     std::error_code ignored;
     std::filesystem::path from = path;

@@ -161,7 +161,7 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
 }
 
 /// @brief The header of a file in memory.
-/// @throws DataError as parse_header() does, and where the header exceeds the file or `most_header_bytes`.
+/// @throws DataError as parse_header() does, and if the header exceeds the file or `most_header_bytes`.
 [[nodiscard]] inline Header read_header(std::string_view file, const std::string& subject) {
   const std::uint64_t bytes = detail::header_bytes(file, file.size(), subject);
   return parse_header(file.substr(8, bytes), file.size() - 8 - bytes, subject);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The constants of the cost model: few per generation of chips, fitted to published runs.
+/// @brief The constants of the cost model: a few per generation of chips, fitted to published runs.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
@@ -12,17 +12,17 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The fractions of its data sheet that a generation of chips reaches. `matmul` is fitted.
+/// @brief The fractions of its data-sheet figures that a generation of chips achieves. `matmul` is fitted.
 struct ChipCalibration {
   double matmul = 0.8;          ///< Of the peak, in products of large matrices.
   double attention = 0.5;       ///< Of the bf16 peak, only of the vendor's fused attention, as published.
   double plain_attention = 0.5; ///< The same of FlashAttention-2.
 };
 
-/// @brief Constants that all generations share: first the fitted ones, then what is assumed.
+/// @brief Constants that all generations share: first the fitted ones, then the assumed ones.
 ///
-/// `scripts/fit_planner` fits the first to the runs of data/ and writes them here. The second are round
-/// figures that the runs hardly tell; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
+/// `scripts/fit_planner` fits the first to the runs of data/ and writes them here. The others are round
+/// figures that the runs hardly determine; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
 struct SharedCalibration {
   double attention_reached = 0.647; ///< Of the published rates of attention kernels, in a model.
   double attention_half = 451;      ///< Tokens in reach of a chip whose attention runs at half of its rate.
@@ -56,10 +56,10 @@ struct SharedCalibration {
   double scale_out = 0.75;      ///< Of the nominal bandwidth between domains.
   double context_exposed = 0.3; ///< Share of context-parallel traffic that nothing hides.
   double expert_exposed = 0.8;  ///< The same of the all-to-alls of experts.
-  double paired_exposed = 0.1;  ///< The same where a schedule runs a forward beside a backward (DualPipe).
-  double data_exposed = 0.15;   ///< The same of the gathers and reductions of ZeRO and data parallelism.
-  double send_exposed = 0.5;    ///< Of the sends that a schedule waits for.
-  double contention = 0.15;     ///< Slow-down of computation by the traffic that it hides, per second of it.
+  double paired_exposed = 0.1; ///< The same if a schedule overlaps a forward with a backward pass (DualPipe).
+  double data_exposed = 0.15;  ///< The same of the gathers and reductions of ZeRO and data parallelism.
+  double send_exposed = 0.5;   ///< Of the sends that a schedule waits for.
+  double contention = 0.15;    ///< Slow-down of computation by the traffic that it hides, per second of it.
   double host_seconds = 0.0004; ///< That a separate host takes to launch one pass of a layer.
   double layer_seconds = 30e-6; ///< Of a layer and microbatch that is not computation: launches, gaps.
   double gradient_bytes = 3;    ///< On the wire per parameter: bf16 or fp32 gradients are not told apart.
@@ -84,7 +84,7 @@ struct Calibration {
 /// @brief Constants of each ChipGeneration, in its order. The second and third columns are what papers
 /// measure of the kernels: arXiv 2307.08691, section 4 (50 to 73% of an A100, 335 TFLOP/s on an H100, taken
 /// down to 300 for a causal mask), and arXiv 2407.08608, section 4 (740 TFLOP/s forward on an H100, less
-/// backward); later chips are taken to be alike.
+/// backward); later chips are assumed to be alike.
 inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
     {0.846, 0.55, 0.55}, // ampere
     {0.763, 0.60, 0.30}, // hopper

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Time that one rank computes for one microbatch: products, attention, what memory bounds.
+/// @brief The compute time of one rank for one microbatch: products, attention, and memory-bound work.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/calibration.hpp>
@@ -16,7 +16,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Seconds of the forward pass of one microbatch through something, by what bounds them.
+/// Seconds of one microbatch's forward pass through a part, by what bounds them.
 struct ForwardSeconds {
   double matmul = 0;
   double attention = 0;
@@ -44,7 +44,7 @@ struct RankComputation {
   double host = 0;        ///< Seconds that a host takes to launch one pass of a layer.
 };
 
-/// What products of a rank share: their rates, rows and how narrow ones lose.
+/// What a rank's products have in common: their rates, rows and the loss of narrow ones.
 struct ProductRates {
   double full = 0;   ///< FLOP/s of large products in bf16.
   double narrow = 0; ///< The same in the format of the run.
@@ -58,7 +58,7 @@ struct ProductRates {
                                                    const Calibration& calibration, double tokens) noexcept {
   const SharedCalibration& shared = calibration.shared;
   const double full = calibration.chip.matmul * chip.sustained * chip.peak_bf16;
-  // A format of fewer bits saves a part of what the ratio of the peaks promises.
+  // A format with fewer bits saves part of what the ratio of the peaks promises.
   const double ratio = chip.peak(run.precision) / chip.peak_bf16;
   return {full, full / (1 - shared.eight_bit * (1 - 1 / ratio)), shared.width_half,
           2 * (tokens + shared.rows_half)};
@@ -103,9 +103,9 @@ struct FeedForwardSeconds {
 
 /// The routed experts of a layer, on the mean load of a rank.
 ///
-/// Copies of tokens pass memory where they are sorted; where no fused dispatch does that on their way, more
-/// often. Products in 8 bits write their operands again in that format, unless the kernels before them do
-/// (those of captured graphs); experts with biases have no fused gate.
+/// Copies of tokens pass through memory when they are sorted, and more often if no fused dispatch sorts them
+/// in transit. Products in 8 bits write their operands again in that format, unless the kernels before them
+/// do (those of captured graphs); experts with biases have no fused gate.
 /// @param traffic seconds per byte of one pass in three
 [[nodiscard]] constexpr FeedForwardSeconds routed_experts(const ModelSpec& model, const RunSpec& run,
                                                           const PlanConfiguration& plan,
@@ -198,8 +198,8 @@ struct FeedForwardSeconds {
          (model.latent.used() ? shared.latent_host : 1);
 }
 
-/// Attention of a layer. It counts the causal half of the scores where it is fused, and falls to half of its
-/// rate where a chip's part of a sequence, or of a window, is at its constant.
+/// Attention of a layer. If fused, it counts the causal half of the scores; its rate is halved when a chip's
+/// part of a sequence, or of a window, equals its constant.
 [[nodiscard]] constexpr double attention_seconds(const ModelSpec& model, const ChipSpec& chip,
                                                  const RunSpec& run, const PlanConfiguration& plan,
                                                  const Calibration& calibration, double tokens) noexcept {
@@ -216,10 +216,10 @@ struct FeedForwardSeconds {
   return run.fused_attention ? seconds * (1 + shared.attention_half * plan.cp / (2 * pairs)) : seconds;
 }
 
-/// Times of a rank.
+/// The times of a rank.
 ///
-/// A product of T x K by K x N takes 2 (T + T0)(K + K0)(N + N0) / (e peak): its rate falls to the half where
-/// one extent is at its constant, which is what tiles and their edges cost.
+/// A product of T x K by K x N takes 2 (T + T0)(K + K0)(N + N0) / (e peak): its rate is halved when one
+/// extent equals its constant, which models the cost of tiles and their edges.
 [[nodiscard]] constexpr RankComputation rank_computation(const ModelSpec& model, const ClusterSpec& cluster,
                                                          const RunSpec& run, const PlanConfiguration& plan,
                                                          const Calibration& calibration) noexcept {

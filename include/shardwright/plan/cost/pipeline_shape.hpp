@@ -69,7 +69,7 @@ namespace detail {
   if (ranks <= 1)
     return {};
   const double p = ranks, m = microbatches, around = p - 1;
-  const double filled = std::min(1.0, (m - 1) / p); // the makespan's way turns back no more often
+  const double filled = std::min(1.0, (m - 1) / p); // the critical path turns back no more often
   const double f = costs.forward, i = costs.input_gradient, w = costs.weight_gradient;
   switch (schedule) {
   case PlanSchedule::gpipe:

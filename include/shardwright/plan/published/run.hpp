@@ -33,8 +33,8 @@ public:
     const auto found = cells_.find(field);
     return found == cells_.end() ? std::string_view{} : std::string_view(found->second);
   }
-  /// @brief A cell as a positive number; nothing if it is empty.
-  /// @throws DataError naming line and field where it is not one.
+  /// @brief A cell as a positive number; nothing if it is empty. @throws DataError naming line and field if
+  /// it is not one.
   [[nodiscard]] std::optional<double> number(std::string_view field) const {
     const std::string_view cell = text(field);
     if (cell.empty())
@@ -47,7 +47,7 @@ public:
     return value;
   }
   /// @brief A cell as a positive whole number; nothing if it is empty.
-  /// @throws DataError naming line and field where it is not one, or exceeds two billion.
+  /// @throws DataError naming line and field if it is not one, or exceeds two billion.
   [[nodiscard]] std::optional<int> integer(std::string_view field) const {
     const std::optional<double> value = number(field);
     if (!value)
@@ -107,9 +107,8 @@ namespace detail {
 } // namespace detail
 
 /// @brief Reads the rows of CSV text whose first line names the columns; columns may be in any order.
-/// @throws DataError naming line and column where a column that a run needs is missing, a name appears twice,
-/// a row has more or fewer cells than there are names,
-/// or there are more than `most_run_columns`.
+/// @throws DataError naming line and column if a column that a run needs is missing, a name appears twice, a
+/// row has more or fewer cells than there are names, or there are more than `most_run_columns`.
 [[nodiscard]] inline std::vector<PublishedRun> read_published_runs(std::string_view text) {
   int line = 1;
   if (text.starts_with("\xef\xbb\xbf"))

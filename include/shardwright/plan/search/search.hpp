@@ -319,7 +319,7 @@ private:
 /// @brief The best plan for a run of a model on a cluster: of all legal plans that fit into memory and are at
 /// most `space.tolerance` slower than the fastest one, the simplest.
 ///
-/// Legal is what `problem_of` allows, in any order of the mesh's axes over the cluster's domains.
+/// Legal means allowed by `problem_of`, with any order of the mesh's axes over the cluster's domains.
 [[nodiscard]] constexpr Plan search(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                                     const SearchSpace& space = {}) {
   const detail::PlanSearch search(model, cluster, run, space);

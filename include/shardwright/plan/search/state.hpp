@@ -51,9 +51,10 @@ struct SearchState {
   int group = 0, expert = 0, stage = 0;
   double best_seconds = std::numeric_limits<double>::infinity();
   std::array<SearchCandidate, most_complexity + 1> fastest{}; ///< By complexity.
-  std::array<SearchCandidate, last_candidates> last{};        ///< Of those near the best one then, in turn.
-  std::int64_t near = 0;                                      ///< How many there have been.
-  SearchCandidate smallest{};                                 ///< In bytes, until anything fits.
+  std::array<SearchCandidate, last_candidates>
+      last{};                 ///< Those near the best one at the time, as a ring buffer.
+  std::int64_t near = 0;      ///< Number of those so far.
+  SearchCandidate smallest{}; ///< In bytes, until anything fits.
   std::int64_t evaluations = 0;
   bool done = false;
 };

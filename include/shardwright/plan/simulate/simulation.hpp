@@ -51,7 +51,7 @@ struct RankClass {
   std::int64_t rank = 0;  ///< Of the mesh, the first of them.
   std::int64_t count = 0; ///< Number of such ranks.
   double slowest = 1;     ///< Factor of the slowest chip among those that step together layer by layer.
-  std::array<double, activity_names.size()> seconds{}; ///< By Activity, of what other things do not hide.
+  std::array<double, activity_names.size()> seconds{}; ///< By Activity, only the exposed time.
   double end = 0;                                      ///< End of its step.
   std::vector<ActivitySpan> timeline{};                ///< Empty if it was not asked for.
 

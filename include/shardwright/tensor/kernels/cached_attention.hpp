@@ -92,7 +92,7 @@ private:
 ///
 /// Cost: 4 head_dim operations for each pair of a query and a key that it sees; no workspace.
 /// @param qkv         fused buffer of `shape`, the new tokens
-/// @param key_values  [batch * capacity, kv_heads * 2 * head_dim], the new tokens' own among them
+/// @param key_values  [batch * capacity, kv_heads * 2 * head_dim], including those of the new tokens
 /// @param out         MainElement [batch * sequence, heads * head_dim]
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out>
 void cached_attention(const Execution& execution, const Qkv& qkv, const KeyValues& key_values, const Out& out,

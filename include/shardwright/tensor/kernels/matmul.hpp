@@ -69,7 +69,7 @@ void start_product(const Execution& execution, std::size_t m, std::size_t n, std
 /// of the factors are widened first; the thread keeps up to 3 MB for them.
 /// @param a  [m, k], or [k, m] when transposed
 /// @param b  [k, n], or [n, k] when transposed
-/// @param c  [m, n], not overlapping the factors; of their element or its MainElement
+/// @param c  [m, n], not overlapping the factors; of their element type or its MainElement
 /// @throws InvalidArgument if the shapes do not fit
 template <class Execution, KernelMatrix A, KernelMatrix B, KernelMatrix C>
 void matmul(const Execution& execution, const A& a, Transpose transpose_a, const B& b, Transpose transpose_b,
