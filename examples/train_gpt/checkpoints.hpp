@@ -65,7 +65,7 @@ public:
   void finish();
   /// @brief Returns whether the trained model is to be written.
   [[nodiscard]] bool exports() const;
-  /// @brief Writes the model of which the ranks hold those blocks; rank 0 holds all of it meanwhile.
+  /// @brief Writes the model whose blocks the ranks hold; rank 0 temporarily holds all of it.
   void export_model(const shardwright::checkpoint::Staging& blocks);
   /// @brief The messages since the last call, line by line.
   [[nodiscard]] std::vector<std::string> news();

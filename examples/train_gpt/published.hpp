@@ -23,8 +23,8 @@ void settle_published(Options& options, const IsGiven& given);
 /// @throws shardwright::DataError for files that cannot be read, or have no text.
 [[nodiscard]] shardwright::ByteDataset read_dataset(const Options& options);
 
-/// @brief Writes the model of which the ranks hold those blocks, in the precision of its weights, with the
-/// settings and tokenizer of --init. Rank 0 holds all of it meanwhile. Collective.
+/// @brief Writes the model whose blocks the ranks hold, in the precision of its weights, with the settings
+/// and tokenizer of --init. Rank 0 holds all of it meanwhile. Collective.
 /// @throws shardwright::DataError on rank 0 where it cannot be written.
 void export_model(const shardwright::HostCommunicator& world, const Options& options,
                   const shardwright::checkpoint::Staging& blocks);

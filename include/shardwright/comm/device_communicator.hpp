@@ -18,12 +18,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The interface of a transport to its DeviceCommunicator. It is bound to one execution instance (a
 /// stream), and no call waits for the device on the host.
 ///
-/// 1. `run` begins after what the stream holds, and what comes on the stream later sees its results. It may
-///    wait on the host for other ranks to issue their part, within the deadline.
-/// 2. `start` begins after what the stream holds and runs beside what comes on it later; `Pending::wait`
-///    makes the stream, not the host, wait for the end; `ready` asks the device.
+/// 1. `run` begins after the work already on the stream, and later work on the stream sees its results. It
+///    may wait on the host for other ranks to issue their part, within the deadline.
+/// 2. `start` begins after the work already on the stream and runs concurrently with later work;
+///    `Pending::wait` makes the stream, not the host, wait for the end; `ready` asks the device.
 /// 3. An error surfaces as a typed one, at the latest at the next call or the deadline.
-/// 4. Dropping a Pending makes the communicator fail, and the stream wait for what is under way.
+/// 4. Dropping a Pending makes the communicator fail, and the stream wait for the operation in progress.
 /// 5. `await_stream` waits on the host until everything on the stream is done. A fence would not end where a
 ///    call on the stream cannot, because a peer is gone: this throws at the deadline of that call.
 /// 6. CallTimes are noted by the device when it comes to the call, which may be after `run` and `wait` have

@@ -179,7 +179,7 @@ template <class Tensor>
 /// @brief Rotates queries and keys, or their ends, by their positions, in place. @param qkv [batch, sequence,
 /// kv_heads, (queries + 1) * head width + value width]
 /// @param positions positions of this rank's tokens in their sequences
-/// @throws InvalidArgument if the last extent is not that, or kv_heads does not divide over its ranks.
+/// @throws InvalidArgument if the last extent is different, or kv_heads is not divisible by its ranks.
 template <LayoutType L, class Element, class Target>
 void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
             const TokenRuns& positions, HeadShape heads, SourceLocation where = SourceLocation::current()) {

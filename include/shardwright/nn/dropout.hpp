@@ -105,7 +105,7 @@ struct Dropout {
 template <AnyShardedTensor X>
 [[nodiscard]] auto dropout(const X& x, const DropoutUse& use, const BatchOrigin& origin,
                            const TokenRuns& runs = {}) {
-  const auto handle = x.share(); // which stays: the result has memory of its own
+  const auto handle = x.share(); // kept, so that the result has its own memory
   return operation::Dropout{use, origin, runs}.forward({}, handle);
 }
 /// @brief The same on a tape, which knows the origin and the positions; in an evaluation `x` itself.

@@ -14,9 +14,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The fractions of its data-sheet figures that a generation of chips achieves. `matmul` is fitted.
 struct ChipCalibration {
-  double matmul = 0.8;          ///< Of the peak, in products of large matrices.
-  double attention = 0.5;       ///< Of the bf16 peak, only of the vendor's fused attention, as published.
-  double plain_attention = 0.5; ///< The same of FlashAttention-2.
+  double matmul = 0.8;          ///< Fraction of the peak in products of large matrices.
+  double attention = 0.5;       ///< Fraction of the bf16 peak in the vendor's fused attention, as published.
+  double plain_attention = 0.5; ///< The same for FlashAttention-2.
 };
 
 /// @brief Constants that all generations share: first the fitted ones, then the assumed ones.

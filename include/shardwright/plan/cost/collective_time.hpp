@@ -59,13 +59,15 @@ struct LinkEfficiency {
 /// it runs dimension by dimension: B max_i (D_i - 1) / (D_i M_i W_i) over D_i domains at level i. A ring of
 /// ranks in several domains takes N - 1 steps, each as slow as the slowest edge.
 struct GroupLinks {
-  double per_byte = 0;                                           ///< Of a gather.
-  double latency_seconds = 0;                                    ///< Of the steps of a gather.
-  std::array<double, ClusterSpec::most_domains> members{};       ///< D_i.
-  std::array<double, ClusterSpec::most_domains> bandwidth{};     ///< Bytes/s of a rank at level i.
-  std::array<double, ClusterSpec::most_domains> part{};          ///< Of a chip's links in the domain, used.
-  std::array<int, ClusterSpec::most_domains> torus_dimensions{}; ///< That it lies along; 0 at a switch.
-  std::array<int, ClusterSpec::most_domains> domain{};           ///< Of the cluster, that level i is.
+  double per_byte = 0;                                       ///< Of a gather.
+  double latency_seconds = 0;                                ///< Of the steps of a gather.
+  std::array<double, ClusterSpec::most_domains> members{};   ///< D_i.
+  std::array<double, ClusterSpec::most_domains> bandwidth{}; ///< Bytes/s of a rank at level i.
+  std::array<double, ClusterSpec::most_domains>
+      part{}; ///< Fraction of a chip's links in the domain that is used.
+  std::array<int, ClusterSpec::most_domains>
+      torus_dimensions{};                              ///< Dimensions that it lies along; 0 behind a switch.
+  std::array<int, ClusterSpec::most_domains> domain{}; ///< The cluster's domain that level i is.
   int levels = 0;
 };
 
@@ -75,8 +77,8 @@ using LinkShares = std::array<double, ClusterSpec::most_domains>;
 /// @brief The placement of an axis on a torus of equal sides, whose dimensions are filled one after the
 /// other.
 struct TorusSpan {
-  int dimensions = 0; ///< That the axis lies along, whole or in part.
-  double lines = 0;   ///< Of their links, what one group has.
+  int dimensions = 0; ///< Dimensions that the axis lies along, wholly or partly.
+  double lines = 0;   ///< The number of their links that one group has.
 };
 
 /// @brief Places an axis on a torus of `chips`.

@@ -60,7 +60,7 @@ struct StagePass {
   LayerTraffic traffic{};  ///< Forward.
   LayerTraffic returned{}; ///< Of the backward passes, and of what they run again.
   PassCosts passes{};
-  PassCosts waiting{}; ///< Of the passes: for traffic that takes longer than what it runs beside.
+  PassCosts waiting{}; ///< Time by which passes wait for traffic that takes longer than the work it overlaps.
 
   [[nodiscard]] constexpr double seconds() const noexcept {
     return passes.forward + passes.input_gradient + passes.weight_gradient;

@@ -42,7 +42,8 @@ namespace detail {
 /// weight gradient of the heaviest.
 struct StageSeconds {
   double mean = 0, fullest = 0, last = 0, weight = 0;
-  double beside_last = 0; ///< That stages of the rank with the head take less than the fullest ranks' do.
+  double beside_last =
+      0; ///< How much less time stages of the rank with the head take than those of the fullest ranks.
 };
 
 /// Fraction of the ranks that have one more layer than the others.

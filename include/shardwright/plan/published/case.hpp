@@ -28,13 +28,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief A published run, ready for `evaluate`, or why it is not.
 struct RunCase {
   std::string not_handled{}; ///< The reason why the row cannot be evaluated; empty if it can.
-  std::string assumed{};     ///< Of the chip, what its name leaves open; empty if nothing.
+  std::string assumed{}; ///< Assumptions about the chip that its name leaves open; empty if there are none.
   ModelSpec model{};
   ClusterSpec cluster{};
   RunSpec run{};
   PlanConfiguration plan{};
   double measured_seconds = 0; ///< Of one step; 0 if neither it nor tokens/s was published.
-  double stated_memory = 0;    ///< Bytes of the fullest rank; 0 where not stated.
+  double stated_memory = 0;    ///< Bytes on the fullest rank; 0 if not stated.
 };
 
 namespace detail {

@@ -58,10 +58,10 @@ struct SearchInput {
 /// Values that plans with the same extents share, and those with the same microbatch.
 struct SearchBranch {
   PlanConfiguration plan{};
-  PlanLinks least{}; ///< That no order betters.
+  PlanLinks least{}; ///< Links that no order betters.
   SearchOrders orders{};
-  SearchSchedules schedules{};               ///< That are allowed with these numbers.
-  std::array<int, Divisors::most> batches{}; ///< That divide a rank's sequences, in ascending order.
+  SearchSchedules schedules{};               ///< Those allowed with these numbers.
+  std::array<int, Divisors::most> batches{}; ///< Divisors of a rank's sequences, in ascending order.
   int batch_count = 0;
   RankComputation computed{};
 };

@@ -79,23 +79,23 @@ private:
 
   /// The ranks of one stage of a class of replicas.
   struct Cell {
-    int number = 0; ///< Of its class.
-    int rank = 0;   ///< Of its pipeline.
+    int number = 0; ///< Its number within its class.
+    int rank = 0;   ///< Its rank in its pipeline.
     std::size_t at = 0;
-    bool busy = false; ///< Whether what it is at has begun and will end by itself.
+    bool busy = false; ///< Whether its current operation has begun and will end by itself.
     int posted = 0;    ///< Steps whose receives have begun.
-    int hidden = 0;    ///< Transfers beside its pass.
+    int hidden = 0;    ///< Transfers that overlap its pass.
     int first_link = 0;
     double link = 1; ///< Factor of its slowest chip's links.
     bool ended = false;
-    int sent[4] = {}; ///< By channel: activations and gradients, each there and back.
+    int sent[4] = {}; ///< By channel: activations and gradients, each in both directions.
     std::vector<std::uint8_t> channel_busy{};
     std::vector<LinkUse> egress{};
     RankRecord record;
   };
   struct Message {
     bool sent = false, posted = false, arrived = false;
-    std::uint8_t slot = 0; ///< That it takes of its channel.
+    std::uint8_t slot = 0; ///< The slot that it occupies in its channel.
   };
   struct Collective {
     std::size_t joined = 0;

@@ -18,29 +18,31 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief A chip that is slower than the others.
 struct Straggler {
-  std::int64_t rank = 0; ///< Of the mesh, inner to outer tp, cp, dp, pp.
-  double factor = 1;     ///< At least 1: what its computation takes, over what it takes elsewhere.
-  double link = 1;       ///< The same of its links.
+  std::int64_t rank = 0; ///< Its rank in the mesh, inner to outer tp, cp, dp, pp.
+  double factor = 1;     ///< At least 1: how much longer its computation takes than that of other chips.
+  double link = 1;       ///< The same for its links.
 };
 
 /// @brief Conditions of a step beyond the plan: shared links, slow chips and the like.
 struct SimulationOptions {
-  bool contention = true;      ///< Whether transfers share links; else each has them for itself.
-  double oversubscription = 1; ///< At least 1: what the chips of a domain can send out, over what leaves it.
+  bool contention = true; ///< Whether transfers share links; otherwise each has its links to itself.
+  double oversubscription =
+      1; ///< At least 1: the bandwidth of a domain's chips to the outside over that of its uplinks.
   std::vector<Straggler> stragglers{};
-  double jitter = 0; ///< Mean of an exponential that lengthens every pass of every chip, as a share of it.
-  std::uint64_t seed = 0;   ///< Of the jitter.
+  double jitter = 0;        ///< Mean of the exponential distribution by which every pass of every chip is
+                            ///< lengthened, as a fraction of it.
+  std::uint64_t seed = 0;   ///< Seed of the jitter.
   bool even_stages = false; ///< Whether all stages take the mean stage's time.
   bool fold = true;         ///< Whether ranks that behave alike are simulated once.
-  int timelines = 0;        ///< Replicas, at most, whose timelines are kept.
+  int timelines = 0;        ///< The most replicas whose timelines are kept.
 };
 
 /// @brief One span of a rank's time.
 struct ActivitySpan {
   Activity activity = Activity::compute;
-  Step step{}; ///< That it belongs to, where `has_step`.
+  Step step{}; ///< The step that it belongs to, if `has_step`.
   bool has_step = false;
-  bool beside = false; ///< Whether it runs beside what the rank does, in the background.
+  bool beside = false; ///< Whether it runs in the background, concurrently with the rank's other work.
   double begin = 0;
   double end = 0;
 };
@@ -48,7 +50,7 @@ struct ActivitySpan {
 /// @brief Ranks that behave alike: those of one stage in replicas that behave alike.
 struct RankClass {
   int pipeline_rank = 0;
-  std::int64_t rank = 0;  ///< Of the mesh, the first of them.
+  std::int64_t rank = 0;  ///< The first of them, as a rank of the mesh.
   std::int64_t count = 0; ///< Number of such ranks.
   double slowest = 1;     ///< Factor of the slowest chip among those that step together layer by layer.
   std::array<double, activity_names.size()> seconds{}; ///< By Activity, only the exposed time.

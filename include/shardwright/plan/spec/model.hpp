@@ -31,7 +31,7 @@ struct ExpertSpec {
   int count = 0;                ///< Routed experts per layer.
   int active = 0;               ///< Routed experts per token.
   int width = 0;                ///< Feed-forward width of one routed expert.
-  int shared = 0;               ///< Experts that every token passes.
+  int shared = 0;               ///< Experts that process every token.
   int shared_width = 0;         ///< Width of one shared expert; 0 takes `width`.
   int leading_dense_layers = 0; ///< First layers that have a dense feed-forward instead.
   int every = 1;                ///< Of the others, one in so many has experts.
@@ -65,8 +65,8 @@ struct StateSpaceSpec {
 /// @brief Copies of a token that are sent to experts, and the most domains that they go to.
 struct TokenCopies {
   int experts = 0;
-  int groups = 0;     ///< Of experts, that they go to at most; 0 does not limit them.
-  int all_groups = 0; ///< Groups that there are; 0 takes one for each domain.
+  int groups = 0;     ///< The most groups of experts that they go to; 0: no limit.
+  int all_groups = 0; ///< Number of groups; 0: one per domain.
   bool merged = true; ///< Whether a domain receives one copy for all of its experts.
 
   constexpr TokenCopies(int to_experts, int to_groups = 0, int of_groups = 0,
