@@ -15,7 +15,7 @@
 namespace plan_example {
 
 /// @brief Reads "rank=5,factor=2,link=3".
-/// @throws command_line::UsageError where it is none.
+/// @throws command_line::UsageError if it is none.
 [[nodiscard]] shardwright::Straggler parse_straggler(const std::string& word);
 
 /// @brief One step of a plan, simulated several times with ever more effects that the cost model omits.
@@ -35,7 +35,7 @@ struct SimulatedPlan {
 [[nodiscard]] std::string with_simulation(const std::string& plan_json, const SimulatedPlan& simulated);
 
 /// @brief Writes the trace and the drawing that the options ask for; returns the names of the files.
-/// @throws shardwright::DataError where one cannot be written.
+/// @throws shardwright::DataError if one cannot be written.
 std::vector<std::string> write_timelines(const Options& options, const shardwright::Plan& plan,
                                          const SimulatedPlan& simulated);
 

@@ -102,7 +102,7 @@ struct Checkpoints::State {
   std::unique_ptr<const cp::Reader> reader{};
   std::unique_ptr<const pretrained::ModelSource> published{};
   std::vector<std::string> news{};
-  std::uint64_t told = 0; // the step of the last save that is in the news
+  std::uint64_t told = 0; // the step of the last reported save
   bool stops = false;
 
   [[nodiscard]] const std::filesystem::path& directory() const { return options.checkpoint.directory; }

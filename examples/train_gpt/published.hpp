@@ -25,7 +25,7 @@ void settle_published(Options& options, const IsGiven& given);
 
 /// @brief Writes the model whose blocks the ranks hold, in the precision of its weights, with the settings
 /// and tokenizer of --init. Rank 0 holds all of it meanwhile. Collective.
-/// @throws shardwright::DataError on rank 0 where it cannot be written.
+/// @throws shardwright::DataError on rank 0 if it cannot be written.
 void export_model(const shardwright::HostCommunicator& world, const Options& options,
                   const shardwright::checkpoint::Staging& blocks);
 

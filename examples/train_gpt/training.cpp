@@ -20,7 +20,7 @@ namespace {
 template <class Function>
 using Entries = std::vector<std::pair<TrainingKind, Function>>;
 
-/// The functions of this build, which objects in its files add.
+/// The functions in this build, registered by objects in its files.
 template <class Function>
 Entries<Function>& compiled() {
   static Entries<Function> entries;

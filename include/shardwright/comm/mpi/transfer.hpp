@@ -190,7 +190,7 @@ private:
     }
   }
 
-  /// Ends the current step and starts what depends on it. @return false where messages are still missing.
+  /// Ends the current step and starts what depends on it. @return false if messages are still missing.
   [[nodiscard]] bool finish_step() {
     MpiRequests& first = first_[step_ % 2];
     MpiRequests& second = second_[step_ % 2];

@@ -53,7 +53,7 @@ struct SavedPart {
 struct Description {
   std::uint64_t step = 0;
   std::string mesh;                        ///< As text, such as "dp=2, tp=4".
-  std::string configuration_hash;          ///< Of what must be equal in a run that goes on.
+  std::string configuration_hash;          ///< Hash of the settings that must be equal in a run that resumes.
   std::map<std::string, std::string> more; ///< What a program adds: seeds, place in the data.
 
   friend bool operator==(const Description&, const Description&) = default;

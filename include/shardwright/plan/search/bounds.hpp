@@ -214,7 +214,7 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
   return least;
 }
 
-/// Seconds of a step that no plan of the branch with schedules of a kind can beat; infinite where there is no
+/// Seconds of a step that no plan of the branch with schedules of a kind can beat; infinite if there is no
 /// such schedule. Counts the times that it computes.
 [[nodiscard]] constexpr double least_seconds(const SearchInput& in, const SearchBranch& branch,
                                              const PlanLinks& links, ScheduleKind kind,

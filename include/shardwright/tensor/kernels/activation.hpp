@@ -67,7 +67,7 @@ struct Relu {
     const Lanes<Element> zero{};
     return chosen(x < zero, zero, x); // this way round a NaN stays
   }
-  /// The result is above zero where the element is.
+  /// The result is above zero if the element is.
   template <class Element>
   SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
     const Lanes<Element> zero{};
