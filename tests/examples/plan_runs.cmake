@@ -87,7 +87,7 @@ shardwright_plan_run(
   too_many_tokens 2 OPTIONS --model llama-2-7b --cluster h100x8 --tokens 900T SAYS "--tokens must be at most 16777216 sequences")
 shardwright_plan_run(
   too_long_to_simulate 1 OPTIONS --model llama-3.1-405b --cluster h100x1024 --sequences 1048576 --simulate
-  SAYS "there must be at most 2097152 passes forward")
+  SAYS "there must be at most 2097152 forward passes")
 file(WRITE "${plan_files}/empty_domain.json" "{\"chip\": \"h100\", \"domains\": [\n {\"chips\": 0, \"bandwidth\": 1}]}\n")
 shardwright_plan_run(
   empty_domain 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/empty_domain.json" --sequences 8

@@ -46,9 +46,9 @@ shardwright_schedule_viewer_run(
   csv_device 1 OPTIONS --csv /dev/zero SAYS "--csv /dev/zero at offset 0: it must be a regular file, not a pipe")
 file(WRITE "${viewer_files}/far.csv" "999999999F0")
 shardwright_schedule_viewer_run(
-  csv_far 1 OPTIONS --csv "${viewer_files}/far.csv" SAYS "at most 2097152 passes forward, but 1000000000 stages")
+  csv_far 1 OPTIONS --csv "${viewer_files}/far.csv" SAYS "at most 2097152 forward passes, but 1000000000 stages")
 shardwright_schedule_viewer_run(
-  too_many_passes 1 OPTIONS --ranks 1048576 --microbatches 1048576 SAYS "1f1b: there must be at most 2097152 passes forward")
+  too_many_passes 1 OPTIONS --ranks 1048576 --microbatches 1048576 SAYS "1f1b: there must be at most 2097152 forward passes")
 shardwright_schedule_viewer_run(
   costs_apart 1 OPTIONS --costs F=1e9 SAYS "as text it must have at most 67108864 characters, but 4 ranks and 5500000011 columns")
 shardwright_schedule_viewer_run(costs_beyond 2 OPTIONS --costs F=2e9 SAYS "--costs needs a number from 0 to 1e[+]09 after F=")

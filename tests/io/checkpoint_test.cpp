@@ -240,7 +240,7 @@ TEST_CASE("checkpoint: blocks of several writers are saved and read, step after 
   CHECK(column == std::vector<float>{all[13], all[18], all[23], all[28]});
   for (const st::BlockOf& wrong : {st::BlockOf{{3, 3}, {4, 1}}, {{2, 3}, {3, 1}}, {{2}, {4}}})
     CHECK_THAT(sentence_of([&] { reader.read("weight", wrong, std::as_writable_bytes(std::span(column))); }),
-               ContainsSubstring("tensor 'weight' of F32 [6, 5] must have the block that is asked for"));
+               ContainsSubstring("tensor 'weight' of F32 [6, 5] must contain the requested block"));
   CHECK_THAT(sentence_of([&] { writer.retain(0); }), ContainsSubstring("at least one must be kept"));
   CHECK_THAT(sentence_of([&] { (void)writer.begin(30); }), ContainsSubstring("step 30 does not come after"));
   CHECK_THAT(sentence_of([&] { (void)writer.begin(29); }), ContainsSubstring("step-30 (set that one aside"));

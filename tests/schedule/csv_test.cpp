@@ -116,7 +116,7 @@ TEST_CASE("a rank without steps keeps its line", "[csv]") {
 }
 
 TEST_CASE("a text that names more passes than the limit is refused before anything is allocated", "[csv]") {
-  CHECK_THAT(refusal("999999999F0\n"), ContainsSubstring("there must be at most 2097152 passes forward") &&
+  CHECK_THAT(refusal("999999999F0\n"), ContainsSubstring("there must be at most 2097152 forward passes") &&
                                            ContainsSubstring("1000000000 stages times 1 microbatches"));
   CHECK_THAT(refusal("0F999999999\n"), ContainsSubstring("1 stages times 1000000000 microbatches"));
   CHECK_THROWS_AS(make_schedule<OneFOneB>(1 << 20, 1 << 20), InvalidArgument);

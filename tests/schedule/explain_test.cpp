@@ -133,8 +133,8 @@ TEST_CASE("a refusal names the missing dependency, the wrong order or the cycle 
   CHECK_THAT(refusal("0F0,0F1,0B0,0B1\n1F0,1B0,1B1\n"), ContainsSubstring("1F1 is missing on rank 1"));
   CHECK_THAT(refusal("0F0,0F1,0F2,0B0,0B1\n"), ContainsSubstring("0B2 is missing on rank 0"));
   CHECK_THAT(refusal("0F0,0F1,0B0,0B1\n1F0,1B0,1B1,1F1\n"),
-             ContainsSubstring("rank 1, step 2: 1B1 stands before 1F1, which it needs"));
-  CHECK_THAT(refusal("0F0,0W0,0I0\n"), ContainsSubstring("0W0 stands before 0I0"));
+             ContainsSubstring("rank 1, step 2: 1B1 comes before 1F1, which it needs"));
+  CHECK_THAT(refusal("0F0,0W0,0I0\n"), ContainsSubstring("0W0 comes before 0I0"));
   CHECK_THAT(refusal("0F0,0I0,0W0,0B0\n"), ContainsSubstring("0B0 appears there a second time"));
   CHECK_THAT(
       refusal("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"),

@@ -189,7 +189,7 @@ TEST_CASE("two parts of one path are named, uses of a tied parameter are one par
           const std::string sentence =
               "members: every part of a model must have a unique path, but two have block.";
           Alike alike{Projection(mesh), Projection(mesh)};
-          findings.expect(has(said(alike), sentence + "w (name them apart"), said(alike));
+          findings.expect(has(said(alike), sentence + "w (give them different names"), said(alike));
           Below below{{}, Projection(mesh)};
           below.layers.emplace_back(mesh);
           findings.expect(has(said(below), sentence + "layers.0 "), said(below));
@@ -221,7 +221,7 @@ TEST_CASE("a parameter that a GradAccumulator holds stays where it is, and other
             const std::string said =
                 failure_of<sw::LifecycleError>([&] { const Layer moved = std::move(layer); });
             findings.expect(has(said, "Parameter layer.up: it must stay where it is while a GradAccumulator "
-                                      "holds its gradient (make the model where it stays"),
+                                      "holds its gradient (construct the model where it stays"),
                             said);
             findings.expect(layer.up.weight.initialized() && layer.up.weight.name() == "layer.up",
                             "nothing has been moved");

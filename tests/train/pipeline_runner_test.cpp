@@ -288,7 +288,7 @@ TEST_CASE("a schedule that lacks an action or is a cycle is refused on every ran
   CHECK_THAT(refused("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n"), ContainsSubstring("ranks wait for one another") &&
                                                                 ContainsSubstring("rank 0 at step 1") &&
                                                                 ContainsSubstring("rank 1 at step 0"));
-  CHECK_THAT(refused("0F0,0W0,0I0\n1F0,1I0,1W0\n"), ContainsSubstring("0W0 stands before 0I0"));
+  CHECK_THAT(refused("0F0,0W0,0I0\n1F0,1I0,1W0\n"), ContainsSubstring("0W0 comes before 0I0"));
 }
 
 namespace {
