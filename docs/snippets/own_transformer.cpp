@@ -155,8 +155,7 @@ struct Transformer {
 //! [edges]
 using Fused = sw::MatmulLayout<Where::Tokens, Where::Qkv>;
 static_assert(std::is_same_v<Fused, Where::AttentionInput>); // attention reads the product's output as it is
-using Unfinished =
-    sw::Layout<3, Where::Rows, sw::Partial<sw::Sum, tp>>; // the output of a row-parallel product
+using Unfinished = sw::Layout<3, Where::Rows, sw::Partial<sw::Sum, tp>>; // result of a row-parallel product
 static_assert(sw::Transition<Where::Residual, Where::Tokens>::count<sw::AllGather> == 1);
 static_assert(sw::Transition<Unfinished, Where::Residual>::count<sw::ReduceScatter> == 1);
 //! [edges]
@@ -177,8 +176,7 @@ typename Model::Batch count_up(const Mesh& mesh, const Sizes& sizes, std::int64_
         to[i] =
             static_cast<std::int32_t>((5 * row + static_cast<std::int64_t>(i) + shift) % sizes.vocabulary);
     };
-    sw::load_rows(tokens, read,
-                  first); // of each whole row this rank keeps the part that its layout assigns to it
+    sw::load_rows(tokens, read, first); // keeps this rank's part of each whole row
   };
   fill(ids, 0);
   fill(targets, 1);
