@@ -24,30 +24,30 @@ struct ChipCalibration {
 /// `scripts/fit_planner` fits the first to the runs of data/ and writes them here. The others are round
 /// figures that the runs hardly determine; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
 struct SharedCalibration {
-  double attention_reached = 0.647; ///< Of the published rates of attention kernels, in a model.
-  double attention_half = 451;      ///< Tokens in reach of a chip whose attention runs at half of its rate.
-  double eight_bit = 0.854;         ///< Of the time that the peaks of 8-bit formats promise to save.
-  double rows_half = 357;           ///< Tokens of a product that takes twice its asymptotic time.
-  double width_half = 170;          ///< The same of its columns and of what it sums over.
+  double attention_reached = 0.645; ///< Of the published rates of attention kernels, in a model.
+  double attention_half = 453;      ///< Tokens in reach of a chip whose attention runs at half of its rate.
+  double eight_bit = 0.859;         ///< Of the time that the peaks of 8-bit formats promise to save.
+  double rows_half = 358;           ///< Tokens of a product that takes twice its asymptotic time.
+  double width_half = 169;          ///< The same of its columns and of what it sums over.
   double element_bytes = 131;       ///< Memory traffic per token and hidden element of a layer, both passes.
   double plain_traffic = 1.68;      ///< Factor on the traffic of a layer in the plain stack.
   double score_bytes = 49;          ///< Traffic per score where attention is not fused.
-  double tensor_exposed = 0.632;    ///< Share of tensor-parallel traffic that nothing hides.
+  double tensor_exposed = 0.63;     ///< Share of tensor-parallel traffic that nothing hides.
   double torus_exposed = 0.279;     ///< The same on a torus, where XLA splits products to overlap them.
-  double jitter = 0.00469;          ///< Growth of the step per doubling of the chips above eight.
-  double expert_seconds = 0.00395;  ///< That a separate host takes for both passes of a layer with experts.
-  double each_expert_seconds = 0.000216; ///< The same for every expert of a rank, whose kernels are many.
-  double behind_host = 0.322;     ///< Share of the faster of host and chip that such a layer takes besides.
-  double coupled_host = 0.663;    ///< Of this, what a host on the chip's board takes.
+  double jitter = 0.00463;          ///< Growth of the step per doubling of the chips above eight.
+  double expert_seconds = 0.00388;  ///< That a separate host takes for both passes of a layer with experts.
+  double each_expert_seconds = 0.000221; ///< The same for every expert of a rank, whose kernels are many.
+  double behind_host = 0.312;     ///< Share of the faster of host and chip that such a layer takes besides.
+  double coupled_host = 0.63;     ///< Of this, what a host on the chip's board takes.
   double sizing_host = 1.12;      ///< The same where the host sizes all-to-alls.
-  double padded_host = 0.488;     ///< The same where it knows all sizes beforehand.
+  double padded_host = 0.49;      ///< The same where it knows all sizes beforehand.
   double overlapping_host = 1.23; ///< The same where all-to-alls run beside another microbatch.
-  double latent_host = 1.46;      ///< The same with latent attention, whose kernels are more.
-  double captured_share = 0.267;  ///< Of this and of exposed all-to-alls, what captured graphs leave.
-  double sorting_traffic = 2.71;  ///< Factor on routed_bytes where no fused dispatch sorts copies of tokens.
-  double biased_traffic = 6.68;   ///< Factor on branch_bytes of experts with biases.
-  double cast_bytes = 12.9;       ///< Traffic per element that a product of experts casts to 8 bits.
-  double scan_flops = 3.45e+13;   ///< FLOP/s of the scans of state spaces, whatever the chip.
+  double latent_host = 1.47;      ///< The same with latent attention, whose kernels are more.
+  double captured_share = 0.27;   ///< Of this and of exposed all-to-alls, what captured graphs leave.
+  double sorting_traffic = 2.72;  ///< Factor on routed_bytes where no fused dispatch sorts copies of tokens.
+  double biased_traffic = 6.7;    ///< Factor on branch_bytes of experts with biases.
+  double cast_bytes = 12.4;       ///< Traffic per element that a product of experts casts to 8 bits.
+  double scan_flops = 3.61e+13;   ///< FLOP/s of the scans of state spaces, whatever the chip.
 
   double branch_bytes = 20;     ///< Traffic per element of the feed-forward.
   double logit_bytes = 20;      ///< Traffic per logit.
@@ -77,8 +77,8 @@ struct RatioInterval {
 struct Calibration {
   ChipCalibration chip{};
   SharedCalibration shared{};
-  RatioInterval dense{0.921, 1.18};   // of models without experts
-  RatioInterval experts{0.858, 1.27}; // of models with experts
+  RatioInterval dense{0.922, 1.18};  // of models without experts
+  RatioInterval experts{0.86, 1.25}; // of models with experts
 };
 
 /// @brief Constants of each ChipGeneration, in its order. The second and third columns are what papers
@@ -88,7 +88,7 @@ struct Calibration {
 inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
     {0.846, 0.55, 0.55}, // ampere
     {0.763, 0.60, 0.30}, // hopper
-    {0.746, 0.60, 0.30}, // blackwell
+    {0.747, 0.60, 0.30}, // blackwell
     {0.86, 0.50, 0.50},  // tpu
     {0.75, 0.60, 0.30},  // generic
 }};

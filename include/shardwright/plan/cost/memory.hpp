@@ -146,15 +146,20 @@ struct StageShare {
   const double expert_layers =
       mixed ? part * model.expert_layers() : std::min(layers, static_cast<double>(model.expert_layers()));
   const double dense_layers = mixed ? part * model.dense_layers() : std::max(0.0, layers - expert_layers);
-  // Multi-token prediction reads the embedding, too, on the last stage.
-  const double last = size.head + size.prediction + (model.prediction_layers > 0 ? size.embedding : 0);
-  const double ends = !stage.ends   ? 0
-                      : plan.pp > 1 ? std::max(size.embedding, last)
-                                    : size.embedding + size.head + size.prediction;
+  // Schedules in a V have both ends on one rank, so multi-token prediction, which reads the embedding on the
+  // last stage, finds it there (arXiv 2412.19437, section 3.2.3); DualPipe has the two ends of a direction on
+  // each of two ranks.
+  const double copies = parameter_copies(plan);
+  const bool both = plan.pp == 1 || plan.schedule == PlanSchedule::zb_v ||
+                    plan.schedule == PlanSchedule::dual_pipe || plan.schedule == PlanSchedule::dual_pipe_v;
+  const double last = size.head + size.prediction;
+  const double ends =
+      !stage.ends ? 0
+      : both      ? (size.embedding + last) / copies
+                  : std::max(size.embedding, last + (model.prediction_layers > 0 ? size.embedding : 0));
   const double branches = mixed ? part * (model.attention_layers() * size.attention_per_layer +
                                           model.state_space.layers * size.state_space_per_layer)
                                 : layers * size.attention_per_layer;
-  const double copies = parameter_copies(plan);
   return {copies *
               (branches / t + layers * size.vectors_per_layer + expert_layers * size.shared_per_layer / t +
                dense_layers * size.dense_per_layer / t + ends / t),

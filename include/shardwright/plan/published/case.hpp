@@ -212,8 +212,11 @@ namespace detail {
     run.expert_capacity = 1.25;
     run.offloads_layers = row.text("recompute") == "custom" || names_word(row.text("recompute"), "offload");
   }
-  if (row.text("source").find("mosaicml") != std::string_view::npos)
+  const std::string_view source = row.text("source");
+  if (source.find("mosaicml") != std::string_view::npos)
     run.logit_bytes = 4; // its loss works in place, in bf16
+  if (source.find("Megatron-Bridge") != std::string_view::npos)
+    run.logit_bytes = 2; // Transformer Engine's loss overwrites bf16 logits by their gradient
   if (const auto bytes = row.number("optimizer_bytes"))
     run.optimizer.state_bytes = *bytes;
   return {};
