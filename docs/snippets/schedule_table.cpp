@@ -11,7 +11,7 @@
 namespace sw = shardwright;
 
 int main() {
-  std::puts("| Schedule | Stages per rank | Makespan | Bubble | of the makespan | Microbatches kept |");
+  std::puts("| Schedule | Stages per rank | Makespan | Bubble | Share of the makespan | Microbatches kept |");
   std::puts("| --- | --- | --- | --- | --- | --- |");
   for (const std::string& name : sw::schedule_names()) {
     const sw::Schedule schedule = sw::make_schedule(name, 4, 8);

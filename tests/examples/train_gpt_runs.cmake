@@ -88,7 +88,7 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   dry_run_rank 2 OPTIONS --dry-run --mesh dp=2 --rank 5 SAYS "--rank must name ranks from 0 to 1 of the mesh dp=2"
                                                             "give --rank 1")
-shardwright_train_gpt_run(dry_run_missing 2 OPTIONS ${tiny} --rank 1 SAYS "--rank is of a dry run" "add --dry-run, or leave it out")
+shardwright_train_gpt_run(dry_run_missing 2 OPTIONS ${tiny} --rank 1 SAYS "--rank is only for dry runs" "add --dry-run, or leave it out")
 shardwright_train_gpt_run(
   schedule_does_not_allow 2 OPTIONS ${tiny} --mesh pp=3 --schedule dualpipe
   SAYS "--schedule dualpipe: the number of ranks must be even, but there are 4 microbatches on 3 ranks")
@@ -175,7 +175,7 @@ if(SHARDWRIGHT_OPENBLAS_LIBRARY AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND TARGE
     examples.train_gpt.memory_limit LABEL examples
     COMMAND "${CMAKE_COMMAND}"
             "-DCOMMAND=sh|-c|ulimit -v 1500000 && $<TARGET_FILE:train_gpt> --model tiny --batch 8 --steps 1 --mesh dp=8" -DEXIT=1
-            "-DSAYS=8 thread ranks must find 1600 MiB of address space for the BLAS, but the process limit of 1464 MiB in all" -P
+            "-DSAYS=8 thread ranks must find 1600 MiB of address space for the BLAS, but the process limit of 1464 MiB leaves less" -P
             "${CMAKE_CURRENT_LIST_DIR}/run_check.cmake")
 endif()
 shardwright_train_gpt_run(
