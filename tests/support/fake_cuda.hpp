@@ -22,6 +22,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -501,6 +503,15 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Kernel, std::uint64_t, unsigned), di
   const Kernel of = *static_cast<const Kernel*>(arguments[0]);
   const auto tiles = *static_cast<const std::uint64_t*>(arguments[1]);
   const auto groups = *static_cast<const unsigned*>(arguments[2]);
+  // Entries past the end of a work list hold addresses of earlier calls, which the kernel never reads.
+  Kernel known = of;
+  if constexpr (requires { known.work.entries; }) {
+    const auto& work = of.work;
+    const std::size_t used =
+        work.table != nullptr ? 0 : std::size_t{work.blocks} * (1u + work.ins + work.outs);
+    std::fill(std::begin(known.work.entries) + static_cast<std::ptrdiff_t>(used),
+              std::end(known.work.entries), std::decay_t<decltype(known.work.entries[0])>{});
+  }
   return fake_cuda::library().call([&] {
     return fake_cuda::library().enqueue(
         stream,
@@ -509,7 +520,7 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Kernel, std::uint64_t, unsigned), di
             for (fake_cuda_thread.x = 0; fake_cuda_thread.x < block.x; ++fake_cuda_thread.x)
               kernel(of, tiles, groups);
         },
-        &of, sizeof of, true);
+        &known, sizeof known, true);
   });
 }
 
