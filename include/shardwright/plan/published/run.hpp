@@ -33,8 +33,8 @@ public:
     const auto found = cells_.find(field);
     return found == cells_.end() ? std::string_view{} : std::string_view(found->second);
   }
-  /// @brief A cell as a positive number; nothing if it is empty. @throws DataError naming line and field if
-  /// it is not one.
+  /// @brief A cell as a positive number; nothing if it is empty.
+  /// @throws DataError naming line and field if it is not one.
   [[nodiscard]] std::optional<double> number(std::string_view field) const {
     const std::string_view cell = text(field);
     if (cell.empty())
