@@ -57,7 +57,8 @@ inline std::array<std::string, 2> first_difference(std::string_view left, std::s
 /// The message names the ranks that differ from the majority, and the first line in which they differ. Moves
 /// 8 bytes per rank if all agree; the texts themselves are sent only after a mismatch.
 ///
-/// @throws ConfigurationMismatch naming the ranks that differ. @throws the communicator's errors.
+/// @throws ConfigurationMismatch naming the ranks that differ.
+/// @throws the communicator's errors.
 inline void require_same_configuration(HostCommunicator world, std::string_view text,
                                        SourceLocation where = SourceLocation::current()) {
   const auto ranks = static_cast<std::size_t>(world.size());

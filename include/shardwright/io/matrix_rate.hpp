@@ -74,7 +74,8 @@ struct FillWithWaves {
 ///
 /// @param execution Where this rank's kernels run: the mesh's, where there is one, for a device's library
 /// keeps a workspace for each instance that it has multiplied on.
-/// @throws InvalidArgument unless `seconds` is positive and finite. @throws the communicator's errors.
+/// @throws InvalidArgument unless `seconds` is positive and finite.
+/// @throws the communicator's errors.
 template <class Element, Target Where = DefaultTarget>
 [[nodiscard]] double
 measure_matrix_rate(HostCommunicator world,

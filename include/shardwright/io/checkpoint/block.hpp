@@ -44,7 +44,8 @@ public:
   /// @brief Reads any block of a tensor into `out`, dense and row-major, from all saved blocks that overlap
   /// it.
   /// @throws InvalidArgument for a block outside of the tensor, memory of another size, or elements of less
-  /// than a byte. @throws DataError if the tensor is absent or cannot be read.
+  /// than a byte.
+  /// @throws DataError if the tensor is absent or cannot be read.
   virtual void read(const std::string& name, const safetensors::BlockOf& wanted,
                     std::span<std::byte> out) const = 0;
 

@@ -141,8 +141,8 @@ public:
 
   /// @brief Writes the manifest, waits until it is on the disk, and gives the checkpoint its name.
   /// @param contents tensors and parts, as write_part() returned them, joined
-  /// @throws InvalidArgument if blocks do not cover a tensor once. @throws DataError if it cannot be
-  /// written.
+  /// @throws InvalidArgument if blocks do not cover a tensor once.
+  /// @throws DataError if it cannot be written.
   void commit(const Manifest& contents) {
     for (const auto& [name, tensor] : contents.tensors)
       if (const std::string fault = cover_fault(tensor); !fault.empty())
@@ -194,8 +194,8 @@ public:
 
   /// @brief Begins a checkpoint, which does not appear as `step-N` before its commit().
   /// @throws LifecycleError while another save of this writer is unfinished.
-  /// @throws InvalidArgument if this step or a later one is saved already. @throws DataError if the
-  /// directory cannot be written.
+  /// @throws InvalidArgument if this step or a later one is saved already.
+  /// @throws DataError if the directory cannot be written.
   [[nodiscard]] UnfinishedSave begin(std::uint64_t step) {
     if (saving_)
       throw LifecycleError("checkpoint: one save must end before the next begins (wait for it)");
@@ -216,7 +216,8 @@ public:
 
   /// @brief Renames an unusable checkpoint, so that a run that resumes from an older one can save again:
   /// `step-N` becomes `step-N.aside-0`, or the next number that is free.
-  /// @returns the new path @throws DataError if that fails.
+  /// @returns the new path
+  /// @throws DataError if that fails.
   std::filesystem::path set_aside(std::uint64_t step) {
     const std::filesystem::path from = directory_ / ("step-" + std::to_string(step));
     std::filesystem::path to;
@@ -229,7 +230,8 @@ public:
   }
 
   /// @brief Removes all checkpoints but the newest `keep`; call it after a commit().
-  /// @throws InvalidArgument for 0. @throws DataError if one cannot be removed.
+  /// @throws InvalidArgument for 0.
+  /// @throws DataError if one cannot be removed.
   void retain(std::size_t keep) {
     if (keep == 0)
       throw InvalidArgument("checkpoint: at least one must be kept, but 0 were requested (give 1 or more)");

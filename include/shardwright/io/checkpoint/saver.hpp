@@ -105,9 +105,11 @@ public:
   /// all but the newest `keep`. Collective.
   ///
   /// Every rank writes one part; the manifest entries are sent to rank 0, about 100 bytes per block.
-  /// @param about equal on all ranks @param blocks of this rank, from stage()
-  /// @throws ConfigurationMismatch if `about` differs. @throws DataError on every rank if one cannot write,
-  /// or the blocks do not cover each tensor once; the older checkpoints are then unchanged.
+  /// @param about equal on all ranks
+  /// @param blocks of this rank, from stage()
+  /// @throws ConfigurationMismatch if `about` differs.
+  /// @throws DataError on every rank if one cannot write, or the blocks do not cover each tensor once; the
+  /// older checkpoints are then unchanged.
   void save(const Description& about, std::span<const StagedBlock> blocks, std::size_t keep,
             SourceLocation where = SourceLocation::current()) {
     finish(where);
@@ -116,7 +118,8 @@ public:
   }
 
   /// @brief The memory that start() saves from, empty. All saves use the same memory, so this waits for the
-  /// one under way. Collective. @throws DataError as finish().
+  /// one under way. Collective.
+  /// @throws DataError as finish().
   [[nodiscard]] Staging& staging(SourceLocation where = SourceLocation::current()) {
     finish(where);
     staging_.clear();
@@ -130,11 +133,13 @@ public:
     begin(about, staging_.blocks(), keep, where);
   }
   /// @brief Carries on the save that is under way, without waiting. Collective where there is one: 24 bytes
-  /// of each rank. @return whether none is left
+  /// of each rank.
+  /// @return whether none is left
   /// @throws DataError on every rank where one could not write; the older checkpoints are as they were.
   bool poll(SourceLocation where = SourceLocation::current()) { return advance(false, where); }
   /// @brief Waits until the save that is under way is durable; the ranks meet once a second, so that none
-  /// waits for another one beyond a deadline. Collective. @throws as poll().
+  /// waits for another one beyond a deadline. Collective.
+  /// @throws as poll().
   void finish(SourceLocation where = SourceLocation::current()) {
     while (!advance(true, where)) {
     }

@@ -86,8 +86,8 @@ public:
   }
 
   /// @brief Reads a whole tensor into `out`, which has its bytes.
-  /// @throws InvalidArgument for another size. @throws DataError if the tensor is absent or cannot be
-  /// read.
+  /// @throws InvalidArgument for another size.
+  /// @throws DataError if the tensor is absent or cannot be read.
   void read(std::string_view name, std::span<std::byte> out) const {
     const Entry& tensor = entry(name);
     check_size(tensor, tensor.bytes(), out.size());
@@ -95,8 +95,8 @@ public:
   }
 
   /// @brief Reads a whole tensor in pieces of the size of `memory`, each into it, and calls `visit(piece)`.
-  /// @throws InvalidArgument where there is no memory. @throws DataError where the tensor is absent or cannot
-  /// be read.
+  /// @throws InvalidArgument where there is no memory.
+  /// @throws DataError where the tensor is absent or cannot be read.
   template <class Visit>
   void read_through(std::string_view name, std::span<std::byte> memory, const Visit& visit) const {
     const Entry& tensor = entry(name);
@@ -114,7 +114,8 @@ public:
   /// @brief Reads a block of a tensor into `out`, row-major and dense, and nothing else of the file but what
   /// lies in gaps of less than a page.
   /// @throws InvalidArgument for a block outside of the tensor, one that does not begin and end at whole
-  /// bytes (F4, F6), or another size. @throws DataError if the tensor is absent or cannot be read.
+  /// bytes (F4, F6), or another size.
+  /// @throws DataError if the tensor is absent or cannot be read.
   void read(std::string_view name, const BlockOf& block, std::span<std::byte> out) const {
     const Entry& tensor = entry(name);
     check_inside(tensor, block);
