@@ -327,7 +327,8 @@ void subtract_into(Out& out, const Left& left, const Right& right,
 
 /// @brief left * right, element by element; the right operand may lack leading dimensions.
 ///
-/// No communication. Partial times replicated is Partial. @throws as add.
+/// No communication. Partial times replicated is Partial.
+/// @throws as add.
 template <Operand Left, Operand Right>
 [[nodiscard]] auto multiply(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Multiply{}, where, std::forward<Left>(left), std::forward<Right>(right));
@@ -348,7 +349,8 @@ void multiply_into(Out& out, const Left& left, const Right& right,
 /// @brief left / right, element by element; the right operand may lack leading dimensions and must not be
 /// Partial.
 ///
-/// No communication. Partial divided by replicated is Partial. Real elements. @throws as add.
+/// No communication. Partial divided by replicated is Partial. Real elements.
+/// @throws as add.
 template <Operand Left, Operand Right>
 [[nodiscard]] auto divide(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Divide{}, where, std::forward<Left>(left), std::forward<Right>(right));

@@ -150,7 +150,8 @@ private:
 /// The columns may lack the second-to-last dimension of x, such as heads: all of its rows get the same
 /// columns, and their gradient is a sum over them, Partial<Sum> over the axes that shard them. No
 /// communication. Cost: one pass over memory each way.
-/// @param x [..., n] @param columns [..., m], split like x, except for the missing dimension
+/// @param x [..., n]
+/// @param columns [..., m], split like x, except for the missing dimension
 /// @throws InvalidArgument if the leading extents differ or `at` is out of range.
 template <Operand X, Operand Columns>
 [[nodiscard]] auto insert_columns(X&& x, Columns&& columns, std::int64_t at,

@@ -36,8 +36,9 @@ template <class Tensor>
 
 } // namespace detail
 
-/// @brief Writes this rank's block of a tensor to host memory, from data that is read row by row. @param like
-/// the tensor whose block it is @param to local_size() elements
+/// @brief Writes this rank's block of a tensor to host memory, from data that is read row by row.
+/// @param like the tensor whose block it is
+/// @param to local_size() elements
 /// @param read called as read(row, elements) for each row of dimension 0 that this rank needs, in their
 /// order: fills the whole row, the product of the other global extents
 /// @param first_row offset added to the row indices: for a microbatch, its position in the batch

@@ -238,8 +238,8 @@ exchange_counts(MeshCore& core, const ExpertOwners& owners, const ExpertSet& set
 
 /// The route of tokens whose choices are `choices`, [tokens, slots] in the memory of the target. Only the
 /// counts are copied to the host, which waits for them. Collective over the owners: all ranks learn all
-/// counts, so that all of them detect if one lacks room. @throws InvalidArgument for an expert that does not
-/// exist, or if a rank would receive too many rows.
+/// counts, so that all of them detect if one lacks room.
+/// @throws InvalidArgument for an expert that does not exist, or if a rank would receive too many rows.
 template <class Target>
 [[nodiscard]] std::shared_ptr<const ExpertRoute>
 make_expert_route(TargetResources<Target>& resources, std::span<const std::int32_t> choices,

@@ -201,8 +201,8 @@ public:
   /// @brief Returns whether wait() would return without waiting for another rank.
   [[nodiscard]] bool ready() const { return !run_ || run_->ready(); }
 
-  /// @brief The tensor in its new layout. @throws LifecycleError on a second wait, else the collective's own
-  /// error.
+  /// @brief The tensor in its new layout.
+  /// @throws LifecycleError on a second wait, else the collective's own error.
   [[nodiscard]] ShardedTensor<To, const Element, Where> wait() {
     if (!result_) {
       throw LifecycleError(

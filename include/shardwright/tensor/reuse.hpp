@@ -28,8 +28,8 @@ struct Reused {
   ShardedTensor<L, Element, Target> out;
 };
 
-/// The operand's memory if this is its last handle, which then loses it; else new memory. @param where the
-/// operation, named in an out-of-memory error.
+/// The operand's memory if this is its last handle, which then loses it; else new memory.
+/// @param where the operation, named in an out-of-memory error.
 template <class L, class Element, class Target>
 [[nodiscard]] Reused<L, Element, Target> reuse(ShardedTensor<L, const Element, Target>&& operand,
                                                SourceLocation where = SourceLocation::current()) {

@@ -310,8 +310,8 @@ void cross_entropy_statistics(const Execution& execution, const Logits& logits, 
 }
 
 /// @brief row_sum *= exp(block_max - row_max): the sums of a block less the largest logit of all blocks.
-/// @param block_max  [tokens], the maximum that the sums were made with @param row_max [tokens], over all
-/// blocks
+/// @param block_max  [tokens], the maximum that the sums were made with
+/// @param row_max [tokens], over all blocks
 template <class Execution, KernelVector Block, KernelVector Max, KernelVector Sum>
 void cross_entropy_rebase(const Execution& execution, const Block& block_max, const Max& row_max,
                           const Sum& row_sum) {

@@ -113,7 +113,8 @@ void grouped_matmul(const Execution& execution, std::span<const std::int64_t> fi
 /// beta is 0.
 ///
 /// Started as grouped_matmul; where `out` is wider than the factors, by one product for each group.
-/// @param rows     [rows, in] @param gradient [rows, out]
+/// @param rows     [rows, in]
+/// @param gradient [rows, out]
 /// @param out      [groups, in, out]; of their element type or its MainElement
 template <class Execution, KernelMatrix Rows, KernelMatrix Gradient, KernelView Out>
 void grouped_weight_gradient(const Execution& execution, std::span<const std::int64_t> first_rows,

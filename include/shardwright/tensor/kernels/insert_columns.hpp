@@ -80,7 +80,9 @@ struct InsertedColumns {
 } // namespace detail
 
 /// @brief out[r, :] = x[r, 0..at), columns[r / groups, :], x[r, at..).
-/// @param x [rows, n] @param columns [rows / groups, m] @param out [rows, n + m]
+/// @param x [rows, n]
+/// @param columns [rows / groups, m]
+/// @param out [rows, n + m]
 template <class Execution, KernelMatrix X, KernelMatrix Columns, KernelMatrix Out>
 void insert_columns(const Execution& execution, const X& x, const Columns& columns, const Out& out,
                     std::size_t at, std::size_t groups) {
@@ -95,7 +97,8 @@ void insert_columns(const Execution& execution, const X& x, const Columns& colum
 }
 
 /// @brief `out` = `from` without those columns: the gradient of x of insert_columns.
-/// @param from [rows, n + m] @param out [rows, n]
+/// @param from [rows, n + m]
+/// @param out [rows, n]
 template <class Execution, KernelMatrix From, KernelMatrix Out>
 void remove_columns(const Execution& execution, const From& from, const Out& out, std::size_t at) {
   using Element = typename Out::value_type;
@@ -106,7 +109,8 @@ void remove_columns(const Execution& execution, const From& from, const Out& out
 }
 
 /// @brief `out` = those columns of `from`, summed over the rows that share them: the gradient of columns.
-/// @param from [rows, n + m] @param out [rows / groups, m]
+/// @param from [rows, n + m]
+/// @param out [rows / groups, m]
 template <class Execution, KernelMatrix From, KernelMatrix Out>
 void inserted_columns(const Execution& execution, const From& from, const Out& out, std::size_t at,
                       std::size_t groups) {

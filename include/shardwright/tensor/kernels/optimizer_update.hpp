@@ -94,7 +94,8 @@ public:
 
   /// @brief Adds a parameter of `size` elements, whose memory must stay until the launch.
   /// @param rounded destination of the rounded copy of the updated parameter; null if `Rounded` is its
-  /// element type @param rate_factor multiplies the learning rate of the step
+  /// element type
+  /// @param rate_factor multiplies the learning rate of the step
   void add(const Update& update, std::size_t size, Rounded* rounded, double rate_factor, double weight_decay,
            const OptimizerDeviceStep* step) {
     const std::size_t grain = detail::lane_grain_of<Execution>(4096);

@@ -98,7 +98,8 @@ template <class Execution>
 ///
 /// Two passes of one thread on a host; on an NVIDIA GPU CUB's radix sort and histogram, which are
 /// deterministic. Does not wait.
-/// @param choices [pairs], an expert or -1 @param order [pairs] the pair in each row
+/// @param choices [pairs], an expert or -1
+/// @param order [pairs] the pair in each row
 /// @param places  [pairs] the row of each pair, -1 for one without an expert
 /// @param counts  [experts + 2] number of pairs of each expert, of none, and of invalid choices
 /// @param memory  order_choices_workspace() bytes, aligned to 256
