@@ -176,8 +176,8 @@ template <class Tensor>
 
 } // namespace detail
 
-/// @brief Rotates queries and keys, or their ends, by their positions, in place. @param qkv [batch, sequence,
-/// kv_heads, (queries + 1) * head width + value width]
+/// @brief Rotates queries and keys, or their ends, by their positions, in place.
+/// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width]
 /// @param positions positions of this rank's tokens in their sequences
 /// @throws InvalidArgument if the last extent is different, or kv_heads is not divisible by its ranks.
 template <LayoutType L, class Element, class Target>
@@ -305,7 +305,8 @@ attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, const Mask& m
 }
 
 /// @brief The gradient of qkv from that of attention's result; recomputes the scores.
-/// @param gradient [batch, sequence, heads * value width] @param saved the value returned by attention
+/// @param gradient [batch, sequence, heads * value width]
+/// @param saved the value returned by attention
 template <LayoutType L, class G, class E, class Target, class Saved, AttentionMask Mask = CausalMask>
 [[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
 attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,

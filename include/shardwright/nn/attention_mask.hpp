@@ -54,8 +54,8 @@ private:
   Lengths lengths_;
 };
 
-/// @brief `mask` without keys beyond the length of their sequence. @param lengths int32 [batch], each from 0
-/// to the sequence length, in KeyLengthsLayout
+/// @brief `mask` without keys beyond the length of their sequence.
+/// @param lengths int32 [batch], each from 0 to the sequence length, in KeyLengthsLayout
 template <AttentionMask Mask, LayoutType L, class E, class Target>
 [[nodiscard]] PaddedMask<Mask, L, Target> padded(Mask, const ShardedTensor<L, E, Target>& lengths) {
   constexpr bool counts = std::is_same_v<std::remove_const_t<E>, std::int32_t>;
@@ -86,8 +86,8 @@ struct LengthsLikeBatch {
       "attention: the key lengths must be sharded like dimension 0 of the input (make them in its KeyLengthsLayout)");
 };
 
-/// The mask for this rank's block of `qkv`. @throws InvalidArgument if the lengths do not match its
-/// sequences.
+/// The mask for this rank's block of `qkv`.
+/// @throws InvalidArgument if the lengths do not match its sequences.
 template <AttentionMask Mask, LayoutType L, class E, class Target>
 [[nodiscard]] kernels::KeyMask key_mask(const Mask& mask, const ShardedTensor<L, E, Target>& qkv,
                                         SourceLocation where) {

@@ -116,7 +116,8 @@ template <class Scores>
 ///
 /// The row maximum is an all_reduce of Partial<Max>, the sums of exponentials and target scores of
 /// Partial<Sum>, over the axes that shard the vocabulary (Shoeybi et al., arXiv 1909.08053, section 3).
-/// @param scores [..., vocabulary] @param targets int32 [...]
+/// @param scores [..., vocabulary]
+/// @param targets int32 [...]
 /// @throws InvalidArgument for a label smoothing outside of [0, 1).
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target> cross_entropy(const ShardedTensor<L, E, Target>& scores,
@@ -194,7 +195,8 @@ struct CrossEntropyLoss {
 ///
 /// Vocabulary and targets may be sharded as for tensors. The gradient overwrites the scores if they have no
 /// other reader.
-/// @param scores [..., vocabulary] @param targets int32 [...]
+/// @param scores [..., vocabulary]
+/// @param targets int32 [...]
 /// @throws InvalidArgument for a label smoothing outside of [0, 1).
 template <detail::TapeOperand X, LayoutType I, class Id, class Target>
 [[nodiscard]] auto cross_entropy(X&& scores, const ShardedTensor<I, Id, Target>& targets,

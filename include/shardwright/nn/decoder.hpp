@@ -31,8 +31,8 @@ class DenseFeedForward {
 public:
   using Config = DecoderConfig;
 
-  /// @param place of the layer @param up, down initial values of the matrices that read the stream and of
-  /// those that add to it
+  /// @param place of the layer
+  /// @param up, down initial values of the matrices that read the stream and of those that add to it
   template <class Place>
   DenseFeedForward(const Place& place, const Config& config, const Initial& up, const Initial& down)
       : mlp_(place.mesh, config.width, config.hidden, up, down) {}

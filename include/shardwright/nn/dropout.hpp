@@ -100,8 +100,8 @@ struct Dropout {
 /// 2014, scaled in training).
 ///
 /// The mask depends only on seed, tensor, step and the element's [sequence of the batch, position, column],
-/// not on the layout, on how the batch is divided, or on how often it is computed. @param runs positions of
-/// this context rank's rows, if they differ from those of the layout
+/// not on the layout, on how the batch is divided, or on how often it is computed.
+/// @param runs positions of this context rank's rows, if they differ from those of the layout
 template <AnyShardedTensor X>
 [[nodiscard]] auto dropout(const X& x, const DropoutUse& use, const BatchOrigin& origin,
                            const TokenRuns& runs = {}) {

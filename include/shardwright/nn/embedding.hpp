@@ -25,7 +25,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief out[..., :] = table[ids[...], :]; Partial<Sum> over the axes that shard the vocabulary, since each
 /// rank has only its own words.
-/// @param ids int32, within [0, vocabulary) @param table [vocabulary, width]
+/// @param ids int32, within [0, vocabulary)
+/// @param table [vocabulary, width]
 template <LayoutType I, class Id, class Target, LayoutType T, class E>
 [[nodiscard]] auto embed(const ShardedTensor<I, Id, Target>& ids, const ShardedTensor<T, E, Target>& table) {
   constexpr std::size_t rank = I::tensor_rank;

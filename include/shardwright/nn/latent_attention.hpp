@@ -70,10 +70,10 @@ public:
   using target = typename Plan::target;
   using Angles = RotaryTable<typename Plan::element, target>;
 
-  /// @param angles rotary table for rotary_width elements @param inner initial values of all matrices except
-  /// the output matrix, which uses `out` @param recomputed what the backward pass recomputes:
-  /// Recompute::selective for everything between the compressed tokens and the heads' results (arXiv
-  /// 2412.19437, section 3.2.3)
+  /// @param angles rotary table for rotary_width elements
+  /// @param inner initial values of all matrices except the output matrix, which uses `out`
+  /// @param recomputed what the backward pass recomputes: Recompute::selective for everything between the
+  /// compressed tokens and the heads' results (arXiv 2412.19437, section 3.2.3)
   /// @throws InvalidArgument if rotary_width is not even and positive, or there are no angles.
   template <class Mesh>
   MultiHeadLatentAttention(const Mesh& mesh, const LatentAttentionSizes& sizes, const Initial& inner,

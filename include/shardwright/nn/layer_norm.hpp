@@ -135,7 +135,8 @@ layer_norm_slopes(ShardedTensor<L, Element, Target>&& gradient, const X& x, cons
 
 /// @brief y = (x - mean) / sqrt(variance + epsilon) * gain + bias over the last dimension (Ba et al., arXiv
 /// 1607.06450, equation 4).
-/// @param x [..., width], not Partial, width not sharded @param gain, bias [width], replicated
+/// @param x [..., width], not Partial, width not sharded
+/// @param gain, bias [width], replicated
 template <AnyShardedTensor X, AnyShardedTensor Gain, AnyShardedTensor Bias>
 [[nodiscard]] auto layer_norm(const X& x, const Gain& gain, const Bias& bias, double epsilon) {
   using Checked = RowwiseLayout<operation::layer_norm, typename X::layout>;

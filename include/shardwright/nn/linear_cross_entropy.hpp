@@ -133,7 +133,9 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 /// The gradient of the summed loss reaches `x` and `table` with Tape::backward, times the tape's loss scale,
 /// whether its result is used or not; to only monitor it, use `cross_entropy(linear_scores(x, table),
 /// targets)`.
-/// @param x [..., width] @param table [vocabulary, width] @param targets int32 [...]
+/// @param x [..., width]
+/// @param table [vocabulary, width]
+/// @param targets int32 [...]
 /// @throws InvalidArgument for a label smoothing outside of [0, 1).
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T, LayoutType I, class Id>
 [[nodiscard]] auto linear_cross_entropy(X&& x, Parameter<C, R, E, Z, T>& table,

@@ -49,9 +49,11 @@ private:
   }
 };
 
-/// @brief The largest number of rows that an owner rank may receive in a layer. @param owners number of ranks
-/// that own experts @param sharers those among them that split the batch @param row_ranks ranks that split
-/// the batch @param column_ranks other ranks that split sequences but own no experts
+/// @brief The largest number of rows that an owner rank may receive in a layer.
+/// @param owners number of ranks that own experts
+/// @param sharers those among them that split the batch
+/// @param row_ranks ranks that split the batch
+/// @param column_ranks other ranks that split sequences but own no experts
 [[nodiscard]] inline std::int64_t most_expert_rows(const MoeConfig& config, std::int64_t owners,
                                                    std::int64_t sharers, std::int64_t row_ranks,
                                                    std::int64_t column_ranks) {

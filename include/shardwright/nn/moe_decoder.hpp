@@ -27,8 +27,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// split over dpr, dp and ep, with the stream split over tp.
 ///
 /// `OwnerAxes` own the experts. If tp is not among them, it shards each expert's hidden dimension, and all
-/// its ranks dispatch the same tokens; if it is, its ranks dispatch the tokens that they hold. @tparam
-/// ZeroChoice shards a parameter over those of dp, ep and cp that replicate it
+/// its ranks dispatch the same tokens; if it is, its ranks dispatch the tokens that they hold.
+/// @tparam ZeroChoice shards a parameter over those of dp, ep and cp that replicate it
 template <class ZeroChoice = DataParallelOver<MoeZeroAxes>, class OwnerAxes = AxisList<axis::ep>>
 struct MoeLayouts
     : DecoderLayouts<true, ZeroChoice, AllToAllContext, Shard<0, axis::dpr, axis::dp, axis::ep>> {

@@ -170,7 +170,8 @@ private:
 /// 1705.03122).
 ///
 /// No communication. The table's gradient is Partial<Sum> over the axes that shard batch and sequence.
-/// @param x [batch, sequence, width], not Partial @param table [positions, width], width sharded as that of x
+/// @param x [batch, sequence, width], not Partial
+/// @param table [positions, width], width sharded as that of x
 /// @param runs positions of this context rank's rows, if they differ from those of the layout
 /// @throws InvalidArgument if the table has fewer rows than a sequence has positions, or the widths differ.
 template <AnyShardedTensor X, AnyShardedTensor Table>

@@ -80,7 +80,8 @@ struct NormGainOf {
 } // namespace detail
 
 /// @brief y = x / rms(x) * gain over the last dimension (Zhang and Sennrich, arXiv 1910.07467, equation 4).
-/// @param x [..., width], not Partial, width not sharded @param gain [width], replicated
+/// @param x [..., width], not Partial, width not sharded
+/// @param gain [width], replicated
 template <AnyShardedTensor X, AnyShardedTensor Gain>
 [[nodiscard]] auto rms_norm(const X& x, const Gain& gain, double epsilon) {
   using L = typename X::layout;
@@ -113,8 +114,9 @@ add_rms_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Eleme
 }
 
 /// @brief The gradient of a norm's input, in the memory of `gradient`; adds the gain's gradient to `slot`.
-/// @param gradient that of the normalised tensor @param x the norm's input @param stream if the input is a
-/// residual stream, the gradient of the residual branch, which is added
+/// @param gradient that of the normalised tensor
+/// @param x the norm's input
+/// @param stream if the input is a residual stream, the gradient of the residual branch, which is added
 template <LayoutType X, class Element, class Target, class E, class G, class Rms, class Slot,
           class S = Element>
 [[nodiscard]] ShardedTensor<X, Element, Target>

@@ -50,8 +50,8 @@ class Attention {
 public:
   using Angles = RotaryTable<typename Plan::element, typename Plan::target>;
 
-  /// @param angles rotary table; null for a model with another kind of positions @param recomputed what the
-  /// backward pass recomputes: Recompute::selective for the attention itself
+  /// @param angles rotary table; null for a model with another kind of positions
+  /// @param recomputed what the backward pass recomputes: Recompute::selective for the attention itself
   template <class Mesh>
   Attention(const Mesh& mesh, const AttentionSizes& sizes, const Initial& qkv, const Initial& out,
             std::shared_ptr<const Angles> angles = nullptr, Recompute recomputed = Recompute::none,

@@ -22,8 +22,8 @@ class TokenPositions {
 public:
   using order = Order;
 
-  /// @brief For rank `rank` of `ranks`. @throws InvalidArgument if the sequence does not divide as the order
-  /// requires.
+  /// @brief For rank `rank` of `ranks`.
+  /// @throws InvalidArgument if the sequence does not divide as the order requires.
   TokenPositions(std::int64_t sequence, int ranks, int rank)
       : sequence_(sequence), ranks_(ranks), rank_(rank) {
     const std::int64_t divisor = Order::divisor(ranks);
