@@ -284,8 +284,9 @@ private:
 /// perturbed in random directions and, if one does not agree, element by element, to find the worst one. All
 /// values are restored. Meanwhile no GradAccumulator may hold the parameters' gradients. Collective. Cost:
 /// one backward pass, and two forward passes for each direction of each input.
-/// @param inputs of double, with zero to four dimensions @return the largest difference @throws
-/// GradientMismatch naming the input and element, on every rank, if a slope is off by more than the
+/// @param inputs of double, with zero to four dimensions
+/// @return the largest difference
+/// @throws GradientMismatch naming the input and element, on every rank, if a slope is off by more than the
 /// tolerance.
 template <class Function, class... Types>
 GradientDifference check_gradients(Function&& function, const detail::MemberList<Types...>& inputs,

@@ -24,8 +24,8 @@ public:
   using target = typename Stored::target;
   using Tensor = ShardedTensor<Compute, const element, target>;
 
-  /// Begins a use. The first one starts the gather; collective if the layouts differ. @param where the source
-  /// line of the weights
+  /// Begins a use. The first one starts the gather; collective if the layouts differ.
+  /// @param where the source line of the weights
   void start(const Stored& stored, SourceLocation where) {
     if (uses_++ > 0)
       return;

@@ -116,8 +116,8 @@ public:
       group.set_bucket_bytes(bytes);
   }
 
-  /// @brief Adds a microbatch whose backward pass has filled the parameters' slots. @throws LifecycleError
-  /// after finish().
+  /// @brief Adds a microbatch whose backward pass has filled the parameters' slots.
+  /// @throws LifecycleError after finish().
   template <LayoutType L>
   void add(LossSum<L> loss, TokenCount<L> tokens) {
     static_assert(

@@ -51,8 +51,8 @@ struct InputFacts {
   std::uint64_t content = 0;
 };
 
-/// Compares these properties over all ranks of a mesh. The verdict is the same on every rank. @throws
-/// ConfigurationMismatch.
+/// Compares these properties over all ranks of a mesh. The verdict is the same on every rank.
+/// @throws ConfigurationMismatch.
 inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::size_t tensor_rank,
                            std::span<const std::string_view> sharded_axes, std::string_view layout,
                            SourceLocation where) {

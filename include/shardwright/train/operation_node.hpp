@@ -250,8 +250,8 @@ private:
   unsigned due_ = 0;
 };
 
-/// The tape of two operands, at least one of which is a value on it. @throws InvalidArgument if they are on
-/// different tapes.
+/// The tape of two operands, at least one of which is a value on it.
+/// @throws InvalidArgument if they are on different tapes.
 template <class Left, class Right>
 [[nodiscard]] TapeCore& tape_of(std::string_view operation, const Left& left, const Right& right,
                                 SourceLocation where) {
@@ -284,8 +284,8 @@ template <class Operation, detail::TapeOperand X>
   using Node = detail::UnaryNode<Operation, decltype(operand)>;
   return Var(tape.record<Node>(operation, where, std::move(operand)).result());
 }
-/// @brief The same for two operands, one of which may be a parameter. @throws InvalidArgument if both are
-/// values, on different tapes.
+/// @brief The same for two operands, one of which may be a parameter.
+/// @throws InvalidArgument if both are values, on different tapes.
 template <class Operation, detail::TapeOperand Left, detail::TapeOperand Right>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, Left&& left, Right&& right) {
   auto first = detail::operand_of(std::forward<Left>(left), where);

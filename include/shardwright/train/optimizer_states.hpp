@@ -98,8 +98,8 @@ public:
 
   explicit OptimizerStates(const std::array<std::string_view, count>& names) : names_(names) {}
 
-  /// @brief The state of a parameter, created at its first use. @param kept how many of the tensors, from the
-  /// first, the optimizer needs
+  /// @brief The state of a parameter, created at its first use.
+  /// @param kept how many of the tensors, from the first, the optimizer needs
   template <class P>
   [[nodiscard]] State& of(const P& parameter, const std::vector<ParameterGroup>& groups,
                           std::size_t kept = count) {

@@ -105,8 +105,9 @@ public:
     detail::check_shape(shape, sizeof(main_element), where);
   }
 
-  /// @brief A parameter with given values. @param weights in the main element type; if the stored weights
-  /// have another one, they are rounded, and the optimizer's block of the original is kept as the master copy
+  /// @brief A parameter with given values.
+  /// @param weights in the main element type; if the stored weights have another one, they are rounded, and
+  /// the optimizer's block of the original is kept as the master copy
   Parameter(std::string name, ShardedTensor<stored_layout, main_element, Target> weights,
             SourceLocation where = SourceLocation::current())
       : ParameterBase(std::move(name), where), resources_(&weights.resources()), master_(master_of(weights)),
@@ -174,8 +175,8 @@ public:
   }
   /// @brief The gradient of the summed loss, after GradAccumulator::finish. @throws LifecycleError before it.
   [[nodiscard]] const GradientTensor& gradient() const;
-  /// @brief Sets the accumulator that holds the gradient; null detaches it. @throws LifecycleError for a
-  /// second one.
+  /// @brief Sets the accumulator that holds the gradient; null detaches it.
+  /// @throws LifecycleError for a second one.
   void hold_gradient(detail::ParameterGradient<Parameter>* gradient) {
     if (gradient != nullptr && gradient_ != nullptr)
       detail::reject_parameter(

@@ -251,8 +251,8 @@ public:
   }
   ~ParameterGradient() override { parameter_.hold_gradient(nullptr); }
 
-  /// Memory to which this microbatch's raw gradient is added; the first gradient overwrites. @throws
-  /// LifecycleError after the step's last gradient, until drop() begins the next step.
+  /// Memory to which this microbatch's raw gradient is added; the first gradient overwrites.
+  /// @throws LifecycleError after the step's last gradient, until drop() begins the next step.
   [[nodiscard]] typename P::Slot slot() {
     if (this->complete())
       reject_parameter(

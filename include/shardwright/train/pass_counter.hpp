@@ -26,8 +26,8 @@ class PassCounter {
 public:
   explicit PassCounter(std::size_t size) : values_(size) {}
 
-  /// @brief Adds `amounts`, one for each number; nothing if there is no first pass. @throws InvalidArgument
-  /// if their number differs.
+  /// @brief Adds `amounts`, one for each number; nothing if there is no first pass.
+  /// @throws InvalidArgument if their number differs.
   template <class Pass, class... Amounts>
   void add(const Pass& pass, const Amounts&... amounts) {
     constexpr bool knows_its_pass =

@@ -41,8 +41,9 @@ public:
   /// @brief Collective over `ranks`, the ranks of the pipeline.
   /// @param mesh the mesh of this rank's stages, without the pipeline's axis
   /// @param layers which of the model's layers (its repeated parts) each stage holds; parts before them
-  /// belong to the first stage, parts after them to the last @throws InvalidArgument if the sizes do not
-  /// match one another, the mesh or the partition, or if two parts have the same path.
+  /// belong to the first stage, parts after them to the last
+  /// @throws InvalidArgument if the sizes do not match one another, the mesh or the partition, or if two
+  /// parts have the same path.
   template <class Mesh>
   PipelineModel(const Mesh& mesh, HostCommunicator ranks, const StagePlacement& placement,
                 const LayerPartition& layers, const Config& config, std::uint64_t seed)
@@ -121,8 +122,8 @@ private:
             visit(*stage, each);
   }
 
-  /// A stage knows only its own parts; others may be on other ranks. @throws InvalidArgument on all ranks if
-  /// two parts of the model have the same path.
+  /// A stage knows only its own parts; others may be on other ranks.
+  /// @throws InvalidArgument on all ranks if two parts of the model have the same path.
   void require_distinct_paths(const HostCommunicator& ranks) const {
     std::vector<std::string> own; // paths and the stages that have them
     for (const auto& [number, chunk] : order_)

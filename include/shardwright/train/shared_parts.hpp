@@ -49,8 +49,8 @@ public:
   [[nodiscard]] std::shared_ptr<Type> get(std::string_view name, Make make) {
     return find<Type>(name, make).first;
   }
-  /// @brief The tied parameter with this name. All uses must have the same type: equal layouts. @throws
-  /// InvalidArgument if another use has a different type.
+  /// @brief The tied parameter with this name. All uses must have the same type: equal layouts.
+  /// @throws InvalidArgument if another use has a different type.
   template <class P, class Make>
   [[nodiscard]] TiedParameter<P> tied(std::string_view name, Make make) {
     for (const Entry& entry : entries_)

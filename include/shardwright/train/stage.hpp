@@ -126,8 +126,9 @@ public:
   };
 
   /// @brief Constructs the parts, names them and draws their initial values, which depend only on the seed,
-  /// not on the mesh or the range. Not collective. @throws InvalidArgument if two parts have the same path,
-  /// or if ties(config) of a part does not name the tied parameters that it holds.
+  /// not on the mesh or the range. Not collective.
+  /// @throws InvalidArgument if two parts have the same path, or if ties(config) of a part does not name the
+  /// tied parameters that it holds.
   template <class Mesh>
   Stage(const Mesh& mesh, const Config& config, std::uint64_t seed, detail::UnitRange units,
         SharedParts& shared)

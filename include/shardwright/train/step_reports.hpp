@@ -65,8 +65,8 @@ public:
   /// @param deadline the longest time that take() waits
   explicit StepReports(std::chrono::nanoseconds deadline) : deadline_(deadline), slots_(capacity) {}
 
-  /// @brief Reports a finished step, after all work now on the stream. @throws LifecycleError if `capacity`
-  /// reports wait to be taken.
+  /// @brief Reports a finished step, after all work now on the stream.
+  /// @throws LifecycleError if `capacity` reports wait to be taken.
   void append(const DeviceSummary<Target>& summary) {
     if (pending() == capacity)
       throw LifecycleError("StepReports: at most " + std::to_string(capacity) +
@@ -86,9 +86,9 @@ public:
   /// @brief Returns whether take() would return immediately.
   [[nodiscard]] bool ready() const { return pending() > 0 && arrived(); }
 
-  /// @brief The oldest report; waits for it, but not for later work on the stream. @throws LifecycleError if
-  /// none is pending; DeadlineExceeded; InvalidArgument for a batch without tokens; the error of the device,
-  /// or of a call that cannot end.
+  /// @brief The oldest report; waits for it, but not for later work on the stream.
+  /// @throws LifecycleError if none is pending; DeadlineExceeded; InvalidArgument for a batch without tokens;
+  /// the error of the device, or of a call that cannot end.
   [[nodiscard]] DeviceStepReport take(SourceLocation where = SourceLocation::current()) {
     if (pending() == 0)
       throw LifecycleError("StepReports: take() must follow an append() (append the step's summary first)");

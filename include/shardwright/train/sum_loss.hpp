@@ -93,8 +93,8 @@ struct SumLoss {
 /// Tape::backward starts from the gradient of the summed loss, 1 times the tape's loss scale, whether the
 /// result is used or not (to only monitor it, use `loss.value()`); a GradAccumulator divides once by the
 /// global number of tokens. On a host it waits for the number.
-/// @param loss Layout<0, Partial<Sum, axes...>> over the axes that shard the tokens @param tokens this
-/// rank's, in that layout
+/// @param loss Layout<0, Partial<Sum, axes...>> over the axes that shard the tokens
+/// @param tokens this rank's, in that layout
 template <detail::TapeOperand X, LayoutType L>
 [[nodiscard]] auto sum_loss(X&& loss, TokenCount<L> tokens,
                             SourceLocation where = SourceLocation::current()) {

@@ -126,8 +126,8 @@ public:
   }
   /// @brief Computes the gradients of everything on the tape, inputs and parameters, from the last operation
   /// to the first. Collective if operations or transitions are. Every loss on the tape contributes, whether
-  /// its result is used or not. After it, nothing can be recorded until restart(). @throws LifecycleError for
-  /// a second call without restart(), and in an evaluation.
+  /// its result is used or not. After it, nothing can be recorded until restart().
+  /// @throws LifecycleError for a second call without restart(), and in an evaluation.
   void backward() { core_->backward(detail::GradientPass::both); }
   /// @brief Computes only gradients of inputs; backward_weights() must follow.
   void backward_inputs() { core_->backward(detail::GradientPass::input); }

@@ -134,8 +134,8 @@ public:
     node.forward();
     return node;
   }
-  /// Appends an operation to the tape whose result is not needed yet. @throws LifecycleError once backward
-  /// passes run, which would miss it.
+  /// Appends an operation to the tape whose result is not needed yet.
+  /// @throws LifecycleError once backward passes run, which would miss it.
   template <class Node, class... Arguments>
   Node& add(Arguments&&... arguments) {
     static_assert(std::is_base_of_v<TapeNode, Node>);
@@ -152,7 +152,8 @@ public:
   [[nodiscard]] TapeArena& arena() noexcept { return arena_; }
 
   /// Computes the gradients of all nodes, from the last to the first: both together, or those of inputs and
-  /// then those of weights, each once. @throws LifecycleError in any other order, and in an evaluation.
+  /// then those of weights, each once.
+  /// @throws LifecycleError in any other order, and in an evaluation.
   void backward(GradientPass pass) {
     require_turn_of(pass);
     phase_ = pass == GradientPass::input ? Phase::inputs_done : Phase::done;

@@ -110,7 +110,8 @@ public:
                const TrainingOptions& options = {})
       : Training(mesh, model, mesh.world(), std::move(optimizer), options, detail::MakeRunner{}, model) {}
 
-  /// @brief Trains the stages that this rank holds. @param world all ranks that hold a part of the model
+  /// @brief Trains the stages that this rank holds.
+  /// @param world all ranks that hold a part of the model
   /// @param pipeline the ranks of the pipeline, numbered as in the schedule
   /// @param schedule a Schedule, which is proven here
   template <class Mesh, class AnySchedule>
@@ -127,10 +128,11 @@ public:
   /// Collective. On a device whose steps are captured, batches must be at the same address in every step.
   /// @param make_batches called with the index of a step, from 0: returns its microbatches, a span or a
   /// container that is kept until they have run. On a device it is called again for a step that ends the run;
-  /// a host repeats a step with the same batches. If it throws, the step has not begun. @return the report
-  /// that is available by then: on a host that of this step, on a device that of the previous one @throws
-  /// NonFiniteStep on every rank if the run must end; LifecycleError after a step or an evaluation that
-  /// threw.
+  /// a host repeats a step with the same batches. If it throws, the step has not begun.
+  /// @return the report that is available by then: on a host that of this step, on a device that of the
+  /// previous one
+  /// @throws NonFiniteStep on every rank if the run must end; LifecycleError after a step or an evaluation
+  /// that threw.
   template <class MakeBatches>
   [[nodiscard]] std::optional<StepReport> step(MakeBatches&& make_batches, double learning_rate) {
     require_whole();
@@ -147,8 +149,8 @@ public:
         return device_step(number, batches, make_batches, learning_rate);
     });
   }
-  /// @brief The next pending report of a device's step; empty if there is none. @param make_batches as for
-  /// step
+  /// @brief The next pending report of a device's step; empty if there is none.
+  /// @param make_batches as for step
   template <class MakeBatches>
   [[nodiscard]] std::optional<StepReport> settle(MakeBatches&& make_batches) {
     if constexpr (!on_host)

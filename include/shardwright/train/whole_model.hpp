@@ -40,7 +40,8 @@ public:
   /// Collective. For a loss that needs the whole batch, first call count() for all microbatches and then
   /// end_forwards(). Gradients that are reduced for each microbatch (ZeRO-2, ZeRO-3) are sent part by part;
   /// those that are reduced once per step are sent with the last microbatch, or else in
-  /// GradAccumulator::finish. @param last whether this is the last microbatch of the step
+  /// GradAccumulator::finish.
+  /// @param last whether this is the last microbatch of the step
   [[nodiscard]] Loss forward_backward(const Batch& batch, bool last = false) {
     Loss loss{};
     stage_.expect_pass(Pass::backward);
