@@ -44,8 +44,9 @@ concept Communicator = requires(C comm, const C const_comm, const CollectiveCall
 /// Ranges are spans, vectors or arrays of a CollectiveElement and contain exactly the elements to be moved.
 /// Each operation has a blocking form and an `_async` form whose buffers stay untouched until the Pending is
 /// waited for. Even forms cut the whole into equal blocks, one per rank; block forms place each rank's block
-/// by a StridedBlock; count forms take packed blocks. @throws InvalidArgument for sizes that disagree;
-/// CollectiveMismatch, PeerFailed, DeadlineExceeded and LifecycleError as the transport detects them.
+/// by a StridedBlock; count forms take packed blocks.
+/// @throws InvalidArgument for sizes that disagree; CollectiveMismatch, PeerFailed, DeadlineExceeded and
+/// LifecycleError as the transport detects them.
 template <class Self>
 class TypedOperations {
   using Blocks = std::span<const StridedBlock>;

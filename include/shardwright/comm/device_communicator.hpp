@@ -31,8 +31,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// 7. Calls that need the host beside the caller's own waits enter DrivenTransports, and `drive` moves them.
 class DeviceTransport : public Transport<DeviceTransport> {
 public:
-  /// @brief Moves the calls that were started as far as they go without a wait. @param closely also asks
-  /// whether their ranks still live. @return whether none of them is on a stream and not done.
+  /// @brief Moves the calls that were started as far as they go without a wait.
+  /// @param closely also asks whether their ranks still live.
+  /// @return whether none of them is on a stream and not done.
   /// @throws the error of one that cannot end.
   virtual bool drive([[maybe_unused]] bool closely) { return true; }
 };
@@ -47,7 +48,8 @@ public:
   using CommunicatorHandle::CommunicatorHandle;
 
   /// @brief Waits on the host until everything on the rank's stream is done. Use this to wait for a stream
-  /// that may contain calls. @throws the error of a call that cannot end, at its deadline.
+  /// that may contain calls.
+  /// @throws the error of a call that cannot end, at its deadline.
   void await_stream(SourceLocation where = SourceLocation::current()) { transport().await_stream(where); }
 
   /// @brief Wraps any communicator for device memory.

@@ -24,8 +24,8 @@ struct LaunchVariable {
   [[nodiscard]] std::string text() const { return std::string(name) + "=" + std::to_string(value); }
 };
 
-/// The value of a variable, if it is set. @throws ConfigurationMismatch unless it is a number of at least
-/// `least`.
+/// The value of a variable, if it is set.
+/// @throws ConfigurationMismatch unless it is a number of at least `least`.
 [[nodiscard]] inline std::optional<LaunchVariable> launch_variable(const char* name, int least) {
   const char* const text = std::getenv(name);
   if (text == nullptr)

@@ -136,8 +136,8 @@ class MpiEnvironment {
 public:
   /// @param finalise_deadline The longest time that the destructor waits for the other ranks to finish.
   /// @param start_deadline The longest time that MPI may take to start all ranks. MPI's startup cannot be
-  /// interrupted, so a process that waits longer exits, after one line on stderr. @throws LifecycleError if
-  /// MPI is initialised already or was finalised; TransportError with MPI's text.
+  /// interrupted, so a process that waits longer exits, after one line on stderr.
+  /// @throws LifecycleError if MPI is initialised already or was finalised; TransportError with MPI's text.
   explicit MpiEnvironment(std::chrono::nanoseconds finalise_deadline = std::chrono::seconds(60),
                           std::chrono::nanoseconds start_deadline = std::chrono::minutes(2))
       : finalise_deadline_(detail::bounded(finalise_deadline)) {
@@ -210,15 +210,16 @@ public:
   /// @brief Returns whether MPI is ready for use.
   [[nodiscard]] static bool active() { return initialised() && !finalised(); }
 
-  /// @brief @throws LifecycleError if MPI is finalised. Once there is a communicator, nothing else can be
-  /// wrong.
+  /// @brief Checks that MPI is not finalised: once there is a communicator, nothing else can be wrong.
+  /// @throws LifecycleError if it is.
   static void require_not_finalised(std::string_view subject) {
     if (finalised())
       throw LifecycleError(
           std::string(subject) +
           ": MPI must not be finalised yet (let MpiEnvironment outlive the last use of every communicator)");
   }
-  /// @brief @throws LifecycleError unless MPI is initialised, not finalised, and has the thread level needed.
+  /// @brief Checks that MPI is ready for use.
+  /// @throws LifecycleError unless MPI is initialised, not finalised, and has the thread level needed.
   static void require(std::string_view subject) {
     require_not_finalised(subject);
     if (!initialised())

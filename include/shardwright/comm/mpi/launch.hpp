@@ -134,7 +134,8 @@ inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
 }
 
 /// Waits until the program of every rank has returned, as long as the processes of the running ones are
-/// alive. @return the largest exit code.
+/// alive.
+/// @return the largest exit code.
 inline int join_mpi_ranks(MpiWorld& world, int code) {
   world.node().finish();
   struct Codes {

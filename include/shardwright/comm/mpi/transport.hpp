@@ -275,8 +275,9 @@ make_mpi_transport(MPI_Comm comm, const LaunchOptions& options, int ranks_per_no
 /// order, for calls to other libraries.
 ///
 /// It belongs to the group: it is created once, and freed with the group's last handle. Its errors are fatal,
-/// as by MPI's default, and its calls have no deadline. @throws InvalidArgument if the ranks are not
-/// processes under MPI; and the errors of a barrier of the group.
+/// as by MPI's default, and its calls have no deadline.
+/// @throws InvalidArgument if the ranks are not processes under MPI; and the errors of a barrier of the
+/// group.
 [[nodiscard]] inline MPI_Comm mpi_communicator(const HostCommunicator& group,
                                                SourceLocation where = SourceLocation::current()) {
   auto* const transport = dynamic_cast<detail::MpiTransport*>(&group.undecorated());

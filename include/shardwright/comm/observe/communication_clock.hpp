@@ -233,7 +233,8 @@ struct PackedKind {
 /// Cost: a blocking call reads the clock four times, a started one too and allocates one record. A
 /// communicator without it reads no clock. Calls that fail are not counted, nor are those of a group of one.
 /// Calls on device memory are counted if a target has made its communicator from one with a clock
-/// (timed_like). @param label name of this group in the clock, such as all axes of the mesh
+/// (timed_like).
+/// @param label name of this group in the clock, such as all axes of the mesh
 [[nodiscard]] inline HostCommunicator
 timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, std::string label = {}) {
   if (!clock)
@@ -245,7 +246,8 @@ timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, 
 }
 
 /// @brief The kinds of all ranks, each with the mean of its totals over the ranks, sorted by exposed time,
-/// longest first. Collective; the result is on every rank. @throws the communicator's errors.
+/// longest first. Collective; the result is on every rank.
+/// @throws the communicator's errors.
 [[nodiscard]] inline std::vector<CommunicationKind> mean_communication(const HostCommunicator& ranks,
                                                                        const CommunicationClock& clock) {
   std::vector<detail::PackedKind> own;

@@ -203,8 +203,8 @@ private:
 /// calls of all groups queue on the link, sends only in the outward and receives only in the inward
 /// direction. Groups that are split off share the link. Started calls proceed while the rank computes. A rank
 /// that waits for its link sleeps. A queue on one rank's link delays its peers only through the rank's later
-/// calls, not in the same call. @throws as the communicator does; DeadlineExceeded if the link alone takes
-/// longer than the deadline.
+/// calls, not in the same call.
+/// @throws as the communicator does; DeadlineExceeded if the link alone takes longer than the deadline.
 [[nodiscard]] inline HostCommunicator slow_link(HostCommunicator communicator, const LinkOptions& options) {
   if (!(options.latency_seconds >= 0) || !(options.bytes_per_second >= 0))
     throw InvalidArgument(

@@ -51,7 +51,8 @@ public:
   }
 
   /// Moves the calling thread, that of `rank`, to a core where fewer ranks than their share were last seen,
-  /// unless it did so shortly before. @return whether it has moved.
+  /// unless it did so shortly before.
+  /// @return whether it has moved.
   bool depart(int rank, std::chrono::steady_clock::time_point now) noexcept {
     auto& next = places_[static_cast<std::size_t>(rank)].next_departure;
     if (now < next.load(std::memory_order_relaxed))

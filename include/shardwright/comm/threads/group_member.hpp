@@ -213,8 +213,8 @@ public:
     FlightRecorder::Ticket ticket_;
   };
 
-  /// Throws the error that the group's end means for this call. @param tells whether that is the one report
-  /// to the rank; its worker may ask at the same time
+  /// Throws the error that the group's end means for this call.
+  /// @param tells whether that is the one report to the rank; its worker may ask at the same time
   [[noreturn]] void raise(const CollectiveCall& call, std::uint64_t sequence, bool tells = true) {
     note_given_up(call);
     const bool told =

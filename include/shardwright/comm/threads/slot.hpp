@@ -66,7 +66,8 @@ struct alignas(128) ThreadSlot {
 
 /// Calls `report(a, b, output)` for the first rank a that writes where rank b reads, or writes if `output`.
 /// All pairs are checked, so large worlds skip this; strided outputs are skipped as well, since ranks may
-/// share a buffer row by row. @return whether there is one.
+/// share a buffer row by row.
+/// @return whether there is one.
 template <class Report>
 bool find_clash(const ThreadSlot* slots, int ranks, Report report) {
   constexpr int most_ranks = 16;
