@@ -79,9 +79,10 @@ private:
   std::exception_ptr untold_;
 };
 
-/// Waits on the host until `done()`. @return whether it came true within the deadline. @throws whatever
-/// `done` throws, and the error of a call of this rank that cannot complete, at that call's own deadline, or
-/// one kept from an earlier release of memory.
+/// Waits on the host until `done()`.
+/// @return whether it came true within the deadline.
+/// @throws whatever `done` throws, and the error of a call of this rank that cannot complete, at that call's
+/// own deadline, or one kept from an earlier release of memory.
 template <class Done>
 [[nodiscard]] bool await_device(Done&& done,
                                 std::chrono::nanoseconds deadline = std::chrono::nanoseconds::max()) {

@@ -102,8 +102,8 @@ public:
 
   /// Aborts all concurrently, and waits until they are gone. ncclCommAbort sets the abort flag of its
   /// communicator, then joins its background job, which may itself wait behind a sibling's kernel:
-  /// sequentially, the first abort would never return. @param why the reason given to later users of one of
-  /// them.
+  /// sequentially, the first abort would never return.
+  /// @param why the reason given to later users of one of them.
   void abort(const std::string& why) noexcept {
     const std::lock_guard lock(mutex_);
     std::vector<std::thread> aborts;

@@ -48,8 +48,8 @@ public:
         group, NcclApi(), std::move(runtime), std::move(stream), options));
   }
 
-  /// @brief Waits on the host until everything on the rank's stream is done. @throws the error of a call that
-  /// cannot complete, at its deadline.
+  /// @brief Waits on the host until everything on the rank's stream is done.
+  /// @throws the error of a call that cannot complete, at its deadline.
   void await_stream(SourceLocation where = SourceLocation::current()) { transport().await_stream(where); }
 };
 

@@ -71,7 +71,8 @@ public:
   }
 
   /// Collective. Two ranks on one GPU would wait for each other forever, and NCCL's own error does not name
-  /// them. @throws ConfigurationMismatch, which names them.
+  /// them.
+  /// @throws ConfigurationMismatch, which names them.
   void require_own_devices(const CollectiveCall& forming) {
     using Device = typename Api::Device;
     const std::vector<Device> own{api_.device()};
@@ -86,8 +87,8 @@ public:
               context(forming, 0));
   }
 
-  /// The checks before a call is accepted. @throws LifecycleError after the group's end; the host group's
-  /// error if that has ended; InvalidArgument.
+  /// The checks before a call is accepted.
+  /// @throws LifecycleError after the group's end; the host group's error if that has ended; InvalidArgument.
   void admit(const CollectiveCall& call, std::uint64_t sequence) {
     require_open(call, sequence);
     look(call, sequence);

@@ -50,8 +50,8 @@ public:
   using Call = NcclCall<Runtime>;
   using Stream = typename Runtime::Stream;
 
-  /// Collective over `host`, whose ranks form a separate group for this transport. @throws
-  /// ConfigurationMismatch if two ranks have one GPU; DeadlineExceeded, PeerFailed, TransportError.
+  /// Collective over `host`, whose ranks form a separate group for this transport.
+  /// @throws ConfigurationMismatch if two ranks have one GPU; DeadlineExceeded, PeerFailed, TransportError.
   NcclTransport(HostCommunicator host, Api api, Runtime runtime, Stream stream, NcclOptions options)
       : member_(std::move(api), host.split(0, host.rank(), host.name()), options),
         runtime_(std::move(runtime)), stream_(std::move(stream)), own_stream_(runtime_.make_stream()),

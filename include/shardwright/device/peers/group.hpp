@@ -121,7 +121,8 @@ public:
   }
 
   /// Adds a rank's part, whose slot is filled and whose ready event is recorded; the last one launches. False
-  /// once the group has ended. @throws TransportError if the device fails.
+  /// once the group has ended.
+  /// @throws TransportError if the device fails.
   [[nodiscard]] bool arrive(Round& round, int rank) {
     {
       const std::lock_guard lock(mutex_);

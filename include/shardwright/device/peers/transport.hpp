@@ -26,8 +26,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Collective: whether the ranks of a group, which are threads, are on one device. @param other the first
-/// rank on a different device from the first rank's.
+/// Collective: whether the ranks of a group, which are threads, are on one device.
+/// @param other the first rank on a different device from the first rank's.
 [[nodiscard]] inline bool share_device(HostCommunicator group, int device, int* other = nullptr) {
   const std::array<int, 1> own{device};
   std::vector<int> all(static_cast<std::size_t>(group.size()));
@@ -68,8 +68,8 @@ class PeerTransport final : public DeviceTransport,
 
 public:
   /// @brief Collective over `group`, whose ranks are threads of this process; each gives the runtime of the
-  /// device, and its stream there. @throws ConfigurationMismatch if the ranks are processes, or on several
-  /// devices.
+  /// device, and its stream there.
+  /// @throws ConfigurationMismatch if the ranks are processes, or on several devices.
   [[nodiscard]] static std::shared_ptr<PeerTransport> connect(HostCommunicator group, Runtime runtime,
                                                               Stream stream) {
     std::shared_ptr<detail::ThreadWorld> world = group.thread_world();
