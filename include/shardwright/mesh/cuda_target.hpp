@@ -46,9 +46,9 @@ struct CudaTarget {
   [[nodiscard]] static int device_count() { return detail::cuda_device_count(); }
 
   /// @brief Makes the calling thread's rank use the GPU `device`, in CUDA's numbering: a mesh's streams and
-  /// memory are on that GPU if this call precedes its first tensor. @throws InvalidArgument if there is no
-  /// such GPU, or its compute capability is not that of Kokkos' own; LifecycleError if Kokkos is not
-  /// initialised.
+  /// memory are on that GPU if this call precedes its first tensor.
+  /// @throws InvalidArgument if there is no such GPU, or its compute capability is not that of Kokkos' own;
+  /// LifecycleError if Kokkos is not initialised.
   static void use_device(int device) {
     if (device < 0 || device >= device_count())
       throw InvalidArgument("CudaTarget: use_device must name one of the " + std::to_string(device_count()) +
@@ -104,8 +104,9 @@ struct CudaTarget {
   /// @brief The communicator of a host group for device memory, ordered with `execution`. Collective.
   ///
   /// Threads of one process that share a GPU use peer kernels, and so does a rank that is alone; other ranks
-  /// use NCCL, with a GPU each. @throws ConfigurationMismatch if there is no NCCL, or two ranks of those
-  /// that need it have one GPU; the errors of the group and of the device.
+  /// use NCCL, with a GPU each.
+  /// @throws ConfigurationMismatch if there is no NCCL, or two ranks of those that need it have one GPU; the
+  /// errors of the group and of the device.
   [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator& group,
                                                   const execution_space& execution) {
     const CudaRuntime runtime(execution.cuda_device());

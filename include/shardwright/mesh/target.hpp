@@ -100,7 +100,8 @@ void wait_for_kernels(const ExecutionSpace& execution) {
 
 /// Makes the host wait for all work of a device target's instance. A plain fence would hang if a call cannot
 /// complete, and would keep other ranks waiting for calls that this rank has started. Only explicit copies,
-/// reads and allocations wait; a target may count them. @throws the error of such a call.
+/// reads and allocations wait; a target may count them.
+/// @throws the error of such a call.
 template <class Where>
 void wait_for_device(const typename Where::execution_space& execution) {
   if constexpr (requires { Where::note_host_wait(); })
@@ -110,7 +111,8 @@ void wait_for_device(const typename Where::execution_space& execution) {
 }
 
 /// Memory of a target that is closest to the instance's kernels. A device may synchronise when it allocates,
-/// so the host waits first. @throws whatever that wait throws; without a wait, no shardwright::Error.
+/// so the host waits first.
+/// @throws whatever that wait throws; without a wait, no shardwright::Error.
 template <class Where>
 [[nodiscard]] void* allocate_for(const typename Where::execution_space& execution, const char* label,
                                  std::size_t bytes) {
