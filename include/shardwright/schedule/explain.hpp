@@ -89,8 +89,8 @@ template <class Source>
   return out;
 }
 
-/// @brief Proves a schedule before it is run. @throws InvalidArgument naming the missing dependency or the
-/// ranks that wait for one another.
+/// @brief Proves a schedule before it is run.
+/// @throws InvalidArgument naming the missing dependency or the ranks that wait for one another.
 [[nodiscard]] inline Proof require_proof(const Schedule& schedule, const PassCosts& costs = {}) {
   const Proof proof = prove(schedule, costs);
   if (!proof.holds())

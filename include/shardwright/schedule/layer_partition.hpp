@@ -34,8 +34,8 @@ struct LayerRange {
 /// @brief The layers of every stage, chosen at run time; a stage may have none.
 class LayerPartition {
 public:
-  /// @brief Distributes layers evenly; the earlier stages get the remainder. @throws InvalidArgument if
-  /// layers is negative or stages is not positive.
+  /// @brief Distributes layers evenly; the earlier stages get the remainder.
+  /// @throws InvalidArgument if layers is negative or stages is not positive.
   constexpr LayerPartition(int layers, int stages) {
     if (stages < 1 || layers < 0)
       throw InvalidArgument(

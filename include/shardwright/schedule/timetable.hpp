@@ -100,8 +100,9 @@ struct Timetable {
   }
 };
 
-/// @brief The times of a schedule's steps according to its proof. @throws InvalidArgument if the schedule
-/// does not hold, naming what is missing or which ranks wait for one another.
+/// @brief The times of a schedule's steps according to its proof.
+/// @throws InvalidArgument if the schedule does not hold, naming what is missing or which ranks wait for one
+/// another.
 [[nodiscard]] inline Timetable planned_timetable(const Schedule& schedule, const PassCosts& costs = {}) {
   Timetable out{"planned", schedule.placement(), schedule.microbatches(), {}};
   out.ranks.resize(static_cast<std::size_t>(schedule.ranks()));
