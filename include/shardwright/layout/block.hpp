@@ -36,7 +36,8 @@ struct DimensionBlock {
 }
 
 /// @brief A rank's range of one dimension of extent n: its axes split it in order, outermost first.
-/// @param extents extent of every axis of the table; @param coordinates the rank's coordinate on each.
+/// @param extents extent of every axis of the table
+/// @param coordinates the rank's coordinate on each.
 [[nodiscard]] constexpr DimensionBlock dimension_block(const LayoutValue& layout, int dimension,
                                                        std::span<const int> extents,
                                                        std::span<const int> coordinates, std::int64_t n) {

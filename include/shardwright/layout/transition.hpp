@@ -218,7 +218,8 @@ public:
 
   /// @brief Bytes that rank 0, whose blocks are the largest, sends or receives (whichever is more) at
   /// run-time extents; for halos, those of a rank in the middle of the mesh.
-  /// @param extents per axis of `axes`; @param shape of the whole tensor.
+  /// @param extents per axis of `axes`
+  /// @param shape of the whole tensor.
   [[nodiscard]] static constexpr std::int64_t
   bytes(std::span<const int> extents, std::span<const std::int64_t> shape, std::size_t element_bytes) {
     constexpr std::array<int, max_axes> first{};

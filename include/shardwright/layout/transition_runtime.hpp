@@ -62,7 +62,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// A merged step reduces axis by axis, as the single steps that it replaces: reduce_scatter in the order of
 /// its axes (shard left to right), all_reduce in the reverse order (unshard right to left). Every axis is one
 /// level; axes of extent 1 are left out, and a single level is no level.
-/// @param extents per axis of the table; @param mesh_order axes of the table, major to minor as in the mesh.
+/// @param extents per axis of the table
+/// @param mesh_order axes of the table, major to minor as in the mesh.
 [[nodiscard]] constexpr ReductionOrder
 reduction_order(const TransitionMove& move, std::span<const int> extents, std::span<const int> mesh_order) {
   ReductionOrder order;
