@@ -26,8 +26,8 @@ struct MeshAxis {
   friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };
 
-/// @brief Reads "dp=2,tp=2". @throws UsageError for anything but known axes with extents, or for more ranks
-/// than fit in an int.
+/// @brief Reads "dp=2,tp=2".
+/// @throws UsageError for anything but known axes with extents, or for more ranks than fit in an int.
 inline std::vector<MeshAxis> parse_mesh(const std::string& word) {
   const std::string help = " (write axes and extents such as --mesh dp=2,tp=2)";
   static const std::vector<std::string> known{"pp", "dpr", "dp", "ep", "cp", "tp"};

@@ -76,8 +76,8 @@ public:
 /// @brief The first ZeRO stage that the build has for a precision.
 [[nodiscard]] int compiled_zero(const std::string& precision);
 
-/// @brief Runs the training selected by the options. Collective. @throws InvalidArgument if the build does
-/// not include it.
+/// @brief Runs the training selected by the options. Collective.
+/// @throws InvalidArgument if the build does not include it.
 [[nodiscard]] RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                               const Watch& watch = {});
 /// @brief Returns its memory and work on one rank, without running it. @throws InvalidArgument as train.

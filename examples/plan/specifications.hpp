@@ -18,8 +18,8 @@ namespace plan_example {
 [[nodiscard]] shardwright::ModelSpec read_model(const std::string& name);
 
 /// @brief A cluster such as "h800x2048", or from a file: {"chip": "h100", "domains": [{"chips": 8, ...}]}.
-/// @param domain chips per innermost domain; 0 leaves them unchanged. @throws shardwright::DataError naming
-/// file, line and field, or if chips do not fill whole domains.
+/// @param domain chips per innermost domain; 0 leaves them unchanged.
+/// @throws shardwright::DataError naming file, line and field, or if chips do not fill whole domains.
 [[nodiscard]] shardwright::ClusterSpec read_cluster(const std::string& name, std::int64_t domain = 0);
 
 /// @brief The model in a JSON text; `name` is that of its file, for messages and if the text has none.

@@ -20,9 +20,9 @@
 namespace pretrained {
 
 /// @brief Checks that the files contain exactly the tensors of a model, with its shapes, in BF16, F16 or F32,
-/// or in FP8 with scales if the settings say so. Layers from Settings::layers on are skipped. @return a line
-/// for each skipped layer: these predict tokens after the next one @throws sw::DataError that names every
-/// tensor that is missing, unexpected or wrong.
+/// or in FP8 with scales if the settings say so. Layers from Settings::layers on are skipped.
+/// @return a line for each skipped layer: these predict tokens after the next one
+/// @throws sw::DataError that names every tensor that is missing, unexpected or wrong.
 [[nodiscard]] std::vector<std::string> check_tensors(const Settings& settings,
                                                      const sw::safetensors::Files& files);
 
@@ -36,8 +36,9 @@ class TensorWriter {
 public:
   /// @param pieces of `block` @param block a block of a parameter, as read_pieces() would have filled it
   void add(std::span<const Piece> pieces, std::span<const float> block);
-  /// @brief Writes all tensors to a directory, with an index if they need more than one file. @param element
-  /// type to write: F32, BF16 or F16 @throws sw::DataError if a file cannot be written.
+  /// @brief Writes all tensors to a directory, with an index if they need more than one file.
+  /// @param element type to write: F32, BF16 or F16
+  /// @throws sw::DataError if a file cannot be written.
   void write(const std::filesystem::path& directory, sw::safetensors::Dtype element) const;
 
 private:
@@ -58,13 +59,13 @@ void write_settings(const std::filesystem::path& directory, const Settings& sett
 void copy_settings(const std::filesystem::path& from, const std::filesystem::path& to,
                    const std::string& element);
 
-/// @brief Copies the tokenizer files and the generation settings in a model's directory. @throws
-/// sw::DataError if a file cannot be read or written.
+/// @brief Copies the tokenizer files and the generation settings in a model's directory.
+/// @throws sw::DataError if a file cannot be read or written.
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// @brief Writes a directory that other programs can load: config.json and the tensors, in F32. @param values
-/// returns a whole parameter, row-major; called for each in turn @throws sw::DataError if a file cannot be
-/// written.
+/// @brief Writes a directory that other programs can load: config.json and the tensors, in F32.
+/// @param values returns a whole parameter, row-major; called for each in turn
+/// @throws sw::DataError if a file cannot be written.
 void write_model(const std::filesystem::path& directory, const Settings& settings,
                  const std::function<std::vector<float>(const Parameter&)>& values);
 

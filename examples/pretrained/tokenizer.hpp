@@ -19,8 +19,9 @@ class Tokenizer {
 public:
   virtual ~Tokenizer() = default;
 
-  /// @brief The tokens of a UTF-8 text; names of special tokens in it become those tokens. @param
-  /// adds_special whether to add the tokens that the file puts around every text, such as the begin token
+  /// @brief The tokens of a UTF-8 text; names of special tokens in it become those tokens.
+  /// @param adds_special whether to add the tokens that the file puts around every text, such as the begin
+  /// token
   /// @throws sw::InvalidArgument for text that is not UTF-8.
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text,
                                                          bool adds_special = true) const = 0;

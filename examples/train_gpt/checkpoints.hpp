@@ -53,7 +53,8 @@ public:
   /// @brief Calls `tell` with a line about the save that goes on, every --save-progress seconds.
   void tell_progress(std::function<void(const std::string&)> tell);
   /// @brief After a step of that number, from 1: carries on the save that is under way, and agrees on what is
-  /// next. @return whether to save
+  /// next.
+  /// @return whether to save
   [[nodiscard]] bool due(std::int64_t step);
   /// @brief Returns whether due() decided that the run ends here.
   [[nodiscard]] bool stopping() const;

@@ -31,7 +31,8 @@ public:
 [[nodiscard]] shardwright::DryRun dry_run(const Options& options, int rank);
 
 /// @brief Dry runs of the ranks given by the options, as tables and, if requested, a file; for several ranks,
-/// also checks that their calls agree. @return 0, or 1 if they do not.
+/// also checks that their calls agree.
+/// @return 0, or 1 if they do not.
 [[nodiscard]] int report_dry_run(std::ostream& out, const Options& options);
 
 } // namespace train_gpt

@@ -14,8 +14,9 @@
 namespace train_gpt {
 
 /// @brief Takes the sizes from --init DIR, and checks the options that belong to it and to --export.
-/// @throws UsageError for contradictions. @throws shardwright::DataError if config.json cannot be read, or
-/// describes a model that this program cannot train.
+/// @throws UsageError for contradictions.
+/// @throws shardwright::DataError if config.json cannot be read, or describes a model that this program
+/// cannot train.
 void settle_published(Options& options, const IsGiven& given);
 
 /// @brief The data of a run: bytes, or with --init the tokens of its tokenizer, with an end token after each

@@ -76,8 +76,8 @@ public:
   CompiledTraining(TrainingKind kind, Function function);
 };
 
-/// @brief Runs the training selected by the options. @throws InvalidArgument if the build does not include
-/// it.
+/// @brief Runs the training selected by the options.
+/// @throws InvalidArgument if the build does not include it.
 [[nodiscard]] RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                               const shardwright::ByteDataset& dataset, bool quiet);
 
