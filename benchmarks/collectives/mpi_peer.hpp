@@ -11,8 +11,8 @@
 
 namespace collectives {
 
-/// @brief Runs in the processes that mpirun starts, until the parent says stop. @param path shared control
-/// block.
+/// @brief Runs in the processes that mpirun starts, until the parent says stop.
+/// @param path shared control block.
 int run_mpi_peer(const std::string& path);
 
 /// @brief The parent's handle on the processes of one size of world.
