@@ -59,7 +59,7 @@ void different_calls() {
       }
     });
   } catch (const sw::CollectiveMismatch&) {
-    // Every rank has it; rank 0 has told.
+    // Every rank has entered; rank 0 has said so.
   }
 }
 

@@ -25,7 +25,7 @@ bool products(const sw::DeviceMesh<dp>& mesh) {
   auto rounded = sw::matmul_weight_gradient(x, dy); // bfloat16: sums of floats, rounded once
   sw::ShardedTensor<sw::Layout<2, sw::Partial<sw::Sum, dp>>> sums(mesh, {32, 16});
   sw::matmul_weight_gradient_into(sums, x, dy);      // float: the sums as they are
-  sw::matmul_weight_gradient_into(sums, x, dy, 1.0); // and another microbatch's, added in float
+  sw::matmul_weight_gradient_into(sums, x, dy, 1.0); // adds another microbatch's in float
 
   const auto wide = sw::convert<float>(rounded); // conversions are never implicit
   //! [products]

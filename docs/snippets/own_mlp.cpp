@@ -127,7 +127,7 @@ private:
 //! [stream_edges]
 static_assert(sw::Transition<Stream, Rows>::count<sw::AllGather> == 1);
 static_assert(sw::Transition<Unfinished, Stream>::count<sw::ReduceScatter> == 1);
-// What the product with `up` gives as the gradient of the rows that it read, and where that is handed over:
+// The raw gradient of the rows that the product with `up` read, and its transition to the stream's gradient:
 using Raw = sw::MatmulLayout<sw::Gradient<Hidden>, Column, sw::MatmulForm::right_transposed>;
 static_assert(std::is_same_v<Raw, Unfinished>);
 static_assert(sw::Transition<Raw, sw::Gradient<Stream>>::count<sw::ReduceScatter> == 1);

@@ -92,7 +92,7 @@ struct Softplus {
 template <sw::Operand X>
 auto softplus_of(X&& x, sw::SourceLocation where = sw::SourceLocation::current()) {
   return apply(Softplus{}, where,
-               std::forward<X>(x)); // on tensors: forward only; on a tape: recorded as well
+               std::forward<X>(x)); // on tensors: only the forward pass; on a tape: recorded as well
 }
 
 } // namespace mine

@@ -36,7 +36,7 @@ using namespace sw::axis;
 struct Where {
   using Rows = sw::Shard<0, dp>;
   using Ids = sw::Layout<2, Rows>;                        // [batch, sequence]
-  using Tokens = sw::Layout<3, Rows>;                     // [batch, sequence, width], as products take it
+  using Tokens = sw::Layout<3, Rows>;                     // [batch, sequence, width], as products read it
   using Residual = sw::Layout<3, Rows, sw::Shard<1, tp>>; // the stream: sequences split over tp as well
   using AttentionInput = sw::Layout<4, Rows, sw::Shard<2, tp>>; // some of the heads
   using Qkv = sw::Layout<3, sw::Shard<1, tp>>;                  // the matrices, column-parallel ...

@@ -21,7 +21,7 @@ namespace sw = shardwright;
 using namespace sw::axis;
 
 //! [layouts]
-using Weight = sw::Layout<2, sw::Shard<0, tp>>;                                 // as a product takes it
+using Weight = sw::Layout<2, sw::Shard<0, tp>>;                                 // as a product reads it
 using Raw = sw::Layout<2, sw::Shard<0, tp>, sw::Partial<sw::Sum, dpr, dp, cp>>; // as propagation derives it
 using Shared = sw::Layout<2, sw::Shard<0, tp, dp, cp>>;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files of tensors, without the rest of the library: tests/consumer/find_package builds and runs this program
-// with the target shardwright::safetensors alone.
+// with only the target shardwright::safetensors.
 #include <shardwright/safetensors.hpp>
 
 #include <cstdio>

@@ -165,7 +165,7 @@ TEST_CASE("safetensors: a header that breaks a rule is refused with its tensor a
         "must span the 12 bytes of F32 [3], but they span 3");
   check(R"({"a":)" + tensor("F64", "[4294967296,4294967296]", "[0,0]") + "}", "", "that fit in 64 bits");
   check(R"({"a":)" + tensor("F64", "[2305843009213693952]", "[0,0]") + "}", "", "that fit in 64 bits");
-  check(R"({"a":)" + tensor("F4", "[3]", "[0,1]") + "}", "1", "[3] must make whole bytes of F4");
+  check(R"({"a":)" + tensor("F4", "[3]", "[0,1]") + "}", "1", "[3] must fill whole bytes of F4");
   check(R"({"a":)" + tensor("F128", "[1]", "[0,16]") + "}", "", "a dtype of the format, but it is 'F128'");
   check(R"({"a":)" + tensor("U8", "[1.0]", "[0,1]") + "}", "1",
         "tensor 'a' must hold whole numbers as shape");
@@ -198,8 +198,7 @@ TEST_CASE("safetensors: the length of a header is checked before anything is rea
   CHECK_THAT(refused(bytes), ContainsSubstring("at most 100000000 bytes, but this one says 100000001"));
   bytes.resize(100);
   bytes[0] = 0; // 0x05f5e100 is 100,000,000
-  CHECK_THAT(refused(bytes),
-             ContainsSubstring("must lie inside of the file, but has 100000000 of 100 bytes"));
+  CHECK_THAT(refused(bytes), ContainsSubstring("must lie inside the file, but has 100000000 of 100 bytes"));
   CHECK_THAT(refused(std::string(8, '\xff')), ContainsSubstring("says 18446744073709551615"));
 
   const Scratch scratch;
@@ -244,7 +243,7 @@ TEST_CASE("safetensors: any block of a tensor is read without the rest") {
     return sentence_of([&] { file.read("t", block, out); });
   };
   CHECK_THAT(refused({{0, 0, 1}, {1, 1, 1500}}, 3000),
-             ContainsSubstring("a block must lie inside of [5, 4, 1500]"));
+             ContainsSubstring("a block must lie inside [5, 4, 1500]"));
   CHECK_THAT(refused({{0, std::numeric_limits<std::uint64_t>::max(), 0}, {1, 2, 1}}, 4),
              ContainsSubstring("inside"));
   CHECK_THAT(refused({{0, 0}, {1, 1}}, 2), ContainsSubstring("must lie inside"));

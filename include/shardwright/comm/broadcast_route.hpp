@@ -10,8 +10,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// One rank's place in a broadcast: in a binomial tree, which has the fewest steps, or in a chain, which many
-/// segments keep busy.
+/// One rank's place in a broadcast: in a binomial tree, which takes the fewest steps, or in a chain, which
+/// many segments keep busy.
 class BroadcastRoute {
 public:
   BroadcastRoute() = default;

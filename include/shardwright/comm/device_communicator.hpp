@@ -24,16 +24,17 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///    `Pending::wait` makes the stream, not the host, wait for the end; `ready` asks the device.
 /// 3. An error surfaces as a typed one, at the latest at the next call or the deadline.
 /// 4. Dropping a Pending makes the communicator fail, and the stream wait for the operation in progress.
-/// 5. `await_stream` waits on the host until everything on the stream is done. A fence would not end where a
-///    call on the stream cannot, because a peer is gone: this throws at the deadline of that call.
-/// 6. CallTimes are noted by the device when it comes to the call, which may be after `run` and `wait` have
+/// 5. `await_stream` waits on the host until everything on the stream is done. If a call on the stream cannot
+///    end because a peer is gone, a fence would not end either; this throws at the deadline of that call.
+/// 6. CallTimes are noted by the device when it reaches the call, which may be after `run` and `wait` have
 ///    returned: they must live until `ended()`.
-/// 7. Calls that need the host beside the caller's own waits enter DrivenTransports, and `drive` moves them.
+/// 7. Calls that need the host between the caller's own waits enter DrivenTransports, and `drive` advances
+///    them.
 class DeviceTransport : public Transport<DeviceTransport> {
 public:
-  /// @brief Moves the calls that were started as far as they go without a wait.
-  /// @param closely also asks whether their ranks still live.
-  /// @return whether none of them is on a stream and not done.
+  /// @brief Advances the started calls as far as possible without waiting.
+  /// @param closely also checks whether their ranks are alive.
+  /// @return whether every call on a stream is done.
   /// @throws the error of one that cannot end.
   virtual bool drive([[maybe_unused]] bool closely) { return true; }
 };

@@ -184,7 +184,7 @@ inline std::size_t add_group(FlightDump& to, const void* id, FlightGroup group) 
   return out.end_list().end_dictionary().file();
 }
 
-/// Writes `rank-N.json` and `trace_rank_N`, each whole or not at all. @return whether both are there
+/// Writes `rank-N.json` and `trace_rank_N`, each whole or not at all. @return whether both were written
 inline bool write_flight(const std::string& directory, const FlightDump& dump, const Failure& failure) {
   const auto write = [](const std::string& path, const std::string& bytes) {
     const std::string unfinished = path + ".part";
@@ -208,8 +208,8 @@ inline void write_flights_of(const std::vector<FlightDump>& dumps, const std::st
           " must be writable, but it is not (let SHARDWRIGHT_FLIGHT_RECORDER name a directory that exists)");
 }
 
-/// For a transport that knows only which ranks are in a group's calls and which ranks these wait for: all of
-/// these are members. All ranks are members of the world.
+/// Fills in the members of groups, for a transport that does not record them: ranks in a call of a group, and
+/// the ranks for which they wait. The world contains all ranks.
 inline void gather_members(std::vector<FlightDump>& dumps) {
   for (FlightDump& to : dumps)
     for (FlightGroup& group : to.groups) {

@@ -222,7 +222,7 @@ void reduce_by(ElementType type, const ReduceRun& task) noexcept {
   });
 }
 
-/// Divides by the divisor itself, which the element type need not hold.
+/// Divides by the divisor itself, which the element type may not be able to represent.
 template <class Element>
 void divide_outputs(const ReduceRun& task) noexcept {
   for (int j = 0; j < task.out_count; ++j) {

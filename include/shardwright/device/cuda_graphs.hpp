@@ -16,9 +16,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Captures what one thread enqueues on a stream, and on the streams that it joins with it by events, and
-/// replays it there. While it captures, no thread of the process may use the default stream, as making a mesh
-/// does: the capture would come to nothing.
+/// Captures what one thread enqueues on a stream, and on streams joined to it by events, and replays it
+/// there. During a capture, no thread of the process may use the default stream, as making a mesh does: that
+/// would invalidate the capture.
 class CudaStreamGraphs {
   struct DestroyGraph {
     void operator()(cudaGraph_t graph) const noexcept { static_cast<void>(cudaGraphDestroy(graph)); }
@@ -39,7 +39,7 @@ public:
   [[nodiscard]] std::optional<Captured> end() {
     cudaGraph_t graph = nullptr;
     if (cudaStreamEndCapture(stream(), &graph) != cudaSuccess || graph == nullptr) {
-      static_cast<void>(cudaGetLastError()); // told by the missing graph
+      static_cast<void>(cudaGetLastError()); // the missing graph says so
       return std::nullopt;
     }
     return Captured(graph);
@@ -62,7 +62,7 @@ public:
   }
 
 private:
-  /// Of the GPU that it makes the calling thread's: Kokkos and collectives may have left another.
+  /// Selects the stream's GPU first, as Kokkos and collectives may have left another one selected.
   [[nodiscard]] cudaStream_t stream() const {
     check(cudaSetDevice(device_), "cudaSetDevice");
     return stream_;

@@ -163,7 +163,7 @@ public:
   [[nodiscard]] bool done(Event& event) {
     const cudaError_t result = cudaEventQuery(event.get());
     if (result == cudaErrorNotReady) {
-      cudaGetLastError(); // not an error, but kept as the last one
+      cudaGetLastError(); // not an error, but CUDA remembers it as one
       return false;
     }
     detail::check_cuda(result, "work on the device");

@@ -31,7 +31,7 @@ struct RowRange {
 /// batch, and data rank r holds the r-th part of it: the rows of a tensor with Shard<0, dp>.
 class BatchPlan {
 public:
-  /// @brief Checks the product. @throws InvalidArgument naming all four numbers and batches near by that fit.
+  /// @brief Checks the product. @throws InvalidArgument naming all four numbers and nearby batches that fit.
   BatchPlan(std::int64_t batch, std::int64_t data_ranks, std::int64_t microbatch, std::int64_t accumulation)
       : batch_(static_cast<std::size_t>(batch)), data_ranks_(static_cast<std::size_t>(data_ranks)),
         microbatch_(static_cast<std::size_t>(microbatch)),

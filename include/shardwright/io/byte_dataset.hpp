@@ -32,8 +32,8 @@ struct ByteDatasetOptions {
   std::size_t least_samples = 1; ///< Separate training windows that must exist, such as the data ranks.
 };
 
-/// @brief Text of bytes, or of tokens that a tokenizer has made of it: a sample is `sequence` inputs and the
-/// same bytes one further as targets.
+/// @brief Text as bytes, or as tokens that a tokenizer has made from it: a sample is `sequence` inputs, and
+/// as targets the same text shifted by one.
 ///
 /// The files form one run of bytes, cut into blocks; every tenth block is held out. No training window
 /// touches a held-out byte, neither as input nor as target. Training windows are drawn at random, with

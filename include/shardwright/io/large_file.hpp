@@ -25,7 +25,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// much processor time from the computation beside them as these copies do.
 class LargeFile {
 public:
-  /// Bytes that go to the disk at a time, which is also the memory that a file takes until its commit().
+  /// Bytes that are written to the disk at a time; a file takes as much memory until its commit().
   static constexpr std::size_t chunk = std::size_t{4} << 20;
 
   /// @throws DataError if no file can be created there.
@@ -47,7 +47,7 @@ public:
 
   /// Like NewFile::commit().
   void commit() {
-    bypass(false); // for an end that fills no block
+    bypass(false); // for a last piece that fills no block
     write_memory();
     file_.commit();
   }
@@ -56,7 +56,7 @@ public:
   [[nodiscard]] bool bypasses() const noexcept { return bypasses_; }
 
 private:
-  static constexpr std::size_t alignment = 4096; ///< Of memory and of places in the file; disks ask for less.
+  static constexpr std::size_t alignment = 4096; ///< Of memory and of offsets in the file; disks need less.
   struct Free {
     void operator()(char* memory) const noexcept { ::operator delete[](memory, std::align_val_t{alignment}); }
   };
@@ -65,7 +65,7 @@ private:
     if (written_ == 0 && filled_ == chunk)
       bypass(true);
     int failed = write_all(file_.descriptor(), {memory_.get(), filled_});
-    if (failed == EINVAL && bypasses_) { // a file system that wants more than it said
+    if (failed == EINVAL && bypasses_) { // the file system needs a larger alignment than it said
       bypass(false);
       const off_t at = ::lseek(file_.descriptor(), 0, SEEK_CUR);
       const std::size_t done = static_cast<std::size_t>(at) - written_;

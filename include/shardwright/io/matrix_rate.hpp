@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Measures how fast the ranks multiply matrices while all of them do: what a progress line compares
-/// with.
+/// @brief Measures how fast the ranks multiply matrices while all of them do: the rate with which a progress
+/// line compares.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
@@ -72,8 +72,8 @@ struct FillWithWaves {
 /// after a common start and takes its median; the rates are added. Cost: `seconds` and 8 MiB a rank for
 /// single precision, on a device 768 MiB. The same number on every rank.
 ///
-/// @param execution Where this rank's kernels run: the mesh's, where there is one, for a device's library
-/// keeps a workspace for each instance that it has multiplied on.
+/// @param execution Where this rank's kernels run: the mesh's, if there is one, since a device's library
+/// keeps a workspace for each instance on which it has multiplied.
 /// @throws InvalidArgument unless `seconds` is positive and finite.
 /// @throws the communicator's errors.
 template <class Element, Target Where = DefaultTarget>

@@ -40,7 +40,7 @@ public:
 
   /// @brief Appends one record as a line, and its numbers as scalars of its "step".
   ///
-  /// The tag of a number is its name, after those of the objects that it lies in: "seconds/forward".
+  /// The tag of a number is its name, after those of the objects that contain it: "seconds/forward".
   void write(const nlohmann::json& record) {
     if (lines_.active()) {
       lines_.write(record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');

@@ -97,7 +97,7 @@ struct RunSummary {
     return out;
   }
 
-  /// @brief Some lines for people, each with its end.
+  /// @brief A few lines for people to read, each ending in a newline.
   [[nodiscard]] std::string text() const;
   /// @brief The same as an object for metrics; kinds of communication are objects in "communication".
   [[nodiscard]] nlohmann::json record() const;

@@ -54,7 +54,7 @@ struct Buffer {
   std::int32_t references = 0;
   std::uint32_t holder = 0;    ///< For the record of a dry run.
   std::uint8_t list = 0;       ///< The free lists that it comes from.
-  bool borrowed = false;       ///< Whether the memory is someone else's, and only this record the pool's.
+  bool borrowed = false;       ///< Whether somebody else owns the memory, and the pool owns only this record.
   SubjectShape reduced_from{}; ///< Shape of the tensor whose reduction it holds.
   BufferPool* pool = nullptr;
   Buffer* next = nullptr;
@@ -70,7 +70,7 @@ public:
 
   [[nodiscard]] MeshCore& core() const noexcept { return *core_; }
   [[nodiscard]] const PoolStatistics& statistics() const noexcept { return statistics_; }
-  /// Makes peak_bytes count from what is in use now.
+  /// Restarts peak_bytes at the bytes that are in use now.
   void reset_peak() noexcept {
     statistics_.peak_bytes = statistics_.used_bytes;
     statistics_.requested_at_peak = statistics_.requested_bytes;
@@ -113,7 +113,8 @@ public:
     return buffer;
   }
 
-  /// A record with one reference of memory that someone else owns: the pool does not count, reuse or free it.
+  /// A record, with one reference, of memory that somebody else owns: the pool does not count, reuse or free
+  /// it.
   [[nodiscard]] Buffer* borrow(void* data) {
     auto* const buffer = new Buffer{.data = data, .references = 1, .borrowed = true, .pool = this};
     buffer->reduced_from.dimensions = -1;
@@ -122,13 +123,13 @@ public:
   }
 
   /// From now on, takes blocks from private lists and returns them there; nothing else uses these lists.
-  /// Returns the previous setting. A graph that is replayed writes to the blocks of its capture for as long
-  /// as it lives.
+  /// Returns the previous setting. For as long as a graph lives, its replays write to the blocks of its
+  /// capture.
   [[nodiscard]] bool use_private(bool on) noexcept {
     return std::exchange(list_, static_cast<std::uint8_t>(on)) != 0;
   }
 
-  [[gnu::noinline]] void give_back(Buffer* buffer) noexcept { // every end of a tensor would hold a copy
+  [[gnu::noinline]] void give_back(Buffer* buffer) noexcept { // inlined, it would be in every destructor
     if (buffer->borrowed) {
       delete buffer;
     } else {
@@ -193,7 +194,7 @@ private:
   bool before_;
 };
 
-/// A shared handle of a block; copies count, the last one gives the block back.
+/// A shared handle to a block; copies are counted, and the last one gives the block back.
 class BufferHandle {
 public:
   BufferHandle() = default;
@@ -214,8 +215,7 @@ public:
 
   [[nodiscard]] void* data() const noexcept { return buffer_->data; }
   [[nodiscard]] bool shared() const noexcept { return buffer_->references > 1; }
-  /// Whether the elements of another tensor may take the place of what is there: nobody else holds the block,
-  /// and it is the pool's.
+  /// Whether another tensor may be stored in the block: nobody else holds it, and the pool owns it.
   [[nodiscard]] bool reusable() const noexcept { return buffer_->references == 1 && !buffer_->borrowed; }
   [[nodiscard]] SubjectShape& reduced_from() const noexcept { return buffer_->reduced_from; }
   [[nodiscard]] BufferPool& pool() const noexcept { return *buffer_->pool; }
@@ -251,7 +251,7 @@ private:
     return Target::make_execution_space();
   }
 
-  /// The stream is behind other devices that read this rank's memory.
+  /// The rank's stream waits for the other devices that read this rank's memory.
   void await_stream() const noexcept {
     try {
       static_cast<void>(await_device([this] { return Target::idle(execution_); }));

@@ -24,8 +24,7 @@ public:
   void fence() const noexcept {}
 };
 
-/// @brief The target of a dry run: as `Base`, without memory and without kernels. Numbers that are read of it
-/// are 1.
+/// @brief The target of a dry run: like `Base`, but without memory and kernels. Numbers read from it are 1.
 template <class Base>
 struct Counting {
   using base = Base;
@@ -39,7 +38,7 @@ struct Counting {
     return detail::pretended_memory(bytes);
   }
   static void deallocate(const execution_space&, const char*, void*, std::size_t) noexcept {}
-  /// @throws LifecycleError outside of a dry run, where nobody writes calls down.
+  /// @throws LifecycleError outside a dry run, where nothing records calls.
   [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator& group, const execution_space&) {
     const detail::DryRunRecord* const record = detail::DryRunRecord::current();
     if (record == nullptr)

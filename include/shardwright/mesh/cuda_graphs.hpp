@@ -19,14 +19,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// meet on the host in each call, and calls of NCCL are made and watched there.
 class CudaGraphs : public CudaStreamGraphs {
 public:
-  /// @param resources of a target of CUDA
+  /// @param resources of a CUDA target
   template <class Target>
   explicit CudaGraphs(const TargetResources<Target>& resources)
       : CudaStreamGraphs(resources.execution().cuda_stream(), resources.execution().cuda_device()),
         execution_(resources.execution()) {}
 
 private:
-  CudaTarget::execution_space execution_; ///< Has the stream.
+  CudaTarget::execution_space execution_; ///< Holds the stream.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -17,8 +17,8 @@
 
 #include <Kokkos_Core.hpp>
 
-// From 4.3 memory spaces are of the instance's GPU, from 4.7 an instance's parts are, too; before, they were
-// on Kokkos' own GPU. 4.6.99 is what became 4.7.
+// Since 4.3, memory spaces are on the instance's GPU, and since 4.7 the parts of an instance are, too;
+// before, they were on Kokkos' own GPU. 4.6.99 is the development version of 4.7.
 #if KOKKOS_VERSION < 40699
 #error "shardwright: the CUDA target needs Kokkos 4.7 or newer (name one with Kokkos_ROOT)"
 #endif
@@ -62,9 +62,9 @@ struct CudaTarget {
   /// @brief An instance with a new stream on the calling thread's GPU; copies share it, and the last one
   /// destroys it.
   ///
-  /// Kokkos makes it by cudaStreamCreate: work on the legacy default stream, of another library in the same
-  /// process, waits for it and is waited for. A steady step of this library has none there: its kernels and
-  /// products are on this stream, and calls on streams that CudaRuntime makes non-blocking.
+  /// Kokkos creates the stream with cudaStreamCreate, so it synchronises with whatever another library in the
+  /// process puts on the legacy default stream. In steady state this library puts nothing there: its kernels
+  /// and products run on this stream, and its calls on the non-blocking streams of CudaRuntime.
   [[nodiscard]] static execution_space make_execution_space() {
     const std::lock_guard lock(detail::kokkos_maps());
     const Kokkos::Cuda own;
@@ -82,7 +82,7 @@ struct CudaTarget {
   }
   static void deallocate(const execution_space& execution, const char* label, void* data,
                          std::size_t bytes) noexcept {
-    // A Kokkos with cudaMallocAsync goes through its devices here.
+    // If Kokkos uses cudaMallocAsync, it iterates over its devices here.
     std::shared_lock looks(detail::kokkos_maps(), std::defer_lock);
     if (device_count() > 1)
       looks.lock();
@@ -94,7 +94,7 @@ struct CudaTarget {
   [[nodiscard]] static bool idle(const execution_space& execution) {
     const cudaError_t result = cudaStreamQuery(execution.cuda_stream());
     if (result == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError()); // not an error, but kept as the last one
+      static_cast<void>(cudaGetLastError()); // not an error, but CUDA remembers it as one
       return false;
     }
     detail::check_cuda(result, "work on the device");
@@ -105,7 +105,7 @@ struct CudaTarget {
   ///
   /// Threads of one process that share a GPU use peer kernels, and so does a rank that is alone; other ranks
   /// use NCCL, with a GPU each.
-  /// @throws ConfigurationMismatch if there is no NCCL, or two ranks of those that need it have one GPU; the
+  /// @throws ConfigurationMismatch if there is no NCCL, or two of the ranks that need it share a GPU; the
   /// errors of the group and of the device.
   [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator& group,
                                                   const execution_space& execution) {

@@ -129,7 +129,7 @@ public:
   void set_memory_note(std::string note) const {
     core_->template resources<Where>().set_note(std::move(note));
   }
-  /// @brief Makes the pool's peak count from what is in use now.
+  /// @brief Restarts the pool's peak at the memory that is in use now.
   template <Target Where = DefaultTarget>
   void reset_peak_memory() const {
     core_->template resources<Where>().reset_peak();

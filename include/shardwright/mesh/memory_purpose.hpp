@@ -30,7 +30,7 @@ enum class MemoryKind : std::uint8_t {
 
 namespace detail {
 
-/// Enumerators of MemoryKind.
+/// Number of enumerators of MemoryKind.
 inline constexpr std::size_t memory_kinds = 8;
 
 } // namespace detail
@@ -107,7 +107,7 @@ public:
     thread_local MemoryListener* listener = nullptr;
     return listener;
   }
-  /// The same to keep.
+  /// The same, sharing ownership.
   [[nodiscard]] static std::shared_ptr<MemoryListener> of_current() {
     return current() == nullptr ? nullptr : current()->weak_from_this().lock();
   }

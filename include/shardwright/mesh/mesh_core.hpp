@@ -39,7 +39,7 @@ enum class Background : std::uint8_t { reductions, gathers };
 /// One overlapped call, and when its data moved.
 struct BackgroundCall {
   Background purpose{};
-  std::size_t bytes = 0; ///< Of this rank's larger side.
+  std::size_t bytes = 0; ///< Of this rank's larger buffer.
   CallTimes times{};
 };
 
@@ -104,8 +104,8 @@ public:
     return background_[static_cast<std::size_t>(purpose)][mask & wide_];
   }
 
-  /// The same groups for the blocks of a target. One of a device target is made at its first use, by its own
-  /// ranks over their host group.
+  /// The same groups for the blocks of a target. That of a device target is made at its first use, by its
+  /// ranks, over their host group.
   template <class Where>
   [[nodiscard]] CommunicatorOf<Where>& communicator(unsigned mask) {
     if constexpr (Where::host_accessible)

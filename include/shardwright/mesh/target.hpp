@@ -61,12 +61,12 @@ inline constexpr bool counts_only = requires {
   typename Where::execution_space::counts_for;
 };
 
-/// @brief An execution space, a memory space it reaches, and a maker of instances. One whose memory host code
-/// does not reach makes communicators for it: `connect(group, execution)` is collective over a host group and
-/// gives a communicator of the same ranks, ordered with `execution`; and `idle(execution)` says whether what
-/// the instance was given is done, or throws its device's error. One with several devices has
-/// `allocate(execution, label, bytes)` and `deallocate(execution, label, data, bytes)`, too. One that only
-/// counts (mesh/counting_target.hpp) has no kernels, and `allocate` as well.
+/// @brief An execution space, a memory space that it can access, and a function that makes instances. A
+/// target whose memory host code cannot access also makes communicators for it: `connect(group, execution)`
+/// is collective over a host group and returns a communicator of the same ranks, ordered with `execution`;
+/// and `idle(execution)` says whether the instance's work is done, or throws its device's error. A target
+/// with several devices also has `allocate(execution, label, bytes)` and `deallocate(execution, label, data,
+/// bytes)`. One that only counts (mesh/counting_target.hpp) has no kernels, but has `allocate`.
 template <class Type>
 concept Target = requires {
   typename Type::execution_space;
@@ -88,7 +88,7 @@ using CommunicatorOf = std::conditional_t<Where::host_accessible, HostCommunicat
 
 namespace detail {
 
-/// Waits for the kernels of one instance. Newer backends report fences by name, and build the default one
+/// Waits for the kernels of one instance. Newer backends report fences by name, and build the default name
 /// each time; a short name needs no memory.
 template <class ExecutionSpace>
 void wait_for_kernels(const ExecutionSpace& execution) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Interleaved 1F1B: several chunks of the model per rank, whose number divides the bubble.
+/// @brief Interleaved 1F1B: several chunks of the model per rank; the bubble is divided by their number.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>

@@ -45,7 +45,7 @@ public:
       ends_.push_back(even_layers(layers, stages, stage).end);
   }
 
-  /// @brief Given numbers of layers, one per stage, which must sum to `layers`.
+  /// @brief The given numbers of layers, one per stage, which must sum to `layers`.
   /// @throws InvalidArgument naming both numbers if they do not, or if one is negative.
   constexpr LayerPartition(int layers, const std::vector<int>& per_stage) {
     int end = 0;

@@ -230,10 +230,9 @@ struct PackedKind {
 /// to `clock` under the name of its group.
 ///
 /// If a rank waits late for a call, only the remaining time is exposed; a wait counts only for its own call.
-/// Cost: a blocking call reads the clock four times, a started one too and allocates one record. A
-/// communicator without it reads no clock. Calls that fail are not counted, nor are those of a group of one.
-/// Calls on device memory are counted if a target has made its communicator from one with a clock
-/// (timed_like).
+/// Cost: a call reads the clock four times, and a started one allocates one record. A communicator without it
+/// reads no clock. Calls that fail are not counted, nor are those of a group of one. Calls on device memory
+/// are counted if a target has made its communicator from one with a clock (timed_like).
 /// @param label name of this group in the clock, such as all axes of the mesh
 [[nodiscard]] inline HostCommunicator
 timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, std::string label = {}) {

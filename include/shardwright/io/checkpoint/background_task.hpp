@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Work on a thread of its own, which gives a sentence if it fails.
+/// @brief Work on a separate thread; if it fails, the error sentence is kept.
 
 #include <shardwright/core/config.hpp>
 
@@ -39,7 +39,7 @@ public:
       } catch (const std::exception& error) {
         sentence_ = error.what();
       }
-      const std::lock_guard lock(mutex_); // held while it notifies, so that nobody destroys what it uses
+      const std::lock_guard lock(mutex_); // until it has notified, so that nobody destroys it before
       done_.store(true, std::memory_order_release);
       ended_.notify_all();
     };
@@ -56,7 +56,7 @@ public:
     std::unique_lock lock(mutex_);
     return ended_.wait_for(lock, longest, [this] { return done(); });
   }
-  /// Waits for the end. @return what went wrong, or nothing
+  /// Waits for the end. @return the error sentence; empty if there was no error
   const std::string& wait() {
     if (thread_.joinable())
       thread_.join();

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Blocks of tensors to save and to read, apart from the file formats.
+/// @brief Blocks of tensors to save and to read, independent of the file formats.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/safetensors/block_runs.hpp>
@@ -43,8 +43,8 @@ public:
                                                    bool convert) const = 0;
   /// @brief Reads any block of a tensor into `out`, dense and row-major, from all saved blocks that overlap
   /// it.
-  /// @throws InvalidArgument for a block outside of the tensor, memory of another size, or elements of less
-  /// than a byte.
+  /// @throws InvalidArgument for a block outside the tensor, memory of another size, or elements of less than
+  /// a byte.
   /// @throws DataError if the tensor is absent or cannot be read.
   virtual void read(const std::string& name, const safetensors::BlockOf& wanted,
                     std::span<std::byte> out) const = 0;

@@ -10,7 +10,7 @@
 #error "checkpoint: the header xxhash.h must be installed (apt-get install libxxhash-dev)"
 #endif
 #if defined(__AVX512F__) && !defined(XXH_VECTOR)
-#define XXH_VECTOR XXH_AVX2 // g++ 12 warns of its own header of AVX-512
+#define XXH_VECTOR XXH_AVX2 // g++ 12 warns about its own header for AVX-512
 #endif
 #define XXH_INLINE_ALL
 #include <xxhash.h>

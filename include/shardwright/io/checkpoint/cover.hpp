@@ -36,14 +36,14 @@ namespace detail {
 /// @brief What is wrong with a tensor's blocks, as a sentence without a subject; empty if each element of the
 /// tensor is in exactly one block and no block is empty.
 ///
-/// Blocks that overlap in the first dimension are compared in pairs; others never meet.
+/// Blocks that overlap in the first dimension are compared in pairs; other pairs cannot overlap.
 [[nodiscard]] inline std::string cover_fault(const SavedTensor& tensor) {
   const std::vector<std::uint64_t>& shape = tensor.shape;
-  // The elements of the tensor fit 64 bits, and so do those of blocks inside of it.
+  // The elements of the tensor fit 64 bits, and so do those of blocks inside it.
   const std::optional<std::uint64_t> total = safetensors::bytes_of(safetensors::Dtype::u8, shape);
   if (!total || !safetensors::bytes_of(tensor.dtype, shape))
     return "its shape " + safetensors::detail::shape_text(shape) +
-           " must make whole bytes that fit in 64 bits";
+           " must fill whole bytes, whose number must fit in 64 bits";
   std::uint64_t covered = 0;
   std::vector<const SavedBlock*> blocks;
   for (const SavedBlock& block : tensor.blocks) {
@@ -52,7 +52,7 @@ namespace detail {
       inside =
           block.extent[d] > 0 && block.offset[d] < shape[d] && block.extent[d] <= shape[d] - block.offset[d];
     if (!inside)
-      return "its block " + detail::block_text(block) + " must lie inside of " +
+      return "its block " + detail::block_text(block) + " must lie inside " +
              safetensors::detail::shape_text(shape);
     if (safetensors::bytes_of(tensor.dtype, block.extent) != block.bytes)
       return "its block " + detail::block_text(block) + " must have the bytes of its elements, but has " +

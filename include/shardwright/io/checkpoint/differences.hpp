@@ -25,10 +25,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 /// @brief A tensor that differs between two checkpoints.
 struct TensorDifference {
   std::string name;
-  std::string sentence;       ///< Set where only one has it, or their shapes or element types differ.
-  std::uint64_t elements = 0; ///< Of all, those that differ in a bit.
+  std::string sentence;       ///< Set if only one has it, or if their shapes or element types differ.
+  std::uint64_t elements = 0; ///< Those of `all` that differ in any bit.
   std::uint64_t all = 0;
-  double largest = 0;  ///< Largest difference of two numbers; infinite where one is not a number.
+  double largest = 0;  ///< Largest difference of two numbers; infinite if one is not a number.
   double relative = 0; ///< Norm of the differences over the norm of the first one's numbers.
 };
 

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A directory of checkpoints with one writer: `step-N` for each complete one, other names until then.
+/// @brief A directory of checkpoints with one writer: complete ones are called `step-N`, others have other
+/// names.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -64,7 +65,7 @@ void for_each_entry(const std::filesystem::path& directory, const Visit& visit) 
                     " (name the directory of checkpoints)");
 }
 
-/// Renames a directory and then removes it, so that no half of it ever stands under its name.
+/// Renames a directory and then removes it, so that it is never incomplete under its own name.
 inline void remove_checkpoint(const std::filesystem::path& path, const std::filesystem::path& unfinished) {
   if (::rename(path.c_str(), unfinished.c_str()) != 0)
     shardwright::detail::reject_unwritable(path, errno);
@@ -136,7 +137,7 @@ public:
     saving_ = false;
   }
 
-  /// @brief Where the parts go.
+  /// @brief The directory for the parts.
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
   /// @brief Writes the manifest, waits until it is on the disk, and gives the checkpoint its name.
@@ -179,7 +180,7 @@ private:
 class Writer {
 public:
   /// @brief Makes the directory if it is missing, and locks it.
-  /// @throws DataError where another writer holds it, or it cannot be written.
+  /// @throws DataError if another writer holds it, or if it cannot be written.
   explicit Writer(std::filesystem::path directory)
       : directory_(made(std::move(directory))), lock_(directory_) {
     detail::for_each_entry(directory_, [this](const auto& path, const std::string& name) {

@@ -35,13 +35,13 @@ struct SavedBlock {
 struct SavedTensor {
   safetensors::Dtype dtype = safetensors::Dtype::f32;
   std::vector<std::uint64_t> shape; ///< Global.
-  std::string layout;               ///< As text, for people: any layout may load it.
+  std::string layout;               ///< As text, for people only: a tensor may be loaded in any layout.
   std::vector<SavedBlock> blocks;   ///< Cover the shape once.
 
   friend bool operator==(const SavedTensor&, const SavedTensor&) = default;
 };
 
-/// @brief A file of a checkpoint; each block has a hash of its own, and so has the header.
+/// @brief A file of a checkpoint, with a hash for each block and one for the header.
 struct SavedPart {
   std::uint64_t bytes = 0;
   BlockHash header_hash; ///< Of all bytes before the data.
@@ -54,7 +54,7 @@ struct Description {
   std::uint64_t step = 0;
   std::string mesh;                        ///< As text, such as "dp=2, tp=4".
   std::string configuration_hash;          ///< Hash of the settings that must be equal in a run that resumes.
-  std::map<std::string, std::string> more; ///< What a program adds: seeds, place in the data.
+  std::map<std::string, std::string> more; ///< Added by the program: seeds, position in the data.
 
   friend bool operator==(const Description&, const Description&) = default;
 };

@@ -40,8 +40,8 @@ namespace detail {
   return {static_cast<std::uint64_t>(copies.rank()), static_cast<std::uint64_t>(copies.size())};
 }
 
-/// Calls visit(part, path, replica) with every part that keeps numbers of its own. Every rank of a mesh holds
-/// them; of a unit that several meshes hold, they do, too.
+/// Calls visit(part, path, replica) for every part that keeps numbers beside its parameters. Every rank of a
+/// mesh holds them, and if several meshes hold a unit, every rank of each.
 template <class Visit>
 void each_kept(const std::vector<shardwright::detail::ListedPart>& unit, const Replica& of_mesh,
                const Visit& visit) {
@@ -127,7 +127,7 @@ template <ParameterSet Model, class Optimizer>
 /// @brief Fills a rank's share of a model and of its optimizer's state, whatever mesh, stages and sharding
 /// they were saved from; not collective.
 ///
-/// Weights in a narrow element type are the saved ones rounded, as they were before.
+/// Low-precision weights are the saved weights, rounded as they were before the save.
 /// @param convert whether another floating-point type may have been saved
 /// @throws DataError as require_state(), and if data cannot be read: the model is then unusable.
 template <ParameterSet Model, class Optimizer>

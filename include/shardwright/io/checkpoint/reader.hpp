@@ -136,7 +136,7 @@ public:
     }
   }
 
-  /// @brief Reads every block and compares its hash; memory of 256 KiB.
+  /// @brief Reads every block and compares its hash; uses 256 KiB of memory.
   /// @param share,shares of several readers, each of which takes its share of the blocks
   /// @throws DataError as read() does.
   void verify(std::size_t share = 0, std::size_t shares = 1) const {
@@ -165,7 +165,7 @@ private:
                        detail::block_text(block) +
                        ": the bytes must have the hash that was saved, but have changed");
   }
-  /// What a manifest names lies in its directory, and nowhere else.
+  /// The files that a manifest names are in its directory, and nowhere else.
   static void check_regular(const std::filesystem::path& path) {
     std::error_code code;
     const std::filesystem::file_status status = std::filesystem::symlink_status(path, code);

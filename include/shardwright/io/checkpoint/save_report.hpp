@@ -14,7 +14,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 /// @brief A checkpoint that is durable.
 struct SaveReport {
   std::uint64_t step = 0;
-  std::uint64_t bytes = 0; ///< On rank 0 of all parts, on any other rank of its own.
+  std::uint64_t bytes = 0; ///< On rank 0 those of all parts, on any other rank those of its part.
   double seconds = 0;      ///< From its start, after the copy, until the ranks knew that it is durable.
 
   /// @brief Its rate.
@@ -23,7 +23,7 @@ struct SaveReport {
   }
 };
 
-/// @brief How far a save is.
+/// @brief The progress of a save.
 struct SaveProgress {
   std::uint64_t step = 0;
   std::uint64_t bytes = 0; ///< Of blocks, written so far by all ranks.

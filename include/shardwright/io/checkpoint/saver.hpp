@@ -84,13 +84,13 @@ inline void agree(const HostCommunicator& world, const std::string& own, SourceL
 /// @brief The ranks that save into one directory, whose lock rank 0 holds. Every rank makes one and calls it
 /// together with the others.
 ///
-/// A save runs beside the caller: a thread on each rank writes its part, then one on rank 0 writes the
-/// manifest. These threads call no communicator; poll() and finish() do. The destructor drops a save that is
-/// not finished.
+/// A save runs concurrently with the caller: a thread on each rank writes its part, then one on rank 0 writes
+/// the manifest. These threads call no communicator; poll() and finish() do. The destructor drops a save that
+/// is not finished.
 class Saver {
 public:
   /// @brief Makes the directory if it is missing, and locks it. Collective.
-  /// @throws DataError on every rank where another job holds it, or it cannot be written.
+  /// @throws DataError on every rank if another job holds it, or if it cannot be written.
   Saver(HostCommunicator world, std::filesystem::path directory,
         SourceLocation where = SourceLocation::current())
       : world_(std::move(world)), directory_(std::move(directory)) {
@@ -117,8 +117,8 @@ public:
     finish(where);
   }
 
-  /// @brief The memory that start() saves from, empty. All saves use the same memory, so this waits for the
-  /// one under way. Collective.
+  /// @brief The memory from which start() saves, emptied. All saves use the same memory, so this waits for
+  /// the save in progress. Collective.
   /// @throws DataError as finish().
   [[nodiscard]] Staging& staging(SourceLocation where = SourceLocation::current()) {
     finish(where);
@@ -132,22 +132,22 @@ public:
     finish(where);
     begin(about, staging_.blocks(), keep, where);
   }
-  /// @brief Carries on the save that is under way, without waiting. Collective where there is one: 24 bytes
-  /// of each rank.
+  /// @brief Advances the save in progress without waiting. Collective if there is one: 24 bytes from each
+  /// rank.
   /// @return whether none is left
-  /// @throws DataError on every rank where one could not write; the older checkpoints are as they were.
+  /// @throws DataError on every rank if one could not write; the older checkpoints are then unchanged.
   bool poll(SourceLocation where = SourceLocation::current()) { return advance(false, where); }
-  /// @brief Waits until the save that is under way is durable; the ranks meet once a second, so that none
-  /// waits for another one beyond a deadline. Collective.
+  /// @brief Waits until the save in progress is durable; the ranks meet once a second, so that none waits for
+  /// another one beyond a deadline. Collective.
   /// @throws as poll().
   void finish(SourceLocation where = SourceLocation::current()) {
     while (!advance(true, where)) {
     }
   }
 
-  /// @brief Calls `report` with the progress of all ranks, from poll(), finish() and what waits as that does:
-  /// at most once in `every` seconds for each save, and no sooner than that after its start. Not collective;
-  /// an empty function ends it.
+  /// @brief Calls `report` with the progress of all ranks, from poll(), finish() and the calls that wait as
+  /// finish() does: at most once in `every` seconds for each save, and no sooner than that after its start.
+  /// Not collective; an empty function ends it.
   void on_progress(std::function<void(const SaveProgress&)> report, double every) {
     report_ = std::move(report);
     every_ = every;
@@ -168,13 +168,13 @@ private:
     Clock::time_point begin = Clock::now();
     std::unique_ptr<UnfinishedSave> unfinished; // on rank 0
     std::filesystem::path path;
-    std::string part; // the table of what this rank has written
+    std::string part; // the table of the blocks that this rank has written
     std::uint64_t bytes = 0;
     std::uint64_t own = 0; // bytes of this rank's blocks, and how many are written
     std::atomic<std::uint64_t> written{0};
     double reported = 0;         // seconds from the start
-    bool commits = false;        // or else writes parts
-    detail::BackgroundTask task; // the last member, so that it ends before what it works on
+    bool commits = false;        // otherwise it writes parts
+    detail::BackgroundTask task; // the last member, so that it ends before the others are destroyed
   };
 
   void begin(const Description& about, std::span<const StagedBlock> blocks, std::size_t keep,
@@ -206,7 +206,7 @@ private:
           report_ ? std::clamp(every_, shortest_wait, longest_wait) : longest_wait)));
     if (!all_done(where))
       return false;
-    auto save = std::move(under_way_); // gone where what follows throws
+    auto save = std::move(under_way_); // destroyed if something below throws
     detail::agree(world_, save->task.wait(), where);
     if (save->commits) {
       last_ = {save->about.step, save->bytes, seconds_of(*save)};
@@ -220,7 +220,7 @@ private:
     return false;
   }
 
-  /// Whether the tasks of all ranks have come to their ends; reports how far they are.
+  /// Whether the tasks of all ranks have ended; reports their progress.
   [[nodiscard]] bool all_done(SourceLocation where) {
     UnderWay& save = *under_way_;
     const std::array<std::uint64_t, 3> own{save.task.done() ? 0U : 1U, save.own,
@@ -252,7 +252,7 @@ private:
     std::vector<Block> blocks;
     for (const StagedBlock& each : save.blocks) {
       blocks.push_back(each.block);
-      blocks.back().bytes = each.memory; // wherever the vector has moved it
+      blocks.back().bytes = each.memory; // the vector may have been moved
     }
     Manifest contents = write_part(save.path, rank, blocks, &save.written);
     contents.description = save.about;

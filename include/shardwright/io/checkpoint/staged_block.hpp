@@ -29,7 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
 /// @brief A copy of a rank's block of a tensor; later changes of the tensor do not reach it.
 struct StagedBlock {
-  Block block; ///< Its bytes are those of `memory`; none on a rank that leaves them to another one.
+  Block block; ///< Its bytes are those of `memory`; none on a rank that leaves the block to another.
   std::vector<std::byte> memory;
 };
 
@@ -98,7 +98,7 @@ public:
   void clear() noexcept { used_ = 0; }
 
   /// @brief Copies this rank's block; not collective. Of the ranks that hold the same block only one copies
-  /// it, another one for each name, so that they share the work.
+  /// it, a different one for each name, so that they share the work.
   /// @param name equal on all ranks that hold a block of the tensor
   /// @param meshes this rank's place among several meshes that hold the same tensor
   template <class LayoutType, class Element, class Target>
@@ -155,7 +155,7 @@ private:
   std::size_t used_ = 0;
 };
 
-/// @brief A copy of this rank's block alone; see Staging.
+/// @brief A copy of this rank's block of one tensor; see Staging.
 /// @throws Error when memory runs out.
 template <class LayoutType, class Element, class Target>
 [[nodiscard]] StagedBlock stage(std::string name, const ShardedTensor<LayoutType, Element, Target>& tensor) {

@@ -111,10 +111,10 @@ public:
     }
   }
 
-  /// @brief Reads a block of a tensor into `out`, row-major and dense, and nothing else of the file but what
-  /// lies in gaps of less than a page.
-  /// @throws InvalidArgument for a block outside of the tensor, one that does not begin and end at whole
-  /// bytes (F4, F6), or another size.
+  /// @brief Reads a block of a tensor into `out`, row-major and dense; of the rest of the file, only gaps of
+  /// less than a page are read.
+  /// @throws InvalidArgument for a block outside the tensor, one that does not begin and end at whole bytes
+  /// (F4, F6), or another size.
   /// @throws DataError if the tensor is absent or cannot be read.
   void read(std::string_view name, const BlockOf& block, std::span<std::byte> out) const {
     const Entry& tensor = entry(name);
@@ -165,9 +165,8 @@ private:
     for (std::size_t d = 0; inside && d < tensor.shape.size(); ++d)
       inside = block.offset[d] <= tensor.shape[d] && block.extent[d] <= tensor.shape[d] - block.offset[d];
     if (!inside)
-      throw InvalidArgument(subject(tensor) + "a block must lie inside of " +
-                            detail::shape_text(tensor.shape) + ", but it has offset " +
-                            detail::shape_text(block.offset) + " and extent " +
+      throw InvalidArgument(subject(tensor) + "a block must lie inside " + detail::shape_text(tensor.shape) +
+                            ", but it has offset " + detail::shape_text(block.offset) + " and extent " +
                             detail::shape_text(block.extent));
   }
 

@@ -94,8 +94,9 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
     const std::optional<std::uint64_t> bytes = bytes_of(entry.dtype, entry.shape);
     const std::string tensor = "tensor " + quoted(entry.name);
     if (!bytes)
-      refuse(subject, tensor + ": its shape " + shape_text(entry.shape) + " must make whole bytes of " +
-                          std::string(name_of(entry.dtype)) + " that fit in 64 bits (write the file again)");
+      refuse(subject, tensor + ": its shape " + shape_text(entry.shape) + " must fill whole bytes of " +
+                          std::string(name_of(entry.dtype)) +
+                          ", whose number must fit in 64 bits (write the file again)");
     if (entry.begin != end || entry.end < entry.begin)
       refuse(subject, tensor + ": its bytes must follow the tensor before it, from " + std::to_string(end) +
                           " on, but data_offsets are [" + std::to_string(entry.begin) + ", " +
@@ -128,7 +129,7 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
     refuse(subject, "the header of a safetensors file must have at most 100000000 bytes, but this one says " +
                         std::to_string(bytes) + " (is it a safetensors file?)");
   if (bytes > file_bytes - 8)
-    refuse(subject, "its header must lie inside of the file, but has " + std::to_string(bytes) + " of " +
+    refuse(subject, "its header must lie inside the file, but has " + std::to_string(bytes) + " of " +
                         std::to_string(file_bytes) + " bytes (it was cut short: fetch it again)");
   return bytes;
 }

@@ -27,7 +27,7 @@ struct Entry {
   Dtype dtype = Dtype::f32;
   std::vector<std::uint64_t> shape{}; ///< Elements of each dimension; none for a single value.
   std::uint64_t begin = 0;            ///< First byte, from the beginning of the data.
-  std::uint64_t end = 0;              ///< Behind the last byte.
+  std::uint64_t end = 0;              ///< One past the last byte.
 
   /// @brief Bytes of the tensor.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return end - begin; }
@@ -41,7 +41,7 @@ namespace detail {
 /// Rejects every event of a JSON parser; derived readers accept those of their format.
 class RefusingEvents : public nlohmann::json_sax<nlohmann::json> {
 public:
-  /// What must hold, as a sentence without subject.
+  /// The broken rule, as a sentence without a subject.
   [[nodiscard]] const std::string& mistake() const noexcept { return mistake_; }
 
   bool null() override { return misplaced("null"); }
@@ -74,7 +74,7 @@ private:
   std::string mistake_;
 };
 
-/// Takes {"__metadata__": {text: text}, name: {"dtype": text, "shape": [number], "data_offsets": [number,
+/// Accepts {"__metadata__": {text: text}, name: {"dtype": text, "shape": [number], "data_offsets": [number,
 /// number]}}, and nothing else.
 class HeaderEvents final : public RefusingEvents {
 public:
