@@ -100,7 +100,7 @@ void inspect(const checkpoint_tool::Options& options) {
             << size_text(static_cast<double>(bytes)) << "\n";
 }
 
-/// Each checkpoint of a directory, or the one named. @return whether all are whole
+/// Each checkpoint of a directory, or the one named. @return whether all are complete
 bool verify(const checkpoint_tool::Options& options) {
   std::vector<fs::path> paths;
   if (is_checkpoint(options.path))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Combines what the flight recorders of all ranks wrote at a failure, and says which rank stopped
-/// first.
+/// @brief Combines the dumps that the flight recorders of all ranks wrote at a failure, and says which rank
+/// stopped first.
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

@@ -63,8 +63,7 @@ private:
     return settings_.window ? sw::KeyWindow{.before = static_cast<std::size_t>(*settings_.window - 1)}
                             : sw::KeyWindow{};
   }
-  /// Norms every head of the queries and of the keys by itself (Henry et al., arXiv 2010.04245, with
-  /// RMSNorm).
+  /// Normalises every head of queries and keys separately (Henry et al., arXiv 2010.04245, with RMSNorm).
   void norm_heads(Tensor<Heads>& qkv) const {
     const auto d = static_cast<std::size_t>(heads().width),
                of_group = static_cast<std::size_t>(heads().queries);

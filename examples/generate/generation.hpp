@@ -13,7 +13,7 @@
 
 namespace generate {
 
-/// @brief How a token is chosen by the scores.
+/// @brief The rule by which a token is chosen from the scores.
 struct Sampling {
   double temperature = 0; ///< 0: the greatest score.
   double top_p = 1;       ///< The most likely tokens that together have this probability are drawn from.
@@ -21,7 +21,7 @@ struct Sampling {
 };
 
 /// @brief Chooses token number `place` of a text: the one with the greatest score, the first among equals, or
-/// one drawn by `seed` and `place` alone, the same on every rank (Holtzman et al., arXiv 1904.09751).
+/// one drawn from only `seed` and `place`, the same on every rank (Holtzman et al., arXiv 1904.09751).
 [[nodiscard]] std::int32_t pick(std::span<const float> scores, const Sampling& sampling, std::uint64_t place);
 
 /// @brief The result of a generation.

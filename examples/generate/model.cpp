@@ -46,9 +46,9 @@ struct Layer {
   const Tensor<Vector>& norm;
   const Tensor<Vector>* out_bias;
   const Tensor<Vector>& mlp_norm;
-  std::optional<GroupedAttention> grouped; // one of both
+  std::optional<GroupedAttention> grouped; // either this or the next
   std::optional<LatentAttention> latent;
-  std::optional<Experts> experts; // one of both
+  std::optional<Experts> experts; // either this or the next
   std::optional<Mlp> mlp;
 };
 

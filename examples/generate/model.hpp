@@ -52,9 +52,10 @@ public:
 };
 
 /// @brief Loads a model: each rank reads the blocks that it holds. Collective.
-/// @param positions most tokens of a sequence; memory for their keys and values is allocated at once
-/// @param note called on the first rank with a line about each group of tensors that is passed over
-/// @throws sw::InvalidArgument where the sizes do not divide over the mesh; sw::DataError as check_tensors.
+/// @param positions maximum number of tokens in a sequence; memory for their keys and values is allocated at
+/// once
+/// @param note called on the first rank with a line about each group of tensors that is skipped
+/// @throws sw::InvalidArgument if the sizes cannot be divided over the mesh; sw::DataError as check_tensors.
 [[nodiscard]] std::unique_ptr<Model> load_model(const sw::HostCommunicator& world, const Extents& extents,
                                                 const Settings& settings, const sw::safetensors::Files& files,
                                                 std::int64_t positions,

@@ -46,7 +46,7 @@ using QkvBias = sw::Layout<2, sw::Shard<0, tp>>;
 using HeadRows = sw::Layout<3, sw::Shard<0, tp>>; // [heads, out, in]
 using Rows = sw::Layout<2, sw::Shard<0, tp>>;     // [heads * head width or hidden, width]
 using GateUp = sw::Layout<3, sw::Shard<2, tp>>;
-using Heads = sw::MatmulLayout<Tokens, Qkv>;                    // what a rank attends with
+using Heads = sw::MatmulLayout<Tokens, Qkv>;                    // a rank's input of attention
 using Sum = sw::MatmulLayout<sw::AttentionLayout<Heads>, Rows>; // each rank's part of a sum
 using ExpertSum = sw::Layout<3, sw::Partial<sw::Sum, ep, tp>>;  // ep owns experts, tp shards each
 static_assert(std::is_same_v<Sum, sw::Layout<3, sw::Partial<sw::Sum, tp>>>);

@@ -227,7 +227,7 @@ RunResult train_as(const sw::HostCommunicator& world, const Options& options, co
   return result;
 }
 
-/// @brief The same without data, ranks and memory. @tparam Plan of a training, on its target
+/// @brief A dry run of the same: without data, ranks and memory. @tparam Plan of a training, on its target
 template <class Task, class Plan>
 sw::DryRun dry_run_as(const Options& options, int rank) {
   using Counted =

@@ -170,7 +170,7 @@ std::string memory_section(const Document& study) {
   if (!study.has("/problem"))
     caption += " Other plans: their fullest rank.";
   return "<h2 id=\"memory\">" +
-         std::string(study.has("/problem") ? "What needs least memory" : "Does it fit?") + "</h2>\n" +
+         std::string(study.has("/problem") ? "What needs the least memory" : "Does it fit?") + "</h2>\n" +
          (study.has("/problem") ? "<p>Plan: <code>" + escaped(study.word("/plan/text")) + "</code></p>\n"
                                 : std::string()) +
          chart_figure(draw(chart), caption) + "<details><summary>Memory as a table</summary>" +
@@ -327,7 +327,7 @@ std::string source_section(const Document& study) {
   };
   std::string out = "<h2 id=\"conventions\">Conventions and sources</h2>\n<ul>\n";
   out +=
-      "<li>MFU counts 6 operations per active matrix parameter and token and the scores of attention, the causal half of them or all; nothing that is recomputed. "
+      "<li>MFU counts 6 operations per active matrix parameter and token and the scores of attention, the causal half of them or all, but nothing that is recomputed. "
       "The peak is " +
       study.number("/inputs/chip/peak", 1e12, "TFLOP/s") + " per chip, dense, in " +
       escaped(study.word("/precision")) + ".</li>\n";
@@ -353,7 +353,7 @@ std::string source_section(const Document& study) {
   out += source("Model", "/inputs/model/source") + source("Chip", "/inputs/chip/source") +
          source("Cluster", "/inputs/cluster_source");
   out +=
-      "<li>Constants: fitted to the published runs of data/published_runs.csv, a source each; docs/explanation/planner.md derives every term and says where it is wrong.</li>\n</ul>\n";
+      "<li>Constants: fitted to the published runs of data/published_runs.csv, each with its source; docs/explanation/planner.md derives every term and says where it is wrong.</li>\n</ul>\n";
   return out + "<footer>Made by <code>" + escaped(study.word("/command")) + "</code></footer>\n";
 }
 

@@ -155,13 +155,13 @@ std::string sweeps_section(const Document& study) {
   if (study.has("/problem"))
     return "<h2 id=\"sweeps\">What would give a plan</h2>\n" +
            turns_table(study, "/turns", "With this change only, there is a plan") +
-           "<p>Below each axis stand the ranks of the best plan's pipeline, - where there is no plan.</p>\n" +
+           "<p>The numbers below each axis are the ranks of the best plan's pipeline; - means no plan.</p>\n" +
            many_sweeps(study, 0);
   std::string out = "<h2 id=\"sweeps\">When is a pipeline unnecessary?</h2>\n";
   if (study.has("/sweep_with_1f1b"))
     out +=
-        "<p>The plan's schedule runs a forward beside a backward pass, which hides the traffic of experts. "
-        "With 1F1B a pipeline is bought only for memory and data-parallel traffic: the third line.</p>\n";
+        "<p>The plan's schedule runs a forward pass beside a backward pass, which hides the traffic of experts. "
+        "With 1F1B, a pipeline helps only with memory and data-parallel traffic: the third line.</p>\n";
   out += chart_figure(sweep_chart(study, "/sweeps/0", true),
                       "Best plans over " + escaped(study.word("/sweeps/0/title")) +
                           "; below the axis the ranks of their pipelines (pp).") +

@@ -329,7 +329,7 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(real_from(0, true, 10))
       ->type_name("X")
       ->group("Simulation");
-  app.add_option("--seed", options.simulation.seed, "Of the jitter. Default: 0.")
+  app.add_option("--seed", options.simulation.seed, "Seed of the jitter. Default: 0.")
       ->check(whole_from<std::int64_t>(0, 1LL << 62))
       ->type_name("N")
       ->group("Simulation");
@@ -367,14 +367,15 @@ ParseResult parse(int argc, const char* const* argv) {
             std::pair("--sweep", !swept.empty()), std::pair("--html", !html.empty()),
             std::pair("--svg", !svg.empty()), std::pair("--simulate", options.simulate)})
         if (given)
-          throw UsageError("--evaluate predicts the runs of a file and goes without " + std::string(name));
+          throw UsageError("--evaluate predicts the runs of a file and cannot be combined with " +
+                           std::string(name));
       return {std::move(options), std::string(), 0};
     }
     if (!swept.empty() && options.simulate)
-      throw UsageError("--sweep prints a table and goes without --simulate");
+      throw UsageError("--sweep prints a table and cannot be combined with --simulate");
     if (!swept.empty() && !(html.empty() && svg.empty()))
       throw UsageError(
-          "--sweep prints a table and goes without --html and --svg (the page of --html has sweeps)");
+          "--sweep prints a table and cannot be combined with --html and --svg (the page of --html has sweeps)");
     for (const auto& [name, value] : {std::pair("--model", &model), std::pair("--cluster", &cluster)})
       if (value->empty())
         throw UsageError(std::string(name) + " must be given (--help has examples)");

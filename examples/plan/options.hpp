@@ -26,13 +26,13 @@ struct Options {
   std::string command; ///< As typed.
   bool json = false;
   std::optional<shardwright::Resource> sweep; ///< What to vary, instead of one plan.
-  std::filesystem::path svg;                  ///< A drawing of the schedule, written where not empty.
-  std::filesystem::path html;                 ///< A page with charts, written where not empty.
+  std::filesystem::path svg;                  ///< A drawing of the schedule, written if not empty.
+  std::filesystem::path html;                 ///< A page with charts, written if not empty.
   bool simulate = false;                      ///< Whether to simulate a step of the plan too.
   shardwright::SimulationOptions simulation{};
-  std::filesystem::path trace;        ///< The simulated step as a trace, written where not empty.
-  std::filesystem::path timeline_svg; ///< The simulated step as a drawing, written where not empty.
-  std::filesystem::path evaluate;     ///< A table of runs to evaluate instead of planning, where not empty.
+  std::filesystem::path trace;        ///< The simulated step as a trace, written if not empty.
+  std::filesystem::path timeline_svg; ///< The simulated step as a drawing, written if not empty.
+  std::filesystem::path evaluate;     ///< A table of runs to evaluate instead of planning, if not empty.
 };
 
 /// @brief Options, or a message and the exit code: 0 after --help, 2 after an error.

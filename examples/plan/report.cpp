@@ -302,7 +302,7 @@ std::string evaluation_report(const std::string& file) {
     out += "\n" + title + ":\n" + (lines.empty() ? std::string("  none\n") : lines);
   };
   section("not compared", left);
-  section("told in a way that breaks a rule, and not counted", illegal);
+  section("described in a way that breaks a rule, and not counted", illegal);
   section("would not fit, by the planner's estimate", large);
   section("chips, where the name leaves open which", assumed);
   out += "\nby source:\n";

@@ -348,7 +348,7 @@ sw::ClusterSpec read_cluster(const std::string& name, std::int64_t domain) {
     throw sw::DataError("--cluster " + name + ": its chips must fill domains of " + std::to_string(each) +
                         ", but there are " + std::to_string(chips) + " (take " +
                         std::to_string(chips - over) + " or " + std::to_string(chips - over + each) +
-                        ", or tell the domains by --domain)");
+                        ", or set the domain with --domain)");
   return cluster;
 }
 

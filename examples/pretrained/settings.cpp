@@ -106,7 +106,7 @@ public:
         refuse(subject_,
                "field " + sw::detail::quoted_text(prefix_ + name) +
                    " must be one that this program knows, but it may change what the model computes "
-                   "(remove it where it does not)");
+                   "(remove it if it does not)");
   }
   [[nodiscard]] const std::string& subject() const { return subject_; }
 
@@ -216,7 +216,7 @@ void read_deepseek_experts(Fields& fields, Settings& out) {
   fields.only("moe_layer_freq", 1);
 }
 
-/// What the families differ in.
+/// The differences between the families.
 void read_family(Fields& fields, Settings& out) {
   const std::string& family = out.family;
   if (family == "llama") {

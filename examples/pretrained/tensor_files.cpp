@@ -188,7 +188,7 @@ std::vector<std::string> check_tensors(const Settings& settings, const sw::safet
   std::vector<std::string> out;
   for (const auto& [layer, count] : passed_over)
     out.push_back("ignored: model.layers." + std::to_string(layer) + ", " + std::to_string(count) +
-                  " tensors, a layer that foresees tokens behind the next one");
+                  " tensors, a layer that predicts tokens after the next one");
   return out;
 }
 

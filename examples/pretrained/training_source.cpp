@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Between the files of a published model and the parameters of a decoder in training.
+/// @brief Converts between the files of a published model and the parameters of a decoder in training.
 
 #include "training_source.hpp"
 

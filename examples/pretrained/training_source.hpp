@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Between the files of a published model and the parameters of a decoder in training, by the names
-/// that these have in checkpoints.
+/// @brief Converts between the files of a published model and the parameters of a decoder in training, which
+/// have the names that they have in checkpoints.
 
 #include "tensor_files.hpp"
 

@@ -56,7 +56,7 @@ struct Parameter {
   friend auto operator<=>(const Parameter&, const Parameter&) = default;
 };
 
-/// @brief A part of a tensor of the files, and where a block of a parameter has it: element (i, j) of the
+/// @brief A part of a tensor of the files, and its place in a block of a parameter: element (i, j) of the
 /// part is element first + i * strides[0] + j * strides[1] of the block.
 struct Piece {
   std::string tensor;

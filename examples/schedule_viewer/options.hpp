@@ -21,8 +21,8 @@ struct Options {
   std::filesystem::path csv; ///< Read instead of a published schedule if not empty.
   shardwright::PassCosts costs;
 
-  std::filesystem::path svg;    ///< Written where not empty.
-  std::filesystem::path to_csv; ///< Written where not empty.
+  std::filesystem::path svg;    ///< Written if not empty.
+  std::filesystem::path to_csv; ///< Written if not empty.
   bool text = false;            ///< Print the table.
   int columns = 120;            ///< Characters of a line of it.
 };

@@ -41,12 +41,12 @@ extern "C" void train_gpt_note_stop(int) {
 }
 extern "C" void train_gpt_end_late(int) {
   static constexpr char sentence[] =
-      "train_gpt: the run must stop within --stop-limit seconds of a signal, but has not (the last checkpoint is whole; give a higher limit)\n";
+      "train_gpt: the run must stop within --stop-limit seconds of a signal, but has not (the last checkpoint is complete; give a higher limit)\n";
   static_cast<void>(!::write(2, sentence, sizeof sentence - 1));
   ::_exit(1);
 }
 
-/// Every setting that decides about the numbers of a run, one a line; mesh, schedule and sharding do not.
+/// Every setting that affects the numbers of a run, one per line; mesh, schedule and sharding do not.
 std::string continued_text(const Options& options, std::uint64_t data_hash) {
   std::ostringstream out;
   out.imbue(std::locale::classic());
@@ -111,17 +111,17 @@ struct Checkpoints::State {
     std::vector<std::string> refused;
     reader = cp::open_newest(world, directory(), refused);
     for (const std::string& sentence : refused)
-      news.push_back("resume: passed over: " + sentence);
+      news.push_back("resume: skipped: " + sentence);
     if (!options.checkpoint.resume) {
       if (reader || !refused.empty())
         throw sw::DataError(
             "--checkpoint: " + directory().string() +
-            " must hold no checkpoint where a run begins, but it does (add --resume to go on from it, or give another directory)");
+            " must not hold a checkpoint when a run begins, but it does (add --resume to resume from it, or give another directory)");
       return;
     }
     if (!reader)
       throw sw::DataError("--resume: " + directory().string() +
-                          " must hold a whole checkpoint, but it has none" +
+                          " must hold a complete checkpoint, but it has none" +
                           (refused.empty() ? std::string() : ": " + refused.front()) +
                           " (leave --resume out to begin a run)");
     const cp::Description& saved = reader->manifest().description;
@@ -212,7 +212,7 @@ bool Checkpoints::due(std::int64_t step) {
     return false;
   state_->saver->poll();
   state_->note_saved();
-  // Signals reach processes, at times of their own.
+  // A signal may reach only some processes, or reach them at different times.
   const std::array<std::uint64_t, 1> own{stop_wanted != 0 ? 1U : 0U};
   std::vector<std::uint64_t> all(static_cast<std::size_t>(state_->world.size()));
   state_->world.all_gather(own, all);

@@ -50,9 +50,9 @@ public:
   /// @brief Throws on every rank unless the ranks' shares together cover all tensors of the source.
   void require_names(const std::vector<std::string>& names) const;
 
-  /// @brief Calls `tell` with a line about the save that goes on, every --save-progress seconds.
+  /// @brief Calls `tell` with a line about the save in progress, every --save-progress seconds.
   void tell_progress(std::function<void(const std::string&)> tell);
-  /// @brief After a step of that number, from 1: carries on the save that is under way, and agrees on what is
+  /// @brief After a step of that number, from 1: advances the save in progress, and agrees on what to do
   /// next.
   /// @return whether to save
   [[nodiscard]] bool due(std::int64_t step);

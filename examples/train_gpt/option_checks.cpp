@@ -347,7 +347,7 @@ static void check_target(const Options& options) {
                      " in this program (add it, or leave tp out)");
   if (options.cuda_graph && options.dropout > 0)
     throw UsageError("--cuda-graph replays one step, but --dropout " + text(options.dropout) +
-                     " needs other random numbers in each (leave one of them out)");
+                     " needs different random numbers in each (leave one of them out)");
 }
 
 void settle_training(Options& options, const IsGiven& given) {

@@ -203,7 +203,7 @@ void add_rank_options(CLI::App& app, Options& options, Words& words) {
   in.add(
         "--transport", words.transport,
         "auto, threads or mpi: ranks are threads of this process, or the processes that an MPI launcher started. "
-        "Default: auto, what it was started as.")
+        "Default: auto, as it was started.")
       ->check(one_of({"auto", "threads", "mpi"}))
       ->type_name("NAME");
   in.add(
@@ -224,7 +224,7 @@ void add_rank_options(CLI::App& app, Options& options, Words& words) {
   in.real("--link-latency", words.link_microseconds, 0, true,
           "Microseconds of a simulated link between the ranks; 0 for none.", 1e9);
   in.real("--link-bandwidth", words.link_gigabytes, 0, true,
-          "Gigabytes per second of that link, each way and rank; 0 for no limit.", 1e9);
+          "Gigabytes per second of that link, per rank and direction; 0 for no limit.", 1e9);
 }
 
 void add_model_options(CLI::App& app, Options& options, Words& words) {
@@ -364,14 +364,14 @@ void add_checkpoint_options(CLI::App& app, Options& options, Words& words) {
           "Resume from the newest complete checkpoint there, on any mesh, schedule and --zero.");
   in.count("--stop-after", checkpoint.stop_after, 0, "Step after which to save and end; 0 for none.");
   in.add("--init", words.init,
-         "Directory of a published model to begin with: its sizes, weights and tokenizer.")
+         "Directory of a published model to start from: its sizes, weights and tokenizer.")
       ->type_name("DIR");
   in.add(
         "--export", words.export_to,
         "Directory for the trained model, such that transformers and generate load it; with --init --steps may be 0.")
       ->type_name("DIR");
   in.real("--save-progress", checkpoint.progress_seconds, 0, true,
-          "Seconds between lines on the bytes and the rate of a save that goes on.", 1e6);
+          "Seconds between lines that give the bytes and the rate of a save.", 1e6);
   in.real("--stop-limit", checkpoint.stop_limit_seconds, 1, true,
           "Seconds from a signal to the end of the run, after which it ends with code 1.", 1e6);
 }

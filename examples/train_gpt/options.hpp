@@ -62,7 +62,7 @@ enum class Precision : std::uint8_t { fp32, fp64, bf16, fp16 };
   return precision == Precision::bf16 || precision == Precision::fp16;
 }
 
-/// @brief The device on which tensors lie and kernels run.
+/// @brief The device on which tensors are stored and kernels run.
 enum class Device : std::uint8_t { host, cuda };
 
 /// @brief As it is written after --target.
@@ -80,7 +80,7 @@ struct CheckpointOptions {
   int keep = 2;                    ///< Checkpoints to keep.
   bool resume = false;
   std::int64_t stop_after = 0;  ///< Step after which the run saves and ends; 0: none.
-  double progress_seconds = 10; ///< Between lines about a save that goes on.
+  double progress_seconds = 10; ///< Between lines about a save in progress.
   double stop_limit_seconds = 60;
 
   [[nodiscard]] bool on() const noexcept { return !directory.empty(); }
@@ -137,7 +137,7 @@ struct Options {
   std::filesystem::path timeline_svg; ///< Drawing of it, planned and measured; empty: none.
   bool verify = false;
   CheckpointOptions checkpoint;
-  std::filesystem::path init; ///< Directory of a published model to begin with; empty: none.
+  std::filesystem::path init; ///< Directory of a published model to start from; empty: none.
   std::optional<pretrained::Settings> published; ///< Its settings.
   std::filesystem::path export_to;               ///< Directory for the trained model; empty: none.
 
@@ -180,8 +180,8 @@ struct ParseResult {
 
 /// @brief The environment of this process: the launcher's variables and the source directory it was built
 /// from.
-/// @throws shardwright::InvalidArgument naming variable and value, where a launcher's variable is not a
-/// positive number.
+/// @throws shardwright::InvalidArgument naming variable and value, if a launcher's variable is not a positive
+/// number.
 [[nodiscard]] Environment current_environment();
 
 } // namespace train_gpt

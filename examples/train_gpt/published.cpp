@@ -40,7 +40,7 @@ void check_trainable(const Options& options, const pretrained::Settings& setting
     fail("field 'model_type' must be llama, mistral, mixtral, qwen2 or qwen3, but it is " + settings.family +
          " (this program trains no latent attention; generate runs it)");
   if (settings.out_bias)
-    fail("field 'attention_bias' must be false (this program trains no bias behind attention)");
+    fail("field 'attention_bias' must be false (this program trains no bias after attention)");
   if (settings.window && *settings.window < options.size.sequence)
     fail("field 'sliding_window' must not be less than --sequence " + text(options.size.sequence) +
          ", but it is " + text(*settings.window) + " (give --sequence " + text(*settings.window) + ")");
@@ -124,7 +124,7 @@ void settle_published(Options& options, const IsGiven& given) {
         "--steps 0 trains nothing (give steps, or --export DIR to write the model that --init names)");
   if (options.size.experts > 0 && options.init.empty() && !options.export_to.empty())
     throw UsageError(
-        "--export writes a model with experts only where --init has begun with one (leave it out)");
+        "--export writes a model with experts only if --init has started from one (leave it out)");
   if (options.init.empty())
     return;
   for (const char* name :

@@ -18,7 +18,7 @@
 
 namespace train_gpt {
 
-/// @brief What is known about a run before its first step.
+/// @brief The facts about a run that are known before its first step.
 struct RunFacts {
   double tokens_per_step = 0;
   double flops_per_token = 0;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Mesh, model and steps of a run of train_gpt: what a training has, and its dry run.
+/// @brief Mesh, model and steps of a run of train_gpt, for a training and for its dry run.
 
 #include "options.hpp"
 #include "schedules.hpp"
@@ -56,7 +56,7 @@ template <class Config>
     config.qkv_bias = options.published->qkv_bias;
     config.head_norms = options.published->head_norms;
   }
-  if constexpr (std::is_same_v<Config, sw::MoeConfig>) { // after DeepSeek-V3, or after Mixtral
+  if constexpr (std::is_same_v<Config, sw::MoeConfig>) { // in the style of DeepSeek-V3, or of Mixtral
     config.dense_layers = options.size.dense_layers;
     config.experts = options.size.experts;
     config.expert_hidden = options.size.expert_hidden;
@@ -99,8 +99,8 @@ inline sw::TrainingOptions training_options(const Options& options, bool scales_
 }
 //! [options]
 
-/// @brief This rank's stages of a decoder and what carries out their steps. One rank of pp holds all of it in
-/// one stage.
+/// @brief This rank's stages of a decoder and the objects that execute their steps. One rank of pp holds all
+/// of it in one stage.
 template <class Layouts, class Element, class Target>
 struct RunParts {
   using Model =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief From the words of the command line to the policies of schedules.
+/// @brief Maps words of the command line to the policies of schedules.
 
 #include "schedules.hpp"
 

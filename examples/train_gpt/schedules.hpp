@@ -12,12 +12,12 @@
 
 namespace train_gpt {
 
-/// @brief Returns whether the word after --schedule is a file in the interchange spelling.
+/// @brief Returns whether the word after --schedule is a file in the CSV format.
 [[nodiscard]] bool is_schedule_file(const std::string& word);
 
 /// @brief The schedule that the options name, for their mesh and microbatches.
-/// @throws shardwright::InvalidArgument where it does not allow them, with the nearest legal values, or where
-/// a file's proof does not hold; shardwright::DataError where a file is malformed.
+/// @throws shardwright::InvalidArgument if it does not allow them, with the nearest legal values, or if a
+/// file's proof does not hold; shardwright::DataError if a file is malformed.
 [[nodiscard]] shardwright::Schedule schedule_of(const Options& options);
 
 } // namespace train_gpt

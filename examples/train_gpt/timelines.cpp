@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Takes the world's timelines apart into pipelines, and writes them as a trace and as a drawing.
+/// @brief Splits the world's timelines into pipelines, and writes them as a trace and as a drawing.
 
 #include "timelines.hpp"
 

@@ -16,7 +16,7 @@ namespace train_gpt {
 /// @brief Writes the files that the options name, from the timelines of all ranks of the world.
 ///
 /// The trace has every pipeline; the drawing has that of the first data and tensor rank, planned with the
-/// mean times of its passes and as measured. Where a file cannot be written there is a warning.
+/// mean times of its passes and as measured. If a file cannot be written, a warning is printed.
 void write_timelines(const Options& options, const shardwright::Schedule& schedule,
                      const std::vector<shardwright::RankTimeline>& world);
 

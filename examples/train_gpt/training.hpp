@@ -49,7 +49,7 @@ template <class Element, class Zero, class Context = shardwright::AllToAllContex
 [[nodiscard]] RunResult train_as(const shardwright::HostCommunicator& world, const Options& options,
                                  const shardwright::ByteDataset& dataset, bool quiet);
 
-/// @brief True where a training has a second set of layouts, without sequence parallelism. Trainings in low
+/// @brief True if a training has a second set of layouts, without sequence parallelism. Trainings in low
 /// precision, with the ring or on devices have one set, which is equivalent if tp is 1.
 template <class Element, class Context, class Target>
 inline constexpr bool has_plain_layouts =

@@ -73,7 +73,7 @@ Options on_one_rank(Options options) {
   options.zero = 0;
   options.ring = false;
   if (options.target == Device::cuda) {
-    // The arithmetic of a GPU is compared with that of the host at its best.
+    // A GPU is compared with the most precise arithmetic of the host.
     options.target = Device::host;
     options.gpus = 1;
     options.cuda_graph = false;

@@ -547,7 +547,7 @@ TEST_CASE("tensors that are missing, surplus or otherwise are named in one error
     CHECK_THAT(sentence, shardwright_test::ContainsSubstring(part));
 }
 
-TEST_CASE("blocks of FP8 are widened with their scales, and layers behind the model are passed over") {
+TEST_CASE("blocks of FP8 are widened with their scales, and layers after the model's last are skipped") {
   const Scratch directory;
   std::string config = deepseek;
   config.insert(config.rfind('}'), R"(, "quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
@@ -871,7 +871,7 @@ TEST_CASE("what a training cannot begin with ends in a sentence") {
   };
   const auto has = [](const std::string& part) { return shardwright_test::ContainsSubstring(part); };
   CHECK_THAT(said(llama),
-             has("'attention_bias' must be false (this program trains no bias behind attention)"));
+             has("'attention_bias' must be false (this program trains no bias after attention)"));
   CHECK_THAT(said(deepseek), has("but it is deepseek_v3 (this program trains no latent attention"));
   std::string config = "{\"model_type\": \"mistral\", " + sizes + ", \"sliding_window\": 5}";
   config.replace(config.find("\"hidden_size\": 12"), 17, "\"hidden_size\": 16");

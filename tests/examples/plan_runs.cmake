@@ -112,9 +112,9 @@ shardwright_plan_run(
   SAYS "odd_heads.json, line 2: heads must divide hidden, unless head_width is given")
 shardwright_plan_run(
   sweep_and_page 2 OPTIONS --model llama-2-7b --cluster h100x16 --sequences 16 --sweep chips --html page.html
-  SAYS "--sweep prints a table and goes without --html")
+  SAYS "--sweep prints a table and cannot be combined with --html")
 shardwright_plan_run(
-  evaluate_and_model 2 OPTIONS --evaluate runs.csv --model llama-2-7b SAYS "goes without --model")
+  evaluate_and_model 2 OPTIONS --evaluate runs.csv --model llama-2-7b SAYS "cannot be combined with --model")
 shardwright_plan_run(
   unknown_model 2 OPTIONS --model deepseek-v4 --cluster h800x2048 --sequences 8 SAYS "did you mean deepseek-v3")
 shardwright_plan_run(
@@ -129,7 +129,7 @@ shardwright_plan_run(
   bad_fix 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix tq=2 SAYS "--fix has the unknown part 'tq=2'")
 shardwright_plan_run(
   evaluate 0 OPTIONS --evaluate "${PROJECT_SOURCE_DIR}/data/published_runs.csv"
-  SAYS "predicted [0-9.]+ s, measured [0-9.]+ s" "not compared:" "told in a way that breaks a rule, and not counted:" "would not fit" "by source:" "by chip:" "all: [0-9]+ rows, median error")
+  SAYS "predicted [0-9.]+ s, measured [0-9.]+ s" "not compared:" "described in a way that breaks a rule, and not counted:" "would not fit" "by source:" "by chip:" "all: [0-9]+ rows, median error")
 file(WRITE "${plan_files}/short.csv" "id,source,model,chip,n_chips\na,b,c,d\n")
 shardwright_plan_run(
   short_row 1 OPTIONS --evaluate "${plan_files}/short.csv" SAYS "short.csv: Runs, line 2: there must be 5 cells")

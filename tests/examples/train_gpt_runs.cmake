@@ -233,7 +233,7 @@ shardwright_train_gpt_run(
   saved_other_options 1 OPTIONS ${tiny} --steps 6 --tied --dropout 0.2 --checkpoint "${saved}_whole" --resume
   SAYS "--resume: .*step-6 must be of this run, but it was saved with .--dropout 0.1[0-9]*. where this one has .--dropout 0.2[0-9]*. .give")
 shardwright_train_gpt_run(
-  saved_again 1 OPTIONS ${tiny} --steps 6 --checkpoint "${saved}_whole" SAYS "must hold no checkpoint where a run begins, but it does .add --resume")
+  saved_again 1 OPTIONS ${tiny} --steps 6 --checkpoint "${saved}_whole" SAYS "must not hold a checkpoint when a run begins, but it does .add --resume")
 foreach(name IN ITEMS saved_other_mesh saved_other_options saved_again)
   set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${name}" PROPERTIES FIXTURES_REQUIRED saved_whole)
 endforeach()
@@ -263,7 +263,7 @@ shardwright_checkpoint_run(no_path 2 OPTIONS inspct a SAYS "inspct.*did you mean
 shardwright_checkpoint_run(nothing 1 OPTIONS verify "${CMAKE_CURRENT_LIST_DIR}" SAYS "must be a checkpoint or hold one, but it is neither")
 shardwright_train_gpt_run(
   saved_nothing 1 FRESH "${saved}_nothing" OPTIONS ${tiny} --steps 6 --checkpoint "${saved}_nothing" --resume
-  SAYS "--resume: .*saved_nothing must hold a whole checkpoint, but it has none .leave --resume out")
+  SAYS "--resume: .*saved_nothing must hold a complete checkpoint, but it has none .leave --resume out")
 shardwright_train_gpt_run(
   saved_nowhere 2 OPTIONS ${tiny} --resume SAYS "--resume belongs to --checkpoint .add --checkpoint DIR, or leave it out")
 # Killed in the middle of saves, on threads and, further below, on the processes of mpirun.

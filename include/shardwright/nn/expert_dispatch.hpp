@@ -252,7 +252,7 @@ private:
   Rows rows_;
   Gates gates_;
   Out y_;
-  std::shared_ptr<const ExpertRoute> route_; // of gradients of gates that are on their way
+  std::shared_ptr<const ExpertRoute> route_; // of gradients of gates that are in flight
   BufferHandle products_;
   std::optional<Numbers> returning_;
 };

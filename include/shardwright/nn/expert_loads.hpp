@@ -62,7 +62,7 @@ template <class Model>
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.unit < b.unit; });
   std::vector<ExpertLoadReport> out;
   for (Placed& each : found)
-    if (out.empty() || out.back().name != each.load.name) // copies of a stage say the same
+    if (out.empty() || out.back().name != each.load.name) // copies of a stage report the same
       out.push_back(std::move(each.load));
   return out;
 }

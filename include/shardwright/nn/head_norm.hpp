@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief RMSNorm of each head of queries and keys by itself, before they meet.
+/// @brief RMSNorm of each head of queries and keys separately, before attention.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/nn/attention.hpp>
@@ -26,15 +26,15 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Queries, keys and values of which the first two are normed, with 1 / rms of every head of these, in
-/// the MainElement: [batch, sequence, heads of queries and keys], in the kernel's order.
+/// @brief Queries, keys and values, of which the first two are normalised, with 1 / rms of every head of
+/// these, in the MainElement: [batch, sequence, heads of queries and keys], in the kernel's order.
 template <LayoutType Qkv, class Element, class Target>
 struct HeadNormOutput {
   ShardedTensor<Qkv, Element, Target> normed;
   ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target> statistics;
 };
 
-/// @brief As HeadNormOutput, with the sum that was normed.
+/// @brief As HeadNormOutput, with the sum that was normalised.
 template <LayoutType Qkv, class Element, class Target>
 struct AddHeadNormOutput {
   ShardedTensor<Qkv, Element, Target> sum;
@@ -75,7 +75,7 @@ void require_head_gain(const Tensor& qkv, const Gain& gain, HeadShape heads, Sou
 /// with RMSNorm); values stay as they are.
 /// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width], not Partial, heads whole
 /// @param gain [2 * head width], replicated: of queries, then of keys
-/// @throws InvalidArgument where these extents do not agree.
+/// @throws InvalidArgument if these extents do not agree.
 template <AnyShardedTensor Qkv, AnyShardedTensor Gain>
 [[nodiscard]] auto head_norm(const Qkv& qkv, const Gain& gain, HeadShape heads, double epsilon,
                              SourceLocation where = SourceLocation::current()) {

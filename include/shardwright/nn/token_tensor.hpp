@@ -97,7 +97,7 @@ public:
   }
   /// @brief Wraps a tensor whose rows are known to be in this order.
   explicit TokenTensor(Base&& tokens) : Base(std::move(tokens)) {}
-  /// @brief Another order: a sentence.
+  /// @brief Rejects another order, with an error sentence.
   template <class Other, LayoutType From, class E>
   requires(!std::is_same_v<Other, Order>) TokenTensor(const TokenTensor<Other, From, E, Target>& from)
       : Base(detail::TensorAccess::adopt<Base>(from)) {

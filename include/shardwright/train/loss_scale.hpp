@@ -49,7 +49,7 @@ public:
   }
   [[nodiscard]] double factor() const noexcept { return factor_; }
 
-  /// @brief A factor more: a sentence.
+  /// @brief Rejects another factor, with an error sentence.
   template <class Factor>
   friend GradientScale operator*(GradientScale scale, const Factor&) {
     return scaled_once<Factor>(scale);

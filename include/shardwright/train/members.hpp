@@ -25,7 +25,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// A visitor that does nothing; nvcc takes no generic lambda in a concept.
+/// A visitor that does nothing; nvcc rejects a generic lambda in a concept.
 struct VisitsAnything {
   template <class Part>
   void operator()(Part&) const {}

@@ -15,7 +15,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The choice for every layer: `kind` for the first `layers` of the model, `others` for the rest.
 ///
-/// It trades work for memory, and does not change the results by a bit.
+/// It trades work for memory, and leaves the results bitwise unchanged.
 struct Recomputation {
   Recompute kind = Recompute::none;
   std::int64_t layers = std::numeric_limits<std::int64_t>::max();
