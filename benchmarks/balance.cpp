@@ -3,9 +3,9 @@
 /// @file
 /// @brief Step time and peak memory of a pipeline under each way to balance experts.
 ///
-/// The exact loss of the global batch needs all forwards first, or a pass that counts; losses of sequences,
-/// counts of the last step and a bias run under 1F1B as it is. All train in one process, a step of each in
-/// turn, so that what else the machine does falls on all of them; times are medians. Give no more ranks than
+/// The exact loss of the global batch needs all forwards first, or a counting pass; losses of sequences,
+/// counts of the last step and a bias run under plain 1F1B. All train in one process, taking turns step by
+/// step, so that other load on the machine affects all of them; times are medians. Use no more ranks than
 /// there are idle cores.
 
 #include "timing.hpp"
@@ -73,7 +73,8 @@ struct NoBalance {
   static auto members() { return sw::members(); }
 };
 
-/// x + experts(norm(x)). Whether a loss needs the whole batch is a type, the other ways are a choice.
+/// x + experts(norm(x)). A type says whether the loss needs the whole batch; the other ways are chosen at run
+/// time.
 template <bool exact>
 class Layer {
 public:
@@ -146,7 +147,7 @@ struct Model {
   static std::array<std::int64_t, 3> boundary(const Config&, const Batch& batch) { return batch.x.shape(); }
 };
 
-/// One way, on one rank: a model that trains.
+/// One of the ways on one rank: a model in training.
 class Way {
 public:
   virtual ~Way() = default;
@@ -251,10 +252,10 @@ int main(int argc, char** argv) {
   app.add_option("--ranks", options.ranks, "Thread ranks of the pipeline.")->check(CLI::Range(1, 64));
   app.add_option("--microbatches", options.microbatches, "Microbatches of a step.")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--turns", options.turns, "Steps of which the median counts.")->check(CLI::Range(1, 1001));
-  app.add_option("--layers", options.layers, "Layers in all.")->check(CLI::Range(1, 1024));
-  app.add_option("--width", options.width, "Of a token.")->check(CLI::Range(8, 8192));
-  app.add_option("--hidden", options.hidden, "Of an expert.")->check(CLI::Range(8, 8192));
+  app.add_option("--turns", options.turns, "Steps to take the median of.")->check(CLI::Range(1, 1001));
+  app.add_option("--layers", options.layers, "Number of layers.")->check(CLI::Range(1, 1024));
+  app.add_option("--width", options.width, "Width of a token.")->check(CLI::Range(8, 8192));
+  app.add_option("--hidden", options.hidden, "Hidden width of an expert.")->check(CLI::Range(8, 8192));
   app.add_option("--positions", options.positions, "Tokens of a microbatch.")->check(CLI::Range(1, 1 << 16));
   app.add_option("--json", options.json, "File for the figures.");
   CLI11_PARSE(app, argc, argv);

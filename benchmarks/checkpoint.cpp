@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Saves and loads against dd with the same writers on the same file system, and what a save costs the
-/// steps beside it.
+/// @brief Compares saves and loads with dd, with as many writers on the same file system, and measures how
+/// much a save slows concurrent computation.
 ///
-/// Each line is the median of turns, in which both sides follow one another: a save until it is durable
-/// against dd with fsync, a load with all hashes compared against dd into nothing, what start() holds a step
-/// for against a copy of the same bytes, and products with a save against products without.
+/// Each line is the median over turns in which both sides alternate: a save until it is durable and dd with
+/// fsync; a load that compares all hashes and dd to /dev/null; the time for which start() blocks a step and a
+/// copy of the same bytes; products during a save and products without one.
 #include "timing.hpp"
 
 #include <shardwright/io/checkpoint/saver.hpp>
@@ -44,14 +44,14 @@ struct Options {
   int ranks = 2;
   int mib = 256; ///< Of all ranks.
   int turns = 5;
-  bool products = true; ///< Whether to measure what a save costs products beside it.
+  bool products = true; ///< Whether to measure how much a save slows concurrent products.
   std::string directory = "checkpoint_benchmark";
 };
 
 constexpr int tensors = 16;
 constexpr std::int64_t width = 1024;
 
-/// What a rank does in the benchmark.
+/// One rank's part of the benchmark.
 class Bench {
 public:
   Bench(const sw::HostCommunicator& world, const Options& options)
@@ -171,7 +171,8 @@ private:
       throw std::runtime_error(command + " must succeed");
   }
 
-  /// Seconds of products, as many as dd would write twenty times the bytes in; the same number on both sides.
+  /// Seconds of as many products as fill the time in which dd would write twenty times the bytes; the same
+  /// number on both sides.
   double products(double rate, bool saves) {
     sw::ShardedTensor<sw::Layout<2>> a(mesh_, {512, 512}), b(mesh_, {512, 512});
     sw::fill_normal(a, {1, 1});
@@ -216,7 +217,7 @@ private:
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app{"Saves and loads checkpoints against dd.", "checkpoint"};
+  CLI::App app{"Compares saving and loading checkpoints with dd.", "checkpoint"};
   app.add_option("--ranks", options.ranks, "Writers");
   app.add_option("--mib", options.mib, "MiB of all ranks together");
   app.add_option("--turns", options.turns, "Turns of each comparison");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Attention over context ranks by a ring and by all-to-all, forward and backward, over links of
-/// several speeds, against one rank with the whole sequence.
+/// @brief Compares attention over context ranks by a ring and by all-to-all, forward and backward, over links
+/// of several speeds, with one rank that has the whole sequence.
 ///
 /// Usage: context [--ranks N] [--sequence N] [--kv-heads N] [--turns N] [--json FILE]. The two ways take
 /// turns on the same data; figures are medians over turns, from the first rank's start to the last one's end.

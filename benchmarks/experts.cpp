@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief A layer of experts against its grouped products, dispatch and combine against plain copies of
-/// their rows, and two microbatches that hide each other's all_to_alls on a simulated link.
+/// @brief Compares a layer of experts with its grouped products, and dispatch and combine with plain copies
+/// of their rows; measures two microbatches that hide each other's all_to_alls on a simulated link.
 ///
 /// Usage: experts [--ranks N,N...] [--tokens N] [--turns N] [--only-link] [--json FILE]. The two sides of a
 /// ratio alternate; wall times go from the first rank's start to the last one's end, processor times are
@@ -60,7 +60,7 @@ struct Options {
 };
 constexpr std::int64_t slots = 2;
 
-/// Two experts of each token, in no order.
+/// Two random experts for each token.
 [[nodiscard]] auto choices_of(const Mesh& mesh, const Options& options) {
   sw::ShardedTensor<Tokens, std::int32_t> out(mesh, {options.tokens, slots});
   for (std::size_t i = 0; i < out.local_size(); i += 2) {
@@ -90,7 +90,7 @@ constexpr std::int64_t slots = 2;
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-/// The products of a layer's forward and backward passes, by expert, on buffers of their own.
+/// The products of a layer's forward and backward passes, expert by expert, on separate buffers.
 class BareProducts {
 public:
   BareProducts(const Options& options, const std::vector<std::int64_t>& rows)
@@ -147,7 +147,7 @@ private:
   std::vector<float> x_, y_, a_, b_, g_, gate_, up_, down_, gradient_;
 };
 
-/// Median seconds of the layer and of its products, and the medians of their ratios.
+/// Median seconds of the layer and of its products, and the median of their ratio.
 struct LayerLine {
   double layer = 0, products = 0, ratio = 0, processor_ratio = 0;
 };
@@ -208,8 +208,8 @@ struct Times {
   return median(std::move(ratios));
 }
 
-/// A copy of the rows, dispatch and combine. The copy: each rank takes as many bytes as a dispatch brings it,
-/// from the ranks in equal parts.
+/// Times of dispatch, combine and a plain copy, in which each rank copies as many bytes as a dispatch brings
+/// it, in equal parts from all ranks.
 struct MoveTimes {
   Times copy{}, dispatch{}, combine{};
 };
@@ -246,7 +246,7 @@ MoveTimes measure_moves(sw::HostCommunicator world, const Options& options, Grou
   return out;
 }
 
-/// Prints and returns the line of one way to move rows.
+/// Prints and returns the line of one of the moves.
 nlohmann::json report_move(const char* name, const Times& copy, const Times& move) {
   const double wall = median_ratio(copy.wall, move.wall);
   const double processor = median_ratio(copy.processor, move.processor);
@@ -262,7 +262,7 @@ struct DenseLayouts {
   using Down = sw::Layout<2>;
 };
 
-/// Layers of an MLP that all tokens pass, then experts; and an MLP in place of a model's head.
+/// Layers, each an MLP that all tokens pass through and experts; then an MLP in place of a model's head.
 class Layers {
 public:
   Layers(const Mesh& mesh, const Options& options, int count) {
@@ -287,7 +287,8 @@ private:
   std::deque<Layer> experts_;
 };
 
-/// Of a step of two microbatches: median seconds, and of the all_to_alls their seconds and the hidden share.
+/// For a step of two microbatches: median seconds, the seconds of its all_to_alls, and the share of these
+/// that is hidden.
 struct LinkLine {
   std::array<double, 2> seconds{}, moving{}, hidden{}; // one after the other, and in turns
 };
@@ -407,17 +408,19 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app{"A layer of experts against its grouped products, its moves of rows against copies",
+  CLI::App app{"Compares a layer of experts with its grouped products, and its moves of rows with copies",
                "experts"};
-  app.add_option("--ranks", options.ranks, "Ranks that share the experts, of each line")->delimiter(',');
-  app.add_option("--tokens", options.tokens, "Of all ranks")->check(CLI::PositiveNumber);
-  app.add_option("--width", options.width, "Of a token")->check(CLI::PositiveNumber);
-  app.add_option("--hidden", options.hidden, "Of an expert")->check(CLI::PositiveNumber);
-  app.add_option("--experts", options.experts, "Of the layer")->check(CLI::Range(2, 4096));
+  app.add_option("--ranks", options.ranks, "Numbers of ranks that share the experts, one line for each")
+      ->delimiter(',');
+  app.add_option("--tokens", options.tokens, "Tokens of all ranks together")->check(CLI::PositiveNumber);
+  app.add_option("--width", options.width, "Width of a token")->check(CLI::PositiveNumber);
+  app.add_option("--hidden", options.hidden, "Hidden width of an expert")->check(CLI::PositiveNumber);
+  app.add_option("--experts", options.experts, "Experts of the layer")->check(CLI::Range(2, 4096));
   app.add_option("--turns", options.turns, "Repetitions")->check(CLI::PositiveNumber);
-  app.add_option("--gigabytes-per-second", options.gigabytes_per_second, "Of the simulated link of a rank")
+  app.add_option("--gigabytes-per-second", options.gigabytes_per_second,
+                 "Bandwidth of a rank's simulated link")
       ->check(CLI::PositiveNumber);
-  app.add_option("--latency", options.latency_microseconds, "Of that link, in microseconds");
+  app.add_option("--latency", options.latency_microseconds, "Latency of that link, in microseconds");
   app.add_flag("--only-link", options.only_link, "Measure only the two microbatches");
   app.add_option("--json", options.json, "File for the figures");
   CLI11_PARSE(app, argc, argv);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief How a call that all thread ranks make together is timed.
+/// @brief The timing of a call that all thread ranks make together.
 
 #include "timing.hpp"
 

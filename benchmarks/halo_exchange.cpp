@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief refresh_halos against a hand-written exchange over MPI: Irecv, packed columns, Isend, Waitall.
+/// @brief Compares refresh_halos with a hand-written exchange over MPI: Irecv, packed columns, Isend,
+/// Waitall.
 ///
 /// Under mpirun both take turns in the same processes: each side refreshes a grid of doubles with one cell
-/// around every block, and the figure is the median of the ratios of neighbouring turns. Started as it is,
-/// thread ranks take turns with processes that mpirun starts for the hand-written exchange alone. The
-/// hand-written one moves what ours does, corners too; with --five-point it leaves corners out.
+/// around every block, and the figure is the median of the ratios of neighbouring turns. Started directly,
+/// thread ranks take turns with processes that mpirun starts only for the hand-written exchange. The
+/// hand-written exchange moves the same elements as ours, corners included; with --five-point it omits
+/// corners.
 #include "timing.hpp"
 
 #include <shardwright/launch.hpp>
@@ -53,7 +55,7 @@ struct Options {
 int repetitions(int size) { return size <= 64 ? 4000 : size <= 512 ? 2000 : 1000; }
 int across(int ranks) { return ranks % 2 == 0 ? 2 : 1; }
 
-/// What a program of the usual kind does.
+/// The exchange as it is usually written.
 class HandWritten {
 public:
   HandWritten(int rank, int ranks, int size, bool corners)
@@ -181,7 +183,7 @@ int on_mpi(sw::HostCommunicator world, const Options& options) {
   return 0;
 }
 
-/// The hand-written exchange alone, for thread ranks to compare with.
+/// Only the hand-written exchange, for comparison with thread ranks.
 int hand_alone(const Options& options) {
   MPI_Init(nullptr, nullptr);
   int rank = 0;

@@ -4,8 +4,8 @@
 /// @brief Time of every local kernel of one training step on one core, against the step's linear-layer
 /// products.
 ///
-/// Every round runs the kernels and the products of one layer in the order of a step, so that caches hold
-/// what they would hold there; the table shows medians over rounds, times the number of calls per step.
+/// Every round runs the kernels and the products of one layer in the order of a step, so that the caches hold
+/// the same data as in a step; the table shows medians over rounds, times the number of calls per step.
 
 #include "step_kernels.hpp"
 #include "timing.hpp"
@@ -33,7 +33,7 @@ struct Sizes : step_kernels::Sizes {
   std::size_t rounds = 15;
 };
 
-/// The kernels and what was measured of them.
+/// The kernels and their measurements.
 class Step {
 public:
   explicit Step(const Sizes& sizes) : rounds_(sizes.rounds), step_(sizes), seconds_(step_.list().size()) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief How much of gradient reductions and weight gathers a step hides behind its computation, and how the
-/// size of the buckets changes its time.
+/// @brief Measures how much of the gradient reductions and weight gathers a step hides behind its
+/// computation, and how its time depends on the size of the buckets.
 ///
 /// Data ranks train a decoder, on their own links or on simulated ones (--gigabytes-per-second). Every line
 /// is the median step; communication is the mean over the ranks: the time in which data moved, and of that
@@ -165,18 +165,19 @@ nlohmann::json json_of(const std::vector<Line>& lines) {
 
 int main(int argc, char** argv) {
   Settings settings;
-  CLI::App app{"Time of a step against the size of its buckets, and what of its communication is hidden.",
+  CLI::App app{"Time of a step for several bucket sizes, and how much of its communication is hidden.",
                "overlap"};
-  app.add_option("--ranks", settings.ranks, "Data ranks, where no launcher says.")->check(CLI::Range(1, 64));
-  app.add_option("--replicas", settings.replicas, "Of the ranks, replicas of the shard group.");
+  app.add_option("--ranks", settings.ranks, "Data ranks, if no launcher sets their number.")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--replicas", settings.replicas, "Number of replicas of the shard group among the ranks.");
   app.add_option("--layers", settings.model.layers, "Decoder layers.");
   app.add_option("--width", settings.model.width, "Width of the decoder, a multiple of 8.");
   app.add_option("--sequence", settings.model.sequence, "Tokens of a sequence.");
   app.add_option("--batch", settings.batch, "Sequences of a step, over all ranks.");
-  app.add_option("--steps", settings.steps, "Steps of which the median counts.")->check(CLI::Range(1, 1001));
+  app.add_option("--steps", settings.steps, "Steps to take the median of.")->check(CLI::Range(1, 1001));
   app.add_option("--gigabytes-per-second", settings.gigabytes_per_second,
-                 "Of a simulated link of each rank; 0 for none.");
-  app.add_option("--latency", settings.latency_microseconds, "Of that link, in microseconds.");
+                 "Bandwidth of a simulated link of each rank; 0 for none.");
+  app.add_option("--latency", settings.latency_microseconds, "Latency of that link, in microseconds.");
   app.add_option("--buckets", settings.bucket_kib, "Sizes of the buckets in KiB.")->delimiter(',');
   app.add_option("--json", settings.json, "File for the figures.");
   CLI11_PARSE(app, argc, argv);

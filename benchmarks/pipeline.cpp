@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Measured idle time of every pipeline schedule beside the proven one, what each keeps, and what
-/// proofs take.
+/// @brief Measures the idle time of every pipeline schedule next to the proven one, the microbatches that it
+/// keeps, and the time of proofs.
 ///
-/// The stages do nothing but take a known time, so all that a run takes beyond the proof is the runner's. A
-/// rank has the same work under every schedule: a stage of a schedule with two stages per rank takes half as
-/// long. Where there are more ranks than cores, stages sleep; else they sleep and spin for the last
-/// millisecond. Figures are medians over turns.
+/// The stages only take a known time, so any time beyond the proof is due to the runner. A rank has the same
+/// work under every schedule: a stage of a schedule with two stages per rank takes half as long. If there are
+/// more ranks than cores, stages sleep; otherwise they sleep, but spin for the last millisecond. Figures are
+/// medians over turns.
 
 #include "timing.hpp"
 
@@ -47,7 +47,7 @@ using benchmark::seconds_since;
 using sw::axis::dp;
 using StageMesh = sw::DeviceMesh<dp>;
 
-/// Takes a time for each pass, and hands on one number.
+/// A stage that takes a given time for each pass, and passes on one number.
 struct TimedStage {
   using Input = sw::ShardedTensor<sw::Layout<1>>;
   using Output = Input;
@@ -109,7 +109,7 @@ struct Options {
   std::string json;
 };
 
-/// Times in units of a rank's forward; what is kept in microbatches of a whole rank.
+/// Times in units of a rank's forward; peaks in microbatches of a whole rank.
 struct Line {
   std::string name;
   double proven_makespan = 0;
@@ -120,7 +120,7 @@ struct Line {
   int measured_peak = 0;
   int proven_peak = 0;
 
-  /// The larger of the two differences, as a share of the proven makespan.
+  /// The larger of the differences in makespan and bubble, as a share of the proven makespan.
   [[nodiscard]] double off() const {
     return std::max(std::abs(measured_makespan - proven_makespan),
                     std::abs(measured_bubble - proven_bubble)) /
@@ -152,7 +152,8 @@ run_once(sw::HostCommunicator world, const sw::Schedule& schedule, const sw::Pas
 
 Line measure(const Options& options, const sw::Schedule& schedule, const sw::PassCosts& ratio) {
   const double unit = options.milliseconds * 1e-3;
-  const double share = static_cast<double>(schedule.ranks()) / schedule.stages(); // of a rank that a stage is
+  const double share = static_cast<double>(schedule.ranks()) /
+                       schedule.stages(); // the share of a rank's work that is in one stage
   const sw::PassCosts costs{ratio.forward * share, ratio.input_gradient * share,
                             ratio.weight_gradient * share, 0, 0};
   const sw::PassCosts seconds{costs.forward * unit, costs.input_gradient * unit, costs.weight_gradient * unit,
@@ -184,7 +185,7 @@ Line measure(const Options& options, const sw::Schedule& schedule, const sw::Pas
   return line;
 }
 
-/// Every published schedule that allows the numbers.
+/// Every published schedule that allows these numbers of ranks and microbatches.
 std::vector<sw::Schedule> schedules_for(int ranks, int microbatches) {
   std::vector<sw::Schedule> out;
   for (const std::string& name : sw::schedule_names()) {
@@ -246,15 +247,16 @@ void time_proof(const Options& options, nlohmann::json& out) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app{"Measured against proven idle time of pipeline schedules.", "pipeline"};
+  CLI::App app{"Compares the measured idle time of pipeline schedules with the proven one.", "pipeline"};
   app.add_option("--ranks", options.ranks, "Thread ranks.")->check(CLI::Range(1, 64));
   app.add_option("--microbatches", options.microbatches, "Microbatches of a step.")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--turns", options.turns, "Runs of which the median counts.")->check(CLI::Range(1, 101));
-  app.add_option("--milliseconds", options.milliseconds, "A rank's forward.")->check(CLI::Range(1.0, 1000.0));
+  app.add_option("--turns", options.turns, "Runs to take the median of.")->check(CLI::Range(1, 101));
+  app.add_option("--milliseconds", options.milliseconds, "Time of a rank's forward pass.")
+      ->check(CLI::Range(1.0, 1000.0));
   app.add_option("--proof-ranks", options.proof_ranks, "Ranks of the timed proofs; 0 for none.")
       ->check(CLI::Range(0, 1 << 16));
-  app.add_option("--proof-microbatches", options.proof_microbatches, "Microbatches of them.")
+  app.add_option("--proof-microbatches", options.proof_microbatches, "Microbatches of the timed proofs.")
       ->check(CLI::Range(1, 1 << 16));
   app.add_option("--json", options.json, "File for the figures.");
   CLI11_PARSE(app, argc, argv);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief How long the planner takes for one configuration, for a search, and the simulator for one step.
+/// @brief Measures how long the planner takes for one configuration and for a search, and the simulator for
+/// one step.
 ///
 /// Usage: planner [--rounds N] [--json FILE]. Each round evaluates every model of the catalogue on 2048 chips
 /// with the configurations of a small grid; the figure is the median over rounds. Then it plans Kimi K2, a
-/// trillion parameters, on some 16,384 of every chip (racks of 72 and pods whole), one sequence to each: the
-/// least time of three.
-/// Steps of Llama 3.1 405B in pipelines of 16 with 64 microbatches are simulated five times on each number of
-/// chips: the median, and the peak of the process's memory.
+/// trillion parameters, on about 16,384 of each chip (whole racks of 72, whole pods), with one sequence per
+/// chip: the least time of three. Steps of Llama 3.1 405B in pipelines of 16 with 64 microbatches are
+/// simulated five times on each number of chips: the median, and the peak of the process's memory.
 
 #include "timing.hpp"
 
@@ -40,7 +40,7 @@ using benchmark::seconds_since;
 
 struct Round {
   int evaluations = 0;
-  double seconds_of_steps = 0; ///< Their sum, so that nothing is left out as unused.
+  double seconds_of_steps = 0; ///< Their sum, so that the compiler removes nothing as unused.
 };
 
 Round evaluate_grid(const sw::ClusterSpec& cluster) {
@@ -63,7 +63,7 @@ Round evaluate_grid(const sw::ClusterSpec& cluster) {
   return round;
 }
 
-/// What a simulation is about.
+/// The case that a simulation covers.
 struct SimulatedCase {
   const char* name;
   std::int64_t chips;
@@ -112,7 +112,7 @@ std::string simulate_all() {
   return json;
 }
 
-/// As many chips as a run of this size has: whole scale-up domains, or one that is a pod.
+/// As many chips as a run of this size would have: whole scale-up domains, or a whole pod.
 sw::ClusterSpec large_cluster(const sw::ChipSpec& chip) {
   const std::int64_t domain = chip.scale_up_chips;
   const std::int64_t domains = domain > 8192 ? 1 : domain == 72 ? 224 : 16384 / domain;

@@ -66,7 +66,7 @@ try:
     import torch
     import torch.nn.functional as F
     from torch import nn
-except Exception as error:  # a damaged installation raises more than ImportError
+except Exception as error:  # a damaged installation may raise other errors than ImportError
     print(f"error: PyTorch cannot be imported ({error})", flush=True)
     sys.exit(3)
 if OPTIONS.device == "cuda" and not torch.cuda.is_available():

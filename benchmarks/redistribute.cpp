@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief What redistribute costs over the bare communicator call, and what a trivial transition costs.
+/// @brief Measures the cost of redistribute relative to the bare communicator call, and of a trivial
+/// transition.
 ///
 /// Usage: redistribute [--ranks N] [--turns N] [--json FILE]. The sides take turns within one run on the same
 /// tensors: the bare call, redistribute_into, redistribute from the mesh's pool. Figures are medians of
@@ -55,8 +56,8 @@ TransitionLine measure(TransitionCase<From, To> test, std::size_t bytes, const O
   sw::fill_zero(from);
   sw::fill_zero(to);
   const int repetitions = static_cast<int>(std::clamp<std::size_t>((std::size_t{32} << 20) / bytes, 3, 200));
-  // Before each call the output that it will write is read and the input is written, so that all sides find
-  // them in the same place. The pool gives the memory of the last result again.
+  // Before each call, its future output is read and its input is written, so that all sides find them in the
+  // same caches. The pool reuses the memory of the last result.
   std::optional<decltype(sw::redistribute<To>(from))> last(sw::redistribute<To>(from));
   volatile float seen = 0;
   const auto renew = [&](int round, bool pool) {

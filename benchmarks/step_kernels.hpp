@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Every local kernel of one training step on one rank, ready to run, with the bytes it must move and
-/// its operations.
+/// @brief Every local kernel of one training step on one rank, ready to run, with the bytes that it must move
+/// and its operations.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/mesh/target.hpp>
@@ -45,12 +45,12 @@ struct Sizes {
   std::size_t vocabulary = 256;
 };
 
-/// @brief One kernel of the step, on data of its own or of its neighbours.
+/// @brief One kernel of the step, on separate data or on those of its neighbours.
 struct StepKernel {
   std::string name;
   std::string group; ///< "linear": products of the layers' matrices.
   double calls;      ///< Per step.
-  double flops;      ///< Per call; 0 where bytes are the measure.
+  double flops;      ///< Per call; 0 if bytes are the measure.
   double bytes;      ///< Per call: every input once and every output once.
   std::function<void()> run;
 };

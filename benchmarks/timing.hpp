@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// @brief The middle one of at least one value, the larger of two.
+/// @brief The median of at least one value; for an even number, the larger of the middle two.
 [[nodiscard]] inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

@@ -28,7 +28,7 @@ struct TransitionCase {
   const char* name;
 };
 
-/// @brief What was measured of a case at one size.
+/// @brief The measurements of a case at one size.
 struct TransitionLine {
   const char* name = "";
   std::size_t bytes = 0;   ///< Of a whole tensor.
@@ -46,8 +46,8 @@ template <class Tensor>
   return {tensor.mutable_data(), tensor.local_size()};
 }
 
-/// @brief What `measure(case, bare)` gives for each case, where `bare(from, to)` is the call of the group
-/// that the transition comes down to.
+/// @brief The results of `measure(case, bare)` for all cases, where `bare(from, to)` is the group's call that
+/// the transition amounts to.
 template <class Group, class Measure>
 [[nodiscard]] auto each_transition(Group& group, const Measure& measure) {
   using Parts = sw::Layout<1, sw::Partial<sw::Sum, tp>>;
@@ -62,8 +62,8 @@ template <class Group, class Measure>
               [&](const auto& from, auto& to) { group.all_gather(elements_of(from), elements_of(to)); })};
 }
 
-/// @brief Nanoseconds of the host for four transitions that do nothing, as all axes have one rank: the median
-/// over `turns`.
+/// @brief Nanoseconds on the host for four transitions that do nothing because all axes have one rank: the
+/// median over `turns`.
 template <sw::Target Where>
 [[nodiscard]] double four_trivial_transitions(int turns) {
   double found = 0;

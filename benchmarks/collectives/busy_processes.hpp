@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Other programs that want the cores.
+/// @brief Other programs that compete for the cores.
 
 #include <signal.h>
 #include <sys/prctl.h>

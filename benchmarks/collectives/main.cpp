@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Collectives of thread ranks against Open MPI on the same machine, and against the exchange-copy
+/// @brief Compares collectives of thread ranks with Open MPI on the same machine, and with the exchange-copy
 /// limit.
 ///
 /// The sides take turns within one run: thread ranks, a plain exchange of copies with memcpy and with
-/// non-temporal stores, Open MPI. Only one side is active at a time; the processes of the other sleep.
-/// Figures are medians of ratios over turns.
+/// non-temporal stores, Open MPI. Only one side is active at a time; the others sleep. Figures are medians of
+/// ratios over turns.
 ///
-/// With --neighbour, busy processes compete for the cores, and each side calls back to back: what counts then
-/// is the mean as well as the median.
+/// With --neighbour, busy processes compete for the cores, and each side calls back to back; then the mean
+/// matters as well as the median.
 
 #include "busy_processes.hpp"
 #include "measurement.hpp"
@@ -49,11 +49,11 @@ struct Options {
   std::string json;
 };
 
-/// One line of the table beside busy processes.
+/// One line of the table next to busy processes.
 struct CrowdedLine {
   Case test{};
   Sustained threads;
-  Sustained mpi; ///< No calls where it did not run.
+  Sustained mpi; ///< No calls if it did not run.
 };
 
 struct Line {
@@ -61,7 +61,7 @@ struct Line {
   Case test{};
   double seconds = 0;
   double share_of_limit = 0; ///< Limit over time: 1 is as fast as the exchange of copies.
-  double mpi_ratio = 0;      ///< Open MPI's time over ours; 0 where it did not run.
+  double mpi_ratio = 0;      ///< Open MPI's time over ours; 0 if it did not run.
 };
 
 /// The exchange-copy limit of a collective in terms of C(bytes).
@@ -135,7 +135,7 @@ private:
       span.start = collectives::now_ns();
       action();
       span.end = collectives::now_ns();
-      // Where ranks share cores, the preparation of the next repetition would fall into the time of this one.
+      // If ranks share cores, the preparation of the next repetition would be measured with this one.
       world_.barrier();
       if (r >= 0)
         spans_[static_cast<std::size_t>(r * ranks + rank)] = span;
@@ -349,7 +349,7 @@ std::uint64_t number(const std::string& text) {
   return value;
 }
 
-/// What --neighbour measures unless other options say otherwise.
+/// The defaults of --neighbour, which other options override.
 void crowd(Options& options, int neighbours) {
   options.neighbours = neighbours;
   options.kinds = {Kind::all_reduce};

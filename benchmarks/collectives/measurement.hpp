@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What both sides of the comparison share: the cases, the buffers, and how one collective is timed.
+/// @brief The common part of both sides of the comparison: the cases, the buffers, and the timing of one
+/// collective.
 
 #include "timing.hpp"
 
@@ -40,7 +41,7 @@ struct Case {
   Kind kind = Kind::all_reduce;
   bool in_place = false;
   std::uint64_t bytes = 0;
-  double seconds = 0; ///< Where positive, the turn calls back to back for so long.
+  double seconds = 0; ///< If positive, the turn makes calls back to back for this long.
 };
 
 /// @brief Times of calls back to back on one rank.
@@ -112,8 +113,8 @@ public:
     return test.kind == Kind::reduce_scatter ? whole / static_cast<std::size_t>(ranks) : whole;
   }
 
-  /// @brief Before each timed collective: read what the last one gave, write new input. Otherwise lines stay
-  /// where the last collective left them, and small sizes look several times too good.
+  /// @brief Before each timed collective, reads the result of the last one and writes new input. Otherwise
+  /// cache lines stay where the last collective left them, and small sizes look several times too fast.
   void renew(const Case& test, int rank, int ranks, int round) {
     const float* result = out(test, rank, ranks);
     float sum = 0;
@@ -141,7 +142,7 @@ private:
   volatile float seen_ = 0;
 };
 
-/// @brief Start and end of one collective on one rank.
+/// @brief The start and end of one collective on one rank.
 struct Span {
   std::int64_t start = 0;
   std::int64_t end = 0;

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The other side: a group of Open MPI processes that sleeps until it is asked for one turn of a case.
+/// @brief The other side: a group of Open MPI processes that sleep until they are asked for one turn of a
+/// case.
 
 #include "measurement.hpp"
 
@@ -15,7 +16,7 @@ namespace collectives {
 /// @param path shared control block.
 int run_mpi_peer(const std::string& path);
 
-/// @brief The parent's handle on the processes of one size of world.
+/// @brief The parent's handle to the processes of a world of one size.
 class MpiPeer {
 public:
   /// @brief Starts `mpirun -n ranks`; @throws std::runtime_error if it does not come up within 30 s.

@@ -22,8 +22,7 @@ namespace {
 using namespace sw::axis;
 using Buffer = Kokkos::View<float*, Kokkos::LayoutRight, Device::memory_space>;
 
-/// A collective in terms of the larger buffer of a rank: its input is one of `input_parts`, its output one of
-/// `output_parts`.
+/// A collective, and whether its input or its output is one part of a rank's larger buffer.
 struct Kind {
   const char* name;
   bool parted_input;
@@ -35,7 +34,7 @@ constexpr std::array kinds{Kind{"all_reduce", false, false, false},
                            Kind{"reduce_scatter", false, true, false}, Kind{"all_gather", true, false, false},
                            Kind{"all_to_all", false, false, false}};
 
-/// What all ranks together must read and write: every input once, every output once.
+/// The bytes that all ranks together must read and write: every input once, every output once.
 double copied_bytes(const Kind& kind, std::size_t bytes, int ranks) {
   const double whole = static_cast<double>(bytes) * ranks;
   const double part = static_cast<double>(bytes);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The device that is measured, and how calls on its stream are timed.
+/// @brief The measured device, and the timing of calls on its stream.
 
 #include "timing.hpp"
 
@@ -88,8 +88,8 @@ template <class Work>
   return static_cast<std::size_t>(std::clamp(2 * seconds / std::max(two, 1e-7), 1.0, 1000.0));
 }
 
-/// @brief Seconds of one call: the median over turns of many calls in a row, so that the time to launch one
-/// hides behind the one before.
+/// @brief Seconds of one call: the median over turns of many calls in a row, so that the launch of a call is
+/// hidden behind the call before.
 template <class Work>
 [[nodiscard]] double seconds_of(const Execution& execution, int turns, const Work& work) {
   const std::size_t count = calls_for(0.01, execution, work);

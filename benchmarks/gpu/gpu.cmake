@@ -1,6 +1,5 @@
-# SPDX-License-Identifier: Apache-2.0
-# The program gpu measures a device; scripts/gpu_check runs it. Built for a host it measures that instead, at sizes that
-# are only good for trying it (`gpu --small`).
+# SPDX-License-Identifier: Apache-2.0 The program gpu measures a device; scripts/gpu_check runs it. Built for
+# a host, it measures the host instead; use `gpu --small` to try it there.
 file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cpp")
 shardwright_program(benchmark_gpu ${sources} "${CMAKE_CURRENT_LIST_DIR}/../train_step/pytorch.cpp")
 target_include_directories(benchmark_gpu PRIVATE "${CMAKE_CURRENT_LIST_DIR}/..")
@@ -9,7 +8,7 @@ set_target_properties(benchmark_gpu PROPERTIES OUTPUT_NAME gpu)
 if(NOT TARGET shardwright::cuda)
   set_target_properties(benchmark_gpu PROPERTIES EXCLUDE_FROM_ALL ON)
 elseif(TARGET CUDA::cupti)
-  # The times of single kernels, those of cuBLAS among them.
+  # CUPTI gives the times of single kernels, including those of cuBLAS.
   target_link_libraries(benchmark_gpu PRIVATE CUDA::cupti)
   target_compile_definitions(benchmark_gpu PRIVATE GPU_BENCHMARK_WITH_CUPTI=1)
 else()

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief How calls of several thread ranks that share the device are timed.
+/// @brief The timing of calls of several thread ranks that share the device.
 
 #include "device.hpp"
 #include "group_stopwatch.hpp"
@@ -15,7 +15,7 @@
 
 namespace gpu {
 
-/// @brief The sizes of a table: each four times the one before.
+/// @brief The sizes of a table, each four times the previous one.
 [[nodiscard]] inline std::vector<std::size_t> sizes_between(std::size_t least, std::size_t most) {
   std::vector<std::size_t> sizes;
   for (std::size_t bytes = least; bytes <= most; bytes *= 4)
@@ -23,7 +23,7 @@ namespace gpu {
   return sizes;
 }
 
-/// @brief Calls of one measurement: the same on all ranks, so that only the sizes say.
+/// @brief Number of calls in one measurement; depends only on the size, so that it is the same on all ranks.
 [[nodiscard]] inline std::size_t calls_of(std::size_t copied_bytes) {
   return std::clamp<std::size_t>((std::size_t{16} << 30) / std::max<std::size_t>(copied_bytes, 1), 4, 100);
 }
@@ -33,7 +33,7 @@ class GroupTimer {
 public:
   explicit GroupTimer(int ranks) : stopwatch_(ranks) {}
 
-  /// @brief Collective: seconds of one of `count` calls in a row; the same on every rank.
+  /// @brief Collective: seconds per call of `count` calls in a row; the same on every rank.
   template <class Work>
   [[nodiscard]] double seconds(sw::HostCommunicator& world, const Execution& execution, std::size_t count,
                                const Work& work) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief The kernels that a piece of work runs on the device, with their times, and what each is about.
+/// @brief The kernels that a piece of work runs on the device, with their times and kinds.
 
 #include "kernel_times.hpp"
 
@@ -33,7 +33,7 @@ using KernelRecord = CUpti_ActivityKernel10;
 using KernelRecord = CUpti_ActivityKernel9;
 #endif
 
-std::mutex guard; // CUPTI delivers on a thread of its own
+std::mutex guard; // CUPTI delivers records on its own thread
 KernelTimes recorded;
 
 void check(CUptiResult result, const char* call) {
@@ -100,7 +100,7 @@ std::string_view kind_of_kernel(std::string_view name) {
     std::string_view kind;
     std::vector<std::string_view> words;
   };
-  // The first kind that knows a word of the name.
+  // The first kind that lists a word of the name.
   static const std::vector<Kind> kinds{
       {"attention", {"attention", "flash", "fmha", "sdpa"}},
       {"matrix products", {"gemm", "nvjet", "cutlass", "xmma", "cublas", "matmul", "splitk"}},

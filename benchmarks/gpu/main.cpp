@@ -2,7 +2,8 @@
 
 /// @file
 /// @brief Measures a device: its rates, this library's kernels, collectives of thread ranks that share it,
-/// transitions, and a training step at GPT-2 124M size against PyTorch. Ends with 77 where there is no GPU.
+/// transitions, and a training step at GPT-2 124M size against PyTorch. Exits with code 77 if there is no
+/// GPU.
 
 #include "device.hpp"
 #include "parts.hpp"

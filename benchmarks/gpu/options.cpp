@@ -79,7 +79,7 @@ ParseResult parse(int argc, const char* const* argv) {
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   const bool small = std::find(words.begin(), words.end(), "--small") != words.end();
   Options options = small ? small_options() : standard_options();
-  using Number = std::pair<std::size_t*, std::size_t>; // where to, and what to multiply with
+  using Number = std::pair<std::size_t*, std::size_t>; // destination and factor
   const std::map<std::string, std::variant<int*, Number, std::string*>> with_value{
       {"--ranks", &options.ranks},
       {"--turns", &options.turns},

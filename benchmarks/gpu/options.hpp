@@ -13,9 +13,9 @@
 
 namespace gpu {
 
-/// @brief What to measure, and at which sizes.
+/// @brief The parts to measure, and their sizes.
 struct Options {
-  std::vector<std::string> parts; ///< Of part_names(); the rates of the card come first in any case.
+  std::vector<std::string> parts; ///< From part_names(); the rates of the card are always measured first.
   step_kernels::Sizes model;      ///< `batch` is that of the kernel table.
   std::size_t training_batch = 0; ///< 0: as many sequences as fit beside PyTorch, 32 at most.
   std::size_t matrix = 8192;      ///< Rows and columns of the products that give the matrix rates.
@@ -23,7 +23,7 @@ struct Options {
   std::size_t least_bytes = std::size_t{64} << 10; ///< Of a rank's larger buffer in a collective.
   std::size_t most_bytes = std::size_t{256} << 20;
   int ranks = 4;        ///< Thread ranks of the collectives.
-  int turns = 5;        ///< Figures are medians over them.
+  int turns = 5;        ///< Each figure is a median over the turns.
   int steps = 5;        ///< Training steps of one turn.
   std::string python;   ///< A Python with torch; empty: no comparison.
   bool compiled = true; ///< Compare with torch.compile, too.

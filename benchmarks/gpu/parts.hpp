@@ -9,7 +9,7 @@
 
 namespace gpu {
 
-/// @brief What the card reaches, measured in the same run as everything that is compared with it.
+/// @brief The rates that the card reaches, measured in the same run as everything that is compared with them.
 struct Rates {
   double copy = 0;   ///< Bytes read plus bytes written per second, in a copy within the device.
   double bfloat = 0; ///< Floating-point operations per second of square products, bfloat16 into bfloat16,
@@ -18,13 +18,14 @@ struct Rates {
 };
 
 [[nodiscard]] Rates measure_rates(const Options& options, Report& report);
-/// @brief Every kernel of a training step: its time, the share of the copy rate or of the matrix rate.
+/// @brief Measures every kernel of a training step: its time, and its share of the copy rate or of the matrix
+/// rate.
 void measure_kernels(const Options& options, const Rates& rates, Report& report);
-/// @brief Collectives of thread ranks that share the device, against the bytes that they must copy.
+/// @brief Measures collectives of thread ranks that share the device, against the bytes that they must copy.
 void measure_collectives(const Options& options, const Rates& rates, Report& report);
-/// @brief redistribute over the bare call, and transitions that do nothing.
+/// @brief Compares redistribute with the bare call, and measures transitions that do nothing.
 void measure_transitions(const Options& options, const Rates& rates, Report& report);
-/// @brief A training step at GPT-2 124M size, alone and against PyTorch.
+/// @brief Measures a training step at GPT-2 124M size, by itself and against PyTorch.
 void measure_training(const Options& options, const Rates& rates, Report& report);
 
 } // namespace gpu

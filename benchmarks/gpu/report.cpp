@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief What a run measured: figures, each with the least it must reach where there is such a limit.
+/// @brief The figures that a run measured, each with the minimum that it must reach, if there is one.
 
 #include "report.hpp"
 

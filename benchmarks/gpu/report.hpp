@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a run measured: figures, each with the least it must reach where there is such a limit.
+/// @brief The figures that a run measured, each with the minimum that it must reach, if there is one.
 
 #include <string>
 #include <utility>
@@ -25,12 +25,12 @@ struct Figure {
 class Report {
 public:
   void add(Figure figure) { figures_.push_back(std::move(figure)); }
-  /// @brief What the machine is or how something was counted, in words.
+  /// @brief A fact about the machine, or about how something was counted, in words.
   void note(std::string name, std::string text) { notes_.emplace_back(std::move(name), std::move(text)); }
   [[nodiscard]] const std::vector<Figure>& figures() const noexcept { return figures_; }
   /// @brief {"notes": {...}, "figures": [{"part", "name", "value", "unit", "least", "predicted"}]}.
   [[nodiscard]] std::string json() const;
-  /// @throws std::runtime_error where the file cannot be written.
+  /// @throws std::runtime_error if the file cannot be written.
   void write(const std::string& path) const;
 
 private:

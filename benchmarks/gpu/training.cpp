@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief A training step at GPT-2 124M size in bfloat16: alone, and in turns with PyTorch on the same
-/// device.
+/// @brief Measures a training step at GPT-2 124M size in bfloat16: by itself, and in turns with PyTorch on
+/// the same device.
 
 #include "device.hpp"
 #include "kernel_times.hpp"
@@ -59,7 +59,7 @@ public:
         ids_(tokens(config, batch, 1)),
         targets_(tokens(config, batch, 2)), batches_{{ids_.share(), targets_.share(), {}}} {}
 
-  /// Puts steps on the stream, one after the other, and waits for their end; returns the seconds.
+  /// Enqueues steps, one after the other, and waits for their end; returns the seconds.
   double run(int steps) {
     return seconds_of_calls(mesh_.execution<Device>(), static_cast<std::size_t>(steps), [&] { step(); });
   }
@@ -79,7 +79,7 @@ private:
     return Ids(sw::scatter<typename Layouts::Ids, Device>(mesh_, 0, drawn, {batch, config.sequence}));
   }
 
-  /// All of a step: forward, backward, norm, clipping, AdamW.
+  /// A complete step: forward, backward, norm, clipping, AdamW.
   void step() {
     const auto batches = [this](std::int64_t) { return std::span<const Model::Batch>(batches_); };
     const std::optional<sw::StepReport> report = training_.step(batches, learning_rate);
@@ -97,7 +97,7 @@ private:
 };
 
 /// As many sequences as fit beside PyTorch, which keeps the logits in bfloat16 and their softmax in float:
-/// about 1.8 GiB of a 124M model for each sequence of 1024, both sides together.
+/// for a 124M model, both sides together need about 1.8 GiB for each sequence of 1024.
 std::int64_t batch_for(const Options& options) {
   if (options.training_batch > 0)
     return static_cast<std::int64_t>(options.training_batch);
@@ -112,10 +112,10 @@ std::int64_t batch_for(const Options& options) {
 struct Rival {
   const char* name;
   std::vector<std::string> arguments;
-  double least; ///< Of its time over ours.
+  double least; ///< The minimum of its time over ours.
 };
 
-/// The kernels of one step; nothing where this build cannot tell, with the reason as a note.
+/// The kernels of one step; if this build cannot record them, nothing, with the reason as a note.
 KernelTimes kernels_of_a_step(Training& training, int steps, Report& report) {
   if (!KernelTrace::available()) {
     report.note("kernels of a step", "not known: built without CUPTI");
@@ -157,14 +157,15 @@ void print_causes(const KernelTimes& ours, train_step::PyTorchPeer& peer, int st
   }
 }
 
-/// The sides take turns. Where `kernels` are given, those of one of our steps, they are compared too. A rival
-/// that does not start is a note, not an error.
+/// The sides take turns. If `kernels`, those of one of our steps, are given, they are compared too. If a
+/// rival does not start, that is noted, and is not an error.
 void race(Training& training, const Rival& rival, const std::vector<std::string>& common,
           const Options& options, const KernelTimes& kernels, Report& report) {
   std::vector<std::string> arguments = common;
   arguments.insert(arguments.end(), rival.arguments.begin(), rival.arguments.end());
   try {
-    const char* const carried = std::getenv("SHARDWRIGHT_SOURCE_DIR"); // where the program was taken
+    const char* const carried =
+        std::getenv("SHARDWRIGHT_SOURCE_DIR"); // the folder to which the program was copied
     train_step::PyTorchPeer peer(options.python,
                                  std::string(carried != nullptr ? carried : SHARDWRIGHT_SOURCE_DIR) +
                                      "/benchmarks/pytorch_peer.py",
@@ -217,7 +218,7 @@ void measure_training(const Options& options, const Rates& rates, Report& report
     report.add({"training", "a step", 1e3 * seconds, "ms"});
     report.add({"training", "tokens", tokens / seconds, "tokens/s"});
     report.add({"training", "model operations", utilisation, "% of the matrix rate", 45});
-    // Should a rival take longer than there is time, what was measured before it is there.
+    // If a rival runs out of time, the earlier measurements are already saved.
     const auto save = [&] {
       if (!options.json.empty())
         report.write(options.json);

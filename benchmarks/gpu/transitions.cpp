@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief redistribute over the bare call of the communicator, and transitions that do nothing.
+/// @brief Compares redistribute with the bare call of the communicator, and measures transitions that do
+/// nothing.
 
 #include "group_timing.hpp"
 #include "parts.hpp"

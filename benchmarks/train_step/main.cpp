@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Train step against its own linear layers' matrix products, and against the same model in PyTorch.
+/// @brief Compares a training step with the matrix products of its linear layers, and with the same model in
+/// PyTorch.
 ///
 /// The sides alternate in one run: one training step, then the matrix products of its linear layers (12 per
 /// layer: each of the four matrices forward, input gradient, weight gradient) with all ranks active; then
-/// PyTorch's step, and its own products of the same sizes. Reported are medians of the ratios of neighbouring
-/// measurements.
+/// PyTorch's step, and PyTorch's products of the same sizes. The results are medians of the ratios of
+/// neighbouring measurements.
 
 #include "pytorch.hpp"
 #include "timing.hpp"
@@ -68,7 +69,7 @@ double timed(sw::HostCommunicator& world, Work&& work) {
   return seconds_since(begin);
 }
 
-/// The linear layers of a decoder on this rank's shards, with memory of their own for every layer.
+/// The linear layers of a decoder on this rank's shards, with separate memory for every layer.
 class LinearLayers {
   /// One product of plain matrices with the sizes that one rank has.
   struct Product {
@@ -124,7 +125,7 @@ private:
   std::vector<Product> products_;
 };
 
-/// Floating-point operations per second of fused multiply-adds on registers: the most that one core gives.
+/// Floating-point operations per second of fused multiply-adds on registers: the maximum rate of one core.
 double fma_peak() {
 #if defined(__AVX512F__)
   constexpr int bytes = 64;
@@ -137,7 +138,7 @@ double fma_peak() {
   Lanes factor = Lanes{} + 0.999f;
   Lanes add = Lanes{} + 0.001f;
   asm volatile("" : "+v"(factor), "+v"(add));
-  // Twelve chains of their own variables: more than latency times units, fewer than the registers.
+  // Twelve independent chains: more than latency times units, fewer than the registers.
   Lanes a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{}, k{}, l{};
   double best = 0;
   for (int round = 0; round < 15; ++round) {
@@ -253,7 +254,7 @@ int main(int argc, char** argv) {
   std::string json;
   bool compile = false;
   std::vector<std::string> meshes{"1", "dp", "tp"};
-  CLI::App app("Train step against its linear layers' matrix products, and against PyTorch.");
+  CLI::App app("Compares a training step with its linear layers' matrix products, and with PyTorch.");
   app.add_option("--layers", settings.model.layers)->capture_default_str();
   app.add_option("--d-model", settings.model.width)->capture_default_str();
   app.add_option("--heads", settings.model.heads)->capture_default_str();

@@ -32,7 +32,7 @@ struct PyTorchPeer::Process {
 PyTorchPeer::PyTorchPeer(const std::string& python, const std::string& script,
                          const std::vector<std::string>& arguments)
     : process_(std::make_unique<Process>()) {
-  std::signal(SIGPIPE, SIG_IGN); // a peer that died shows itself as a failed read
+  std::signal(SIGPIPE, SIG_IGN); // if the peer has died, the next read fails
   int to[2];
   int from[2];
   if (::pipe(to) != 0 || ::pipe(from) != 0)

@@ -15,7 +15,7 @@ namespace train_step {
 class PyTorchPeer {
 public:
   /// @brief Starts `python script arguments...` and waits until it is ready.
-  /// @throws std::runtime_error with the peer's own sentence where it cannot start.
+  /// @throws std::runtime_error with the peer's error sentence if it cannot start.
   PyTorchPeer(const std::string& python, const std::string& script,
               const std::vector<std::string>& arguments);
   ~PyTorchPeer();
@@ -26,11 +26,11 @@ public:
   [[nodiscard]] double step() { return steps(1); }
   /// @brief Runs steps one after the other and returns the seconds of all.
   [[nodiscard]] double steps(int count);
-  /// @brief Seconds of the matrix products of its linear layers alone.
+  /// @brief Seconds of only the matrix products of its linear layers.
   [[nodiscard]] double products();
   /// @brief Traces steps: the seconds per step of every kernel, by name.
   [[nodiscard]] std::map<std::string, double> profile(int count);
-  /// @brief What the peer said of itself, such as its version.
+  /// @brief The peer's description of itself, such as its version.
   [[nodiscard]] const std::string& description() const noexcept { return description_; }
 
 private:
