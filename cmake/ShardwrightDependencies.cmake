@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the headers need, found the same way in this project and in a project that uses the installed package.
+# The dependencies of the headers, found in the same way here and in a project that uses the installed package.
 include_guard(DIRECTORY)
 include("${CMAKE_CURRENT_LIST_DIR}/ShardwrightKokkos.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/ShardwrightBlas.cmake")
 
-# The C++ bindings that MPI dropped in 2012 stay out.
+# Leaves out the C++ bindings that MPI dropped in 2012.
 macro(shardwright_find_mpi found_var)
   if(NOT TARGET shardwright::mpi)
     set(_shardwright_mpi_skip "${MPI_CXX_SKIP_MPICXX}")
@@ -83,7 +83,7 @@ macro(shardwright_find_cuda found_var)
   endif()
 endmacro()
 
-# NCCL lies where NCCL_ROOT says, in the system's directories, or beside the CUDA toolkit. Its header needs CUDA's.
+# NCCL is where NCCL_ROOT says, in the system's directories, or beside the CUDA toolkit. Its header needs CUDA's.
 macro(shardwright_find_nccl found_var)
   set(${found_var} FALSE)
   find_package(CUDAToolkit QUIET)
@@ -117,8 +117,9 @@ macro(shardwright_find_nccl found_var)
   endif()
 endmacro()
 
-# cuDNN and its header-only frontend, each where its root says, in the system's directories, beside the CUDA toolkit, or where
-# pip puts them: the frontend's headers lie in site-packages/include, beside the folder of the libraries.
+# cuDNN and its header-only frontend, each where its root says, in the system's directories, beside the CUDA
+# toolkit, or where pip puts them: the frontend's headers are in site-packages/include, beside the folder of
+# the libraries.
 macro(shardwright_find_cudnn found_var)
   set(${found_var} FALSE)
   find_package(CUDAToolkit QUIET)
@@ -163,9 +164,9 @@ macro(shardwright_find_cudnn found_var)
   endif()
 endmacro()
 
-# shardwright_find_dependencies(<variable> COMPONENTS [MPI|OPTIONAL_MPI] [BLAS|OPTIONAL_BLAS] [CUDA] [NCCL] [CUDNN]):
-# the targets to link to. A component that is required and missing is left in <variable>_MISSING and stops a project
-# that does not look at it; an optional one is only reported.
+# shardwright_find_dependencies(<variable> COMPONENTS [MPI|OPTIONAL_MPI] [BLAS|OPTIONAL_BLAS] [CUDA] [NCCL]
+# [CUDNN]): the targets to link to. A component that is required but missing is listed in <variable>_MISSING
+# and stops a project that does not check it; a missing optional one is only reported.
 macro(shardwright_find_dependencies variable)
   cmake_parse_arguments(_shardwright "KEEP_GOING" "" "COMPONENTS" ${ARGN})
   find_package(Threads REQUIRED)

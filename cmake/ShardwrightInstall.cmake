@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The installed package holds the headers, bare targets and the source of shardwright::launch; its configuration
-# finds the rest where it is used.
+# The installed package holds the headers, bare targets and the source of shardwright::launch; its configuration finds
+# the dependencies on the machine where it is used.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -18,7 +18,7 @@ install(
   NAMESPACE shardwright::
   DESTINATION "${package_directory}")
 
-# Asked for without components, the package offers what it was configured with, as far as it is found again.
+# Requested without components, the package offers those that it was configured with, as far as they are found again.
 set(SHARDWRIGHT_DEFAULT_COMPONENTS)
 foreach(component IN ITEMS MPI BLAS CUDA NCCL CUDNN)
   string(TOLOWER ${component} name)

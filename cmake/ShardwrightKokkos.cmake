@@ -7,8 +7,9 @@ set(SHARDWRIGHT_KOKKOS_VERSION 4.7.01)
 set(SHARDWRIGHT_KOKKOS_SHA256 404cf33e76159e83b8b4ad5d86f6899d442b5da4624820ab457412116cdcd201)
 set(SHARDWRIGHT_KOKKOS_PROBE "${CMAKE_CURRENT_LIST_DIR}/kokkos_probe")
 
-# Some distributions ship a Kokkos package whose include path does not exist, and whose configuration writes global
-# settings. So a package is first loaded, compiled against and linked in a project of its own, a separate process.
+# Some distributions ship a Kokkos package whose include path does not exist, and whose configuration writes
+# global settings. So a package is first loaded, compiled against and linked in a separate project and
+# process.
 function(shardwright_probe_kokkos_package found_var directory_var reason_var)
   set(work "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/shardwright_kokkos_probe")
   set(settings)
@@ -44,7 +45,7 @@ function(shardwright_probe_kokkos_package found_var directory_var reason_var)
     endif()
     set(SHARDWRIGHT_KOKKOS_PROBE_KEY "${key}" CACHE INTERNAL "What the Kokkos probe was run for")
     set(SHARDWRIGHT_KOKKOS_PROBE_DIRECTORY "${directory}" CACHE INTERNAL "The Kokkos package that was found")
-    set(SHARDWRIGHT_KOKKOS_PROBE_REASON "${reason}" CACHE INTERNAL "Why that package is not sound; empty: it is")
+    set(SHARDWRIGHT_KOKKOS_PROBE_REASON "${reason}" CACHE INTERNAL "Why that package is unusable; empty: it is usable")
   endif()
   if(SHARDWRIGHT_KOKKOS_PROBE_DIRECTORY AND NOT SHARDWRIGHT_KOKKOS_PROBE_REASON)
     set(${found_var} TRUE PARENT_SCOPE)
@@ -92,7 +93,7 @@ function(shardwright_find_plain_kokkos found_var)
   set(${found_var} TRUE PARENT_SCOPE)
 endfunction()
 
-# What a Kokkos package or project writes into the cache is taken back.
+# Restore cache entries that a Kokkos package or project overwrites.
 macro(shardwright_remember_cache)
   foreach(_shardwright_name IN ITEMS ${ARGN})
     unset(_shardwright_${_shardwright_name}_before)
@@ -111,8 +112,9 @@ macro(shardwright_restore_cache)
   endforeach()
 endmacro()
 
-# The GPU that a Kokkos built along is compiled for, unless a Kokkos_ARCH_<name> says so: SHARDWRIGHT_CUDA_ARCHITECTURE,
-# a compute capability such as 90, else that of the first GPU here, else 80, whose code newer GPUs translate at start.
+# Chooses the GPU for which a Kokkos built with the project is compiled, unless a Kokkos_ARCH_<name> is set:
+# SHARDWRIGHT_CUDA_ARCHITECTURE, a compute capability such as 90, else that of the first GPU here, else 80, whose code
+# newer GPUs translate at startup.
 function(shardwright_choose_cuda_architecture)
   get_cmake_property(names CACHE_VARIABLES)
   list(FILTER names INCLUDE REGEX "^Kokkos_ARCH_(VOLTA|TURING|AMPERE|ADA|HOPPER|BLACKWELL)[0-9]+$")
@@ -142,7 +144,7 @@ function(shardwright_choose_cuda_architecture)
   set(Kokkos_ARCH_${known} ON CACHE BOOL "Chosen by shardwright" FORCE)
 endfunction()
 
-# A function, so that what the Kokkos project sets stays in here. With `cuda` Kokkos gets its Cuda backend.
+# A function, so that the variables of the Kokkos project stay local. With `cuda` Kokkos gets its Cuda backend.
 function(shardwright_fetch_kokkos cuda)
   include(FetchContent)
   if(cuda)
@@ -150,7 +152,7 @@ function(shardwright_fetch_kokkos cuda)
       COMMAND "${CMAKE_CXX_COMPILER}" --version OUTPUT_VARIABLE compiler ERROR_VARIABLE compiler RESULT_VARIABLE result)
     if(NOT compiler MATCHES "nvcc|Cuda compiler driver|NVIDIA" AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
       # The Kokkos project would put a launcher before every compilation of the surrounding one.
-      message(FATAL_ERROR "shardwright: to build Kokkos along with its Cuda backend, the C++ compiler of the project must take "
+      message(FATAL_ERROR "shardwright: to build Kokkos with its Cuda backend, the C++ compiler of the project must accept "
                           "CUDA, but is ${CMAKE_CXX_COMPILER} (configure with -DCMAKE_CXX_COMPILER=KOKKOS/bin/nvcc_wrapper, or "
                           "install Kokkos first and name it with Kokkos_ROOT).")
     endif()
@@ -159,9 +161,9 @@ function(shardwright_fetch_kokkos cuda)
       set(Kokkos_ENABLE_${name} ON CACHE BOOL "Needed by shardwright's component CUDA")
     endforeach()
   endif()
-  message(STATUS "shardwright: no Kokkos is installed, so release ${SHARDWRIGHT_KOKKOS_VERSION} is built along "
-                 "(FETCHCONTENT_SOURCE_DIR_KOKKOS names a source tree to take instead)")
-  # What the Kokkos project writes into the cache is taken back below.
+  message(STATUS "shardwright: no Kokkos is installed, so release ${SHARDWRIGHT_KOKKOS_VERSION} is built with the project "
+                 "(FETCHCONTENT_SOURCE_DIR_KOKKOS names a source tree to use instead)")
+  # Cache entries that the Kokkos project overwrites are restored below.
   shardwright_remember_cache(CMAKE_BUILD_TYPE BUILD_SHARED_LIBS BUILD_TESTING CMAKE_CXX_EXTENSIONS)
   set(CMAKE_CXX_STANDARD 20)
   set(CMAKE_CXX_EXTENSIONS OFF)
@@ -175,8 +177,8 @@ function(shardwright_fetch_kokkos cuda)
   shardwright_restore_cache(CMAKE_BUILD_TYPE BUILD_SHARED_LIBS BUILD_TESTING CMAKE_CXX_EXTENSIONS)
 endfunction()
 
-# Defines the target shardwright::kokkos, or stops with what to do. With `cuda` a Kokkos that is built along gets its Cuda
-# backend.
+# Defines the target shardwright::kokkos, or stops with advice. With `cuda` a Kokkos that is built with the project gets
+# its Cuda backend.
 macro(shardwright_find_kokkos cuda)
   if(NOT TARGET shardwright::kokkos)
     if(TARGET Kokkos::kokkos)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The target shardwright::launch: launch() compiled once, with the compiler, the flags and the components of the project
-# that links to it. Nothing is built where nothing does.
+# The target shardwright::launch: launch() compiled once, with the compiler, the flags and the components of
+# the project that links to it. If nothing links to it, nothing is built.
 include_guard(DIRECTORY)
 
 function(shardwright_add_launch source)

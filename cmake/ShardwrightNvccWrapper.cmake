@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# The toolchain of the presets for GPUs: Kokkos' nvcc_wrapper, which compiles for sm_70 where nobody names an architecture. CUDA
-# 13 has dropped that one, so that the first tests of the compiler, by CMake and by Kokkos itself, would fail. The compiler is a
-# copy in the build folder with another default: that of an installed Kokkos, as its settings say; one that is built along is
-# compiled for SHARDWRIGHT_CUDA_ARCHITECTURE, else for this machine's first GPU, else for 80, as in ShardwrightKokkos.cmake.
+# The toolchain of the presets for GPUs: Kokkos' nvcc_wrapper, which compiles for sm_70 if no architecture is named.
+# CUDA 13 has dropped sm_70, so the first tests of the compiler, by CMake and by Kokkos itself, would fail. Therefore
+# the compiler is a copy in the build folder with another default: for an installed Kokkos, the architecture in its
+# settings; for one that is built with the project, SHARDWRIGHT_CUDA_ARCHITECTURE, else this machine's first GPU, else
+# 80, as in ShardwrightKokkos.cmake.
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES SHARDWRIGHT_CUDA_ARCHITECTURE SHARDWRIGHT_NVCC_WRAPPER)
-if(CMAKE_CXX_COMPILER OR NOT DEFINED SHARDWRIGHT_NVCC_WRAPPER) # chosen already: a project that tests the compiler
+if(CMAKE_CXX_COMPILER OR NOT DEFINED SHARDWRIGHT_NVCC_WRAPPER) # already chosen: this is a project that tests the compiler
   return()
 endif()
 if(NOT EXISTS "${SHARDWRIGHT_NVCC_WRAPPER}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Flags of this repository's own tests, examples and benchmarks; users of the library never see them.
 
-# shardwright_program_flags(<target>): warnings, and the processor of this machine where asked for.
+# shardwright_program_flags(<target>): warnings, and if requested the processor of this machine.
 function(shardwright_program_flags target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion)
@@ -13,8 +13,9 @@ function(shardwright_program_flags target)
   endif()
 endfunction()
 
-# shardwright_program(<name> <source>...): an executable against the whole library, which finds the transports compiled;
-# with CUDA it compiles them itself, as the library's one unit would be of another compiler.
+# shardwright_program(<name> <source>...): an executable that links to the whole library with the transports
+# compiled once; with CUDA it compiles them itself, since the library's one translation unit would be built by
+# another compiler.
 function(shardwright_program name)
   add_executable(${name} ${ARGN})
   if(SHARDWRIGHT_WITH_CUDA)

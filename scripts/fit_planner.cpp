@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fits the constants of the planner to published runs, and says how well it predicts sources it has not seen.
-// scripts/fit_planner compiles and runs it; the evaluator that is fitted is the one that the library has.
+// Fits the constants of the planner to published runs, and prints how well it predicts sources that it has not seen.
+// scripts/fit_planner compiles and runs it; it fits the library's own evaluator.
 
 #include <shardwright/plan/cost/evaluate.hpp>
 #include <shardwright/plan/published/case.hpp>
@@ -26,10 +26,10 @@ struct Constants {
   SharedCalibration shared{};
 };
 
-/// A fitted constant: a round prior, how far it may be off (a standard deviation of its logarithm), its bounds.
+/// A fitted constant: a round prior, its uncertainty (a standard deviation of its logarithm), and its bounds.
 struct Parameter {
   const char* name;
-  double SharedCalibration::*shared; ///< Null where it is `matmul` of `chip`.
+  double SharedCalibration::*shared; ///< Null if it is `matmul` of `chip`.
   std::size_t chip;
   double prior, deviation, least, most;
 };
@@ -77,8 +77,8 @@ Constants priors() {
   return constants;
 }
 
-/// The share of runs that may lie on either side of an interval: less than the tenth that runs of sources yet
-/// unseen are to have.
+/// The share of runs that may be on either side of an interval: less than the tenth that is the goal for
+/// unseen sources.
 constexpr double interval_outside = 0.08;
 
 struct Row {
@@ -97,7 +97,7 @@ double predicted(const Constants& constants, const Row& row) {
       .step_seconds;
 }
 
-/// Runs that say their FLOP/s alone take part in the fit with half of the weight, if they say what they count.
+/// Runs that give only FLOP/s take part in the fit with half the weight, if they say what they count.
 std::vector<Row> read_rows(const std::vector<const char*>& paths) {
   std::vector<Row> rows;
   for (const char* path : paths) {
@@ -208,8 +208,7 @@ struct Ratio {
   double value = 0;
 };
 
-/// The value below which lies a share of the weight of ratios, of runs with experts or without, of all sources
-/// but one.
+/// The weighted quantile of the ratios of runs with or without experts, over all sources except one.
 double weighted_quantile(const std::vector<Ratio>& ratios, bool experts, const std::string& without, double share) {
   std::vector<std::pair<double, double>> sorted;
   double all = 0;

@@ -1,5 +1,6 @@
-# SPDX-License-Identifier: Apache-2.0 The program gpu measures a device; scripts/gpu_check runs it. Built for
-# a host, it measures the host instead; use `gpu --small` to try it there.
+# SPDX-License-Identifier: Apache-2.0
+# The program gpu measures a device; scripts/gpu_check runs it. Built for a host, it measures the host instead; use `gpu
+# --small` to try it there.
 file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cpp")
 shardwright_program(benchmark_gpu ${sources} "${CMAKE_CURRENT_LIST_DIR}/../train_step/pytorch.cpp")
 target_include_directories(benchmark_gpu PRIVATE "${CMAKE_CURRENT_LIST_DIR}/..")
