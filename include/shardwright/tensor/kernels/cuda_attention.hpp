@@ -7,6 +7,7 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/kernels/attention_problem.hpp>
+#include <shardwright/tensor/kernels/cuda_streams.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <cuda_runtime_api.h>
@@ -19,7 +20,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,8 +40,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// cuDNN on one stream.
 class Cudnn {
 public:
-  /// Of a problem that other kernels can do as well. On compute capability 9.0 the deterministic gradient
-  /// keeps 2 bytes for each pair of a query and a key (cudnn_frontend, CompositeSDPABackwardNode).
+  /// Bytes, for a problem that other kernels can compute, too. On compute capability 9.0 the deterministic
+  /// gradient keeps 2 bytes for each pair of a query and a key (cudnn_frontend, CompositeSDPABackwardNode).
   static constexpr std::int64_t most_workspace = std::int64_t{2} << 30;
 
   struct Plan {
@@ -160,26 +160,12 @@ private:
   cudnnHandle_t handle_ = nullptr;
 };
 
-/// As LibraryGemm.
 template <>
 struct LibraryAttention<Kokkos::Cuda> {
   static constexpr bool available = true;
 
   [[nodiscard]] static AttentionPlans<Cudnn>& plans(const Kokkos::Cuda& execution) {
-    struct OfStream {
-      cudaStream_t stream;
-      int device;
-      AttentionPlans<Cudnn> plans;
-    };
-    static thread_local std::deque<OfStream> streams;
-    const cudaStream_t stream = execution.cuda_stream();
-    const int device = execution.cuda_device();
-    cudaSetDevice(device); // collectives and Kokkos may have left another
-    for (OfStream& known : streams)
-      if (known.stream == stream && known.device == device)
-        return known.plans;
-    streams.push_back({stream, device, AttentionPlans<Cudnn>(Cudnn(stream, device))});
-    return streams.back().plans;
+    return of_stream<AttentionPlans<Cudnn>, Cudnn>(execution);
   }
 };
 

@@ -9,6 +9,7 @@
 /// columns of one product, which no epilogue does, and residual sums are fused with the norm that follows.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/tensor/kernels/cuda_streams.hpp>
 #include <shardwright/tensor/kernels/gemm_problem.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -16,7 +17,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <deque>
 #include <string>
 #include <utility>
 
@@ -164,28 +164,13 @@ private:
   void* workspace_ = nullptr;
 };
 
-/// A rank's thread owns the plans of its streams, so nothing is locked; they are destroyed with the thread,
-/// and captured graphs must have run by then.
 template <>
 struct LibraryGemm<Kokkos::Cuda> {
   static constexpr bool available = true;
 
   [[nodiscard]] static bool multiply(const Kokkos::Cuda& execution, const GemmProblem& problem,
                                      const GemmOperands& operands) {
-    struct OfStream {
-      cudaStream_t stream;
-      int device;
-      GemmPlans<CublasLt> plans;
-    };
-    static thread_local std::deque<OfStream> streams;
-    const cudaStream_t stream = execution.cuda_stream();
-    const int device = execution.cuda_device();
-    cudaSetDevice(device); // collectives and Kokkos may have left another
-    for (OfStream& known : streams)
-      if (known.stream == stream && known.device == device)
-        return known.plans.multiply(problem, operands);
-    streams.push_back({stream, device, GemmPlans<CublasLt>(CublasLt(stream, device))});
-    return streams.back().plans.multiply(problem, operands);
+    return of_stream<GemmPlans<CublasLt>, CublasLt>(execution).multiply(problem, operands);
   }
 };
 

@@ -6,6 +6,7 @@
 /// only has batches of equal sizes, and experts have different numbers of rows.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/tensor/kernels/cuda_streams.hpp>
 #include <shardwright/tensor/kernels/gemm_group.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
@@ -14,9 +15,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <deque>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
@@ -30,7 +29,7 @@ public:
   static constexpr std::size_t most_products = 4096;                    // of one call
 
   /// On the calling thread's device, which is the stream's.
-  CublasGroups(cudaStream_t stream, int device) : stream_(stream), device_(device) {
+  CublasGroups(cudaStream_t stream, int device) : device_(device) {
     check(cublasCreate(&handle_), "cublasCreate");
     const cudaError_t status =
         cudaMalloc(&workspace_, workspace_bytes + 3 * most_products * sizeof(const void*));
@@ -41,25 +40,17 @@ public:
           std::string("grouped: the device must have 33 MiB of memory left for each stream, but CUDA says ") +
               cudaGetErrorString(status) + " (use a smaller batch).");
     }
-    check(cublasSetStream(handle_, stream_), "cublasSetStream");
+    check(cublasSetStream(handle_, stream), "cublasSetStream");
     check(cublasSetWorkspace(handle_, workspace_, workspace_bytes), "cublasSetWorkspace");
     // Split-K parts are summed in the accumulation type.
     check(cublasSetMathMode(handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
   }
-  CublasGroups(CublasGroups&& other) noexcept
-      : stream_(other.stream_), device_(other.device_), handle_(std::exchange(other.handle_, nullptr)),
-        workspace_(std::exchange(other.workspace_, nullptr)) {}
+  CublasGroups(CublasGroups&&) = delete;
   CublasGroups& operator=(CublasGroups&&) = delete;
   ~CublasGroups() {
-    if (handle_ == nullptr)
-      return;
     cudaSetDevice(device_);
     cublasDestroy(handle_);
     cudaFree(workspace_); // waits for the products in flight
-  }
-
-  [[nodiscard]] bool is_for(cudaStream_t stream, int device) const {
-    return stream_ == stream && device_ == device;
   }
 
   /// False if cuBLAS has no kernel for these types.
@@ -118,7 +109,6 @@ private:
                                            : CUBLAS_COMPUTE_32F;
   }
 
-  cudaStream_t stream_;
   int device_;
   cublasHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
@@ -128,19 +118,12 @@ private:
   std::vector<std::int64_t> ones_;
 };
 
-/// A rank's thread owns those of its streams, like its product plans.
 template <>
 struct LibraryGemmGroup<Kokkos::Cuda> {
   static constexpr bool available = true;
 
   [[nodiscard]] static bool multiply(const Kokkos::Cuda& execution, const GemmGroup& group) {
-    static thread_local std::deque<CublasGroups> streams;
-    cudaSetDevice(execution.cuda_device()); // collectives and Kokkos may have left another
-    for (CublasGroups& known : streams)
-      if (known.is_for(execution.cuda_stream(), execution.cuda_device()))
-        return known.multiply(execution, group);
-    streams.emplace_back(execution.cuda_stream(), execution.cuda_device());
-    return streams.back().multiply(execution, group);
+    return of_stream<CublasGroups>(execution).multiply(execution, group);
   }
 };
 
