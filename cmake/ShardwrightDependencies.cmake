@@ -34,6 +34,14 @@ function(shardwright_pip_cuda_folders folders_var)
   set(${folders_var} "${folders}" PARENT_SCOPE)
 endfunction()
 
+# The version that a header defines by macros whose names match, in the order of major, minor and patch.
+function(shardwright_version_of header macros version_var)
+  file(STRINGS "${header}" lines REGEX "^#define ${macros} +[0-9]+")
+  list(TRANSFORM lines REPLACE "^#define [A-Z_]+ +" "")
+  list(JOIN lines "." version)
+  set(${version_var} "${version}" PARENT_SCOPE)
+endfunction()
+
 # cuBLASLt for single products and cuBLAS for grouped ones.
 macro(shardwright_find_cublas)
   string(REGEX MATCH "^[0-9]+" _shardwright_cuda_major "${CUDAToolkit_VERSION}")
@@ -96,10 +104,7 @@ macro(shardwright_find_nccl found_var)
                PATH_SUFFIXES lib lib64)
   mark_as_advanced(SHARDWRIGHT_NCCL_INCLUDE_DIR SHARDWRIGHT_NCCL_LIBRARY)
   if(CUDAToolkit_FOUND AND SHARDWRIGHT_NCCL_INCLUDE_DIR AND SHARDWRIGHT_NCCL_LIBRARY)
-    file(STRINGS "${SHARDWRIGHT_NCCL_INCLUDE_DIR}/nccl.h" _shardwright_nccl_lines
-         REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) +[0-9]+")
-    list(TRANSFORM _shardwright_nccl_lines REPLACE "^#define NCCL_[A-Z]+ +" "")
-    list(JOIN _shardwright_nccl_lines "." _shardwright_nccl_version)
+    shardwright_version_of("${SHARDWRIGHT_NCCL_INCLUDE_DIR}/nccl.h" "NCCL_(MAJOR|MINOR|PATCH)" _shardwright_nccl_version)
     if(_shardwright_nccl_version VERSION_LESS 2.18.1)
       message(STATUS "shardwright: NCCL ${_shardwright_nccl_version} in ${SHARDWRIGHT_NCCL_INCLUDE_DIR} is older than 2.18.1")
     else()
@@ -140,10 +145,8 @@ macro(shardwright_find_cudnn found_var)
   # The frontend calls NVRTC and the driver.
   if(TARGET CUDA::nvrtc AND TARGET CUDA::cuda_driver AND SHARDWRIGHT_CUDNN_INCLUDE_DIR AND SHARDWRIGHT_CUDNN_LIBRARY
      AND SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR)
-    file(STRINGS "${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR}/cudnn_frontend_version.h" _shardwright_cudnn_lines
-         REGEX "^#define CUDNN_FRONTEND_(MAJOR|MINOR|PATCH)_VERSION [0-9]+")
-    list(TRANSFORM _shardwright_cudnn_lines REPLACE "^#define CUDNN_FRONTEND_[A-Z]+_VERSION " "")
-    list(JOIN _shardwright_cudnn_lines "." _shardwright_cudnn_version)
+    shardwright_version_of("${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR}/cudnn_frontend_version.h"
+                           "CUDNN_FRONTEND_(MAJOR|MINOR|PATCH)_VERSION" _shardwright_cudnn_version)
     if(_shardwright_cudnn_version VERSION_LESS 1.14)
       message(STATUS "shardwright: cuDNN's frontend ${_shardwright_cudnn_version} in "
                      "${SHARDWRIGHT_CUDNN_FRONTEND_INCLUDE_DIR} is older than 1.14")
