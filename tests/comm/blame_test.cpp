@@ -60,7 +60,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a rank that waits is not to blame, but the one at the end of the waits", "[comm]") {
+TEST_CASE("a waiting rank is not blamed, but the one at the end of the chain of waits", "[comm]") {
   Ranked on(4);
   on.wait(0, 1, {1});
   on.wait(1, 2, {2});
@@ -74,7 +74,7 @@ TEST_CASE("a rank that waits is not to blame, but the one at the end of the wait
   CHECK(on.found({1}).sure);
 }
 
-TEST_CASE("a rank that has given up waiting is no more to blame than before", "[comm]") {
+TEST_CASE("a rank that has given up waiting is still not blamed", "[comm]") {
   Ranked on(3);
   on.wait(1, 2, {2});
   on.node(1).give_up();
@@ -85,7 +85,7 @@ TEST_CASE("a rank that has given up waiting is no more to blame than before", "[
   CHECK(on.found({1}).ranks == Ranks{1});
 }
 
-TEST_CASE("of ranks in no call, the silent ones are to blame, the most silent first", "[comm]") {
+TEST_CASE("of the ranks in no call, the silent ones are blamed, the longest silent first", "[comm]") {
   Ranked on(4);
   CHECK(on.found({1, 2, 3}).ranks == Ranks{1, 2, 3});
   on.is_silent_for(2, deadline);
@@ -93,13 +93,13 @@ TEST_CASE("of ranks in no call, the silent ones are to blame, the most silent fi
   CHECK(on.found({1, 2, 3}).ranks == Ranks{3, 2});
 }
 
-TEST_CASE("a rank that started a call waits for its ranks in any other call", "[comm]") {
+TEST_CASE("a rank that has started a call waits for its ranks in any other call", "[comm]") {
   Ranked on(3);
   on.wait(1, 2, {0}, {2});
   CHECK(on.found({1}).ranks == Ranks{2});
 }
 
-TEST_CASE("a rank that has ceased to look inside a call is to blame where all others wait", "[comm]") {
+TEST_CASE("a rank that has stopped polling inside a call is blamed if all others wait", "[comm]") {
   Ranked on(3);
   on.wait(1, 1, {2});
   on.wait(2, 1, {0});
@@ -109,7 +109,7 @@ TEST_CASE("a rank that has ceased to look inside a call is to blame where all ot
   CHECK(found.sure);
 }
 
-TEST_CASE("a ring is one of waits in vain only", "[comm]") {
+TEST_CASE("a ring consists only of futile waits", "[comm]") {
   Ranked on(4);
   // In one barrier, messages are on their way.
   on.wait(0, 1, {1});
@@ -131,7 +131,7 @@ TEST_CASE("a ring is one of waits in vain only", "[comm]") {
   CHECK(on.found({1}).ranks == Ranks{3});
 }
 
-TEST_CASE("messages meet by peer and tag, and no others", "[comm]") {
+TEST_CASE("messages are matched by peer and tag, and by nothing else", "[comm]") {
   Ranked on(2);
   const auto wait = [&](int rank, sw::Operation operation) {
     on.enter(rank, 1, 1, 1 - rank, operation);
@@ -144,7 +144,7 @@ TEST_CASE("messages meet by peer and tag, and no others", "[comm]") {
   CHECK(on.found({1}).ring == Ranks{0, 1});
 }
 
-TEST_CASE("ranks of other nodes are named beside those that may still come", "[comm]") {
+TEST_CASE("ranks of other nodes are named beside those that may still arrive", "[comm]") {
   const std::string name = "/shardwright-blame-test-" + std::to_string(::getpid()) + "-far";
   sw::detail::MpiNode here(name, 3, 0, 2, true), other(name, 3, 1, 2, false);
   other.beat(std::chrono::steady_clock::now());
@@ -153,7 +153,7 @@ TEST_CASE("ranks of other nodes are named beside those that may still come", "[c
   CHECK(sw::detail::MpiBlame(here, deadline).follow({1, 2}).ranks == Ranks{1});
 }
 
-TEST_CASE("what is not sure is told once it has stood still, and late where it moves", "[comm]") {
+TEST_CASE("uncertain blame is reported once nothing moves, and late if something does", "[comm]") {
   using Verdict = sw::detail::MpiSecondLook::Verdict;
   Ranked on(2);
   on.wait(0, 1, {1});

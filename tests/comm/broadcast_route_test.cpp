@@ -8,7 +8,7 @@
 
 using shardwright::detail::BroadcastRoute;
 
-TEST_CASE("a broadcast reaches every rank once, from the one that it expects it from") {
+TEST_CASE("a broadcast reaches every rank once, from the rank that it expects") {
   for (int ranks = 1; ranks <= 17; ++ranks)
     for (int root = 0; root < ranks; ++root)
       for (const bool tree : {false, true}) {

@@ -9,7 +9,7 @@
 namespace sw = shardwright;
 namespace detail = shardwright::detail;
 
-TEST_CASE("a kept call has blocks of its own", "[comm]") {
+TEST_CASE("a kept call has its own copies of the blocks", "[comm]") {
   std::vector<sw::StridedBlock> blocks{sw::contiguous_block(0, 3), sw::contiguous_block(3, 4)};
   sw::CollectiveCall call;
   call.operation = sw::Operation::all_gather;
@@ -25,7 +25,7 @@ TEST_CASE("a kept call has blocks of its own", "[comm]") {
   CHECK(kept.call.out_blocks.empty());
 }
 
-TEST_CASE("records are used again, and given back by return and by exception unless kept", "[comm]") {
+TEST_CASE("records are reused, and given back by return and by exception unless kept", "[comm]") {
   struct Record {
     explicit Record(int value) : number(value) {}
     int number;

@@ -35,9 +35,8 @@ TEST_CASE("a timed communicator passes the communicator suite, and counts its ca
     }
 }
 
-TEST_CASE(
-    "a call that is waited for at once is exposed, and one that ran while the rank did other things hidden",
-    "[comm]") {
+TEST_CASE("a call is exposed if it is waited for at once, and hidden if the rank does other things",
+          "[comm]") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           // 4000 floats: 16 kB over the link of two ranks, at 1 MB/s.
           constexpr double time = 0.016;

@@ -75,7 +75,7 @@ TEST_CASE("MPI ranks behind a slow link and a clock pass the communicator suite"
   }
 }
 
-TEST_CASE("MPI ranks pass the suite where each has a node of its own", "[comm]") {
+TEST_CASE("MPI ranks pass the suite if each is on a separate node", "[comm]") {
   for (const communicator_suite::Part& part : communicator_suite::parts()) {
     if (std::string(part.name) == "all_reduce")
       continue; // The longest; it does not touch the memory of the node.
@@ -146,7 +146,7 @@ TEST_CASE("MPI and thread ranks reduce to the same bits", "[comm]") {
       }
 }
 
-TEST_CASE("what all MPI ranks call must agree, and buffers stay as they were", "[comm]") {
+TEST_CASE("the calls of all MPI ranks must agree, and buffers stay unchanged otherwise", "[comm]") {
   const int kind = GENERATE(range(0, 7));
   sw::HostCommunicator world = breakable_world();
   if (world.size() == 1)
@@ -204,7 +204,7 @@ TEST_CASE("what all MPI ranks call must agree, and buffers stay as they were", "
   again.barrier();
 }
 
-TEST_CASE("swapped collectives are found on the first of them", "[comm]") {
+TEST_CASE("swapped collectives are detected at the first of them", "[comm]") {
   sw::HostCommunicator world = breakable_world();
   if (world.size() == 1)
     return;
@@ -238,7 +238,7 @@ TEST_CASE("without fingerprints the lengths of messages are still compared", "[c
   }
 }
 
-TEST_CASE("without fingerprints a message that ends where another has a part is noticed", "[comm]") {
+TEST_CASE("without fingerprints a message that ends at a part boundary of another is detected", "[comm]") {
   sw::HostCommunicator world = breakable_world(false);
   if (world.size() == 1)
     return;
@@ -254,7 +254,7 @@ TEST_CASE("without fingerprints a message that ends where another has a part is 
   CHECK((noticed || world.rank() == 0));
 }
 
-TEST_CASE("data that travel with fingerprints arrive whole, whatever the parts of their message", "[comm]") {
+TEST_CASE("data sent with fingerprints arrive complete, however their message is divided", "[comm]") {
   sw::HostCommunicator world = breakable_world();
   for (std::size_t count = 50; count <= 130; ++count) {
     std::vector<float> data(count), wanted(count);
@@ -268,7 +268,8 @@ TEST_CASE("data that travel with fingerprints arrive whole, whatever the parts o
   }
 }
 
-TEST_CASE("a call whose data travel with its fingerprint is compared with one whose data do not", "[comm]") {
+TEST_CASE("a call whose data are sent with its fingerprint is compared with one whose data are not",
+          "[comm]") {
   sw::HostCommunicator world = breakable_world();
   if (world.size() == 1)
     return;
@@ -302,7 +303,7 @@ TEST_CASE("both ends of a message must agree", "[comm]") {
   }
 }
 
-TEST_CASE("a rank that does not come is named with its last operation", "[comm]") {
+TEST_CASE("a rank that does not arrive is named with its last operation", "[comm]") {
   sw::HostCommunicator world = breakable_world(GENERATE(true, false), std::chrono::milliseconds(300));
   if (world.size() == 1)
     return;
@@ -326,7 +327,7 @@ TEST_CASE("a rank that does not come is named with its last operation", "[comm]"
   }
 }
 
-TEST_CASE("a slow rank below the deadline changes nothing", "[comm]") {
+TEST_CASE("a slow rank within the deadline changes nothing", "[comm]") {
   sw::HostCommunicator world = breakable_world();
   if (world.rank() == 0)
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -335,7 +336,7 @@ TEST_CASE("a slow rank below the deadline changes nothing", "[comm]") {
   CHECK(data == std::vector<float>(100, static_cast<float>(world.size())));
 }
 
-TEST_CASE("ranks that wait for one another in a cycle are told of it", "[comm]") {
+TEST_CASE("ranks that wait for one another in a cycle get a report of it", "[comm]") {
   sw::HostCommunicator world = breakable_world(true, std::chrono::milliseconds(400));
   if (world.size() == 1)
     return;
@@ -373,7 +374,7 @@ TEST_CASE("two groups entered in opposite order end at the deadline", "[comm]") 
   CHECK_THAT(told, ContainsSubstring("group first") && ContainsSubstring("group second"));
 }
 
-TEST_CASE("a failure of one group leaves other groups alone", "[comm]") {
+TEST_CASE("a failure of one group does not affect other groups", "[comm]") {
   sw::HostCommunicator world = breakable_world();
   sw::HostCommunicator other = world.split(0, world.rank(), "other");
   std::vector<float> data(world.rank() == 0 ? 3 : 4, 1.0F);
@@ -424,14 +425,14 @@ TEST_CASE("a started call that nobody waits for ends the group", "[comm]") {
   CHECK_THAT(told, ContainsSubstring("rank 0 dropped a started call"));
 }
 
-TEST_CASE("a started call is waited for once", "[comm]") {
+TEST_CASE("a started call must be waited for exactly once", "[comm]") {
   sw::HostCommunicator world = breakable_world();
   sw::Pending pending = world.barrier_async();
   pending.wait();
   CHECK_THROWS_AS(pending.wait(), sw::LifecycleError);
 }
 
-TEST_CASE("arguments that no rank may give are rejected before anything moves", "[comm]") {
+TEST_CASE("invalid arguments are rejected before anything moves", "[comm]") {
   sw::HostCommunicator world = breakable_world();
   std::vector<float> data(8, 1.0F);
   CHECK_THROWS_AS(world.broadcast(data, world.size()), sw::InvalidArgument);

@@ -12,7 +12,7 @@
 
 namespace detail = shardwright::detail;
 
-TEST_CASE("a rank leaves a core that has more than its share, and may go anywhere later", "[comm]") {
+TEST_CASE("a rank leaves a core that has more than its share, and may run anywhere later", "[comm]") {
   cpu_set_t before;
   CPU_ZERO(&before);
   REQUIRE(sched_getaffinity(0, sizeof(before), &before) == 0);
@@ -40,7 +40,7 @@ TEST_CASE("a rank leaves a core that has more than its share, and may go anywher
   CHECK(CPU_EQUAL(&before, &after));
 }
 
-TEST_CASE("a rank that waits beside the one it waits for moves away, but not again at once", "[comm]") {
+TEST_CASE("a rank that shares a core with the one it waits for moves away, but not again at once", "[comm]") {
   using namespace std::chrono_literals;
   cpu_set_t before;
   CPU_ZERO(&before);
@@ -80,7 +80,7 @@ TEST_CASE("a rank that waits beside the one it waits for moves away, but not aga
   CHECK(CPU_EQUAL(&before, &after));
 }
 
-TEST_CASE("a rank that may use one core alone stays there", "[comm]") {
+TEST_CASE("a rank that may use only one core stays there", "[comm]") {
   cpu_set_t before;
   CPU_ZERO(&before);
   REQUIRE(sched_getaffinity(0, sizeof(before), &before) == 0);

@@ -7,9 +7,9 @@
 
 namespace detail = shardwright::detail;
 
-TEST_CASE("a process may use a core at least", "[comm]") { CHECK(detail::usable_cores() >= 1); }
+TEST_CASE("a process may use at least one core", "[comm]") { CHECK(detail::usable_cores() >= 1); }
 
-TEST_CASE("slow yields that follow one another bar yields for a while", "[comm]") {
+TEST_CASE("slow yields in close succession stop yields for a while", "[comm]") {
   using namespace std::chrono_literals;
   using Time = detail::Yields::Clock::time_point;
   detail::Yields yields;

@@ -11,7 +11,7 @@
 namespace sw = shardwright;
 using shardwright_test::ContainsSubstring;
 
-TEST_CASE("a recorder tells the operation that a rank is inside of, else its last one", "[comm]") {
+TEST_CASE("a recorder reports the operation that a rank is in, else its last one", "[comm]") {
   sw::FlightRecorder recorder;
   CHECK(recorder.describe() == "it has called no operation yet");
   sw::FlightEntry entry;
@@ -35,7 +35,7 @@ TEST_CASE("a recorder tells the operation that a rank is inside of, else its las
   recorder.end(waiting);
 }
 
-TEST_CASE("a rank that has started a call computes until it waits for it", "[comm]") {
+TEST_CASE("a rank that has started a call is computing until it waits for it", "[comm]") {
   sw::FlightRecorder recorder;
   sw::FlightEntry entry;
   entry.operation = sw::Operation::all_reduce;

@@ -33,7 +33,7 @@ TEST_CASE("launch runs the program once on every rank", "[comm]") {
   }
 }
 
-TEST_CASE("launch takes the cores of the machine by default", "[comm]") {
+TEST_CASE("launch uses the cores of the machine by default", "[comm]") {
   std::atomic<int> size{0};
   sw::launch({}, [&](sw::HostCommunicator world) { size.store(world.size()); });
   CHECK(size.load() == sw::detail::usable_cores());
@@ -43,7 +43,7 @@ TEST_CASE("launch returns the largest exit code", "[comm]") {
   CHECK(sw::launch({.ranks = 3}, [](sw::HostCommunicator world) { return world.rank() * 10; }) == 20);
 }
 
-TEST_CASE("launch hands on any exception", "[comm]") {
+TEST_CASE("launch passes on any exception", "[comm]") {
   CHECK_THROWS_AS(sw::launch({.ranks = 2},
                              [](sw::HostCommunicator world) {
                                if (world.rank() == 1)
@@ -62,7 +62,7 @@ TEST_CASE("an abort without an exception is an error of launch", "[comm]") {
                     ContainsSubstring("rank 1 called abort: stop here"));
 }
 
-TEST_CASE("launch refuses options out of range", "[comm]") {
+TEST_CASE("launch rejects options out of range", "[comm]") {
   const auto program = [](sw::HostCommunicator) {};
   CHECK_THROWS_WITH(sw::launch({.ranks = -1}, program), ContainsSubstring("ranks must be between 1 and"));
   CHECK_THROWS_WITH(sw::launch({.ranks = 1 << 20}, program),
@@ -71,7 +71,7 @@ TEST_CASE("launch refuses options out of range", "[comm]") {
                     ContainsSubstring("the deadline must be positive"));
 }
 
-TEST_CASE("thread ranks without room for the BLAS are refused, and one that does not use it is let on",
+TEST_CASE("thread ranks without room for the BLAS are rejected, and a program without a BLAS is not",
           "[comm]") {
   if (sw::detail::linked_blas() == nullptr || shardwright_test::sanitized) // which wants room of its own
     return;
@@ -96,7 +96,7 @@ TEST_CASE("thread ranks without room for the BLAS are refused, and one that does
   CHECK(ran.load() == 2);
 }
 
-TEST_CASE("a program may take longer than the grace as long as nothing fails", "[comm]") {
+TEST_CASE("a program may run longer than the grace period as long as nothing fails", "[comm]") {
   std::atomic<int> done{0};
   sw::launch({.ranks = 2, .grace = std::chrono::milliseconds(10)}, [&](const sw::HostCommunicator&) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -105,8 +105,9 @@ TEST_CASE("a program may take longer than the grace as long as nothing fails", "
   CHECK(done.load() == 2);
 }
 
-TEST_CASE("a subgroup of ranks that are not there, or of one twice, is refused on the rank that asks",
-          "[comm]") {
+TEST_CASE(
+    "a subgroup of ranks that do not exist, or of one rank twice, is rejected on the rank that requests it",
+    "[comm]") {
   const auto refused = [](std::vector<int> ranks) {
     std::string out;
     sw::launch({.ranks = 1}, [&](sw::HostCommunicator world) {

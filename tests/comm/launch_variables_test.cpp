@@ -31,7 +31,7 @@ struct PlainShell {
 
 } // namespace
 
-TEST_CASE("a launcher shows itself by a full set of its variables", "[comm]") {
+TEST_CASE("a launcher is recognised by a complete set of its variables", "[comm]") {
   const PlainShell shell;
   CHECK(sw::detail::launcher_set() == nullptr);
   CHECK(sw::detail::stray_variables().empty());

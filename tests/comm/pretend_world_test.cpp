@@ -74,7 +74,7 @@ void program(sw::HostCommunicator world) {
 
 } // namespace
 
-TEST_CASE("a pretended rank makes the calls of a real one, on groups of the same names and numbers") {
+TEST_CASE("a pretended rank makes the same calls as a real one, on groups with the same names and ids") {
   for (const int ranks : {1, 2, 3, 4})
     CHECK(on_ranks(ranks, [ranks](sw::HostCommunicator world, Findings& findings) {
             const auto real = std::make_shared<sw::CallLog>();
@@ -91,7 +91,7 @@ TEST_CASE("a pretended rank makes the calls of a real one, on groups of the same
           }) == "");
 }
 
-TEST_CASE("a group has one number on all its ranks, and any other group another one") {
+TEST_CASE("a group has the same id on all its ranks, and every group a different one") {
   const auto logs = [] {
     std::vector<std::shared_ptr<sw::CallLog>> out;
     for (int rank = 0; rank < 4; ++rank) {
@@ -113,7 +113,7 @@ TEST_CASE("a group has one number on all its ranks, and any other group another 
   CHECK(logs[1]->groups()[4].id != logs[2]->groups()[4].id);
 }
 
-TEST_CASE("a pretended rank's numbers stand for those of all") {
+TEST_CASE("a pretended rank's numbers take the place of all ranks' numbers") {
   const auto log = std::make_shared<sw::CallLog>();
   sw::HostCommunicator world = sw::pretend_world(3, 1, log);
   CHECK(world.size() == 3);
@@ -156,7 +156,7 @@ TEST_CASE("a pretended rank's numbers stand for those of all") {
   CHECK_FALSE(sw::detail::is_pretended(&log));
 }
 
-TEST_CASE("what a rank alone cannot know is named") {
+TEST_CASE("what a rank without peers cannot know is named") {
   const auto log = std::make_shared<sw::CallLog>();
   sw::HostCommunicator world = sw::pretend_world(4, 2, log);
   CHECK(has(failure_of<sw::InvalidArgument>([&] { static_cast<void>(world.split(0, 0)); }),

@@ -34,7 +34,7 @@ TEST_CASE("a process is alive, stopped or gone", "[comm]") {
   CHECK(sw::detail::state_of_process(child) == ProcessState::gone);
 }
 
-TEST_CASE("the name of a command does not hide the state of its process", "[comm]") {
+TEST_CASE("any command name leaves the state of its process readable", "[comm]") {
   STATIC_REQUIRE(sw::detail::state_letter("17 (train) T 1 17") == 'T');
   STATIC_REQUIRE(sw::detail::state_letter("17 (a) R (b) S 1 17") == 'S');
   STATIC_REQUIRE(sw::detail::state_letter("17 (train)") == '?');

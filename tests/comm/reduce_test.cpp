@@ -127,7 +127,7 @@ TEST_CASE("reduction kernels agree with scalar code for every element type and o
   all_kernels<sw::float16>();
 }
 
-TEST_CASE("a sum of narrow elements keeps what each addition alone would lose", "[comm]") {
+TEST_CASE("a sum of 16-bit elements keeps what single rounded additions would lose", "[comm]") {
   // 1 + 512 * 2^-9 is 2, but 1 + 2^-9 is 1 in bfloat16.
   std::vector<sw::bfloat16> data(513, sw::bfloat16(0x1p-9));
   data[0] = sw::bfloat16(1);
@@ -141,7 +141,7 @@ TEST_CASE("a sum of narrow elements keeps what each addition alone would lose", 
   CHECK(sum == 2.0f);
 }
 
-TEST_CASE("an average over more ranks than the element counts is divided by all of them", "[comm]") {
+TEST_CASE("an average over more ranks than the element type can count is divided by all of them", "[comm]") {
   for (const int inputs : {255, 256, 257, 512, 600})
     for (const std::size_t count : {1, 64, 300})
       for (const bool in_place : {false, true}) {

@@ -31,7 +31,7 @@ TEST_CASE("ranks with one call are named together, in the order of the first of 
   CHECK(detail::issued_text({}).empty());
 }
 
-TEST_CASE("a mismatch says what differs where that is known", "[comm]") {
+TEST_CASE("a mismatch report says what differs, if that is known", "[comm]") {
   const std::vector<detail::IssuedCall> calls{{0, "a"}, {1, "b"}};
   CHECK(
       detail::mismatch_sentence("dp", "the counts differ", calls) ==
@@ -63,7 +63,7 @@ TEST_CASE("the first difference of the calls, or blocks that do not pair up, by 
         "rank 10 sends 3 elements to rank 11, which expects 2");
 }
 
-TEST_CASE("a deadline names who is late, what they do, and a cycle", "[comm]") {
+TEST_CASE("a deadline report names the late ranks, what they do, and a cycle", "[comm]") {
   using namespace std::chrono_literals;
   const std::string found = detail::whereabouts({2, 3}, doing) + detail::cycle_text({2, 0}, doing);
   CHECK(
@@ -78,7 +78,7 @@ TEST_CASE("a deadline names who is late, what they do, and a cycle", "[comm]") {
       "every rank of group tp must enter all_reduce(sum, 4 float32) #7 within 2 s, but not all arrived (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)");
 }
 
-TEST_CASE("a communicator that has failed says why, where that is known", "[comm]") {
+TEST_CASE("a failed communicator says why it failed, if that is known", "[comm]") {
   CHECK(
       detail::used_after_failure(sw::Operation::barrier, "") ==
       "barrier: a communicator must not be used after it has failed (end the program, or launch a new world)");

@@ -13,7 +13,7 @@
 
 namespace sw = shardwright;
 
-TEST_CASE("a report begins a new line where progress may be shown", "[comm]") {
+TEST_CASE("a report begins a new line if progress may be shown", "[comm]") {
   CHECK(sw::detail::report_line("rank 1 failed", false) == "shardwright: rank 1 failed\n");
   CHECK(sw::detail::report_line("rank 1 failed", true) == "\nshardwright: rank 1 failed\n");
   std::string written;
@@ -25,7 +25,7 @@ TEST_CASE("a report begins a new line where progress may be shown", "[comm]") {
   CHECK(written.ends_with("shardwright: rank 1 failed\n"));
 }
 
-TEST_CASE("a terminal behind either of the two streams is one that reports reach", "[comm]") {
+TEST_CASE("a terminal behind either of the two streams counts as reached by reports", "[comm]") {
   const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY), plain = ::open("/dev/null", O_WRONLY);
   REQUIRE((terminal >= 0 && plain >= 0));
   const auto seen = [](int output, int errors) {

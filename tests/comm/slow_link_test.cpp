@@ -91,7 +91,7 @@ TEST_CASE("the cost of a call is that of the ring algorithms", "[comm]") {
   CHECK(sw::link_cost(call, 0, 3).bytes == 8 * 4 * 2.0 / 3);
 }
 
-TEST_CASE("calls take their time on the link and queue there, in the order in which all ranks had come",
+TEST_CASE("calls take their time on the link and queue there, in the order in which all ranks arrived",
           "[comm]") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           // Two ranks: 4 n bytes for n floats, and two steps.
@@ -127,7 +127,7 @@ TEST_CASE("calls take their time on the link and queue there, in the order in wh
         }) == "");
 }
 
-TEST_CASE("a started call goes on while its rank computes, and directions are apart", "[comm]") {
+TEST_CASE("a started call proceeds while its rank computes, and directions are independent", "[comm]") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           sw::HostCommunicator linked = sw::slow_link(world, {0, 1e6});
           const int other = 1 - world.rank();

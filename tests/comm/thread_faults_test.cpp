@@ -52,7 +52,7 @@ void expect_mismatch(const Program& odd, const Program& others, const std::strin
 
 } // namespace
 
-TEST_CASE("a rank that throws wakes its peers, and its error is the one that launch throws", "[comm]") {
+TEST_CASE("a rank that throws wakes its peers, and launch throws its error", "[comm]") {
   std::array<std::exception_ptr, 3> seen;
   const auto run = [&] {
     launch_ranks({.ranks = 3, .deadline = ample}, [&](sw::HostCommunicator world) {
@@ -89,7 +89,7 @@ TEST_CASE("a rank that returns early fails its peers", "[comm]") {
   CHECK_THAT(message, ContainsSubstring("rank 2 left: its program returned"));
 }
 
-TEST_CASE("the others go on with messages when a rank has returned", "[comm]") {
+TEST_CASE("the other ranks continue to exchange messages when a rank has returned", "[comm]") {
   CHECK_NOTHROW(launch_ranks({.ranks = 3, .deadline = ample}, [](sw::HostCommunicator world) {
     std::vector<int> value{world.rank()};
     if (world.rank() == 0)
@@ -101,7 +101,7 @@ TEST_CASE("the others go on with messages when a rank has returned", "[comm]") {
   }));
 }
 
-TEST_CASE("a message names the rank that it is for, not one that has rightly left before", "[comm]") {
+TEST_CASE("a message names its own peer, not a rank that has legitimately left before", "[comm]") {
   std::exception_ptr error;
   CHECK_THROWS_AS(launch_ranks({.ranks = 3, .deadline = ample},
                                [&](sw::HostCommunicator world) {
@@ -155,7 +155,7 @@ TEST_CASE("a frozen rank is named with its last operation", "[comm]") {
   }
 }
 
-TEST_CASE("the longest deadline that there is never passes", "[comm]") {
+TEST_CASE("the longest possible deadline never passes", "[comm]") {
   const std::chrono::nanoseconds notice = GENERATE(std::chrono::nanoseconds(0), std::chrono::milliseconds(5));
   const shardwright_test::StandardError captured;
   CHECK_NOTHROW(launch_ranks({.ranks = 2, .deadline = std::chrono::nanoseconds::max(), .notice = notice},
@@ -166,7 +166,7 @@ TEST_CASE("the longest deadline that there is never passes", "[comm]") {
                              }));
 }
 
-TEST_CASE("a slow rank below the deadline gives the right result", "[comm]") {
+TEST_CASE("a slow rank within the deadline gives the right result", "[comm]") {
   CHECK_NOTHROW(launch_ranks({.ranks = 3, .deadline = ample}, [](sw::HostCommunicator world) {
     std::vector<double> data{1.0 + world.rank()};
     if (world.rank() == 2)
@@ -177,7 +177,7 @@ TEST_CASE("a slow rank below the deadline gives the right result", "[comm]") {
   }));
 }
 
-TEST_CASE("different collectives on different ranks are shown side by side", "[comm]") {
+TEST_CASE("different collectives on different ranks are listed side by side", "[comm]") {
   const auto sum = [](sw::HostCommunicator world) {
     std::vector<float> data(8);
     world.all_reduce_in_place(data);
@@ -276,7 +276,7 @@ TEST_CASE("a rank in another group is missing from this one", "[comm]") {
   CHECK(deadlines >= 1);
 }
 
-TEST_CASE("a long wait names whom it is for, in one line for the group", "[comm]") {
+TEST_CASE("a long wait is reported with the awaited ranks, in one line for the group", "[comm]") {
   const bool message = GENERATE(false, true);
   std::string told;
   {
@@ -326,7 +326,7 @@ TEST_CASE("two groups entered in opposite order: the report shows who waits wher
   CHECK_THAT(message, ContainsSubstring("waiting in barrier #1 on group columns"));
 }
 
-TEST_CASE("a thread rank that waits, or has given up, is not to blame for one that does not come", "[comm]") {
+TEST_CASE("a thread rank that waits, or has given up, is not blamed for one that does not arrive", "[comm]") {
   const bool first_gives_up_first = GENERATE(true, false);
   std::atomic<int> done{0};
   const auto outcomes = rank_outcomes::of(3, brief, [&](sw::HostCommunicator world) {
@@ -376,7 +376,7 @@ TEST_CASE("a long wait names the ranks in ascending order, whatever their order 
   CHECK_THAT(told, ContainsSubstring("rank 0 has waited 0.2 s for ranks 1, 2 in barrier() #1 at "));
 }
 
-TEST_CASE("a rank that computes while a call of its own is under way is no part of a cycle", "[comm]") {
+TEST_CASE("a rank that computes while its own call is in progress is not part of a cycle", "[comm]") {
   const bool collective = GENERATE(false, true);
   std::string message;
   std::atomic<bool> told{false};
@@ -429,7 +429,7 @@ TEST_CASE("a rank that waits for a call that it has started is part of a cycle",
   CHECK_THAT(message, ContainsSubstring("they wait in a cycle: rank"));
 }
 
-TEST_CASE("arguments that make no sense are refused on the rank that gives them", "[comm]") {
+TEST_CASE("invalid arguments are rejected on the rank that passes them", "[comm]") {
   launch_ranks({.ranks = 1}, [](sw::HostCommunicator world) {
     std::vector<float> data(8), small(7);
     CHECK_THROWS_WITH(world.broadcast(data, 1),
@@ -460,7 +460,7 @@ TEST_CASE("arguments that make no sense are refused on the rank that gives them"
   });
 }
 
-TEST_CASE("buffers that ranks share by mistake are found", "[comm]") {
+TEST_CASE("buffers that ranks share by mistake are detected", "[comm]") {
   std::vector<float> shared(16);
   const auto errors = rank_outcomes::of(2, ample, [&](sw::HostCommunicator world) {
     std::vector<float> in(8);
@@ -475,7 +475,7 @@ TEST_CASE("buffers that ranks share by mistake are found", "[comm]") {
   }));
 }
 
-TEST_CASE("nothing to send succeeds", "[comm]") {
+TEST_CASE("calls with nothing to send succeed", "[comm]") {
   for (const int ranks : {1, 2})
     CHECK_NOTHROW(launch_ranks({.ranks = ranks, .deadline = ample}, [](sw::HostCommunicator world) {
       std::vector<float> none;
@@ -535,7 +535,7 @@ TEST_CASE("receives in a ring are reported as the cycle that they are", "[comm]"
   CHECK_THAT(message, ContainsSubstring("they wait in a cycle: rank"));
 }
 
-TEST_CASE("both sides of a message that disagree are told", "[comm]") {
+TEST_CASE("both sides of a message that disagree get an error", "[comm]") {
   const auto errors = rank_outcomes::of(2, ample, [](sw::HostCommunicator world) {
     std::vector<float> four(4), five(5);
     if (world.rank() == 0)
@@ -600,7 +600,7 @@ TEST_CASE("a Pending that an exception drops does not hide the exception", "[com
   CHECK_FALSE(peer.empty());
 }
 
-TEST_CASE("a Pending is waited for once", "[comm]") {
+TEST_CASE("a Pending must be waited for exactly once", "[comm]") {
   launch_ranks({.ranks = 1}, [](sw::HostCommunicator world) {
     sw::Pending pending = world.barrier_async();
     CHECK(pending.ready());
@@ -611,7 +611,7 @@ TEST_CASE("a Pending is waited for once", "[comm]") {
   });
 }
 
-TEST_CASE("communicators outside their life are refused", "[comm]") {
+TEST_CASE("communicators outside their lifetime are rejected", "[comm]") {
   sw::HostCommunicator kept;
   CHECK_THROWS_WITH(kept.barrier(), ContainsSubstring("the handle must have a group"));
   launch_ranks({.ranks = 2}, [&](sw::HostCommunicator world) {
@@ -623,7 +623,7 @@ TEST_CASE("communicators outside their life are refused", "[comm]") {
   CHECK_THROWS_WITH(kept.barrier(), ContainsSubstring("must not be used after"));
 }
 
-TEST_CASE("abort wakes everyone, and ends the use of the communicator", "[comm]") {
+TEST_CASE("abort wakes everyone, and the communicator cannot be used any more", "[comm]") {
   const auto errors = rank_outcomes::of(3, ample, [](sw::HostCommunicator world) {
     sw::HostCommunicator pair = world.split(world.rank() == 2 ? 1 : 0, 0, "pair");
     if (world.rank() == 2) {
@@ -674,7 +674,7 @@ TEST_CASE("an abort that races a collective wakes every waiter", "[comm]") {
   }
 }
 
-TEST_CASE("deadlines that race their collective leave all ranks of one mind", "[comm]") {
+TEST_CASE("if a deadline races its collective, all ranks reach the same outcome", "[comm]") {
   for (int round = 0; round < 20; ++round) {
     const auto errors = rank_outcomes::of(3, std::chrono::milliseconds(10), [](sw::HostCommunicator world) {
       std::vector<float> data(64);
@@ -689,7 +689,7 @@ TEST_CASE("deadlines that race their collective leave all ranks of one mind", "[
   }
 }
 
-TEST_CASE("one rank's collectives come from one thread at a time", "[comm]") {
+TEST_CASE("one rank's collectives must come from one thread at a time", "[comm]") {
   std::atomic<int> refused{0};
   const auto errors = rank_outcomes::of(2, brief, [&](sw::HostCommunicator world) {
     if (world.rank() == 1)
@@ -715,7 +715,7 @@ TEST_CASE("one rank's collectives come from one thread at a time", "[comm]") {
   CHECK_THAT(text<sw::DeadlineExceeded>(errors[0]), ContainsSubstring("it has called no operation yet"));
 }
 
-TEST_CASE("a rank that throws among started calls is the only cause that others hear of", "[comm]") {
+TEST_CASE("a rank that throws among started calls is the only cause that the others report", "[comm]") {
   // More ranks than cores, so that ranks do one another's parts and some are slow to compare their calls.
   const int ranks = std::max(6, 2 * sw::detail::usable_cores());
   std::mt19937 random(11);

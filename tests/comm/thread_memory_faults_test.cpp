@@ -129,9 +129,7 @@ Outcome run_with_fault_anywhere(std::size_t which) {
 
 } // namespace
 
-TEST_CASE(
-    "an allocation that fails on a rank, whichever it is, is that rank's failure and leaves nothing behind",
-    "[comm]") {
+TEST_CASE("any failed allocation on a rank is that rank's failure and leaves nothing behind", "[comm]") {
   if (!shardwright_test::counts_heap)
     return;
   static_cast<void>(run_with_fault(0, 1U << 30U)); // what is made once in a process
@@ -153,7 +151,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("an allocation that fails on any thread of a launch ends it in order", "[comm]") {
+TEST_CASE("a failed allocation on any thread of a launch ends it in an orderly way", "[comm]") {
   if (!shardwright_test::counts_heap)
     return;
   std::size_t which = 1;
@@ -172,7 +170,7 @@ TEST_CASE("an allocation that fails on any thread of a launch ends it in order",
   CHECK(which > 150);
 }
 
-TEST_CASE("an abort without the memory for its words ends the world all the same", "[comm]") {
+TEST_CASE("an abort without memory for its message still ends the world", "[comm]") {
   if (!shardwright_test::counts_heap)
     return;
   const std::string reason = "a reason of more letters than a string holds by itself";

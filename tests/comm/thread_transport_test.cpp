@@ -74,7 +74,7 @@ TEST_CASE("a decorator of a communicator sees every call", "[comm]") {
   CHECK(calls == std::vector<int>{3, 3});
 }
 
-TEST_CASE("thread_world gives a handle to each rank, for threads of the program's own", "[comm]") {
+TEST_CASE("thread_world returns a handle for each rank, for the program's own threads", "[comm]") {
   const int ranks = 3;
   std::vector<sw::HostCommunicator> handles = sw::thread_world(ranks, {.deadline = std::chrono::seconds(30)});
   REQUIRE(handles.size() == 3);
@@ -95,7 +95,8 @@ TEST_CASE("thread_world gives a handle to each rank, for threads of the program'
   CHECK(sums == std::vector<float>(3, 6));
 }
 
-TEST_CASE("a gather of more than the caches hold leaves what lies between the rows of its blocks", "[comm]") {
+TEST_CASE("a gather larger than the caches leaves the gaps between the rows of its blocks untouched",
+          "[comm]") {
   constexpr std::size_t stride = 1000, length = 100;
   const std::size_t rows = sw::detail::last_level_cache_bytes() / (4 * stride * sizeof(float)) + 2;
   const std::vector<sw::StridedBlock> blocks{{0, rows, length, stride}, {length, rows, length, stride}};

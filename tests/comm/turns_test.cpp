@@ -57,7 +57,8 @@ TEST_CASE("two functions take turns at their all_to_alls, until one ends", "[com
         }) == "");
 }
 
-TEST_CASE("what one of two functions throws ends the other at its next all_to_all, and comes out", "[comm]") {
+TEST_CASE("an exception of one of two functions ends the other at its next all_to_all, and is rethrown",
+          "[comm]") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const auto turns = std::make_shared<sw::Turns>();
           Pair pair{sw::in_turns(world, turns)};

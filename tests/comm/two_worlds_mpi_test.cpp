@@ -12,7 +12,7 @@
 namespace sw = shardwright;
 using shardwright_test::ContainsSubstring;
 
-TEST_CASE("a launch beside another one under mpirun is refused, and leaves that one alone", "[comm]") {
+TEST_CASE("a second launch under mpirun is rejected, and does not affect the first", "[comm]") {
   const sw::LaunchOptions options{.deadline = std::chrono::seconds(60)};
   std::string told = "nothing was thrown";
   int sum = 0, ranks = 0;
@@ -34,7 +34,7 @@ TEST_CASE("a launch beside another one under mpirun is refused, and leaves that 
   CHECK(sum == ranks);
 }
 
-TEST_CASE("thread ranks live beside the MPI ranks of their process", "[comm]") {
+TEST_CASE("thread ranks and the MPI rank of their process do not interfere", "[comm]") {
   const sw::LaunchOptions options{.deadline = std::chrono::seconds(60)};
   const int code = sw::launch(options, [&](sw::HostCommunicator world) {
     std::vector<sw::HostCommunicator> threads = sw::thread_world(2, {.deadline = std::chrono::seconds(60)});

@@ -39,7 +39,7 @@ std::string thrown_by(int ranks, const shardwright_test::RankProgram& program) {
 
 } // namespace
 
-TEST_CASE("two launches at once are two worlds", "[comm]") {
+TEST_CASE("two launches at the same time are two worlds", "[comm]") {
   std::string first, second;
   std::thread other([&] { second = thrown_by(2, work); });
   first = thrown_by(3, work);
@@ -48,7 +48,7 @@ TEST_CASE("two launches at once are two worlds", "[comm]") {
   CHECK(second == "");
 }
 
-TEST_CASE("a world that fails leaves the other one, and the next, alone", "[comm]") {
+TEST_CASE("a world that fails does not affect the other one or the next", "[comm]") {
   for (int round = 0; round < 5; ++round) {
     std::string healthy;
     std::thread other([&] { healthy = thrown_by(3, work); });
@@ -67,7 +67,7 @@ TEST_CASE("a world that fails leaves the other one, and the next, alone", "[comm
   CHECK(thrown_by(4, work) == "");
 }
 
-TEST_CASE("a rank of one world serves another one from its own thread", "[comm]") {
+TEST_CASE("a thread may be a rank of two worlds", "[comm]") {
   // Both worlds have all their ranks in the two threads of this test.
   std::vector<sw::HostCommunicator> one = sw::thread_world(2, {.deadline = ample});
   std::vector<sw::HostCommunicator> two = sw::thread_world(2, {.deadline = ample});

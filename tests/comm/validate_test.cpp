@@ -61,7 +61,7 @@ TEST_CASE("blocks are checked one by one", "[comm]") {
   CHECK_THAT(refusal(call), ContainsSubstring("the input must have no blocks"));
 }
 
-TEST_CASE("blocks that share elements or lie in the input are found wherever they are", "[comm]") {
+TEST_CASE("blocks that share elements or overlap the input are detected wherever they are", "[comm]") {
   std::vector<float> data(40);
   std::vector<sw::StridedBlock> blocks{{0, 1, 4, 4}, {4, 1, 4, 4}, {8, 1, 4, 4}};
   sw::CollectiveCall call;
@@ -79,7 +79,7 @@ TEST_CASE("blocks that share elements or lie in the input are found wherever the
   CHECK_THAT(refusal(call), ContainsSubstring("blocks 0 and 1 of the output must share no element"));
 }
 
-TEST_CASE("sharing of elements is exact for equal strides", "[comm]") {
+TEST_CASE("the check for shared elements is exact for equal strides", "[comm]") {
   const auto brute = [](const sw::StridedBlock& a, const sw::StridedBlock& b) {
     for (std::size_t i = 0; i < a.count(); ++i)
       for (std::size_t j = 0; j < b.count(); ++j)

@@ -40,12 +40,12 @@ TEST_CASE("every sleeper wakes", "[comm]") {
   }
 }
 
-TEST_CASE("threads beyond the cores give way sooner", "[comm]") {
+TEST_CASE("if there are more threads than cores, they yield sooner", "[comm]") {
   CHECK(detail::Patience::of(2, 4).spin > detail::Patience::of(5, 4).spin);
   CHECK(detail::Patience::of(5, 4).yields > 0);
 }
 
-TEST_CASE("a waiter looks, yields and sleeps in turn, and sleeps at once where it is in the way", "[comm]") {
+TEST_CASE("a waiter polls, yields and sleeps in turn, and sleeps at once if it is in the way", "[comm]") {
   using Step = detail::Patience::Step;
   struct Case {
     detail::Patience patience;
@@ -73,7 +73,7 @@ TEST_CASE("a waiter looks, yields and sleeps in turn, and sleeps at once where i
   }
 }
 
-TEST_CASE("a waiter in the way of others hardly looks before it sleeps", "[comm]") {
+TEST_CASE("a waiter in the way of others hardly polls before it sleeps", "[comm]") {
   const auto looks = [](bool in_the_way) {
     detail::WaitPoint point;
     int count = 0;
@@ -86,7 +86,7 @@ TEST_CASE("a waiter in the way of others hardly looks before it sleeps", "[comm]
   CHECK(looks(false) > 256);
 }
 
-TEST_CASE("a wary waiter sleeps where yields have proved slow", "[comm]") {
+TEST_CASE("a wary waiter sleeps if yields have proved slow", "[comm]") {
   const auto looks = [](bool wary) {
     int count = 0;
     std::thread([&count, wary] {
@@ -103,7 +103,7 @@ TEST_CASE("a wary waiter sleeps where yields have proved slow", "[comm]") {
   CHECK(looks(false) > 300);
 }
 
-TEST_CASE("a napping sleeper looks again although nobody wakes it", "[comm]") {
+TEST_CASE("a napping sleeper checks again although nobody wakes it", "[comm]") {
   detail::WaitPoint point;
   int looks = 0;
   const detail::Patience patience{std::chrono::nanoseconds(0), 0, false, false, 10};

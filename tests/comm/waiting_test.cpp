@@ -8,7 +8,7 @@
 
 using shardwright::detail::Waiting;
 
-TEST_CASE("a spin whose polls take long is over after few of them", "[comm]") {
+TEST_CASE("a spin with slow polls ends after few of them", "[comm]") {
   Waiting waiting(std::chrono::milliseconds(20), Waiting::many_polls);
   CHECK_FALSE(waiting.slow());
   // As where each poll gives the core to another process for a time slice.

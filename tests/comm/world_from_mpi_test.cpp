@@ -61,7 +61,7 @@ int sum_of(MPI_Comm comm, int own) {
 
 } // namespace
 
-TEST_CASE("a world of a program's own communicator has its ranks in its order", "[comm]") {
+TEST_CASE("a world made from a program's communicator has the same ranks in the same order", "[comm]") {
   const OwnComm backwards(0, -job_rank());
   sw::HostCommunicator world = sw::world_from(backwards, options);
   CHECK(world.size() == job_size());
@@ -74,7 +74,7 @@ TEST_CASE("a world of a program's own communicator has its ranks in its order", 
   }
 }
 
-TEST_CASE("two disjoint worlds in one job stand side by side", "[comm]") {
+TEST_CASE("two disjoint worlds in one job do not interfere", "[comm]") {
   const bool odd = job_rank() % 2 == 1;
   const OwnComm half(odd ? 1 : 0, job_rank());
   sw::HostCommunicator world = sw::world_from(half, options);
@@ -96,7 +96,7 @@ TEST_CASE("two disjoint worlds in one job stand side by side", "[comm]") {
   CHECK(sum_of(MPI_COMM_WORLD, 1) == job_size());
 }
 
-TEST_CASE("a message to a rank that has left its world reaches no later world", "[comm]") {
+TEST_CASE("a message to a rank that has left its world does not reach a later world", "[comm]") {
   const int half = job_size() / 2;
   const bool leaves = job_rank() < half;
   const OwnComm part(leaves ? 0 : 1, job_rank());
@@ -116,7 +116,7 @@ TEST_CASE("a message to a rank that has left its world reaches no later world", 
   CHECK(numbers == std::vector<int>(3, world.size()));
 }
 
-TEST_CASE("a wait in one world moves the started calls of another", "[comm]") {
+TEST_CASE("a wait in one world advances the started calls of another", "[comm]") {
   sw::HostCommunicator one = sw::world_from(MPI_COMM_WORLD, options);
   sw::HostCommunicator other = sw::world_from(MPI_COMM_WORLD, options);
   std::vector<float> data(std::size_t{1} << 20, 1.0F); // several steps
@@ -131,7 +131,7 @@ TEST_CASE("a wait in one world moves the started calls of another", "[comm]") {
   CHECK(data.back() == static_cast<float>(one.size()));
 }
 
-TEST_CASE("the MPI communicator of a group has its ranks in its order", "[comm]") {
+TEST_CASE("the MPI communicator of a group has the same ranks in the same order", "[comm]") {
   const OwnComm backwards(0, -job_rank());
   sw::HostCommunicator world = sw::world_from(backwards, options);
   const MPI_Comm all = sw::mpi_communicator(world);
@@ -157,7 +157,7 @@ TEST_CASE("the MPI communicator of a group has its ranks in its order", "[comm]"
   CHECK(comparison(sw::mpi_communicator(mesh.communicator<sw::axis::dp>()), backwards) == MPI_CONGRUENT);
 }
 
-TEST_CASE("groups that are not of MPI, and communicators without this process, are refused", "[comm]") {
+TEST_CASE("groups outside MPI, and communicators without this process, are rejected", "[comm]") {
   CHECK_THROWS_WITH(sw::world_from(MPI_COMM_NULL), ContainsSubstring("call world_from on its members only"));
   CHECK_THROWS_WITH(sw::world_from(MPI_COMM_WORLD, {.ranks = 99}),
                     ContainsSubstring("LaunchOptions::ranks is 99"));

@@ -16,7 +16,7 @@ TEST_CASE("FNV-1a gives the published values", "[core]") {
                  Fnv1a().add("foobar").value());
 }
 
-TEST_CASE("mixing tells the order of its values", "[core]") {
+TEST_CASE("mixing depends on the order of its values", "[core]") {
   STATIC_REQUIRE(mixed(mixed(0, 1), 2) != mixed(mixed(0, 2), 1));
   STATIC_REQUIRE(mixed(1, 0) != mixed(0, 0));
 }

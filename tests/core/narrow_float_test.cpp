@@ -92,8 +92,8 @@ TEMPLATE_TEST_CASE("Every bit pattern widens to its value and comes back", "[cor
   CHECK(from_double);
 }
 
-TEMPLATE_TEST_CASE("Between two neighbours, the nearer one or the even one is taken", "[core]", bfloat16,
-                   float16) {
+TEMPLATE_TEST_CASE("Rounding takes the nearer of two neighbours, or the even one in a tie", "[core]",
+                   bfloat16, float16) {
   bool equal = true;
   const auto check = [&equal](float value) {
     equal = equal && same(TestType(value), rounded<TestType>(static_cast<double>(value)));

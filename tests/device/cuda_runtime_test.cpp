@@ -70,7 +70,7 @@ struct Increase {
 
 } // namespace
 
-TEST_CASE("thread ranks keep CUDA's rules throughout the communicator suite", "[comm]") {
+TEST_CASE("thread ranks obey CUDA's rules throughout the communicator suite", "[comm]") {
   for (const int ranks : {1, 2, 3})
     for (const auto& part : communicator_suite::parts<const Place&>()) {
       INFO(part.name << " on " << ranks << " ranks");
@@ -152,7 +152,7 @@ TEST_CASE("a step that cannot be captured runs call by call", "[comm]") {
   CHECK(fake_cuda::library().complaints() == Complaints{"a captured stream has not joined the first one"});
 }
 
-TEST_CASE("the fake of CUDA's library notices what CUDA forbids", "[comm]") {
+TEST_CASE("the fake of CUDA's library detects what CUDA forbids", "[comm]") {
   const auto complaints_of = [](auto breaks, int devices = 1) {
     fake_cuda::library().reset(7, devices);
     sw::CudaRuntime runtime(0);

@@ -164,7 +164,7 @@ TEST_CASE("an NCCL communicator that cannot form is a typed error on all ranks",
   }
 }
 
-TEST_CASE("an NCCL communicator that does not come to its end is aborted", "[comm][faults]") {
+TEST_CASE("an NCCL communicator that does not finish is aborted", "[comm][faults]") {
   std::array<int, 3> aborts{};
   const auto errors = outcomes(
       [&](sw::HostCommunicator world) {
@@ -182,7 +182,7 @@ TEST_CASE("an NCCL communicator that does not come to its end is aborted", "[com
   check_leftovers();
 }
 
-TEST_CASE("an error that NCCL finds later surfaces where the host waits", "[comm][faults]") {
+TEST_CASE("an error that NCCL reports later is thrown where the host waits", "[comm][faults]") {
   const auto errors = outcomes([&](sw::HostCommunicator world) {
     Rank rank(world);
     all_reduce_on(rank);
@@ -232,7 +232,7 @@ std::vector<std::exception_ptr> outcomes_beside(int frozen_ranks, Program progra
 
 } // namespace
 
-TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults][deadline]") {
+TEST_CASE("a rank that never arrives ends NCCL at the deadline", "[comm][faults][deadline]") {
   SECTION("while the communicator forms") {
     const auto errors = outcomes_beside(2, [&](sw::HostCommunicator world, auto frozen) {
       auto script = std::make_shared<NcclScript>();
@@ -371,7 +371,7 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults][d
   check_leftovers();
 }
 
-TEST_CASE("a host that waits in one NCCL communicator moves the calls of its others", "[comm]") {
+TEST_CASE("a host that waits in one NCCL communicator advances the calls of its others", "[comm]") {
   for (const bool check : {false, true})
     REQUIRE_NOTHROW(launch_ranks({.ranks = 2, .deadline = patience}, [&](sw::HostCommunicator world) {
       Rank rank(world, {.check = check});
@@ -419,7 +419,7 @@ TEST_CASE("a rank that throws or leaves wakes those that wait on the GPU", "[com
   }
 }
 
-TEST_CASE("abort wakes all ranks, and the communicator is over", "[comm][faults]") {
+TEST_CASE("abort wakes all ranks and ends the communicator", "[comm][faults]") {
   const auto errors = outcomes([&](sw::HostCommunicator world) {
     Rank rank(world);
     all_reduce_on(rank);
@@ -436,7 +436,7 @@ TEST_CASE("abort wakes all ranks, and the communicator is over", "[comm][faults]
   check_leftovers();
 }
 
-TEST_CASE("the communicators of a rank are aborted side by side, for each may wait for the others",
+TEST_CASE("the communicators of a rank are aborted concurrently, since each may wait for the others",
           "[comm][faults]") {
   using Channel = sw::detail::NcclChannel<FakeNccl>;
   const auto script = std::make_shared<NcclScript>();
@@ -457,12 +457,12 @@ TEST_CASE("the communicators of a rank are aborted side by side, for each may wa
   check_leftovers();
 }
 
-TEST_CASE("a program with NCCL has CUDA load all kernels at its start") {
+TEST_CASE("a program with NCCL makes CUDA load all kernels at startup") {
   CHECK(sw::detail::kernels_load_eagerly);
   CHECK(std::getenv("CUDA_MODULE_LOADING") != nullptr);
 }
 
-TEST_CASE("NCCL ranks that differ are told before data moves", "[comm][faults]") {
+TEST_CASE("NCCL ranks whose calls differ get an error before data moves", "[comm][faults]") {
   SECTION("in the count") {
     std::array<std::vector<float>, 3> data;
     const auto errors = outcomes([&](sw::HostCommunicator world) {
@@ -525,7 +525,7 @@ TEST_CASE("an NCCL call that is dropped ends the group", "[comm][faults]") {
   check_leftovers();
 }
 
-TEST_CASE("a steady sequence of NCCL calls makes no stream, event or memory", "[comm]") {
+TEST_CASE("NCCL calls in steady state create no streams, events or memory", "[comm]") {
   REQUIRE_NOTHROW(launch_ranks({.ranks = 2, .deadline = ample}, [](sw::HostCommunicator world) {
     Rank rank(world);
     std::vector<float> data(24, 1.0F), part(12), whole(24);

@@ -93,7 +93,7 @@ private:
 
 static_assert(sw::Communicator<sw::DeviceCommunicator>);
 
-TEST_CASE("a failure while ranks connect leaves what the slow ones have yet to read", "[comm]") {
+TEST_CASE("a failure while ranks connect keeps the memory that slow ranks have yet to read", "[comm]") {
   const FakeRuntime runtime;
   std::atomic<bool> gone{false};
   const auto connect = [&](const sw::HostCommunicator& world) {
@@ -138,7 +138,7 @@ TEST_CASE("thread ranks on one device pass the communicator suite", "[comm]") {
     }
 }
 
-TEST_CASE("kernels find their place in rows of any size", "[comm]") {
+TEST_CASE("kernels find their elements in rows of any size", "[comm]") {
   using Access = sw::detail::PeerAccess<sw::detail::PeerVector<float, 4>>;
   const std::uint64_t large = std::uint64_t{1} << 33U;
   std::byte begin{};
@@ -151,7 +151,7 @@ TEST_CASE("kernels find their place in rows of any size", "[comm]") {
     }
 }
 
-TEST_CASE("a call is behind what the stream holds and before what comes later, and nobody waits on the host",
+TEST_CASE("a call is ordered with earlier and later work of the stream, without a wait on the host",
           "[comm]") {
   CHECK(on_ranks(3, [](const sw::HostCommunicator& world, Findings& findings) {
           FakePlace place(world, FakeRuntime(5));
@@ -178,7 +178,7 @@ TEST_CASE("a call is behind what the stream holds and before what comes later, a
         }) == "");
 }
 
-TEST_CASE("a started call runs beside what the stream does next", "[comm]") {
+TEST_CASE("a started call runs concurrently with later work of the stream", "[comm]") {
   CHECK(on_ranks(3, [](const sw::HostCommunicator& world, Findings& findings) {
           FakePlace place(world, FakeRuntime(6));
           auto data = place.put(of_rank(world.rank(), 500));
@@ -197,7 +197,7 @@ TEST_CASE("a started call runs beside what the stream does next", "[comm]") {
         }) == "");
 }
 
-TEST_CASE("messages follow the streams of both sides", "[comm]") {
+TEST_CASE("messages are ordered with the streams of both sides", "[comm]") {
   for (const int late : {0, 1})
     CHECK(on_ranks(2, [late](sw::HostCommunicator world, Findings& findings) {
             FakePlace place(world, FakeRuntime(8));
@@ -224,7 +224,7 @@ TEST_CASE("messages follow the streams of both sides", "[comm]") {
           }) == "");
 }
 
-TEST_CASE("calls of two groups that overlap go on side by side", "[comm]") {
+TEST_CASE("calls of two overlapping groups proceed concurrently", "[comm]") {
   CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
           FakePlace place(world, FakeRuntime(9));
           sw::DeviceCommunicator row = place.comm.split(world.rank() / 2, world.rank(), "row");
@@ -246,7 +246,7 @@ TEST_CASE("calls of two groups that overlap go on side by side", "[comm]") {
         }) == "");
 }
 
-TEST_CASE("programs of random calls, kernels and waits give the bits of the host", "[comm]") {
+TEST_CASE("programs of random calls, kernels and waits give the same bits as the host", "[comm]") {
   for (const unsigned seed : {1u, 2u, 3u, 4u})
     CHECK(on_ranks(4, [seed](sw::HostCommunicator world, Findings& findings) {
             FakePlace place(world, FakeRuntime(100 * seed));
@@ -341,7 +341,7 @@ TEST_CASE("programs of random calls, kernels and waits give the bits of the host
           }) == "");
 }
 
-TEST_CASE("a steady sequence of device calls makes nothing new, long work lists included", "[comm]") {
+TEST_CASE("device calls in steady state create nothing new, even with long work lists", "[comm]") {
   FakeRuntime runtime; // at once, so the work of a round is over when it is left
   CHECK(on_ranks(12, [&](const sw::HostCommunicator& world, Findings& findings) {
           FakePlace place(world, runtime);
@@ -367,7 +367,7 @@ TEST_CASE("a steady sequence of device calls makes nothing new, long work lists 
   CHECK(runtime.counts().copies == 50 * 12);
 }
 
-TEST_CASE("tables for long work lists are there before a call needs them, where one can", "[comm]") {
+TEST_CASE("tables for long work lists are created before a call needs them, if one may", "[comm]") {
   struct Group {
     int ranks;
     bool tables;
@@ -416,7 +416,7 @@ TEST_CASE("no work list is longer than that of an all-to-all", "[comm]") {
   }
 }
 
-TEST_CASE("a long work list is not overwritten while the device has yet to read it", "[comm]") {
+TEST_CASE("a long work list is not overwritten before the device has read it", "[comm]") {
   CHECK(on_ranks(8, [](const sw::HostCommunicator& world, Findings& findings) {
           FakePlace place(world, FakeRuntime(11));
           auto in = place.put(std::vector<int>(64));
@@ -440,7 +440,7 @@ TEST_CASE("a long work list is not overwritten while the device has yet to read 
         }) == "");
 }
 
-TEST_CASE("the times of a device call are noted in the stream's order, under a clock too", "[comm]") {
+TEST_CASE("the times of a device call are recorded in stream order, with a clock too", "[comm]") {
   for (const bool counted : {false, true})
     CHECK(on_ranks(2, [&](const sw::HostCommunicator& world, Findings& findings) {
             FakePlace place(counted ? sw::timed(world, std::make_shared<sw::CommunicationClock>()) : world,
@@ -465,7 +465,7 @@ TEST_CASE("the times of a device call are noted in the stream's order, under a c
           }) == "");
 }
 
-TEST_CASE("a clock counts the calls of device ranks by the device's time", "[comm]") {
+TEST_CASE("a clock times the calls of device ranks by the device's clock", "[comm]") {
   const FakeRuntime runtime(12); // one clock for all ranks, which a launch or a copy moves by a second
   CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
           const auto clock = std::make_shared<sw::CommunicationClock>();
@@ -546,7 +546,7 @@ TEST_CASE("a clock counts the calls of device ranks by the device's time", "[com
         }) == "");
 }
 
-TEST_CASE("a rank of device calls that throws wakes its peers", "[comm]") {
+TEST_CASE("a rank with device calls that throws wakes its peers", "[comm]") {
   std::array<std::exception_ptr, 3> seen;
   const auto run = [&] {
     launch_ranks({.ranks = 3, .deadline = ample}, [&](const sw::HostCommunicator& world) {
@@ -567,7 +567,7 @@ TEST_CASE("a rank of device calls that throws wakes its peers", "[comm]") {
     CHECK(as<sw::PeerFailed>(seen[rank]).peer() == 1);
 }
 
-TEST_CASE("a rank that does not come to a device call is named, by run and by a started call", "[comm]") {
+TEST_CASE("a rank that does not arrive at a device call is named, by run and by a started call", "[comm]") {
   for (const bool started : {false, true}) {
     std::atomic<int> waiting{2};
     const auto errors = rank_outcomes::of(3, brief, [&](const sw::HostCommunicator& world) {
@@ -611,7 +611,7 @@ TEST_CASE("a message in device memory without its other side is named at the dea
              ContainsSubstring("must meet its "));
 }
 
-TEST_CASE("device calls that differ are told apart on every rank", "[comm]") {
+TEST_CASE("device calls that differ are reported on every rank", "[comm]") {
   const auto errors = rank_outcomes::of(3, ample, [&](const sw::HostCommunicator& world) {
     FakePlace place(world, FakeRuntime(3));
     auto data = place.put(Numbers(9));
@@ -626,7 +626,7 @@ TEST_CASE("device calls that differ are told apart on every rank", "[comm]") {
   }
 }
 
-TEST_CASE("both sides of a message in device memory learn that their counts differ", "[comm]") {
+TEST_CASE("both sides of a message in device memory get an error if their counts differ", "[comm]") {
   const auto errors = rank_outcomes::of(2, ample, [&](const sw::HostCommunicator& world) {
     FakePlace place(world, FakeRuntime(3));
     auto data = place.put(Numbers(world.rank() == 0 ? 8 : 9));
@@ -639,7 +639,7 @@ TEST_CASE("both sides of a message in device memory learn that their counts diff
     CHECK_THAT(text<sw::CollectiveMismatch>(error), ContainsSubstring("must agree on the count"));
 }
 
-TEST_CASE("buffers that clash between ranks are refused, and the group lives on", "[comm]") {
+TEST_CASE("overlapping buffers of ranks are rejected, and the group stays usable", "[comm]") {
   std::vector<float> shared(8);
   CHECK(on_ranks(2, [&](const sw::HostCommunicator& world, Findings& findings) {
           FakePlace place(world, FakeRuntime());
@@ -656,7 +656,7 @@ TEST_CASE("buffers that clash between ranks are refused, and the group lives on"
         }) == "");
 }
 
-TEST_CASE("a dropped device call fails its group, before and after its peers have come", "[comm]") {
+TEST_CASE("a dropped device call fails its group, before and after its peers have arrived", "[comm]") {
   for (const bool complete : {false, true}) {
     std::latch started(2);
     std::atomic<bool> dropped{false};
@@ -681,7 +681,7 @@ TEST_CASE("a dropped device call fails its group, before and after its peers hav
   }
 }
 
-TEST_CASE("handles and buffers may go while the device is at work", "[comm]") {
+TEST_CASE("handles and buffers may be destroyed while the device is working", "[comm]") {
   CHECK(on_ranks(3, [](const sw::HostCommunicator& world, Findings& findings) {
           std::shared_ptr<FakeSignal> gate;
           {
@@ -696,7 +696,7 @@ TEST_CASE("handles and buffers may go while the device is at work", "[comm]") {
         }) == "");
 }
 
-TEST_CASE("ranks on several devices are told so when they connect", "[comm]") {
+TEST_CASE("ranks on several devices get an error when they connect", "[comm]") {
   for (const auto& error : rank_outcomes::of(3, ample, [](const sw::HostCommunicator& world) {
          const FakePlace place(world, FakeRuntime().on(world.rank() == 2 ? 1 : 0));
        }))
@@ -705,7 +705,7 @@ TEST_CASE("ranks on several devices are told so when they connect", "[comm]") {
         ContainsSubstring("must share one device through peer kernels, but ranks 0 and 2 are on different"));
 }
 
-TEST_CASE("ranks of several processes are told so when they connect", "[comm]") {
+TEST_CASE("ranks of several processes get an error when they connect", "[comm]") {
   struct Processes final : sw::detail::DecoratedTransport<sw::HostCommunicator, sw::HostTransport> {
     using DecoratedTransport::DecoratedTransport;
     std::shared_ptr<sw::HostTransport> around(sw::HostCommunicator part) const override {
@@ -763,7 +763,7 @@ TEST_CASE("a device that fails is a typed error on every rank", "[comm]") {
   CHECK(launched == 1); // the others name the rank whose launch failed
 }
 
-TEST_CASE("a launch that fails is an error when the device has noted the times of its call", "[comm]") {
+TEST_CASE("a failed launch is an error even if the device has recorded the times of its call", "[comm]") {
   FakeRuntime runtime(14);
   const auto errors = rank_outcomes::of(2, ample, [&](sw::HostCommunicator world) {
     FakePlace place(world, runtime);
