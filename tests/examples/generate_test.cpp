@@ -409,7 +409,7 @@ double difference(std::span<const float> scores, const Numbers& reference) {
 
 } // namespace
 
-TEST_CASE("a model of each family continues a prompt as plain loops do, on every mesh") {
+TEST_CASE("a model of each family continues a prompt like plain loops, on every mesh") {
   for (const auto& [family, config] : families) {
     const Scratch directory;
     const Directory model = random_model(family);
@@ -473,7 +473,7 @@ TEST_CASE("an exported model has the tensors that it was made of") {
   }
 }
 
-TEST_CASE("settings that this program does not know end in a sentence that names the field") {
+TEST_CASE("unknown settings are errors that name the field") {
   const auto refusal = [](const std::string& from, const std::string& to, std::string text = llama) {
     text.replace(text.find(from), from.size(), to);
     try {
@@ -527,7 +527,7 @@ TEST_CASE("settings that this program does not know end in a sentence that names
              has("'quantization_config' must be null, or --widen-fp8 must be given"));
 }
 
-TEST_CASE("tensors that are missing, surplus or otherwise are named in one error") {
+TEST_CASE("tensors that are missing, surplus or wrong are named in one error") {
   const Scratch directory;
   Directory model = random_model("llama");
   model.erase("model.layers.1.mlp.up_proj.weight");
@@ -598,7 +598,7 @@ TEST_CASE("blocks of FP8 are widened with their scales, and layers after the mod
             numbers[((out + 3) * 12 + in + 4) % 5] * scales[(out + 3) / 2 * 4 + (in + 4) / 3]);
 }
 
-TEST_CASE("tokens are drawn by temperature and top-p, from the seed alone") {
+TEST_CASE("tokens are drawn by temperature and top-p, and depend only on the seed") {
   const std::vector<float> scores{0, std::log(4.0f), -1e30f, std::log(3.0f),
                                   std::log(2.0f)}; // 1 : 4 : 0 : 3 : 2
   CHECK(generate::pick(scores, {}, 5) == 1);
@@ -657,7 +657,7 @@ std::string text_of(const std::filesystem::path& path) {
 
 } // namespace
 
-TEST_CASE("a tokenizer splits text as its file says, and gives it back") {
+TEST_CASE("a tokenizer splits text as its file says, and decodes it again") {
   const Scratch directory;
   const auto path = directory.write("tokenizer.json", small_tokenizer());
   if (!pretrained::has_tokenizer()) {
@@ -776,7 +776,7 @@ double held_out_loss(const std::filesystem::path& directory, const std::filesyst
 
 } // namespace
 
-TEST_CASE("a training begins with a published model, and leaves one") {
+TEST_CASE("a training run starts from a published model and exports one") {
   constexpr std::uint64_t tokens = 304; // those of the small tokenizer, and one
   struct Case {
     std::string family, config;
@@ -858,7 +858,7 @@ TEST_CASE("a training begins with a published model, and leaves one") {
   }
 }
 
-TEST_CASE("what a training cannot begin with ends in a sentence") {
+TEST_CASE("a training run rejects models that it cannot start from") {
   const Scratch from;
   const auto said = [&](std::string config, std::vector<std::string> more = {}) {
     sw::write_text(from.root() / "config.json", config);

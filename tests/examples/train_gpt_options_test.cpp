@@ -68,7 +68,7 @@ TEST_CASE("options: recomputation is for all layers or for the first ones, and d
   CHECK_THAT(refused({"--dropout", "-0.1"}), ContainsSubstring("--dropout must be a number from 0 up"));
 }
 
-TEST_CASE("options: without a word, one rank trains the small model on this repository") {
+TEST_CASE("options: by default, one rank trains the small model on this repository") {
   const Options options = accepted({});
   CHECK(options.ranks == 1);
   CHECK(options.mesh == std::vector<MeshAxis>{{"dp", 1}});
@@ -85,7 +85,7 @@ TEST_CASE("options: without a word, one rank trains the small model on this repo
   CHECK_FALSE(options.verify);
 }
 
-TEST_CASE("options: every preset is sound on one rank, on dp=2,tp=2 and with sequence parallelism") {
+TEST_CASE("options: every preset is valid on one rank, on dp=2,tp=2 and with sequence parallelism") {
   REQUIRE(train_gpt::presets().size() >= 3);
   for (const auto& preset : train_gpt::presets()) {
     const std::string name(preset.name);
@@ -110,7 +110,7 @@ TEST_CASE("options: several data paths, repeated or in a row") {
   CHECK(options.steps == 5);
 }
 
-TEST_CASE("options: the mesh keeps its order, and settles the ranks") {
+TEST_CASE("options: the mesh keeps its order, and determines the number of ranks") {
   const Options options = accepted({"--mesh", "tp=2,dp=3"});
   CHECK(options.mesh == std::vector<MeshAxis>{{"tp", 2}, {"dp", 3}});
   CHECK(options.mesh_text() == "tp=2,dp=3");
@@ -141,7 +141,7 @@ TEST_CASE("options: a pipeline runs the passes of a step as microbatches, as man
 }
 
 TEST_CASE(
-    "options: a schedule that does not allow the mesh or the microbatches gets the nearest that it does") {
+    "options: a schedule that does not allow the mesh or the microbatches names the nearest legal numbers") {
   CHECK_THAT(refused({"--schedule", "dualpip"}),
              ContainsSubstring("but it is 'dualpip'; did you mean dualpipe?"));
   CHECK_THAT(refused({"--mesh", "pp=3", "--schedule", "dualpipe"}),
@@ -155,7 +155,7 @@ TEST_CASE(
              ContainsSubstring("there must be 2 to 4 chunks, but there are 9"));
 }
 
-TEST_CASE("options: a schedule of one's own comes from a file, and is proven before anything runs") {
+TEST_CASE("options: a custom schedule is read from a file, and proven before anything runs") {
   const Scratch scratch;
   const auto file = [&scratch](const std::string& name, const std::string& text) {
     return scratch.write(name, text).string();
@@ -179,7 +179,7 @@ TEST_CASE("options: a schedule of one's own comes from a file, and is proven bef
              ContainsSubstring("must be readable"));
 }
 
-TEST_CASE("options: a ring shares sequences that all-to-all has no heads for, and says what it needs") {
+TEST_CASE("options: a ring works where all-to-all has too few heads, and says what it needs") {
   CHECK_FALSE(accepted({"--mesh", "cp=2"}).ring);
   CHECK(accepted({"--mesh", "cp=2", "--context", "ring"}).ring);
   CHECK(accepted({"--mesh", "cp=4", "--kv-heads", "1", "--context", "ring"}).ring);
@@ -195,7 +195,7 @@ TEST_CASE("options: a ring shares sequences that all-to-all has no heads for, an
              ContainsSubstring("--context ring needs --sequence-parallel with tp=2"));
 }
 
-TEST_CASE("options: experts have ranks of their own, which split the batch, and sizes that fit") {
+TEST_CASE("options: experts have a separate axis, which splits the batch, and sizes that must fit") {
   const Options options = accepted({"--model", "moe-small", "--mesh", "dp=2,ep=2,tp=2,pp=2"});
   CHECK(options.ranks == 16);
   CHECK(options.data_ranks() == 4);
@@ -225,7 +225,7 @@ TEST_CASE("options: experts have ranks of their own, which split the batch, and 
              ContainsSubstring("must be divisible by dp x ep=4"));
 }
 
-TEST_CASE("options: a mesh that is none is refused") {
+TEST_CASE("options: an invalid mesh is rejected") {
   CHECK_THAT(refused({"--mesh", "dp=2,tq=2"}), ContainsSubstring("unknown axis 'tq'; did you mean tp?"));
   CHECK_THAT(refused({"--mesh", "dp=2,dp=2"}), ContainsSubstring("names the axis dp twice"));
   CHECK_THAT(refused({"--mesh", "dp=0"}), ContainsSubstring("at least 1, but has dp=0"));
@@ -238,7 +238,7 @@ TEST_CASE("options: a mesh that is none is refused") {
   CHECK_THAT(refused({"--mesh", "=2"}), ContainsSubstring("without a name"));
 }
 
-TEST_CASE("options: mesh and ranks that disagree get the product and meshes that fit") {
+TEST_CASE("options: if mesh and ranks disagree, the error names the product and meshes that fit") {
   CHECK_THAT(refused({"--ranks", "3", "--mesh", "dp=2,tp=2"}),
              ContainsSubstring("--mesh dp=2,tp=2 is 4 ranks, but --ranks says 3") &&
                  ContainsSubstring("give --ranks 4, or a mesh of 3 such as dp=3,tp=1 or dp=1,tp=3"));
@@ -251,7 +251,7 @@ TEST_CASE("options: mesh and ranks that disagree get the product and meshes that
   CHECK_THAT(refused({"--transport", "mpi", "--mesh", "dp=2"}), ContainsSubstring("mpirun -n 2"));
 }
 
-TEST_CASE("options: unknown options are answered with the nearest one") {
+TEST_CASE("options: the error about an unknown option suggests the nearest one") {
   CHECK_THAT(refused({"--stpes", "3"}), ContainsSubstring("unknown option --stpes; did you mean --steps?"));
   CHECK_THAT(refused({"--stpes=3"}), ContainsSubstring("unknown option --stpes; did you mean --steps?"));
   CHECK_THAT(refused({"--kvheads", "3"}), ContainsSubstring("did you mean --kv-heads?"));
@@ -260,7 +260,7 @@ TEST_CASE("options: unknown options are answered with the nearest one") {
   CHECK_THAT(refused({"book.txt"}), ContainsSubstring("--data book.txt"));
 }
 
-TEST_CASE("options: narrow precisions are those that the program is compiled for") {
+TEST_CASE("options: 16-bit precisions are limited to those that the program is compiled for") {
   CHECK(accepted({"--precision", "bf16"}).precision == train_gpt::Precision::bf16);
   CHECK(accepted({"--precision", "fp16", "--mesh", "dp=2"}).precision == train_gpt::Precision::fp16);
   CHECK(accepted({"--precision", "bf16", "--zero", "3", "--mesh", "dp=2,tp=2", "--sequence-parallel"}).zero ==
@@ -273,7 +273,7 @@ TEST_CASE("options: narrow precisions are those that the program is compiled for
              ContainsSubstring("--precision bf16 needs --sequence-parallel with tp=2"));
 }
 
-TEST_CASE("options: values that are none are refused with the option and the value") {
+TEST_CASE("options: invalid values are rejected with the option and the value") {
   CHECK_THAT(refused({"--steps"}), ContainsSubstring("--steps needs exactly one value"));
   CHECK_THAT(refused({"--steps", "3", "--steps", "4"}), ContainsSubstring("--steps needs exactly one value"));
   CHECK_THAT(refused({"--data"}), ContainsSubstring("--data needs at least one path"));
@@ -288,7 +288,7 @@ TEST_CASE("options: values that are none are refused with the option and the val
   CHECK(accepted({"--lr", "1e-3"}).learning_rate == 1e-3);
 }
 
-TEST_CASE("options: sizes that do not divide get both numbers and the nearest that do") {
+TEST_CASE("options: if sizes do not divide, the error names both numbers and the nearest that do") {
   CHECK_THAT(refused({"--mesh", "tp=4", "--heads", "6"}),
              ContainsSubstring("--heads 6 must be divisible by tp=4") &&
                  ContainsSubstring("--heads 4 or 8, or tp=3"));
@@ -337,7 +337,7 @@ TEST_CASE("options: contradictions are named") {
   CHECK_THAT(refused({"--steps", "10", "--warmup", "11"}), ContainsSubstring("--warmup 11"));
 }
 
-TEST_CASE("options: the help explains every option and ends well") {
+TEST_CASE("options: the help explains every option and exits with code 0") {
   const ParseResult result = parsed({"--help"});
   CHECK_FALSE(result.options);
   CHECK(result.exit_code == 0);
@@ -371,7 +371,7 @@ TEST_CASE("options: the help explains every option and ends well") {
   CHECK(parsed({"--verify", "-h"}).exit_code == 0);
 }
 
-TEST_CASE("options: the configuration text tells apart what must agree, and only that") {
+TEST_CASE("options: the configuration text contains the settings that must agree, and only those") {
   const std::string text = accepted({}).configuration_text();
   CHECK(accepted({"--seed", "2"}).configuration_text() != text);
   CHECK(accepted({"--lr", "0.5"}).configuration_text() != text);
@@ -382,8 +382,7 @@ TEST_CASE("options: the configuration text tells apart what must agree, and only
   CHECK(accepted({"--tensorboard", "runs"}).configuration_text() == text);
 }
 
-TEST_CASE(
-    "options: a link is given in microseconds and gigabytes per second, and what must not be is named") {
+TEST_CASE("options: a link is given in microseconds and gigabytes per second, and invalid values are named") {
   const Options options = accepted(
       {"--link-latency", "50", "--link-bandwidth", "2.5", "--non-finite", "skip", "--mesh", "tp=2,dp=1"});
   CHECK(options.link.latency_seconds == Approx(5e-5));
@@ -395,7 +394,7 @@ TEST_CASE(
   CHECK_THAT(refused({"--link-latency", "-1"}), ContainsSubstring("--link-latency"));
 }
 
-TEST_CASE("options: a GPU takes the trainings that are compiled for it") {
+TEST_CASE("options: a GPU supports the trainings that are compiled for it") {
   CHECK(accepted({}).target == train_gpt::Device::host);
   const Options options = accepted({"--target", "cuda", "--precision", "bf16", "--zero", "3", "--cuda-graph",
                                     "--model", "gpt2", "--tied", "--mesh", "dp=2"});
@@ -418,7 +417,7 @@ TEST_CASE("options: a GPU takes the trainings that are compiled for it") {
              ContainsSubstring("--cuda-graph replays one step, but --dropout 0.1"));
 }
 
-TEST_CASE("options: a run that is saved names its directory") {
+TEST_CASE("options: options of checkpoints need a directory") {
   CHECK_FALSE(accepted({}).checkpoint.on());
   const Options options = accepted({"--checkpoint", "run", "--save-every", "5", "--keep", "3", "--resume",
                                     "--save-progress", "0", "--stop-limit", "2.5"});

@@ -43,7 +43,7 @@ TEST_CASE("batch_plan: passes and data ranks cover every row once, in the order 
   CHECK_THROWS_AS(plan.rows(0, 4), InvalidArgument);
 }
 
-TEST_CASE("batch_plan: a batch that is not the product is refused with all numbers and a way out") {
+TEST_CASE("batch_plan: a batch that is not the product is rejected with all numbers and a fix") {
   CHECK(sentence_of(12, 2, 3, 2).empty());
   CHECK_THAT(sentence_of(13, 2, 3, 2),
              ContainsSubstring("13 is not 2 x 3 x 2 = 12") && ContainsSubstring("give batch 12"));
@@ -51,7 +51,7 @@ TEST_CASE("batch_plan: a batch that is not the product is refused with all numbe
   CHECK_THAT(sentence_of(16, 2, 3, 2), ContainsSubstring("or microbatch 4"));
 }
 
-TEST_CASE("batch_plan: numbers that are not positive or overflow are refused") {
+TEST_CASE("batch_plan: numbers that are not positive or overflow are rejected") {
   CHECK_THAT(sentence_of(0, 1, 1, 1), ContainsSubstring("batch 0"));
   CHECK_THAT(sentence_of(4, -2, 1, 1), ContainsSubstring("dp -2"));
   CHECK_THAT(sentence_of(4, 1, 0, 1), ContainsSubstring("microbatch 0"));

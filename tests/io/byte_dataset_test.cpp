@@ -97,7 +97,7 @@ TEST_CASE("byte_dataset: held-out windows lie in the held-out part and do not ov
   CHECK(data.validation_batches(1 << 20, 3) == 1);
 }
 
-TEST_CASE("byte_dataset: targets are the inputs one byte further, in the text") {
+TEST_CASE("byte_dataset: targets are the inputs shifted by one byte") {
   const TextFiles text = numbered_text(5000);
   const ByteDataset data(text, {{}, 24, 9, 256, 1});
   std::vector<std::int32_t> inputs(3 * 24), targets(3 * 24);
@@ -144,7 +144,7 @@ TEST_CASE("byte_dataset: the batch of a step does not depend on the mesh") {
   CHECK(validated(1) == validated(3));
 }
 
-TEST_CASE("byte_dataset: seed, step and row each choose other windows") {
+TEST_CASE("byte_dataset: seed, step and row each select different windows") {
   const TextFiles text = numbered_text(500000);
   const ByteDataset data(text, {{}, 8, 1, 256, 1});
   const ByteDataset other_seed(text, {{}, 8, 2, 256, 1});

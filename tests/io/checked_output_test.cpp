@@ -42,13 +42,13 @@ std::pair<int, std::string> end_with(const char* path, int code, const std::func
 
 } // namespace
 
-TEST_CASE("a program whose output arrives ends with its own code", "[checked_output]") {
+TEST_CASE("a program whose output is written exits with its own code", "[checked_output]") {
   const auto print = [] { std::printf("text\n"); };
   for (const int code : {0, 3})
     CHECK(end_with("/dev/null", code, print) == std::pair(code, std::string()));
 }
 
-TEST_CASE("a program whose output is lost ends with a sentence and a failure", "[checked_output]") {
+TEST_CASE("a program whose output is lost reports it and fails", "[checked_output]") {
   if (::access("/dev/full", W_OK) != 0)
     return;
   const std::function<void()> with_printf = [] { std::printf("text\n"); };

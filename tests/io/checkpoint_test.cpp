@@ -306,7 +306,8 @@ TEST_CASE("checkpoint: blocks become whole tensors of one file, and two checkpoi
   CHECK((odd[0].elements == 1 && std::isinf(odd[0].largest)));
 }
 
-TEST_CASE("checkpoint: everything is on the disk before a name says so, and the older one goes last") {
+TEST_CASE(
+    "checkpoint: everything is on disk before the final name appears, and the older one is removed last") {
   const Saved saved;
   cp::Writer writer(saved.directory);
   disk = {};
@@ -344,7 +345,7 @@ TEST_CASE("checkpoint: everything is on the disk before a name says so, and the 
     CHECK_THAT(record[i], Catch::Matchers::StartsWith("remove "));
 }
 
-TEST_CASE("checkpoint: a process killed at any call leaves the older checkpoint or the new one, whole") {
+TEST_CASE("checkpoint: a process killed at any call leaves the older checkpoint or the new one complete") {
   int kills = 0, unnamed = 0;
   std::uint64_t before = 1;
   for (int call = 1;; ++call) {
@@ -387,7 +388,7 @@ TEST_CASE("checkpoint: a process killed at any call leaves the older checkpoint 
   CHECK(unnamed >= 15);
 }
 
-TEST_CASE("checkpoint: a call that fails, or a full disk, ends in a sentence and loses nothing") {
+TEST_CASE("checkpoint: a failed call or a full disk is an error and loses nothing") {
   for (const auto& [fault, code] : {std::pair{Disk::Fault::fail_one, EIO}, {Disk::Fault::fail_all, ENOSPC}}) {
     int failed = 0;
     for (int call = 1;; ++call) {
@@ -420,7 +421,7 @@ TEST_CASE("checkpoint: a call that fails, or a full disk, ends in a sentence and
   }
 }
 
-TEST_CASE("checkpoint: a bit that flips anywhere is found, and the older checkpoint is taken") {
+TEST_CASE("checkpoint: a flipped bit anywhere is detected, and the older checkpoint is used") {
   const Saved saved;
   {
     cp::Writer writer(saved.directory);
@@ -455,7 +456,7 @@ TEST_CASE("checkpoint: a bit that flips anywhere is found, and the older checkpo
                  "hash that was saved, but have changed (the checkpoint is damaged: use another)"));
 }
 
-TEST_CASE("checkpoint: files that are cut short, missing or something else are found") {
+TEST_CASE("checkpoint: files that are truncated, missing or of another kind are detected") {
   const Saved saved;
   const fs::path damaged = saved.directory / "step-2";
   const auto refused = [&](const auto& damage) {
@@ -516,7 +517,7 @@ TEST_CASE("checkpoint: files that are cut short, missing or something else are f
              ContainsSubstring("must be a directory that can be read"));
 }
 
-TEST_CASE("checkpoint: a directory has one writer, until that one ends in any way") {
+TEST_CASE("checkpoint: a directory has one writer, until that process ends in any way") {
   const Saved saved;
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
@@ -542,7 +543,7 @@ TEST_CASE("checkpoint: a directory has one writer, until that one ends in any wa
   ::close(ready[1]);
 }
 
-TEST_CASE("checkpoint: a directory that may not be written is refused, and read") {
+TEST_CASE("checkpoint: a read-only directory is rejected for writing, and can be read") {
   const Saved saved;
   fs::permissions(saved.scratch.root(), fs::perms(0755));
   fs::permissions(saved.directory, fs::perms(0555));
@@ -562,7 +563,7 @@ TEST_CASE("checkpoint: a directory that may not be written is refused, and read"
              ContainsSubstring("must be writable, but Not a directory"));
 }
 
-TEST_CASE("checkpoint: a save whose blocks do not make whole tensors is refused") {
+TEST_CASE("checkpoint: a save whose blocks do not cover the tensors is rejected") {
   const Saved saved;
   cp::Writer writer(saved.directory);
   const Model model(2);
@@ -608,7 +609,7 @@ TEST_CASE("checkpoint: a save whose blocks do not make whole tensors is refused"
   CHECK(unfinished_in(saved.directory) == 0);
 }
 
-TEST_CASE("checkpoint: blocks cover a tensor once exactly where counting says so") {
+TEST_CASE("checkpoint: the check for blocks that cover a tensor once agrees with counting") {
   std::mt19937 random(7);
   const auto below = [&](std::uint64_t n) { return random() % n; };
   int good = 0, bad = 0;
@@ -656,7 +657,7 @@ TEST_CASE("checkpoint: blocks cover a tensor once exactly where counting says so
              ContainsSubstring("must lie inside"));
 }
 
-TEST_CASE("checkpoint: a manifest is read as it was written, and others are refused by field") {
+TEST_CASE("checkpoint: a manifest is read as it was written, and invalid ones are rejected with the field") {
   const cp::BlockHash hash = cp::hash_of(std::string_view("abc"));
   CHECK(hash.text() == "06b05ab6733a618578af5f94892f3950"); // as xxh128sum says
   CHECK(cp::find_hash(hash.text()) == hash);

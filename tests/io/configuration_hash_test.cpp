@@ -66,7 +66,7 @@ TEST_CASE("configuration_hash: several odd ranks are all named") {
     CHECK_THAT(sentence, ContainsSubstring("but ranks 1 and 3 differ from the others"));
 }
 
-TEST_CASE("configuration_hash: without a majority no side is called odd") {
+TEST_CASE("configuration_hash: without a majority neither side is blamed") {
   for (const std::string& sentence : sentences({"--seed 1", "--seed 2"}))
     CHECK_THAT(sentence, ContainsSubstring("rank 1 differs from rank 0") && !ContainsSubstring("the others"));
 }

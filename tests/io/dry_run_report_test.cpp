@@ -45,7 +45,7 @@ DryRun run() {
 
 } // namespace
 
-TEST_CASE("calls are summed up by place, those with most bytes first") {
+TEST_CASE("calls are summed up by source line, those with most bytes first") {
   const std::vector<CallTotal> totals = call_totals(run());
   REQUIRE(totals.size() == 3);
   CHECK(totals[0].calls == 2);

@@ -30,7 +30,7 @@ std::vector<double> rates(int ranks) {
 
 } // namespace
 
-TEST_CASE("matrix_rate: all ranks get one number, which is a sum of theirs") {
+TEST_CASE("matrix_rate: all ranks get the same number, the sum of their rates") {
   kernels::use_single_threaded_blas();
   for (const int ranks : {1, 2, 3}) {
     const std::vector<double> single = rates<float>(ranks);
@@ -43,7 +43,7 @@ TEST_CASE("matrix_rate: all ranks get one number, which is a sum of theirs") {
   CHECK(rates<double>(2).front() > 0);
 }
 
-TEST_CASE("matrix_rate: a time that is none is refused") {
+TEST_CASE("matrix_rate: an invalid time is rejected") {
   LaunchOptions options;
   options.ranks = 1;
   for (const double seconds :

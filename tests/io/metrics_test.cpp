@@ -56,7 +56,7 @@ TEST_CASE("metrics: every record is one line of JSON, appended, in a directory m
   CHECK(collected.warnings.empty());
 }
 
-TEST_CASE("metrics: a file that cannot be opened is warned of once, and writing goes on without it") {
+TEST_CASE("metrics: a file that cannot be opened causes one warning, and the run continues without it") {
   Collected collected;
   MetricsWriter metrics("/proc/absent/metrics.jsonl", {}, collected.take());
   for (int step = 0; step < 3; ++step)
@@ -67,7 +67,7 @@ TEST_CASE("metrics: a file that cannot be opened is warned of once, and writing 
                                         ContainsSubstring("training continues"));
 }
 
-TEST_CASE("metrics: a pipe that nobody reads is warned of instead of waited for") {
+TEST_CASE("metrics: a pipe without a reader causes a warning instead of a wait") {
   const Scratch scratch;
   const fs::path pipe = scratch.root() / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
@@ -79,7 +79,7 @@ TEST_CASE("metrics: a pipe that nobody reads is warned of instead of waited for"
 }
 
 #ifdef __linux__
-TEST_CASE("metrics: a full disk is warned of once, and writing goes on without it") {
+TEST_CASE("metrics: a full disk causes one warning, and the run continues without the file") {
   Collected collected;
   MetricsWriter metrics("/dev/full", {}, collected.take());
   REQUIRE(metrics.active());
@@ -92,7 +92,7 @@ TEST_CASE("metrics: a full disk is warned of once, and writing goes on without i
 }
 #endif
 
-TEST_CASE("metrics: without a file nothing is written and nobody is warned") {
+TEST_CASE("metrics: without a file nothing is written and there is no warning") {
   Collected collected;
   MetricsWriter metrics;
   MetricsWriter unnamed(std::filesystem::path(), {}, collected.take());

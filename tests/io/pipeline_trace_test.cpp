@@ -99,7 +99,7 @@ TEST_CASE("A trace has every pass, wait and message once, on the track of its ra
   }
 }
 
-TEST_CASE("Reductions and gathers have tracks of their own beside the passes") {
+TEST_CASE("Reductions and gathers have separate tracks beside the passes") {
   const sw::Schedule schedule = sw::make_schedule("1f1b", 2, 2);
   sw::PipelineTrace pipeline = planned_trace(schedule);
   pipeline.ranks[1].push_back({sw::PipelineWork::reduction, {}, 2.5, 3, 4096});

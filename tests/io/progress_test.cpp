@@ -26,7 +26,7 @@ Clock::time_point at(double seconds) {
 
 } // namespace
 
-TEST_CASE("progress: times and rates read easily") {
+TEST_CASE("progress: times and rates are formatted for reading") {
   CHECK(readable_seconds(0.44) == "0.4 s");
   CHECK(readable_seconds(12.3) == "12 s");
   CHECK(readable_seconds(59.7) == "1 min 00 s");
@@ -48,13 +48,13 @@ TEST_CASE("progress: the line holds step, loss, tokens per second, share of the 
   CHECK(out.str() == "step  50/200  loss 2.3457  6.0k tokens/s  60% of matrix rate  ETA 1 min 15 s\n");
 }
 
-TEST_CASE("progress: a file is no terminal") {
+TEST_CASE("progress: a file is not a terminal") {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
   REQUIRE(file != nullptr);
   CHECK_FALSE(is_terminal(file.get()));
 }
 
-TEST_CASE("progress: without a machine rate no share is claimed") {
+TEST_CASE("progress: without a machine rate no share is shown") {
   std::ostringstream out;
   Progress progress(out, {.steps = 2, .tokens_per_step = 100});
   progress.update(1, 1.0, 1.0, at(0));

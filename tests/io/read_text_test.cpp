@@ -40,7 +40,7 @@ TEST_CASE("read_text: a file is read whole, up to the limit and no further") {
   CHECK_THAT(sentence_of("/proc/self/status", 10), ContainsSubstring("at most 10 bytes"));
 }
 
-TEST_CASE("read_text: what is not a regular file is refused without waiting") {
+TEST_CASE("read_text: anything but a regular file is rejected without waiting") {
   const Scratch scratch;
   const std::filesystem::path pipe = scratch.root() / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

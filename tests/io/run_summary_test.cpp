@@ -37,7 +37,7 @@ RunSummary summary() {
 
 } // namespace
 
-TEST_CASE("a summary says speed, communication, memory and loss") {
+TEST_CASE("a summary contains speed, communication, memory and loss") {
   const std::string text = summary().text();
   CHECK_THAT(text, ContainsSubstring("summary: 40 steps in 8.00 s\n"));
   CHECK_THAT(text, ContainsSubstring("5.5000 at first, 2.2500 at last, held out 2.5000"));
@@ -59,7 +59,7 @@ TEST_CASE("a summary says speed, communication, memory and loss") {
                                   !ContainsSubstring("communication"));
 }
 
-TEST_CASE("the record of a summary holds what the text does") {
+TEST_CASE("the record of a summary contains the numbers of the text") {
   const nlohmann::json record = summary().record();
   CHECK(record["tokens_per_second"] == 4000.0);
   CHECK(record["matrix_rate_share"] == 0.25);
@@ -92,7 +92,7 @@ TEST_CASE("loads of experts are in text and record, each layer by itself") {
   CHECK(summary_of(std::vector<ExpertLoadReport>{{"layers.1.load", {0, 0}, {0, 0}, 0}}).busiest_share == 0);
 }
 
-TEST_CASE("times are read in seconds, milliseconds and microseconds") {
+TEST_CASE("times are shown in seconds, milliseconds and microseconds") {
   CHECK(readable_time(75.26) == "75.3 s");
   CHECK(readable_time(1) == "1.00 s");
   CHECK(readable_time(0.9992) == "999 ms");

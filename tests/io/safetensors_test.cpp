@@ -70,7 +70,7 @@ st::Source source_of(std::string name, st::Dtype dtype, std::vector<std::uint64_
 
 } // namespace
 
-TEST_CASE("safetensors: a file is the format's bytes, one by one") {
+TEST_CASE("safetensors: a file has exactly the bytes of the format") {
   const Scratch scratch;
   const fs::path path = scratch.root() / "m.safetensors";
   const std::vector<std::int64_t> wide{1, -2};
@@ -105,7 +105,7 @@ TEST_CASE("safetensors: a file is the format's bytes, one by one") {
              ContainsSubstring("must hold the tensor 'y', but none of its 4"));
 }
 
-TEST_CASE("safetensors: every element type goes through a file") {
+TEST_CASE("safetensors: every element type survives a round trip") {
   const Scratch scratch;
   const fs::path path = scratch.root() / "m.safetensors";
   const std::string bytes = random_bytes(8 * 24);
@@ -137,7 +137,7 @@ TEST_CASE("safetensors: every element type goes through a file") {
                 st::dtype_of<std::uint64_t>() == st::Dtype::u64);
 }
 
-TEST_CASE("safetensors: a header that breaks a rule is refused with its tensor and the rule") {
+TEST_CASE("safetensors: a header that breaks a rule is rejected with its tensor and the rule") {
   const std::string good = R"({"a":)" + tensor("U8", "[3]", "[0,3]") + "}";
   CHECK(refusal(good, "123").empty());
   CHECK(refusal("{}").empty());
@@ -187,7 +187,7 @@ TEST_CASE("safetensors: a header that breaks a rule is refused with its tensor a
   check(R"({"\u001b[2J":1})", "", R"(tensor '\x1b[2J')");
 }
 
-TEST_CASE("safetensors: the length of a header is checked before anything is read for it") {
+TEST_CASE("safetensors: the length of a header is checked before memory is allocated for it") {
   const auto refused = [](const std::string& bytes) {
     return sentence_of([&] { (void)st::read_header(bytes, "m"); });
   };
@@ -279,7 +279,7 @@ TEST_CASE("safetensors: a tensor is read in pieces, in its order") {
              ContainsSubstring("tensor 'b': the memory that it is read into must have 40 bytes, but has 0"));
 }
 
-TEST_CASE("safetensors: a block of elements that share bytes ends at whole bytes") {
+TEST_CASE("safetensors: a block of elements that share bytes must end at whole bytes") {
   const Scratch scratch;
   const std::string bytes = "\x10\x32\x54\x76\x98\xba";
   st::write(scratch.root() / "m", {source_of("f4", st::Dtype::f4, {2, 6}, bytes)});
@@ -293,7 +293,7 @@ TEST_CASE("safetensors: a block of elements that share bytes ends at whole bytes
              ContainsSubstring("a block of F4 must begin and end at whole bytes in every row"));
 }
 
-TEST_CASE("safetensors: what cannot be written is refused, and the path keeps what it held") {
+TEST_CASE("safetensors: tensors that cannot be written are rejected, and the path keeps its contents") {
   const Scratch scratch;
   const fs::path path = scratch.write("m.safetensors", "before");
   const std::string bytes(4, 'x');

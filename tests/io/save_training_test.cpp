@@ -168,7 +168,7 @@ void expect_sentence(Findings& findings, const std::string& part, const Function
 
 } // namespace
 
-TEST_CASE("save_training: a run goes on from a checkpoint of any mesh, schedule and sharding") {
+TEST_CASE("save_training: a run resumes from a checkpoint of any mesh, schedule and sharding") {
   const Scratch scratch;
   std::vector<Left> left(kinds * setups.size());
   const auto place = [&](std::size_t run) { return scratch.root() / std::to_string(run); };
@@ -216,7 +216,7 @@ TEST_CASE("save_training: a run goes on from a checkpoint of any mesh, schedule 
   CHECK(pairs == 60);
 }
 
-TEST_CASE("save_training: a save goes on beside the steps, and no later value gets into it") {
+TEST_CASE("save_training: a save runs concurrently with the steps, and contains no later value") {
   const Scratch scratch;
   using Description = train_test::SmallModel<double, sw::Zero1>;
   CHECK(on_ranks(4, [&](sw::HostCommunicator world, Findings& findings) {
@@ -264,7 +264,7 @@ TEST_CASE("save_training: a save goes on beside the steps, and no later value ge
   CHECK(cp::saved_steps(scratch.root()) == std::vector<std::uint64_t>{4});
 }
 
-TEST_CASE("save_training: a checkpoint that does not fit is refused by all ranks, and nothing changes") {
+TEST_CASE("save_training: a checkpoint that does not fit is rejected by all ranks, and nothing changes") {
   const Scratch scratch;
   using Wide = train_test::SmallModel<double, sw::Zero1>;
   using Narrow = train_test::SmallModel<sw::float16, sw::Zero3>;
@@ -330,7 +330,7 @@ struct Experts {
 
 } // namespace
 
-TEST_CASE("save_training: experts, their load and their masters go from any mesh to any other") {
+TEST_CASE("save_training: experts, their load and their master weights are restored on any other mesh") {
   const Scratch scratch;
   constexpr std::array<std::array<int, 4>, 5> meshes{
       {{1, 1, 1, 1}, {2, 1, 2, 1}, {1, 2, 1, 2}, {1, 1, 4, 1}, {1, 1, 2, 2}}}; // dp, cp, ep, tp
@@ -378,7 +378,7 @@ TEST_CASE("save_training: experts, their load and their masters go from any mesh
   });
 }
 
-TEST_CASE("save_training: the place in a run comes back from its texts") {
+TEST_CASE("save_training: the position in a run is restored from its texts") {
   const auto back = [](const sw::TrainingProgress& progress) {
     std::map<std::string, std::string> more{{"seed", "7"}};
     cp::add_progress(more, progress);

@@ -127,7 +127,7 @@ void expect_sentence(Findings& findings, const std::string& part, const Function
 
 } // namespace
 
-TEST_CASE("saver: what any mesh saves in any layout, any other mesh loads in another") {
+TEST_CASE("saver: tensors saved on any mesh in any layout can be loaded on any other mesh and layout") {
   const Scratch scratch;
   for (std::size_t from = 0; from < meshes.size(); ++from)
     CHECK(on_ranks(meshes[from][0] * meshes[from][1], [&](HostCommunicator world, Findings& findings) {
@@ -190,7 +190,7 @@ TEST_CASE("saver: replicas are written once, by ranks that share the work") {
   CHECK(cp::Reader(scratch.root() / "step-1").tensor("weight.7").layout == "Layout<1>");
 }
 
-TEST_CASE("saver: where one rank fails, all throw the same, and the older checkpoint stays") {
+TEST_CASE("saver: if one rank fails, all throw the same error, and the older checkpoint stays") {
   const Scratch scratch;
   const fs::path directory = scratch.root() / "checkpoints";
   CHECK(
@@ -246,7 +246,7 @@ TEST_CASE("saver: where one rank fails, all throw the same, and the older checkp
         }) == "");
 }
 
-TEST_CASE("saver: a save tells how many bytes all ranks have written, and at which rate") {
+TEST_CASE("saver: a save reports how many bytes all ranks have written, and at which rate") {
   const Scratch scratch;
   CHECK(on_ranks(3, [&](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(3), extent<tp>(1)};

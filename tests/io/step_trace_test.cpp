@@ -28,7 +28,7 @@ sw::StepSimulation two_replicas() {
 
 } // namespace
 
-TEST_CASE("A simulated step's trace has a process per kept replica and two tracks per rank") {
+TEST_CASE("A simulated step's trace has a process for each kept replica and two tracks for each rank") {
   const nlohmann::json trace = nlohmann::json::parse(sw::step_trace(two_replicas()));
   std::map<int, std::string> processes;
   std::map<std::string, int> tracks;

@@ -178,7 +178,7 @@ TEST_CASE("the checksum of the test is CRC-32C, by the vectors of RFC 3720") {
   CHECK(crc32c("123456789") == 0xe3069283u);
 }
 
-TEST_CASE("tensorboard: without a directory nothing is written and nobody is warned") {
+TEST_CASE("tensorboard: without a directory nothing is written and there is no warning") {
   Collected collected;
   TensorBoardWriter none;
   TensorBoardWriter unnamed("", {}, collected.take());
@@ -191,7 +191,7 @@ TEST_CASE("tensorboard: without a directory nothing is written and nobody is war
 }
 
 #if __has_include(<boost/crc.hpp>)
-TEST_CASE("tensorboard: every event is a record with its checksums, in a file of its own") {
+TEST_CASE("tensorboard: every event is a record with its checksums, in a new file") {
   const Directory directory;
   Collected collected;
   const std::int64_t far = 5'000'000'000;
@@ -235,7 +235,7 @@ TEST_CASE("tensorboard: flushes at intervals lose nothing in the end") {
 }
 
 TEST_CASE(
-    "tensorboard: a directory that cannot be written is warned of once, and writing goes on without it") {
+    "tensorboard: a directory that cannot be written causes one warning, and the run continues without it") {
   const Directory directory;
   const fs::path blocked = directory.path() / "file";
   std::ofstream(blocked) << "in the way";
@@ -251,7 +251,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "tensorboard: a file that cannot grow is warned of once, keeps its events, and writing goes on without it") {
+    "tensorboard: a file that cannot grow causes one warning, keeps its events, and the run continues without it") {
   const Directory directory;
   Collected collected;
   TensorBoardWriter writer(directory.path(), {}, collected.take());

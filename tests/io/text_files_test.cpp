@@ -56,7 +56,7 @@ TEST_CASE(
   CHECK_THAT(text.locate(18), EndsWith("zeta.txt at offset 5"));
 }
 
-TEST_CASE("text_files: named files come in the order given, and the same bytes once") {
+TEST_CASE("text_files: named files are read in the order given, and equal files once") {
   const Scratch scratch;
   const fs::path b = scratch.write("b.txt", "bbb");
   const fs::path a = scratch.write("a.txt", "aa");
@@ -65,7 +65,7 @@ TEST_CASE("text_files: named files come in the order given, and the same bytes o
   CHECK(text.skipped == 3);
 }
 
-TEST_CASE("text_files: files longer than one read are whole") {
+TEST_CASE("text_files: files longer than one read are read completely") {
   const Scratch scratch;
   std::string bytes;
   while (bytes.size() < 200000)
@@ -95,7 +95,7 @@ TEST_CASE("text_files: missing, empty, binary and unreadable files are named wit
 #endif
 }
 
-TEST_CASE("text_files: a pipe, a device and a directory's file that is neither are refused at once") {
+TEST_CASE("text_files: named pipes and devices are rejected at once, those in a directory are skipped") {
   const Scratch scratch;
   const fs::path pipe = scratch.root() / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
@@ -107,7 +107,7 @@ TEST_CASE("text_files: a pipe, a device and a directory's file that is neither a
   CHECK(read_text_files({scratch.root()}).bytes == "words");
 }
 
-TEST_CASE("text_files: more bytes or files than the limits end in a sentence") {
+TEST_CASE("text_files: more bytes or files than the limits allow are an error") {
   const Scratch scratch;
   (void)scratch.write("a.txt", "12345");
   (void)scratch.write("below/b.txt", "678");

@@ -57,7 +57,7 @@ private:
 
 } // namespace
 
-TEST_CASE("write_text: the text replaces what a file holds, and its permissions stay") {
+TEST_CASE("write_text: the text replaces a file's contents, and its permissions stay") {
   const Scratch scratch;
   const fs::path path = scratch.root() / "text";
   write_text(path, "a longer text\n");
@@ -68,7 +68,7 @@ TEST_CASE("write_text: the text replaces what a file holds, and its permissions 
   CHECK(files_in(scratch.root()) == 1);
 }
 
-TEST_CASE("write_text: after a failure the file holds what it held, and nothing lies beside it") {
+TEST_CASE("write_text: after a failure the file is unchanged, and nothing is left beside it") {
   const Scratch scratch;
   const fs::path path = scratch.write("text", "before");
   {
@@ -83,7 +83,7 @@ TEST_CASE("write_text: after a failure the file holds what it held, and nothing 
   CHECK_THAT(sentence_of(scratch.root(), "text"), ContainsSubstring("must be writable"));
 }
 
-TEST_CASE("write_text: a link keeps pointing to its file, and a device is written as it is") {
+TEST_CASE("write_text: a link keeps pointing to its file, and a device is written in place") {
   const Scratch scratch;
   const fs::path path = scratch.write("below/text", "before");
   fs::create_symlink(path, scratch.root() / "link");
@@ -96,7 +96,7 @@ TEST_CASE("write_text: a link keeps pointing to its file, and a device is writte
 #endif
 }
 
-TEST_CASE("a large file holds the pieces that it is given, whatever their sizes") {
+TEST_CASE("a large file contains the pieces written to it, whatever their sizes") {
   using shardwright::detail::LargeFile;
   const Scratch scratch;
   constexpr std::size_t chunk = LargeFile::chunk;

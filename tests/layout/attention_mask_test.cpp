@@ -36,7 +36,7 @@ void check(const KeyWindow& window, Sees sees) {
 
 } // namespace
 
-TEST_CASE("a window says which keys a query sees, and which queries see a key") {
+TEST_CASE("a window determines which keys a query sees, and which queries see a key") {
   check(causal.window, [](std::size_t query, std::size_t key) { return key <= query; });
   check(full.window, [](std::size_t, std::size_t) { return true; });
   check(sliding_window<1>.window, [](std::size_t query, std::size_t key) { return key == query; });

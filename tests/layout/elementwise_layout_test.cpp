@@ -94,7 +94,7 @@ TEST_CASE("values: which layouts are rejected", "[elementwise]") {
   CHECK(detail::MultiplyRule::apply(partial, rows).faults[1] == PropagationFault::sharding_differs);
 }
 
-TEST_CASE("local results stand for the whole wherever the rules see a meaning", "[elementwise]") {
+TEST_CASE("local results represent the whole result wherever the rules accept the layouts", "[elementwise]") {
   const auto add = [](double left, double right) { return left + right; };
   const auto multiply = [](double left, double right) { return left * right; };
   for (const auto& extents : {std::vector<int>{2, 2}, {2, 3}}) {

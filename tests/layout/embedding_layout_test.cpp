@@ -40,7 +40,7 @@ TEST_CASE("a vocabulary-parallel table leaves an incomplete sum", "[embedding]")
   STATIC_REQUIRE(std::is_same_v<EmbeddingLayout<Tokens, InvalidLayout>, InvalidLayout>);
 }
 
-TEST_CASE("local lookups stand for the whole lookup", "[embedding]") {
+TEST_CASE("local lookups represent the whole lookup", "[embedding]") {
   for (const auto& extents : {std::vector<int>{2, 2}, {3, 2}}) {
     const VirtualMesh mesh(extents);
     for (const auto& token_shape : {std::vector<std::int64_t>{5}, {3, 2}}) {
@@ -79,7 +79,7 @@ TEST_CASE("local lookups stand for the whole lookup", "[embedding]") {
   }
 }
 
-TEST_CASE("local gradients of the table stand for the whole gradient", "[embedding]") {
+TEST_CASE("local gradients of the table represent the whole gradient", "[embedding]") {
   for (const auto& extents : {std::vector<int>{2, 2}, {3, 2}}) {
     const VirtualMesh mesh(extents);
     int valid = 0;

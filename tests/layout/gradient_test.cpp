@@ -41,7 +41,7 @@ double paired(const VirtualMesh& mesh, const VirtualTensor& value, const Virtual
 
 } // namespace
 
-TEST_CASE("a gradient is complete where the value is replicated or partial", "[gradient]") {
+TEST_CASE("a gradient is complete if the value is replicated or partial", "[gradient]") {
   using Value = Layout<2, Shard<0, dp>, Partial<Sum, tp>>;
   STATIC_REQUIRE(std::is_same_v<Gradient<Value>, Layout<2, Shard<0, dp>>>);
   STATIC_REQUIRE(std::is_same_v<Gradient<Layout<2, Shard<1, tp, dp>>>, Layout<2, Shard<1, tp, dp>>>);

@@ -58,7 +58,7 @@ TEST_CASE("halos are exchanged last and dropped first") {
       "dp; then slice of dimension 1 over tp; then exchange of halos over dp, tp");
 }
 
-TEST_CASE("functions of each element keep halos, reductions leave them out") {
+TEST_CASE("elementwise functions keep halos, reductions ignore them") {
   STATIC_REQUIRE(std::is_same_v<ElementwiseLinearLayout<Haloed>, Haloed>);
   STATIC_REQUIRE(std::is_same_v<ElementwiseFunctionLayout<operation::relu, Haloed>, Haloed>);
   STATIC_REQUIRE(std::is_same_v<AddLayout<Haloed, Haloed>, Haloed>);

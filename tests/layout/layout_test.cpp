@@ -44,14 +44,14 @@ TEST_CASE("axes are tags", "[layout]") {
   STATIC_REQUIRE(axis_index(AxisList<cp, tp>::names, "dp") == -1);
 }
 
-TEST_CASE("the order of placements makes no new type", "[layout]") {
+TEST_CASE("the order of placements does not change the type", "[layout]") {
   using First = Layout<3, Shard<0, dp>, Shard<2, tp>, Partial<Sum, cp>>;
   using Second = Layout<3, Partial<Sum, cp>, Shard<2, tp>, Shard<0, dp>>;
   STATIC_REQUIRE(std::is_same_v<First, Second>);
   STATIC_REQUIRE(std::is_same_v<First, TensorLayout<3, Shard<0, dp>, Shard<2, tp>, Partial<Sum, cp>>>);
 }
 
-TEST_CASE("axes of one Partial stand in a fixed order, axes of one Shard in their own", "[layout]") {
+TEST_CASE("axes of one Partial have a fixed order, axes of one Shard the order given", "[layout]") {
   STATIC_REQUIRE(
       std::is_same_v<Layout<1, Partial<Sum, tp, dp>>, Layout<1, Partial<Sum, dp>, Partial<Sum, tp>>>);
   STATIC_REQUIRE(!std::is_same_v<Layout<1, Shard<0, dp, tp>>, Layout<1, Shard<0, tp, dp>>>);
@@ -80,13 +80,13 @@ TEST_CASE("a layout type holds its value", "[layout]") {
   STATIC_REQUIRE(Placed::value.has_partial());
 }
 
-TEST_CASE("a layout value becomes a type again", "[layout]") {
+TEST_CASE("a layout value can be turned back into a type", "[layout]") {
   using Table = AxisList<cp, dp, tp>;
   STATIC_REQUIRE(
       std::is_same_v<detail::LayoutOf<Table, Holder>, Layout<2, Shard<0, tp, cp>, Partial<Min, dp>>>);
 }
 
-TEST_CASE("Sum and Avg may stand together", "[layout]") {
+TEST_CASE("Sum and Avg may be combined", "[layout]") {
   using Both = Layout<1, Partial<Avg, dp>, Partial<Sum, tp>>;
   STATIC_REQUIRE(std::is_same_v<Both, TensorLayout<1, Partial<Sum, tp>, Partial<Avg, dp>>>);
 }
@@ -112,7 +112,7 @@ TEST_CASE("products and sums of layout values", "[layout]") {
         PropagationFault::partial_and_finished);
 }
 
-TEST_CASE("values over another table", "[layout]") {
+TEST_CASE("layout values over another table of axes", "[layout]") {
   LayoutValue layout;
   layout.tensor_rank = 1;
   layout.shard(0).push_back(1);

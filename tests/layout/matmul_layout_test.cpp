@@ -145,12 +145,12 @@ TEST_CASE("Partial passes through a product with a replicated operand", "[matmul
                                 Layout<2, Shard<0, dp>, Partial<Avg, tp>>>);
 }
 
-TEST_CASE("a rejected product makes no second error", "[matmul]") {
+TEST_CASE("a rejected product causes no second error", "[matmul]") {
   STATIC_REQUIRE(std::is_same_v<MatmulLayout<InvalidLayout, Column>, InvalidLayout>);
   STATIC_REQUIRE(std::is_same_v<MatmulLayout<Column, InvalidLayout>, InvalidLayout>);
 }
 
-TEST_CASE("local products stand for the whole product wherever the rule sees a meaning", "[matmul]") {
+TEST_CASE("local products represent the whole product wherever the rule accepts the layouts", "[matmul]") {
   for (const auto& extents : {std::vector<int>{2, 2}, {3, 2}}) {
     const VirtualMesh mesh(extents);
     CHECK(check_all_pairs<MatmulForm::plain>(mesh, {5, 4}, {4, 3}, {5, 3}) > 50);

@@ -11,7 +11,7 @@
 namespace sw = shardwright;
 using namespace sw::axis;
 
-TEST_CASE("a place on a mesh gives the rank's own block, uneven ones included") {
+TEST_CASE("a place on a mesh determines the rank's block, even if blocks are uneven") {
   using Rows = sw::Layout<2, sw::Shard<0, dp, tp>>;
   constexpr sw::MeshShape mesh{sw::extent<dp>(4), sw::extent<tp>(2)};
   // 13 rows over 4 x 2: the last rank has none.

@@ -25,7 +25,7 @@ using Columns = Rows::with_columns<sw::Layout<1, Placements...>>;
 
 } // namespace
 
-TEST_CASE("rows of experts have the columns that products and functions give") {
+TEST_CASE("rows grouped by expert get the columns of products and functions") {
   STATIC_REQUIRE(same<sw::DispatchLayout<Tokens, sw::AxisList<ep>>, Rows>);
   STATIC_REQUIRE(same<Hidden, Columns<sw::Shard<0, tp>>>);
   STATIC_REQUIRE(same<sw::ElementwiseFunctionLayout<sw::operation::silu, Hidden>, Hidden>);

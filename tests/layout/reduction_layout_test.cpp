@@ -94,7 +94,7 @@ TEST_CASE("which partial inputs are rejected", "[reduction]") {
   CHECK(reduction_layout(partial, 0, 1, ReduceOp::sum).faults[0] == PropagationFault::partial_not_linear);
 }
 
-TEST_CASE("local reductions stand for the whole reduction", "[reduction]") {
+TEST_CASE("local reductions represent the whole reduction", "[reduction]") {
   for (const auto& extents : {std::vector<int>{2, 2}, {4, 3}}) {
     const VirtualMesh mesh(extents);
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::maximum}) {

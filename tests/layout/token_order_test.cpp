@@ -64,7 +64,7 @@ TEST_CASE("every position has one row, in every order") {
     }
 }
 
-TEST_CASE("in zig-zag order every rank sees as many keys, in each step of the ring") {
+TEST_CASE("in zig-zag order every rank sees equally many keys in each step of the ring") {
   for (int ranks = 2; ranks <= 8; ++ranks)
     for (const std::int64_t chunk : {1, 3, 16}) {
       const std::int64_t sequence = 2 * ranks * chunk;

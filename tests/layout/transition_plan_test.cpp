@@ -246,7 +246,7 @@ TEST_CASE("a plan over two axes is as cheap as the best of all sequences of move
   }
 }
 
-TEST_CASE("only a detour over foreign dimensions, with more collectives, could move fewer bytes",
+TEST_CASE("only a detour over other dimensions, with more collectives, could move fewer bytes",
           "[transition]") {
   for (const int tensor_rank : {1, 2}) {
     const auto layouts = all_layouts(tensor_rank, 2, {ReduceOp::sum});
@@ -261,8 +261,7 @@ TEST_CASE("only a detour over foreign dimensions, with more collectives, could m
   }
 }
 
-TEST_CASE("a plan is one plan: the same layouts give the same moves at run time and at compile time",
-          "[transition]") {
+TEST_CASE("the same layouts give the same moves at run time and at compile time", "[transition]") {
   constexpr auto layouts = [] {
     std::array<LayoutValue, 2> both{};
     both[0].tensor_rank = both[1].tensor_rank = 2;
@@ -277,7 +276,7 @@ TEST_CASE("a plan is one plan: the same layouts give the same moves at run time 
   REQUIRE(computed.moves == compiled.moves);
 }
 
-TEST_CASE("of plans that cost the same the first one is taken", "[transition]") {
+TEST_CASE("of plans with equal cost the first is taken", "[transition]") {
   LayoutValue from;
   from.tensor_rank = 2;
   LayoutValue to = from;
@@ -297,7 +296,7 @@ TEST_CASE("of plans that cost the same the first one is taken", "[transition]") 
   CHECK(plan.moves[1].kind == StepKind::reduce_scatter);
 }
 
-TEST_CASE("axes that do not change are left alone", "[transition]") {
+TEST_CASE("axes that do not change are not moved", "[transition]") {
   LayoutValue from;
   from.tensor_rank = 2;
   from.shard(0).push_back(0);

@@ -38,7 +38,7 @@ double real(const Index& index, const std::vector<int>& coordinates) {
 
 } // namespace
 
-TEST_CASE("merging collectives changes no bit", "[transition]") {
+TEST_CASE("merging collectives changes no bit of the result", "[transition]") {
   const std::vector<std::vector<int>> orders{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}};
   int merged = 0;
   int reducing = 0;
@@ -116,7 +116,7 @@ TEST_CASE("levels of a reduction order", "[transition]") {
   CHECK(reduction_order(reduce_all, trivial, mesh_order).count == 0);
 }
 
-TEST_CASE("axes of extent 1 take no part", "[transition]") {
+TEST_CASE("axes of extent 1 are ignored", "[transition]") {
   LayoutValue from;
   from.tensor_rank = 1;
   from.shard(0) = sequence({0, 1});

@@ -99,7 +99,7 @@ TEST_CASE("the order of the steps moves the fewest bytes", "[transition]") {
   STATIC_REQUIRE(ReduceGather::steps[1].kind == StepKind::all_gather);
 }
 
-TEST_CASE("a step holds the layouts around it", "[transition]") {
+TEST_CASE("a step contains the layouts before and after it", "[transition]") {
   using Exchange = Transition<S0S1, S0S0>;
   STATIC_REQUIRE(Exchange::steps.size() == 1);
   STATIC_REQUIRE(Exchange::steps[0].before == Exchange::from_value);
@@ -117,14 +117,14 @@ TEST_CASE("the table holds the axes of both layouts, sorted by name", "[transiti
   STATIC_REQUIRE(Both::to_value.shard(1) == sequence({1, 0}));
 }
 
-TEST_CASE("the library itself may turn replicated into partial", "[transition]") {
+TEST_CASE("only the library may turn replicated into partial", "[transition]") {
   using Keep = InternalTransition<R2, Layout<2, Partial<Sum, tp>>>;
   STATIC_REQUIRE(Keep::steps.size() == 1);
   STATIC_REQUIRE(Keep::steps[0].kind == StepKind::keep_on_first);
   STATIC_REQUIRE(Keep::collectives == 0);
 }
 
-TEST_CASE("an operation that was rejected makes silent transitions", "[transition]") {
+TEST_CASE("transitions from a rejected operation cause no further errors", "[transition]") {
   STATIC_REQUIRE(Transition<InvalidLayout, R2>::is_identity);
   STATIC_REQUIRE(Transition<PP, InvalidLayout>::collectives == 0);
 }

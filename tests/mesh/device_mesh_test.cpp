@@ -150,7 +150,7 @@ TEST_CASE("zero, negative and overflowing extents are rejected") {
              ContainsSubstring("must be less than 2^31"));
 }
 
-TEST_CASE("ranks that give different meshes learn it before any group forms") {
+TEST_CASE("ranks that pass different meshes get an error before any group is formed") {
   const std::string extents = failure_of<ConfigurationMismatch>(4, [](const HostCommunicator& world) {
     const bool odd = world.rank() == 3;
     const DeviceMesh mesh(world, extent<dp>(odd ? 4 : 2), extent<tp>(odd ? 1 : 2));
@@ -166,7 +166,7 @@ TEST_CASE("ranks that give different meshes learn it before any group forms") {
   CHECK_THAT(names, ContainsSubstring("names or the order of the axes"));
 }
 
-TEST_CASE("a rank that never makes the mesh lets the others fail within the deadline") {
+TEST_CASE("if a rank never creates the mesh, the others fail within the deadline") {
   LaunchOptions options;
   options.ranks = 3;
   options.deadline = std::chrono::milliseconds(200);
@@ -178,7 +178,7 @@ TEST_CASE("a rank that never makes the mesh lets the others fail within the dead
                   Error);
 }
 
-TEST_CASE("the pool of a mesh hands blocks out again") {
+TEST_CASE("the pool of a mesh reuses blocks") {
   CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2)};
           auto& pool = mesh.core().resources<DefaultTarget>();
@@ -198,7 +198,7 @@ TEST_CASE("the pool of a mesh hands blocks out again") {
         }) == "");
 }
 
-TEST_CASE("blocks of a pool are at most an eighth larger than asked for") {
+TEST_CASE("blocks of a pool are at most an eighth larger than requested") {
   CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(1)};
           auto& pool = mesh.core().resources<DefaultTarget>();
@@ -208,11 +208,12 @@ TEST_CASE("blocks of a pool are at most an eighth larger than asked for") {
             findings.expect(given >= bytes && given <= bytes + bytes / 8 + 1, bytes, " gives ", given);
           }
           const PoolStatistics before = mesh.pool_statistics();
-          findings.expect(before.peak_bytes < before.reserved_bytes, "peak counts what was in use at once");
+          findings.expect(before.peak_bytes < before.reserved_bytes,
+                          "the peak counts memory that was in use at the same time");
         }) == "");
 }
 
-TEST_CASE("a pool of a device keeps its memory while the device is at work") {
+TEST_CASE("a device's pool keeps its memory while the device is working") {
   CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
           {
             const DeviceMesh mesh{world, extent<dp>(1)};

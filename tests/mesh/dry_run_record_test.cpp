@@ -32,7 +32,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a record remembers the fullest moment by kind, with what blocks are rounded up by") {
+TEST_CASE("a record keeps the peak by kind, including the rounding of blocks") {
   DryRunRecord record;
   const auto take = [&record](MemoryKind kind, std::size_t requested, std::size_t rounded) {
     const MemoryFor purpose(kind);
@@ -57,7 +57,7 @@ TEST_CASE("a record remembers the fullest moment by kind, with what blocks are r
   CHECK(record.peak()[MemoryKind::parameters] == 0);
 }
 
-TEST_CASE("who holds memory at the peak is told by part and operation, the largest first") {
+TEST_CASE("holders of memory at the peak are listed by part and operation, the largest first") {
   DryRunRecord record;
   const auto take = [&](const char* part, const char* operation, std::size_t bytes) {
     const MemoryFor purpose(MemoryKind::activations, operation);

@@ -32,7 +32,8 @@ struct Maps {
 
 } // namespace
 
-TEST_CASE("threads on several devices add to Kokkos' maps one by one, and look while nobody adds", "[mesh]") {
+TEST_CASE("threads on several devices write to Kokkos' maps one by one, and read while nobody writes",
+          "[mesh]") {
   constexpr int devices = 6, threads = 12;
   Maps maps;
   KernelNotes notes;
@@ -55,8 +56,7 @@ TEST_CASE("threads on several devices add to Kokkos' maps one by one, and look w
     CHECK(sums[static_cast<std::size_t>(rank)] == 50 * 11 * (rank % devices));
 }
 
-TEST_CASE("only a kernel's first launch on a device holds the maps alone, and one that failed was none",
-          "[mesh]") {
+TEST_CASE("only a kernel's first successful launch on a device locks the maps exclusively", "[mesh]") {
   KernelNotes notes;
   std::string held;
   const auto look = [&held] {

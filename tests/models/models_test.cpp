@@ -70,8 +70,7 @@ using shardwright_test::on_ranks;
 
 } // namespace
 
-TEST_CASE(
-    "models of a user train in double precision with ZeRO-3 as on one rank, however they are spread out") {
+TEST_CASE("user-defined models train in double precision with ZeRO-3 as on one rank, on every mesh") {
   for (const std::string& model : dense_models()) {
     const RunResult one = run(options_of(model, "fp64", {}));
     CHECK(one.losses.back() < 0.85 * one.losses.front()); // they learn, so that the comparison says something
@@ -85,7 +84,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("they do in single precision with whole parameters") {
+TEST_CASE("they do in single precision with replicated parameters") {
   for (const std::string& model : dense_models()) {
     const RunResult one = run(options_of(model, "fp32", {}));
     for (const Way& way : ways_of(model)) {
@@ -96,7 +95,7 @@ TEST_CASE("they do in single precision with whole parameters") {
   }
 }
 
-TEST_CASE("recomputation changes no bit, nor does another run") {
+TEST_CASE("recomputation changes no bit, nor does a repeated run") {
   for (const std::string& model : dense_models())
     for (const Way& way : {Way{}, Way{.mesh = {{"dp", 2}, {"tp", 2}}, .microbatches = 2}}) {
       INFO(model << " " << way.text());
@@ -111,7 +110,7 @@ TEST_CASE("recomputation changes no bit, nor does another run") {
 // which average out in the mean over the tokens of a batch; weights stay together because masters are floats.
 // So the mean over 384 tokens of gpt2 and decoder may differ by one unit. That over the 24 samples of mlp and
 // encoder, a sixteenth, may by four, and by half as much again for chance.
-TEST_CASE("they do in bfloat16 with ZeRO-3, within its roundoff of double precision") {
+TEST_CASE("they do in bfloat16 with ZeRO-3, up to its roundoff relative to double precision") {
   for (const std::string& model : dense_models()) {
     const double roundoffs = model == "mlp" || model == "encoder" ? 6 : 1;
     const RunResult one = run(options_of(model, "fp64", {}));
@@ -125,7 +124,7 @@ TEST_CASE("they do in bfloat16 with ZeRO-3, within its roundoff of double precis
   }
 }
 
-TEST_CASE("a dry run predicts their memory to the byte, and their calls one by one") {
+TEST_CASE("a dry run predicts their memory to the byte, and every call") {
   for (const std::string& model : dense_models())
     for (const Way& way :
          {Way{}, Way{.mesh = {{"dp", 3}}}, Way{.mesh = {{"dp", 2}, {"tp", 2}}, .microbatches = 2},
@@ -154,7 +153,7 @@ TEST_CASE("a dry run predicts their memory to the byte, and their calls one by o
     }
 }
 
-TEST_CASE("a model says what its mesh must be, and the program what it can train") {
+TEST_CASE("errors name the meshes that a model allows and the trainings that the program has") {
   const auto refused = [](std::initializer_list<const char*> words) {
     std::vector<const char*> arguments{"train_models"};
     arguments.insert(arguments.end(), words);

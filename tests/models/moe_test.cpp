@@ -119,7 +119,7 @@ void compare(const Case& each, const std::string& precision) {
 
 } // namespace
 
-TEST_CASE("decoders with experts train as on one rank, wherever experts are and whatever is split") {
+TEST_CASE("decoders with experts train as on one rank, for all owners of experts and all meshes") {
   for (const Case& each : selection)
     compare(each, "fp64");
   compare(selection.front(), "fp32");

@@ -201,7 +201,7 @@ void check_tape(const sw::HostCommunicator& world, Findings& findings, const cha
 
 } // namespace
 
-TEST_CASE("attention on a tape is that of tensors, under every mask") {
+TEST_CASE("attention on a tape equals that of tensors, under every mask") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           check_tape(world, findings, "causal", [](const Mesh&) { return sw::causal; });
           check_tape(world, findings, "full", [](const Mesh&) { return sw::full; });
@@ -278,7 +278,7 @@ void check_cache(const sw::HostCommunicator& world, Findings& findings, Extents 
 
 } // namespace
 
-TEST_CASE("a cache of keys and values gives what attention over all tokens does, on every mesh") {
+TEST_CASE("attention with a cache of keys and values equals attention over all tokens, on every mesh") {
   for (const Extents extents : {Extents{1, 1}, {1, 3}, {3, 2}})
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
             check_cache(world, findings, extents, sw::causal);
@@ -303,7 +303,7 @@ TEST_CASE("cached attention weighs the values of all rows up to the query's own"
   CHECK_THROWS_AS(attend(2), sw::InvalidArgument);
 }
 
-TEST_CASE("rotary frequencies are stretched by their wavelength") {
+TEST_CASE("rotary frequencies are scaled by their wavelength") {
   const auto plain = sw::rotary_frequencies(8, 1e4);
   CHECK(plain == Vector{1, 0.1, 0.01, 0.001});
   // 2000 positions are 318, 31.8, 3.18 and 0.318 turns.
@@ -313,7 +313,7 @@ TEST_CASE("rotary frequencies are stretched by their wavelength") {
   CHECK(std::abs(stretched[3] - 0.001 / 8) < 1e-18);
 }
 
-TEST_CASE("a tape compares the lengths of keys between ranks that must have the same") {
+TEST_CASE("a tape compares the key lengths between ranks that must have the same") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {1, 2});
           const auto qkv = random_tensor<Qkv>(mesh, {batch, sequence, groups, group_width}, 1);
@@ -336,7 +336,7 @@ TEST_CASE("a tape compares the lengths of keys between ranks that must have the 
         }) == "");
 }
 
-TEST_CASE("attention with lengths of keys is counted without them") {
+TEST_CASE("a dry run counts attention with key lengths as if there were none") {
   using Counting = sw::Counting<sw::DefaultTarget>;
   const sw::DryRun run = sw::dry_run(2, 1, [](sw::HostCommunicator world) {
     const Mesh mesh = mesh_of(world, {2, 1});
@@ -348,7 +348,7 @@ TEST_CASE("attention with lengths of keys is counted without them") {
   CHECK(run.memory.requested() > 0);
 }
 
-TEST_CASE("attention names lengths of keys that are not those of its sequences") {
+TEST_CASE("attention rejects key lengths that do not match its sequences") {
   CHECK(on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {1, 1});
           const auto qkv = random_tensor<Qkv>(mesh, {2, sequence, groups, group_width}, 1);
@@ -376,7 +376,7 @@ TEST_CASE("attention names lengths of keys that are not those of its sequences")
         }) == "");
 }
 
-TEST_CASE("attention names heads that do not divide and a fused width that is not theirs") {
+TEST_CASE("attention names heads that do not divide evenly and a fused width that does not match them") {
   CHECK(
       on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
         const Mesh mesh = mesh_of(world, {1, 2});

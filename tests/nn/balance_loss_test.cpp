@@ -230,7 +230,7 @@ Given given(const Mesh& mesh, const TwoExperts& batch) {
 
 } // namespace
 
-TEST_CASE("balance and z-losses are those of the formulas, and so are their gradients, on every mesh") {
+TEST_CASE("balance and z-losses and their gradients agree with the formulas on every mesh") {
   for (const Extents3& extents : meshes) {
     INFO("dp " << extents.dp << " cp " << extents.cp << " tp " << extents.tp);
     CHECK(on_ranks(extents.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
@@ -275,7 +275,8 @@ TEST_CASE("losses of sequences and of the global batch do not depend on the size
   }
 }
 
-TEST_CASE("two microbatches that are out of balance each way are balanced together: 1.8, 1.4, 1.2, 1.05, 1") {
+TEST_CASE(
+    "two microbatches that are unbalanced in opposite ways are balanced together: 1.8, 1.4, 1.2, 1.05, 1") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {2, 1, 1});
           using Layout = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
@@ -339,7 +340,7 @@ TEST_CASE("two microbatches that are out of balance each way are balanced togeth
         }) == "");
 }
 
-TEST_CASE("a global balance refuses passes in an order that would count wrongly, and says what to do") {
+TEST_CASE("a global balance rejects passes in an order that would miscount, and says what to do") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {1, 1, 1});
           const Given batch = given(mesh, {10, 0.9, 10});
@@ -376,7 +377,7 @@ TEST_CASE("a global balance refuses passes in an order that would count wrongly,
         }) == "");
 }
 
-TEST_CASE("each token counts once: in first passes, once where ranks have copies, and in 64 bits") {
+TEST_CASE("each token counts once: only in first passes, not per copy, and in 64 bits") {
   CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {2, 1, 2});
           // Tokens are not split over tp, whose ranks all have them.
@@ -408,7 +409,7 @@ TEST_CASE("each token counts once: in first passes, once where ranks have copies
         }) == "");
 }
 
-TEST_CASE("losses of a router whose tokens are split further join those of the tokens, each counted once") {
+TEST_CASE("losses of a router whose tokens are split further are added to token losses, each counted once") {
   for (const Extents3& extents : meshes)
     CHECK(on_ranks(extents.ranks(), [&extents](const sw::HostCommunicator& world, Findings& findings) {
             const Mesh mesh = mesh_of(world, extents);

@@ -2,7 +2,7 @@
 #include "nn/context_check.hpp"
 #include "support/catch.hpp"
 
-TEST_CASE("attention that MPI ranks share is that of whole sequences, by either way") {
+TEST_CASE("attention over MPI ranks equals that of whole sequences, in both forms") {
   namespace sw = shardwright;
   sw::LaunchOptions options;
   options.deadline = std::chrono::minutes(1);

@@ -24,7 +24,7 @@ static_assert(std::is_same_v<sw::RingContext::AttentionInput<Qkv>, Qkv>);
 
 } // namespace
 
-TEST_CASE("attention that context ranks share is that of whole sequences, by either way") {
+TEST_CASE("attention over context ranks equals that of whole sequences, in both forms") {
   for (const ContextWay way : context_ways)
     CHECK(on_ranks(way.context * way.tensor, [way](sw::HostCommunicator world, Findings& findings) {
             check_context<sw::RingContext, double>(world, findings, way, 1e-14);
@@ -46,7 +46,7 @@ void check_mask(const sw::HostCommunicator& world, Findings& findings, ContextWa
 
 } // namespace
 
-TEST_CASE("context ranks share attention under every mask") {
+TEST_CASE("context ranks compute attention under every mask") {
   for (const ContextWay way : {ContextWay{1, 1}, ContextWay{2, 1}, ContextWay{3, 1}, ContextWay{2, 2}})
     CHECK(on_ranks(way.context * way.tensor, [way](sw::HostCommunicator world, Findings& findings) {
             check_mask<ContextMask<sw::FullMask>>(world, findings, way);
@@ -81,7 +81,7 @@ void check_device(const ContextMesh& mesh, Findings& findings) {
 
 } // namespace
 
-TEST_CASE("the ring of a device target gives the bits of the host's") {
+TEST_CASE("the ring of a device target gives the same bits as the host") {
   for (const ContextWay way : context_ways)
     CHECK(on_ranks(way.context * way.tensor, [way](sw::HostCommunicator world, Findings& findings) {
             const ContextMesh mesh(world, sw::extent<cp>(way.context), sw::extent<tp>(way.tensor));
@@ -90,7 +90,7 @@ TEST_CASE("the ring of a device target gives the bits of the host's") {
           }) == "");
 }
 
-TEST_CASE("a ring on a tape attends under its mask, computed again too") {
+TEST_CASE("a ring on a tape attends under its mask, also in a recomputation") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const ContextMesh mesh(world, sw::extent<cp>(2), sw::extent<tp>(1));
           using Sharded = sw::Layout<4, sw::Shard<1, cp>>;
@@ -121,7 +121,7 @@ TEST_CASE("a ring on a tape attends under its mask, computed again too") {
         }) == "");
 }
 
-TEST_CASE("attention over context ranks names what does not divide") {
+TEST_CASE("attention over context ranks names sizes that do not divide evenly") {
   CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<cp>(2), sw::extent<tp>(2)};
           const auto expect = [&](const char* part, const auto& function) {

@@ -71,7 +71,8 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
 
 } // namespace
 
-TEST_CASE("cross entropy, its tokens and its gradient are those of whole rows on every mesh", "[moe_02]") {
+TEST_CASE("cross entropy, its token count and its gradient equal those of whole rows on every mesh",
+          "[moe_02]") {
   for (const Extents extents : block_meshes)
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
             check(world, findings, extents, 0.0);

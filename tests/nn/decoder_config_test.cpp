@@ -43,7 +43,7 @@ TEST_CASE("sizes that fit one another and the mesh pass") {
         }) == "fits");
 }
 
-TEST_CASE("published models have as many parameters as they say") {
+TEST_CASE("published models have the stated numbers of parameters") {
   DecoderConfig qwen2; // 0.5B
   qwen2.layers = 24, qwen2.width = 896, qwen2.heads = 14, qwen2.kv_heads = 2, qwen2.hidden = 4864;
   qwen2.vocabulary = 151936, qwen2.tied_embedding = true, qwen2.qkv_bias = true;
@@ -54,7 +54,7 @@ TEST_CASE("published models have as many parameters as they say") {
   CHECK(qwen3.parameters() == 596'049'920);
 }
 
-TEST_CASE("sizes that do not fit name both numbers and the way out") {
+TEST_CASE("sizes that do not fit are errors with both numbers and a fix") {
   const auto check = [](std::int64_t ranks, auto change, const std::string& part) {
     CHECK_THAT(sentence(ranks, true, change), ContainsSubstring(part));
   };
@@ -83,7 +83,7 @@ TEST_CASE("sizes that do not fit name both numbers and the way out") {
       "sequence 127 must be a multiple of the tensor-parallel ranks under sequence parallelism 2");
 }
 
-TEST_CASE("what context ranks share must divide, each way in its own way") {
+TEST_CASE("sizes split over context ranks must divide evenly, as each form requires") {
   const auto check = [](const ContextExtents& context, bool sequence_parallel, auto change) {
     DecoderConfig config;
     change(config);
@@ -108,7 +108,7 @@ TEST_CASE("what context ranks share must divide, each way in its own way") {
       ContainsSubstring("sequence of a context rank 3 must be a multiple of the tensor-parallel ranks"));
 }
 
-TEST_CASE("sizes below one are named") {
+TEST_CASE("sizes below one are errors that name them") {
   const auto check = [](auto change, const std::string& part) {
     CHECK_THAT(sentence(1, false, change), ContainsSubstring(part));
   };
@@ -121,7 +121,7 @@ TEST_CASE("sizes below one are named") {
   check([](DecoderConfig& config) { config.sequence = 0; }, "sequence must be at least 1, but is 0");
 }
 
-TEST_CASE("parameters and operations are counted as written out by hand") {
+TEST_CASE("parameters and operations agree with counts by hand") {
   DecoderConfig config;
   config.layers = 3;
   config.width = 8;
@@ -141,7 +141,7 @@ TEST_CASE("parameters and operations are counted as written out by hand") {
   CHECK(config.flops_per_token() == 6.0 * (3 * matrices + 80) + 3 * 12 * 8 * 8);
 }
 
-TEST_CASE("the sizes of a decoder with experts: what is counted, how many rows fit, and what is refused") {
+TEST_CASE("the sizes of a decoder with experts: counts, room for rows, and invalid sizes") {
   MoeConfig config;
   config.layers = 3;
   config.dense_layers = 1;
@@ -179,7 +179,8 @@ TEST_CASE("the sizes of a decoder with experts: what is counted, how many rows f
   refused([](MoeConfig& c) { c.capacity = -1; }, "must not be negative");
 }
 
-TEST_CASE("a mesh with experts has them between data and context ranks, which they split like data") {
+TEST_CASE(
+    "a mesh with experts has their axis between data and context ranks, and it splits the batch like data") {
   constexpr DecoderExtents extents{.dp = 2, .tp = 2, .ep = 2};
   CHECK(extents.data_ranks() == 4);
   CHECK(extents.text() == "dp=2,ep=2,tp=2");

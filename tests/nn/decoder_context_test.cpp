@@ -48,7 +48,7 @@ Outcome train_ring(const Problem& problem, const Way& way) {
 
 } // namespace
 
-TEST_CASE("a decoder with ring attention trains as on one rank, with and without sequence parallelism") {
+TEST_CASE("a decoder with ring attention trains as on one rank, with or without sequence parallelism") {
   for (const Way& way :
        {Way{.cp = 2}, Way{.dp = 2, .accumulation = 3, .cp = 2}, Way{.tp = 2, .cp = 2}, Way{.cp = 3}}) {
     INFO(way.text());
@@ -65,7 +65,7 @@ TEST_CASE("a decoder with ring attention trains as on one rank, with and without
   }
 }
 
-TEST_CASE("on one context rank a ring is plain attention, to the bit") {
+TEST_CASE("on one context rank a ring is bitwise plain attention") {
   const Way way{.tp = 2, .sequence_parallel = true};
   const Problem problem = problem_of(way);
   CHECK(train_ring(problem, way) == on_threads(2, [&](const sw::HostCommunicator& world) {
@@ -73,7 +73,7 @@ TEST_CASE("on one context rank a ring is plain attention, to the bit") {
         }));
 }
 
-TEST_CASE("a ring names the sequences that it can share") {
+TEST_CASE("a ring names the sequence lengths that it can split") {
   CHECK(
       shardwright_test::on_ranks(2, [](sw::HostCommunicator world, shardwright_test::Findings& findings) {
         Problem problem = problem_of({.cp = 2});
@@ -92,7 +92,7 @@ TEST_CASE("a ring names the sequences that it can share") {
       }) == "");
 }
 
-TEST_CASE("memory and calls of a decoder with ring attention are the predicted ones") {
+TEST_CASE("memory and calls of a decoder with ring attention are as predicted") {
   for (const Way& way : {Way{.cp = 3}, Way{.dp = 2, .tp = 2, .sequence_parallel = true, .cp = 2}})
     CHECK(shardwright_test::on_ranks(
               way.ranks(), [&](sw::HostCommunicator world, shardwright_test::Findings& findings) {

@@ -246,7 +246,7 @@ TEST_CASE("the gradient of every parameter agrees with finite differences") {
   }
 }
 
-TEST_CASE("weight gradients may follow all input gradients, in any order, and give the same bits") {
+TEST_CASE("weight gradients may be computed after all input gradients, in any order, with the same bits") {
   for (const Way& way : {Way{}, Way{.dp = 1, .tp = 2}, Way{.dp = 2, .tp = 2, .sequence_parallel = true}}) {
     INFO(way.text());
     CHECK(on_ranks(way.dp * way.tp, [&](sw::HostCommunicator world, Findings& findings) {
@@ -266,7 +266,7 @@ TEST_CASE("weight gradients may follow all input gradients, in any order, and gi
   }
 }
 
-TEST_CASE("a decoder whose sizes do not fit the mesh names both numbers") {
+TEST_CASE("a decoder whose sizes do not fit the mesh is an error with both numbers") {
   const auto sentence = [](Way way, auto change) {
     Problem problem = small_problem(false);
     change(problem.config);

@@ -56,7 +56,7 @@ void check(Sharding sharding, const Problem& problem, const PipelineWay& way, co
 
 } // namespace
 
-TEST_CASE("memory and calls of a training are the predicted ones under every schedule and recomputation") {
+TEST_CASE("memory and calls of a training are as predicted under every schedule and recomputation") {
   Problem problem = nn_test::pipeline_problem(false);
   problem.steps = 3;
   for (const auto kind : {sw::Recompute::none, sw::Recompute::selective, sw::Recompute::full})
@@ -74,7 +74,7 @@ TEST_CASE("memory and calls of a training are the predicted ones under every sch
       }
 }
 
-TEST_CASE("they are those of every sharding, with weights gathered ahead and gradients under way") {
+TEST_CASE("they are as predicted for every sharding, with weights gathered ahead and gradients in flight") {
   Problem problem = nn_test::zero_problem();
   problem.steps = 3;
   int number = 0;

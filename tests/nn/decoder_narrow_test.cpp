@@ -85,7 +85,7 @@ TEST_CASE("models name their element, by which a device updates many parameters 
   STATIC_REQUIRE(std::is_same_v<sw::PipelineModel<Model>::element, sw::bfloat16>);
 }
 
-TEST_CASE("a decoder of bfloat16 on a device trains to the bits of the host, without a wait in a step") {
+TEST_CASE("a decoder of bfloat16 trains on a device bitwise as on the host, without a wait in a step") {
   const Problem problem = problem_of(4);
   for (const Way& way : {Way{.dp = 2, .accumulation = 3}, Way{.dp = 2, .tp = 2}, Way{.cp = 2}}) {
     INFO(way.text());
@@ -119,7 +119,7 @@ TEST_CASE("a step of a decoder of bfloat16 takes no memory from the system once 
 }
 
 TEST_CASE(
-    "memory and calls of a decoder of bfloat16 are the predicted ones, masters and float gradients included") {
+    "memory and calls of a decoder of bfloat16 are as predicted, masters and float gradients included") {
   for (const Way& way : {Way{}, Way{.dp = 2, .tp = 2, .sequence_parallel = true}})
     CHECK(shardwright_test::on_ranks(
               way.ranks(), [&](const sw::HostCommunicator& world, shardwright_test::Findings& findings) {

@@ -23,7 +23,7 @@ std::vector<PipelineWay> ways_of(int ranks) {
 
 } // namespace
 
-TEST_CASE("a pipeline trains on MPI ranks as on one rank, and as on thread ranks to the bit") {
+TEST_CASE("a pipeline trains on MPI ranks as on one rank, and bitwise as on thread ranks") {
   sw::LaunchOptions options;
   options.deadline = std::chrono::minutes(1);
   shardwright_test::launch_ranks(options, [](sw::HostCommunicator world) {

@@ -101,7 +101,7 @@ TEST_CASE("stages may hold unequal numbers of layers, or none") {
                                1e-10);
 }
 
-TEST_CASE("the smallest window of messages trains as the largest") {
+TEST_CASE("the smallest window of messages trains like the largest") {
   const Problem problem = nn_test::pipeline_problem(false);
   const Outcome one = nn_test::train_on_threads<double>(problem, {.accumulation = microbatches}).front();
   std::size_t schedules = 0;

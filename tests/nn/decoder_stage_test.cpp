@@ -114,7 +114,7 @@ Gradients run(const sw::HostCommunicator& world, const nn_test::Problem& problem
 
 } // namespace
 
-TEST_CASE("stages that a decoder is cut into give its loss and gradients, whatever the order of passes") {
+TEST_CASE("a decoder cut into stages has the same loss and gradients, whatever the order of passes") {
   for (const bool tied : {false, true})
     CHECK(on_ranks(4, [&](sw::HostCommunicator world, Findings& findings) {
             nn_test::Problem problem;
@@ -145,7 +145,7 @@ TEST_CASE("stages that a decoder is cut into give its loss and gradients, whatev
           }) == "");
 }
 
-TEST_CASE("a stage does not make up the place in the run of a batch that drops elements") {
+TEST_CASE("a stage does not invent the position in the run of a batch with dropout") {
   CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
           nn_test::Problem problem;
           problem.config = nn_test::config_of_four();

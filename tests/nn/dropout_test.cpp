@@ -33,7 +33,7 @@ std::vector<double> dropped(const sw::DeviceMesh<dp, tp>& mesh, const typename T
 
 } // namespace
 
-TEST_CASE("dropout drops the share that it is told, scales the rest, and is new at every place and step") {
+TEST_CASE("dropout drops the given share, scales the rest, and differs at every position and step") {
   CHECK(on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<tp>(1)};
           const Whole::Shape shape{8, 25, 51};
@@ -79,7 +79,7 @@ TEST_CASE("a mask depends neither on the layout nor on how the sequences are div
           }) == "");
 }
 
-TEST_CASE("the gradient of dropout has the mask of the forward pass, and is the gradient itself at rate 0") {
+TEST_CASE("the gradient of dropout has the mask of the forward pass, and passes through at rate 0") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<tp>(2)};
           const sw::DropoutUse use{11, 4, 0.3};

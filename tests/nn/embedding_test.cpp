@@ -25,7 +25,7 @@ std::int32_t id_of(std::size_t token) {
 
 } // namespace
 
-TEST_CASE("embedding and its gradient are those of the whole table on every mesh, words repeated") {
+TEST_CASE("embedding and its gradient equal those of the whole table on every mesh, with repeated words") {
   for (const Extents extents : block_meshes)
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
             const Mesh mesh = mesh_of(world, extents);

@@ -51,7 +51,8 @@ constexpr std::array<Extents3, 6> meshes{{{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1
 
 } // namespace
 
-TEST_CASE("the bias of experts follows the vectors, moves only with a step, and is the same on every mesh") {
+TEST_CASE(
+    "the bias of experts agrees with test vectors, changes only with a step, and is the same on every mesh") {
   for (const Extents3& extents : meshes) {
     INFO("dp " << extents.dp << " cp " << extents.cp << " tp " << extents.tp);
     CHECK(on_ranks(extents.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
@@ -99,7 +100,7 @@ TEST_CASE("the bias of experts follows the vectors, moves only with a step, and 
   }
 }
 
-TEST_CASE("copies of a layer on other meshes, each of which sees other microbatches, move one bias") {
+TEST_CASE("copies of a layer on several meshes, each with different microbatches, update one bias") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const Mesh mesh(world.split(world.rank(), 0), sw::extent<dp>(1), sw::extent<cp>(1),
                           sw::extent<tp>(1));

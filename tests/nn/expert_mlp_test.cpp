@@ -344,7 +344,7 @@ const Problem fewer_rows{4, 1, 4, [](std::int64_t t, std::int64_t) { return t % 
 
 } // namespace
 
-TEST_CASE("experts on ranks give what one rank with all experts gives: value, all gradients and their norm",
+TEST_CASE("experts spread over ranks give the value, gradients and norm of one rank with all experts",
           "[moe_09][moe_10][moe_12]") {
   compare_on<OverEp>({{1, 2, 1}, {1, 4, 1}, {2, 2, 1}, {3, 1, 1}}, 1e-13);
   compare_on<OverTwo>({{2, 2, 1}, {4, 1, 1}}, 1e-13);
@@ -354,7 +354,7 @@ TEST_CASE("experts on ranks give what one rank with all experts gives: value, al
   compare_on<InFloat>({{1, 2, 1}, {2, 2, 1}}, 2e-6);
 }
 
-TEST_CASE("a layer adds experts and what is beside them in the stream's layout, on every mesh",
+TEST_CASE("a layer adds routed and shared experts in the stream's layout, on every mesh",
           "[moe_08][four_processes]") {
   for (const Extents extents : {Extents{1, 2, 2}, {2, 1, 2}, {2, 2, 1}})
     CHECK(on_ranks(4, [extents](sw::HostCommunicator world, Findings& findings) {
@@ -366,12 +366,12 @@ TEST_CASE("a layer adds experts and what is beside them in the stream's layout, 
           }) == "");
 }
 
-TEST_CASE("a replay takes the way of the first pass") {
+TEST_CASE("a replay uses the route of the first pass") {
   compare_on<OverEp>({{1, 2, 1}, {2, 2, 1}}, 1e-13, sw::Recompute::full);
   compare_on<OverEp>({{1, 2, 1}}, 1e-13, sw::Recompute::selective);
 }
 
-TEST_CASE("gradients of an expert layer are its slopes, and its value is that of the formula",
+TEST_CASE("gradients of an expert layer are its slopes, and its value agrees with the formula",
           "[four_processes]") {
   CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {2, 2, 1});
@@ -414,7 +414,7 @@ TEST_CASE("gradients of an expert layer are its slopes, and its value is that of
         }) == "");
 }
 
-TEST_CASE("choices are counted and put in order by expert, by passes of one thread and by a sort") {
+TEST_CASE("choices are counted and sorted by expert, by passes of one thread and by a sort") {
   namespace kernels = sw::kernels::detail;
   constexpr std::int32_t experts = 5;
   const sw::DefaultTarget::execution_space execution;
@@ -510,7 +510,7 @@ TEST_CASE("an expert without tokens gives its weights a gradient of zero") {
         }) == "");
 }
 
-TEST_CASE("tokens go by one exchange each way, and a replay counts nothing again") {
+TEST_CASE("tokens need one exchange in each direction, and a replay does not count again") {
   for (const sw::Recompute recompute : {sw::Recompute::none, sw::Recompute::full})
     CHECK(on_ranks(2, [recompute](const sw::HostCommunicator& world, Findings& findings) {
             const auto log = std::make_shared<sw::CallLog>();
@@ -542,7 +542,7 @@ TEST_CASE("tokens go by one exchange each way, and a replay counts nothing again
           }) == "");
 }
 
-TEST_CASE("rows that thread ranks read where they lie give the bits of rows that are sent") {
+TEST_CASE("rows that thread ranks read in place give the same bits as rows that are sent") {
   for (const Extents extents : {Extents{1, 2, 1}, {2, 2, 1}, {1, 3, 1}})
     CHECK(on_ranks(extents[0] * extents[1], [extents](const sw::HostCommunicator& world, Findings& findings) {
             const Mesh near = mesh_of(world, extents);
@@ -554,7 +554,7 @@ TEST_CASE("rows that thread ranks read where they lie give the bits of rows that
           }) == "");
 }
 
-TEST_CASE("microbatches in turns have the bits of one after the other, with one exchange under way in each",
+TEST_CASE("microbatches in turns give the same bits as one after the other, with exchanges in flight",
           "[four_processes]") {
   CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
           const auto turns = std::make_shared<sw::Turns>();
@@ -585,8 +585,7 @@ TEST_CASE("microbatches in turns have the bits of one after the other, with one 
         }) == "");
 }
 
-TEST_CASE(
-    "a layer of experts takes nothing from the heap and nothing from the system from the third step on") {
+TEST_CASE("a layer of experts allocates nothing from the third step on") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {1, 2, 1});
           const Problem& problem = problems[1];
@@ -621,7 +620,7 @@ TEST_CASE(
         }) == "");
 }
 
-TEST_CASE("a dispatch that has no room, or no such expert, says so on every rank") {
+TEST_CASE("a dispatch without room, or with an invalid expert, is an error on every rank") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {1, 2, 1});
           const Problem& all_to_one = problems[3];
@@ -664,7 +663,8 @@ TEST_CASE("a dispatch that has no room, or no such expert, says so on every rank
         }) == "");
 }
 
-TEST_CASE("a dry run has memory, calls and products of ranks that receive all that they may") {
+TEST_CASE(
+    "a dry run has the memory, calls and products of ranks that receive as many rows as they have room for") {
   const auto predict = [](int rank) {
     return sw::dry_run(2, rank, [](const sw::HostCommunicator& world) {
       balanced_step<sw::Counting<sw::DefaultTarget>>(world, [](int, const sw::PoolStatistics&) {});

@@ -179,7 +179,7 @@ struct OfLayer {
 
 } // namespace
 
-TEST_CASE("the planner's memory, operations and traffic of experts are those of the dry run") {
+TEST_CASE("the planner's memory, operations and traffic of experts agree with the dry run") {
   for (const Extents extents : {Extents{2, 4, 1}, Extents{1, 8, 1}, Extents{2, 4, 2}}) {
     // DeepSeek-V2-Lite's layer (arXiv 2405.04434, appendix B).
     const sw::ModelSpec model{.layers = 1,
@@ -230,7 +230,7 @@ TEST_CASE("the planner's memory, operations and traffic of experts are those of 
   }
 }
 
-TEST_CASE("memory and calls of a training with a router and experts are those of its dry run") {
+TEST_CASE("memory and calls of a training with a router and experts agree with its dry run") {
   // Every token goes to all experts, so that the load is even whatever the router says.
   const Sizes sizes{.width = 8,
                     .hidden = 6,

@@ -78,7 +78,7 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
 
 } // namespace
 
-TEST_CASE("head_norm and its gradients are those of whole tensors on every mesh") {
+TEST_CASE("head_norm and its gradients equal those of whole tensors on every mesh") {
   for (const Extents extents : block_meshes)
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
             check(world, findings, extents);

@@ -279,7 +279,7 @@ void one_step(const sw::HostCommunicator& world, const AtStep& at_step) {
 
 } // namespace
 
-TEST_CASE("latent attention is its formula, and has the gradients of one rank, on every mesh") {
+TEST_CASE("latent attention agrees with its formula, and with the gradients of one rank, on every mesh") {
   for (const Extents extents : block_meshes) {
     compare<false, true>(extents, sw::Recompute::none);
     compare<true, true>(extents, sw::Recompute::none);
@@ -288,8 +288,7 @@ TEST_CASE("latent attention is its formula, and has the gradients of one rank, o
   compare<true, true>({2, 2}, sw::Recompute::selective);
 }
 
-TEST_CASE(
-    "latent attention splits sequences over cp, and its weights and states by ZeRO, as one rank has it") {
+TEST_CASE("latent attention with sequences split over cp, and with ZeRO, agrees with one rank") {
   for (const std::array<int, 3> extents : {std::array{1, 2, 1}, {2, 2, 1}, {1, 3, 1}, {1, 3, 2}})
     compare_context<sw::DataParallel>(extents);
   compare_context<sw::Zero1>({2, 2, 1});
@@ -339,7 +338,7 @@ TEST_CASE("gradients of latent attention are its slopes") {
         }) == "");
 }
 
-TEST_CASE("memory, calls and products of latent attention are those of its dry run") {
+TEST_CASE("memory, calls and products of latent attention agree with its dry run") {
   const auto predict = [](int rank) {
     return sw::dry_run(2, rank, [](const sw::HostCommunicator& world) {
       one_step<sw::Counting<sw::DefaultTarget>>(world, [](int, const sw::PoolStatistics&) {});
@@ -355,7 +354,7 @@ TEST_CASE("memory, calls and products of latent attention are those of its dry r
         }) == "");
 }
 
-TEST_CASE("latent attention names a rotary width that has no pairs, and angles that are missing") {
+TEST_CASE("latent attention rejects an odd rotary width and missing angles") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {1, 1});
           auto odd = sizes;

@@ -112,7 +112,7 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
 
 } // namespace
 
-TEST_CASE("layer_norm, its module and their gradients are those of whole tensors on every mesh") {
+TEST_CASE("layer_norm, its module and their gradients equal those of whole tensors on every mesh") {
   for (const Extents extents : block_meshes)
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
             check<true>(world, findings, extents);

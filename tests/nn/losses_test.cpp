@@ -164,14 +164,14 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
 
 } // namespace
 
-TEST_CASE("losses and their gradients are those of whole tensors on every mesh") {
+TEST_CASE("losses and their gradients equal those of whole tensors on every mesh") {
   for (const Extents extents : block_meshes)
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
             check(world, findings, extents);
           }) == "");
 }
 
-TEST_CASE("the tape's loss scale multiplies the gradients of losses and not their sums") {
+TEST_CASE("the tape's loss scale multiplies the gradients of losses, but not their sums") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {1, 2});
           using Block = sw::Layout<2, sw::Shard<1, tp>>;
@@ -205,7 +205,7 @@ TEST_CASE("the tape's loss scale multiplies the gradients of losses and not thei
         }) == "");
 }
 
-TEST_CASE("the head's weight gradient in a later pass has its input, which is computed again") {
+TEST_CASE("the head's weight gradient in a later pass has its input, which is recomputed") {
   for (const Extents extents : {Extents{1, 1}, {2, 1}, {2, 2}})
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
             const Mesh mesh = mesh_of(world, extents);

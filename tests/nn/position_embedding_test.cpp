@@ -74,7 +74,8 @@ void check(const sw::HostCommunicator& world, Findings& findings, int data, int 
 
 } // namespace
 
-TEST_CASE("learned positions are added by the position of each token, however ranks share a sequence") {
+TEST_CASE(
+    "learned positions are added by the position of each token, however a sequence is split over ranks") {
   struct Extents {
     int dp, cp, tp;
   };

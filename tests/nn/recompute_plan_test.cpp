@@ -121,7 +121,7 @@ private:
 
 } // namespace
 
-TEST_CASE("layers keep what the planner says, whichever operations run again") {
+TEST_CASE("layers keep the memory that the planner says, whichever operations are recomputed") {
   const sw::ModelSpec model{
       .layers = 1, .hidden = 1024, .heads = 16, .key_value_heads = 4, .feed_forward = 2816, .vocabulary = 1};
   const sw::RunSpec run{.sequences = 2 * sequences, .sequence_length = positions};

@@ -58,7 +58,7 @@ TEST_CASE("recomputation changes no bit of a training, with and without dropout"
     }
 }
 
-TEST_CASE("neither does it of a pipeline, whose weight gradients may wait for the next passes") {
+TEST_CASE("nor does it in a pipeline, whose weight gradients may wait for later passes") {
   Problem problem = nn_test::pipeline_problem(true);
   problem.config.dropout = 0.1;
   problem.steps = 3;
@@ -74,7 +74,7 @@ TEST_CASE("neither does it of a pipeline, whose weight gradients may wait for th
     }
 }
 
-TEST_CASE("dropout masks depend neither on the mesh nor on how the batch is split") {
+TEST_CASE("dropout masks do not depend on the mesh or on how the batch is split") {
   for (const Way& way : nn_test::ways()) {
     INFO(way.text());
     Problem problem = nn_test::problem_of(way, true);

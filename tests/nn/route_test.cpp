@@ -177,7 +177,8 @@ void check_on(const sw::HostCommunicator& world, Findings& findings, Extents ext
 
 } // namespace
 
-TEST_CASE("experts and gates are those of the formulas, and gates have their slopes, on every mesh") {
+TEST_CASE(
+    "experts and gates agree with the formulas, and gradients of gates with their slopes, on every mesh") {
   for (const Extents extents : {Extents{1, 1}, Extents{2, 1}, Extents{1, 3}, Extents{2, 2}}) {
     INFO("dp " << extents.data << " tp " << extents.tensor);
     CHECK(on_ranks(extents.data * extents.tensor, [&](const sw::HostCommunicator& world, Findings& findings) {
@@ -205,7 +206,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("sigmoid gates stay right where every score is too small for a number") {
+TEST_CASE("sigmoid gates stay accurate even if every score underflows") {
   const auto routed =
       route_row<float>({-200, -201, -300, -202}, {.chosen = 2, .scores = RouterScores::sigmoid, .scale = 2});
   const double first = 2 / (1 + std::exp(-1.0));
@@ -214,7 +215,7 @@ TEST_CASE("sigmoid gates stay right where every score is too small for a number"
   CHECK(std::abs(routed.gates[1] - (2 - first)) < 1e-6);
 }
 
-TEST_CASE("a logit that is not a number is an error with its token and expert, but not in padding") {
+TEST_CASE("a logit that is not finite is an error with its token and expert, but not in padding") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {1, 2});
           const auto sentence = [&](double odd, bool padded) -> std::string {
@@ -245,7 +246,7 @@ TEST_CASE("a logit that is not a number is an error with its token and expert, b
         }) == "");
 }
 
-TEST_CASE("a backward pass that computes gates again reads the choice of the forward pass") {
+TEST_CASE("a backward pass that recomputes gates reads the choice of the forward pass") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {1, 2});
           const auto logits = random_tensor<Tokens>(mesh, {2, 3, 8}, 4);
@@ -294,7 +295,7 @@ TEST_CASE("logits of 16 bits are routed in float, and ranks without tokens take 
         }) == "");
 }
 
-TEST_CASE("options of a router that do not fit one another are errors") {
+TEST_CASE("inconsistent options of a router are errors") {
   const auto sentence = [](const RouterOptions& options) -> std::string {
     try {
       static_cast<void>(sw::detail::routing_rule(options, 8));

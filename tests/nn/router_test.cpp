@@ -200,7 +200,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a pipeline knows the counts of the batch before its first backward: under GPipe, and counting first") {
+    "a pipeline knows the counts of the batch before its first backward, under GPipe or with CountingFirst") {
   const auto one = whole_run(1, 1, 1);
   for (const bool counting : {false, true}) {
     INFO((counting ? "1F1B, counting first" : "GPipe"));
@@ -229,7 +229,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a global balance is not for schedules that hold each stage twice") {
+TEST_CASE("a global balance rejects schedules that hold each stage twice") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh(world, sw::extent<dp>(1), sw::extent<tp>(1));
           sw::GlobalBalance<Tokens> balance(mesh, experts);
@@ -239,7 +239,7 @@ TEST_CASE("a global balance is not for schedules that hold each stage twice") {
         }) == "");
 }
 
-TEST_CASE("a router of a model of 16 bits multiplies, chooses and keeps its weights in float") {
+TEST_CASE("a router of a 16-bit model multiplies, chooses and keeps its weights in float") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh(world, sw::extent<dp>(1), sw::extent<tp>(2));
           sw::Router<Tokens, sw::ModelPlan<sw::bfloat16>> router(mesh, width, experts, {.chosen = chosen},

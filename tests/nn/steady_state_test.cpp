@@ -56,7 +56,7 @@ nn_test::DeviceOutcome train_device_narrow(const shardwright::HostCommunicator& 
 
 } // namespace
 
-TEST_CASE("steps three to six of a training take nothing from the heap and nothing from the system") {
+TEST_CASE("steps three to six of a training allocate nothing") {
   for (const Way& way : {Way{}, Way{.accumulation = 3}, Way{.dp = 2, .tp = 1}, Way{.dp = 1, .tp = 2},
                          Way{.dp = 1, .tp = 2, .sequence_parallel = true},
                          Way{.dp = 2, .tp = 2, .sequence_parallel = true, .accumulation = 3}}) {
@@ -77,7 +77,7 @@ TEST_CASE("steps three to six of a training take nothing from the heap and nothi
   }
 }
 
-TEST_CASE("neither do they of a pipeline under any schedule") {
+TEST_CASE("nor do they in a pipeline under any schedule") {
   Problem problem = nn_test::pipeline_problem(true);
   problem.steps = 6;
   for (const nn_test::PipelineWay& way :
@@ -96,7 +96,7 @@ TEST_CASE("neither do they of a pipeline under any schedule") {
     }
 }
 
-TEST_CASE("neither do they where model state is shared out") {
+TEST_CASE("nor do they if model state is sharded") {
   Problem problem = nn_test::zero_problem();
   problem.steps = 6;
   for (const nn_test::PipelineWay& way :
@@ -118,7 +118,7 @@ TEST_CASE("neither do they where model state is shared out") {
   }
 }
 
-TEST_CASE("neither do they on a device, of float or of bfloat16, on one rank or on several") {
+TEST_CASE("nor do they on a device, in float or bfloat16, on one rank or on several") {
   Problem problem = nn_test::zero_problem();
   problem.steps = 6;
   for (const nn_test::PipelineWay& way :

@@ -32,7 +32,7 @@ static_assert(std::is_same_v<sw::SwigluLayout<GateUp>, Out>);
 
 } // namespace
 
-TEST_CASE("swiglu and its gradient are those of whole tensors on every mesh") {
+TEST_CASE("swiglu and its gradient equal those of whole tensors on every mesh") {
   for (const Extents extents : block_meshes)
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
             const Mesh mesh = mesh_of(world, extents);
@@ -53,7 +53,7 @@ TEST_CASE("swiglu and its gradient are those of whole tensors on every mesh") {
           }) == "");
 }
 
-TEST_CASE("swiglu names the shape that has no gate and value") {
+TEST_CASE("swiglu names a shape without gate and value") {
   CHECK(
       on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
         const Mesh mesh = mesh_of(world, {});

@@ -85,7 +85,7 @@ void check_on_device(const Problem& problem, const PipelineWay& way) {
 
 } // namespace
 
-TEST_CASE("a decoder on a device trains to the bits of the host, without a wait in a step") {
+TEST_CASE("a decoder trains on a device bitwise as on the host, without a wait in a step") {
   Problem problem = nn_test::zero_problem();
   problem.steps = 4;
   for (const PipelineWay& way :
@@ -101,7 +101,7 @@ TEST_CASE("a decoder on a device trains to the bits of the host, without a wait 
   }
 }
 
-TEST_CASE("a decoder on devices that NCCL connects trains to the bits of the host") {
+TEST_CASE("a decoder trains on devices connected by NCCL bitwise as on the host") {
   const shardwright_test::OverNccl over_nccl;
   Problem problem = nn_test::zero_problem();
   problem.steps = 2;
@@ -116,7 +116,7 @@ TEST_CASE("a decoder on devices that NCCL connects trains to the bits of the hos
   }
 }
 
-TEST_CASE("what reduces equally often gives the same bits on one mesh, whatever is shared out") {
+TEST_CASE("shardings that reduce equally often give the same bits on one mesh") {
   const Problem problem = nn_test::zero_problem();
   for (const PipelineWay& way :
        {PipelineWay{.pp = 1, .inside = {.dp = 2, .sequence_parallel = true}},

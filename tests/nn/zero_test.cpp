@@ -81,7 +81,7 @@ nn_test::PipelineOutcome nn_test::train_zero(Sharding sharding, const sw::HostCo
   }
 }
 
-TEST_CASE("a decoder whose model state is shared out trains as on one rank, on every mesh") {
+TEST_CASE("a decoder with sharded model state trains as on one rank, on every mesh") {
   Problem problem = nn_test::zero_problem();
   if (nn_test::slow)
     problem.steps = 2;

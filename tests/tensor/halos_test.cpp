@@ -56,7 +56,7 @@ TEST_CASE("a halo wider than a block that fills it is an error on every rank") {
   CHECK(found == "");
 }
 
-TEST_CASE("functions of each element keep halos, reductions leave them out") {
+TEST_CASE("elementwise functions keep halos, reductions ignore them") {
   for (const int ranks : {1, 3, 4}) {
     CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
             using Haloed = Layout<2, Shard<0, x, Halo<1>>, Shard<1, y, PeriodicHalo<2>>>;

@@ -92,7 +92,7 @@ void check_against_plain(const sw::HostCommunicator& world, Findings& findings, 
 
 } // namespace
 
-TEST_CASE("AdamW takes the steps of the plain algorithm on every mesh, with and without clipping") {
+TEST_CASE("AdamW takes the same steps as the plain algorithm on every mesh, with and without clipping") {
   for (const double max_norm : {0.0, 0.3}) {
     for (const int data : {1, 2, 3})
       for (const int tensor : {1, 2}) {
@@ -107,7 +107,7 @@ TEST_CASE("AdamW takes the steps of the plain algorithm on every mesh, with and 
   }
 }
 
-TEST_CASE("the clip coefficient brings a norm down to the limit and never up") {
+TEST_CASE("the clip coefficient reduces a norm to the limit and never increases it") {
   CHECK(sw::clip_coefficient(0.5, 1.0) == 1.0);
   CHECK(sw::clip_coefficient(4.0, 1.0) == 1.0 / (4.0 + 1e-6));
   CHECK(sw::clip_coefficient(4.0, 0.0) == 1.0);

@@ -88,7 +88,7 @@ struct Weights {
 
 } // namespace
 
-TEST_CASE("check_gradients finds right gradients of tensors and parameters right, and puts all back") {
+TEST_CASE("check_gradients accepts correct gradients of tensors and parameters, and restores all values") {
   for (const int ranks : {1, 2, 4})
     CHECK(on_ranks(ranks, [ranks](sw::HostCommunicator world, Findings& findings) {
             const int tensor = ranks == 1 ? 1 : 2;
@@ -160,7 +160,7 @@ TEST_CASE("check_gradients names the worst element of a wrong gradient on every 
       }) == "");
 }
 
-TEST_CASE("check_gradients fails where one element among thousands is wrong, whatever comes after it") {
+TEST_CASE("check_gradients fails if one element among thousands is wrong, whatever follows it") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2)};
           sw::ShardedTensor<sw::Layout<2>, double> large(mesh, {40, 100});
@@ -182,7 +182,7 @@ TEST_CASE("check_gradients fails where one element among thousands is wrong, wha
         }) == "");
 }
 
-TEST_CASE("check_gradients takes a gradient that is not a number for the worst, whatever comes after it") {
+TEST_CASE("check_gradients counts a NaN gradient as the worst, whatever follows it") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2)};
           sw::ShardedTensor<sw::Layout<2>, double> x(mesh, {5, 6}), y(mesh, {5, 6});

@@ -210,7 +210,7 @@ void check_same(Findings& findings, const sw::HostCommunicator& world, const cha
 
 } // namespace
 
-TEST_CASE("a device takes and leaves the same steps as the host, to the bit, however state is shared out") {
+TEST_CASE("a device takes and skips the same steps as the host, to the bit, however state is sharded") {
   for (const int ranks : {1, 2, 3})
     CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
             check_same<sw::bfloat16, sw::Zero2>(findings, world, "bfloat16, ZeRO-2");
@@ -218,7 +218,7 @@ TEST_CASE("a device takes and leaves the same steps as the host, to the bit, how
           }) == "");
 }
 
-TEST_CASE("after a step that ends the run a device takes none, until the host has heard of it") {
+TEST_CASE("after a step that ends the run, a device takes no steps until the host knows of it") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<sw::axis::cp>(1), sw::extent<dp>(2)};
           using Model = LinearModel<sw::bfloat16, sw::Zero2, MimicTarget>;
@@ -259,7 +259,7 @@ TEST_CASE("after a step that ends the run a device takes none, until the host ha
         }) == "");
 }
 
-TEST_CASE("reports are taken in order, and no more may wait than there is room for") {
+TEST_CASE("reports are taken in order, and no more may be pending than there is room for") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(1)};
           sw::detail::DeviceValue<sw::StepRecord, MimicTarget> record(mesh.core().resources<MimicTarget>());

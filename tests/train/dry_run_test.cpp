@@ -150,7 +150,7 @@ struct Program {
 
 } // namespace
 
-TEST_CASE("transitions on a counting target take and return the blocks of real ones") {
+TEST_CASE("transitions on a counting target take and return the same blocks as real ones") {
   for (const int ranks : {1, 2, 3, 4})
     CHECK(on_ranks(ranks, [ranks](const sw::HostCommunicator& world, Findings& findings) {
             std::vector<std::size_t> counted;
@@ -167,7 +167,7 @@ TEST_CASE("transitions on a counting target take and return the blocks of real o
           }) == "");
 }
 
-TEST_CASE("kinds of memory follow the formulas of ZeRO, with masters and sums of float") {
+TEST_CASE("memory by kind agrees with the formulas of ZeRO, with masters and sums in float") {
   const auto check = [&](const sw::MemoryTable& table, int ranks, std::int64_t parameters,
                          std::int64_t shared) {
     INFO(ranks << " ranks");
@@ -215,7 +215,7 @@ TEST_CASE("operations are counted, and can be counted anew") {
   sw::count_anew(); // nothing outside of a dry run
 }
 
-TEST_CASE("what a program throws comes through, and leaves no dry run behind") {
+TEST_CASE("an exception of the program is passed on, and leaves no dry run behind") {
   const auto fail = [](const sw::HostCommunicator&) { throw std::runtime_error("out of ideas"); };
   CHECK_THROWS_WITH(sw::dry_run(2, 0, fail), "out of ideas");
   CHECK(sw::detail::DryRunRecord::current() == nullptr);
@@ -230,7 +230,7 @@ TEST_CASE("what a program throws comes through, and leaves no dry run behind") {
   CHECK(outer.calls.size() == 2);
 }
 
-TEST_CASE("a mesh that leaves its dry run does no harm, and one on a counting target needs a dry run") {
+TEST_CASE("a mesh may outlive its dry run, and one on a counting target needs a dry run") {
   using Rows = sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp>>, float, Counting>;
   std::optional<sw::DeviceMesh<dp>> mesh;
   std::optional<Rows> tensor;
@@ -258,7 +258,7 @@ TEST_CASE("a mesh that leaves its dry run does no harm, and one on a counting ta
         }) == "");
 }
 
-TEST_CASE("memory in a dry run is not of what a program outside of it was at") {
+TEST_CASE("memory in a dry run is not attributed to what the surrounding program was doing") {
   const std::string outside = "layers.7";
   const sw::detail::MemoryOfPart part(outside);
   const sw::DryRun run = sw::dry_run(1, 0, [&](const sw::HostCommunicator& world) {
@@ -270,7 +270,7 @@ TEST_CASE("memory in a dry run is not of what a program outside of it was at") {
   CHECK(sw::detail::memory_purpose().part == outside);
 }
 
-TEST_CASE("ranks whose calls agree show no difference, and a rank that leaves a collective out is found") {
+TEST_CASE("ranks whose calls agree show no difference, and a rank that skips a collective is detected") {
   CHECK(sw::call_differences(runs_of({})).empty());
   const std::vector<std::string> found = sw::call_differences(runs_of({.odd = 3}));
   REQUIRE(found.size() == 2);
@@ -292,7 +292,7 @@ TEST_CASE("ranks whose calls agree show no difference, and a rank that leaves a 
   CHECK(has(end[0], "rank 1 none, rank 3 receive of 12 bytes from rank 1"));
 }
 
-TEST_CASE("uneven blocks are no difference, another element or operation is one") {
+TEST_CASE("uneven blocks are not a difference, a different element type or operation is") {
   const auto run = [](auto program) {
     std::vector<sw::DryRun> out;
     for (int rank = 0; rank < 2; ++rank)

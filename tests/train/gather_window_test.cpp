@@ -28,7 +28,7 @@ struct Trace {
 
 } // namespace
 
-TEST_CASE("a window starts two units ahead, across the end of a pass too", "[train]") {
+TEST_CASE("a window starts two units ahead, also across the end of a pass", "[train]") {
   Trace on{GatherWindow(4, 1)};
   on.window.expect_pass(Pass::backward);
   on.go(0);
@@ -48,7 +48,7 @@ TEST_CASE("a window starts two units ahead, across the end of a pass too", "[tra
   CHECK(on.released.empty());
 }
 
-TEST_CASE("a window lets go what it started in vain, and an empty one starts nothing of the next pass",
+TEST_CASE("a window releases what it started in vain, and an empty one starts nothing of the next pass",
           "[train]") {
   Trace on{GatherWindow(4, 0)};
   on.go(0);

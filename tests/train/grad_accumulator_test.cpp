@@ -26,7 +26,7 @@ using sw::TokenCount;
 
 } // namespace
 
-TEST_CASE("token losses {4} and {1, 1, 1} have the mean 1.75, however they are spread out") {
+TEST_CASE("token losses {4} and {1, 1, 1} have the mean 1.75, however they are distributed") {
   // Both microbatches on one rank, then one on each data rank, then the same with tensor-parallel copies.
   CHECK(on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<tp>(1)};
@@ -102,7 +102,7 @@ TEST_CASE("gradients are the sums over microbatches and data ranks, and the norm
   }
 }
 
-TEST_CASE("the steps of an accumulator follow one another, and anything else is named") {
+TEST_CASE("the calls of an accumulator must come in order, and errors name the missing one") {
   CHECK(
       on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
         const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
@@ -146,7 +146,7 @@ TEST_CASE("the steps of an accumulator follow one another, and anything else is 
       }) == "");
 }
 
-TEST_CASE("a global batch without a valid token is an error on every rank, and one empty rank is none") {
+TEST_CASE("a global batch without a valid token is an error on every rank, but an empty rank is not") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
           ToyModel<double> model(mesh);
@@ -183,7 +183,7 @@ TEST_CASE("a NaN in one rank's gradient or loss reaches every rank's summary") {
   }
 }
 
-TEST_CASE("a reduction that starts with the last contribution gives the same bits as finish alone") {
+TEST_CASE("a reduction that starts with the last contribution gives the same bits as one in finish") {
   for (const int data : {1, 2, 3}) {
     CHECK(on_ranks(2 * data, [data](sw::HostCommunicator world, Findings& findings) {
             const sw::DeviceMesh mesh{world, sw::extent<dp>(data), sw::extent<tp>(2)};

@@ -38,7 +38,7 @@ using Rows = sw::Layout<2, sw::Shard<0, dp>>;
 
 } // namespace
 
-TEST_CASE("equal inputs pass, sharded ones with other blocks on each rank, empty ones among them") {
+TEST_CASE("equal inputs pass, and sharded ones with different or empty blocks") {
   for (const int ranks : {2, 4, 6})
     CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
             const Mesh mesh = mesh_of(world);
@@ -52,7 +52,7 @@ TEST_CASE("equal inputs pass, sharded ones with other blocks on each rank, empty
           }) == "");
 }
 
-TEST_CASE("ranks that give a tensor of another shape are named on every rank") {
+TEST_CASE("ranks with a tensor of a different shape are named on every rank") {
   const auto outcomes = rank_outcomes::of(4, rank_outcomes::ample, [](const sw::HostCommunicator& world) {
     const Mesh mesh = mesh_of(world);
     sw::require_equal_inputs(random_rows(mesh, world.rank() == 3 ? 6 : 8));
@@ -78,7 +78,7 @@ TEST_CASE("ranks whose copies of an input differ are named with the axis, on eve
             "1 and 5 differ from the first rank along it (read the batch with load_rows()"));
 }
 
-TEST_CASE("a tape compares its inputs where it is told to, and variables never") {
+TEST_CASE("a tape compares its inputs if told to, and never variables") {
   for (const bool on : {false, true}) {
     const auto outcomes = rank_outcomes::of(2, rank_outcomes::ample, [on](const sw::HostCommunicator& world) {
       const Mesh mesh = mesh_of(world);
@@ -98,7 +98,7 @@ TEST_CASE("a tape compares its inputs where it is told to, and variables never")
   }
 }
 
-TEST_CASE("a tensor that an operation takes beside a value is compared as an input is") {
+TEST_CASE("a constant tensor operand is compared like an input") {
   for (const bool on : {false, true})
     for (const bool left : {false, true}) {
       const auto outcomes =

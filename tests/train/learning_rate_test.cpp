@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-TEST_CASE("the rate warms up linearly, falls along half a cosine, and stays at the minimum") {
+TEST_CASE("the rate rises linearly, falls along half a cosine, and stays at the minimum") {
   const shardwright::WarmupCosine rate{.peak = 1.0, .minimum = 0.2, .warmup_steps = 4, .total_steps = 24};
   CHECK(rate(0) == 0.25);
   CHECK(rate(1) == 0.5);

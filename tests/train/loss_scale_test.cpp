@@ -113,7 +113,7 @@ Outcome train(const sw::DeviceMesh<dp>& mesh, int steps, sw::LossScaleOptions op
 
 } // namespace
 
-TEST_CASE("the scale halves with an overflow, doubles after many good steps, and keeps its bounds") {
+TEST_CASE("the scale halves at an overflow, doubles after many good steps, and stays within its bounds") {
   sw::DynamicLossScale scale(
       {.initial_exponent = 2, .least_exponent = 0, .most_exponent = 3, .growth_steps = 3});
   const auto after = [&](bool finite) {
@@ -136,13 +136,13 @@ TEST_CASE("the scale halves with an overflow, doubles after many good steps, and
   CHECK(scale.overflows() == 5);
 }
 
-TEST_CASE("one factor takes back tokens, loss scale and clipping") {
+TEST_CASE("one factor undoes the loss scale and applies the division by tokens and clipping") {
   const sw::GradientScale scale(5, sw::LossScale::power_of_two(7));
   CHECK(scale.factor() == 0.2 / 128);
   CHECK(scale.clipped(0.5).factor() == 0.1 / 128);
 }
 
-TEST_CASE("gradients of a scaled loss update like those of the loss itself") {
+TEST_CASE("gradients of a scaled loss give the same update as those of the loss itself") {
   for (const int ranks : {1, 2, 3})
     CHECK(on_ranks(ranks, [](sw::HostCommunicator world, Findings& findings) {
             const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size())};
@@ -158,7 +158,7 @@ TEST_CASE("gradients of a scaled loss update like those of the loss itself") {
           }) == "");
 }
 
-TEST_CASE("float16 overflows on one rank, all skip the step, and the scale comes down until it fits") {
+TEST_CASE("if float16 overflows on one rank, all skip the step, and the scale decreases until it fits") {
   for (const int ranks : {1, 2, 3})
     CHECK(on_ranks(ranks, [](sw::HostCommunicator world, Findings& findings) {
             const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size())};

@@ -20,7 +20,7 @@ using sw::PipelineWork;
 
 } // namespace
 
-TEST_CASE("Measured passes count from the first one, in the unit asked for, without waits") {
+TEST_CASE("Measured passes count from the first one, in the requested unit, without waits") {
   const std::vector<sw::RankTimeline> ranks{{{PipelineWork::compute, {Pass::forward, 0, 0}, 0.5, 0.75},
                                              {PipelineWork::wait_input, {Pass::backward, 0, 0}, 0.75, 1.5},
                                              {PipelineWork::compute, {Pass::backward, 0, 0}, 1.5, 2.0}},
@@ -42,7 +42,7 @@ TEST_CASE("Measured passes count from the first one, in the unit asked for, with
   CHECK(costs.weight_gradient == Approx(250));
 }
 
-TEST_CASE("Mean costs of a timetable give it the busy time that it has") {
+TEST_CASE("Mean costs of a timetable reproduce its busy time") {
   sw::Timetable table = sw::planned_timetable(sw::make_schedule<sw::DualPipeV>(2, 6),
                                               {.forward = 2, .input_gradient = 3, .weight_gradient = 1});
   const sw::PassCosts exact = sw::mean_costs(table);
@@ -64,7 +64,8 @@ TEST_CASE("Mean costs of a timetable give it the busy time that it has") {
   CHECK(backwards == Approx(took));
 }
 
-TEST_CASE("A run's timetable has every pass once, in the order of the schedule, and no message early") {
+TEST_CASE(
+    "A run's timetable has every pass once, in the order of the schedule, and no pass before its input") {
   for (const int count : {1, 2, 4})
     for (const sw::Schedule& schedule : train_test::all_schedules(count, 8))
       CHECK(on_ranks(count, [&](sw::HostCommunicator world, Findings& findings) {

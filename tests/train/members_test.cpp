@@ -114,7 +114,7 @@ TEST_CASE("names are paths through modules, containers, optionals and pointers, 
         }) == "");
 }
 
-TEST_CASE("first values depend on seed and name alone: not on the mesh, nor on what else a rank holds") {
+TEST_CASE("initial values depend only on seed and name, not on the mesh or on other parts of a rank") {
   std::vector<Named> one;
   CHECK(on_ranks(1, [&](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh{world, sw::extent<dp>(1), sw::extent<sw::axis::cp>(1), sw::extent<tp>(1)};
@@ -171,7 +171,7 @@ TEST_CASE("a key of the program's choice replaces that of the name") {
         }) == "");
 }
 
-TEST_CASE("two parts of one path are named, uses of a tied parameter are one part") {
+TEST_CASE("two parts with the same path are an error, uses of a tied parameter are one part") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh{world, sw::extent<dp>(1), sw::extent<sw::axis::cp>(1), sw::extent<tp>(1)};
           struct Alike {
@@ -209,7 +209,8 @@ TEST_CASE("two parts of one path are named, uses of a tied parameter are one par
         }) == "");
 }
 
-TEST_CASE("a parameter that a GradAccumulator holds stays where it is, and others take their number along") {
+TEST_CASE(
+    "a parameter that a GradAccumulator holds cannot be moved, and others keep their number when moved") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh{world, sw::extent<dp>(1), sw::extent<sw::axis::cp>(1), sw::extent<tp>(1)};
           Layer layer(mesh);
@@ -240,7 +241,7 @@ TEST_CASE("a parameter that a GradAccumulator holds stays where it is, and other
         }) == "");
 }
 
-TEST_CASE("what is initialized twice is named, and so is what has no place") {
+TEST_CASE("a part that is initialized twice is named, and so is one without a position") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh{world, sw::extent<dp>(1), sw::extent<sw::axis::cp>(1), sw::extent<tp>(1)};
           struct Twice {

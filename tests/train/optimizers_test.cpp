@@ -233,7 +233,7 @@ TEST_CASE("Lion is its algorithm on every mesh, sharded or not, on host and devi
   check<sw::Lion>({.beta1 = 0.8, .beta2 = 0.95, .weight_decay = 0.5, .max_norm = 0.3});
 }
 
-TEST_CASE("matrices decay, vectors do not, nor do biases of several dimensions") {
+TEST_CASE("matrices decay, vectors and biases of several dimensions do not") {
   const auto factor = [](const char* name, int tensor_rank) {
     for (const sw::ParameterGroup& group : sw::decay_matrices())
       if (group.matches({name, tensor_rank}))
@@ -270,7 +270,7 @@ TEST_CASE("biases and gains do not decay, whatever their number of dimensions, a
         }) == "");
 }
 
-TEST_CASE("what an optimizer keeps goes with the parameter, not with its place") {
+TEST_CASE("optimizer state belongs to the parameter, not to its address") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<cp>(1), sw::extent<tp>(1)};
           using Small = Model<double, sw::DataParallel, sw::DefaultTarget>;
@@ -296,7 +296,7 @@ TEST_CASE("what an optimizer keeps goes with the parameter, not with its place")
         }) == "");
 }
 
-TEST_CASE("the clip coefficient brings a norm down to the limit and never up, for every optimizer") {
+TEST_CASE("the clip coefficient reduces a norm to the limit and never increases it, for every optimizer") {
   CHECK(sw::clip_coefficient(0.5, 1.0) == 1.0);
   CHECK(sw::clip_coefficient(4.0, 1.0) == 1.0 / (4.0 + 1e-6));
   CHECK(sw::clip_coefficient(4.0, 0.0) == 1.0);

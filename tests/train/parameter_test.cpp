@@ -120,7 +120,7 @@ constexpr double bytes_per_parameter(int dp_ranks, int cp_ranks, int dpr_ranks =
 
 } // namespace
 
-TEST_CASE("model state follows the formulas of ZeRO, with gradients in single precision") {
+TEST_CASE("model state agrees with the formulas of ZeRO, with gradients in single precision") {
   // Rajbhandari et al., arXiv 1910.02054, section 3. Weights of two bytes, gradients, moments and master
   // weights of four: 18, 6 + 12/N, 2 + 16/N, 18/N.
   using sw::bfloat16;
@@ -154,7 +154,8 @@ TEST_CASE("model state takes the bytes per parameter of its ZeRO stage") {
           }) == "");
 }
 
-TEST_CASE("gathered weights are whole while they are used, and their memory goes back after the last use") {
+TEST_CASE(
+    "gathered weights are complete while they are used, and their memory is returned after the last use") {
   CHECK(on_ranks(3, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size()), sw::extent<cp>(1)};
           using P = Matrix<float, sw::Zero3>;

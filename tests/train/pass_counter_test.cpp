@@ -82,7 +82,7 @@ void count(Counter& in_function, Counter& in_operation, int& computed, sw::Recom
 static_assert(!std::is_default_constructible_v<sw::FirstPass>);
 static_assert(!std::is_aggregate_v<sw::FirstPass>);
 
-TEST_CASE("a counter counts every microbatch once, whatever is computed again", "[train]") {
+TEST_CASE("a counter counts every microbatch once, whatever is recomputed", "[train]") {
   for (const auto kind : {sw::Recompute::none, sw::Recompute::full, sw::Recompute::selective}) {
     Counter in_function(1), in_operation(1);
     int computed = 0;
@@ -95,7 +95,7 @@ TEST_CASE("a counter counts every microbatch once, whatever is computed again", 
   }
 }
 
-TEST_CASE("a counter wants one amount for each of its numbers", "[train]") {
+TEST_CASE("a counter requires one amount for each of its numbers", "[train]") {
   Counter counter(3);
   const sw::Tape<> tape;
   const int one = 1;

@@ -95,7 +95,7 @@ template <class Prepare>
 
 } // namespace
 
-TEST_CASE("a runner gives every stage what the stages before and behind it made, under every schedule") {
+TEST_CASE("a runner passes every stage the results of its neighbours, under every schedule") {
   for (int ranks = 1; ranks <= 4; ++ranks)
     for (const int microbatches : {1, 2, 4, 8, 12})
       for (const sw::Schedule& schedule : all_schedules(ranks, microbatches)) {
@@ -136,8 +136,7 @@ TEST_CASE("a runner gives every stage what the stages before and behind it made,
       }
 }
 
-TEST_CASE(
-    "overlapped passes take turns where they are told to, and give what they give one after the other") {
+TEST_CASE("overlapped passes take turns if told to, and give the same results as one after the other") {
   const sw::Schedule schedule = sw::make_schedule<sw::DualPipe>(2, 8);
   CHECK(on_ranks(4, [&](sw::HostCommunicator world, Findings& findings) {
           const auto turns = std::make_shared<sw::Turns>();
@@ -177,7 +176,7 @@ TEST_CASE("the reduction of a stage starts before the rank's other stages are do
         }) == "");
 }
 
-TEST_CASE("a runner refuses what does not fit its schedule, naming both numbers") {
+TEST_CASE("a runner rejects numbers that do not fit its schedule, naming both") {
   const sw::Schedule schedule = sw::make_schedule<sw::OneFOneB>(2, 4);
   CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
           const auto sentence = [](auto program) {
@@ -204,7 +203,7 @@ TEST_CASE("a runner refuses what does not fit its schedule, naming both numbers"
         }) == "");
 }
 
-TEST_CASE("ranks with different schedules are told which rank is the odd one") {
+TEST_CASE("ranks with different schedules get an error that names the odd rank") {
   const auto outcomes = rank_outcomes::of(3, rank_outcomes::ample, [&](sw::HostCommunicator world) {
     const sw::Schedule schedule = world.rank() == 2 ? sw::Schedule(sw::make_schedule<sw::GPipe>(3, 4))
                                                     : sw::Schedule(sw::make_schedule<sw::OneFOneB>(3, 4));
@@ -217,7 +216,7 @@ TEST_CASE("ranks with different schedules are told which rank is the odd one") {
                    ContainsSubstring("in another order"));
 }
 
-TEST_CASE("a rank that throws in mid-pipeline ends the others with its number, at once") {
+TEST_CASE("a rank that throws in mid-pipeline ends the others immediately, and they name it") {
   for (const int broken : {0, 1, 2})
     for (const sw::Schedule& schedule : {sw::make_schedule("1f1b", 3, 6), sw::make_schedule("zbv", 3, 6)}) {
       INFO(schedule.name() << ", rank " << broken << " throws");
@@ -245,7 +244,7 @@ TEST_CASE("a rank that throws in mid-pipeline ends the others with its number, a
     }
 }
 
-TEST_CASE("a rank that stands still is named when the deadline has passed, and the runner is spent") {
+TEST_CASE("a frozen rank is named at the deadline, and the runner cannot be used again") {
   const sw::Schedule schedule = sw::make_schedule<sw::ZBH1>(2, 4);
   const auto outcomes = broken_run(2, rank_outcomes::brief, schedule, [](int rank, ToyPipeline& pipeline) {
     if (rank == 1)
@@ -259,7 +258,7 @@ TEST_CASE("a rank that stands still is named when the deadline has passed, and t
   CHECK(outcomes[1] != nullptr);
 }
 
-TEST_CASE("stages that hand over different shapes get a typed error on both sides") {
+TEST_CASE("stages that exchange different shapes get a typed error on both sides") {
   const sw::Schedule schedule = sw::make_schedule<sw::OneFOneB>(2, 4);
   const auto outcomes = broken_run(2, rank_outcomes::ample, schedule, [](int rank, ToyPipeline& pipeline) {
     pipeline.stages[0].elements = 5 + rank;
@@ -269,7 +268,7 @@ TEST_CASE("stages that hand over different shapes get a typed error on both side
                ContainsSubstring("both sides of a message must agree on the count"));
 }
 
-TEST_CASE("a schedule that lacks an action or is a cycle is refused on every rank before anything runs") {
+TEST_CASE("a schedule with a missing action or a cycle is rejected on every rank before anything runs") {
   const auto refused = [](const std::string& csv) {
     const sw::Schedule schedule = sw::schedule_from_csv(csv, "own.csv");
     const auto outcomes = rank_outcomes::of(2, rank_outcomes::ample, [&](sw::HostCommunicator world) {
@@ -332,7 +331,7 @@ struct WholeBatchStage : ToyStage {
 
 } // namespace
 
-TEST_CASE("a loss over the whole batch knows all forwards before its first backward, under GPipe") {
+TEST_CASE("a loss over the whole batch has seen all forwards before its first backward, under GPipe") {
   constexpr int ranks = 3;
   constexpr int microbatches = 4;
   const auto compiled = sw::make_schedule<sw::GPipe>(ranks, microbatches);
@@ -353,7 +352,7 @@ TEST_CASE("a loss over the whole batch knows all forwards before its first backw
                   sw::InvalidArgument);
 }
 
-TEST_CASE("what a backward pass computes again is counted once, under every schedule") {
+TEST_CASE("recomputed passes are counted once, under every schedule") {
   constexpr int ranks = 4;
   constexpr int microbatches = 8;
   for (const sw::Schedule& schedule : all_schedules(ranks, microbatches)) {

@@ -131,7 +131,7 @@ TEST_CASE("a flipped bit names the odd rank and the parameter on every rank") {
       }) == "");
 }
 
-TEST_CASE("of two copies nobody can say which one is right, and elements that change places are seen") {
+TEST_CASE("of two differing copies neither is blamed, and swapped elements are detected") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
           ToyModel<double> model(mesh);
@@ -172,7 +172,7 @@ TEST_CASE("copies on the meshes of a pipeline are compared, and equal names else
         }) == "");
 }
 
-TEST_CASE("optimizer state that is sharded over data ranks has copies along the replicas alone") {
+TEST_CASE("optimizer state that is sharded over data ranks has copies only along the replicas") {
   CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
           // Rank 2 * dpr + dp.
           const Sharded::Mesh mesh{world, sw::extent<sw::axis::dpr>(2), sw::extent<dp>(2),

@@ -7,7 +7,7 @@
 
 namespace sw = shardwright;
 
-TEST_CASE("states are taken again, are never held by two microbatches, and count their peak") {
+TEST_CASE("states are reused, are never held by two microbatches, and count their peak") {
   sw::detail::SavedStates<int> states(2, 6);
   std::set<const int*> known;
   for (int round = 0; round < 3; ++round) {

@@ -93,7 +93,7 @@ TEST_CASE("a tied parameter is one object under its own name, and counts once") 
           const auto angles = [&] {
             return tied.shared.get<std::vector<int>>("angles", [] { return std::vector<int>{1}; });
           };
-          findings.expect(angles() == angles() && angles()->size() == 1, "constants are shared, too");
+          findings.expect(angles() == angles() && angles()->size() == 1, "constants are shared as well");
         }) == "");
 }
 

@@ -259,7 +259,7 @@ struct Failing : Small {
 
 } // namespace
 
-TEST_CASE("the parts of a model are named by their place, and a stage has the values of the whole model",
+TEST_CASE("the parts of a model are named by their position, and a stage has the values of the whole model",
           "[moe_04]") {
   for (const int tensor : {1, 2})
     CHECK(
@@ -286,7 +286,7 @@ TEST_CASE("the parts of a model are named by their place, and a stage has the va
         }) == "");
 }
 
-TEST_CASE("a model that is not a decoder trains alike as one and on a pipeline under every schedule") {
+TEST_CASE("a model that is not a decoder trains alike in one piece and on a pipeline under every schedule") {
   Outcome one;
   CHECK(on_ranks(1, [&](const sw::HostCommunicator& world, Findings& findings) {
           one = train_whole(world, 1);
@@ -313,7 +313,7 @@ TEST_CASE("a model that is not a decoder trains alike as one and on a pipeline u
             }) == "");
 }
 
-TEST_CASE("a part must name its tied parameters, by which other ranks know of them") {
+TEST_CASE("a part must name its tied parameters, so that other ranks know of them") {
   CHECK(
       on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
         const Mesh mesh = small_mesh(world, 1);
@@ -328,7 +328,7 @@ TEST_CASE("a part must name its tied parameters, by which other ranks know of th
       }) == "");
 }
 
-TEST_CASE("a part that names a tied parameter which it does not hold is named, before others wait for it") {
+TEST_CASE("a part that names a tied parameter that it does not hold is an error, before others wait for it") {
   const auto said_of = [](auto make) { return failure_of<sw::InvalidArgument>(make); };
   CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
           const Mesh mesh = small_mesh(world.split(world.rank(), 0), 1);
@@ -340,7 +340,7 @@ TEST_CASE("a part that names a tied parameter which it does not hold is named, b
         }) == "");
 }
 
-TEST_CASE("two parts of one path are named, on one rank and on the ranks of a pipeline") {
+TEST_CASE("two parts with the same path are an error, on one rank and on a pipeline") {
   CHECK(
       on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
         const Mesh mesh = small_mesh(world.split(world.rank(), 0), 1);
@@ -357,7 +357,7 @@ TEST_CASE("two parts of one path are named, on one rank and on the ranks of a pi
 }
 
 TEST_CASE(
-    "tied parameters that two parts list in another order train alike as one and under every schedule") {
+    "tied parameters that two parts list in different orders train alike in one piece and under every schedule") {
   Outcome one;
   CHECK(on_ranks(1, [&](const sw::HostCommunicator& world, Findings& findings) {
           one = train_whole<CrossedTies>(world, 1);
@@ -373,7 +373,8 @@ TEST_CASE(
           }) == "");
 }
 
-TEST_CASE("a tied parameter is complete with the step where two stages of a rank hold it, and only there") {
+TEST_CASE(
+    "a tied parameter's gradient is complete only at the end of the step if two stages of a rank hold it") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const Mesh mesh = small_mesh(world.split(world.rank(), 0), 1);
           for (const char* const name : {"zbv", "1f1b"}) {
@@ -389,7 +390,7 @@ TEST_CASE("a tied parameter is complete with the step where two stages of a rank
         }) == "");
 }
 
-TEST_CASE("a model whose GradAccumulator has ended wants another one, and has it") {
+TEST_CASE("a model whose GradAccumulator is gone needs another one, and can have it") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = small_mesh(world, 1);
           sw::WholeModel<Small> model(mesh, {}, 3);
@@ -406,7 +407,7 @@ TEST_CASE("a model whose GradAccumulator has ended wants another one, and has it
         }) == "");
 }
 
-TEST_CASE("what memory was for is forgotten with a pass that throws") {
+TEST_CASE("the purpose of memory is reset when a pass throws") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = small_mesh(world, 1);
           {
@@ -428,7 +429,7 @@ TEST_CASE("what memory was for is forgotten with a pass that throws") {
         }) == "");
 }
 
-TEST_CASE("a partition that is not of the model's layers is named") {
+TEST_CASE("a partition that does not match the model's layers is an error") {
   CHECK(
       on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
         const Mesh mesh = small_mesh(sw::HostCommunicator(world).split(world.rank(), 0), 1);

@@ -61,7 +61,7 @@ static_assert(sw::StepCapture<FakeCapture>);
 
 } // namespace
 
-TEST_CASE("a step is captured after the warm-up and replayed from then on, without a call of the host") {
+TEST_CASE("a step is captured after the warm-up and then replayed, without host calls") {
   Stream stream;
   sw::StepGraph graph{FakeCapture{&stream}};
   int calls = 0;
@@ -82,7 +82,7 @@ TEST_CASE("a step is captured after the warm-up and replayed from then on, witho
   CHECK(graph.obstacle().empty());
 }
 
-TEST_CASE("an invalid capture is made anew: updated where its shape is the same, else instantiated") {
+TEST_CASE("an invalidated capture is repeated: updated if its shape is the same, else instantiated") {
   Stream stream;
   sw::StepGraph graph{FakeCapture{&stream}, {}, 0};
   const auto step = [&](const Words& words) {
@@ -103,7 +103,7 @@ TEST_CASE("an invalid capture is made anew: updated where its shape is the same,
   CHECK(stream.ran == Words{"a", "b", "c", "d", "c", "d"});
 }
 
-TEST_CASE("an obstacle leaves every step plain, one that shows in the capture the steps from then on") {
+TEST_CASE("an obstacle leaves every step plain, and one found in a capture all later steps") {
   Stream stream;
   sw::StepGraph known{FakeCapture{&stream}, "thread ranks meet on the host", 0};
   CHECK(known.step([&] { stream.enqueue("a"); }) == StepMode::plain);
@@ -117,7 +117,7 @@ TEST_CASE("an obstacle leaves every step plain, one that shows in the capture th
   CHECK(stream.ran == Words{"a", "b", "c"});
 }
 
-TEST_CASE("a launcher that cannot do its part in a capture has the step run call by call") {
+TEST_CASE("if a launcher cannot be captured, the step runs call by call") {
   Stream stream;
   sw::StepGraph graph{FakeCapture{&stream}, {}, 0};
   int calls = 0;
@@ -136,7 +136,7 @@ TEST_CASE("a launcher that cannot do its part in a capture has the step run call
   CHECK(graph.obstacle().find("finds no kernel for a product") != std::string::npos);
 }
 
-TEST_CASE("a step that throws in a capture ends the capture and says what it was") {
+TEST_CASE("a step that throws in a capture ends the capture and reports the cause") {
   Stream stream;
   sw::StepGraph graph{FakeCapture{&stream}, {}, 0};
   const auto fail = [&] {

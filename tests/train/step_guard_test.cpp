@@ -49,7 +49,7 @@ std::vector<double> everything(ToyModel<Element>& model) {
 
 } // namespace
 
-TEST_CASE("a step that is not finite stops every rank alike, and names step, parameter and ranks") {
+TEST_CASE("a non-finite step stops every rank alike, and names step, parameter and ranks") {
   for (const Trouble trouble : {Trouble::gradient, Trouble::loss})
     CHECK(on_ranks(4, [trouble](sw::HostCommunicator world, Findings& findings) {
             const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
@@ -80,7 +80,7 @@ TEST_CASE("a step that is not finite stops every rank alike, and names step, par
           }) == "");
 }
 
-TEST_CASE("a step that is repeated under watch names the ranks whose gradients are not finite") {
+TEST_CASE("a step repeated under watch names the ranks whose gradients are not finite") {
   CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
           ToyModel<float> model(mesh);
@@ -107,7 +107,7 @@ TEST_CASE("a step that is repeated under watch names the ranks whose gradients a
         }) == "");
 }
 
-TEST_CASE("a skipped step leaves weights and optimizer as they are, and the run goes on as without it") {
+TEST_CASE("a skipped step leaves weights and optimizer unchanged, and the run continues as without it") {
   CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
           const auto train = [&](bool with_trouble) {
@@ -138,7 +138,7 @@ TEST_CASE("a skipped step leaves weights and optimizer as they are, and the run 
         }) == "");
 }
 
-TEST_CASE("steps that are skipped again and again stop the run all the same") {
+TEST_CASE("too many skipped steps in a row stop the run") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
           ToyModel<float> model(mesh);
@@ -164,7 +164,7 @@ TEST_CASE("steps that are skipped again and again stop the run all the same") {
         }) == "");
 }
 
-TEST_CASE("a value far above the recent ones is a spike, and noise, slopes and NaN are none") {
+TEST_CASE("a value far above the recent ones is a spike; noise, slopes and NaN are not") {
   sw::SpikeDetector detector;
   std::uint64_t state = 1;
   const auto noise = [&state] {
@@ -196,7 +196,7 @@ TEST_CASE("a value far above the recent ones is a spike, and noise, slopes and N
     CHECK_FALSE(early.spike(step == 10 ? 1e6 : 1));
 }
 
-TEST_CASE("where values are calm, the ratio to their mean is the threshold, below zero too") {
+TEST_CASE("if values hardly vary, the ratio to their mean is the threshold, also below zero") {
   for (const double mean : {8.0, -8.0}) {
     sw::SpikeDetector detector(sw::SpikeOptions{.ratio = 1.5});
     CHECK_FALSE(detector.spike(mean));
@@ -204,7 +204,7 @@ TEST_CASE("where values are calm, the ratio to their mean is the threshold, belo
   }
 }
 
-TEST_CASE("the value after the settling time is the first that can be a spike") {
+TEST_CASE("the first value after the settling time is the first that can be a spike") {
   for (const std::int64_t settle : {1, 5, 20}) {
     for (const std::int64_t earlier : {settle - 1, settle}) {
       sw::SpikeDetector detector(sw::SpikeOptions{.settle = settle});

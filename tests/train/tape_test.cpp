@@ -169,7 +169,7 @@ TEST_CASE("values and gradients are those of one rank on every mesh") {
           }) == "");
 }
 
-TEST_CASE("two readers of one value gather it once, and their gradients come back in one reduction") {
+TEST_CASE("two readers of one value gather it once, and their gradients return in one reduction") {
   CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
           const auto log = std::make_shared<sw::CallLog>();
           const Mesh mesh = mesh_of(sw::logged(world, log), 2);
@@ -195,7 +195,7 @@ TEST_CASE("two readers of one value gather it once, and their gradients come bac
         }) == "");
 }
 
-TEST_CASE("a sum is computed where somebody reads it, and a norm does so in its own pass") {
+TEST_CASE("a sum is computed when it is read, and by a norm in its own pass") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, 1);
           const std::size_t one = stream_bytes(mesh);
@@ -279,7 +279,7 @@ TEST_CASE("a value lives until its last reader has it, a named one until its sco
           tape.backward();
           holds(1, "the gradient of the variable");
           findings.expect(mesh.pool_statistics().peak_bytes <= base + 5 * one,
-                          "gradients take the memory of what they consume");
+                          "gradients reuse the memory of what they consume");
           const double first = x.data()[0];
           findings.expect(std::abs(tape.gradient(in).data()[0] - 8 * std::pow(first, 7)) <=
                               1e-12 * std::abs(std::pow(first, 7)),
@@ -287,7 +287,7 @@ TEST_CASE("a value lives until its last reader has it, a named one until its sco
         }) == "");
 }
 
-TEST_CASE("input and weight gradients as passes of their own are those of one pass, to the bit") {
+TEST_CASE("separate passes for input and weight gradients give the same bits as one pass") {
   for (const auto [ranks, tensor] : {std::array{1, 1}, {3, 1}, {4, 2}})
     CHECK(on_ranks(ranks, [tensor = tensor](const sw::HostCommunicator& world, Findings& findings) {
             const Mesh mesh = mesh_of(world, tensor);
@@ -296,7 +296,7 @@ TEST_CASE("input and weight gradients as passes of their own are those of one pa
           }) == "");
 }
 
-TEST_CASE("what is recomputed has the same bits and takes less memory, and its function runs once") {
+TEST_CASE("recomputed values have the same bits and take less memory, and the function runs once") {
   for (const auto [ranks, tensor] : {std::array{1, 1}, {4, 2}})
     CHECK(on_ranks(ranks, [tensor = tensor](const sw::HostCommunicator& world, Findings& findings) {
             const Mesh mesh = mesh_of(world, tensor);
@@ -327,7 +327,7 @@ TEST_CASE("what is recomputed has the same bits and takes less memory, and its f
           }) == "");
 }
 
-TEST_CASE("full recomputation keeps input and result, a selective one not even the result") {
+TEST_CASE("full recomputation keeps input and result, selective recomputation not even the result") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, 1);
           const std::size_t one = stream_bytes(mesh);
@@ -351,7 +351,7 @@ TEST_CASE("full recomputation keeps input and result, a selective one not even t
         }) == "");
 }
 
-TEST_CASE("what is computed again goes where its operand was, if no gradient reads that") {
+TEST_CASE("a recomputed value takes its operand's memory, if no gradient reads that") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, 1);
           const std::size_t one = stream_bytes(mesh);
@@ -373,7 +373,7 @@ TEST_CASE("what is computed again goes where its operand was, if no gradient rea
         }) == "");
 }
 
-TEST_CASE("a value outlives its tape, and a tape begins anew when no value is in use") {
+TEST_CASE("a value outlives its tape, and a tape can restart when no value is in use") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, 1);
           const StreamTensor x = random_stream(mesh, 1);
@@ -405,7 +405,7 @@ TEST_CASE("a value outlives its tape, and a tape begins anew when no value is in
         }) == "");
 }
 
-TEST_CASE("an operation that fails leaves a tape that can begin anew, and nothing behind") {
+TEST_CASE("after an operation fails, its tape can restart, and nothing is left behind") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, 1);
           sw::Linear<Tokens, Column, Plan> wide(mesh, {shape[1] + 1, hidden}, sw::Initial::normal(0.3));
@@ -476,7 +476,7 @@ TEST_CASE("a parameter that is used but not listed is named, and one that is lis
         }) == "");
 }
 
-TEST_CASE("steps on one tape take nothing from the heap and no new memory from the third on") {
+TEST_CASE("steps on one tape allocate nothing from the third on") {
   for (const auto [ranks, tensor] : {std::array{1, 1}, {4, 2}})
     CHECK(on_ranks(ranks, [tensor = tensor](const sw::HostCommunicator& world, Findings& findings) {
             const Mesh mesh = mesh_of(world, tensor);
@@ -506,7 +506,7 @@ TEST_CASE("steps on one tape take nothing from the heap and no new memory from t
           }) == "");
 }
 
-TEST_CASE("operands on two tapes are refused, whatever the operation") {
+TEST_CASE("operands on two tapes are rejected, whatever the operation") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, 1);
           sw::Tape<> tape, other(sw::Recording::evaluation);
@@ -533,8 +533,7 @@ TEST_CASE("operands on two tapes are refused, whatever the operation") {
         }) == "");
 }
 
-TEST_CASE(
-    "backward passes run once each, in their order, after a recording for training and before the next") {
+TEST_CASE("backward passes run once each, in order, after each recording for training") {
   CHECK(
       on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
         const Mesh mesh = mesh_of(world, 1);
@@ -584,7 +583,7 @@ TEST_CASE(
       }) == "");
 }
 
-TEST_CASE("a weight's gradient in a later pass has its operand, which was there for another reader only") {
+TEST_CASE("a weight gradient in a later pass has its operand, even if only another reader held it") {
   for (const auto [ranks, tensor] : {std::array{1, 1}, {4, 2}})
     CHECK(on_ranks(ranks, [tensor = tensor](const sw::HostCommunicator& world, Findings& findings) {
             const Mesh mesh = mesh_of(world, tensor);
@@ -629,8 +628,7 @@ TEST_CASE("a weight's gradient in a later pass has its operand, which was there 
           }) == "");
 }
 
-TEST_CASE(
-    "a function that is computed again keeps its rank's part of what it gathers, and gathers it again once") {
+TEST_CASE("a recomputed function keeps its rank's part of what it gathers, and gathers it again once") {
   CHECK(
       on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
         const auto log = std::make_shared<sw::CallLog>();
@@ -688,7 +686,7 @@ TEST_CASE(
       }) == "");
 }
 
-TEST_CASE("what a rank still holds of an operand does not change what is known of the result") {
+TEST_CASE("memory that a rank still holds of an operand does not affect the shape known for the result") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, 2);
           using Parts = sw::Layout<1, sw::Partial<sw::Sum, tp>>;

@@ -122,14 +122,14 @@ struct PassesSeen {
 
 } // namespace
 
-TEST_CASE("only the last pass of a step is told to be the last") {
+TEST_CASE("only the last pass of a step is declared to be the last") {
   PassesSeen model;
   sw::detail::WholeRunner<PassesSeen> runner(model);
   CHECK(runner.run(std::vector<int>{1, 2, 4}) == 7);
   CHECK(model.last == std::vector<bool>{false, false, true});
 }
 
-TEST_CASE("steps of Training are those of accumulator and optimizer by hand, to the bit, and are reported") {
+TEST_CASE("steps of Training are bitwise those of accumulator and optimizer by hand, and are reported") {
   for (const int ranks : {1, 3, 4})
     CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
             const Mesh mesh = mesh_of(world);
@@ -167,7 +167,7 @@ TEST_CASE("steps of Training are those of accumulator and optimizer by hand, to 
           }) == "");
 }
 
-TEST_CASE("data are compared between ranks in the first step, and in no other") {
+TEST_CASE("data are compared between ranks only in the first step") {
   for (const bool checks : {true, false}) {
     const auto outcomes =
         rank_outcomes::of(2, rank_outcomes::ample, [checks](const sw::HostCommunicator& world) {
@@ -194,7 +194,7 @@ TEST_CASE("data are compared between ranks in the first step, and in no other") 
   }
 }
 
-TEST_CASE("a step that is not finite ends the run on every rank, and names whose gradients they are") {
+TEST_CASE("a non-finite step ends the run on every rank, and names the ranks whose gradients are at fault") {
   CHECK(
       on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
         const Mesh mesh = mesh_of(world);
@@ -218,7 +218,7 @@ TEST_CASE("a step that is not finite ends the run on every rank, and names whose
       }) == "");
 }
 
-TEST_CASE("a skipped step changes nothing, and the run goes on as without it, but not for ever") {
+TEST_CASE("a skipped step changes nothing, and the run continues as without it, but not indefinitely") {
   CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world);
           sw::TrainingOptions options;
@@ -250,7 +250,7 @@ TEST_CASE("a skipped step changes nothing, and the run goes on as without it, bu
         }) == "");
 }
 
-TEST_CASE("a step that is finite when it is repeated is taken, with a note") {
+TEST_CASE("a step that is finite when repeated is taken, with a note") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world);
           Run<Host> run(mesh), plain(mesh);
@@ -268,7 +268,7 @@ TEST_CASE("a step that is finite when it is repeated is taken, with a note") {
         }) == "");
 }
 
-TEST_CASE("a loss scale comes down with an overflow, and changes no bit of what is taken") {
+TEST_CASE("a loss scale decreases at an overflow, and changes no bit of the steps taken") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world);
           sw::TrainingOptions options;
@@ -295,7 +295,7 @@ TEST_CASE("a loss scale comes down with an overflow, and changes no bit of what 
         }) == "");
 }
 
-TEST_CASE("a step that throws is the last one, and one whose data cannot be had has not begun") {
+TEST_CASE("a step that throws is the last one, and one whose data cannot be read has not begun") {
   for (const int ranks : {1, 2, 3})
     CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
             const Mesh mesh = mesh_of(world);
@@ -335,7 +335,7 @@ TEST_CASE("a step that throws is the last one, and one whose data cannot be had 
           }) == "");
 }
 
-TEST_CASE("copies that are not equal any more end the run") {
+TEST_CASE("copies that are no longer equal end the run") {
   const auto outcomes = rank_outcomes::of(4, rank_outcomes::ample, [](const sw::HostCommunicator& world) {
     const Mesh mesh = mesh_of(world);
     Run<Host> run(mesh);
@@ -355,7 +355,7 @@ TEST_CASE("copies that are not equal any more end the run") {
                    "after step 1 weights of in: rank 2 differs from the others of ranks 0, 1, 2 and 3"));
 }
 
-TEST_CASE("a host's steps take nothing from the heap from the third on") {
+TEST_CASE("a host's steps allocate nothing from the third on") {
   for (const int ranks : {1, 4})
     CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
             const Mesh mesh = mesh_of(world);
@@ -456,7 +456,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a device goes on from a place in the run as if it had never stopped") {
+TEST_CASE("a device resumes from a position in the run as if it had never stopped") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world);
           sw::TrainingOptions options;
@@ -489,8 +489,7 @@ TEST_CASE("a device goes on from a place in the run as if it had never stopped")
         }) == "");
 }
 
-TEST_CASE(
-    "a device takes the steps of the host, to the bit, and reports each while the next one is under way") {
+TEST_CASE("a device takes bitwise the same steps as the host, and reports each while the next one runs") {
   for (const int ranks : {1, 4})
     CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
             const Mesh mesh = mesh_of(world);
@@ -519,7 +518,7 @@ TEST_CASE(
           }) == "");
 }
 
-TEST_CASE("batches in a container of the callback's live as long as a device's step needs them") {
+TEST_CASE("batches in a container returned by the callback live as long as a device's step needs them") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world);
           sw::TrainingOptions options;
@@ -559,7 +558,7 @@ TEST_CASE("batches in a container of the callback's live as long as a device's s
         }) == "");
 }
 
-TEST_CASE("a step of a device that ends the run is repeated under watch, and changes nothing") {
+TEST_CASE("a device's step that ends the run is repeated under watch, and changes nothing") {
   CHECK(
       on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
         const Mesh mesh = mesh_of(world);
@@ -581,7 +580,7 @@ TEST_CASE("a step of a device that ends the run is repeated under watch, and cha
       }) == "");
 }
 
-TEST_CASE("a captured step has blocks of its own, which nothing else gets between its replays") {
+TEST_CASE("a captured step has private blocks, which nothing else gets between its replays") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world);
           sw::TrainingOptions options;
