@@ -36,7 +36,7 @@ TEST_CASE("a gather takes its slowest level", "[collective_time]") {
   CHECK(gather_seconds(links_of(cluster, AxisGroup{1, 1}, whole), 16e9) == 0);
 }
 
-TEST_CASE("a group lies in a domain whole or with as many members as fit", "[collective_time]") {
+TEST_CASE("a group is in a domain completely, or with as many members as fit", "[collective_time]") {
   const ClusterSpec cluster = nodes_of_eight();
   for (const double stride : {1.0, 2.0, 4.0, 8.0, 16.0})
     for (const double extent : {2.0, 4.0, 8.0, 16.0}) {
@@ -79,7 +79,8 @@ TEST_CASE("an all-to-all sends one copy of a token to a domain", "[collective_ti
         Approx(8e9 * (7.0 / 8) / 50e9));
 }
 
-TEST_CASE("a group on a torus has the links of the dimensions that it lies along", "[collective_time]") {
+TEST_CASE("a group on a torus has the links of the dimensions along which it is laid out",
+          "[collective_time]") {
   STATIC_REQUIRE(torus_span({16, 1}, 256, 2).dimensions == 1);
   STATIC_REQUIRE(torus_span({17, 1}, 256, 2).dimensions == 2);
   STATIC_REQUIRE(torus_span({8, 1}, 512, 3).dimensions == 1);

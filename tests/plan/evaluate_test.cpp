@@ -44,7 +44,7 @@ PlanProblem problem(PlanConfiguration plan, const RunSpec& run = batch, const Mo
 
 } // namespace
 
-TEST_CASE("the compiler and the program evaluate alike", "[evaluate]") {
+TEST_CASE("evaluations by the compiler and by the program agree", "[evaluate]") {
   const StepCost cost = evaluate(llama_70b, cluster, batch, usual);
   CHECK(cost.step_seconds == Approx(compiled.step_seconds).epsilon(1e-12));
   CHECK(cost.memory.total() == Approx(compiled.memory.total()).epsilon(1e-12));
@@ -52,7 +52,7 @@ TEST_CASE("the compiler and the program evaluate alike", "[evaluate]") {
   CHECK(cost.tokens_per_second_per_chip() == Approx(512.0 * 8192 / (256 * cost.step_seconds)));
 }
 
-TEST_CASE("every configuration of every model has finite parts that make the whole", "[evaluate]") {
+TEST_CASE("every configuration of every model has finite parts that add up to the total", "[evaluate]") {
   int evaluated = 0;
   for (const ModelSpec& model : model_catalogue)
     for (const ChipSpec& chip : {chip::a100_80, chip::h100, chip::gb200, chip::tpu_v5p})
@@ -85,7 +85,7 @@ TEST_CASE("every configuration of every model has finite parts that make the who
   CHECK(evaluated == 27 * 4 * 48);
 }
 
-TEST_CASE("what is wrong with a configuration is said", "[evaluate]") {
+TEST_CASE("an invalid configuration is described", "[evaluate]") {
   CHECK(problem(usual) == PlanProblem::none);
   auto plan = usual;
   plan.dp = 0;
@@ -116,7 +116,7 @@ TEST_CASE("what is wrong with a configuration is said", "[evaluate]") {
   CHECK(problem_text(problem(plan)) == "a chip has too little memory"); // the last one
 }
 
-TEST_CASE("numbers beyond those that the planner counts with are a problem of their own", "[evaluate]") {
+TEST_CASE("numbers beyond the planner's limits are a separate problem", "[evaluate]") {
   STATIC_REQUIRE(is_unusable(PlanProblem::too_large));
   STATIC_REQUIRE(is_unusable(PlanProblem::empty_input));
   STATIC_REQUIRE_FALSE(is_unusable(PlanProblem::out_of_memory));
@@ -132,7 +132,7 @@ TEST_CASE("numbers beyond those that the planner counts with are a problem of th
   CHECK(problem(usual, batch, wide) == PlanProblem::too_large);
 }
 
-TEST_CASE("more bandwidth, memory speed or chips' rate never slows a step", "[evaluate]") {
+TEST_CASE("more bandwidth, memory speed or compute rate never slows a step", "[evaluate]") {
   for (const ModelSpec& model : model_catalogue) {
     const PlanConfiguration plan{
         .tp = 8, .pp = 2, .ep = model.experts.used() ? 8 : 1, .dp = 16, .zero_stage = 1};
@@ -162,7 +162,7 @@ TEST_CASE("a host that launches more slowly than a chip computes binds", "[evalu
   CHECK(overhead(512, chip::tpu_v5p) < 0.2 * overhead(512, chip::h100)); // nothing to launch
 }
 
-TEST_CASE("all-to-alls that nothing hides cost more than those beside other microbatches", "[evaluate]") {
+TEST_CASE("exposed all-to-alls cost more than those overlapped with other microbatches", "[evaluate]") {
   const ModelSpec& model = *find_model("qwen3-235b-a22b");
   RunSpec run{.sequences = 2048, .sequence_length = 4096};
   const PlanConfiguration plan{.pp = 8, .ep = 32, .dp = 32, .zero_stage = 1};
@@ -173,7 +173,7 @@ TEST_CASE("all-to-alls that nothing hides cost more than those beside other micr
   CHECK(overlapped.step_seconds < launched.step_seconds);
 }
 
-TEST_CASE("copies of tokens cost what their dispatch makes of them", "[evaluate]") {
+TEST_CASE("the cost of copies of tokens depends on their dispatch", "[evaluate]") {
   const ModelSpec& model = *find_model("qwen3-235b-a22b");
   RunSpec run{.sequences = 2048, .sequence_length = 4096};
   const PlanConfiguration plan{.pp = 8, .ep = 32, .dp = 32, .zero_stage = 1};
@@ -205,7 +205,7 @@ TEST_CASE("copies of tokens cost what their dispatch makes of them", "[evaluate]
   CHECK(launches(4, 512) > 1.5 * launches(32, 512));
 }
 
-TEST_CASE("a compiler fuses what lies between products, but not attention", "[evaluate]") {
+TEST_CASE("a compiler fuses operations between products, but not attention", "[evaluate]") {
   const PlanConfiguration plan{.dp = 256, .zero_stage = 3};
   const auto of = [&](KernelStack stack) {
     return evaluate(llama_70b, cluster, {.sequences = 256, .sequence_length = 8192, .stack = stack}, plan);

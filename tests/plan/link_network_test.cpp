@@ -24,7 +24,7 @@ std::map<int, double> ends_of(EventQueue& events, LinkNetwork& network) {
 
 } // namespace
 
-TEST_CASE("transfers on one link share it as they come and go", "[link_network]") {
+TEST_CASE("transfers share a link as they start and end", "[link_network]") {
   EventQueue events;
   LinkNetwork network(events, true);
   const int link = network.add_link(1);
@@ -53,7 +53,8 @@ TEST_CASE("speeds are max-min fair", "[link_network]") {
   CHECK(ends.at(b) == Approx(3));
 }
 
-TEST_CASE("a link with room for all slows none, and one that is slow slows its own", "[link_network]") {
+TEST_CASE("a link with enough capacity slows nothing, and a slow one only its own transfers",
+          "[link_network]") {
   EventQueue events;
   LinkNetwork network(events, true);
   const int wide = network.add_link(1), slow = network.add_link(0.25);
@@ -66,7 +67,7 @@ TEST_CASE("a link with room for all slows none, and one that is slow slows its o
   CHECK(ends.at(slowed) == Approx(2));
 }
 
-TEST_CASE("what is left of a link goes to those that can take it", "[link_network]") {
+TEST_CASE("spare capacity of a link goes to the transfers that can use it", "[link_network]") {
   EventQueue events;
   LinkNetwork network(events, true);
   const int shared = network.add_link(1), narrow = network.add_link(0.2);
@@ -77,7 +78,7 @@ TEST_CASE("what is left of a link goes to those that can take it", "[link_networ
   CHECK(ends.at(held) == Approx(5));
 }
 
-TEST_CASE("without contention every transfer has its links for itself", "[link_network]") {
+TEST_CASE("without contention every transfer has its links to itself", "[link_network]") {
   EventQueue events;
   LinkNetwork network(events, false);
   const int link = network.add_link(1), slow = network.add_link(0.5);

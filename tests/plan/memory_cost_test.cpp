@@ -49,7 +49,7 @@ TEST_CASE("activations of a layer are those of arXiv 2205.05198, table 2", "[mem
   }
 }
 
-TEST_CASE("figure 1 of arXiv 2205.05198: what the baseline keeps per GPU, and what the techniques leave",
+TEST_CASE("figure 1 of arXiv 2205.05198: memory per GPU of the baseline and with each technique",
           "[memory_cost]") {
   // The figure stacks parameters with optimizer state, 16 bytes + 2 of gradients per parameter over t * p,
   // and first-stage activations: L/p layers of p microbatches (times 1 + (p-1)/(p v) interleaved).
@@ -87,7 +87,7 @@ TEST_CASE("figure 1 of arXiv 2205.05198: what the baseline keeps per GPU, and wh
   }
 }
 
-TEST_CASE("selective recomputation saves what the paper says", "[memory_cost]") {
+TEST_CASE("selective recomputation saves as much as the paper says", "[memory_cost]") {
   // arXiv 2205.05198, section 5: 70% of GPT-3's and 65% of MT-NLG's activations, for 2.7% and 1.6% of
   // operations.
   struct Case {
@@ -121,7 +121,7 @@ TEST_CASE("states per parameter are those of ZeRO", "[memory_cost]") {
   }
 }
 
-TEST_CASE("experts and the rest are sharded over their own ranks", "[memory_cost]") {
+TEST_CASE("experts and the other parameters are sharded over different ranks", "[memory_cost]") {
   const ModelSpec model = known("qwen3-235b-a22b");
   const ModelSize size = size_of(model);
   const RunSpec run{.sequences = 1024, .sequence_length = 4096};

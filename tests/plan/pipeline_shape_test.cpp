@@ -55,7 +55,7 @@ void compare_with_proofs(PlanSchedule schedule, int chunks) {
 
 } // namespace
 
-TEST_CASE("the closed form of a schedule is what its proof says", "[pipeline_shape]") {
+TEST_CASE("the closed form of a schedule agrees with its proof", "[pipeline_shape]") {
   SECTION("GPipe") { compare_with_proofs<GPipe>(PlanSchedule::gpipe, 1); }
   SECTION("1F1B") { compare_with_proofs<OneFOneB>(PlanSchedule::one_f_one_b, 1); }
   SECTION("interleaved, 2 chunks") { compare_with_proofs<Interleaved<2>>(PlanSchedule::interleaved, 2); }
@@ -67,7 +67,7 @@ TEST_CASE("the closed form of a schedule is what its proof says", "[pipeline_sha
   SECTION("DualPipeV") { compare_with_proofs<DualPipeV>(PlanSchedule::dual_pipe_v, 2); }
 }
 
-TEST_CASE("one rank has no bubble", "[pipeline_shape]") {
+TEST_CASE("a pipeline of one rank has no bubble", "[pipeline_shape]") {
   STATIC_REQUIRE(pipeline_shape(PlanSchedule::one_f_one_b, 1, 8, 1, {}).bubble == 0);
   STATIC_REQUIRE(pipeline_shape(PlanSchedule::one_f_one_b, 4, 8, 1, {1, 1, 1}).bubble == 9);
 }

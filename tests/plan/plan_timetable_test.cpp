@@ -9,7 +9,7 @@
 
 using namespace shardwright;
 
-TEST_CASE("the timetable of a plan takes the time of its passes and its bubble", "[plan_timetable]") {
+TEST_CASE("the timetable of a plan lasts as long as its passes and its bubble", "[plan_timetable]") {
   const ModelSpec model = *find_model("llama-3.1-70b");
   const ClusterSpec cluster = *cluster_of_name("h100x512");
   const RunSpec run{.sequences = 512, .sequence_length = 8192};

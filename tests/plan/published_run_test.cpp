@@ -42,7 +42,7 @@ const std::string head = "id,source,model,chip,n_chips,seq_len,global_batch_seqs
 
 } // namespace
 
-TEST_CASE("cells may be quoted, hold commas, quotes and lines", "[published_run]") {
+TEST_CASE("cells may be quoted, and contain commas, quotes and line breaks", "[published_run]") {
   const auto rows = read_published_runs("id,source,model,chip,n_chips,notes\r\n"
                                         "a,\"b, c\",\"d \"\"e\"\"\",f,8,\"two\nlines\"\n\n"
                                         "g,h,i,j,,");
@@ -77,14 +77,14 @@ TEST_CASE("errors name the line and the field", "[published_run]") {
   CHECK_THROWS_AS(message(head + "a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,8,1,1,soon\n"), DataError);
 }
 
-TEST_CASE("a table of more columns than the limit is refused", "[published_run]") {
+TEST_CASE("a table with more columns than the limit is rejected", "[published_run]") {
   CHECK_THROWS_WITH(read_published_runs(std::string(most_run_columns, ',')),
                     ContainsSubstring("line 1: there must be at most 256 cells"));
   CHECK_THROWS_WITH(read_published_runs(std::string(most_run_columns - 1, ',')),
                     ContainsSubstring("appears twice"));
 }
 
-TEST_CASE("a row that lacks something says what", "[published_run]") {
+TEST_CASE("a row that lacks something is reported with what it lacks", "[published_run]") {
   const auto reason = [](const std::string& row) {
     return read_run_case(read_published_runs(head + row + "\n").at(0)).not_handled;
   };
@@ -111,7 +111,7 @@ TEST_CASE("dimensions that a row leaves out follow from its parameters", "[publi
   CHECK(size_of(plain.model).total == Approx(22e9).epsilon(0.03));
 }
 
-TEST_CASE("19 of 20 published step times are handled, the others say why", "[published_run]") {
+TEST_CASE("19 of 20 published step times are handled, the others have a reason", "[published_run]") {
   const auto outcomes = evaluate_runs(rows_of("published_runs.csv"));
   CHECK(outcomes.size() == 310);
   int timed = 0, handled = 0;
@@ -167,7 +167,7 @@ TEST_CASE("runs that no constant was fitted to are predicted", "[published_run]"
   CHECK(summary_of(errors).ninetieth <= 0.26);
 }
 
-TEST_CASE("what ran is seldom called out of memory", "[published_run]") {
+TEST_CASE("runs that fitted are seldom predicted to run out of memory", "[published_run]") {
   int stated = 0, larger = 0;
   for (const char* file : {"published_runs.csv", "further_runs.csv"}) {
     const auto rows = rows_of(file);

@@ -36,7 +36,7 @@ TEST_CASE("lists of recomputed operations are read as people write them", "[reco
   CHECK(recomputation_text({.recomputation = Recompute::full, .recomputed = both}) == "full");
 }
 
-TEST_CASE("operations that run again take time and leave memory", "[recompute_names]") {
+TEST_CASE("recomputed operations take time and free memory", "[recompute_names]") {
   const RunSpec run{.sequences = 512, .sequence_length = 4096};
   const PlanConfiguration whole{.tp = 2, .ep = 32, .dp = 32, .zero_stage = 1};
   const ModelSpec v3 = *find_model("deepseek-v3"), llama = *find_model("llama-3.1-70b");

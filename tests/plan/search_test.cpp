@@ -134,7 +134,7 @@ constexpr RunSpec small_batch{.sequences = 64, .sequence_length = 2048};
 
 } // namespace
 
-TEST_CASE("a search finds what trying every plan in every order finds", "[search]") {
+TEST_CASE("a search finds the same plan as trying every plan in every order", "[search]") {
   for (const ModelSpec& model : {dense, experts}) {
     for (const std::int64_t chips : {1, 6})
       compare_with_all(model, small_cluster(chips, 2, 10e9, 80e9), {24, 2048});
@@ -152,7 +152,7 @@ TEST_CASE("a search finds what trying every plan in every order finds", "[search
   compare_with_all(experts, torus, {12, 2048});
 }
 
-TEST_CASE("what is settled stays as it is, and is searched for no better", "[search]") {
+TEST_CASE("fixed choices are kept, and the rest is still searched for the best plan", "[search]") {
   const ClusterSpec cluster = small_cluster(32, 8, 50e9, 80e9);
   const Plan best = search(experts, cluster, small_batch, {.tolerance = 0});
   for (const int pp : {1, 2, 4, 8}) {
@@ -178,7 +178,7 @@ TEST_CASE("what is settled stays as it is, and is searched for no better", "[sea
   REQUIRE(search(experts, cluster, small_batch, {.tp = 3}).problem == PlanProblem::batch_not_divisible);
 }
 
-TEST_CASE("another order of the axes wins where its links are better", "[search]") {
+TEST_CASE("another order of the axes wins if its links are better", "[search]") {
   // With ports of 400 GB/s and without DualPipe, it pays to have something else inside a node.
   const ModelSpec kimi = *find_model("kimi-k2");
   ClusterSpec cluster = *cluster_of_name("h800x2048");
@@ -251,7 +251,7 @@ TEST_CASE("the plans of published runs are within 5% of the best", "[search]") {
             .pp == 1);
 }
 
-TEST_CASE("a plan leaves the headroom that is asked for", "[search]") {
+TEST_CASE("a plan leaves the requested headroom", "[search]") {
   for (const double headroom : {0.0, 0.08, 0.3}) {
     const Plan plan = search(llama, thousand, large_batch, {.headroom = headroom});
     REQUIRE(plan.found());
@@ -260,7 +260,7 @@ TEST_CASE("a plan leaves the headroom that is asked for", "[search]") {
   CHECK(search(llama, thousand, large_batch, {.headroom = 0.99}).problem == PlanProblem::out_of_memory);
 }
 
-TEST_CASE("runners-up are other plans, those that lose least first", "[search]") {
+TEST_CASE("runners-up are other plans, in ascending order of loss", "[search]") {
   const Plan best = search(experts, sixteen, small_batch);
   const std::vector<Plan> others = runners_up(experts, sixteen, small_batch, {}, 4);
   REQUIRE(others.size() == 4);
@@ -317,7 +317,7 @@ TEST_CASE("the inner axes of an order are neighbours", "[search]") {
       }
 }
 
-TEST_CASE("an empty specification is no plan", "[search]") {
+TEST_CASE("an empty specification has no plan", "[search]") {
   REQUIRE(search({}, sixteen, small_batch).problem == PlanProblem::empty_input);
   REQUIRE(search(dense, {}, small_batch).problem == PlanProblem::empty_input);
   REQUIRE(search(dense, sixteen, {}).problem == PlanProblem::empty_input);
@@ -338,7 +338,7 @@ TEST_CASE("clusters are named by chip and number", "[search]") {
     REQUIRE(!cluster_of_name(wrong));
 }
 
-TEST_CASE("a recipe is a plan of its kind and no faster than the best", "[search]") {
+TEST_CASE("a recipe is a plan of its kind and not faster than the best", "[search]") {
   const ClusterSpec cluster = small_cluster(32, 8, 50e9, 24e9);
   const Plan best = search(experts, cluster, small_batch, {.tolerance = 0});
   const Plan usual = recipe(experts, cluster, small_batch);
@@ -350,7 +350,7 @@ TEST_CASE("a recipe is a plan of its kind and no faster than the best", "[search
                .found());
 }
 
-TEST_CASE("what binds the best plan saves time where there is twice of it", "[search]") {
+TEST_CASE("doubling a binding resource of the best plan saves time", "[search]") {
   const Plan best = search(dense, sixteen, small_batch, {.tolerance = 0});
   REQUIRE(best.found());
   const std::array<double, binding_resources> saved = gains(dense, sixteen, small_batch);
@@ -361,7 +361,7 @@ TEST_CASE("what binds the best plan saves time where there is twice of it", "[se
   CHECK(std::abs(share - (1 - plan.cost.step_seconds / best.cost.step_seconds)) < 1e-12);
 }
 
-TEST_CASE("what more of a resource saves is a share of the time", "[search]") {
+TEST_CASE("the saving from more of a resource is a share of the time", "[search]") {
   const auto at = [](const auto& of, Resource resource) { return of[static_cast<std::size_t>(resource)]; };
   for (const char* name : {"llama-2-7b", "gpt-22b", "llama-2-70b"})
     for (const char* chips : {"h100x8", "h100x16", "h100x64"})
@@ -389,7 +389,7 @@ TEST_CASE("what more of a resource saves is a share of the time", "[search]") {
       }
 }
 
-TEST_CASE("where a pipeline ends there is none, and just before it is one", "[search]") {
+TEST_CASE("at the end of a pipeline's range the plan has none, and just before it has one", "[search]") {
   const ClusterSpec cluster = small_cluster(64, 8, 1e9, 14e9);
   const RunSpec run{64, 2048};
   REQUIRE(search(dense, cluster, run).configuration.pp > 1);

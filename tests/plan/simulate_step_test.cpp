@@ -99,7 +99,7 @@ TEST_CASE("plans are ranked by their simulated steps", "[simulate_step]") {
   CHECK(rank_by_simulation(model, cluster, run, plans, 1).size() == 1); // the first, whatever it takes
 }
 
-TEST_CASE("without contention and stragglers a step takes what its cost says", "[simulate_step]") {
+TEST_CASE("without contention and stragglers a step takes as long as its cost says", "[simulate_step]") {
   int exact = 0, bounded = 0;
   const int plans = for_each_plan([&](const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                                       const PlanConfiguration& plan) {
@@ -135,8 +135,7 @@ TEST_CASE("without contention and stragglers a step takes what its cost says", "
   CHECK(bounded > 150);
 }
 
-TEST_CASE("the cost of plans at random is that of their simulation, within 3% of nearly all",
-          "[simulate_step]") {
+TEST_CASE("the cost of random plans is within 3% of their simulation for nearly all", "[simulate_step]") {
   std::mt19937 random(1); // the same numbers everywhere
   const auto below = [&](unsigned most) { return static_cast<int>(random() % most); };
   constexpr std::array<int, 7> stages{1, 2, 3, 4, 6, 8, 12}, batches{4, 8, 12, 16, 20, 24, 32};
@@ -173,7 +172,7 @@ TEST_CASE("the cost of plans at random is that of their simulation, within 3% of
   CHECK(near >= 0.99 * plans);
 }
 
-TEST_CASE("the events of a pipeline are at the times of its proof", "[simulate_step]") {
+TEST_CASE("the events of a pipeline have the times of its proof", "[simulate_step]") {
   for (const PlanSchedule schedule : all_schedules)
     for (const double bandwidth : {450e9, 4e9}) { // sends of nothing and of a good part of a pass
       const PlanConfiguration plan{
@@ -210,7 +209,7 @@ TEST_CASE("the events of a pipeline are at the times of its proof", "[simulate_s
     }
 }
 
-TEST_CASE("folded ranks do what they do one by one", "[simulate_step]") {
+TEST_CASE("folded ranks do the same as ranks simulated one by one", "[simulate_step]") {
   const std::vector<Straggler> some{{3, 1.5, 1}, {17, 1, 3}, {18, 2, 1}};
   for (const PlanConfiguration& plan :
        {PlanConfiguration{.tp = 2, .pp = 4, .dp = 4, .zero_stage = 1},
@@ -245,7 +244,7 @@ TEST_CASE("folded ranks do what they do one by one", "[simulate_step]") {
       }
 }
 
-TEST_CASE("a slow chip makes those that step with it slow, and the others wait", "[simulate_step]") {
+TEST_CASE("a slow chip slows the chips that step with it, and the others wait", "[simulate_step]") {
   const PlanConfiguration plan{.tp = 2, .dp = 16, .zero_stage = 1};
   const StepSimulation usual = simulated(plan, {}), same = simulated(plan, {.stragglers = {{5, 1, 1}}});
   CHECK(same.step_seconds == usual.step_seconds); // to the bit
@@ -272,7 +271,7 @@ TEST_CASE("a slow chip makes those that step with it slow, and the others wait",
       CHECK(one.of(Activity::wait_input) + one.of(Activity::wait_send) > 0.3 * even.step_seconds);
 }
 
-TEST_CASE("slow links, and egress that domains share, lengthen what passes them", "[simulate_step]") {
+TEST_CASE("slow links, and egress that domains share, lengthen the traffic over them", "[simulate_step]") {
   // 32 chips in nodes of 8, data parallel over the ports: the step grows by what the cost model's rule says
   // of traffic that takes twice as long.
   const PlanConfiguration plan{.dp = 32, .zero_stage = 1};
@@ -293,7 +292,7 @@ TEST_CASE("slow links, and egress that domains share, lengthen what passes them"
         simulated({.dp = 8}, {}, 8).step_seconds);
 }
 
-TEST_CASE("kinds of traffic that meet on a link slow one another", "[simulate_step]") {
+TEST_CASE("kinds of traffic that share a link slow one another", "[simulate_step]") {
   // Tensor parallelism over two nodes and gathers of ZeRO-3 both pass the ports.
   const PlanConfiguration plan{.tp = 16, .dp = 2, .zero_stage = 3};
   const double alone = simulated(plan, {.contention = false}).step_seconds;
@@ -347,7 +346,7 @@ TEST_CASE("timelines become a trace and a drawing", "[simulate_step]") {
   CHECK_THROWS_WITH(draw_step(simulated(plan, {}), {}), ContainsSubstring("must have kept its timelines"));
 }
 
-TEST_CASE("what cannot be simulated is said", "[simulate_step]") {
+TEST_CASE("a plan that cannot be simulated is rejected with the reason", "[simulate_step]") {
   CHECK_THROWS_WITH(simulated({.dp = 16}, {}), ContainsSubstring("must be the number of chips"));
   CHECK_THROWS_WITH(simulated({.dp = 32}, {.stragglers = {{32, 2, 1}}}),
                     ContainsSubstring("the rank must be from 0 to 31, but it is 32"));

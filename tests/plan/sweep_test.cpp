@@ -36,7 +36,7 @@ void require_well_formed(const ClusterSpec& cluster, std::int64_t chips) {
 
 } // namespace
 
-TEST_CASE("with more of a resource there is so much more of it, and of nothing else", "[sweep]") {
+TEST_CASE("more of a resource changes that resource and nothing else", "[sweep]") {
   const Situation now{cluster_of(chip::h100, 1024), {512, 4096}};
   for (std::size_t i = 0; i < resource_names.size(); ++i)
     for (const double factor : {0.25, 1.0, 2.0, 8.0}) {
@@ -95,7 +95,7 @@ TEST_CASE("the factors of a sweep ascend, leave everything whole and hold 1", "[
     }
 }
 
-TEST_CASE("a sweep's points are the searches there, and its pipeline ends between two of them", "[sweep]") {
+TEST_CASE("a sweep's points agree with searches, and its pipeline ends between two of them", "[sweep]") {
   const Situation now = narrow();
   int ends = 0;
   for (const Resource resource :
@@ -134,7 +134,7 @@ TEST_CASE("a sweep's points are the searches there, and its pipeline ends betwee
   REQUIRE(ends >= 2);
 }
 
-TEST_CASE("a plan begins where there is one, and not before", "[sweep]") {
+TEST_CASE("the point where plans begin has a plan, and smaller factors do not", "[sweep]") {
   Situation now{cluster_of(chip::h100, 8), {64, 2048}};
   now.cluster.chip.memory_bytes = 2.5e9;
   REQUIRE(!search(dense, now.cluster, now.run).found());

@@ -23,7 +23,7 @@ struct ForwardsFirst {
 
 } // namespace
 
-TEST_CASE("a schedule of one's own is proven where it is named", "[csv]") {
+TEST_CASE("a custom schedule is proven where it is named", "[csv]") {
   using Custom = PipelineSchedule<CsvSchedule<OfOneV>>;
   STATIC_REQUIRE(Custom::proof.holds());
   STATIC_REQUIRE(CsvSchedule<OfOneV>::ranks == 2);
@@ -38,7 +38,7 @@ TEST_CASE("a schedule of one's own is proven where it is named", "[csv]") {
   CHECK_THROWS_AS(make_schedule<CsvSchedule<OfOneV>>(2, 3), InvalidArgument);
 }
 
-TEST_CASE("forwards first is seen in the text", "[csv]") {
+TEST_CASE("forwards-first is derived from the text", "[csv]") {
   STATIC_REQUIRE(CsvSchedule<ForwardsFirst>::forwards_first);
   STATIC_REQUIRE(PipelineSchedule<CsvSchedule<ForwardsFirst>>::proof.peak_in_flight == 2);
 }

@@ -58,7 +58,7 @@ void check_round_trips() {
 
 } // namespace
 
-TEST_CASE("cells are read as they are written", "[csv]") {
+TEST_CASE("written cells are read back unchanged", "[csv]") {
   STATIC_REQUIRE(csv_cell("0F7").step.first == Action{Pass::forward, 0, 7});
   STATIC_REQUIRE(csv_cell(" 3I2 ").step.first == Action{Pass::input_gradient, 3, 2});
   STATIC_REQUIRE(csv_cell("12W345\r").step.first == Action{Pass::weight_gradient, 12, 345});
@@ -84,7 +84,7 @@ TEST_CASE("every policy survives being written and read", "[csv]") {
   check_round_trips<DualPipeV>();
 }
 
-TEST_CASE("the text is the interchange spelling", "[csv]") {
+TEST_CASE("the text has the interchange format", "[csv]") {
   CHECK(to_csv(make_schedule<OneFOneB>(2, 2)) == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
   CHECK(to_csv(make_schedule<DualPipeV>(1, 2)) == "0F0,1F0,0F1,1B0,(1F1;0B0)OVERLAP_F_B,1B1,0I1,0W1\n");
 }
@@ -96,7 +96,7 @@ TEST_CASE("idle cells, spaces, foreign line ends and a missing last line end do 
     CHECK(to_csv(schedule_from_csv(text)) == to_csv(plain));
 }
 
-TEST_CASE("errors name line and cell", "[csv]") {
+TEST_CASE("errors name the line and the cell", "[csv]") {
   CHECK_THAT(refusal("0F0,0B0\n1F0,1X0\n"), ContainsSubstring("line 2, cell 2 is '1X0'"));
   CHECK_THAT(refusal("0F0,,0B0 0B1\n"), ContainsSubstring("line 1, cell 3 is '0B0 0B1'"));
   CHECK_THAT(refusal("0F0,(0F1;0B0)OVERLAP_B_F\n"), ContainsSubstring("line 1, cell 2"));
@@ -115,7 +115,7 @@ TEST_CASE("a rank without steps keeps its line", "[csv]") {
   CHECK(detail::csv_shape(to_csv(idle)).ranks == 3);
 }
 
-TEST_CASE("a text that names more passes than the limit is refused before anything is allocated", "[csv]") {
+TEST_CASE("a text that names more passes than the limit is rejected before anything is allocated", "[csv]") {
   CHECK_THAT(refusal("999999999F0\n"), ContainsSubstring("there must be at most 2097152 forward passes") &&
                                            ContainsSubstring("1000000000 stages times 1 microbatches"));
   CHECK_THAT(refusal("0F999999999\n"), ContainsSubstring("1 stages times 1000000000 microbatches"));
@@ -124,7 +124,7 @@ TEST_CASE("a text that names more passes than the limit is refused before anythi
   CHECK_THROWS_AS(make_schedule<Interleaved<4>>(1 << 30, 1 << 30), InvalidArgument);
 }
 
-TEST_CASE("a B beside a W is the input gradient in texts of the older spelling", "[csv]") {
+TEST_CASE("a B in addition to a W is the input gradient in texts of the older notation", "[csv]") {
   const std::string today = to_csv(make_schedule<ZBH1>(2, 2));
   std::string older = today;
   std::replace(older.begin(), older.end(), 'I', 'B');

@@ -54,7 +54,7 @@ std::string refusal(std::string_view text) {
 
 } // namespace
 
-TEST_CASE("an action that is taken out is named, and one that is put in twice", "[explain]") {
+TEST_CASE("a removed action is named, and so is a duplicated one", "[explain]") {
   for (const Schedule& schedule : some_schedules()) {
     REQUIRE(require_proof(schedule).holds());
     REQUIRE(explain(schedule, schedule.window()).empty());
@@ -95,7 +95,7 @@ TEST_CASE("an action that is taken out is named, and one that is put in twice", 
   }
 }
 
-TEST_CASE("orders that were shuffled hold exactly where a plain reading of the rules ends", "[explain]") {
+TEST_CASE("shuffled orders hold exactly if a plain implementation of the rules completes", "[explain]") {
   int held = 0;
   int out_of_order = 0;
   int deadlocks = 0;
@@ -129,7 +129,7 @@ TEST_CASE("orders that were shuffled hold exactly where a plain reading of the r
   CHECK(deadlocks > 50);
 }
 
-TEST_CASE("a refusal names the missing dependency, the wrong order or the cycle of ranks", "[explain]") {
+TEST_CASE("a rejection names the missing dependency, the wrong order or the cycle of ranks", "[explain]") {
   CHECK_THAT(refusal("0F0,0F1,0B0,0B1\n1F0,1B0,1B1\n"), ContainsSubstring("1F1 is missing on rank 1"));
   CHECK_THAT(refusal("0F0,0F1,0F2,0B0,0B1\n"), ContainsSubstring("0B2 is missing on rank 0"));
   CHECK_THAT(refusal("0F0,0F1,0B0,0B1\n1F0,1B0,1B1,1F1\n"),

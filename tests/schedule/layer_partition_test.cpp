@@ -11,7 +11,7 @@
 using namespace shardwright;
 using shardwright_test::ContainsSubstring;
 
-TEST_CASE("layers are spread evenly, the rest over the earlier stages", "[partition]") {
+TEST_CASE("layers are spread evenly, with the remainder on the earlier stages", "[partition]") {
   for (int layers = 0; layers <= 40; ++layers)
     for (int stages = 1; stages <= 12; ++stages) {
       const LayerPartition partition(layers, stages);

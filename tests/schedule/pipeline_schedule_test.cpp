@@ -179,7 +179,7 @@ TEST_CASE("ZB-H2 keeps 2p-1, and idles (p-1)(F+I-2W) inside the span of a rank",
   CHECK(with_formula > 0);
 }
 
-TEST_CASE("ZB-V keeps 2p chunks, and no rank idles in its span where F = I = W", "[proof]") {
+TEST_CASE("ZB-V keeps 2p chunks, and no rank idles in its span if F = I = W", "[proof]") {
   // With fewer than 2p-1 microbatches the way of one of them through the V is what takes longest.
   const auto peak = [](int p, int m, int r) {
     const int kept = std::min(m, 2 * p - r - 1) + std::min(m, r + 1);
@@ -270,7 +270,8 @@ void check_against_reference() {
 
 } // namespace
 
-TEST_CASE("the proof agrees with a plain reading of the message rules, with costs of sends", "[proof]") {
+TEST_CASE("the proof agrees with a plain implementation of the message rules, including the costs of sends",
+          "[proof]") {
   check_against_reference<GPipe>();
   check_against_reference<OneFOneB>();
   check_against_reference<Interleaved<2>>();
@@ -306,7 +307,7 @@ void check_groups() {
     }
 }
 
-TEST_CASE("interleaved groups may have any size that is not below the ranks", "[proof]") {
+TEST_CASE("interleaved groups may have any size of at least the number of ranks", "[proof]") {
   check_groups<1, 2>();
   check_groups<3, 2>();
   check_groups<4, 3>();
@@ -314,16 +315,16 @@ TEST_CASE("interleaved groups may have any size that is not below the ranks", "[
   check_groups<16, 4>();
 }
 
-TEST_CASE("a rank of its own pipeline has no bubble and sends nothing", "[proof]") {
+TEST_CASE("a pipeline of one rank has no bubble and sends nothing", "[proof]") {
   STATIC_REQUIRE(PipelineSchedule<ZBV>::prove(1, 5, {1, 1, 1, 100}).bubble == 0);
   STATIC_REQUIRE(PipelineSchedule<Interleaved<3>>::prove(1, 5, {1, 1, 1, 100}).makespan == 45);
 }
 
-TEST_CASE("a send costs its time on the way", "[proof]") {
+TEST_CASE("a send takes its time in transit", "[proof]") {
   STATIC_REQUIRE(PipelineSchedule<GPipe>::prove(4, 1, {1, 1, 1, 10}).makespan == 4 * 3 + 6 * 10);
 }
 
-TEST_CASE("a thousand ranks are proven like four", "[proof]") {
+TEST_CASE("a thousand ranks are proven in the same way as four", "[proof]") {
   const Proof proof = PipelineSchedule<OneFOneB>::prove(1024, 1536);
   CHECK(proof.holds());
   CHECK(proof.peak_in_flight == 1024);

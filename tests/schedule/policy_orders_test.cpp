@@ -243,7 +243,7 @@ TEST_CASE("GPipe runs all forwards, then all backwards", "[policies]") {
   });
 }
 
-TEST_CASE("1F1B warms up by p-r-1 forwards", "[policies]") {
+TEST_CASE("1F1B warms up with p-r-1 forwards", "[policies]") {
   check_orders<OneFOneB>([](int p, int m, int r) { return one_forward_one_backward(m, r, p - r - 1); });
 }
 
@@ -265,7 +265,7 @@ TEST_CASE("ZB-H1 is 1F1B with I for B and W r I's later", "[policies]") {
     }
 }
 
-TEST_CASE("ZB-H2 warms up by 2(p-r)-1 forwards, and W lags 2r", "[policies]") {
+TEST_CASE("ZB-H2 warms up with 2(p-r)-1 forwards, and W lags by 2r", "[policies]") {
   check_orders<ZBH2>([](int p, int m, int r) { return zero_bubble(m, r, 2 * (p - r) - 1, 2 * r); });
 }
 

@@ -86,7 +86,7 @@ TEST_CASE("policies allow what the definitions allow, and name the nearest legal
   check_rule<DualPipeV>([](int p, int m) { return m >= 2 * p; });
 }
 
-TEST_CASE("an error says what the rule is and what would be legal", "[rule]") {
+TEST_CASE("an error states the rule and the nearest legal numbers", "[rule]") {
   CHECK(
       refusal<DualPipe>(4, 9) ==
       "dualpipe: the number of microbatches must be even and at least twice the number of ranks, but there are 9 microbatches on 4 ranks (the nearest legal numbers of microbatches are 8 and 10)");

@@ -76,7 +76,7 @@ bool ends_by_order(const Schedule& schedule, bool channel_per_direction) {
 
 } // namespace
 
-TEST_CASE("activations go on and gradients come back", "[message]") {
+TEST_CASE("activations go forward and gradients come back", "[message]") {
   constexpr StagePlacement placement = StagePlacement::v_shape(2);
   STATIC_REQUIRE(output_of(placement, {Pass::forward, 0, 5}) == StageMessage{false, 0, 5, 0, 1});
   STATIC_REQUIRE(input_of(placement, {Pass::input_gradient, 0, 5}) == StageMessage{true, 1, 5, 1, 0});
@@ -91,7 +91,7 @@ TEST_CASE("activations go on and gradients come back", "[message]") {
 }
 
 // docs/explanation/communication.md gives these as the reason for the tags of messages over NCCL.
-TEST_CASE("proven schedules need messages that are matched by name", "[message]") {
+TEST_CASE("proven schedules need messages that are matched by tag", "[message]") {
   CHECK_FALSE(ends_by_order(make_schedule<OneFOneB>(2, 4), false));
   CHECK(ends_by_order(make_schedule<OneFOneB>(2, 4), true));
   CHECK_FALSE(ends_by_order(make_schedule<ZBV>(2, 4), true));

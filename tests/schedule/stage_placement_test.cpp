@@ -21,7 +21,7 @@ TEST_CASE("a loop, a V and both directions", "[placement]") {
   STATIC_REQUIRE(StagePlacement::loop(4).direction_of(4) == 0);
 }
 
-TEST_CASE("stage_of inverts rank_of and chunk_of, and the table says the same", "[placement]") {
+TEST_CASE("stage_of inverts rank_of and chunk_of, and the table agrees", "[placement]") {
   for (int ranks = 1; ranks <= 9; ++ranks)
     for (const int microbatches : {2, 7, 8}) {
       std::vector<StagePlacement> placements{StagePlacement::v_shape(ranks),

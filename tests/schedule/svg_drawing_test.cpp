@@ -107,7 +107,7 @@ TEST_CASE("Planned and measured times are lanes of one drawing with one scale") 
   CHECK(svg.find(">time in ms</text>") != std::string::npos);
 }
 
-TEST_CASE("A drawing is as wide as it is asked to be") {
+TEST_CASE("A drawing has the requested width") {
   const sw::Timetable table = sw::planned_timetable(sw::make_schedule("1f1b", 4, 40));
   for (const double width : {300.0, 810.0, 5000.0}) {
     const std::string svg = drawn(table, {"t", "s", "1", width});
@@ -118,7 +118,7 @@ TEST_CASE("A drawing is as wide as it is asked to be") {
   }
 }
 
-TEST_CASE("The words of a legend stand beside their boxes") {
+TEST_CASE("The words of a legend are beside their boxes") {
   const std::regex entry(
       R"re(x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)" height="[0-9.]+"/>\s*<text class="note" x="([0-9.]+)" y="78">)re");
   for (const std::string& name : sw::schedule_names()) {
@@ -131,7 +131,7 @@ TEST_CASE("The words of a legend stand beside their boxes") {
   }
 }
 
-TEST_CASE("Words are escaped, and what cannot be drawn is said") {
+TEST_CASE("Words are escaped, and a timetable that cannot be drawn is rejected") {
   const sw::Timetable table = sw::planned_timetable(sw::make_schedule("gpipe", 1, 1));
   CHECK(drawn(table, {"a < b & c", "s", "1"}).find("a &lt; b &amp; c") != std::string::npos);
   CHECK_THROWS_WITH(sw::draw_svg({}, {}), "Drawing: there must be a timetable to draw");
@@ -155,7 +155,7 @@ TEST_CASE("Colours of passes and chunks differ, and later chunks are darker") {
   CHECK(colour_of(sw::Pass::backward, 0, 2).text() == "#fccd91");
 }
 
-TEST_CASE("Legend, numbers and curve stand clear of one another") {
+TEST_CASE("Legend, numbers and curve do not overlap") {
   const std::string svg = drawn(sw::planned_timetable(
       sw::make_schedule("interleaved", 2, 2), {.forward = 1, .input_gradient = 1, .weight_gradient = 1}));
   CHECK(count_of(svg, "<rect class=\"F0\" x=\"16\" y=\"66\" width=\"15\"") == 1);

@@ -82,7 +82,7 @@ TEST_CASE("A planned timetable has the figures of the proof and keeps its order"
   CHECK(tables > 150);
 }
 
-TEST_CASE("Ends and starts at one time do not raise what is kept") {
+TEST_CASE("An end and a start at the same time do not raise the number kept") {
   const auto kept = sw::planned_timetable(sw::make_schedule("1f1b", 2, 3)).kept(1);
   REQUIRE(kept.size() == 3); // nothing, then one microbatch after the other without a gap, then nothing
   CHECK(kept[0].count == 0);
@@ -92,7 +92,7 @@ TEST_CASE("Ends and starts at one time do not raise what is kept") {
   CHECK(kept[2].count == 0);
 }
 
-TEST_CASE("A schedule that does not hold has no timetable, and the reason is said") {
+TEST_CASE("A schedule that does not hold has no timetable, and the error says why") {
   const sw::Schedule incomplete("own", sw::StagePlacement::loop(1), 1,
                                 {{{{sw::Pass::forward, 0, 0}, {}, false}}});
   CHECK_THROWS_AS(sw::planned_timetable(incomplete), sw::InvalidArgument);

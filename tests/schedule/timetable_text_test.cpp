@@ -30,13 +30,13 @@ TEST_CASE("A table shows every step as long as it takes") {
         "rank 1         1           9           3        25                 1\n");
 }
 
-TEST_CASE("Stages are named where a rank has several, and pairs stand together") {
+TEST_CASE("Stages are named if a rank has several, and pairs are shown together") {
   const std::string text =
       sw::timetable_text(sw::planned_timetable(sw::make_schedule("dualpipev", 2, 4)), 400);
   CHECK(text.find("0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3&3B1") != std::string::npos);
 }
 
-TEST_CASE("Lines go on below where they are too long") {
+TEST_CASE("Lines that are too long continue below") {
   const sw::Timetable table = sw::planned_timetable(sw::make_schedule("zbh1", 3, 12));
   std::istringstream lines(sw::timetable_text(table, 60));
   int heads = 0;
@@ -60,7 +60,7 @@ TEST_CASE("Columns are as long as costs allow") {
   CHECK(rounded.find("rank 0  F0--- I0--------- W0---\n") != std::string::npos);
 }
 
-TEST_CASE("A table that nobody could read is refused") {
+TEST_CASE("A table that is too large is rejected") {
   sw::Timetable table = sw::planned_timetable(sw::make_schedule("gpipe", 1, 1));
   table.ranks[0].back().end = 3e7; // of columns, three characters each
   table.ranks[0].back().start = 3e7 - 1;

@@ -35,7 +35,7 @@ void check_declared(int ranks, int microbatches) {
 
 } // namespace
 
-TEST_CASE("policies say truly whether their forwards come first", "[loss]") {
+TEST_CASE("policies correctly say whether their forwards come first", "[loss]") {
   check_declared<GPipe>(4, 8);
   check_declared<GPipe>(1, 3);
   check_declared<OneFOneB>(4, 8);
@@ -60,7 +60,7 @@ TEST_CASE("a loss over the batch needs a schedule with all forwards first", "[lo
   STATIC_REQUIRE(carries_loss<SequenceBalance, PolicySchedule<ZBV>>);
 }
 
-TEST_CASE("a schedule that is chosen at run time is looked at", "[loss]") {
+TEST_CASE("a schedule that is chosen at run time is checked", "[loss]") {
   CHECK(ForwardsFirstSchedule(make_schedule<GPipe>(3, 4)).name() == "gpipe");
   CHECK(ForwardsFirstSchedule(schedule_from_csv("0F1,0F0,0B0,0B1\n")).microbatches() == 2);
   CHECK_THROWS_WITH(

@@ -143,7 +143,7 @@ std::vector<kernels::AttentionShape> shapes() {
 
 } // namespace
 
-TEST_CASE("a library of plain strides computes attention on the fused buffer", "[tensor]") {
+TEST_CASE("a library with plain strides computes attention on the fused buffer", "[tensor]") {
   const sw::KeyWindow windows[] = {sw::causal.window, sw::full.window, sw::sliding_window<1>.window,
                                    sw::sliding_window<3>.window, sw::sliding_window<500>.window};
   for (const kernels::AttentionShape& shape : shapes())
@@ -168,7 +168,7 @@ TEST_CASE("a library of plain strides computes attention on the fused buffer", "
     }
 }
 
-TEST_CASE("the library gets as few calls as strides allow", "[tensor]") {
+TEST_CASE("the library is called as few times as strides allow", "[tensor]") {
   const auto calls_of = [](const kernels::AttentionShape& shape) {
     const Problem problem(shape);
     std::vector<std::int64_t> batches;
@@ -184,7 +184,7 @@ TEST_CASE("the library gets as few calls as strides allow", "[tensor]") {
   CHECK(calls_of({2, 3, 5, 4, 4}) == std::vector<std::int64_t>{5, 5});
 }
 
-TEST_CASE("the library is not asked for what it does not know", "[tensor]") {
+TEST_CASE("the library is not asked for unsupported problems", "[tensor]") {
   const kernels::AttentionShape shape{1, 8, 2, 1, 8};
   const auto asked = [&](const kernels::AttentionBlock& block, std::size_t row = 48) {
     return detail::library_calls<float>(shape, block, {row, 16, 0, 0}, false).has_value();
@@ -221,7 +221,8 @@ struct Declines {
 
 } // namespace
 
-TEST_CASE("what the library declines, or has too little workspace for, other kernels do", "[tensor]") {
+TEST_CASE("problems that the library declines, or lacks workspace for, are computed by other kernels",
+          "[tensor]") {
   const Problem problem({1, 4, 1, 1, 8});
   const auto calls = problem.calls(kernels::AttentionBlock::whole(4), false);
   REQUIRE(calls);

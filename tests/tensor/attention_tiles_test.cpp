@@ -124,7 +124,7 @@ private:
 
 } // namespace
 
-TEST_CASE("Attention in tiles on tensor cores is attention") {
+TEST_CASE("Attention in tiles on tensor cores agrees with attention") {
   using sw::bfloat16;
   using sw::float16;
   // Whole and ragged tiles, grouped heads, heads that are padded to a tile's width.
@@ -142,7 +142,7 @@ TEST_CASE("Attention in tiles on tensor cores is attention") {
       .check_whole<float>(0.0007);
 }
 
-TEST_CASE("Attention in tiles under the full mask is that of the host") {
+TEST_CASE("Attention in tiles under the full mask agrees with the host") {
   using sw::bfloat16;
   using sw::float16;
   Both<bfloat16, 64>({.batch = 1, .sequence = 128, .kv_heads = 1, .q_per_kv = 1, .head_dim = 64})

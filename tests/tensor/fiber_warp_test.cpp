@@ -125,7 +125,7 @@ double unit_of(std::uint64_t index) {
 
 } // namespace
 
-TEST_CASE("a warp of fibers draws the numbers of each element's own word", "[kernels]") {
+TEST_CASE("a warp of fibers draws the random number of each element", "[kernels]") {
   for (const bool backwards : {false, true})
     for (const auto& [column, columns] : {std::pair{0U, 83U}, {0U, 40U}, {1U, 9U}, {2U, 80U}, {35U, 48U}}) {
       const std::size_t row = 4;
@@ -227,7 +227,7 @@ TEST_CASE("a warp of fibers sums, finds and counts over its threads", "[kernels]
   }
 }
 
-TEST_CASE("a warp of fibers shows what a warp would hide: a missing barrier, threads that part",
+TEST_CASE("a warp of fibers detects what a warp would hide: a missing barrier, threads that diverge",
           "[kernels]") {
   const auto sums_of_neighbours = [](bool synchronised, bool backwards) {
     std::vector<int> shared(Warp::threads), out(Warp::threads);

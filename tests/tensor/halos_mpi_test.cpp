@@ -10,7 +10,7 @@ namespace {
 
 using namespace tensor_test;
 
-TEST_CASE("halos of processes hold what their owners do, whatever the mesh") {
+TEST_CASE("halos of processes equal their owners' elements on every mesh") {
   Findings findings;
   shardwright_test::launch_ranks({.deadline = std::chrono::minutes(1)}, [&](const HostCommunicator& world) {
     check_meshes<double>(world, findings);

@@ -18,7 +18,7 @@ namespace {
 using namespace tensor_test;
 using shardwright_test::on_ranks;
 
-TEST_CASE("halos hold what their owners do, whatever the mesh") {
+TEST_CASE("halos equal their owners' elements on every mesh") {
   for (int ranks = 1; ranks <= 6; ++ranks) {
     CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
             check_meshes<double>(world, findings);
@@ -97,7 +97,7 @@ TEST_CASE("elementwise functions keep halos, reductions ignore them") {
   }
 }
 
-TEST_CASE("a refresh of halos takes nothing from the heap or the system") {
+TEST_CASE("a refresh of halos allocates nothing") {
   for (const int ranks : {1, 2, 4}) {
     CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
             using Haloed = Layout<2, Shard<0, x, Halo<1>>, Shard<1, y, PeriodicHalo<1>>>;
@@ -126,7 +126,7 @@ TEST_CASE("a refresh of halos takes nothing from the heap or the system") {
   }
 }
 
-TEST_CASE("halos of a tensor that a handle shares are not written") {
+TEST_CASE("halos of a tensor are not written while a handle shares it") {
   CHECK(on_ranks(1, [](const HostCommunicator& world, Findings& findings) {
           const DeviceMesh mesh{world, extent<x>(1)};
           ShardedTensor<Layout<1, Shard<0, x, PeriodicHalo<1>>>> tensor(mesh, {4});

@@ -166,7 +166,7 @@ TEST_CASE("Gradients of attention under a mask match finite differences", "[kern
   });
 }
 
-TEMPLATE_TEST_CASE("Masks of narrow elements are those of double precision", "[kernels]", float, sw::bfloat16,
+TEMPLATE_TEST_CASE("Masks of 16-bit elements agree with double precision", "[kernels]", float, sw::bfloat16,
                    sw::float16) {
   const double limit = std::is_same_v<TestType, float>          ? 1e-4
                        : std::is_same_v<TestType, sw::bfloat16> ? 0x1p-6
@@ -187,7 +187,7 @@ TEMPLATE_TEST_CASE("Masks of narrow elements are those of double precision", "[k
   });
 }
 
-TEST_CASE("A window as long as the sequence is the causal mask, and whole lengths are none, to the bit",
+TEST_CASE("A window as long as the sequence is bitwise the causal mask, and full lengths have no effect",
           "[kernels]") {
   const auto run = [](const Mask& mask, const Lengths& lengths) {
     Problem<float> problem({3, 69, 2, 2, 20});
@@ -312,7 +312,7 @@ void check_parts(const kernels::AttentionShape& shape, std::size_t parts, const 
 
 } // namespace
 
-TEMPLATE_TEST_CASE("Attention by blocks of keys is that of the whole sequence under every mask", "[kernels]",
+TEMPLATE_TEST_CASE("Attention by blocks of keys agrees with the whole sequence under every mask", "[kernels]",
                    float, double) {
   for (const Mask& mask : masks())
     for (const kernels::AttentionShape& shape :
@@ -338,7 +338,7 @@ TEST_CASE("A block knows its rows that no query sees", "[kernels]") {
 
 namespace {} // namespace
 
-TEST_CASE("Kernels of a device take the causal and the full mask", "[kernels]") {
+TEST_CASE("Device kernels support the causal and the full mask", "[kernels]") {
   const std::int32_t length = 5;
   const auto whole = [](const sw::KeyWindow& window, const std::int32_t* lengths = nullptr) {
     return kernels::AttentionBlock::whole(9, {window, lengths});

@@ -217,7 +217,7 @@ void check_parts(const kernels::AttentionShape& shape, int parts, bool rows) {
 
 } // namespace
 
-TEMPLATE_TEST_CASE("Attention by blocks of keys is that of the whole sequence, in either order", "[kernels]",
+TEMPLATE_TEST_CASE("Attention by blocks of keys agrees with the whole sequence, in either order", "[kernels]",
                    float, double) {
   for (const bool rows : {false, true}) {
     check_parts<sw::ZigZagOrder, TestType>({2, 24, 2, 2, 20}, 3, rows);
@@ -228,7 +228,7 @@ TEMPLATE_TEST_CASE("Attention by blocks of keys is that of the whole sequence, i
   }
 }
 
-TEST_CASE("Attention in single precision has the gradient of double precision", "[kernels]") {
+TEST_CASE("Attention in single precision has the gradient of double precision, up to rounding", "[kernels]") {
   for (const auto& shape : shapes()) {
     Problem<float> single(shape);
     Problem<double> twice(shape);
@@ -257,14 +257,14 @@ TEST_CASE("Large scores neither overflow nor lose the maximum; a NaN reaches the
     REQUIRE(std::isnan(problem.out(i, 0)) == (i >= 35));
 }
 
-TEST_CASE("A workspace that is too small is refused", "[kernels]") {
+TEST_CASE("A workspace that is too small is rejected", "[kernels]") {
   Problem<float> problem({1, 8, 1, 1, 8});
   problem.work = Vector<float>("work", 3);
   REQUIRE_THROWS_AS(problem.forward(), sw::InvalidArgument);
   REQUIRE_THROWS_AS(problem.backward(), sw::InvalidArgument);
 }
 
-TEST_CASE("A workspace of the size that is asked for is not left", "[kernels]") {
+TEST_CASE("Kernels do not write beyond a workspace of the requested size", "[kernels]") {
   Problem<float> problem({1, 64, 1, 1, 8}); // whole blocks of queries
   const std::size_t own = kernels::attention_forward_workspace<float>(execution(), problem.shape);
   const Vector<float> larger("work", own + 64);
@@ -277,7 +277,7 @@ TEST_CASE("A workspace of the size that is asked for is not left", "[kernels]") 
 
 // Thread ranks run kernels at the same time; on old Kokkos the host backend's scratch belongs to the whole
 // process.
-TEST_CASE("Many threads with data of their own get the bits of one", "[kernels]") {
+TEST_CASE("Many threads with separate data get the same bits as one", "[kernels]") {
   const auto program = [](std::uint64_t seed) {
     const auto e = execution();
     Problem<float> problem({2, 45, 2, 2, 24});

@@ -195,7 +195,7 @@ TEST_CASE("The threads of a warp hold every lane of a register once, whatever it
   check_all_lengths<unsigned char, unsigned char, 16>();
 }
 
-TEST_CASE("A thread moves 16 bytes of the elements that most of a kernel's memory has") {
+TEST_CASE("A thread moves 16 bytes of a kernel's main element type") {
   STATIC_REQUIRE(part_for<float, float, float> * sizeof(float) == 16);
   STATIC_REQUIRE(part_for<double, double> * sizeof(double) == 16);
   STATIC_REQUIRE(part_for<float, sw::bfloat16, const sw::bfloat16> * sizeof(sw::bfloat16) == 16);
@@ -203,7 +203,7 @@ TEST_CASE("A thread moves 16 bytes of the elements that most of a kernel's memor
   STATIC_REQUIRE(part_for<float, sw::float16, float> * sizeof(float) == 16);
 }
 
-TEST_CASE("Lanes of a thread are numbers one by one") {
+TEST_CASE("Lanes of a thread are single numbers") {
   using Lanes = detail::ThreadLanes<float>;
   const Lanes a = Lanes::each([](std::size_t i) { return static_cast<float>(i) - 3.5f; });
   const Lanes b = Lanes::all(2.0f);
@@ -229,7 +229,7 @@ TEST_CASE("Blocks of warps give the norm's gradients") {
   check_layer_norm_blocks<sw::bfloat16, 2>(130, 40);
 }
 
-TEST_CASE("Groups of pairs turn like whole rows") {
+TEST_CASE("Groups of pairs are rotated like whole rows") {
   for (const kernels::AttentionShape& shape : {kernels::AttentionShape{2, 5, 2, 3, 10},
                                                {2, 5, 2, 3, 32}, // groups that are not full, and whole ones
                                                {2, 5, 2, 3, 48, 24, 16},
@@ -287,7 +287,7 @@ TEST_CASE("The threads of a warp share the sum of squares of a block") {
   }
 }
 
-TEST_CASE("A block of warps adds what one warp adds") {
+TEST_CASE("A block of warps adds the same sums as one warp") {
   const auto x = random_vector<double>(1000, 1);
   const auto loss = random_vector<float>(300, 2);
   const auto targets = random_ids(300, 5, 3);
@@ -308,7 +308,7 @@ TEST_CASE("A block of warps adds what one warp adds") {
   }
 }
 
-TEST_CASE("Attention with a register per head is attention with a thread per row") {
+TEST_CASE("Attention with a register per head agrees with a thread per row") {
   // A register of the host is a short head.
   const kernels::AttentionShape shape{.batch = 2,
                                       .sequence = 19,

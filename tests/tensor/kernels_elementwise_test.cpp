@@ -45,8 +45,8 @@ double worst_ulp(double low, double high, bool nonpositive) {
 
 } // namespace
 
-TEMPLATE_TEST_CASE("exp is within two units in the last place, and right at the ends", "[kernels]", float,
-                   double) {
+TEMPLATE_TEST_CASE("exp is within two units in the last place, and exact at the ends of its range",
+                   "[kernels]", float, double) {
   const bool is_float = std::is_same_v<TestType, float>;
   REQUIRE(worst_ulp<TestType>(is_float ? -87 : -708, is_float ? 88.7 : 709.7, false) < 2.0);
   REQUIRE(worst_ulp<TestType>(-1, 1, false) < 2.0);
@@ -250,7 +250,7 @@ TEMPLATE_TEST_CASE("Elementwise kernels match plain loops at odd sizes", "[kerne
                     sw::InvalidArgument);
 }
 
-TEST_CASE("A view that starts off any register boundary is handled", "[kernels]") {
+TEST_CASE("A view that does not start at a register boundary is handled", "[kernels]") {
   const auto source = random_vector<float>(103, 1);
   for (std::size_t offset = 0; offset < 5; ++offset) {
     Vector<float> target("target", 103);
@@ -264,8 +264,7 @@ TEST_CASE("A view that starts off any register boundary is handled", "[kernels]"
   }
 }
 
-TEMPLATE_TEST_CASE("Functions of every element match their formulas and keep NaN", "[kernels]", float,
-                   double) {
+TEMPLATE_TEST_CASE("Elementwise functions match their formulas and keep NaN", "[kernels]", float, double) {
   const auto x = random_matrix<TestType>(5, 37, 1, 3.0);
   const auto positive = copy_of(x);
   const auto y = copy_of(x);
@@ -313,7 +312,7 @@ TEMPLATE_TEST_CASE("Functions of every element match their formulas and keep NaN
       "square", x, [&](auto& v) { kernels::square_forward(e, v, y); }, [](double v) { return v * v; });
 }
 
-TEST_CASE("Gradients of functions of every element match finite differences", "[kernels]") {
+TEST_CASE("Gradients of elementwise functions match finite differences", "[kernels]") {
   const auto e = execution();
   const auto x = random_matrix<double>(3, 21, 1, 2.0);
   const auto dy = random_matrix<double>(3, 21, 2);
@@ -347,8 +346,8 @@ TEST_CASE("Gradients of functions of every element match finite differences", "[
 #undef SHARDWRIGHT_CHECK_SLOPE
 }
 
-TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count what is not finite", "[kernels]", float,
-                   double) {
+TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count non-finite elements", "[kernels]",
+                   float, double) {
   for (const std::size_t size : {0, 1, 7, 31, 8192, 8193, 30011}) {
     const auto x = random_vector<TestType>(size, 5);
     const Vector<double> work("work", kernels::reduce_workspace(size));
@@ -382,8 +381,8 @@ TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count what is no
   }
 }
 
-TEMPLATE_TEST_CASE("Squares of many views have the bits of one view after the other", "[kernels]", float,
-                   double) {
+TEMPLATE_TEST_CASE("Squares of many views at once have the same bits as one after the other", "[kernels]",
+                   float, double) {
   const std::vector<std::size_t> sizes{1, 8193, 0, 30011, 8192};
   for (const std::size_t views : {std::size_t{0}, std::size_t{5}, std::size_t{300}}) { // more than one launch
     std::vector<Vector<TestType>> all;
@@ -406,8 +405,8 @@ TEMPLATE_TEST_CASE("Squares of many views have the bits of one view after the ot
   }
 }
 
-TEMPLATE_TEST_CASE("A checksum sees every bit and every change of places, whatever the blocks", "[kernels]",
-                   float, double) {
+TEMPLATE_TEST_CASE("A checksum depends on every bit and position, but not on the blocks", "[kernels]", float,
+                   double) {
   for (const std::size_t size : {1, 7, 8192, 8195}) {
     const auto x = random_vector<TestType>(size, 5);
     const Vector<std::uint64_t> work("work", kernels::reduce_workspace(size));

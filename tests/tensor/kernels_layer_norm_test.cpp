@@ -124,7 +124,8 @@ TEST_CASE("LayerNorm gradients match finite differences", "[kernels]") {
   }
 }
 
-TEST_CASE("LayerNorm of narrow elements is that of the same numbers in float, rounded once", "[kernels]") {
+TEST_CASE("LayerNorm of 16-bit elements equals that of the same numbers in float, rounded once",
+          "[kernels]") {
   const auto e = execution();
   const std::size_t rows = 5, width = 37;
   const auto x = random_matrix<sw::bfloat16>(rows, width, 1),

@@ -85,7 +85,7 @@ TEST_CASE("RMSNorm gradients match finite differences", "[kernels]") {
                     sw::InvalidArgument);
 }
 
-TEST_CASE("A NaN stays in its row of a norm, and reaches the gain gradient", "[kernels]") {
+TEST_CASE("A NaN stays in its row of a norm, and reaches the gain's gradient", "[kernels]") {
   const auto e = execution();
   const auto x = random_matrix<double>(4, 19, 1), dy = random_matrix<double>(4, 19, 2), y = copy_of(x);
   const auto gain = random_vector<double>(19, 3);
@@ -124,7 +124,7 @@ TEMPLATE_TEST_CASE("SwiGLU matches its formula and its gradient", "[kernels]", f
   }
 }
 
-TEST_CASE("Rotary positions turn pairs by their angle, and the backward turn undoes it", "[kernels]") {
+TEST_CASE("Rotary positions rotate pairs by their angle, and the backward rotation undoes it", "[kernels]") {
   const auto e = execution();
   const kernels::AttentionShape shape{2, 5, 2, 2, 6};
   const sw::TokenRuns positions{.rows = 5, .split = 2, .first = 1, .second = 5};
@@ -153,8 +153,7 @@ TEST_CASE("Rotary positions turn pairs by their angle, and the backward turn und
     REQUIRE_THROWS_AS(kernels::rotary_forward(e, turned, cosines, sines, shape, wrong), sw::InvalidArgument);
 }
 
-TEMPLATE_TEST_CASE("Embedding blocks add up to the whole lookup and its gradient", "[kernels]", float,
-                   double) {
+TEMPLATE_TEST_CASE("Embedding blocks sum to the whole lookup and its gradient", "[kernels]", float, double) {
   const auto e = execution();
   const std::size_t tokens = 60, vocabulary = 11, width = 19;
   const auto ids = random_ids(tokens, vocabulary, 1);
@@ -294,7 +293,7 @@ TEST_CASE("The gradient of the logits matches finite differences in every block"
     REQUIRE(gradient(4, c) == 0.0);
 }
 
-TEST_CASE("A NaN logit makes its token's loss NaN, and no other's", "[kernels]") {
+TEST_CASE("A NaN logit makes only its token's loss NaN", "[kernels]") {
   for (const std::size_t column : {0, 8, 20}) {
     const auto logits = random_matrix<float>(5, 21, 1);
     logits(2, column) = std::numeric_limits<float>::quiet_NaN();
@@ -305,7 +304,7 @@ TEST_CASE("A NaN logit makes its token's loss NaN, and no other's", "[kernels]")
   }
 }
 
-TEMPLATE_TEST_CASE("One read of a row gives its maximum and sum, wherever its largest logits are",
+TEMPLATE_TEST_CASE("One pass over a row gives its maximum and sum, wherever its largest logits are",
                    "[kernels]", float, double, sw::bfloat16, sw::float16) {
   using Number = sw::MainElement<TestType>;
   const std::size_t rows = 4;
@@ -387,8 +386,9 @@ TEMPLATE_TEST_CASE("AdamW follows the published algorithm for several steps", "[
                     sw::InvalidArgument);
 }
 
-TEST_CASE("AdamW of many parameters at once gives the bits of one after the other, rounded too",
-          "[kernels]") {
+TEST_CASE(
+    "AdamW of many parameters at once gives the same bits as one after the other, also with rounded copies",
+    "[kernels]") {
   using Execution = std::decay_t<decltype(execution())>;
   constexpr std::size_t count = 70; // more than one launch
   const auto size_of = [](std::size_t i) { return i == 3 ? std::size_t{9001} : i % 11; };

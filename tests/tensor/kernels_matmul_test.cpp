@@ -281,7 +281,7 @@ TEST_CASE("Every tile shape of a product gives the same sums", "[kernels]") {
   }
 }
 
-TEST_CASE("A NaN in a factor reaches its row and no other", "[kernels]") {
+TEST_CASE("A NaN in a factor reaches only its row", "[kernels]") {
   const auto a = random_matrix<float>(9, 20, 1);
   const auto b = random_matrix<float>(20, 17, 2);
   a(4, 7) = std::numeric_limits<float>::quiet_NaN();
@@ -293,7 +293,7 @@ TEST_CASE("A NaN in a factor reaches its row and no other", "[kernels]") {
   }
 }
 
-TEST_CASE("Shapes that do not fit are refused", "[kernels]") {
+TEST_CASE("Shapes that do not fit are rejected", "[kernels]") {
   const auto a = random_matrix<float>(3, 4, 1);
   const auto c = random_matrix<float>(3, 5, 2);
   const auto multiply = [&](const Matrix<float>& b) {
@@ -304,7 +304,7 @@ TEST_CASE("Shapes that do not fit are refused", "[kernels]") {
   REQUIRE_THROWS_AS(multiply(random_matrix<float>(4, 6, 3)), sw::InvalidArgument);
 }
 
-TEST_CASE("A product is asked for column-major with its types, strides and transposes") {
+TEST_CASE("A product is requested column-major with its types, strides and transposes") {
   for (const bool ta : {false, true}) {
     for (const bool tb : {false, true}) {
       for (const double beta : {0.0, 1.0}) {
@@ -319,7 +319,7 @@ TEST_CASE("A product is asked for column-major with its types, strides and trans
   }
 }
 
-TEST_CASE("A product that cannot be planned is an error, but in a capture leaves the capture without use") {
+TEST_CASE("A product that cannot be planned is an error, but during a capture invalidates the capture") {
   struct NoPlan {
     struct Plan {};
     int* asked;
@@ -345,7 +345,7 @@ TEST_CASE("A product that cannot be planned is an error, but in a capture leaves
   CHECK(!plans.multiply({}, {})); // planned anew
 }
 
-TEST_CASE("Products of one shape share a plan, others have their own") {
+TEST_CASE("Products of one shape share a plan, others have separate plans") {
   using kernels::detail::GemmCompute;
   alignas(256) static float memory[512] = {};
   kernels::detail::GemmPlans<FakeLibrary> plans(FakeLibrary{});

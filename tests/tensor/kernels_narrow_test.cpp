@@ -69,7 +69,7 @@ void check(std::size_t rows, std::size_t columns, std::size_t out_columns, const
 
 } // namespace
 
-TEMPLATE_TEST_CASE("Elementwise kernels on narrow elements round once", "[kernels]", sw::bfloat16,
+TEMPLATE_TEST_CASE("Elementwise kernels on 16-bit elements round once", "[kernels]", sw::bfloat16,
                    sw::float16) {
   const auto e = execution();
   for (const std::size_t columns : {1, 31, 70}) {
@@ -98,7 +98,7 @@ TEMPLATE_TEST_CASE("Elementwise kernels on narrow elements round once", "[kernel
   }
 }
 
-TEMPLATE_TEST_CASE("Conversions round floats and widen exactly, off any register boundary", "[kernels]",
+TEMPLATE_TEST_CASE("Conversions round floats and widen exactly, also off register boundaries", "[kernels]",
                    sw::bfloat16, sw::float16) {
   const auto e = execution();
   for (const std::size_t size : {1, 16, 33, 5000}) {
@@ -120,7 +120,7 @@ TEMPLATE_TEST_CASE("Conversions round floats and widen exactly, off any register
     REQUIRE(drawn.data()[i].bits() == TestType(floats.data()[i]).bits());
 }
 
-TEMPLATE_TEST_CASE("RMSNorm of narrow elements keeps its statistics and sums in float", "[kernels]",
+TEMPLATE_TEST_CASE("RMSNorm of 16-bit elements keeps its statistics and sums in float", "[kernels]",
                    sw::bfloat16, sw::float16) {
   const auto e = execution();
   for (const std::size_t width : {15, 64, 100}) {
@@ -154,7 +154,7 @@ TEMPLATE_TEST_CASE("RMSNorm of narrow elements keeps its statistics and sums in 
   }
 }
 
-TEMPLATE_TEST_CASE("Rotary turns of narrow elements round once", "[kernels]", sw::bfloat16, sw::float16) {
+TEMPLATE_TEST_CASE("Rotations of 16-bit elements round once", "[kernels]", sw::bfloat16, sw::float16) {
   const auto e = execution();
   const kernels::AttentionShape shape{2, 5, 2, 2, 40};
   const Matrix<float> cosines("cosines", 5, 20), sines("sines", 5, 20);
@@ -173,7 +173,7 @@ TEMPLATE_TEST_CASE("Rotary turns of narrow elements round once", "[kernels]", sw
   require_rounded(qkv, turned);
 }
 
-TEMPLATE_TEST_CASE("Embeddings of narrow elements add their gradients in float", "[kernels]", sw::bfloat16,
+TEMPLATE_TEST_CASE("Embeddings of 16-bit elements add their gradients in float", "[kernels]", sw::bfloat16,
                    sw::float16) {
   const auto e = execution();
   const auto table = random_matrix<TestType>(6, 33, 1);
@@ -198,7 +198,7 @@ TEMPLATE_TEST_CASE("Embeddings of narrow elements add their gradients in float",
   REQUIRE(sum(0, 0) == 1.25f);
 }
 
-TEMPLATE_TEST_CASE("Cross entropy of narrow logits has its statistics in float", "[kernels]", sw::bfloat16,
+TEMPLATE_TEST_CASE("Cross entropy of 16-bit logits keeps its statistics in float", "[kernels]", sw::bfloat16,
                    sw::float16) {
   const auto e = execution();
   const std::size_t tokens = 20, vocabulary = 75;
@@ -235,7 +235,7 @@ TEMPLATE_TEST_CASE("Cross entropy of narrow logits has its statistics in float",
   REQUIRE(wide(5, static_cast<std::size_t>(targets(5))) > -1e-3);
 }
 
-TEMPLATE_TEST_CASE("Narrow products are sums of floats, rounded once or not at all", "[kernels]",
+TEMPLATE_TEST_CASE("16-bit products are sums of floats, rounded once or not at all", "[kernels]",
                    sw::bfloat16, sw::float16) {
   const auto e = execution();
   const auto agree = [&](std::size_t m, std::size_t n, std::size_t k, bool ta, bool tb, double alpha,
@@ -295,7 +295,7 @@ TEST_CASE("A product in float keeps the small contributions of many microbatches
   REQUIRE(narrow(0, 0) == 1.0f);
 }
 
-TEMPLATE_TEST_CASE("Squares of narrow elements are summed exactly to double rounding", "[kernels]",
+TEMPLATE_TEST_CASE("Squares of 16-bit elements are summed exactly to double rounding", "[kernels]",
                    sw::bfloat16, sw::float16) {
   const auto e = execution();
   for (const std::size_t size : {1, 63, 9001}) {
@@ -312,7 +312,7 @@ TEMPLATE_TEST_CASE("Squares of narrow elements are summed exactly to double roun
   }
 }
 
-TEMPLATE_TEST_CASE("Attention of narrow elements sums in float and rounds once, blocks of keys too",
+TEMPLATE_TEST_CASE("Attention of 16-bit elements sums in float and rounds once, also by blocks of keys",
                    "[kernels]", sw::bfloat16, sw::float16) {
   const auto e = execution();
   for (const kernels::AttentionShape& shape :

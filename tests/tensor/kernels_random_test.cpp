@@ -84,7 +84,7 @@ TEST_CASE("Single and double precision start from the same numbers", "[kernels]"
   REQUIRE(largest_difference(random_matrix<float>(11, 13, 6), random_matrix<double>(11, 13, 6)) < 1e-6);
 }
 
-TEST_CASE("Dropout keeps the expectation, repeats, and refuses a probability of one", "[kernels]") {
+TEST_CASE("Dropout keeps the expectation, is repeatable, and rejects a probability of one", "[kernels]") {
   const std::size_t size = 100000;
   Vector<float> x("x", size);
   Kokkos::deep_copy(x, 2.0f);
@@ -98,7 +98,7 @@ TEST_CASE("Dropout keeps the expectation, repeats, and refuses a probability of 
   REQUIRE_THROWS_AS(kernels::dropout(execution(), x, {{0}, {size}}, {1, 1}, 1.0), sw::InvalidArgument);
 }
 
-TEST_CASE("Words are dropped exactly where their number in (0, 1) is below the probability", "[kernels]") {
+TEST_CASE("Words are dropped if and only if their number in (0, 1) is below the probability", "[kernels]") {
   for (const double probability :
        {0.0, 0x1p-34, 0x1p-33, 0x1.8p-32, 0.1, 0.25, 1.0 / 3, 0.5, 0.9, 1 - 0x1p-20}) {
     const std::uint32_t count = kernels::detail::words_below(probability);
@@ -108,7 +108,7 @@ TEST_CASE("Words are dropped exactly where their number in (0, 1) is below the p
   }
 }
 
-TEST_CASE("Words of many groups are those of each group", "[kernels]") {
+TEST_CASE("Words of many groups equal those of each group", "[kernels]") {
   for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{0xfffffffb}, std::uint64_t{1} << 40}) {
     std::uint32_t words[64];
     const sw::RandomKey key{0x123456789abcdef, 0xfedcba987654321};

@@ -58,7 +58,7 @@ int threads_inside(const detail::BlasThreads& blas, const LaunchOptions& options
 
 } // namespace
 
-TEST_CASE("launch gives the BLAS one thread per rank, and back what it had") {
+TEST_CASE("launch gives the BLAS one thread per rank, and restores the number afterwards") {
   const auto* const blas = detail::linked_blas();
   if (blas == nullptr) {
     WARN("no BLAS that is known");
@@ -99,7 +99,7 @@ TEST_CASE("launch gives the BLAS one thread per rank, and back what it had") {
   CHECK(blas->count() == 3);
 }
 
-TEST_CASE("launch refuses a negative number of BLAS threads") {
+TEST_CASE("launch rejects a negative number of BLAS threads") {
   CHECK_THROWS_AS(launch_thread_ranks({.ranks = 2, .blas_threads = -1}, [](HostCommunicator) {}),
                   InvalidArgument);
 }

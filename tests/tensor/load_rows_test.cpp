@@ -57,7 +57,7 @@ void check(const Mesh& mesh, Findings& findings,
 
 } // namespace
 
-TEST_CASE("each rank keeps of every row what its block holds, and reads no other rows") {
+TEST_CASE("each rank keeps its block's part of every row, and reads no other rows") {
   for (const int tensor : {1, 2, 3})
     for (const int data : {1, 2})
       CHECK(on_ranks(data * tensor, [=](const sw::HostCommunicator& world, Findings& findings) {

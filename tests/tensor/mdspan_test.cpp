@@ -92,7 +92,7 @@ TEST_CASE("a span of a block has the block's extents and elements") {
           }) == "");
 }
 
-TEST_CASE("a span of a block has its halos, and is written only where nothing shares the block") {
+TEST_CASE("a span of a block includes halos, and is writable only if nothing shares the block") {
   CHECK(on_ranks(3, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(3)};
           ShardedTensor<Layout<2, Shard<0, dp, Halo<1>>>> x(mesh, {7, 5});

@@ -21,7 +21,7 @@ struct LostTarget : MimicTarget {
 
 } // namespace
 
-TEST_CASE("a rank that is gone is not told as a lack of memory", "[tensor]") {
+TEST_CASE("a rank that is gone is not reported as a lack of memory", "[tensor]") {
   CHECK(on_ranks(1, [](const shardwright::HostCommunicator& world, Findings& findings) {
           const shardwright::DeviceMesh mesh{world, shardwright::extent<shardwright::axis::dp>(1)};
           std::string said = "nothing";
@@ -34,16 +34,16 @@ TEST_CASE("a rank that is gone is not told as a lack of memory", "[tensor]") {
         }) == "");
 }
 
-TEST_CASE("a device target redistributes to the bits of the host", "[tensor]") {
+TEST_CASE("a device target redistributes bitwise like the host", "[tensor]") {
   for (const int ranks : {1, 2, 3, 4})
     CHECK(on_ranks(ranks, transition_check::over_one_axis<MimicTarget>) == "");
 }
 
-TEST_CASE("a device target redistributes over two axes to the bits of the host", "[tensor]") {
+TEST_CASE("a device target redistributes over two axes bitwise like the host", "[tensor]") {
   CHECK(on_ranks(4, transition_check::over_two_axes<MimicTarget>) == "");
 }
 
-TEST_CASE("a target with memory of its own gets all of it back", "[tensor]") {
+TEST_CASE("a target with separate memory gets all of it back", "[tensor]") {
   CHECK(on_ranks(2, [](const shardwright::HostCommunicator& world, Findings& findings) {
           using shardwright::axis::dp;
           {

@@ -68,7 +68,7 @@ void check_numbers(const HostCommunicator& world, std::array<std::int64_t, 2> sh
                   "norms of halos");
 }
 
-TEST_CASE("numbers of tensors are those of the whole") {
+TEST_CASE("dot products and norms are those of the whole tensor") {
   for (int ranks = 1; ranks <= 6; ++ranks) {
     CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
             check_numbers<double>(world, {34, 23}, findings);
@@ -78,7 +78,7 @@ TEST_CASE("numbers of tensors are those of the whole") {
   }
 }
 
-TEST_CASE("norms of nothing are 0, and of a NaN are NaN") {
+TEST_CASE("norms of empty tensors are 0, and with a NaN are NaN") {
   for (const int ranks : {1, 3}) {
     CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
             const DeviceMesh mesh{world, extent<x>(world.size())};
@@ -100,7 +100,7 @@ TEST_CASE("norms of nothing are 0, and of a NaN are NaN") {
   }
 }
 
-TEST_CASE("kernels of absolute values give the sum and the largest, over several blocks") {
+TEST_CASE("kernels of absolute values compute the sum and the largest, over several blocks") {
   const Kokkos::Serial execution;
   for (const std::size_t count : {1U, 7U, 8192U, 20003U}) {
     std::vector<float> values(count);
@@ -122,7 +122,7 @@ TEST_CASE("kernels of absolute values give the sum and the largest, over several
   }
 }
 
-TEST_CASE("axpy and axpby update what the ranks own, whichever operand has halos") {
+TEST_CASE("axpy and axpby update only owned elements, whichever operand has halos") {
   for (const int ranks : {1, 2, 4, 6}) {
     CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
             const int rows = world.size() == 1 ? 1 : 2;
@@ -166,7 +166,7 @@ TEST_CASE("axpy and axpby update what the ranks own, whichever operand has halos
   }
 }
 
-TEST_CASE("a steady sequence of products, norms and updates takes nothing from the heap") {
+TEST_CASE("dot products, norms and updates in steady state allocate nothing") {
   for (const int ranks : {1, 2, 4}) {
     CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
             const int rows = world.size() == 1 ? 1 : 2;

@@ -218,7 +218,7 @@ TEST_CASE("sums and products with a right operand of equal or lower rank") {
         }) == "");
 }
 
-TEST_CASE("arithmetic by signs, axpy, scalar products and norms") {
+TEST_CASE("arithmetic operators, axpy, scalar products and norms") {
   CHECK(on_ranks(4, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};
           using Block = Layout<2, Shard<0, dp>, Shard<1, tp>>;
@@ -286,7 +286,7 @@ TEST_CASE("arithmetic by signs, axpy, scalar products and norms") {
         }) == "");
 }
 
-TEST_CASE("nonlinear functions of every element") {
+TEST_CASE("nonlinear elementwise functions") {
   CHECK(on_ranks(3, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(3)};
           ShardedTensor<Layout<1, Shard<0, dp>>, double> x(mesh, {37});
@@ -393,7 +393,7 @@ TEST_CASE("reductions over each dimension and over all") {
       }) == "");
 }
 
-TEST_CASE("softmax of rows and its logarithm, of any width and of large numbers") {
+TEST_CASE("softmax of rows and its logarithm, for any width and large numbers") {
   CHECK(on_ranks(3, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(3)};
           const auto check = [&]<class Element>(Element, double tolerance) {
@@ -424,7 +424,7 @@ TEST_CASE("softmax of rows and its logarithm, of any width and of large numbers"
         }) == "");
 }
 
-TEST_CASE("large sums of float lose nothing that matters") {
+TEST_CASE("large sums of floats stay accurate") {
   CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2)};
           ShardedTensor<Layout<1, Shard<0, dp>>> x(mesh, {3'000'001});
@@ -437,7 +437,7 @@ TEST_CASE("large sums of float lose nothing that matters") {
         }) == "");
 }
 
-TEST_CASE("narrow tensors are computed with as floats, and their products may be kept as floats") {
+TEST_CASE("16-bit tensors are computed in float, and their products may be kept as floats") {
   CHECK(
       on_ranks(4, [](HostCommunicator world, Findings& findings) {
         const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};

@@ -172,7 +172,7 @@ TEST_CASE("eight ranks on three axes") {
         }) == "");
 }
 
-TEST_CASE("merged collectives give the bits of single ones") {
+TEST_CASE("merged collectives give the same bits as single ones") {
   using Parts = Layout<1, Partial<Sum, dp, tp>>;
   CHECK(on_ranks(6, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(3)};

@@ -48,7 +48,7 @@ std::string check_round_trip(int d, int t, const std::array<std::int64_t, rank>&
 
 } // namespace
 
-TEST_CASE("scatter and gather are inverse on every root") {
+TEST_CASE("gather inverts scatter for every root") {
   CHECK(check_round_trip<Layout<1, Shard<0, tp, dp>>, float>(2, 3, std::array<std::int64_t, 1>{13}) == "");
   CHECK(check_round_trip<Layout<2, Shard<0, dp>, Shard<1, tp>>, double>(
             2, 2, std::array<std::int64_t, 2>{5, 7}) == "");
@@ -64,7 +64,7 @@ TEST_CASE("ranks without elements take part in nothing") {
   CHECK(check_round_trip<Layout<2, Shard<0, dp>>, float>(2, 1, std::array<std::int64_t, 2>{0, 3}) == "");
 }
 
-TEST_CASE("a wrong root and data of the wrong size are rejected, and wake the others") {
+TEST_CASE("a wrong root or data of the wrong size is rejected, and wakes the others") {
   LaunchOptions options;
   options.ranks = 2;
   options.deadline = std::chrono::seconds(10);

@@ -52,7 +52,7 @@ TEST_CASE("a sum of tensors whose shapes differ between ranks names both shapes"
   CHECK(told(8, all) == "no failure of the type");
 }
 
-TEST_CASE("a sum over one dimension and a dot product compare the shapes of what they read", "[tensor]") {
+TEST_CASE("a sum over one dimension and a dot product compare the shapes of their operands", "[tensor]") {
   CHECK(has(told(10,
                  [](const Rows& x) {
                    const auto sums = sw::redistribute<sw::Layout<1>>(sw::sum<0>(x));

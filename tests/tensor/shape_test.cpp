@@ -52,7 +52,7 @@ static_assert(std::is_same_v<RegroupLayout<InvalidLayout, 0, 1, 1>, InvalidLayou
 
 } // namespace
 
-TEST_CASE("dimensions change places with their shards, whatever lies around them") {
+TEST_CASE("dimensions are swapped with their shards, whatever surrounds them") {
   CHECK(
       on_ranks(4, [](HostCommunicator world, Findings& findings) {
         const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};
@@ -85,7 +85,7 @@ TEST_CASE("dimensions change places with their shards, whatever lies around them
       }) == "");
 }
 
-TEST_CASE("other extents are other names of the same memory") {
+TEST_CASE("a reshape shares memory") {
   CHECK(on_ranks(4, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};
           ShardedTensor<Block, double> x(mesh, {4, 3, 6, 5});

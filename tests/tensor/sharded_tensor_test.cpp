@@ -78,7 +78,7 @@ TEST_CASE("a tensor knows its whole and its block") {
         }) == "");
 }
 
-TEST_CASE("clones have memory of their own, handles share it") {
+TEST_CASE("clones have separate memory, handles share it") {
   CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2)};
           ShardedTensor<Rows> x(mesh, {4, 3});
@@ -99,7 +99,7 @@ TEST_CASE("clones have memory of their own, handles share it") {
         }) == "");
 }
 
-TEST_CASE("a tensor that was moved from says so") {
+TEST_CASE("using a tensor that was moved from is an error") {
   CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(1)};
           ShardedTensor<Rows> x(mesh, {4, 3});
@@ -116,7 +116,7 @@ TEST_CASE("a tensor that was moved from says so") {
         }) == "");
 }
 
-TEST_CASE("shapes that make no sense are rejected before memory is taken") {
+TEST_CASE("invalid shapes are rejected before memory is allocated") {
   CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(1)};
           const std::string negative = message_of<InvalidArgument>([&] {
@@ -175,7 +175,7 @@ TEST_CASE("a rank that runs out of memory says what was expected, and its peers 
 #endif
 
 TEST_CASE(
-    "blocks are rounded up to eight sizes per power of two, and what was asked for is counted beside them") {
+    "blocks are rounded up to eight sizes per power of two, and requested bytes are counted separately") {
   for (std::size_t bytes = 1; bytes < 20000; ++bytes) {
     const auto block = pool_block(bytes);
     REQUIRE(block.bytes >= bytes);
@@ -224,7 +224,7 @@ TEST_CASE("destinations of another shape or mesh are rejected on every rank befo
         }) == "");
 }
 
-TEST_CASE("transitions that are trivial on a mesh share memory and allocate nothing") {
+TEST_CASE("trivial transitions on a mesh share memory and allocate nothing") {
   CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(1), extent<tp>(1)};
           const ShardedTensor<Layout<2, Shard<0, dp>, Partial<Sum, tp>>> x(mesh, {64, 8});
@@ -239,7 +239,7 @@ TEST_CASE("transitions that are trivial on a mesh share memory and allocate noth
         }) == "");
 }
 
-TEST_CASE("a detour that only an axis of extent 1 asks for is not taken") {
+TEST_CASE("a detour that only an axis of extent 1 requires is not taken") {
   using From = Layout<1, Shard<0, dp, tp>>;
   using To = Layout<1, Shard<0, tp, dp>>;
   static_assert(Transition<From, To>::collectives > 0);
@@ -301,7 +301,7 @@ TEST_CASE("an asynchronous transition keeps its source alive and unwritten until
         }) == "");
 }
 
-TEST_CASE("started transitions run while others are started, and end in any order of waits") {
+TEST_CASE("started transitions run while others are started, and may be waited for in any order") {
   CHECK(on_ranks(4, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};
           ShardedTensor<Layout<1, Partial<Sum, tp>>> a(mesh, {1000});
@@ -319,7 +319,7 @@ TEST_CASE("started transitions run while others are started, and end in any orde
         }) == "");
 }
 
-TEST_CASE("a rank that fails before a transition wakes the others; the first cause is told") {
+TEST_CASE("a rank that fails before a transition wakes the others, and the first cause is reported") {
   LaunchOptions options;
   options.ranks = 3;
   options.deadline = std::chrono::seconds(20);
@@ -344,8 +344,7 @@ TEST_CASE("a rank that fails before a transition wakes the others; the first cau
   CHECK(woken == 2);
 }
 
-TEST_CASE(
-    "a rank that does not come makes the others fail at their deadline, naming it, the call and the line") {
+TEST_CASE("if a rank does not arrive, the others fail at their deadline, naming it, the call and the line") {
   LaunchOptions options;
   options.ranks = 2;
   options.deadline = std::chrono::milliseconds(300);
@@ -372,7 +371,7 @@ TEST_CASE(
   CHECK_THAT(late, ContainsSubstring("sharded_tensor_test.cpp:"));
 }
 
-TEST_CASE("ranks that ask for different transitions learn of both") {
+TEST_CASE("ranks that request different transitions get an error that shows both") {
   LaunchOptions options;
   options.ranks = 2;
   options.deadline = std::chrono::seconds(20);

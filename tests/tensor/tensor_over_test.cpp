@@ -96,7 +96,7 @@ TEST_CASE("a tensor over a view reads and writes the view") {
           }) == "");
 }
 
-TEST_CASE("a tensor over a view moves, is shared and cloned as another one") {
+TEST_CASE("a tensor over a view is moved, shared and cloned like any other") {
   CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2)};
           const View view = view_of<Rows>(mesh, {4, 3});
@@ -121,7 +121,7 @@ TEST_CASE("a tensor over a view moves, is shared and cloned as another one") {
         }) == "");
 }
 
-TEST_CASE("a view of const elements gives a handle, which nothing writes") {
+TEST_CASE("a view of const elements gives a read-only handle") {
   CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2)};
           const View view = view_of<Rows>(mesh, {4, 3});
@@ -140,7 +140,7 @@ TEST_CASE("a view of const elements gives a handle, which nothing writes") {
         }) == "");
 }
 
-TEST_CASE("an owner over a view that is given away: in place where nothing moves, else in new memory") {
+TEST_CASE("redistributing an owner over a view works in place if nothing moves, else in new memory") {
   for (const int ranks : {1, 3})
     CHECK(on_ranks(ranks, [](HostCommunicator world, Findings& findings) {
             const DeviceMesh mesh{world, extent<dp>(world.size())};
@@ -161,7 +161,7 @@ TEST_CASE("an owner over a view that is given away: in place where nothing moves
           }) == "");
 }
 
-TEST_CASE("a view that does not fit the block is rejected in a sentence") {
+TEST_CASE("a view that does not fit the block is rejected with a sentence") {
   CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2)};
           const auto expect = [&](const std::string& message, const std::string& part) {
@@ -194,7 +194,7 @@ TEST_CASE("a view that does not fit the block is rejected in a sentence") {
         }) == "");
 }
 
-TEST_CASE("blocks with halos, empty blocks and numbers lie over views") {
+TEST_CASE("blocks with halos, empty blocks and scalars may be over views") {
   CHECK(on_ranks(3, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(3)};
           using Haloed = Layout<2, Shard<0, dp, Halo<1>>>;
@@ -224,7 +224,7 @@ TEST_CASE("blocks with halos, empty blocks and numbers lie over views") {
         }) == "");
 }
 
-TEST_CASE("memory of a device begins where its widest access can") {
+TEST_CASE("device memory must be aligned for its widest access") {
   CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2)};
           const Kokkos::View<float*, Kokkos::HostSpace> line("line", 16);

@@ -150,7 +150,7 @@ TEST_CASE("every pair of layouts over one axis, of every tensor rank and reducti
   }
 }
 
-TEST_CASE("every pair of layouts over two axes, uneven and empty blocks included") {
+TEST_CASE("every pair of layouts over two axes, including uneven and empty blocks") {
   CHECK(check_all_pairs<float, a, b>({2, 2}, 2, {5, 6}, sum_and_average) == "");
   CHECK(check_all_pairs<double, a, b>({2, 2}, 1, {3}, sum_only) == "");
   CHECK(check_all_pairs<std::int32_t, a, b>({2, 3}, 2, {7, 4}, sum_only) == "");
@@ -158,7 +158,7 @@ TEST_CASE("every pair of layouts over two axes, uneven and empty blocks included
   CHECK(check_all_pairs<float, a, b>({2, 4}, 2, {4, 1}, {ReduceOp::maximum}) == "");
 }
 
-TEST_CASE("axes of extent 1 cost no step") {
+TEST_CASE("axes of extent 1 need no step") {
   CHECK(check_all_pairs<float, a, b>({1, 1}, 2, {3, 2}, sum_only) == "");
   CHECK(check_all_pairs<float, a, b>({1, 3}, 2, {4, 5}, sum_only) == "");
   CHECK(check_all_pairs<double, a, b>({2, 1}, 2, {4, 5}, sum_only) == "");
@@ -174,12 +174,12 @@ TEST_CASE("every pair of layouts of a matrix over three axes on eight ranks") {
   CHECK(check_all_pairs<float, a, b, c>({2, 2, 2}, 2, {7, 5}, sum_only) == "");
 }
 
-TEST_CASE("tensors without elements and one-element tensors go through every pair") {
+TEST_CASE("every pair of layouts works for tensors without elements or with one") {
   CHECK(check_all_pairs<float, a, b>({2, 2}, 2, {0, 3}, sum_only) == "");
   CHECK(check_all_pairs<float, a, b>({2, 2}, 2, {3, 0}, sum_only) == "");
   CHECK(check_all_pairs<double, a, b>({3, 1}, 2, {1, 1}, sum_only) == "");
 }
 
-TEST_CASE("axes of the mesh in another order than the table of names") {
+TEST_CASE("axes of the mesh in a different order from the table of names") {
   CHECK(check_all_pairs<float, b, a>({2, 3}, 2, {5, 4}, sum_only) == "");
 }
