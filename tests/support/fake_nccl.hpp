@@ -297,8 +297,9 @@ private:
           ins.push_back(static_cast<const std::byte*>(each->in) + place(part));
         results_[part].assign(bytes, std::byte{});
         void* out = results_[part].data();
-        shardwright::detail::reduce_run(
-            own.type, own.op, {ins.data(), clique_->ranks, &out, 1, own.count, clique_->ranks, false});
+        const int divisor = own.op == shardwright::ReduceOp::average ? clique_->ranks : 1;
+        shardwright::detail::reduce_run(own.type, own.op,
+                                        {ins.data(), clique_->ranks, &out, 1, own.count, divisor, false});
       }
       for (std::size_t rank = 0; rank < all.size(); ++rank)
         if (own.kind != Kind::reduce || static_cast<int>(rank) == own.root)

@@ -75,7 +75,9 @@ private:
       (typed ? static_cast<std::uint64_t>(call.element) << 16U : 0U) |
       (rooted ? static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32U : 0U);
   Fingerprint out;
-  out.common = detail::mixed(detail::mixed(sequence, kinds), reduces ? detail::hash_of(call.order) : 0U);
+  out.common = detail::mixed(sequence, kinds);
+  if (reduces && call.order.count > 0)
+    out.common = detail::mixed(out.common, detail::hash_of(call.order));
   if (call.subject.shape.known())
     out.common = detail::mixed(out.common, call.subject.hash());
   switch (call.operation) {

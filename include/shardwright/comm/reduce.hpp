@@ -54,7 +54,7 @@ public:
     if (count == 0)
       return;
     if (depth_ == 0) {
-      reduce_run(type_, op_, {ins, ranks_, outs, out_count, count, ranks_, stream});
+      reduce_run(type_, op_, {ins, ranks_, outs, out_count, count, divisor(ranks_), stream});
       return;
     }
     const std::size_t step = piece_bytes / size_of(type_);
@@ -83,8 +83,11 @@ private:
         pointers_[slot] = piece;
       }
     }
-    reduce_run(type_, op_, {pointers_.data() + used, extent, outs, out_count, length, extent, stream});
+    reduce_run(type_, op_,
+               {pointers_.data() + used, extent, outs, out_count, length, divisor(extent), stream});
   }
+
+  [[nodiscard]] int divisor(int inputs) const noexcept { return op_ == ReduceOp::average ? inputs : 1; }
 
   [[nodiscard]] std::byte* aligned_scratch() noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(scratch_.data());

@@ -55,7 +55,7 @@ struct ReduceRun {
   void* const* outs = nullptr;
   int out_count = 0;
   std::size_t count = 0; ///< Elements.
-  int divisor = 1;       ///< Applied once, after the last input.
+  int divisor = 1;       ///< Applied once, after the last input; 1 unless the operation is an average.
   bool stream = false;   ///< Use non-temporal stores if the outputs allow it.
 };
 
@@ -75,18 +75,14 @@ class ReduceKernel {
 
 public:
   static void run(const ReduceRun& task) noexcept {
-    std::size_t done = 0;
     if constexpr (streams) {
       const std::size_t head = task.stream ? streaming_head(task) : task.count + 1;
       if (head <= task.count) {
         one_by_one(task, 0, head);
-        done = blocks<true>(task, head);
-        one_by_one(task, done, task.count);
-        return;
+        return rest(task, blocks<true>(task, head));
       }
     }
-    done = blocks<false>(task, done);
-    one_by_one(task, done, task.count);
+    rest(task, blocks<false>(task, 0));
   }
 
 private:
@@ -147,6 +143,32 @@ private:
         r = {r.a / divisor, r.b / divisor, r.c / divisor, r.d / divisor};
       }
       store_all<Stream>(task, i, r);
+    }
+    return i;
+  }
+
+  /// Less than a block, which is all of a small call: elements one by one take several times as long.
+  static void rest(const ReduceRun& task, std::size_t i) noexcept {
+    i = registers<lane_bytes>(task, i);
+    if constexpr (lane_bytes > 32)
+      i = registers<32>(task, i);
+    if constexpr (lane_bytes > 16)
+      i = registers<16>(task, i);
+    one_by_one(task, i, task.count);
+  }
+
+  template <std::size_t bytes>
+  static std::size_t registers(const ReduceRun& task, std::size_t i) noexcept {
+    using Some = LanesOf<Element, bytes>;
+    constexpr std::size_t step = bytes / sizeof(Element);
+    for (; i + step <= task.count; i += step) {
+      auto r = Some::load(in(task, 0) + i);
+      for (int s = 1; s < task.in_count; ++s)
+        r = Op::apply(r, Some::load(in(task, s) + i));
+      if (task.divisor != 1)
+        r = r / static_cast<Element>(task.divisor);
+      for (int j = 0; j < task.out_count; ++j)
+        Some::store(out(task, j) + i, r);
     }
     return i;
   }
@@ -248,10 +270,8 @@ inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
     divide_outputs<std::uint8_t>(task);
 }
 
-/// Runs one reduction; the divisor applies only to an average.
-inline void reduce_run(ElementType type, ReduceOp op, ReduceRun task) noexcept {
-  if (op != ReduceOp::average)
-    task.divisor = 1;
+/// Runs one reduction.
+inline void reduce_run(ElementType type, ReduceOp op, const ReduceRun& task) noexcept {
   switch (op) {
   case ReduceOp::sum:
     return reduce_by<SumOf>(type, task);

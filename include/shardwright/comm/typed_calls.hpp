@@ -70,7 +70,7 @@ struct Elements {
 
 /// Rank and group of the caller; the name is only read when an error is built.
 template <class Self>
-[[noreturn]] void reject(const Self& self, Operation operation, SourceLocation where,
+[[noreturn]] void reject(const Self& self, Operation operation, const SourceLocation& where,
                          const std::string& sentence) {
   throw InvalidArgument(
       std::string(name_of(operation)) + ": " + sentence,
@@ -79,7 +79,7 @@ template <class Self>
 
 template <class Self>
 void need_same_type(const Self& self, Operation operation, const Elements& in, const Elements& out,
-                    SourceLocation where) {
+                    const SourceLocation& where) {
   if (in.type == out.type)
     return;
   reject(self, operation, where,
@@ -89,7 +89,7 @@ void need_same_type(const Self& self, Operation operation, const Elements& in, c
 
 template <class Self>
 void need_size(const Self& self, Operation operation, const char* what, std::size_t size, std::size_t wanted,
-               SourceLocation where) {
+               const SourceLocation& where) {
   if (size == wanted)
     return;
   reject(self, operation, where,
@@ -100,7 +100,7 @@ void need_size(const Self& self, Operation operation, const char* what, std::siz
 /// One block per rank, each inside the buffer.
 template <class Self>
 void need_blocks(const Self& self, Operation operation, const char* what,
-                 std::span<const StridedBlock> blocks, std::size_t size, SourceLocation where) {
+                 std::span<const StridedBlock> blocks, std::size_t size, const SourceLocation& where) {
   const auto ranks = static_cast<std::size_t>(self.size());
   if (blocks.size() != ranks)
     reject(self, operation, where,
@@ -117,7 +117,7 @@ void need_blocks(const Self& self, Operation operation, const char* what,
 
 template <class Self>
 CollectiveCall all_reduce_call(const Self& self, Elements in, Elements out, ReduceOp op,
-                               const ReductionOrder& order, SourceLocation where) {
+                               const ReductionOrder& order, const SourceLocation& where) {
   need_same_type(self, Operation::all_reduce, in, out, where);
   need_size(self, Operation::all_reduce, "output", out.size, in.size, where);
   CollectiveCall call{
@@ -131,7 +131,7 @@ CollectiveCall all_reduce_call(const Self& self, Elements in, Elements out, Redu
 
 template <class Self>
 CollectiveCall all_gather_call(const Self& self, Elements in, Elements out,
-                               std::span<const StridedBlock> blocks, SourceLocation where) {
+                               std::span<const StridedBlock> blocks, const SourceLocation& where) {
   constexpr auto operation = Operation::all_gather;
   need_same_type(self, operation, in, out, where);
   if (blocks.empty()) {
@@ -152,7 +152,7 @@ CollectiveCall all_gather_call(const Self& self, Elements in, Elements out,
 template <class Self>
 CollectiveCall reduce_scatter_call(const Self& self, Elements in, Elements out,
                                    std::span<const StridedBlock> blocks, ReduceOp op,
-                                   const ReductionOrder& order, SourceLocation where) {
+                                   const ReductionOrder& order, const SourceLocation& where) {
   constexpr auto operation = Operation::reduce_scatter;
   need_same_type(self, operation, in, out, where);
   if (blocks.empty()) {
@@ -174,7 +174,7 @@ CollectiveCall reduce_scatter_call(const Self& self, Elements in, Elements out,
 /// This rank's block of a buffer that is used in place.
 template <class Self>
 Elements own_block(const Self& self, Operation operation, Elements whole,
-                   std::span<const StridedBlock> blocks, SourceLocation where) {
+                   std::span<const StridedBlock> blocks, const SourceLocation& where) {
   const auto ranks = static_cast<std::size_t>(self.size());
   const auto rank = static_cast<std::size_t>(self.rank());
   if (blocks.empty()) {
@@ -195,7 +195,7 @@ Elements own_block(const Self& self, Operation operation, Elements whole,
 template <class Self>
 CollectiveCall all_to_all_call(const Self& self, Elements in, Elements out,
                                std::span<const StridedBlock> in_blocks,
-                               std::span<const StridedBlock> out_blocks, SourceLocation where) {
+                               std::span<const StridedBlock> out_blocks, const SourceLocation& where) {
   constexpr auto operation = Operation::all_to_all;
   const auto ranks = static_cast<std::size_t>(self.size());
   need_same_type(self, operation, in, out, where);
@@ -219,7 +219,7 @@ CollectiveCall all_to_all_call(const Self& self, Elements in, Elements out,
   return call;
 }
 
-inline CollectiveCall broadcast_call(Elements buffer, int root, SourceLocation where) {
+inline CollectiveCall broadcast_call(Elements buffer, int root, const SourceLocation& where) {
   CollectiveCall call{
       .operation = Operation::broadcast, .element = buffer.type, .root = root, .count = buffer.size};
   call.in = buffer.data;
@@ -229,7 +229,7 @@ inline CollectiveCall broadcast_call(Elements buffer, int root, SourceLocation w
 }
 
 inline CollectiveCall message_call(Operation operation, Elements buffer, int peer, int tag,
-                                   SourceLocation where) {
+                                   const SourceLocation& where) {
   CollectiveCall call{
       .operation = operation, .element = buffer.type, .root = peer, .tag = tag, .count = buffer.size};
   if (operation == Operation::send)
@@ -240,7 +240,7 @@ inline CollectiveCall message_call(Operation operation, Elements buffer, int pee
   return call;
 }
 
-inline CollectiveCall barrier_call(SourceLocation where) {
+inline CollectiveCall barrier_call(const SourceLocation& where) {
   CollectiveCall call;
   call.where = where;
   return call;

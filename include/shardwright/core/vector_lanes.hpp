@@ -32,15 +32,15 @@ struct Vector<Number, 1> {
   using type = Number;
 };
 
-/// One register of elements; loads and stores need no alignment.
-template <class Element>
+/// One register of elements, or a part of one; loads and stores need no alignment.
+template <class Element, std::size_t bytes = lane_bytes>
 struct LanesOf {
-  typedef Element Register __attribute__((vector_size(lane_bytes))); // nvcc converts no Vector to another
-  typedef Element Memory __attribute__((vector_size(lane_bytes), aligned(sizeof(Element)), may_alias));
+  typedef Element Register __attribute__((vector_size(bytes))); // nvcc converts no Vector to another
+  typedef Element Memory __attribute__((vector_size(bytes), aligned(sizeof(Element)), may_alias));
 
   static Register load(const Element* from) noexcept { return *reinterpret_cast<const Memory*>(from); }
   static void store(Element* to, Register value) noexcept { *reinterpret_cast<Memory*>(to) = value; }
-  /// `to` is aligned to a register.
+  /// A whole register; `to` is aligned to one.
   static void stream(Element* to, Register value) noexcept {
 #if defined(__clang__)
     __builtin_nontemporal_store(value, reinterpret_cast<Register*>(to));

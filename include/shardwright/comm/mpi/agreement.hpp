@@ -103,14 +103,18 @@ private:
     return length > first_part && length <= 2 * first_part;
   }
 
+  /// A sum of two ranks modulo their number, without a division.
+  [[nodiscard]] std::size_t wrapped(std::size_t sum) const noexcept {
+    return sum < ranks_ ? sum : sum - ranks_;
+  }
   /// The rank from which the next entries come.
   [[nodiscard]] int ahead(int rank) const noexcept {
-    return static_cast<int>((static_cast<std::size_t>(rank) + have_) % ranks_);
+    return static_cast<int>(wrapped(static_cast<std::size_t>(rank) + have_));
   }
   /// Sends the entries that have arrived to the rank that lacks them, and receives as many.
   void post_round(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
     constexpr auto ragged = MpiRequests::Mode::ragged;
-    const auto to = static_cast<int>((static_cast<std::size_t>(rank) + ranks_ - have_) % ranks_);
+    const auto to = static_cast<int>(wrapped(static_cast<std::size_t>(rank) + ranks_ - have_));
     coming_ = std::min(have_, ranks_ - have_);
     requests_.receive(channel, entries_.data() + ends_[have_], coming_ * most_, ahead(rank), tag, site,
                       ragged);
@@ -153,9 +157,8 @@ private:
     return sizeof(Length) + (head_bytes_ + alignment - 1) / alignment * alignment;
   }
   [[nodiscard]] const std::byte* entry(int of_rank, int own_rank) const {
-    const auto index =
-        (static_cast<std::size_t>(of_rank) + ranks_ - static_cast<std::size_t>(own_rank)) % ranks_;
-    return entries_.data() + ends_[index];
+    const auto behind = ranks_ - static_cast<std::size_t>(own_rank);
+    return entries_.data() + ends_[wrapped(static_cast<std::size_t>(of_rank) + behind)];
   }
   [[nodiscard]] std::size_t length_at(std::size_t begin) const noexcept {
     Length length = 0;

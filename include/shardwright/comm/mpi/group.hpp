@@ -11,6 +11,7 @@
 #include <shardwright/comm/mpi/world.hpp>
 #include <shardwright/comm/report.hpp>
 
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -54,8 +55,9 @@ public:
   [[nodiscard]] std::uint64_t next_split() noexcept { return ++splits_; }
   /// First of the four tags of a collective: agreement, explanation and two of data.
   [[nodiscard]] int collective_tag(std::uint64_t sequence) const noexcept {
-    const auto slots = static_cast<std::uint64_t>(world_->user_tags() / 4);
-    return 2 * world_->user_tags() + static_cast<int>(sequence % slots) * 4;
+    // A power of two saves a division.
+    const std::uint64_t slots = std::bit_floor(static_cast<std::uint64_t>(world_->user_tags() / 4));
+    return 2 * world_->user_tags() + static_cast<int>(sequence & (slots - 1)) * 4;
   }
   [[nodiscard]] MpiCallSite site(const CollectiveCall& call, std::uint64_t sequence) const {
     return {world_rank(rank_), &name_, call.operation, sequence, call.where};
@@ -80,20 +82,20 @@ public:
   }
 
   /// @throws LifecycleError or PeerFailed if the group or its world has ended.
-  void require_alive(const MpiCallSite& site) {
-    MpiEnvironment::require_not_finalised(name_of(site.operation));
+  void require_alive(const CollectiveCall& call, std::uint64_t sequence) {
+    MpiEnvironment::require_not_finalised(name_of(call.operation));
     if (world_->finished())
-      throw LifecycleError(used_after_launch(site.operation), site.context());
+      throw LifecycleError(used_after_launch(call.operation), site(call, sequence).context());
     if (ended_ || told_)
-      throw_used_after(site);
+      throw_used_after(site(call, sequence));
     if (const auto failure = failure_elsewhere())
-      throw_ended(*failure, site);
+      throw_ended(*failure, site(call, sequence));
   }
   /// The same, without recording that the group's end has been reported.
-  void look(const MpiCallSite& site) {
+  void look(const CollectiveCall& call) {
     const bool told = told_;
     try {
-      require_alive(site);
+      require_alive(call, 0);
     } catch (const Error&) {
       told_ = told;
       throw;

@@ -15,29 +15,35 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 class MpiInside {
 public:
   /// @param funneled Whether that must be the thread that initialised MPI.
-  MpiInside(bool funneled, const MpiCallSite& site) {
+  /// @param site Returns the MpiCallSite, for an error.
+  template <class Site>
+  MpiInside(bool funneled, Site site) {
     if (inside_.exchange(true, std::memory_order_acquire))
-      throw LifecycleError(
-          std::string(name_of(site.operation)) +
-              ": the calls of one MPI rank must come from one thread at a time (make them from one thread)",
-          site.context());
-    if (!funneled || is_main_thread())
+      fail(site(),
+           ": the calls of one MPI rank must come from one thread at a time (make them from one thread)");
+    if (!funneled || on_main_thread())
       return;
     inside_.store(false, std::memory_order_release);
-    throw LifecycleError(
-        std::string(name_of(site.operation)) +
-            ": calls must come from the thread that initialised MPI, because MPI provides MPI_THREAD_FUNNELED (make them there, or initialise MPI with MPI_THREAD_SERIALIZED)",
-        site.context());
+    fail(
+        site(),
+        ": calls must come from the thread that initialised MPI, because MPI provides MPI_THREAD_FUNNELED (make them there, or initialise MPI with MPI_THREAD_SERIALIZED)");
   }
   ~MpiInside() { inside_.store(false, std::memory_order_release); }
   MpiInside(const MpiInside&) = delete;
   MpiInside& operator=(const MpiInside&) = delete;
 
 private:
-  static bool is_main_thread() noexcept {
-    int flag = 0;
-    MPI_Is_thread_main(&flag);
-    return flag != 0;
+  [[noreturn]] static void fail(const MpiCallSite& site, const char* sentence) {
+    throw LifecycleError(std::string(name_of(site.operation)) + sentence, site.context());
+  }
+  /// Asks MPI once for each thread.
+  static bool on_main_thread() noexcept {
+    static thread_local const bool main = [] {
+      int flag = 0;
+      MPI_Is_thread_main(&flag);
+      return flag != 0;
+    }();
+    return main;
   }
 
   inline static std::atomic<bool> inside_{false}; ///< Shared by all worlds: there is one MPI.

@@ -28,7 +28,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 class MpiOperation final : public PendingOperation {
 public:
-  explicit MpiOperation(MpiGroup& group) : group_(group) {}
+  explicit MpiOperation(MpiGroup& group)
+      : group_(group), most_data_(MpiAgreement::data_bytes(sizeof(Fingerprint), group.size())) {}
 
   /// Sets the call; its block spans are copied unless they live until it has ended.
   void begin(const CollectiveCall& call, std::uint64_t sequence, bool spans_live) {
@@ -67,7 +68,7 @@ public:
   }
 
   [[nodiscard]] bool ready() override {
-    const MpiInside inside(group_.world().funneled(), site_);
+    const MpiInside inside(group_.world().funneled(), [this] { return site_; });
     if (!done())
       group_.world().progress();
     if (++polls_ % 64 == 0)
@@ -76,7 +77,7 @@ public:
   }
 
   void wait() override {
-    const MpiInside inside(group_.world().funneled(), site_);
+    const MpiInside inside(group_.world().funneled(), [this] { return site_; });
     finish();
   }
 
@@ -190,18 +191,15 @@ private:
     if (group_.size() == 1 || (!meets && !group_.world().options().check))
       return move();
     const Fingerprint own = fingerprint(kept_.call, group_.rank(), group_.size(), site_.sequence);
-    group_.agreement().start(&own, sizeof own, kept_.call.in, data_beside_fingerprint(), most_data(),
+    group_.agreement().start(&own, sizeof own, kept_.call.in, data_beside_fingerprint(), most_data_,
                              group_.size());
     stage_ = Stage::agreeing;
   }
 
-  [[nodiscard]] std::size_t most_data() const noexcept {
-    return MpiAgreement::data_bytes(sizeof(Fingerprint), group_.size());
-  }
   /// Bytes of a small all_reduce: its data is sent with the fingerprints, which saves a round of messages.
   [[nodiscard]] std::size_t data_beside_fingerprint() const noexcept {
     const std::size_t bytes = kept_.call.count * size_of(kept_.call.element);
-    return kept_.call.operation == Operation::all_reduce && bytes <= most_data() ? bytes : 0;
+    return kept_.call.operation == Operation::all_reduce && bytes <= most_data_ ? bytes : 0;
   }
 
   void begin_message() {
@@ -380,6 +378,7 @@ private:
   static constexpr std::chrono::milliseconds look_again{20};
 
   MpiGroup& group_;
+  std::size_t most_data_; ///< Bytes of data that fit beside a fingerprint.
   KeptCall kept_;
   MpiCallSite site_;
   int tag_ = 0; ///< First of its tags, if it is a collective.

@@ -54,11 +54,11 @@ public:
   }
 
   void run(const CollectiveCall& call) override {
-    const MpiInside inside(group_.world().funneled(), group_.site(call, 0));
+    const MpiInside inside(group_.world().funneled(), [&] { return group_.site(call, 0); });
     begin(call, true).finish();
   }
   [[nodiscard]] Pending start(const CollectiveCall& call) override {
-    const MpiInside inside(group_.world().funneled(), group_.site(call, 0));
+    const MpiInside inside(group_.world().funneled(), [&] { return group_.site(call, 0); });
     return Pending(std::shared_ptr<PendingOperation>(shared_from_this(), &begin(call, false)));
   }
 
@@ -79,7 +79,7 @@ public:
   void require_alive(const CollectiveCall& call) override {
     if (group_.world().time_to_look_around())
       group_.world().look_around();
-    group_.look(group_.site(call, 0));
+    group_.look(call);
   }
 
   [[nodiscard]] MpiWorld& world() const noexcept { return group_.world(); }
@@ -113,14 +113,13 @@ private:
   MpiOperation& begin(const CollectiveCall& call, bool spans_live) {
     const bool message = sends_or_receives(call.operation);
     std::uint64_t& last = message ? messages_begun_ : collectives_begun_;
-    const MpiCallSite site = group_.site(call, last + 1);
-    group_.require_alive(site);
+    group_.require_alive(call, last + 1);
     validate(call, group_, last + 1);
     if (message && (call.tag < 0 || call.tag >= group_.world().user_tags()))
       throw InvalidArgument(std::string(name_of(call.operation)) + ": the tag must be at least 0 and below " +
                                 std::to_string(group_.world().user_tags()) + ", but it is " +
                                 std::to_string(call.tag) + " (MPI has no more tags)",
-                            site.context());
+                            group_.site(call, last + 1).context());
     MpiOperation& operation = unused();
     operation.begin(call, ++last, spans_live);
     if (idle())
