@@ -11,8 +11,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief An argument of a typed operation: a sharded tensor, or a value on a tape (train/var.hpp), a layout
-/// in which it is read, or a parameter.
+/// @brief An argument of a typed operation: a sharded tensor, or a value on a tape (train/var.hpp), such a
+/// value read in another layout, or a parameter.
 template <class Type>
 concept Operand = AnyShardedTensor<Type> || requires {
   typename std::remove_cvref_t<Type>::tape_operand;

@@ -62,7 +62,7 @@ void require_broadcast(const char* operation, const Left& left, const Right& rig
                         left.shape(), lacking, right.shape(), 0, Right::tensor_rank, left.core(), where);
 }
 
-/// out = Function(left, right), with the right block repeated where it is smaller.
+/// out = Function(left, right), with the right block repeated if it is smaller.
 template <class Function, class Element, class Out>
 void combine_blocks(const Element* left, const Element* right, std::size_t right_size, Out& out) {
   using Target = typename Out::target;
@@ -155,7 +155,7 @@ template <LayoutType TermsLayout, class G, class Lacking, class Terms>
   return out;
 }
 
-/// The same into the gradient of a parameter.
+/// The same, added to the gradient of a parameter.
 template <class G, class Terms, class Slot>
 void add_leading_sum(const G& like, const Terms& terms, const Slot& slot) {
   sum_leading(like, terms, slot.tensor, slot.beta != 0);
@@ -294,7 +294,7 @@ template <Operand Left, Operand Right>
 [[nodiscard]] auto add(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Add{}, where, std::forward<Left>(left), std::forward<Right>(right));
 }
-/// @brief An operand and a plain tensor: a sentence.
+/// @brief Rejects an operand with a plain tensor, with an error sentence.
 template <class Left, class Right>
 requires(detail::MixedOperands<Left, Right>) auto add(const Left& left, const Right& right,
                                                       SourceLocation where = SourceLocation::current()) {
@@ -312,7 +312,7 @@ template <Operand Left, Operand Right>
 [[nodiscard]] auto subtract(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Subtract{}, where, std::forward<Left>(left), std::forward<Right>(right));
 }
-/// @brief An operand and a plain tensor: a sentence.
+/// @brief Rejects an operand with a plain tensor, with an error sentence.
 template <class Left, class Right>
 requires(detail::MixedOperands<Left, Right>) auto subtract(const Left& left, const Right& right,
                                                            SourceLocation where = SourceLocation::current()) {
@@ -333,7 +333,7 @@ template <Operand Left, Operand Right>
 [[nodiscard]] auto multiply(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Multiply{}, where, std::forward<Left>(left), std::forward<Right>(right));
 }
-/// @brief An operand and a plain tensor: a sentence.
+/// @brief Rejects an operand with a plain tensor, with an error sentence.
 template <class Left, class Right>
 requires(detail::MixedOperands<Left, Right>) auto multiply(const Left& left, const Right& right,
                                                            SourceLocation where = SourceLocation::current()) {
@@ -355,7 +355,7 @@ template <Operand Left, Operand Right>
 [[nodiscard]] auto divide(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Divide{}, where, std::forward<Left>(left), std::forward<Right>(right));
 }
-/// @brief An operand and a plain tensor: a sentence.
+/// @brief Rejects an operand with a plain tensor, with an error sentence.
 template <class Left, class Right>
 requires(detail::MixedOperands<Left, Right>) auto divide(const Left& left, const Right& right,
                                                          SourceLocation where = SourceLocation::current()) {

@@ -21,7 +21,7 @@ struct BoundTransition {
   AxisBinding binding;
   std::span<const TransitionStep> steps;
   int effective = 0;                     ///< Steps that do something on this mesh.
-  const TransitionStep* first = nullptr; ///< The first of them.
+  const TransitionStep* first = nullptr; ///< The first one of them.
   bool has_trivial_axis = false;         ///< Whether a step names an axis of extent 1.
 
   /// Whether the transition does nothing here, so that the memory may be shared.

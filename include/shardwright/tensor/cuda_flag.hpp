@@ -12,8 +12,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Stores a number in memory that the host reads; who reads it with acquire also sees what this thread wrote
-/// before.
+/// Stores a number in memory that the host reads; a host thread that reads it with acquire order also sees
+/// everything that this thread wrote before.
 __device__ inline void publish_to_host(std::uint64_t* flag, std::uint64_t number) {
   cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>(*flag).store(number, cuda::memory_order_release);
 }

@@ -87,7 +87,7 @@ struct Dot {
   }
 
 private:
-  /// Of operands without halos.
+  /// The dot product of operands without halos.
   template <class X, class Y>
   [[nodiscard]] static auto owned(SourceLocation where, const X& left, const Y& right) {
     using L = DotLayout<typename X::layout, typename Y::layout>;

@@ -47,7 +47,7 @@ struct KernelLoop {
 struct PlainLoop {
   template <class Functor>
   void lanes(const char*, std::size_t count, const Functor& functor) const {
-    const Functor here = functor; // which no element aliases
+    const Functor here = functor; // a copy that no element aliases
     for (std::size_t i = 0; i < count; ++i)
       here(i);
   }
@@ -57,7 +57,7 @@ struct PlainLoop {
   }
 };
 
-/// What a rank publishes so that others read its rows in place, without a copy in the order of sending.
+/// The data that a rank publishes so that others can read its rows in place, without a copy in sending order.
 struct ShownRows {
   const void* rows = nullptr; ///< Row i to be sent is row index[i] / divisor of these.
   const std::int32_t* index = nullptr;
@@ -102,7 +102,7 @@ private:
   const Use& use_;
 };
 
-/// Calls use(communicator, call) with one all_to_all over the owners, whose blocks live that long.
+/// Calls use(communicator, call) with one all_to_all over the owners; its blocks live until `use` returns.
 template <class Target, class Element, class Use>
 decltype(auto) with_exchange(TargetResources<Target>& resources, const ExpertRoute& route, bool back,
                              const Element* in, Element* out, std::size_t width, SourceLocation where,

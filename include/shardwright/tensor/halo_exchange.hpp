@@ -89,7 +89,7 @@ template <class Target, class Function, class Element>
 void visit_box(const typename Target::execution_space& execution, const HaloBox& box, Element* block,
                Element* packed) {
   if constexpr (counts_only<Target>) {
-    // Nothing lies in the memory.
+    // There is nothing to copy in a dry run.
   } else if constexpr (Target::host_accessible) {
     // A packed column is contiguous: one-element runs for each row would take twice as long.
     const bool column = box.columns == 1;

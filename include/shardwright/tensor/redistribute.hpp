@@ -59,7 +59,7 @@ template <class Element, class Place>
   const auto* const in = static_cast<const Element*>(memory.data());
   const CallSubject subject = subject_of(resources.core(), memory, shape);
   if (bound.is_all_reduce() && memory.reusable()) {
-    memory.reduced_from() = {}; // as in new memory
+    memory.reduced_from() = {}; // as it would be in new memory
     run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(memory.data()), subject,
                        where);
     return memory;
@@ -227,7 +227,7 @@ private:
   std::unique_ptr<detail::TransitionRun<Element, Where>> run_;
 };
 
-/// @brief Starts the transition: its first collective runs while the caller continues, the rest follows in
+/// @brief Starts the transition: its first collective runs while the caller continues; the rest follows in
 /// wait().
 ///
 /// `from` must not be written until the wait; its memory is kept alive.

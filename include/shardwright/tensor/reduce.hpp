@@ -131,7 +131,7 @@ struct NoAverage {
       "reduce: an average must be a Sum that is scaled once (take mean, or reduce with Sum and scale by 1 / extent)");
 };
 
-/// Values of a tape have gradients, tensors have none.
+/// Only values of a tape have gradients; tensors do not.
 template <class Op, class X>
 struct ReductionWithGradient {
   static constexpr bool value = AnyShardedTensor<X> || std::is_same_v<Op, Sum>;

@@ -14,7 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// `count` numbers from the pool, replicated: each rank has its own.
+/// `count` numbers in memory of the pool, replicated: each rank has its own.
 template <std::size_t count, class Target, class Number = double>
 class Scalars {
 public:

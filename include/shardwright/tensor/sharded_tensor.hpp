@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A distributed tensor: a layout type, a global shape, and this rank's block in the mesh's pool.
+/// @brief A distributed tensor: a layout type, a global shape, and this rank's block, allocated from the
+/// mesh's pool.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/error.hpp>
@@ -105,7 +106,7 @@ struct TensorAccess {
   }
 };
 
-/// Shown by compilers where a tensor of one layout is used as one of another.
+/// Shown by compilers when a tensor of one layout is used as one of another.
 struct NoImplicitConversionCallRedistributeShareOrClone {};
 /// The same for a copied owner.
 struct NoImplicitCopyCallShareOrClone {};
@@ -279,7 +280,7 @@ private:
     detail::check_shape(shape, sizeof(Element), where);
     if constexpr (tensor_rank == 0)
       return detail::local_shape_of<LayoutType>(core,
-                                                Shape{}); // g++ 12 takes an empty shape for uninitialised
+                                                Shape{}); // g++ 12 reports an empty shape as uninitialised
     else
       return detail::local_shape_of<LayoutType>(core, shape);
   }

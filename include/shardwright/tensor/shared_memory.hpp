@@ -74,8 +74,8 @@ struct UploadKernel {
 /// @brief Uploads host elements to tensors on a device without waiting: the host fills one half while kernels
 /// read the other.
 ///
-/// A half may be filled again once the device has completed the uploads from it, those before the last but
-/// one call of flip().
+/// A half may be filled again once the device has completed the uploads from it, which are those before the
+/// last call of flip() but one.
 template <class Element, class Target>
 class Uploads {
 public:

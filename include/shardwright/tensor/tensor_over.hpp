@@ -65,8 +65,8 @@ inline constexpr std::uintptr_t device_alignment = 16;
 
 } // namespace detail
 
-/// @brief Extents of this rank's block of a tensor of `shape` in a layout, halos included: those of the view
-/// that `tensor_over` takes. No communication.
+/// @brief Extents of this rank's block of a tensor of `shape` in a layout, halos included: those that a view
+/// for `tensor_over` must have. No communication.
 /// @throws InvalidArgument for a negative extent.
 template <LayoutType L, class... Axes>
 [[nodiscard]] std::array<std::int64_t, static_cast<std::size_t>(L::tensor_rank)>
@@ -82,8 +82,8 @@ block_shape(const DeviceMesh<Axes...>& mesh,
 /// writing the tensor writes the view. A view of const elements gives a read-only handle.
 ///
 /// The view is row-major and contiguous, in the target's memory space, with the extents that `block_shape`
-/// gives; on a device its first element is aligned to 16 bytes. Reads and writes of the view on an execution
-/// instance other than the tensor's `execution()` must be fenced by the program.
+/// returns; on a device its first element is aligned to 16 bytes. Reads and writes of the view on an
+/// execution instance other than the tensor's `execution()` must be fenced by the program.
 ///
 /// The tensor never frees the memory, and neither the pool's statistics nor a dry run count it. It must
 /// outlive the tensor and whatever shares it: handles, tapes, pending transitions, replayed steps, and
@@ -92,8 +92,8 @@ block_shape(const DeviceMesh<Axes...>& mesh,
 /// the pool would be reduced in place. `clone()` gives a tensor that needs no view.
 ///
 /// Not collective, no communication; every rank creates the tensor, as with its constructor.
-/// @throws InvalidArgument if extents, strides or alignment of the view differ from those; the same as
-/// ShardedTensor's constructor for a shape.
+/// @throws InvalidArgument if the view has other extents, strides or alignment; the same as ShardedTensor's
+/// constructor for a shape.
 template <LayoutType L, Target Where = DefaultTarget, class View, class... Axes>
 [[nodiscard]] auto
 tensor_over(const DeviceMesh<Axes...>& mesh, const View& view,

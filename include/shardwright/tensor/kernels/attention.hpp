@@ -61,8 +61,8 @@ template <class Element, class Out = Element, class Execution>
 /// @param block        the positions of the tokens, which are queries and keys, and the mask
 /// @param scale        usually 1 / sqrt(head_dim)
 /// @param workspace    [attention_forward_workspace] elements
-/// @throws InvalidArgument for a mask that is neither causal nor full where the kernels run on a device, but
-/// for causal windows of 16-bit elements with cuDNN.
+/// @throws InvalidArgument on a device for a mask that is neither causal nor full, except for causal windows
+/// of 16-bit elements with cuDNN.
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelVector Work>
 void attention_forward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
                        const AttentionShape& shape, const AttentionBlock& block, double scale,

@@ -21,7 +21,7 @@ struct CausalBlock {
   TokenRuns queries;
   TokenRuns keys;
 
-  /// @brief Every token of a sequence against every token.
+  /// @brief All tokens of a sequence as queries and as keys.
   [[nodiscard]] SHARDWRIGHT_FUNCTION static constexpr CausalBlock whole(std::size_t sequence) {
     return {TokenRuns::one(sequence), TokenRuns::one(sequence)};
   }
@@ -69,7 +69,7 @@ struct AttentionBlock {
                            const KeyMask& key_mask = {})
       : queries(query_runs), keys(key_runs), mask(key_mask) {}
   constexpr AttentionBlock(const CausalBlock& block) : AttentionBlock(block.queries, block.keys) {}
-  /// @brief Every token of a sequence against every token.
+  /// @brief All tokens of a sequence as queries and as keys.
   [[nodiscard]] static constexpr AttentionBlock whole(std::size_t sequence, const KeyMask& mask = {}) {
     return {TokenRuns::one(sequence), TokenRuns::one(sequence), mask};
   }

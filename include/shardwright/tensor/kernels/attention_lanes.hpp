@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-/// Whether a head fits into one register of a warp, and keys and values alike.
+/// Whether a head fits into one register of a warp, and keys and values have the same width.
 template <class Element>
 [[nodiscard]] constexpr bool has_lanes(const AttentionShape& shape) {
   return shape.value_width() == shape.head_dim &&

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Attention on a fused buffer as the calls of a library whose heads lie at equal distances, and the
+/// @brief Attention on a fused buffer as calls of a library that expects heads at equal distances, and the
 /// plans that are kept for them.
 
 #include <shardwright/core/capture_mark.hpp>
@@ -29,13 +29,14 @@ struct HeadStrides {
   friend auto operator<=>(const HeadStrides&, const HeadStrides&) = default;
 };
 
-/// One call of the library: [batch, heads, sequence, width] each, several query heads to one key head. All
-/// that the library chooses its kernel by, and so the key of a plan. The strides of values are those of keys.
+/// One call of the library: [batch, heads, sequence, width] each, several query heads to one key head.
+/// Contains everything by which the library chooses its kernel, and so is the key of a plan. The strides of
+/// values are those of keys.
 struct AttentionProblem {
   ElementType element = ElementType::bfloat16;
   bool backward = false;
   bool causal = false;
-  std::int64_t window = 0; ///< Keys that a query sees, its own among them; 0: no limit.
+  std::int64_t window = 0; ///< Keys that a query sees, its own included; 0: no limit.
   std::int64_t batch = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
@@ -53,7 +54,7 @@ struct AttentionProblem {
   friend auto operator<=>(const AttentionProblem&, const AttentionProblem&) = default;
 };
 
-/// The memory of one call; what the direction does not have is null.
+/// The memory of one call; pointers that the direction does not use are null.
 struct AttentionOperands {
   const void* query = nullptr;
   const void* key = nullptr;
@@ -67,7 +68,7 @@ struct AttentionOperands {
   float scale = 1;
 };
 
-/// Calls of one problem, each further on in the buffers, by elements.
+/// Calls of one problem, each a number of elements further on in the buffers.
 struct AttentionCalls {
   AttentionProblem problem;
   std::int64_t count = 1;
@@ -93,12 +94,12 @@ struct AttentionRows {
 };
 
 /// The calls for whole sequences in their natural order under a causal or full mask or a causal window;
-/// nothing for other masks, and where rows or the sums of a call do not begin at multiples of 16 bytes.
+/// nothing for other masks, or if rows or the sums of a call do not begin at multiples of 16 bytes.
 ///
 /// A group of the fused buffer is its query heads, its key and its value, so that ranks and checkpoints split
 /// it by whole groups whatever their number is. Query heads are at equal distances inside a group, and over
-/// all groups where each has one query head. So several query heads to a key take a call for each group, over
-/// all sequences, or for each sequence, whose groups then stand in the library's batch: the fewer of the two.
+/// all groups if each has one query head. So several query heads per key take one call for each group, over
+/// all sequences, or one for each sequence, with the groups as the library's batch: whichever is fewer.
 template <class Element>
 [[nodiscard]] std::optional<AttentionCalls> library_calls(const AttentionShape& shape,
                                                           const AttentionBlock& block,
@@ -129,7 +130,7 @@ template <class Element>
   problem.head_dim = size(shape.head_dim);
   problem.value_width = size(shape.value_width());
 
-  // Whether the library's batch is ours; else it is that of the groups.
+  // Whether the library's batch is that of the sequences; else it is the groups.
   const bool by_group = queries == 1 || shape.kv_heads <= shape.batch;
   const auto place = [&](std::size_t row, std::int64_t of_group, std::int64_t of_head) {
     return HeadStrides{by_group ? sequence * size(row) : of_group, queries == 1 ? of_group : of_head,
@@ -166,7 +167,7 @@ template <class Element>
 
 /// The plans of one stream, each made at the first call of its problem.
 ///
-/// `Library` has a type Plan; `std::optional<Plan> plan(const AttentionProblem&)`, nothing where it has no
+/// `Library` has a type Plan; `std::optional<Plan> plan(const AttentionProblem&)`, nothing if it has no
 /// kernel for the problem; `std::size_t workspace(const Plan&)` in bytes; and `void run(const
 /// AttentionProblem&, Plan&, const AttentionOperands&, void* workspace)`, which only starts the work.
 template <class Library>
@@ -174,7 +175,7 @@ class AttentionPlans {
 public:
   explicit AttentionPlans(Library library) : library_(std::move(library)) {}
 
-  /// Bytes of workspace of a problem; nothing where the library has no kernel for it.
+  /// Bytes of workspace of a problem; nothing if the library has no kernel for it.
   [[nodiscard]] std::optional<std::size_t> workspace(const AttentionProblem& problem) {
     const std::optional<typename Library::Plan>& plan = plan_of(problem);
     if (!plan)
@@ -182,8 +183,8 @@ public:
     return library_.workspace(*plan);
   }
 
-  /// Starts the calls, each with its part of the operands; false where the library has no kernel or needs
-  /// more workspace.
+  /// Starts the calls, each with its part of the operands; false if the library has no kernel or needs more
+  /// workspace.
   template <class Element>
   [[nodiscard]] bool run(const AttentionCalls& calls, const AttentionOperands& first, void* workspace,
                          std::size_t bytes) {
@@ -223,7 +224,7 @@ private:
       return found->second;
     std::optional<typename Library::Plan> plan = library_.plan(problem);
     if (!plan && shardwright::detail::CaptureMark::spoil()) // planning may do what a capture forbids
-      return none_;                                         // other kernels may stand in what will not run
+      return none_; // the capture is discarded, so other kernels will do
     return plans_.emplace(problem, std::move(plan)).first->second;
   }
 

@@ -101,8 +101,8 @@ SHARDWRIGHT_FUNCTION inline void load_rows(Registers<std::uint32_t, tiles * dim 
   }
 }
 
-/// Scores of keys that queries do not see become -infinity: those for whose row and column hidden(thread,
-/// number of the row, column) holds, with rows as for_rows counts them.
+/// Scores of keys that queries do not see become -infinity: those for which hidden(thread, number of the row,
+/// column) holds, with rows as for_rows counts them.
 template <int columns, int count, class Hidden>
 SHARDWRIGHT_FUNCTION inline void hide_scores(Registers<float, count>& scores, const Hidden& hidden) {
   each_thread([&](unsigned thread) {

@@ -259,7 +259,7 @@ struct AttentionBackwardKeyTiles {
     block.end_copies();
 
     const std::size_t warp_first = block.warp() * std::size_t{16};
-    Registers<std::uint32_t, 2> sees; // the first query that does, by row
+    Registers<std::uint32_t, 2> sees; // the first query that sees it, by row
     each_thread([&](unsigned thread) {
       for_rows<1>(thread, [&](std::size_t row, int r) {
         const std::size_t key = warp_first + row;
@@ -327,7 +327,7 @@ struct AttentionBackwardKeyTiles {
   }
 
 private:
-  /// The places of a step's query rows: a head of the group after the other.
+  /// The places of a step's query rows: one head of the group after the other.
   struct QueryRows {
     std::uint32_t head;
     std::uint32_t row;

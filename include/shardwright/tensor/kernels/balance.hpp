@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-/// Adds to counts[group, expert] and, behind the experts, to the tokens of the group.
+/// Adds to counts[group, expert] and, after the experts, to the number of tokens of the group.
 struct CountExperts {
   const std::int32_t* chosen_experts; // [rows, chosen], negative for padding
   std::int64_t* counts;               // [groups, experts + 1]

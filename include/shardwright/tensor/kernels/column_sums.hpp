@@ -42,7 +42,7 @@ struct SumPartials {
   }
 };
 
-/// As SumPartials: a block has as many columns as a warp has threads, a warp every 16th partial sum.
+/// As SumPartials: a block handles as many columns as a warp has threads, and a warp every 16th partial sum.
 template <class Element, class Out = Element>
 struct SumPartialsOfBlocks {
   static constexpr unsigned warps = 16;
@@ -87,7 +87,7 @@ void run_sum_partials(const Execution& execution, const Element* partial, std::s
   }
 }
 
-// What is summed, in registers of a row, of_row, and one by one.
+// The terms that are summed: in registers of a row, by of_row, or one by one.
 
 /// factor * dy.
 template <class Element>
@@ -146,7 +146,7 @@ struct QuotientTerms {
   }
 };
 
-/// partial[block, c] = the sum over the block's rows; a call has a piece of the columns of one block.
+/// partial[block, c] = the sum over the block's rows; a call handles a piece of the columns of one block.
 template <class Terms>
 struct PartialColumnSums {
   using Number = typename Terms::Number;

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Copies of rows that lie at one stride to contiguous memory, and zeros, of elements of any type.
+/// @brief Copies rows at one stride to contiguous memory, and fills memory with zeros, for elements of any
+/// type.
 
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -21,7 +22,7 @@ using MovedBits = std::conditional_t<
     std::conditional_t<sizeof(Element) == 4, std::uint32_t,
                        std::conditional_t<sizeof(Element) == 2, std::uint16_t, std::uint8_t>>>;
 
-/// A piece of a row for each call, on a device 16 bytes of it for each thread at a time.
+/// Each call copies a piece of a row; on a device, each thread copies 16 bytes at a time.
 template <class Element>
 struct CopyRows {
   const Element* in;
@@ -52,7 +53,7 @@ struct CopyRows {
   }
 };
 
-/// An element for each call: of rows that are too short for a warp.
+/// Each call copies one element, for rows that are too short for a warp.
 template <class Element>
 struct CopyShortRows {
   const Element* in;
@@ -107,7 +108,7 @@ void copy_rows(const Execution& execution, const Element* in, std::size_t rows, 
             CopyRows<Element>{in, out, row_length, row_stride, grain, pieces});
 }
 
-/// Zeros in contiguous memory.
+/// Fills contiguous memory with zeros.
 template <class Execution, class Element>
 void zero_elements(const Execution& execution, Element* out, std::size_t count) {
   const std::size_t grain = lane_grain_of<Execution>(4096);

@@ -29,11 +29,11 @@ struct TargetRule {
   }
 };
 
-/// @brief What multiplies the gradient of every token's loss: a number, and 2 to the power of what a kernel
-/// may have left in memory.
+/// @brief The factor on the gradient of every token's loss: a number, times 2 to the power of an exponent
+/// that a kernel may have left in memory.
 struct LossFactor {
   double fixed = 1;
-  const std::int32_t* exponent = nullptr; ///< Where the kernels run; null for 0.
+  const std::int32_t* exponent = nullptr; ///< In memory that the kernels read; null for an exponent of 0.
 
   LossFactor(double number,
              const std::int32_t* power = nullptr) // NOLINT(google-explicit-constructor): a number
@@ -45,20 +45,20 @@ struct LossFactor {
 
 namespace detail {
 
-/// The element of the scores over which a model of `Element` is trained: training gives them to the kernels,
-/// and what measures the kernels of a step does too.
+/// The element type of the scores in training a model of `Element`, for training itself and for programs that
+/// measure the kernels of a step.
 template <class Element>
 using ScoresElement = Element;
 
-/// The largest of a row's numbers and the sum of the exponentials of what each has less, found together: a
-/// larger number shrinks the sum so far (Milakov and Gimelshein 2018, arXiv 1805.02867). On a device each
-/// thread has its own largest number until the end.
+/// The largest of a row's numbers and the sum of exp(number - largest), computed together: a larger number
+/// shrinks the sum so far (Milakov and Gimelshein 2018, arXiv 1805.02867). On a device each thread has its
+/// own largest number until the end.
 template <class Number>
 class RunningSoftmax {
 public:
   static constexpr Number infinity = std::numeric_limits<Number>::infinity();
 
-  /// Takes the registers that hold some of the first `length` numbers; what is past them is -infinity.
+  /// Adds registers that hold some of the first `length` numbers; lanes past them are -infinity.
   template <std::size_t count>
   SHARDWRIGHT_FUNCTION void add(const Lanes<Number> (&x)[count], std::size_t length) {
     constexpr std::size_t width = WholeChunk<Number>::width;
@@ -77,7 +77,7 @@ public:
     for (std::size_t k = 0; k < count && k * width < length; ++k)
       sum_ += exp_of_nonpositive<Number>(x[k] - shift);
   }
-  /// Of all threads; -infinity where there is nothing else.
+  /// Of all threads; -infinity if there are no other numbers.
   SHARDWRIGHT_FUNCTION Number largest() const {
     const Number all = over_threads(largest_, LargerLanes{});
     return all == lowest ? -infinity : all;
@@ -98,7 +98,7 @@ private:
   Lanes<Number> sum_{};
 };
 
-/// All that a token's loss needs of a row, by one read.
+/// Everything that a token's loss needs of a row, in one read.
 template <class Element>
 struct RowStatistics {
   using Number = MainElement<Element>;
@@ -156,7 +156,7 @@ private:
   }
 };
 
-/// sum *= exp(from - to): sums less one maximum become sums less a larger one.
+/// sum *= exp(from - to): sums relative to one maximum become sums relative to a larger one.
 template <class Number>
 struct RebaseSums {
   const Number* from;
@@ -249,7 +249,7 @@ struct LogitGradient {
     const std::int64_t target = targets[i] - first_id;
     const bool here = target >= 0 && target < static_cast<std::int64_t>(logits.columns);
     const Number target_logit = here ? static_cast<Number>(row[target]) : Number(0);
-    sync_lanes(); // all have read what one overwrites
+    sync_lanes(); // all threads have read what one overwrites
     const Number less = static_cast<Number>(rule.smoothing / rule.vocabulary) * scale;
     for_chunks<Number, 2, true>(
         0, logits.columns,
@@ -290,8 +290,7 @@ void require_rows(const char* operation, const Targets& targets, const Logits& l
 /// @param row_max       [tokens]; combine over the ranks by maximum
 /// @param row_sum       [tokens]; cross_entropy_rebase, then combine over the ranks by sum
 /// @param target_logit  [tokens]; combine over the ranks by sum
-/// @param rule          with a smoothing, target_logit is the mean of logits that the target's distribution
-/// gives
+/// @param rule          with smoothing, target_logit is the mean of logits under the target's distribution
 template <class Execution, KernelMatrix Logits, KernelVector Targets, KernelVector Rows>
 void cross_entropy_statistics(const Execution& execution, const Logits& logits, const Targets& targets,
                               std::int64_t first_id, const Rows& row_max, const Rows& row_sum,
@@ -309,7 +308,8 @@ void cross_entropy_statistics(const Execution& execution, const Logits& logits, 
                                                    rule});
 }
 
-/// @brief row_sum *= exp(block_max - row_max): the sums of a block less the largest logit of all blocks.
+/// @brief row_sum *= exp(block_max - row_max): the sums of a block relative to the largest logit of all
+/// blocks.
 /// @param block_max  [tokens], the maximum that the sums were made with
 /// @param row_max [tokens], over all blocks
 template <class Execution, KernelVector Block, KernelVector Max, KernelVector Sum>

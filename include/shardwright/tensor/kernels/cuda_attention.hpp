@@ -15,7 +15,7 @@
 #if !defined(CUDNN_FRONTEND_SKIP_JSON_LIB)
 #define CUDNN_FRONTEND_SKIP_JSON_LIB // no plan is written to a file
 #endif
-#include <cstring> // which the frontend takes for granted
+#include <cstring> // which the frontend needs but does not include
 #include <cudnn_frontend.h>
 
 #include <cstddef>
@@ -63,7 +63,7 @@ public:
     cudnnDestroy(handle_);
   }
 
-  /// Nothing where cuDNN has no kernel for the problem on this GPU.
+  /// Nothing if cuDNN has no kernel for the problem on this GPU.
   [[nodiscard]] std::optional<Plan> plan(const AttentionProblem& problem) {
     namespace fe = cudnn_frontend;
     auto graph = std::make_unique<fe::graph::Graph>();
@@ -132,7 +132,7 @@ public:
   [[nodiscard]] static std::size_t workspace(const Plan& plan) { return plan.workspace; }
 
   void run(const AttentionProblem& problem, Plan& plan, AttentionOperands operands, void* workspace) {
-    const auto memory = [](const void* of) { return const_cast<void*>(of); }; // as the frontend takes it
+    const auto memory = [](const void* of) { return const_cast<void*>(of); }; // as the frontend expects it
     std::unordered_map<std::int64_t, void*> pack{
         {Operand::query, memory(operands.query)}, {Operand::key, memory(operands.key)},
         {Operand::value, memory(operands.value)}, {Operand::out, operands.out},

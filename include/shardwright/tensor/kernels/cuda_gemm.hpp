@@ -149,7 +149,7 @@ private:
     check_cublas(cublasLtMatmulDescSetAttribute(&product, attribute, &operation, sizeof operation),
                  "cublasLtMatmulDescSetAttribute");
   }
-  /// Of a matrix as it lies in memory, from its extents after transposition.
+  /// The layout of a matrix as stored, from its extents after transposition.
   static void set_layout(cublasLtMatrixLayoutOpaque_t& layout, cudaDataType_t type, bool transposed,
                          std::int64_t rows, std::int64_t columns, std::int64_t ld) {
     const auto size = [](std::int64_t extent) { return static_cast<std::uint64_t>(extent); };

@@ -113,7 +113,7 @@ struct CombineElements {
   }
 };
 
-/// With one number for all elements, which may be in device memory.
+/// With one number for all elements; it may be in device memory.
 template <class Element, class Scalar, class Function>
 struct CombineWithScalar {
   using Number = MainElement<Element>;
@@ -131,7 +131,7 @@ struct CombineWithScalar {
   }
 };
 
-/// With one row for all rows; a call has some rows, or a piece of one.
+/// With one row for all rows; a call handles some rows, or a piece of one.
 template <class Element, class Function>
 struct CombineRows {
   const Element* a; // [rows, columns]

@@ -47,7 +47,7 @@ struct EmbeddingForward {
 };
 
 /// Blocks of warps that find the tokens of their rows themselves, and add them in order: for devices, where
-/// EmbeddingBackward would have few warps with long sums. A block has the rows whose last bits are its
+/// EmbeddingBackward would have few warps with long sums. A block handles the rows whose last bits are its
 /// number, so that frequent ids, which are neighbours, go to different blocks.
 template <class Element, class Main>
 struct EmbeddingBackwardOfBlocks {
@@ -137,7 +137,7 @@ private:
                                                                                        matches[k]};
         before += bit_count(where);
       }
-    block.barrier(); // all is noted, and the counts are read
+    block.barrier(); // all tokens are noted, and the counts are read
     return all;
   }
 
@@ -175,7 +175,8 @@ private:
     }
   }
 
-  /// The sum with the next tokens of `left`, which lose their bits; up to four are read together.
+  /// Adds the rows of the next tokens of `left` to the sum and clears their bits; up to four rows are read
+  /// together.
   template <class Chunk>
   SHARDWRIGHT_FUNCTION Lanes<Number> added(Lanes<Number> sum, const Chunk& chunk, std::size_t c,
                                            const Found* found, std::uint32_t& left) const {
@@ -184,7 +185,7 @@ private:
     Lanes<Number> values[together];
     SHARDWRIGHT_UNROLL for (unsigned k = 0; k < together; ++k) {
       values[k] = chunk.load(d_out.row(found[lowest_bit(left)].token) + c);
-      left = k + 1 < count ? left & (left - 1) : left; // the last one again where there are no more
+      left = k + 1 < count ? left & (left - 1) : left; // the last one again if there are no more
     }
     SHARDWRIGHT_UNROLL for (unsigned k = 0; k < together; ++k) if (k < count) sum += values[k];
     if (count <= together)

@@ -43,7 +43,7 @@ struct PackedRows {
   SHARDWRIGHT_FUNCTION const Element* operator()(std::size_t i) const { return rows + i * width; }
 };
 
-/// Rows that lie anywhere.
+/// Rows at arbitrary addresses.
 template <class Element>
 struct ListedRows {
   const Element* const* rows;
@@ -139,7 +139,7 @@ struct TakeNumbers {
   }
 };
 
-/// Elements `received` to `received + count` of `groups` are `grouped` and what follows.
+/// Elements `received` to `received + count` of `groups` become `grouped` and the numbers after it.
 struct RowRun {
   std::int32_t received;
   std::int32_t grouped;

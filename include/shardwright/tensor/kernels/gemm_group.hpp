@@ -14,8 +14,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-/// Products that agree in types, transposes, alpha and beta. Sizes are on the host, an array for each as
-/// libraries take them; addresses are read on the device.
+/// Products that agree in types, transposes, alpha and beta. Sizes are on the host, in one array for each, as
+/// libraries expect them; addresses are read on the device.
 class GemmGroup {
 public:
   void clear() {

@@ -115,7 +115,7 @@ public:
       } catch (const DeviceError&) { // planning may do what a capture forbids
         if (!shardwright::detail::CaptureMark::spoil())
           throw;
-        return true; // omitted, since it will not run
+        return true; // omitted, since the capture is discarded
       }
     }
     return library_.multiply(problem, found->second, operands);

@@ -112,7 +112,7 @@ void grouped_matmul(const Execution& execution, std::span<const std::int64_t> fi
 /// @brief Matrix g of `out` = rows_g^T gradient_g + beta times its old value: 0 for a group without rows if
 /// beta is 0.
 ///
-/// Started as grouped_matmul; where `out` is wider than the factors, by one product for each group.
+/// Started as grouped_matmul; if `out` is wider than the factors, by one product for each group.
 /// @param rows     [rows, in]
 /// @param gradient [rows, out]
 /// @param out      [groups, in, out]; of their element type or its MainElement

@@ -60,7 +60,7 @@ struct WholeChunk {
   SHARDWRIGHT_FUNCTION Lanes<Number> keep(const Lanes<Number>& lanes, Number) const { return lanes; }
 };
 
-/// The first `length` lanes of a register, wherever they lie.
+/// The first `length` lanes of a register, at any address.
 template <class Number, std::size_t part = ThreadLanes<Number>::part>
 struct TailChunk {
   std::size_t length;
@@ -138,7 +138,7 @@ stored_lanes(Lanes<MainElement<Element>, count> lanes) {
   }
 }
 
-/// A whole register of a row. `Number` is a MainElement, and what is loaded or stored has it for its own.
+/// A whole register of a row. `Number` is the MainElement of the elements that are loaded or stored.
 template <class Number>
 struct WholeChunk {
   static constexpr std::size_t width = lane_count<Number>;
@@ -196,11 +196,11 @@ struct TailChunk {
 
 /// Calls body(chunk, first index) over [begin, end): whole registers, then the rest.
 ///
-/// `memory` is all that the body loads from and stores to, by the same index. On a device, whole registers
-/// are only for aligned memory, which one look at the beginning tells: a branch for each load would have one
-/// under way at a time. A body that stores nothing can have the loads of `together` registers under way.
-/// Rows of any width may lie off their alignment: with `any_row` the first few elements come by themselves
-/// where all memory is aligned after them.
+/// `memory` lists every array that the body loads from or stores to, by the same index. On a device, whole
+/// registers need aligned memory, which is checked once, at the beginning: with a branch for each load, only
+/// one load would be in flight at a time. In a body that stores nothing, the loads of `together` registers
+/// can be in flight. Rows of any width may begin off their alignment: with `any_row` the first few elements
+/// are handled separately if all memory is aligned after them.
 template <class Number, std::size_t together = 1, bool any_row = false, class Body, class... Elements>
 SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, Body&& body,
                                             const Elements*... memory) {
@@ -210,7 +210,7 @@ SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, 
   constexpr std::size_t part = ThreadLanes<Number>::template part_for<Elements...>;
   using Whole = WholeChunk<Number, part>;
   using Tail = TailChunk<Number, part>;
-  std::size_t stop = begin; // of what comes before whole registers
+  std::size_t stop = begin; // end of the elements before whole registers
   if constexpr (any_row)
     ((stop = begin + elements_to_aligned<Number, part>(memory + begin)), ...);
   if (sizeof...(memory) == 0 || stop + width > end ||
@@ -247,7 +247,7 @@ SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, 
 
 /// Calls body(registers, length) over the `count` elements from `from` on, `together` registers at a time:
 /// the first `length` lanes hold elements, those that share a register with them the filler. All loads of a
-/// call are under way at once.
+/// call are in flight at once.
 template <class Number, std::size_t together, class Element, class Body>
 SHARDWRIGHT_FUNCTION inline void for_registers(const Element* from, std::size_t count, Number filler,
                                                Body&& body) {

@@ -114,7 +114,7 @@ struct SerialCalls {
 
   template <class Functor>
   static void call(const void* functor, std::size_t count) {
-    const Functor here = *static_cast<const Functor*>(functor); // which no element aliases
+    const Functor here = *static_cast<const Functor*>(functor); // a copy that no element aliases
     for (std::size_t i = 0; i < count; ++i)
       here(i);
   }

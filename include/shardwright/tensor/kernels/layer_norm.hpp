@@ -120,13 +120,13 @@ void add_layer_norm_forward(const Execution& execution, const Residual& residual
 
 /// @brief dx = gradient of layer_norm with respect to x, and d_gain (+)= and d_bias (+)= those with respect
 /// to gain and bias, rows in fixed order, in one pass over memory.
-/// @param x                  [rows, width], the input of the forward pass (the sum, where it was fused)
+/// @param x                  [rows, width], the input of the forward pass (the sum, if it was fused)
 /// @param mean               [rows], from the forward pass
 /// @param inverse_deviation  [rows], from the forward pass
 /// @param dy                 [rows, width]
 /// @param dx                 [rows, width]; may be `dy`
 /// @param d_gain             MainElement [width]
-/// @param d_bias             MainElement [width], or [0] where there is no bias
+/// @param d_bias             MainElement [width], or [0] if there is no bias
 /// @param workspace          [layer_norm_workspace(rows, width)] elements
 /// @param add_gain, add_bias false overwrites
 template <class Execution, KernelMatrix X, KernelVector Gain, KernelVector Rows, KernelMatrix DY,

@@ -150,7 +150,7 @@ struct NormBackward {
   }
 
   using WithoutSums = NormBackward<Element, centred, input, false, false>;
-  /// The gradient of the input alone, a row for each call.
+  /// Only the gradient of the input; one row per call.
   [[nodiscard]] WithoutSums without_sums() const {
     return {.x = x,
             .gain = gain,
@@ -248,7 +248,7 @@ private:
   }
 };
 
-/// With sums over rows, of one row block per block: its warps share the rows and keep their sums in
+/// The gradient with sums over rows, one row block per block: its warps share the rows and keep their sums in
 /// shared memory.
 template <class Norm, unsigned count_of_warps = 8>
 struct NormBackwardOfBlocks {
@@ -291,7 +291,7 @@ MatrixSpan<const Element> const_span_of(const Matrix& matrix) {
   return {span.data, span.rows, span.columns, span.stride};
 }
 
-/// By blocks of as many warps as have room for their sums in shared memory; false if there is no room for
+/// Runs blocks of as many warps as have room for their sums in shared memory; false if there is no room for
 /// two.
 template <unsigned warps, class Norm, class Execution>
 [[nodiscard]] bool run_norm_blocks(const Execution& execution, const Norm& functor) {
@@ -307,7 +307,7 @@ template <unsigned warps, class Norm, class Execution>
   return false;
 }
 
-/// The sums over rows alone, of a piece of the columns of one row block: for rows so wide that no block has
+/// Only the sums over rows, for a piece of the columns of one row block: for rows so wide that no block has
 /// memory for their sums.
 template <class Norm>
 struct NormSumsOfPieces {
@@ -335,7 +335,7 @@ void run_norm_backward(const char* label, const Execution& execution, Norm funct
   if constexpr (sums && BlockLauncher<Execution>::available) {
     if (run_norm_blocks<8>(execution, functor))
       return;
-    // The sums first, for dx may be dy.
+    // The sums come first, since dx may be dy.
     const std::size_t grain = lane_grain_of<Execution>(4096);
     const std::size_t pieces = blocks_of(functor.x.columns, grain);
     run_lanes(label, execution, blocks_of(functor.x.rows, column_sum_rows) * pieces,

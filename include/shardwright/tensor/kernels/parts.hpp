@@ -51,7 +51,7 @@ public:
     parts_.ends[parts_.count] = before + blocks;
     ++parts_.count;
   }
-  /// Launches what was added since the last launch.
+  /// Launches the parts that were added since the last launch.
   void launch() {
     if (parts_.count > 0)
       run_lanes(label_, execution_, parts_.ends[parts_.count - 1], parts_);

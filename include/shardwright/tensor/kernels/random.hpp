@@ -24,7 +24,8 @@ struct BlockPosition {
   std::array<std::size_t, 4> offset{0, 0, 0,
                                     0}; ///< Global index of the block's first element, per dimension.
   std::array<std::size_t, 4> global{1, 1, 1, 1}; ///< Global extents, per dimension.
-  /// From here on, indices of the second-to-last dimension are shifted by `jump`, for a block of two pieces.
+  /// From this index on, indices of the second-to-last dimension are shifted by `jump`, for a block of two
+  /// pieces.
   std::size_t split = std::numeric_limits<std::size_t>::max();
   std::size_t jump = 0;
 };
@@ -38,7 +39,7 @@ struct RandomWord {
   bool second; ///< Of its pair.
 };
 
-/// The words of `groups` groups from `first` on. Loops over groups, which compilers make vectors of.
+/// The words of `groups` groups from `first` on. The loops are over groups, so that compilers vectorise them.
 template <std::size_t groups>
 void fill_words(RandomKey key, std::uint64_t first, std::uint32_t (&words)[4 * groups]) {
   std::uint32_t c0[groups], c1[groups], c2[groups], c3[groups];
@@ -108,8 +109,7 @@ struct RandomElements {
     }
   }
 
-  /// Makes one row of rows that follow one another in the whole tensor, too: divisions cost as much as a
-  /// draw.
+  /// Joins rows that are also contiguous in the whole tensor into one: divisions cost as much as a draw.
   void join_rows() {
     for (std::size_t d = 3; d-- > 0 && extent[3] == global[3] && (d != 2 || split >= extent[2]);) {
       offset[3] = offset[2] * global[3];
@@ -160,7 +160,7 @@ private:
     }
   }
 
-  /// The first `count` elements of a thread's group that begins at `index`, a multiple of 4 where aligned.
+  /// The first `count` elements of a thread's group that begins at `index`, a multiple of 4 if aligned.
   template <bool aligned>
   SHARDWRIGHT_FUNCTION void draw_group(std::uint64_t index, const Element* from, Element* to,
                                        std::size_t count) const {
@@ -184,7 +184,7 @@ private:
     numbers.store(to, count);
   }
 
-  /// Word k + shift of the blocks, by choices among words that registers hold; k may be one below 0.
+  /// Word k + shift of the blocks, by selections among words that are in registers; k may be -1.
   template <bool aligned, std::size_t blocks>
   SHARDWRIGHT_FUNCTION static std::uint32_t word(const PhiloxWords (&words)[blocks], std::size_t k,
                                                  unsigned shift) {
@@ -236,7 +236,7 @@ struct DrawDropout {
 };
 
 /// The number of words whose unit_interval is below a probability, ceil(2^32 p - 1/2) without any rounding;
-/// one word stays where all would go.
+/// one word is always kept.
 [[nodiscard]] inline std::uint32_t words_below(double probability) {
   return static_cast<std::uint32_t>(std::clamp(std::ceil(0x1p32 * probability - 0.5), 0.0, 0x1p32 - 1));
 }

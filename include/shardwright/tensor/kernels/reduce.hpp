@@ -194,7 +194,7 @@ struct LargestBlocks {
   std::size_t block_size;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    constexpr std::size_t streams = lane_threads == 1 ? 8 : 1; // which need not wait for one another
+    constexpr std::size_t streams = lane_threads == 1 ? 8 : 1; // maxima that need not wait for one another
     const std::size_t end = block_end(block, block_size, count);
     double largest[streams] = {};
     std::size_t i = block * block_size + lane_number();
@@ -217,7 +217,7 @@ private:
   }
 };
 
-/// By one block of this many warps, because a single warp would wait for each of its loads.
+/// One block of this many warps does it, because a single warp would wait for each of its loads.
 template <class Number, unsigned count_of_warps = 1, class Result = Number>
 struct SumInOrder {
   static constexpr unsigned warps = count_of_warps;

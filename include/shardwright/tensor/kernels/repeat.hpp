@@ -12,7 +12,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// Rows of `columns`, each a row of x or one number of it; a call has a piece of a row.
+/// Rows of `columns`, each a row of x or one number of it; a call handles a piece of a row.
 template <class Element>
 struct RepeatRows {
   using Number = MainElement<Element>;

@@ -73,7 +73,7 @@ void add_rms_norm_forward(const Execution& execution, const Residual& residual, 
 }
 
 /// @brief dx = gradient of rms_norm with respect to x.
-/// @param x            [rows, width], the input of the forward pass (the sum, where it was fused)
+/// @param x            [rows, width], the input of the forward pass (the sum, if it was fused)
 /// @param inverse_rms  [rows], from the forward pass
 /// @param dy           [rows, width]
 /// @param dx           [rows, width]; may be `dy`

@@ -20,7 +20,7 @@ enum class RouterScores : std::uint8_t {
   sigmoid         ///< Choice by s = sigmoid(z), gates s / sum of s, for one expert s (arXiv 2412.19437).
 };
 
-/// @brief RouterOptions in the form that kernels take.
+/// @brief RouterOptions in the form that kernels use.
 struct RoutingRule {
   std::size_t experts = 1;
   std::size_t chosen = 1;
@@ -171,7 +171,7 @@ private:
     return rule.experts;
   }
 
-  /// Whether there are experts enough.
+  /// Whether enough experts are left.
   SHARDWRIGHT_FUNCTION bool choose(Number* own, std::int32_t* out) const {
     const std::uint64_t kept = keep_groups(own);
     const std::size_t size = rule.experts / rule.groups;

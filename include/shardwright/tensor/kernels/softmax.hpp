@@ -14,13 +14,13 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// y = exp(x - max) / sum of it, or its logarithm. `y` may be `x`.
+/// y = exp(x - max) / (the sum of these), or its logarithm. `y` may be `x`.
 template <class Element, bool logarithm>
 struct SoftmaxForward {
   using Number = MainElement<Element>;
   MatrixSpan<const Element> x;
   MatrixSpan<Element> y;
-  Number lowest; // what the largest of no numbers is
+  Number lowest; // the largest of no numbers
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     const Element* in = x.row(i);

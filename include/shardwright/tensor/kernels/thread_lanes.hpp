@@ -66,7 +66,7 @@ SHARDWRIGHT_FUNCTION inline float unpacked(std::uint32_t word, int half) {
 #endif
 }
 
-/// Neighbouring numbers of one thread, moved by one instruction if their alignment allows it.
+/// Neighbouring numbers of one thread, loaded or stored by one instruction if their alignment allows it.
 template <class Number, std::size_t size>
 struct ThreadGroup {
   Number v[size];

@@ -64,8 +64,8 @@ inline constexpr int wide_tile = 2;
 inline constexpr int tall_tile = 6;
 #endif
 
-/// All row tiles of one column tile: tiles of `rows` rows, then of half as many, so that few rows go one by
-/// one.
+/// All row tiles of one column tile: tiles of `rows` rows, then of half as many, so that few rows are left to
+/// go one by one.
 template <TileStore store, int rows, int registers, class Element>
 SHARDWRIGHT_FUNCTION inline void tile_rows(std::size_t begin, std::size_t end, const TileLeft<Element>& a,
                                            const Element* b, std::size_t b_stride, std::size_t depth,

@@ -171,7 +171,7 @@ SHARDWRIGHT_FUNCTION inline void load_matrices(const RegistersFrom<std::uint32_t
 #endif
 }
 
-/// A tile [rows, dim] in shared memory. Rows are padded by 16 bytes, so that the eight rows of a matrix lie
+/// A tile [rows, dim] in shared memory. Rows are padded by 16 bytes, so that the eight rows of a matrix are
 /// in different banks: dim is a multiple of 16.
 template <class Element, int dim>
 struct SharedTile {
@@ -213,7 +213,7 @@ private:
 
 /// Starts to copy `rows` rows of a matrix into a tile, by all `warps` of a block; rows from `count` on and
 /// columns from `columns` on become zero. Rows begin at multiples of 16 bytes and `columns` is a multiple of
-/// 8. Each thread has one column, and rows at a fixed distance.
+/// 8. Each thread copies one column, in rows at a fixed distance.
 template <int rows, int warps, class Block, class Element, int dim>
 SHARDWRIGHT_FUNCTION inline void copy_tile(const Block& block, SharedTile<Element, dim> tile,
                                            const Element* from, std::size_t stride, std::size_t count,

@@ -60,7 +60,7 @@ Factor<float> widened(const Execution& execution, const Factor<Element>& factor,
 /// this many times.
 inline constexpr std::size_t widened_block = 512;
 
-/// C = alpha A B + beta C for 16-bit factors: sums of floats over the whole depth, rounded once where C is
+/// C = alpha A B + beta C for 16-bit factors: sums of floats over the whole depth, rounded once if C is
 /// 16-bit.
 template <class Execution, class Element, class Out>
 void widened_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k, float alpha,
