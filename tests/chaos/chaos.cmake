@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A few cases of scripts/chaos from one seed, with the faults whose end does not hang on a race; a nightly run takes
-# many more, and all faults.
+# A few cases of scripts/chaos from one seed, with the faults whose outcome does not depend on a race; a nightly run
+# covers many more, with all faults.
 add_executable(shardwright_chaos "${CMAKE_CURRENT_LIST_DIR}/chaos.cpp")
 target_link_libraries(shardwright_chaos PRIVATE shardwright::shardwright)
 shardwright_program_flags(shardwright_chaos)

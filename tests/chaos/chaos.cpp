@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random calls on a random mesh in which one rank fails in one way: what scripts/chaos runs, on threads or
-// under mpiexec. The words on the command line describe the case and repeat it.
+// Random calls on a random mesh in which one rank fails in one way, as scripts/chaos runs them, on threads or
+// under mpiexec. The words on the command line describe the case, so that it can be repeated.
 #include <shardwright/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 
@@ -74,7 +74,7 @@ struct WrongNumber : std::logic_error {
   using logic_error::logic_error;
 };
 
-/// What a rank of the world contributes to a place in a step.
+/// The contribution of a rank of the world to a position in a step.
 Number element(int world_rank, std::size_t place, int step) {
   return (world_rank + 1) * 1000 + static_cast<Number>(place % 97) * 7 + step;
 }
@@ -182,7 +182,7 @@ void perform(sw::HostCommunicator& group, Kind kind, std::size_t count, int step
   }
 }
 
-/// Another call than that of the others.
+/// A call that differs from that of the others.
 void mismatch(sw::HostCommunicator& group, Kind kind, std::size_t count, int step) {
   Numbers data = elements(group.world_rank(), count + 1, step);
   if (kind == Kind::all_reduce)
@@ -191,7 +191,7 @@ void mismatch(sw::HostCommunicator& group, Kind kind, std::size_t count, int ste
     group.all_reduce_in_place(data, sw::ReduceOp::product);
 }
 
-/// What the failing rank does in its step. @return whether the program goes on with the call.
+/// Makes the failing rank fail in its step. @return whether the program continues with the call.
 bool fail(const Case& what, sw::HostCommunicator& world) {
   if (what.fault == "throw")
     throw std::runtime_error("chaos: rank " + std::to_string(what.rank) + " throws");

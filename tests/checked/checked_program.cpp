@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a build with SHARDWRIGHT_CHECKED: all tensors that ranks make on a mesh are compared, and new ones hold
-// NaN.
+// Tests a build with SHARDWRIGHT_CHECKED: all tensors that ranks make on a mesh are compared, and new ones
+// hold NaN.
 
 #include <shardwright/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>

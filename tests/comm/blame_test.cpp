@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::seconds deadline{10};
 
-/// The ranks of a node, all of them in this process.
+/// The ranks of a node, all in this process.
 class Ranked {
 public:
   explicit Ranked(int ranks) {
@@ -48,7 +48,7 @@ public:
   void is_silent_for(int rank, std::chrono::seconds time) { node(rank).beat(begin_ - time); }
 
   [[nodiscard]] sw::detail::MpiNode& node(int rank) { return nodes_[static_cast<std::size_t>(rank)]; }
-  /// What rank 0 finds, which waits for some.
+  /// The finding of rank 0, which waits for some ranks.
   [[nodiscard]] HoldUp found(const Ranks& first) {
     return sw::detail::MpiBlame(node(0), deadline).follow(first);
   }
@@ -80,7 +80,7 @@ TEST_CASE("a rank that has given up waiting is still not blamed", "[comm]") {
   on.node(1).give_up();
   on.is_silent_for(1, 2 * deadline);
   CHECK(on.found({1}).ranks == Ranks{2});
-  // Until it goes on.
+  // Until it continues.
   on.enter(1, 4, 1);
   CHECK(on.found({1}).ranks == Ranks{1});
 }
@@ -111,13 +111,13 @@ TEST_CASE("a rank that has stopped polling inside a call is blamed if all others
 
 TEST_CASE("a ring consists only of futile waits", "[comm]") {
   Ranked on(4);
-  // In one barrier, messages are on their way.
+  // In one barrier, messages are in flight.
   on.wait(0, 1, {1});
   on.wait(1, 1, {2});
   on.wait(2, 1, {0});
   CHECK(on.found({1}).ring.empty());
   on.wait(1, 2, {2});
-  CHECK(on.found({1}).ring.empty()); // rank 2 waits for rank 0, which is in the call in which they meet
+  CHECK(on.found({1}).ring.empty()); // rank 2 waits for rank 0, which is in the call that they share
   on.wait(2, 3, {0});
   CHECK(on.found({1}).ring == Ranks{0, 1, 2});
   CHECK(on.found({1}).ranks == Ranks{1, 2});
@@ -125,7 +125,7 @@ TEST_CASE("a ring consists only of futile waits", "[comm]") {
   on.wait(2, 3, {1});
   CHECK(on.found({1}).ring == Ranks{1, 2});
   CHECK(on.found({1}).ranks == Ranks{1, 2});
-  // No ring is to blame where a rank on its way ends it.
+  // No ring is to blame if a rank that is about to arrive ends it.
   on.wait(2, 3, {1, 3});
   CHECK(on.found({1}).ring.empty());
   CHECK(on.found({1}).ranks == Ranks{3});

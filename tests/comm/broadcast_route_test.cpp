@@ -13,7 +13,7 @@ TEST_CASE("a broadcast reaches every rank once, from the rank that it expects") 
     for (int root = 0; root < ranks; ++root)
       for (const bool tree : {false, true}) {
         CAPTURE(ranks, root, tree);
-        std::vector<int> steps(static_cast<std::size_t>(ranks), -1); // after which a rank has it
+        std::vector<int> steps(static_cast<std::size_t>(ranks), -1); // after which a rank has the data
         steps[static_cast<std::size_t>(root)] = 0;
         std::vector<int> reached{root};
         for (std::size_t i = 0; i < reached.size(); ++i) {

@@ -64,7 +64,7 @@ TEST_CASE("a call is exposed if it is waited for at once, and hidden if the rank
           findings.expect(hidden.exposed_seconds == 0, "nobody waited: ", hidden.exposed_seconds);
           findings.expect(hidden.hidden_seconds() == hidden.seconds, "all hidden");
 
-          // Waiting for a peer is no communication.
+          // Waiting for a peer is not communication.
           clock->restart();
           if (world.rank() == 1)
             std::this_thread::sleep_for(std::chrono::milliseconds(30));

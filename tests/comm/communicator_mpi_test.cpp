@@ -29,7 +29,7 @@ sw::LaunchOptions options(bool check = true) {
   return {.ranks = 0, .deadline = std::chrono::seconds(60), .check = check};
 }
 
-/// A world of its own, which a test may break. All ranks meet before, since some ranks end a test late.
+/// A separate world, which a test may break. All ranks meet before, since some ranks end a test late.
 sw::HostCommunicator breakable_world(bool check = true,
                                      std::chrono::milliseconds deadline = std::chrono::seconds(30),
                                      int ranks_per_node = 0) {
@@ -78,7 +78,7 @@ TEST_CASE("MPI ranks behind a slow link and a clock pass the communicator suite"
 TEST_CASE("MPI ranks pass the suite if each is on a separate node", "[comm]") {
   for (const communicator_suite::Part& part : communicator_suite::parts()) {
     if (std::string(part.name) == "all_reduce")
-      continue; // The longest; it does not touch the memory of the node.
+      continue; // the longest name; it does not touch the memory of the node
     INFO(part.name);
     sw::HostCommunicator world = breakable_world(true, std::chrono::seconds(60), 1);
     part.run(world);
@@ -105,12 +105,12 @@ TEST_CASE("MPI and thread ranks reduce to the same bits", "[comm]") {
   pairs_outside.levels[0] = {2, 2};
   pairs_outside.levels[1] = {2, 1};
   // With the fingerprint, in one round and in two, in parts that are sent at once, and in several segments,
-  // with ends inside of a vector and of a cache line.
+  // with ends inside a vector and a cache line.
   for (const std::size_t count : {std::size_t{5}, std::size_t{402}, std::size_t{982}, std::size_t{992},
                                   std::size_t{3501}, std::size_t{600'013}})
     for (const sw::ReduceOp op : {sw::ReduceOp::sum, sw::ReduceOp::average, sw::ReduceOp::product})
       for (const Order& order : {Order{}, pairs_inside, pairs_outside}) {
-        // The ways of the lengths in between differ, their sums do not.
+        // The lengths in between take different paths, but their sums agree.
         if (count > 5 && count < 600'013 && (op != sw::ReduceOp::average || order.count > 0))
           continue;
         const auto reduce = [&](sw::HostCommunicator world) {
@@ -177,7 +177,7 @@ TEST_CASE("the calls of all MPI ranks must agree, and buffers stay unchanged oth
     case 4:
       return world.broadcast(data, odd ? 1 : 0);
     case 5: {
-      // Rank 0 would send two elements by its own account, so that the counts of all others are of one block.
+      // Rank 0 would send two elements by its own count, so that the counts of all others are of one block.
       const std::vector<std::size_t>& counts = odd ? ones : others;
       const std::size_t own = counts[static_cast<std::size_t>(world.rank())];
       return world.all_gather(std::span<float>(data).first(own),
@@ -273,7 +273,7 @@ TEST_CASE("a call whose data are sent with its fingerprint is compared with one 
   sw::HostCommunicator world = breakable_world();
   if (world.size() == 1)
     return;
-  const std::size_t others = GENERATE(5000, 60); // the latter in a message of two parts
+  const std::size_t others = GENERATE(5000, 60); // this one in a message of two parts
   const std::vector<float> before(world.rank() == 0 ? 3 : others, 1.5F);
   std::vector<float> data = before;
   const std::string told =
@@ -354,7 +354,7 @@ TEST_CASE("a send without its receive, and one under another tag, end at the dea
   if (world.size() == 1 || world.rank() > 1)
     return;
   std::vector<float> data(10);
-  // Whoever is at its deadline first says so, and the other may learn it from that one.
+  // Whichever rank reaches its deadline first says so, and the other may learn it from that one.
   const std::string told =
       message_of<sw::Error>([&] { world.rank() == 0 ? world.send(data, 1, 5) : world.receive(data, 0, 6); });
   CHECK_THAT(told, ContainsSubstring("must meet its receive") || ContainsSubstring("must meet its send"));

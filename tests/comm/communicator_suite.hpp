@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What every communicator must do, as checks that run on any world, in any memory, and throw where
-/// one fails.
+/// @brief The requirements on every communicator, as checks that run on any world, in any memory, and throw
+/// if one fails.
 
 #include <shardwright/comm/host_communicator.hpp>
 
@@ -26,20 +26,20 @@ namespace communicator_suite {
 namespace sw = shardwright;
 using Sizes = std::initializer_list<std::size_t>;
 
-/// Assertions of test frameworks belong to one thread; ranks throw instead, and launch() hands the first one
-/// on.
+/// Assertions of test frameworks belong to one thread; ranks throw instead, and launch() rethrows the first
+/// exception.
 template <class What>
 void require(bool holds, const What& what) {
   if (!holds)
     throw std::runtime_error("communicator suite: " + std::string(what));
 }
 
-/// A communicator with the memory that it carries: `put` brings numbers there, `get` brings them back after
-/// whatever has been issued.
+/// A communicator with the memory that it carries: `put` copies numbers there, `get` copies them back after
+/// everything that has been issued.
 ///
-/// A communicator that chooses the order of its reductions itself says so by a member type `chooses_order`.
+/// A communicator that chooses the order of its reductions itself declares a member type `chooses_order`.
 struct HostPlace {
-  HostPlace(sw::HostCommunicator ranks) // NOLINT(google-explicit-constructor): launch() gives one
+  HostPlace(sw::HostCommunicator ranks) // NOLINT(google-explicit-constructor): launch() passes one
       : comm(std::move(ranks)) {}
   template <class E>
   [[nodiscard]] std::vector<E> put(std::vector<E> numbers) const {
@@ -59,7 +59,7 @@ inline std::uint64_t scrambled(std::uint64_t x) {
   return x ^ (x >> 31U);
 }
 
-/// The element that a rank holds at a place: random, and known to every rank.
+/// The element of a rank at a position: random, and known to every rank.
 template <class E>
 E element_at(int rank, std::size_t place, std::uint64_t salt) {
   const std::uint64_t bits =
@@ -97,8 +97,8 @@ E combined(E a, E b, sw::ReduceOp op) {
   return op == sw::ReduceOp::maximum ? std::max(a, b) : std::min(a, b);
 }
 
-/// The reduction in rank order and in the element type, or in float and rounded once: the bits that every
-/// communicator must give.
+/// The reduction in rank order and in the element type, or in float and rounded once: every communicator must
+/// return exactly these bits.
 template <class E>
 E exact(int ranks, std::size_t place, std::uint64_t salt, sw::ReduceOp op) {
   using Main = sw::MainElement<E>;
@@ -140,7 +140,7 @@ inline const std::vector<sw::ReduceOp>& all_ops() {
   return ops;
 }
 
-/// What a check is about; becomes words only where the check fails.
+/// The subject of a check; formatted as text only if the check fails.
 struct Label {
   const char* what;
   std::size_t count;
@@ -157,8 +157,8 @@ Label label(const char* what, std::size_t count, sw::ReduceOp op) {
   return {what, count, sw::element_type_of<E>(), op};
 }
 
-/// Whether numbers from [-1, 1] have been reduced in the order of ranks, to the bit; where the communicator
-/// chooses the order, whether they come close.
+/// Whether numbers from [-1, 1] have been reduced in the order of ranks, bit by bit; if the communicator
+/// chooses the order, whether the results are close.
 template <class Place, class E>
 bool is_reduced(const E& found, const E& wanted) {
   if constexpr (sw::RealElement<E> && requires { typename std::remove_cvref_t<Place>::chooses_order; })
@@ -181,8 +181,8 @@ void all_reduce_agrees(const Place& on, std::size_t count, sw::ReduceOp op, std:
   comm.all_reduce_in_place(placed, op);
   second.wait();
   first.wait();
-  // Forms against one another in full; long ones against the reference in places, which are all within one
-  // vector's reach of the ends and one in each few lines between.
+  // Compares forms with one another in full, and long ones with the reference at some positions: all within
+  // one vector's width of the ends, and one in every few cache lines between them.
   const std::vector<E> out = on.get(summed);
   const std::size_t stride = count > 4096 ? 61 : 1;
   for (std::size_t i = 0; i < count; i += (i < 64 || i + 64 > count) ? 1 : stride) {
@@ -281,7 +281,7 @@ void nested_orders(Place on) {
   nested_orders_of<sw::bfloat16>(on);
 }
 
-/// A NaN on any rank, in any place of a vector, is the result everywhere.
+/// A NaN on any rank, at any position of a vector, is the result everywhere.
 template <class Place>
 void nans(Place on) {
   auto comm = on.comm;
@@ -606,7 +606,7 @@ void splits(Place on) {
     require(listed.world_rank(0) == comm.world_rank(evens[0]), "a subgroup keeps the order of its list");
 }
 
-/// Many started calls at once, of several kinds and groups, waited for in another order.
+/// Many calls in flight at once, of several kinds and groups, waited for in another order.
 template <class Place>
 void started_calls(Place on) {
   auto comm = on.comm;
@@ -648,7 +648,7 @@ struct PartOn {
 };
 using Part = PartOn<HostPlace>;
 
-/// All of it; run every part on every world, each on all ranks.
+/// All parts; run every part on every world, each on all ranks.
 template <class Place = HostPlace>
 const std::vector<PartOn<Place>>& parts() {
   static const std::vector<PartOn<Place>> all{{"all_reduce", all_reduces<Place>},

@@ -55,7 +55,7 @@ TEST_CASE("a rank that shares a core with the one it waits for moves away, but n
   CPU_ZERO(&here);
   CPU_SET(core, &here);
   REQUIRE(sched_setaffinity(0, sizeof(here), &here) == 0);
-  CHECK_FALSE(balance.beside(0, 1)); // nobody has seen rank 1
+  CHECK_FALSE(balance.beside(0, 1)); // no rank has seen rank 1
   balance.note(1);
   CHECK(balance.beside(0, 1));
   CHECK_FALSE(balance.beside(1, 1));
@@ -64,7 +64,7 @@ TEST_CASE("a rank that shares a core with the one it waits for moves away, but n
   CHECK_FALSE(balance.depart(0, now)); // may run nowhere else
   REQUIRE(sched_setaffinity(0, sizeof(before), &before) == 0);
   CHECK_FALSE(balance.depart(0, now + 1us));
-  // On a busy machine the scheduler may move the thread before it can leave by itself.
+  // On a busy machine the scheduler may move the thread before it can move itself.
   bool left = false;
   for (int attempt = 0; attempt < 20 && !left; ++attempt) {
     REQUIRE(sched_setaffinity(0, sizeof(here), &here) == 0);

@@ -18,7 +18,7 @@ TEST_CASE("slow yields in close succession stop yields for a while", "[comm]") {
   yields.note(start, start + 20us);
   CHECK(yields.help(start + 20us));
   yields.note(start, start + 4ms);
-  CHECK(yields.help(start + 4ms)); // one alone is no sign
+  CHECK(yields.help(start + 4ms)); // a single one proves nothing
   yields.note(start + 40ms, start + 44ms);
   CHECK(yields.help(start + 44ms)); // long after the last
   yields.note(start + 45ms, start + 49ms);

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DCOMMAND=... -DEXIT=zero|nonzero -DSAYS=regex -DSAYS_NOT=regex -DLINES=n -P: runs a job, and looks at its exit
-# code, at what it says, at the number of lines by which it tells of failures, and that none of its processes is left,
-# nor any memory that it names as "board /NAME".
-# Lists come with | between their items.
+# cmake -DCOMMAND=... -DEXIT=zero|nonzero -DSAYS=regex -DSAYS_NOT=regex -DLINES=n -P: runs a job, and checks its exit
+# code, its output, the number of lines that report failures, and that none of its processes is left, nor any memory
+# that it names as "board /NAME". Items of lists are separated by |.
 cmake_policy(VERSION 3.25)
 string(REPLACE "|" ";" COMMAND "${COMMAND}")
 string(REPLACE "|" ";" SAYS "${SAYS}")

@@ -16,7 +16,7 @@
 
 namespace fault_suite {
 
-/// All faults of the suite, with that of a program that throws.
+/// All faults of the suite, including that of a program that throws.
 template <class Place>
 [[nodiscard]] std::vector<FaultOn<Place>> faults_and_throws() {
   std::vector<FaultOn<Place>> out = faults<Place>();
@@ -24,8 +24,8 @@ template <class Place>
   return out;
 }
 
-/// What is wrong on any rank, or an empty text. `place_of(world)` gives a rank its place; the deadline is
-/// that of faults that must run into it.
+/// The errors of any rank, or an empty text. `place_of(world)` returns a rank's place; the deadline is for
+/// faults that must reach it.
 template <class Place, class PlaceOf>
 [[nodiscard]] std::string on_thread_ranks(const FaultOn<Place>& fault, int ranks,
                                           std::chrono::nanoseconds brief, PlaceOf place_of) {
@@ -50,7 +50,7 @@ template <class Place, class PlaceOf>
   } catch (const DiskIsFull&) {
     findings.expect(std::string(fault.name) == "throws", "launch threw what no rank has thrown");
   } catch (const sw::PeerFailed&) {
-    // An abort leaves launch() by an error of its own; the ranks' errors have been looked at.
+    // After an abort, launch() throws its own error; the ranks' errors have been checked.
   }
   return findings.checks() == 0 ? "nothing was checked" : findings.text();
 }

@@ -2,12 +2,12 @@
 #pragma once
 
 /// @file
-/// @brief Faults of ranks and collectives, as checks that run on any transport: each rank looks at who is
-/// blamed, in which call, at which line and by what deadline.
+/// @brief Faults of ranks and collectives, as checks that run on any transport: each rank checks which rank
+/// is blamed, in which call, at which line and by what deadline.
 ///
-/// Rank 1 is at fault, and all others are innocent. Where a fault is found at a deadline, the deadline is
-/// brief and its length is in the text; where ranks must be woken before it, it is a minute, and
-/// DeadlineExceeded is never the answer.
+/// Rank 1 is at fault, and all others are innocent. If a fault is found at a deadline, the deadline is short
+/// and its length is in the text; if ranks must be woken before it, it is a minute, and DeadlineExceeded is
+/// always wrong.
 
 #include "comm/communicator_suite.hpp"
 
@@ -34,7 +34,7 @@ namespace fault_suite {
 namespace sw = shardwright;
 using Numbers = std::vector<float>;
 
-/// What a call has thrown.
+/// The exception of a call.
 struct Report {
   enum class Kind { nothing, deadline, peer, mismatch, lifecycle, argument, other };
   Kind kind = Kind::nothing;
@@ -69,14 +69,14 @@ template <class Call>
   return {};
 }
 
-/// What rank 1 throws where its program fails; no std::exception, so that only launch() catches it.
+/// The exception of rank 1 when its program fails; not a std::exception, so that only launch() catches it.
 struct DiskIsFull {};
 
-/// One rank's side of a fault: its communicator, and a meeting of all ranks outside of it.
+/// One rank's side of a fault: its communicator, and a meeting point of all ranks outside of it.
 template <class Place>
 class Scene {
 public:
-  /// @param depart tells the meeting that this rank does not come.
+  /// @param depart tells the meeting point that this rank does not come.
   /// @param begun waits until all ranks have begun: an abort may otherwise find a rank that still waits for
   /// its first operation, which others know to be over.
   Scene(Place place, std::function<void()> meet, std::function<void()> depart = nullptr,
@@ -92,7 +92,7 @@ public:
   [[nodiscard]] auto put(Numbers numbers) { return place_->put(std::move(numbers)); }
   [[nodiscard]] Numbers get(const auto& numbers) { return place_->get(numbers); }
 
-  /// All ranks have been here: the first operation of each.
+  /// The first operation of each rank; all ranks have been here.
   void begin() {
     auto data = put(Numbers(4, 1));
     began_ = __LINE__ + 1;
@@ -101,7 +101,7 @@ public:
     if (begun_)
       begun_();
   }
-  /// What the call throws, at once or where the host waits for its stream.
+  /// The exception of the call, thrown at once or when the host waits for its stream.
   template <class Call>
   [[nodiscard]] Report report(Call call) {
     return report_of([&] {
@@ -112,14 +112,14 @@ public:
   /// Returns once all others are done with the fault.
   void stay_away() { meet(); }
 
-  /// Ends this rank's program by an exception that nobody here catches.
+  /// Ends this rank's program with an exception that nothing here catches.
   [[noreturn]] void fail() {
     meet_ = nullptr;
     depart_();
     throw DiskIsFull{};
   }
 
-  /// The error is of this rank's call: operation, number and line. A call that was refused before it was
+  /// The error is of this rank's call: operation, number and line. A call that was rejected before it was
   /// issued may have no number.
   void require_call(const Report& told, const char* operation, std::uint64_t sequence, int line,
                     bool issued = true) {
@@ -131,13 +131,14 @@ public:
     require(right, std::string("the context must be ") + operation + " #" + std::to_string(sequence) +
                        " at line " + std::to_string(line) + ": " + told.text);
   }
-  /// Whether the hosts compare the calls before the device has them: a rank's last operation may be theirs,
-  /// and no rank knows whom another waits for.
+  /// Whether the hosts compare the calls before the device receives them: then a rank's last operation may be
+  /// one of the host's, and no rank knows which rank another one waits for.
   static constexpr bool on_hosts = requires { typename Place::compares_on_hosts; };
-  /// Whether a rank that gives up a handle is missed at the deadline only.
+  /// Whether a rank that drops a handle is missed only at the deadline.
   static constexpr bool deaf_to_handles = requires { typename Place::hears_of_no_handles; };
 
-  /// Rank 1 did not arrive: told at this rank's own deadline, or by a rank whose deadline passed before.
+  /// Rank 1 did not arrive: this rank's own deadline has passed, or it heard from a rank whose deadline
+  /// passed before.
   void require_late(const Report& told, const std::string& last_operation) {
     require_deadline(told);
     require(told.says("rank 1 did not arrive: rank 1: its last operation was " +
@@ -148,7 +149,7 @@ public:
     if (told.kind == Report::Kind::deadline)
       require(told.blamed == std::vector<int>{1}, "rank 1 and no other must be missing: " + told.text);
   }
-  /// The text has the deadline, and the error is of it.
+  /// The text names the deadline, and the error is that of a deadline.
   void require_deadline(const Report& told) {
     require(told.kind == Report::Kind::deadline ||
                 (told.kind == Report::Kind::peer && told.says("gave up waiting")) ||
@@ -162,7 +163,7 @@ public:
             "rank 1 must be blamed: " + told.text);
     require(told.says("rank 1 " + cause), "the cause must be that rank 1 " + cause + ": " + told.text);
   }
-  /// The group is over, and says why.
+  /// The group has ended, and says why.
   void require_over() {
     const Report told = report_of([&] { comm().barrier(); });
     require(told.kind == Report::Kind::lifecycle && told.says("must not be used after it has failed"),
@@ -331,7 +332,7 @@ void other_group(Scene<Place>& on) {
     line = __LINE__ + 1;
     on.comm().barrier();
   });
-  on.stay_away(); // no rank gives up its handles while another still waits
+  on.stay_away(); // no rank drops its handles while another one still waits
   on.require_deadline(told);
   if (!on.guilty()) {
     on.require(told.context.operation == "barrier" && told.context.where.line == line,
@@ -342,7 +343,7 @@ void other_group(Scene<Place>& on) {
              "the other group must be named: " + told.text);
 }
 
-/// 13, 15. Arguments that no rank may give are refused there, name the call, and move nothing.
+/// 13, 15. Arguments that no rank may pass are rejected there; the error names the call, and nothing moves.
 template <class Place>
 void bad_arguments(Scene<Place>& on) {
   on.begin();
@@ -492,7 +493,7 @@ void opposite_groups(Scene<Place>& on) {
     (on.guilty() ? columns : rows).barrier();
     (on.guilty() ? rows : columns).barrier();
   });
-  on.stay_away(); // no rank gives up its handles while another still waits
+  on.stay_away(); // no rank drops its handles while another one still waits
   on.require_deadline(told);
   on.require(told.context.operation == "barrier" && told.context.where.line > 0 &&
                  told.context.group == (on.guilty() ? "columns" : "rows"),
@@ -536,8 +537,8 @@ void thrown(Scene<Place>& on) {
   on.require_peer(told, "failed: an exception that is not a std::exception");
 }
 
-/// 3. A rank that gives up its handle of a group fails the others' collectives there: at once, or, where
-/// ranks do not hear of one another's handles, at the deadline.
+/// 3. A rank that drops its handle of a group makes the others' collectives there fail: at once or, if ranks
+/// do not learn of one another's handles, at the deadline.
 template <class Place>
 void leaves(Scene<Place>& on) {
   on.begin();
@@ -552,7 +553,7 @@ void leaves(Scene<Place>& on) {
     line = __LINE__ + 1;
     part.all_reduce_in_place(data);
   });
-  on.stay_away(); // no rank gives up its handles while another still waits
+  on.stay_away(); // no rank drops its handles while another one still waits
   on.require(told.context.operation == "all_reduce" && told.context.where.line == line &&
                  told.context.group == "part",
              "the call must be named: " + told.text);
@@ -572,7 +573,7 @@ void no_group(Scene<Place>& on) {
   on.comm().barrier();
 }
 
-/// A fault, and whether it is told at the deadline, which then is brief.
+/// A fault, and whether it is found at the deadline, which then is short.
 template <class Place>
 struct FaultOn {
   const char* name;
@@ -580,7 +581,7 @@ struct FaultOn {
   void (*run)(Scene<Place>&);
 };
 
-/// All of them; each on a world of its own with two ranks or more.
+/// All of them; each needs a separate world of two ranks or more.
 template <class Place>
 [[nodiscard]] const std::vector<FaultOn<Place>>& faults() {
   static const std::vector<FaultOn<Place>> all{{"frozen", true, frozen<Place>},
@@ -609,7 +610,7 @@ template <class Place>
 template <class Place>
 inline constexpr FaultOn<Place> throws{"throws", false, thrown<Place>};
 
-/// Runs a fault on one rank. @return what is wrong, or an empty text.
+/// Runs a fault on one rank. @return the errors found, or an empty text.
 template <class Place>
 [[nodiscard]] std::string try_fault(const FaultOn<Place>& fault, Scene<Place>& on) {
   try {

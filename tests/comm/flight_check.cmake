@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DCOMMAND=... -DJOIN=... -DRANKS=n -DSAYS=regex -DPYTHON=... -P: runs a job that fails, joins what its flight
-# recorders wrote, and reads the pickles by Python, and by PyTorch's fr_trace where that Python has it.
-# Lists come with | between their items.
+# cmake -DCOMMAND=... -DJOIN=... -DRANKS=n -DSAYS=regex -DPYTHON=... -P: runs a job that fails, joins the files of its
+# flight recorders, and reads the pickles with Python, and with PyTorch's fr_trace if that Python has it. Items of lists
+# are separated by |.
 cmake_policy(VERSION 3.25)
 string(REPLACE "|" ";" COMMAND "${COMMAND}")
 string(REPLACE "|" ";" SAYS "${SAYS}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Dumps of thread ranks and of processes: of a rank that does not come, and of one that is gone.
+# Dumps of thread ranks and of processes: with a rank that does not arrive, and with one that has ended.
 
 # shardwright_flight_test(<name> <regex of the verdict> <command>...)
 function(shardwright_flight_test name says)

@@ -73,7 +73,7 @@ TEST_CASE("launch rejects options out of range", "[comm]") {
 
 TEST_CASE("thread ranks without room for the BLAS are rejected, and a program without a BLAS is not",
           "[comm]") {
-  if (sw::detail::linked_blas() == nullptr || shardwright_test::sanitized) // which wants room of its own
+  if (sw::detail::linked_blas() == nullptr || shardwright_test::sanitized) // which needs additional room
     return;
   std::ifstream file("/proc/self/statm");
   rlim_t pages = 0;

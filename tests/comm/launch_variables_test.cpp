@@ -20,7 +20,7 @@ struct Variable {
   const char* name;
 };
 
-/// No launcher's variables; those of the one that runs the tests come back.
+/// Unsets every launcher's variables; those of the launcher that runs the tests are restored.
 struct PlainShell {
   PlainShell() {
     for (const sw::detail::LauncherSet& one : sw::detail::launcher_sets)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program under mpirun whose last rank fails in the way that the argument names; tests look at how the job
+// A program under mpirun whose last rank fails in the way that the argument names; tests check how the job
 // ends.
 #include <shardwright/launch.hpp>
 
@@ -33,7 +33,7 @@ namespace {
 std::size_t allocations = 0;
 bool stops_before_the_board = false;
 
-/// What the failing rank does instead of its second collective.
+/// The failing rank does this instead of its second collective.
 void fail(const std::string& fault) {
   if (fault == "throws_controls")
     throw std::runtime_error("the disk\x1b[2J is \a on\rfire");
@@ -49,19 +49,19 @@ void fail(const std::string& fault) {
     ::_exit(0);
 }
 
-/// Does not come to the others' call, which lets the job end while they are busy.
+/// Does not join the others' call, so that the job ends while they are busy.
 bool is_busy(const sw::HostCommunicator& world, const std::string& fault) {
   return (fault == "caught_goes_on" || fault == "killed_while_busy") && world.rank() != world.size() - 1;
 }
 
-/// What the last rank does instead of coming to MPI's start.
+/// The last rank does this instead of starting MPI.
 void fail_to_start(const std::string& fault) {
   if (fault.starts_with("starts")) {
     std::printf("pid %d\n", static_cast<int>(::getpid()));
     std::fflush(stdout);
   }
   const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  // Where a rank waits already, the launcher notices an exit; before, it does not.
+  // If another rank already waits, the launcher notices an exit; before that, it does not.
   if (fault == "starts_not" && rank != nullptr && std::string(rank) != "2")
     std::this_thread::sleep_for(std::chrono::seconds(1));
   if (rank == nullptr || std::string(rank) != "2")
@@ -90,8 +90,8 @@ void collectives(sw::HostCommunicator world, const std::string& fault) {
   std::fflush(stdout);
   std::vector<float> data(std::size_t{1} << 20, 1.0F);
   world.all_reduce_in_place(data);
-  // All must have left the first call: a failure that finds a rank still inside is reported there, not in the
-  // second.
+  // All ranks must have left the first call: a failure while a rank is still inside is reported there, not in
+  // the second call.
   MPI_Barrier(MPI_COMM_WORLD);
   if (fault == "returns" && fails)
     return;
@@ -132,9 +132,9 @@ struct Random {
   }
 };
 
-/// Calls of every kind on several groups without an end, until one rank halts at a random moment: the
-/// argument is stops_RANK_SEED, which stops the process in a call or outside, or spins_RANK_SEED, which keeps
-/// it busy between two calls. All others must name that rank, and no other.
+/// Endless calls of every kind on several groups, until one rank halts at a random moment: the argument is
+/// stops_RANK_SEED, which stops the process in a call or outside, or spins_RANK_SEED, which keeps it busy
+/// between two calls. All others must name that rank and no other one.
 void halts_at_random(sw::HostCommunicator world, const std::string& fault) {
   const std::size_t mark = fault.rfind('_');
   const int victim = std::atoi(fault.c_str() + fault.find('_') + 1);
@@ -217,7 +217,7 @@ void late(sw::HostCommunicator world) {
     world.receive(data, last, 3);
 }
 
-/// One rank works on, or stops, while the programs of the others have returned.
+/// One rank keeps working, or stops, after the programs of the others have returned.
 void at_the_end(sw::HostCommunicator world, const std::string& fault) {
   std::printf("pid %d\n", static_cast<int>(::getpid()));
   std::fflush(stdout);
@@ -272,8 +272,9 @@ void steady(sw::HostCommunicator world) {
     block.rows = part.size() / 4;
   out.resize(whole.size());
   data.resize(out.size());
-  // A rank that runs further ahead of another than ever before needs one more record: on a busy machine that
-  // may happen late. What repeats with every step leaves no block of rounds without an allocation.
+  // A rank that runs further ahead of another one than ever before needs one more record; on a busy machine
+  // that may happen late. An allocation that repeats in every step would leave no block of rounds without
+  // one.
   std::size_t fewest = std::numeric_limits<std::size_t>::max();
   for (int block = 0; block < 6; ++block) {
     const std::size_t earlier = allocations;
@@ -298,7 +299,8 @@ void expect_lifecycle_error(const char* what, Call call) {
   std::_Exit(9);
 }
 
-/// MPI at the level that a program has asked for, and calls on another thread than the one that did.
+/// MPI at the thread level that a program has requested, with calls on another thread than the one that
+/// requested it.
 void level(const std::string& asked) {
   int provided = 0;
   if (asked == "level_single") {
@@ -334,7 +336,7 @@ void lifecycle() {
 
 } // namespace
 
-/// Stands before that of the C library: one rank stops before it opens the memory of its node.
+/// Replaces that of the C library: one rank stops before it opens the memory of its node.
 extern "C" int shm_open(const char* name, int flags, mode_t mode) {
   using Open = int (*)(const char*, int, mode_t);
   static const Open open = reinterpret_cast<Open>(::dlsym(RTLD_NEXT, "shm_open"));

@@ -6,13 +6,13 @@ shardwright_program_flags(comm_mpi_fault_program)
 get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
 
 # shardwright_mpi_fault(<name> zero|nonzero <lines of the first cause>|any <regex>... [NOT <regex>] [RANKS <n>]): on 3
-# ranks unless told.
+# ranks by default.
 function(shardwright_mpi_fault name exit lines)
   cmake_parse_arguments(PARSE_ARGV 3 fault "" "NOT;RANKS" "")
   if(NOT fault_RANKS)
     set(fault_RANKS 3)
   endif()
-  # Lists would be taken apart on their way through the command line.
+  # Lists would be split on the command line.
   string(REPLACE ";" "|" says "${fault_UNPARSED_ARGUMENTS}")
   set(command "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} ${fault_RANKS} ${MPIEXEC_PREFLAGS}
               $<TARGET_FILE:comm_mpi_fault_program> ${MPIEXEC_POSTFLAGS} ${name})
@@ -34,7 +34,7 @@ shardwright_mpi_fault(lifecycle zero 0 "before init: " "double init: " "after fi
                       "launch after finalise: ")
 shardwright_mpi_fault(level_single zero 0 "single: MpiEnvironment: MPI must provide at least MPI_THREAD_FUNNELED")
 shardwright_mpi_fault(level_funneled zero 0 "funneled: barrier: calls must come from the thread that initialised MPI")
-# Each of the others learns who it was, why, and in which call of its own.
+# Each of the others learns which rank failed, why, and in which of its own calls.
 foreach(rank IN ITEMS 0 1)
   list(
     APPEND
@@ -43,7 +43,7 @@ foreach(rank IN ITEMS 0 1)
   )
 endforeach()
 shardwright_mpi_fault(throws nonzero 1 "rank 2 failed: the disk is on fire" ${woken})
-# launch throws on the rank that failed, whose main then returns, goes on for minutes, or finalises MPI.
+# launch throws on the rank that failed, whose main then returns, continues for minutes, or finalises MPI.
 foreach(way IN ITEMS caught caught_goes_on caught_finalises)
   shardwright_mpi_fault(
     ${way} nonzero 1
@@ -66,12 +66,12 @@ shardwright_mpi_fault(
   freezes nonzero 1
   "must enter all_reduce.sum, 1048576 float32. #2 at [^ ]*mpi_fault_program.cpp:[0-9]+ within 1.5 s, but rank 2 did not arrive: rank 2: its process is stopped .by a signal or a debugger., its last operation was all_reduce #1 on group world at [^ ]*mpi_fault_program.cpp:[0-9]+"
   "missed rank 2")
-# One of four ranks halts at a random moment amid calls of every kind: nobody else is to blame.
+# One of four ranks halts at a random moment amid calls of every kind: no other rank is to blame.
 set(innocent "missed the innocent|missed nobody|wait in a cycle")
 shardwright_mpi_fault(stops_1_5 nonzero 1 "missed the stopped rank" NOT "${innocent}" RANKS 4)
 shardwright_mpi_fault(stops_2_6 nonzero 1 "missed the stopped rank" NOT "${innocent}" RANKS 4)
 shardwright_mpi_fault(spins_3_7 nonzero 1 "missed the stopped rank" NOT "${innocent}" RANKS 4)
-# While one rank is at work, inside of launch() or after it, the others wait longer than the deadline.
+# While one rank works, inside launch() or after it, the others wait longer than the deadline.
 shardwright_mpi_fault(works_on_inside zero any "its work is done"
                       "rank [01] has waited 1 s at the end of launch\\(\\) for ranks? [0-2, ]+, still running")
 shardwright_mpi_fault(works_on_after zero any "its work is done"
@@ -83,7 +83,7 @@ shardwright_mpi_fault(killed_after nonzero any "signal 9")
 # One rank is stopped before it opens the memory of its node.
 shardwright_mpi_fault(stops_before_the_board nonzero any
                       "rank [01] failed: MPI_Ibarrier: .* but rank 2 did not open the memory .* rank 2 is stopped")
-# The failure begins a line, whatever the ranks have written before, and cannot steer a terminal.
+# The failure begins a line, whatever the ranks have written before, and cannot control the terminal.
 shardwright_mpi_fault(throws_controls nonzero 1 "rank 2 failed: the disk.x1b.2J is .x07 on.x0dfire")
 shardwright_mpi_fault(exits nonzero 1 "rank 2 left: it called exit")
 shardwright_mpi_fault(leaves nonzero 1 "pid [0-9]+" "rank 2 left: its process ended without a message")
@@ -93,7 +93,7 @@ shardwright_mpi_fault(
   late zero any
   "rank [01] has waited 1 s for rank 2 in barrier\\(\\) #2 at [^ ]*mpi_fault_program.cpp:[0-9]+ on group world, rank 2: its last operation was barrier #1"
   "rank 0 has waited 1 s for rank 2 in receive\\(4 float32, from rank 2, tag 3\\) #1 at ")
-# Variables of a launcher in a plain shell: one that means nothing by itself, and a set of which MPI knows nothing.
+# Variables of a launcher in a plain shell: one that means nothing by itself, and a set that MPI does not know.
 add_test(NAME comm.mpi_fault.stray_variable COMMAND comm_mpi_fault_program none)
 set_tests_properties(
   comm.mpi_fault.stray_variable
@@ -105,7 +105,7 @@ add_test(NAME comm.mpi_fault.left_over_variables
 set_tests_properties(
   comm.mpi_fault.left_over_variables
   PROPERTIES TIMEOUT 90 ENVIRONMENT "${shardwright_mpi_environment};PMI_RANK=0;PMI_SIZE=4" LABELS mpi)
-# Before MPI is there: the last rank exits, is stopped, or sleeps.
+# Before MPI has started: the last rank exits, is stopped, or sleeps.
 set(starts "within 2 s, but rank 0 of 3 .mpirun of Open MPI, process [0-9]+ on [^ ]+. still waits there")
 shardwright_mpi_fault(starts_not nonzero 1 "${starts}: of rank 2 there is no longer a process")
 shardwright_mpi_fault(starts_frozen nonzero 1 "${starts}: rank 2 is stopped")

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-// A rank without its peers, against the same program on ranks that are there.
+// A rank without its peers, compared with the same program on ranks that exist.
 
 namespace {
 
@@ -25,8 +25,7 @@ using shardwright_test::has;
 using shardwright_test::on_ranks;
 using sw::GroupPlace;
 
-/// Groups with and without a name, two of the same ranks, and every kind of call; what goes through is not
-/// looked at.
+/// Groups with and without a name, two of the same ranks, and every kind of call; the data is not checked.
 void program(sw::HostCommunicator world) {
   const int ranks = world.size();
   const int rank = world.rank();
@@ -148,7 +147,7 @@ TEST_CASE("a pretended rank's numbers take the place of all ranks' numbers") {
   CHECK(log->calls()[0].bytes == sizeof all);
   CHECK(log->calls()[6].peer == 0);
 
-  // Memory that is not there is not touched.
+  // Memory that does not exist is not touched.
   auto* const nowhere = static_cast<float*>(sw::detail::pretended_memory(1 << 20));
   world.all_reduce_in_place(std::span<float>(nowhere, 1 << 18));
   CHECK(log->calls().back().bytes == 1 << 20);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Runs a program on thread ranks and keeps what each rank threw, so that a test can look at every
+/// @brief Runs a program on thread ranks and keeps the exception of each rank, so that a test can check every
 /// one.
 
 #include "support/launch_ranks.hpp"
@@ -17,8 +17,7 @@ namespace rank_outcomes {
 
 namespace sw = shardwright;
 
-/// Each rank's exception, null where it threw none. A rank that has thrown stays until all others are done
-/// too.
+/// Each rank's exception, null if it threw none. A rank that has thrown stays until all others are done, too.
 template <class Program>
 std::vector<std::exception_ptr> of(int ranks, std::chrono::milliseconds deadline, Program program) {
   std::vector<std::exception_ptr> out(static_cast<std::size_t>(ranks));
@@ -33,12 +32,12 @@ std::vector<std::exception_ptr> of(int ranks, std::chrono::milliseconds deadline
       done.arrive_and_wait();
     });
   } catch (const sw::PeerFailed&) {
-    // An abort leaves launch() by an error of its own; the ranks' errors are looked at instead.
+    // After an abort, launch() throws its own error; the ranks' errors are checked instead.
   }
   return out;
 }
 
-/// The text of an exception of one type; says what it was instead otherwise.
+/// The text of an exception of one type; of any other, a text that says what it was.
 template <class Expected>
 std::string text(const std::exception_ptr& error) {
   if (!error)
@@ -64,7 +63,7 @@ Expected as(const std::exception_ptr& error) {
   }
 }
 
-/// Long enough never to pass while all goes well, on a machine that is busy with other things.
+/// Long enough never to pass while all goes well, even on a busy machine.
 inline constexpr std::chrono::milliseconds ample{60'000};
 /// Short, for tests in which it must pass.
 inline constexpr std::chrono::milliseconds brief{400};

@@ -63,7 +63,7 @@ TEST_CASE("the cost of a call is that of the ring algorithms", "[comm]") {
   const auto cost = [](sw::Operation operation, std::size_t count, int ranks) {
     return sw::link_cost(call_of(operation, count), 0, ranks);
   };
-  // Bytes of 1000 floats that each rank has, or of 1000 per rank.
+  // Bytes of 1000 floats on each rank, or of 1000 per rank.
   CHECK(cost(sw::Operation::all_reduce, 1000, 4).bytes == 2 * 0.75 * 4000);
   CHECK(cost(sw::Operation::all_reduce, 1000, 4).steps == 6);
   CHECK(cost(sw::Operation::all_gather, 1000, 4).bytes == 3 * 4000);
@@ -79,7 +79,7 @@ TEST_CASE("the cost of a call is that of the ring algorithms", "[comm]") {
   CHECK(sw::LinkCost{3, 600}.seconds({.latency_seconds = 0.5, .bytes_per_second = 100}) == 7.5);
   CHECK(sw::LinkCost{3, 600}.seconds({.latency_seconds = 0.5}) == 1.5);
 
-  // Uneven blocks: what is sent to others or received from them, whichever is more.
+  // Uneven blocks: the bytes sent to others or received from them, whichever is more.
   const std::vector<std::size_t> sent{5, 10, 20}, received{5, 1, 2};
   const std::vector<sw::StridedBlock> in = sw::packed_blocks(sent), out = sw::packed_blocks(received);
   sw::CollectiveCall call = call_of(sw::Operation::all_to_all, 0);
@@ -101,7 +101,7 @@ TEST_CASE("calls take their time on the link and queue there, in the order in wh
           TimedCall first(10'000), second(20'000), third(10'000);
           const auto begin = Clock::now();
           sw::Pending a = linked.start(first.call);
-          // A call of another group of the same rank queues behind it, though it is waited for before.
+          // A call of another group of the same rank queues behind it, though it is waited for first.
           while (!a.ready())
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           sw::Pending b = linked.start(second.call);
@@ -142,7 +142,7 @@ TEST_CASE("a started call proceeds while its rank computes, and directions are i
           receive.times = &received;
           sw::Pending r = linked.start(receive);
           sw::Pending s = linked.start(send);
-          // Nobody waits here, and still both end.
+          // No rank waits here, and still both calls end.
           while (!(r.ready() && s.ready()))
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           r.wait();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three thread ranks of which the last one does what ends a whole process: what the process then says, and
-// its exit code, are part of the contract.
+// Three thread ranks, the last of which does something that ends the process: the process's output and exit
+// code are part of the contract.
 #include <shardwright/launch.hpp>
 
 #include <sys/wait.h>
@@ -34,7 +34,7 @@ void spin() {
     std::this_thread::yield();
 }
 
-/// Waits in the kernel for a byte that nobody writes.
+/// Waits in the kernel for a byte that is never written.
 void block() {
   int ends[2];
   char byte = 0;
@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
   sw::LaunchOptions options;
   options.ranks = 3;
   options.deadline = std::chrono::milliseconds(500);
-  // Where the last rank ends after all, nothing may be in a hurry.
+  // If the last rank ends after all, the process must not be ended early.
   options.grace = fault == "ends_late" ? std::chrono::seconds(60) : std::chrono::milliseconds(500);
   if (fault == "none" || fault == "forks" || fault == "all_leave_but_one")
     options.deadline = options.grace = std::chrono::seconds(60);

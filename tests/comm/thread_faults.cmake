@@ -6,7 +6,7 @@ shardwright_program_flags(comm_thread_fault_program)
 
 # shardwright_thread_fault(<name> zero|nonzero <lines of the report> <regex>...)
 function(shardwright_thread_fault name exit lines)
-  # Lists would be taken apart on their way through the command line.
+  # Lists would be split on the command line.
   string(REPLACE ";" "|" says "${ARGN}")
   string(REPLACE ";" "|" emulator "${CMAKE_CROSSCOMPILING_EMULATOR};")
   set(command "$<TARGET_FILE:comm_thread_fault_program>|${name}")
@@ -17,7 +17,8 @@ function(shardwright_thread_fault name exit lines)
     comm.thread_fault.${name} LABEL comm TIMEOUT 90
     COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${command}" -DEXIT=${exit} -DLINES=${lines} "-DSAYS=${says}" -P
             "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/fault_check.cmake")
-  # A process that ends here leaves threads, and a forked child what they held: that is no finding of a sanitizer's.
+  # A process that ends here leaves threads behind, and a forked child the memory that they held: a sanitizer must not
+  # report these.
   set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}comm.thread_fault.${name}"
                        PROPERTIES ENVIRONMENT "TSAN_OPTIONS=report_thread_leaks=0;ASAN_OPTIONS=detect_leaks=0")
 endfunction()
@@ -39,5 +40,5 @@ shardwright_thread_fault(exits_with_code nonzero 1 "${exited}rank 2 called exit"
 shardwright_thread_fault(quick_exits nonzero 1 "${exited}rank 2 called quick_exit.. while ranks 0, 1 went on")
 shardwright_thread_fault(thread_exits nonzero 1 "${exited}a thread that belongs to no rank called exit")
 shardwright_thread_fault(all_exit nonzero 1 "${exited}rank [0-2] called exit.. while ranks ")
-# Nobody is cut off.
+# No rank is cut off.
 shardwright_thread_fault(all_leave_but_one zero 0)

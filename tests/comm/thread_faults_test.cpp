@@ -107,7 +107,7 @@ TEST_CASE("a message names its own peer, not a rank that has legitimately left b
                                [&](sw::HostCommunicator world) {
                                  std::vector<int> value{world.rank()};
                                  if (world.rank() == 2)
-                                   return; // nobody needs it
+                                   return; // no rank needs it
                                  if (world.rank() == 1) {
                                    std::this_thread::sleep_for(std::chrono::milliseconds(30));
                                    return;
@@ -160,7 +160,7 @@ TEST_CASE("the longest possible deadline never passes", "[comm]") {
   const shardwright_test::StandardError captured;
   CHECK_NOTHROW(launch_ranks({.ranks = 2, .deadline = std::chrono::nanoseconds::max(), .notice = notice},
                              [](sw::HostCommunicator world) {
-                               if (world.rank() == 1) // meanwhile the other one goes to sleep
+                               if (world.rank() == 1) // meanwhile the other rank falls asleep
                                  std::this_thread::sleep_for(std::chrono::milliseconds(50));
                                world.barrier();
                              }));
@@ -471,7 +471,7 @@ TEST_CASE("buffers that ranks share by mistake are detected", "[comm]") {
                ContainsSubstring("the output of rank 0 overlaps the output of rank 1"));
   CHECK_NOTHROW(launch_ranks({.ranks = 2, .deadline = ample}, [&](sw::HostCommunicator world) {
     std::vector<float> out(16);
-    world.all_reduce(shared, out); // Reading one buffer on all ranks is well.
+    world.all_reduce(shared, out); // Reading one buffer on all ranks is allowed.
   }));
 }
 
@@ -529,7 +529,7 @@ TEST_CASE("receives in a ring are reported as the cycle that they are", "[comm]"
       world.receive(data, (world.rank() + 1) % 3);
       world.send(data, (world.rank() + 2) % 3);
     });
-  } catch (const sw::Error& error) { // whichever rank is told first: by its own deadline or by a peer's
+  } catch (const sw::Error& error) { // whichever comes first: its own deadline or a peer's
     message = error.what();
   }
   CHECK_THAT(message, ContainsSubstring("they wait in a cycle: rank"));
@@ -716,7 +716,8 @@ TEST_CASE("one rank's collectives must come from one thread at a time", "[comm]"
 }
 
 TEST_CASE("a rank that throws among started calls is the only cause that the others report", "[comm]") {
-  // More ranks than cores, so that ranks do one another's parts and some are slow to compare their calls.
+  // More ranks than cores, so that ranks do parts of one another's work and some are slow to compare their
+  // calls.
   const int ranks = std::max(6, 2 * sw::detail::usable_cores());
   std::mt19937 random(11);
   std::atomic<int> mismatches{0};

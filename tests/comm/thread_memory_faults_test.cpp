@@ -20,8 +20,8 @@ namespace {
 
 constexpr int ranks = 3;
 
-/// What a program does on a rank with groups: splits, blocking and started collectives, messages, calls that
-/// differ, a started call that is dropped, and an abort that does not come.
+/// A program with groups, on one rank: splits, blocking and started collectives, messages, calls that differ,
+/// and a started call that is dropped.
 void use_everything(sw::HostCommunicator world) {
   const int next = (world.rank() + 1) % ranks, before = (world.rank() + ranks - 1) % ranks;
   std::vector<float> data(30, 1.0F), part(10), whole(30);
@@ -76,10 +76,10 @@ void use_everything(sw::HostCommunicator world) {
 
 /// A run in which one allocation fails.
 struct Outcome {
-  bool happened = false;    ///< There were so many allocations.
-  bool overdue = false;     ///< It took a deadline to end.
+  bool happened = false;    ///< Whether there were that many allocations.
+  bool overdue = false;     ///< Whether it ended only at a deadline.
   std::ptrdiff_t leaks = 0; ///< Blocks that are left.
-  std::string error{};      ///< What launch threw; empty for nothing, "bad_alloc" for that.
+  std::string error{};      ///< The exception of launch(): empty for none, "bad_alloc" for std::bad_alloc.
 };
 
 template <class Run>

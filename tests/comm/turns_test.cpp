@@ -52,7 +52,7 @@ TEST_CASE("two functions take turns at their all_to_alls, until one ends", "[com
             findings.expect(run(4, 1) == "ab.aaa.", pair.steps);
           }
           pair.steps.clear();
-          pair.go('c', 3); // without anybody to give a turn to
+          pair.go('c', 3); // with no other function to take a turn
           findings.expect(pair.steps == "ccc.", pair.steps);
         }) == "");
 }

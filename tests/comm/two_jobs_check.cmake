@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DMPIEXEC=... -DPROGRAM=... -P: two jobs at once on one machine, of which one fails and the other one does not
-# learn of it.
+# cmake -DMPIEXEC=... -DPROGRAM=... -P: two jobs at once on one machine, one of which fails without affecting the other.
 cmake_policy(VERSION 3.25)
 # The shell runs both at once. As two commands of one execute_process() they would be a pipeline, and a job may end
 # with the reader of its output.

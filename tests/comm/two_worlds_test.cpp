@@ -27,7 +27,7 @@ void work(sw::HostCommunicator world) {
       part.run(world);
 }
 
-/// What a launch throws, or an empty text.
+/// The exception of a launch, or an empty text.
 std::string thrown_by(int ranks, const shardwright_test::RankProgram& program) {
   try {
     launch_thread_ranks({.ranks = ranks, .deadline = ample}, program);

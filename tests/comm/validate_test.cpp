@@ -93,7 +93,7 @@ TEST_CASE("the check for shared elements is exact for equal strides", "[comm]") 
       for (std::size_t rows = 1; rows < 4; ++rows) {
         const sw::StridedBlock a{4, 3, 2, 5};
         const sw::StridedBlock b{offset, rows, length, rows == 1 ? length : 5};
-        // Never a clash that is missed; blocks of equal strides whose rows interleave are told apart.
+        // No clash is missed; blocks of equal strides whose rows interleave are not taken for one.
         if (brute(a, b))
           CHECK(sw::detail::share_elements(a, b));
         if (rows == 3 && offset == 6 && length <= 3)

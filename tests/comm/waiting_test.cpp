@@ -11,7 +11,7 @@ using shardwright::detail::Waiting;
 TEST_CASE("a spin with slow polls ends after few of them", "[comm]") {
   Waiting waiting(std::chrono::milliseconds(20), Waiting::many_polls);
   CHECK_FALSE(waiting.slow());
-  // As where each poll gives the core to another process for a time slice.
+  // As if each poll gave the core to another process for a time slice.
   for (int poll = 0; poll < 50; ++poll) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     waiting.pause();

@@ -107,7 +107,7 @@ TEST_CASE("a message to a rank that has left its world does not reach a later wo
   MPI_Barrier(MPI_COMM_WORLD);
   std::vector<int> numbers(3, 1);
   if (!leaves && half > 0)
-    CHECK_THROWS_AS(all->all_reduce_in_place(numbers), sw::Error); // it sends before it finds out
+    CHECK_THROWS_AS(all->all_reduce_in_place(numbers), sw::Error); // it sends before it finds the error
   all.reset();
   MPI_Barrier(MPI_COMM_WORLD);
   sw::HostCommunicator world = sw::world_from(part, options);
@@ -137,7 +137,7 @@ TEST_CASE("the MPI communicator of a group has the same ranks in the same order"
   const MPI_Comm all = sw::mpi_communicator(world);
   CHECK(comparison(all, backwards) == MPI_CONGRUENT);
   CHECK(sw::mpi_communicator(world) == all);
-  // A part in an order of its own, beside another.
+  // A part with ranks in another order, beside a second part.
   sw::HostCommunicator part = world.split(world.rank() % 2, -world.rank(), "part");
   const MPI_Comm part_comm = sw::mpi_communicator(part);
   const OwnComm expected(world.rank() % 2, -world.rank());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's program: the same source for every way to get at the library. Which of them holds launch()
-// compiled, LAUNCH_IS_COMPILED says.
+// A user's program: the same source for every way to use the library. LAUNCH_IS_COMPILED says whether
+// launch() comes compiled.
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 

@@ -22,7 +22,7 @@ TEST_CASE("quoted_text: long texts end in dots, and nothing reaches a terminal a
 TEST_CASE("text of other processes cannot steer a terminal") {
   CHECK(printable("disk \x1b[2J\r\a\x7f full") == "disk \\x1b[2J\\x0d\\x07\\x7f full");
   CHECK(printable("a table\n\tof two lines") == "a table\n\tof two lines");
-  // The second set of control characters, as UTF-8 has it, and a letter that ends alike.
+  // The second set of control characters, as UTF-8 encodes it, and a letter that ends with the same byte.
   CHECK(printable("\xc2\x9b"
                   "2J") == "\xc2\\x9b"
                            "2J");

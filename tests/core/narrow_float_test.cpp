@@ -122,7 +122,7 @@ TEMPLATE_TEST_CASE("Random floats and doubles are rounded once", "[core]", bfloa
     const auto low = static_cast<std::uint32_t>(bits);
     std::memcpy(&single, &low, sizeof single);
     floats = floats && same(TestType(single), rounded<TestType>(static_cast<double>(single)));
-    // Around a tie that a float cannot tell from its neighbours.
+    // Around a tie that a float cannot distinguish from its neighbours.
     const auto number = TestType::from_bits(static_cast<std::uint16_t>(bits >> 48U));
     const double half = std::abs(static_cast<double>(number)) * std::ldexp(1.0, -digits<TestType>);
     const double near =

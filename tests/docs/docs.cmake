@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The pages: their code is quoted from files that compile, what they print is what is printed, and Doxygen has nothing
-# to complain about.
+# The pages: their code is quoted from files that compile, the output that they show is the output of the programs, and
+# Doxygen reports no problem.
 set(docs_check "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_docs")
 shardwright_add_check(docs.quotes COMMAND ${docs_check})
 shardwright_add_check(docs.errors COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/describe_errors")

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What two values of two ranks become under a reduction, by definition.
+/// @brief The reduction of two ranks' values, by definition.
 
 #include <shardwright/core/element.hpp>
 

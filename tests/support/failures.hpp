@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a call that must fail says.
+/// @brief The message of a call that must fail.
 
 #include <string>
 

@@ -2,15 +2,16 @@
 #pragma once
 
 /// @file
-/// @brief A fake of CUDA's runtime library, linked in its place, for one unit of a program. Work on streams
-/// runs in random turns, kernels among it, and what CUDA forbids or leaves undefined is noted as a complaint.
+/// @brief A fake of CUDA's runtime library, linked in its place, for one unit of a program. Work on streams,
+/// kernels included, runs in random order, and everything that CUDA forbids or leaves undefined is noted as a
+/// complaint.
 ///
 /// It is included before the headers under test: they find its way to launch a kernel, which knows the type
 /// of the arguments. The rules: handles are alive; streams and events that meet have one device; an event
-/// that somebody waits for or asks has been recorded; memory is not given back while work that knows it is
-/// under way; a thread that captures neither waits nor allocates nor frees; captured streams only meet events
-/// of their capture, and have joined its first stream at the end; host functions do not call CUDA. Streams,
-/// events, memory and graphs that are never destroyed are counted.
+/// that is waited for or queried has been recorded; memory is not freed while work that has its address is in
+/// progress; a thread that captures neither waits nor allocates nor frees; captured streams only wait for
+/// events of their capture, and have joined its first stream at the end; host functions do not call CUDA.
+/// Streams, events, memory and graphs that are never destroyed are counted.
 
 #include <cuda_runtime_api.h>
 #include <device_launch_parameters.h>
@@ -46,7 +47,7 @@ namespace fake_cuda {
 
 struct Stream;
 
-/// What an event stands for.
+/// The recording that an event stands for.
 struct Signal {
   bool done = false;
   long time = 0;
@@ -55,11 +56,11 @@ struct Signal {
 /// A piece of work, or a wait for a signal.
 struct Work {
   std::function<void()> run;
-  std::shared_ptr<Signal> after;   ///< It may not begin before that.
-  std::vector<const void*> memory; ///< Beginnings of the allocations that it knows.
+  std::shared_ptr<Signal> after;   ///< The work may not begin before that.
+  std::vector<const void*> memory; ///< Start addresses of the allocations that it may access.
 };
 
-/// Work of each stream up to here.
+/// The work of each stream that has been recorded.
 using Clock = std::map<const Stream*, std::size_t>;
 
 struct Capture {
@@ -91,7 +92,7 @@ struct Graph {
   std::vector<Work> work;
 };
 
-/// What exists.
+/// The objects that exist.
 struct Counts {
   std::size_t streams = 0, events = 0, memory = 0, graphs = 0;
   friend bool operator==(const Counts&, const Counts&) = default;
@@ -99,7 +100,7 @@ struct Counts {
 
 class Library {
 public:
-  /// Everything anew; what is still there is forgotten.
+  /// Starts anew; objects that still exist are forgotten.
   void reset(unsigned seed, int devices = 1) {
     const std::lock_guard lock(mutex_);
     for (auto& [data, block] : blocks_)
@@ -118,7 +119,7 @@ public:
     const std::lock_guard lock(mutex_);
     return complaints_;
   }
-  /// After all work.
+  /// Called after all work.
   [[nodiscard]] Counts counts() {
     const std::lock_guard lock(mutex_);
     run_all();
@@ -133,7 +134,7 @@ public:
     return launches_;
   }
 
-  // As the functions of the library have them; each is one call under the lock.
+  // One for each function of the library; each is one call under the lock.
 
   template <class Call>
   cudaError_t call(Call body) {
@@ -174,7 +175,7 @@ public:
       return complain("memory is given back that was not allocated", cudaErrorInvalidValue);
     if (in_use(data)) {
       complaints_.emplace_back("memory is given back while work that knows it is under way");
-      run_all(); // as CUDA, which waits for the device
+      run_all(); // as in CUDA, which waits for the device
     }
     std::free(data);
     return cudaSuccess;
@@ -193,7 +194,7 @@ public:
         },
         nullptr, 0, false);
   }
-  /// From memory that is not pinned the library copies at once, on the side of the host.
+  /// Memory that is not pinned is copied at once, by the host, as the library does.
   cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
     const void* const addresses[] = {to, from};
     if (block_of(from) != nullptr)
@@ -408,7 +409,7 @@ public:
   }
 
 private:
-  /// Runs one piece of work of a random stream that has one which may begin.
+  /// Runs one piece of work of a random stream whose next piece may begin.
   void advance() {
     std::vector<Stream*> ready;
     for (const auto& stream : streams_)

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief NCCL on the host: non-blocking communicators over FakeRuntime's streams, and what can go wrong with
-/// them.
+/// @brief NCCL on the host: non-blocking communicators over FakeRuntime's streams, and their possible
+/// failures.
 
 #include "support/fake_runtime.hpp"
 
@@ -30,30 +30,30 @@
 
 namespace shardwright_test {
 
-/// @brief What goes wrong on one rank, and what has been called there.
+/// @brief The failures to inject on one rank, and the calls made there.
 struct NcclScript {
   using Result = shardwright::detail::NcclResult;
 
   std::atomic<int> unique_id{0};       ///< Result of unique_id.
   std::atomic<int> init{0};            ///< Result of init.
   std::atomic<int> group_end{0};       ///< Result of the next group that holds operations.
-  std::atomic<int> state{0};           ///< What every communicator reports from now on.
-  std::atomic<bool> never_ends{false}; ///< finalize does not come to its end.
+  std::atomic<int> state{0};           ///< The result that every communicator reports from now on.
+  std::atomic<bool> never_ends{false}; ///< finalize does not finish.
   std::atomic<bool> stuck{false};      ///< Groups are never enqueued, as if a peer did not connect.
-  std::atomic<int> device{-1};         ///< Number of the GPU; -1: one of its own.
-  std::atomic<int> polls{2};           ///< Questions that are answered by in_progress.
-  std::atomic<int> aborts_meet{0};     ///< Aborts that must be under way before one of them returns.
+  std::atomic<int> device{-1};         ///< Number of the GPU; -1: a separate GPU for each rank.
+  std::atomic<int> polls{2};           ///< Queries that are answered by in_progress.
+  std::atomic<int> aborts_meet{0};     ///< Aborts that must have begun before one of them returns.
   std::atomic<int> operations{0}, reductions{0}, broadcasts{0}, messages{0}, aborts{0}, finalized{0};
 };
 
-/// @brief What all fakes of a process share.
+/// @brief The state that all fakes of a process share.
 class FakeNcclWorld {
 public:
   static FakeNcclWorld& get() {
     static FakeNcclWorld world;
     return world;
   }
-  /// @brief A use that the real NCCL would answer by a hang or by wrong numbers.
+  /// @brief Notes a use that would hang the real NCCL or give wrong numbers.
   void violate(const std::string& sentence) {
     const std::lock_guard lock(mutex_);
     violations_ += sentence + "\n";
@@ -72,7 +72,7 @@ public:
   std::atomic<int> communicators{0}; ///< That live.
   std::atomic<std::uint64_t> identities{0};
 
-  /// @brief Whatever is known under an identity, made by `make` at the first use.
+  /// @brief The object of an identity, made by `make` at its first use.
   template <class Clique, class Make>
   std::shared_ptr<Clique> clique(std::uint64_t identity, Make make) {
     const std::lock_guard lock(mutex_);
@@ -290,7 +290,7 @@ private:
           std::memmove(static_cast<std::byte*>(each->out) + place(rank), all[rank]->in, bytes);
     } else {
       for (std::size_t part = 0; part < (own.kind == Kind::reduce_scatter ? all.size() : 1); ++part) {
-        // All parts are read before any is written: the output of one rank may lie in its input.
+        // All parts are read before any is written, because the output of one rank may overlap its input.
         results_.resize(all.size());
         std::vector<const void*> ins;
         for (const Operation* each : all)
@@ -326,7 +326,7 @@ private:
 
 } // namespace fake_nccl
 
-/// @brief The functions of NcclApi. Copies are one rank's.
+/// @brief The functions of NcclApi. Copies belong to the same rank.
 class FakeNccl {
 public:
   using Result = fake_nccl::Result;

@@ -20,7 +20,7 @@
 
 namespace shardwright_test {
 
-/// @brief Device memory that a stream writes, and gives up in its order.
+/// @brief Device memory that a stream writes, and that is freed in stream order.
 template <class E>
 class FakeBuffer {
 public:
@@ -72,8 +72,8 @@ struct FakeDevice {
   FakeRuntime::Stream stream;
 };
 
-/// @brief A rank that shares its device with the others of its group: where the communicator suite runs. If
-/// the group has a clock, that counts the device's calls, too.
+/// @brief A rank that shares its device with the others of its group: the communicator suite runs on it. If
+/// the group has a clock, it also counts the device's calls.
 struct FakePlace : FakeDevice {
   FakePlace(const shardwright::HostCommunicator& group, FakeRuntime runtime)
       : FakeDevice(std::move(runtime)),

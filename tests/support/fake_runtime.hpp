@@ -3,7 +3,7 @@
 
 /// @file
 /// @brief A device runtime on the host: streams are threads and events real dependencies, or everything runs
-/// at once. There may be several devices, and what belongs to one must not be used as another's.
+/// at once. There may be several devices, and objects of one must not be used with another.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/device/kernels.hpp>
@@ -29,7 +29,7 @@
 
 namespace shardwright_test {
 
-/// @brief Work that runs in order on a thread of its own, after random delays.
+/// @brief Work that runs in order on a separate thread, after random delays.
 class FakeQueue {
 public:
   explicit FakeQueue(unsigned seed) : delays_(seed), thread_([this] { serve(); }) {}
@@ -72,10 +72,10 @@ private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
-  std::thread thread_; // last, for it uses the rest
+  std::thread thread_; // last, because it uses the other members
 };
 
-/// @brief Something that happens once. With a clock it knows when.
+/// @brief An event that happens once. With a clock, it also records the time.
 class FakeSignal {
 public:
   FakeSignal() = default;
@@ -112,20 +112,21 @@ private:
   long time_ = 0;
 };
 
-/// @brief What a runtime has been asked for, over all its copies.
+/// @brief Counts of the calls of a runtime and all of its copies.
 struct FakeCounts {
   std::atomic<long> streams{0}, events{0}, timed_events{0}, tables{0}, memories{0}, launches{0}, copies{0};
-  std::atomic<long> unfinished{0}; ///< Launches that have yet to run.
+  std::atomic<long> unfinished{0}; ///< Launches that have not run yet.
   std::atomic<unsigned> broken{0}; ///< Devices, a bit for each.
 };
 
-/// @brief A PeerRuntime over host memory. Copies share their counts. At once, it takes nothing from the heap
-/// but for what it makes: a device's runtime does not, so what a steady step then takes is the library's.
+/// @brief A PeerRuntime over host memory. Copies share their counts. A runtime that runs everything at once
+/// takes memory from the heap only for the objects that it makes, as a device's runtime does: all other
+/// allocations of a steady step are the library's.
 class FakeRuntime {
 public:
   static constexpr unsigned lanes = shardwright::detail::peer_lanes;
 
-  /// @brief A queue; null runs everything at once, on the thread that asks.
+  /// @brief A queue; null runs everything at once, on the calling thread.
   class Stream {
   public:
     Stream() = default;
@@ -139,9 +140,9 @@ public:
       else
         work();
     }
-    /// @brief Whether it never holds anything.
+    /// @brief Whether it never holds work back.
     [[nodiscard]] bool at_once() const noexcept { return queue_ == nullptr; }
-    /// @brief Waits on the host for what the stream holds.
+    /// @brief Waits on the host for the work of the stream.
     void finish() {
       auto all = std::make_shared<FakeSignal>();
       run([all] { all->set(); });
@@ -172,9 +173,9 @@ public:
     std::shared_ptr<std::vector<std::byte>> device_;
   };
 
-  /// @brief At once.
+  /// @brief A runtime that runs everything at once.
   FakeRuntime() = default;
-  /// @brief Asynchronous, with delays by seed.
+  /// @brief An asynchronous runtime, with delays that depend on the seed.
   explicit FakeRuntime(unsigned seed)
       : asynchronous_(true), seeds_(std::make_shared<std::atomic<unsigned>>(seed)) {}
 
@@ -193,8 +194,8 @@ public:
   [[nodiscard]] double seconds(Event& from, Event& to) {
     return static_cast<double>(to.signal->time() - from.signal->time());
   }
-  /// @brief Time, which only passes in launches and copies, a second in each, and where a stream is told to
-  /// rest. All copies have one.
+  /// @brief The time, which passes only in launches and copies, one second in each, and in pauses of a
+  /// stream. All copies share it.
   void rest(Stream& stream, long seconds) {
     stream.run([clock = clock_, seconds] { *clock += seconds; });
   }

@@ -6,7 +6,7 @@
 /// and ballots. A unit includes it before any header of kernels.
 ///
 /// A fiber runs alone until it comes to an instruction of the warp, where it waits for all others. So a
-/// thread that reads what another one writes without sync_lanes() in between reads what was there before, in
+/// thread that reads memory that another one writes, without sync_lanes() in between, reads the old value in
 /// one of the two orders in which the fibers run. Threads that come to different instructions, or that leave
 /// while others wait, are reported.
 
@@ -32,7 +32,7 @@ class Warp {
 public:
   static constexpr unsigned threads = 32;
 
-  /// @param backwards whether the last thread runs first. @return what went wrong, or nothing
+  /// @param backwards whether the last thread runs first. @return the error, or nothing
   template <class Body>
   static std::string run(const Body& body, bool backwards) {
     Warp warp;
@@ -64,8 +64,8 @@ public:
   }
   [[nodiscard]] unsigned thread() const { return thread_; }
 
-  /// @brief Shows a number to the others and waits for theirs. Two sets in turn: a fiber may go on and show
-  /// its next one before another has read this one.
+  /// @brief Shows a number to the others and waits for theirs. Two sets alternate: a fiber may show its next
+  /// number before another one has read this one.
   template <class Number>
   std::array<Number, threads> meet(const char* instruction, Number own) {
     Fiber& fiber = fibers_[thread_];
@@ -89,7 +89,7 @@ private:
     bool done = false;
   };
 
-  /// By itself, for getcontext may return twice.
+  /// A separate function, because getcontext may return twice.
   static void prepare(Fiber& fiber, ucontext_t& outside) {
     fiber.stack.resize(std::size_t{256} << 10);
     getcontext(&fiber.context);
@@ -136,7 +136,7 @@ inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline float __fdividef(float a, float b) { return a / b; }
 
-// The headers that follow are a device's, in a namespace of their own beside the host's.
+// The headers that follow are a device's, in a separate namespace beside the host's.
 #define __CUDA_ARCH__ 900
 #undef SHARDWRIGHT_ABI
 #define SHARDWRIGHT_ABI v0_1_fibers

@@ -76,7 +76,7 @@ bool HeapFault::happened() const noexcept {
 [[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return take(bytes, static_cast<std::size_t>(alignment));
 }
-// By default these call the ones above, but a sanitizer's would not.
+// By default these call the ones above; those of a sanitizer would not.
 [[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   try {
     return operator new(bytes);

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Counts what each thread takes from the heap, and lets it fail: every test runner is linked with an
-/// operator new that does.
+/// @brief Counts each thread's heap allocations, and can make one fail: every test runner is linked with an
+/// operator new that does this.
 
 #include <cstddef>
 
@@ -18,8 +18,8 @@
 #define SHARDWRIGHT_TEST_THREAD_SANITIZER 1
 #endif
 #endif
-// ThreadSanitizer keeps its own operator new. Before AddressSanitizer's allocator ours stands well: what a
-// failed allocation leaves behind is checked as everything else.
+// ThreadSanitizer keeps its own operator new. Ours works on top of AddressSanitizer's allocator, which also
+// checks the state after a failed allocation.
 #if defined(SHARDWRIGHT_TEST_THREAD_SANITIZER)
 #define SHARDWRIGHT_TEST_REPLACES_NEW 0
 #else
@@ -28,14 +28,14 @@
 
 namespace shardwright_test {
 
-/// @brief Whether this program runs under a sanitizer, which wants memory of its own.
+/// @brief Whether this program runs under a sanitizer, which allocates memory itself.
 #if defined(SHARDWRIGHT_TEST_ADDRESS_SANITIZER) || defined(SHARDWRIGHT_TEST_THREAD_SANITIZER)
 inline constexpr bool sanitized = true;
 #else
 inline constexpr bool sanitized = false;
 #endif
 
-/// @brief Whether anything is counted, and can fail.
+/// @brief Whether allocations are counted and can fail.
 inline constexpr bool counts_heap = SHARDWRIGHT_TEST_REPLACES_NEW != 0;
 
 /// @brief Allocations of the calling thread so far.
@@ -54,7 +54,7 @@ public:
   HeapFault(const HeapFault&) = delete;
   HeapFault& operator=(const HeapFault&) = delete;
 
-  /// @brief Returns whether there were so many allocations.
+  /// @brief Returns whether that many allocations were made.
   [[nodiscard]] bool happened() const noexcept;
 
 private:

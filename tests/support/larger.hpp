@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The larger of two differences, for tests that must not pass over a NaN as std::max does.
+/// @brief The larger of two differences, for tests that must not ignore a NaN as std::max does.
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace shardwright_test {
 
-/// @brief The larger of two numbers, infinite where one of them is not a number.
+/// @brief The larger of two numbers, infinite if one of them is not a number.
 [[nodiscard]] inline double larger(double one, double other) {
   return std::isnan(one) || std::isnan(other) ? std::numeric_limits<double>::infinity()
                                               : std::max(one, other);

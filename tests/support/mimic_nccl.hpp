@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief MimicTarget with its ranks connected by the transport over NCCL, which a fake stands in for.
+/// @brief MimicTarget with its ranks connected by the NCCL transport over a fake NCCL.
 
 #include "support/fake_nccl.hpp"
 #include "support/mimic_target.hpp"
@@ -16,8 +16,8 @@
 
 namespace shardwright_test {
 
-/// @brief NCCL's kernels run on streams of their own, beside the host. Those of MimicTarget run at once, so
-/// whatever puts the rank's stream behind a call also waits for it here.
+/// @brief NCCL's kernels run on separate streams, concurrently with the host. Those of MimicTarget run at
+/// once, so a function that orders the rank's stream after a call also waits for the call here.
 class SettledNccl final : public shardwright::DeviceTransport,
                           public std::enable_shared_from_this<SettledNccl> {
   using Transport = shardwright::detail::NcclTransport<FakeNccl, FakeRuntime>;

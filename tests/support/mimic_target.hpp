@@ -18,7 +18,7 @@
 
 namespace shardwright_test {
 
-/// @brief The device path of the library on Kokkos::Serial, compared to the bit with the host's.
+/// @brief The device path of the library on Kokkos::Serial, compared bitwise with the host's.
 struct MimicTarget {
   using execution_space = Kokkos::Serial;
   using memory_space = Kokkos::HostSpace;
@@ -33,7 +33,7 @@ struct MimicTarget {
     return waits;
   }
   static void note_host_wait() { ++host_waits(); }
-  /// @brief The device of what this thread makes.
+  /// @brief The device of the objects that this thread makes.
   [[nodiscard]] static int& device() {
     thread_local int device = 0;
     return device;
