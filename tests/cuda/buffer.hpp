@@ -15,7 +15,7 @@ namespace cuda_test {
 namespace sw = shardwright;
 using sw::detail::check_cuda;
 
-/// Device memory in the order of a stream.
+/// Device memory that is allocated and freed in stream order.
 template <class E>
 class CudaBuffer {
 public:
@@ -37,7 +37,7 @@ public:
   [[nodiscard]] E* data() noexcept { return data_; }
   [[nodiscard]] const E* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  /// What it holds after everything on the stream.
+  /// Its contents after all work on the stream.
   [[nodiscard]] std::vector<E> read() const {
     std::vector<E> out(size_);
     check_cuda(cudaMemcpyAsync(out.data(), data_, bytes(), cudaMemcpyDeviceToHost, stream_),

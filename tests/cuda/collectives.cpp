@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-// What every communicator must do, in the memory of a GPU that thread ranks share.
+// The requirements on every communicator, in the memory of a GPU that thread ranks share.
 
 namespace {
 
@@ -41,7 +41,7 @@ struct CudaPlace {
   sw::DeviceCommunicator comm;
 };
 
-/// Occupies a stream for some 50 ms and doubles numbers then.
+/// Occupies a stream for some 50 ms, and then doubles numbers.
 struct LateKernel {
   float* numbers;
   KOKKOS_FUNCTION void operator()(std::size_t i) const {
@@ -81,7 +81,7 @@ void order(const CudaPlace& on) {
   if (comm.size() == 1)
     return;
   const int next = (comm.rank() + 1) % comm.size(), before = (comm.rank() + comm.size() - 1) % comm.size();
-  comm.barrier(); // no rank looks before its neighbour is about to start
+  comm.barrier(); // no rank checks before its neighbour is about to start
   comm.await_stream();
   sw::Pending received = comm.receive_async(other, before);
   late(on, data);

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What the device programs share: one computation on a host target and on the device, then compared.
+/// @brief The common part of the device programs: one computation on a host target and on the device, whose
+/// results are compared.
 
 #include <shardwright/mesh/target.hpp>
 
@@ -22,8 +23,8 @@ namespace sw = shardwright;
 using Host = sw::HostTarget<Kokkos::Serial>;
 using Device = sw::CudaTarget;
 
-/// @brief The largest |a - b| / (1 + |b|); infinite where the lengths differ or one of the two is not
-/// finite and not the same.
+/// @brief The largest |a - b| / (1 + |b|); infinite if the lengths differ, or if two numbers are not finite
+/// and not the same.
 [[nodiscard]] inline double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   double largest = a.size() == b.size() ? 0 : infinity;
@@ -37,7 +38,7 @@ using Device = sw::CudaTarget;
   return largest;
 }
 
-/// @brief Whether what the device computed agrees with the host; says by how much it differs.
+/// @brief Whether the device's results agree with the host's; prints the difference.
 [[nodiscard]] inline bool agrees(const char* what, const std::vector<double>& device,
                                  const std::vector<double>& host, double tolerance) {
   const double difference = largest_difference(device, host);
@@ -46,7 +47,7 @@ using Device = sw::CudaTarget;
   return !host.empty() && difference <= tolerance;
 }
 
-/// @brief The main of a device program: 77, skipped, without a GPU; else 0 where `check()` is true.
+/// @brief The main of a device program: 77, skipped, without a GPU; else 0 if `check()` is true.
 template <class Check>
 int device_program(int argc, char** argv, const Check& check) {
   int devices = 0;

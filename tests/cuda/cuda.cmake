@@ -16,7 +16,7 @@ foreach(file IN LISTS files)
                             SKIP_REGULAR_EXPRESSION "libcuda[.]so[.]1: cannot open shared object file")
 endforeach()
 
-# Where cuDNN is found, this program has it, whether the library is to use it or not.
+# If cuDNN is found, this program uses it, whether the library is to use it or not.
 if(NOT TARGET shardwright::cudnn)
   shardwright_find_cudnn(found)
 endif()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuDNN's attention against the host's kernels in double and against the tiles, and their times at the size
-// of the benchmark's model. Skipped where the program was built without cuDNN.
+// of the benchmark's model. Skipped if the program was built without cuDNN.
 #include "cuda/compare.hpp"
 
 #include <shardwright/tensor/kernels/attention.hpp>
@@ -94,7 +94,7 @@ std::vector<float> numbers(const Vector<Device, float>& from) {
   return {host.data(), host.data() + host.size()};
 }
 
-/// The tiles' attention: it continues nothing, over keys and values in a buffer of their own.
+/// The tiles' attention over keys and values in a separate buffer, without earlier results to continue.
 template <class Element>
 struct Tiles {
   explicit Tiles(Attention<Device, Element>& of)
@@ -158,7 +158,7 @@ bool agrees(const kernels::AttentionShape& shape, const Mask& mask) {
   const auto out = numbers<Device>(device.execution, device.out);
   const auto d_qkv = numbers<Device>(device.execution, device.d_qkv);
 
-  // The gradient is of the rounded output, as the device has it.
+  // The gradient is that of the rounded output, as on the device.
   Attention<Host, double> host(shape);
   const auto load = [&](const auto& to, const auto& from) {
     const auto wide = numbers<Device>(device.execution, from);

@@ -44,7 +44,7 @@ namespace cuda_test {
 
 namespace kernels = sw::kernels;
 
-/// @brief Extents of the problems. Odd ones put rows where no 16 bytes begin.
+/// @brief Extents of the problems. Odd ones make rows begin off multiples of 16 bytes.
 struct Sizes {
   std::size_t rows;
   std::size_t columns;
@@ -59,7 +59,7 @@ inline constexpr Sizes odd_sizes{
 inline constexpr Sizes even_sizes{
     260, 768, 128, {.batch = 1, .sequence = 190, .kv_heads = 1, .q_per_kv = 2, .head_dim = 112}};
 
-/// Opens a step of AdamW where the kernels run.
+/// Begins a step of AdamW in memory that the kernels read.
 struct OpenStep {
   kernels::OptimizerDeviceStep* step;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
@@ -91,7 +91,7 @@ public:
 
 private:
   using Execution = typename Target::execution_space;
-  /// Of statistics, tables, workspaces and sums.
+  /// The element of statistics, tables, workspaces and sums.
   using Main = sw::MainElement<Element>;
   template <class Value>
   using Matrix = Kokkos::View<Value**, Kokkos::LayoutRight, typename Target::memory_space>;
@@ -103,7 +103,7 @@ private:
   Matrix<Main> sums() { return sums(rows, columns); }
   static Matrix<Main> sums(std::size_t m, std::size_t n) { return Matrix<Main>("sums", m, n); }
   static Vector<Main> vector(std::size_t size) { return Vector<Main>("vector", size); }
-  /// Random numbers of a tensor of its own.
+  /// Random numbers, different for each tensor.
   template <class Value = Element>
   Matrix<Value> random() {
     return random<Value>(rows, columns);
@@ -244,7 +244,7 @@ private:
     keep(y);
     kernels::inserted_columns(execution_, joined, y, columns / 3, 1);
     keep(y);
-    // Blocks of joined: one of long rows, one of short ones, from an element that is not aligned.
+    // Blocks of `joined`: one of long rows, one of short ones, from an element that is not aligned.
     const auto block = matrix(rows, columns), pair = matrix(rows, 2);
     kernels::detail::copy_rows(execution_, joined.data(), rows, columns, joined.extent(1), block.data());
     keep(block);
@@ -269,7 +269,7 @@ private:
     keep(totals);
     kernels::largest_absolute(execution_, x, totals, work);
     keep(totals);
-    // Of numbers that both have to the last bit.
+    // Of numbers that agree on both to the last bit.
     const Vector<std::uint64_t> hash("hash", 1), hashes("hashes", kernels::reduce_workspace(x.size()));
     const Vector<Element> exact("exact", x.size());
     kernels::copy(execution_, ids(x.size(), 200), exact);
@@ -305,7 +305,7 @@ private:
     keep(wide);
   }
 
-  /// Groups of rows with their matrices, one of them without rows; and what orders them.
+  /// Groups of rows with their matrices, one of them without rows, and the kernel that orders them.
   void experts() {
     using kernels::Transpose;
     constexpr std::size_t groups = 4;
@@ -359,7 +359,7 @@ private:
     keep_all(sum, y, mean, rms, dx, d_gain);
   }
 
-  /// As a model has it: larger ones make softmax so steep that the roundings of narrow elements show.
+  /// As in a model: larger ones make softmax so steep that the roundings of narrow elements show.
   double scale() const { return 1 / std::sqrt(static_cast<double>(shape.head_dim)); }
 
   void attention() {
@@ -389,7 +389,7 @@ private:
     keep(d_qkv);
   }
 
-  /// The same keys once more, as those of tokens some of which come after some of the queries.
+  /// The same keys once more, as keys of tokens some of which come after some of the queries.
   void attention_of_other_keys(const Matrix<Element>& qkv, const Matrix<Element>& out,
                                const Vector<Main>& log_sum_exp, const Matrix<Element>& d_qkv) {
     const std::size_t n = shape.sequence;
@@ -457,7 +457,7 @@ private:
     keep_all(parameter, first, second);
   }
 
-  /// More parameters than one launch takes, in odd places of memory.
+  /// More parameters than fit into one launch, at odd addresses.
   void update_together() {
     const Vector<kernels::OptimizerDeviceStep> step("step", 1);
     kernels::detail::run("open", execution_, 1, OpenStep{step.data()});
@@ -502,8 +502,8 @@ private:
   std::vector<double> results_;
 };
 
-/// @brief Whether every kernel gives on the device what it gives on the host; tolerances relative to 1 + the
-/// value.
+/// @brief Whether the results of every kernel on the device agree with those on the host; tolerances are
+/// relative to 1 + the value.
 template <class Element>
 [[nodiscard]] bool kernels_agree(const char* what, const Sizes& sizes, double tolerance) {
   return agrees(what, EveryKernel<Device, Element>(sizes).results(),

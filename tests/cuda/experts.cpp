@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A router and experts, compiled for the device; on a machine with a GPU, run by one rank and by two that
-// share it, and compared with one rank of the host.
+// A router and experts, compiled for the device; on a machine with a GPU, run by one rank and by two ranks
+// that share it, and compared with one rank of the host.
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/expert_mlp.hpp>
 #include <shardwright/nn/router.hpp>
@@ -34,7 +34,7 @@ struct Model {
 };
 
 /// Choices, gates, values and gradients of tokens that are routed, with a padding token in each sequence and
-/// an expert that nobody chooses.
+/// an expert that no token chooses.
 template <class Target, class Element>
 std::vector<double> routed(const Mesh& mesh) {
   constexpr std::int64_t sequences = 4, positions = 67, width = 48, hidden = 40, experts = 6, chosen = 2;

@@ -5,7 +5,7 @@
 int main(int argc, char** argv) {
   using namespace cuda_test;
   return device_program(argc, argv, [] {
-    // A rounding that falls the other way, and what follows from it.
+    // For a rounding that goes the other way, and its consequences.
     constexpr double brain = 4 * 0x1p-7;
     bool sound = kernels_agree<sw::bfloat16>("kernels in bfloat16", small_sizes, brain);
     sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, odd sizes", odd_sizes, brain);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every communicator must do, over NCCL: thread ranks with a GPU each. With one GPU a world of one rank
-// runs every operation, and two ranks find that they share it.
+// The requirements on every communicator, over NCCL: thread ranks with a GPU each. With one GPU a world of
+// one rank runs every operation, and two ranks find that they share it.
 #include "cuda/compare.hpp"
 
 #if defined(SHARDWRIGHT_WITH_NCCL)
@@ -52,7 +52,7 @@ bool report(const char* what, int ranks, const std::string& complaint) {
   return complaint.empty();
 }
 
-/// The words of what `program` throws on ranks; empty for nothing.
+/// The message of the exception that `program` throws on ranks; empty for none.
 template <class Program>
 std::string complaint_of(int ranks, std::chrono::seconds deadline, Program program) {
   try {
@@ -69,7 +69,7 @@ bool suite(int ranks) {
     for (const auto& part : communicator_suite::parts<const NcclPlace&>()) {
       const std::string_view name = part.name;
       if (name == "nested reduction orders" || (name == "NaN" && ranks > 1))
-        continue; // NCCL chooses the order, and its maximum may pass over a NaN
+        continue; // NCCL chooses the order, and its maximum may ignore a NaN
       all = report(part.name, ranks,
                    complaint_of(ranks, std::chrono::seconds(60),
                                 [&](const sw::HostCommunicator& world) {
@@ -80,7 +80,7 @@ bool suite(int ranks) {
   return all;
 }
 
-/// Two ranks on one GPU are refused in words.
+/// Two ranks on one GPU are rejected with a sentence.
 bool refuses_a_shared_gpu() {
   const std::string said = complaint_of(2, std::chrono::seconds(60), [](const sw::HostCommunicator& world) {
     const NcclPlace place(world, 0, false);

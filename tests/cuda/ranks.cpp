@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several ranks do that are threads and share the GPU: transitions to the bits of the host, and
-// trainings that share out the model state, the matrices, the sequence and the layers, as on the host.
+// Several ranks that are threads and share the GPU: transitions with the bits of the host, and trainings that
+// shard the model state, the matrices, the sequence and the layers, compared with the host's.
 
 #include "support/ranks.hpp"
 #include "compare.hpp"
@@ -26,8 +26,8 @@ bool found_nothing(const char* what, const std::string& findings) {
   return findings.empty();
 }
 
-/// ZeRO-3 on the device and on the host. Losses, norms and parameters differ by how the two round, memory is
-/// taken in the first two steps only.
+/// ZeRO-3 on the device and on the host. Losses, norms and parameters differ by the rounding of the two;
+/// memory is allocated only in the first two steps.
 template <class Element>
 bool trains_as_on_the_host(const nn_test::Problem& problem, const PipelineWay& way, double tolerance) {
   using Layouts = sw::DecoderLayouts<true, sw::Zero3>;
@@ -52,7 +52,7 @@ bool trains_as_on_the_host(const nn_test::Problem& problem, const PipelineWay& w
   std::printf("%s, %zu bytes an element: losses and norms %.3g, allowed %.3g; parameters %.3g; %s\n",
               way.text().c_str(), sizeof(Element), numbers, tolerance, parameters,
               steady ? "steady memory" : "the memory or the tokens are not those of two steps before");
-  // Where a gradient is about zero, AdamW's first steps follow its sign.
+  // If a gradient is about zero, AdamW's first steps follow its sign.
   return steady && numbers <= tolerance && parameters <= 0.1;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over all elements against Thrust's on the same memory of the device, and twice with the same
+// Reductions over all elements, compared with Thrust's on the same device memory; a second run gives the same
 // bits.
 #include <shardwright/tensor/kernels/checksum.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
@@ -53,7 +53,7 @@ struct Product {
   }
 };
 
-/// The sums by this library's kernels, in memory that Thrust holds.
+/// The sums by this library's kernels, in memory that Thrust owns.
 template <class Element>
 std::vector<double> ours(const Kokkos::Cuda& execution, const Vector<Element>& x, const Vector<Element>& y) {
   thrust::device_vector<double> results(5);

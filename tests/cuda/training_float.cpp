@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training of a decoder in float, compiled for the device; on a machine with a GPU, run by one rank and
-// compared with the host; with several GPUs, by a rank on each of two.
+// compared with the host; with several GPUs, run by two ranks on two of them.
 #include "cuda/training.hpp"
 
 #include <cstdio>
 
-// Compiled for the device as well, though one rank alone has no ring.
+// Compiled for the device as well, although a single rank has no ring.
 template class shardwright::detail::RingAttention<float, shardwright::CudaTarget>;
 
 int main(int argc, char** argv) {

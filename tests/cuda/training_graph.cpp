@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of a training that wait for nothing, compiled for the device; on a machine with a GPU, those that are
-// replayed as a CUDA graph are compared with those that are enqueued call by call.
+// Training steps that wait for nothing, compiled for the device; on a machine with a GPU, steps that are
+// replayed as a CUDA graph are compared with steps that are enqueued call by call.
 #include "cuda/training.hpp"
 
 #include <shardwright/tensor/shared_memory.hpp>
@@ -14,8 +14,8 @@ namespace {
 
 using namespace cuda_test;
 
-/// Steps that wait for nothing: losses and norms as their reports say, and what the parameters become. The
-/// steps from the third on are replays of a CUDA graph where they are `captured`.
+/// Steps that wait for nothing: the losses and norms of their reports, and the parameters after them. From
+/// the third step on, steps are replays of a CUDA graph if `captured` is set.
 template <class Element>
 std::vector<double> reported_training(const Mesh& mesh, bool captured) {
   using Model = sw::WholeModel<sw::Decoder<sw::DecoderLayouts<true>, Element, Device>>;

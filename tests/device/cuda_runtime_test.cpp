@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA runtime of the device layer over a fake of CUDA's library, which notes what CUDA forbids.
+// The CUDA runtime of the device layer over a fake of CUDA's library, which notes everything that CUDA
+// forbids.
 
-// The host's compiler ignores what marks a kernel.
+// The host's compiler ignores the attribute of a kernel.
 #pragma GCC diagnostic ignored "-Wattributes"
 
 #include "support/fake_cuda.hpp" // before the headers under test
@@ -59,7 +60,7 @@ struct Place {
   sw::DeviceCommunicator comm;
 };
 
-/// One more in each number.
+/// Adds one to each number.
 struct Increase {
   float* numbers;
   void operator()(unsigned, std::uint64_t tile, unsigned lane) const {
@@ -165,7 +166,7 @@ TEST_CASE("the fake of CUDA's library detects what CUDA forbids", "[comm]") {
       }
       static_cast<void>(cudaStreamSynchronize(stream.get()));
     }
-    static_cast<void>(fake_cuda::library().counts()); // runs what is left
+    static_cast<void>(fake_cuda::library().counts()); // runs the remaining work
     return fake_cuda::library().complaints();
   };
   using Stream = sw::CudaRuntime::Stream;

@@ -50,7 +50,7 @@ struct Rank : FakeDevice {
   sw::DeviceCommunicator comm;
 };
 
-/// Nothing was done that the real NCCL would answer by a hang, and no communicator was forgotten.
+/// Nothing was done that would hang the real NCCL, and no communicator was forgotten.
 void check_leftovers() {
   CHECK(FakeNcclWorld::get().violations() == "");
   CHECK(FakeNcclWorld::get().communicators == 0);
@@ -62,7 +62,7 @@ TEST_CASE("NCCL ranks pass the communicator suite", "[comm]") {
   for (const bool check : {false, true})
     for (const int ranks : {1, 2, 3})
       for (const auto& part : communicator_suite::parts<Rank>()) {
-        // NCCL reduces in an order of its own: one level here.
+        // NCCL chooses its own order of reduction: one level here.
         if (std::string_view(part.name) == "nested reduction orders" || check != (ranks == 3))
           continue;
         INFO(part.name << " on " << ranks << " ranks" << (check ? ", with fingerprints" : ""));
@@ -76,7 +76,7 @@ TEST_CASE("NCCL ranks pass the communicator suite", "[comm]") {
 
 namespace {
 
-/// What each of three ranks throws.
+/// The exceptions of three ranks.
 template <class Program>
 std::vector<std::exception_ptr> outcomes(Program program, std::chrono::milliseconds deadline = ample) {
   return rank_outcomes::of(3, deadline, program);
@@ -87,7 +87,7 @@ void check_that_1_is_late(const std::vector<std::exception_ptr>& errors) {
   for (const std::size_t rank : {0U, 2U}) {
     const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[rank]);
     CHECK(shardwright_test::has(text, "but rank 1 did not arrive"));
-    if (!text.starts_with("(another type)")) // otherwise it was told before its own call was late
+    if (!text.starts_with("(another type)")) // otherwise it heard of it before its own call was late
       CHECK(rank_outcomes::as<sw::DeadlineExceeded>(errors[rank]).missing() == std::vector<int>{1});
   }
 }
@@ -202,7 +202,7 @@ TEST_CASE("an error that NCCL reports later is thrown where the host waits", "[c
 
 namespace {
 
-/// Short for a person, long for a rank of a busy machine whose part must succeed.
+/// Short for a person, long for a rank on a busy machine whose part must succeed.
 constexpr std::chrono::milliseconds patience{2'000};
 
 /// outcomes() of programs in which some ranks freeze: `frozen()` returns once all others have ended, and
@@ -258,7 +258,7 @@ TEST_CASE("a rank that never arrives ends NCCL at the deadline", "[comm][faults]
         rank.comm.all_reduce_in_place_async(std::span(data)).wait();
       else
         rank.comm.all_reduce_in_place(std::span(data));
-      // As reads of the host do, which know of no communicator.
+      // As reads by the host do, which do not know any communicator.
       if (world.rank() == 0)
         return other.await_stream();
       auto event = rank.runtime.make_event();
@@ -268,7 +268,7 @@ TEST_CASE("a rank that never arrives ends NCCL at the deadline", "[comm][faults]
     int late = 0;
     for (const std::size_t rank : {0U, 2U}) {
       const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[rank]);
-      if (text.starts_with("(another type)")) { // another rank was late first, and told
+      if (text.starts_with("(another type)")) { // another rank was late first, and said so
         CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]),
                                     "must be done on the GPU"));
         continue;
@@ -302,7 +302,7 @@ TEST_CASE("a rank that never arrives ends NCCL at the deadline", "[comm][faults]
       std::vector<float> data(4, 1.0F);
       sw::Pending call;
       if (world.rank() == 0) {
-        rank.script->stuck = true; // announced, but never on its way
+        rank.script->stuck = true; // announced, but never started
         call = rank.comm.send_async(std::span(data), 1, 4);
       }
       if (world.rank() != 1) {
@@ -377,7 +377,7 @@ TEST_CASE("a host that waits in one NCCL communicator advances the calls of its 
       Rank rank(world, {.check = check});
       sw::DeviceCommunicator other = rank.comm.split(0, world.rank());
       std::vector<float> first(10, 1.0F), second(10, 1.0F), third(10, 1.0F), message(10, 1.0F);
-      if (world.rank() == 0) { // the other rank comes to the last call after all that are started here
+      if (world.rank() == 0) { // the other rank reaches the last call after all that are started here
         sw::Pending a = other.all_reduce_in_place_async(std::span(first));
         sw::Pending b = other.all_reduce_in_place_async(std::span(second));
         sw::Pending sent = other.send_async(std::span(message), 1, 1);

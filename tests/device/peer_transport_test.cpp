@@ -40,7 +40,7 @@ namespace {
 
 using Numbers = std::vector<float>;
 
-/// Something that a stream waits for until the test opens it.
+/// A gate at which a stream waits until the test opens it.
 std::shared_ptr<FakeSignal> gate_on(const FakePlace& place) {
   auto gate = std::make_shared<FakeSignal>();
   FakeRuntime::Stream stream = place.stream;
@@ -48,7 +48,7 @@ std::shared_ptr<FakeSignal> gate_on(const FakePlace& place) {
   return gate;
 }
 
-/// Looks until something holds, which it must before the test's patience ends.
+/// Polls until a condition holds, which must be before the time limit of the test.
 template <class Holds>
 bool comes_true(Holds holds) {
   const auto end = std::chrono::steady_clock::now() + ample;
@@ -72,7 +72,7 @@ Numbers sum_of(int ranks, std::size_t count, float factor = 1) {
 
 } // namespace
 
-/// Does something on its rank after every broadcast.
+/// Runs an action on its rank after every broadcast.
 class AfterBroadcast final : public sw::detail::DecoratedTransport<sw::HostCommunicator, sw::HostTransport> {
 public:
   AfterBroadcast(sw::HostCommunicator below, std::function<void()> after)
@@ -342,7 +342,7 @@ TEST_CASE("programs of random calls, kernels and waits give the same bits as the
 }
 
 TEST_CASE("device calls in steady state create nothing new, even with long work lists", "[comm]") {
-  FakeRuntime runtime; // at once, so the work of a round is over when it is left
+  FakeRuntime runtime; // at once, so the work of a round is done when the round ends
   CHECK(on_ranks(12, [&](const sw::HostCommunicator& world, Findings& findings) {
           FakePlace place(world, runtime);
           auto in = place.put(std::vector<int>(96, world.rank())), out = place.put(std::vector<int>(96));
@@ -494,7 +494,7 @@ TEST_CASE("a clock times the calls of device ranks by the device's clock", "[com
                           "a call that ran beside the stream is hidden, but exposed are ",
                           hidden.exposed_seconds);
 
-          // A rank that waits for another's stream waits, but nothing moves.
+          // A rank that waits for another's stream waits, but no data moves.
           clock->restart();
           if (world.rank() == 1)
             place.runtime.rest(place.stream, 7);

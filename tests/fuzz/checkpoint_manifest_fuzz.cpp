@@ -8,9 +8,8 @@
 
 namespace cp = shardwright::checkpoint;
 
-/// A manifest is refused with a sentence, or names parts in its own directory and blocks that cover each
-/// tensor, and is written as it was read. If the first byte is even, the input is given the hash that it
-/// ought to have.
+/// A manifest is rejected with a sentence, or names parts in its own directory and blocks that cover each
+/// tensor, and is written as it was read. If the first byte is even, the input gets the correct hash.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::Input input(data, size);
   const bool hashed = input.number(2) == 0;

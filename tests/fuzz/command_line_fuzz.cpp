@@ -42,7 +42,7 @@ void parse_word(const Read& read) {
 
 } // namespace
 
-/// Words of command lines, by their first byte.
+/// Words of command lines; the first byte selects the parser.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::Input input(data, size);
   const unsigned kind = input.number(6);
@@ -71,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const int ranks = (byte() << 16 | byte() << 8 | byte()) - 1000, chunks = byte() % 8;
     const int microbatches = (byte() << 16 | byte() << 8 | byte()) - 1000;
     const std::string name = input.rest();
-    if (std::int64_t{ranks} * microbatches < 100'000) // others take their time
+    if (std::int64_t{ranks} * microbatches < 100'000) // others take long
       (void)fuzz::accepted([&] {
         fuzz::require(prove(sw::make_schedule(name, ranks, microbatches, chunks)).holds(),
                       "a policy is proven");

@@ -17,7 +17,7 @@ namespace sw = shardwright;
 
 namespace {
 
-/// A directory for the process, removed at its end.
+/// A directory of the process, removed when it ends.
 class Directory {
 public:
   Directory() : path_((std::filesystem::temp_directory_path() / "shardwright_fuzz_XXXXXX").string()) {
@@ -37,7 +37,7 @@ private:
 
 } // namespace
 
-/// Bytes of a data file become windows inside of it, held out or not, or a sentence with an offset.
+/// Bytes of a data file become windows inside it, held out or not, or an error sentence with an offset.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const Directory directory;
   fuzz::Input input(data, size);

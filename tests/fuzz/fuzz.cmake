@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every reader against inputs that nobody wrote for it. The corpus of each is replayed as a plain test; with
-# SHARDWRIGHT_FUZZ, clang's libFuzzer also looks for new inputs, a minute each: ctest -L '^fuzz$'.
+# Tests every reader with inputs that were not written for it. The corpus of each is replayed as a plain test; with
+# SHARDWRIGHT_FUZZ, clang's libFuzzer also searches for new inputs, for a minute each: ctest -L '^fuzz$'.
 option(SHARDWRIGHT_FUZZ "Build the fuzzers with clang++, and add their runs to the tests under the label fuzz" OFF)
 set(SHARDWRIGHT_FUZZ_SECONDS 60 CACHE STRING "Seconds that each fuzzer runs for")
 if(SHARDWRIGHT_FUZZ AND NOT SHARDWRIGHT_CLANG)

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What the harnesses of the readers have in common: libFuzzer, or replay.cpp, calls each with bytes.
+/// @brief The common part of the readers' harnesses: libFuzzer, or replay.cpp, calls each with bytes.
 
 #include <shardwright/core/error.hpp>
 
@@ -16,7 +16,7 @@
 
 namespace fuzz {
 
-/// Ends the program where a property does not hold, which both callers report with the input.
+/// Ends the program if a property does not hold, which both callers report with the input.
 inline void require(bool holds, const char* property) {
   if (holds)
     return;
@@ -24,8 +24,8 @@ inline void require(bool holds, const char* property) {
   std::abort();
 }
 
-/// Calls a reader; false where it refuses its input with an error of the library. Any other exception ends
-/// the program.
+/// Calls a reader; returns false if it rejects its input with an error of the library. Any other exception
+/// ends the program.
 template <class Read>
 bool accepted(const Read& read) {
   try {

@@ -11,8 +11,8 @@
 
 namespace sw = shardwright;
 
-/// A specification is refused with a sentence, or planned with: models if the first byte is even, else
-/// clusters.
+/// A specification is rejected with a sentence, or used for planning: that of a model if the first byte is
+/// even, else that of a cluster.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::Input input(data, size);
   const bool of_model = input.number(2) == 0;

@@ -7,7 +7,7 @@
 
 namespace sw = shardwright;
 
-/// A table is refused with a sentence, or every row of it is predicted or says what it lacks.
+/// A table is rejected with a sentence, or every row of it is predicted or says what is missing.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   (void)fuzz::accepted([&] {

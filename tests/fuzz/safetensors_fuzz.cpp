@@ -16,7 +16,7 @@ namespace st = shardwright::safetensors;
 
 namespace {
 
-/// A file for the process, removed at its end.
+/// A file of the process, removed when it ends.
 class Place {
 public:
   Place() : path_((std::filesystem::temp_directory_path() / "shardwright_fuzz_XXXXXX").string()) {
@@ -33,7 +33,7 @@ private:
   std::string path_;
 };
 
-/// What the format asks of a header that was accepted.
+/// Checks an accepted header against the rules of the format.
 void check_header(const st::Header& header, std::size_t file_bytes) {
   std::uint64_t end = 0;
   for (const st::Entry& entry : header.tensors) {
@@ -83,7 +83,7 @@ void check_block(const st::File& file, const st::Entry& entry, std::string_view 
 
 } // namespace
 
-/// Bytes of a file become tensors inside of it, or of an index names of files, or a sentence.
+/// The bytes of a file become tensors inside it (those of an index, names of files), or an error sentence.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const Place place;
   fuzz::Input input(data, size);

@@ -13,7 +13,7 @@
 
 namespace sw = shardwright;
 
-/// Reading, writing and reading again gives the same schedule; what is proven can be drawn.
+/// Reading, writing and reading again gives the same schedule; a proven schedule can be drawn.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   std::optional<sw::Schedule> schedule;

@@ -16,7 +16,7 @@ namespace {
 using namespace shardwright;
 using namespace shardwright_test;
 
-/// Text in which the bytes from `position` on tell the position: no two windows are equal.
+/// Text in which the bytes from `position` on identify the position: no two windows are equal.
 TextFiles numbered_text(std::size_t bytes) {
   TextFiles text;
   for (std::size_t n = 0; text.bytes.size() < bytes; ++n)

@@ -19,7 +19,7 @@ using namespace shardwright_test;
 
 namespace {
 
-/// What a program with `path` as its standard output ends with: its exit code, and the sentence.
+/// The exit code and the error sentence of a program with `path` as its standard output.
 std::pair<int, std::string> end_with(const char* path, int code, const std::function<void()>& print) {
   std::fflush(stdout);
   std::cout.flush();

@@ -43,11 +43,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What happens to the calls of this process that change the disk, from number `from` on, counted from 1.
+/// The fate of the calls of this process that change the disk, from number `from` on, counted from 1.
 struct Disk {
   enum class Fault { none, kill, fail_one, fail_all } fault = Fault::none;
   int from = 0;
-  int code = 0; ///< Of a call that fails.
+  int code = 0; ///< The error number of a call that fails.
   int calls = 0;
   bool recorded = false;
   std::vector<std::string> record; ///< "fsync PATH", "rename PATH" (the new one), "remove PATH".
@@ -72,7 +72,7 @@ std::string path_of(int file) { return fs::read_symlink("/proc/self/fd/" + std::
 
 } // namespace
 
-// In place of the C library's, for the library under test and for std::filesystem.
+// These replace the C library's, for the library under test and for std::filesystem.
 extern "C" {
 int fsync(int file) {
   return disk.recorded && disk.comes("fsync", path_of(file)) ? -1
@@ -112,7 +112,7 @@ std::string sentence_of(const Function& function) {
 
 constexpr std::uint64_t rows = 6, columns = 5;
 
-/// A model whose values tell steps apart: two tensors, and a single number.
+/// A model whose values differ between steps: two tensors, and a single number.
 struct Model {
   std::vector<float> weight = std::vector<float>(rows * columns);
   std::vector<std::uint16_t> bias = std::vector<std::uint16_t>(7);
@@ -125,7 +125,7 @@ struct Model {
       bias[i] = static_cast<std::uint16_t>(step * 100 + i);
     count[0] = step;
   }
-  /// Of one of two writers: rows [0, 4) and [4, 6); the second has no part of the bias.
+  /// The part of one of two writers: rows [0, 4) and [4, 6); the second has no part of the bias.
   [[nodiscard]] std::vector<cp::Block> blocks(std::uint64_t writer) const {
     const std::span<const float> w(weight);
     if (writer == 0)
@@ -151,7 +151,7 @@ struct Model {
 
 cp::Description about(std::uint64_t step) { return {step, "dp=2", "0123", {{"seed", "7"}}}; }
 
-/// @param large bytes of another tensor, of a third writer
+/// @param large bytes of a further tensor, of a third writer
 void save(cp::Writer& writer, std::uint64_t step, std::size_t keep, std::size_t large = 0) {
   cp::UnfinishedSave unfinished = writer.begin(step);
   const Model model(step);
@@ -166,7 +166,7 @@ void save(cp::Writer& writer, std::uint64_t step, std::size_t keep, std::size_t 
   writer.retain(keep);
 }
 
-/// Reads a checkpoint and compares it with what was saved at the step that it says.
+/// Reads a checkpoint and compares it with the model at the step that it names.
 bool holds_model(const fs::path& path) {
   const cp::Reader reader(path);
   const Model model(reader.manifest().description.step);
@@ -221,7 +221,7 @@ TEST_CASE("checkpoint: blocks of several writers are saved and read, step after 
   save(writer, 30, 2);
   CHECK(cp::saved_steps(saved.directory) == std::vector<std::uint64_t>{2, 30});
   CHECK(newest_step(saved.directory) == 30);
-  // Parts are safetensors files, which any reader of that format takes.
+  // Parts are safetensors files, which any reader of that format accepts.
   const st::File part(saved.directory / "step-30" / "part-1.safetensors");
   CHECK(part.read_as<std::uint64_t>("count") == std::vector<std::uint64_t>{30});
   CHECK(part.entry("weight@4,0").shape == std::vector<std::uint64_t>{2, columns});
@@ -233,7 +233,7 @@ TEST_CASE("checkpoint: blocks of several writers are saved and read, step after 
   std::vector<std::byte> bytes(8);
   CHECK_THAT(sentence_of([&] { reader.read("count", 1, bytes); }),
              ContainsSubstring("has 1 blocks, but number 1"));
-  // Any block, from all that it meets.
+  // Any block, from all parts that overlap it.
   std::vector<float> column(4);
   reader.read("weight", st::BlockOf{{2, 3}, {4, 1}}, std::as_writable_bytes(std::span(column)));
   const std::vector<float> all = Model(2).weight;
@@ -282,7 +282,7 @@ TEST_CASE("checkpoint: blocks become whole tensors of one file, and two checkpoi
     norm += double(value) * double(value);
   CHECK(std::abs(found[2].relative - std::sqrt(double(rows * columns) / norm)) < 1e-12);
 
-  // Other shapes, types and names, and a number that is none.
+  // Other shapes, types and names, and a number that is not one.
   const std::vector<double> wide{1, std::nan("")}, same{1, 2};
   const auto save_one = [&](std::uint64_t step, const std::string& name, const std::vector<double>& values) {
     cp::UnfinishedSave unfinished = writer.begin(step);
@@ -318,7 +318,7 @@ TEST_CASE(
   for (std::string& call : record) {
     if (const std::size_t at = call.find(root); at != call.npos)
       call.erase(at, root.size());
-    // Names of unfinished things end in numbers of their own.
+    // Names of unfinished files end in unique numbers.
     for (const char* const mark : {".tmp-", ".part-"})
       if (const std::size_t at = call.find(mark); at != call.npos)
         call.erase(at + std::strlen(mark),
@@ -368,7 +368,7 @@ TEST_CASE("checkpoint: a process killed at any call leaves the older checkpoint 
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     const std::uint64_t step = newest_step(saved.directory);
-    CHECK(step >= before); // 1, and from some call on 2
+    CHECK(step >= before); // step 1, and from some call on step 2
     before = step;
     if (WIFEXITED(status)) {
       CHECK((WEXITSTATUS(status) == 0 && step == 2));
@@ -376,7 +376,7 @@ TEST_CASE("checkpoint: a process killed at any call leaves the older checkpoint 
     }
     REQUIRE((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
     ++kills;
-    // The next run finds what was left, needs no help, and removes it.
+    // The next run finds the remains and removes them without help.
     cp::Writer writer(saved.directory);
     CHECK(writer.stale().size() == unfinished_in(saved.directory));
     unnamed += writer.stale().empty() ? 0 : 1;
@@ -407,7 +407,7 @@ TEST_CASE("checkpoint: a failed call or a full disk is an error and loses nothin
         CHECK(step == 2);
         if (calls < call)
           break;
-        continue; // what fails without harm
+        continue; // calls that fail without harm
       }
       ++failed;
       CHECK_THAT(sentence,
@@ -446,7 +446,7 @@ TEST_CASE("checkpoint: a flipped bit anywhere is detected, and the older checkpo
     }
   }
   CHECK(newest_step(saved.directory) == 2);
-  // Headers alone are not enough for data, and say so.
+  // Headers are not enough to read data, and the error says so.
   const fs::path part = saved.directory / "step-2" / "part-1.safetensors";
   std::fstream(part, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end).put('\xff');
   CHECK(cp::newest(saved.directory, cp::Check::headers).path == saved.directory / "step-2");
@@ -491,7 +491,7 @@ TEST_CASE("checkpoint: files that are truncated, missing or of another kind are 
                }),
                ContainsSubstring("must be a regular file"));
   }
-  // Says the same in other words.
+  // Has the same contents, spelled differently.
   CHECK_THAT(refused([&] {
                const fs::path path = damaged / "part-0.safetensors";
                std::string bytes = bytes_of(path);
@@ -500,7 +500,7 @@ TEST_CASE("checkpoint: files that are truncated, missing or of another kind are 
                std::ofstream(path, std::ios::binary) << bytes;
              }),
              ContainsSubstring("its header must have the hash that was saved"));
-  // A part of another step fits in everything but its hashes.
+  // A part of another step matches in everything but its hashes.
   CHECK_THAT(refused([&] {
                fs::copy_file(saved.directory / "step-1" / "part-0.safetensors",
                              damaged / "part-0.safetensors", fs::copy_options::overwrite_existing);
@@ -548,7 +548,7 @@ TEST_CASE("checkpoint: a read-only directory is rejected for writing, and can be
   fs::permissions(saved.scratch.root(), fs::perms(0755));
   fs::permissions(saved.directory, fs::perms(0555));
   fs::permissions(saved.directory / "lock", fs::perms(0444));
-  const bool is_root = ::geteuid() == 0; // who may write everywhere
+  const bool is_root = ::geteuid() == 0; // a user who may write everywhere
   if (is_root)
     REQUIRE(::seteuid(65534) == 0);
   const std::string sentence = sentence_of([&] { const cp::Writer writer(saved.directory); });
@@ -659,7 +659,7 @@ TEST_CASE("checkpoint: the check for blocks that cover a tensor once agrees with
 
 TEST_CASE("checkpoint: a manifest is read as it was written, and invalid ones are rejected with the field") {
   const cp::BlockHash hash = cp::hash_of(std::string_view("abc"));
-  CHECK(hash.text() == "06b05ab6733a618578af5f94892f3950"); // as xxh128sum says
+  CHECK(hash.text() == "06b05ab6733a618578af5f94892f3950"); // as xxh128sum prints it
   CHECK(cp::find_hash(hash.text()) == hash);
   CHECK((!cp::find_hash("06B05ab6733a618578af5f94892f3950") && !cp::find_hash("0")));
   cp::Manifest manifest{about(7), {}, {}};

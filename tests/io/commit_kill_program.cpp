@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job of three ranks that checks the newest checkpoint of a directory and then saves the next one, in which
-// it is killed at one of the seven steps of a save, or finds the disk of one rank full; a script looks at
-// what is left.
+// it is killed at one of the seven steps of a save, or finds the disk of one rank full; a script checks the
+// remains.
 #include <shardwright/core/error.hpp>
 #include <shardwright/io/checkpoint/saver.hpp>
 #include <shardwright/io/checkpoint/staged_block.hpp>
@@ -35,11 +35,11 @@ using sw::axis::dp;
 
 namespace {
 
-/// The call at which the process dies, or the disk is full.
+/// The call at which the process dies or the disk is full.
 struct Fault {
   const char* call = "";
-  const char* name = ""; ///< In the file's name: it tells the rank, too.
-  bool after = false;    ///< Of the call; a write ends in its middle.
+  const char* name = ""; ///< In the file's name, which also identifies the rank.
+  bool after = false;    ///< The number of the call; a write ends in the middle.
 };
 constexpr Fault faults[]{{},
                          {"mkdir", ".tmp-"},
@@ -67,7 +67,7 @@ bool comes(std::string_view call, const fs::path& path, bool after) {
 
 } // namespace
 
-// In place of the C library's.
+// These replace the C library's.
 extern "C" {
 ssize_t write(int file, const void* bytes, size_t count) {
   if (file > 2 && (killed_at.load() != 0 || full.load())) {
@@ -105,7 +105,7 @@ constexpr int tensors = 3;
 
 std::string name_of(int tensor) { return "weight." + std::to_string(tensor); }
 
-/// What an element is at a step: another number in each place of each tensor.
+/// The value of an element at a step: different at every position of every tensor.
 float value_at(std::uint64_t step, int tensor, std::int64_t place) {
   return static_cast<float>(step) + static_cast<float>(tensor) / 4 + static_cast<float>(place) / 1024;
 }
@@ -132,7 +132,7 @@ void save(cp::Saver& saver, std::vector<Rows>& weights, std::uint64_t step, int 
   saver.finish();
 }
 
-/// The step of the newest checkpoint, with all of its data compared; 0 where there is none.
+/// The step of the newest checkpoint, with all of its data compared; 0 if there is none.
 std::uint64_t check(const sw::HostCommunicator& world, const fs::path& directory,
                     std::vector<Rows>& weights) {
   std::vector<std::string> refused;
@@ -164,7 +164,7 @@ void run(sw::HostCommunicator world, const fs::path& directory, const std::strin
   std::fflush(stdout);
   if (word == "check")
     return;
-  world.barrier(); // nobody dies before all have said so
+  world.barrier(); // no rank dies before all have said so
   if (word == "full") {
     full.store(true);
     try {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Jobs that are killed at each of the seven steps of a save, on thread ranks and, where it is there, under mpiexec.
+# Jobs that are killed at each of the seven steps of a save, on thread ranks and, if it is available, under mpiexec.
 add_executable(io_commit_kill_program "${CMAKE_CURRENT_LIST_DIR}/commit_kill_program.cpp")
 target_link_libraries(io_commit_kill_program PRIVATE shardwright::launch)
 shardwright_program_flags(io_commit_kill_program)

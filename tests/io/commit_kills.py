@@ -35,7 +35,7 @@ def main():
         job(place, step, [], ends=False)
         step += place == 7
         unfinished = list(root.glob("*.tmp-*"))
-        survived = place in (3, 4) and len(command) > 1  # by the process of rank 0, which may clear up before it ends
+        survived = place in (3, 4) and len(command) > 1  # by the process of rank 0, which may clean up before it ends
         if bool(unfinished) != (place > 2) and not survived:
             sys.exit(f"a kill at step {place} must come in its middle, but left {unfinished}")
         print(f"killed at step {place} of a save: step {step} is the newest")

@@ -16,7 +16,7 @@ namespace {
 using namespace shardwright;
 using namespace shardwright_test;
 
-/// What each rank catches when rank r holds texts[r].
+/// The error that each rank catches when rank r holds texts[r].
 std::vector<std::string> sentences(const std::vector<std::string>& texts) {
   std::vector<std::string> caught(texts.size());
   const auto program = [&](HostCommunicator world) {
@@ -37,7 +37,7 @@ std::vector<std::string> sentences(const std::vector<std::string>& texts) {
 } // namespace
 
 TEST_CASE("configuration_hash: equal texts have equal hashes, and known ones") {
-  // FNV-1a of its authors' test vectors.
+  // Test vectors of FNV-1a's authors.
   CHECK(configuration_hash("") == 0xcbf29ce484222325ULL);
   CHECK(configuration_hash("a") == 0xaf63dc4c8601ec8cULL);
   CHECK(configuration_hash("foobar") == 0x85944171f73967e8ULL);

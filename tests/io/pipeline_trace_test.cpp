@@ -80,7 +80,7 @@ TEST_CASE("A trace has every pass, wait and message once, on the track of its ra
     CHECK(slices == passes);
     CHECK(waits > 0);
     CHECK(tracks.size() == 3);
-    // Both ways over every boundary between ranks, for every microbatch of both pipelines.
+    // In both directions over every boundary between ranks, for every microbatch of both pipelines.
     std::size_t boundaries = 0;
     for (int stage = 1; stage < schedule.stages(); ++stage)
       boundaries +=

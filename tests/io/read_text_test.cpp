@@ -36,7 +36,7 @@ TEST_CASE("read_text: a file is read whole, up to the limit and no further") {
   CHECK(read_text(path, bytes.size()) == bytes);
   CHECK_THAT(sentence_of(path, bytes.size() - 1), ContainsSubstring("it must hold at most 200000 bytes"));
   CHECK(read_text(scratch.write("empty", ""), 0).empty());
-  CHECK(!read_text("/proc/self/status", 1 << 16).empty()); // whose size the system gives as 0
+  CHECK(!read_text("/proc/self/status", 1 << 16).empty()); // whose size the system reports as 0
   CHECK_THAT(sentence_of("/proc/self/status", 10), ContainsSubstring("at most 10 bytes"));
 }
 

@@ -68,7 +68,7 @@ TEST_CASE("the record of a summary contains the numbers of the text") {
   CHECK(record["communication"]["dp all_reduce"]["hidden_seconds"] == 1.0);
   CHECK(record["communication"]["tp all_gather"]["calls"] == 400.0);
   CHECK(record["pool_peak_bytes"] == 61'440'000);
-  // A run that has not begun divides by nothing.
+  // A run that has not begun does not divide by zero.
   CHECK(RunSummary{}.record()["tokens_per_second"] == 0.0);
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("times are shown in seconds, milliseconds and microseconds") {
 TEST_CASE("the peak of the process grows with what it uses") {
   const std::size_t before = process_peak_bytes();
   CHECK(before > 1'000'000);
-  const std::size_t more = before + 50'000'000; // a peak, so only what is beyond it shows
+  const std::size_t more = before + 50'000'000; // a peak, so only memory beyond it shows
   const std::vector<unsigned char> memory(more, 1);
   CHECK(process_peak_bytes() >= before + 40'000'000);
   CHECK(memory.back() == 1);

@@ -249,7 +249,7 @@ TEST_CASE("safetensors: any block of a tensor is read without the rest") {
   CHECK_THAT(refused({{0, 0}, {1, 1}}, 2), ContainsSubstring("must lie inside"));
   CHECK_THAT(refused({{0, 0, 0}, {1, 1, 2}}, 3), ContainsSubstring("must have 4 bytes, but has 3"));
 
-  // What was there when the file was opened may be gone.
+  // Data that was there when the file was opened may be gone.
   fs::resize_file(path, file.bytes() - 1);
   std::vector<std::byte> all(elements.size() * 2);
   CHECK_THAT(sentence_of([&] { file.read("t", all); }), ContainsSubstring("has been cut short"));
@@ -378,7 +378,7 @@ TEST_CASE("safetensors: a model in several files is read through its index, and 
              ContainsSubstring("weight_map must name a file for each tensor"));
   CHECK_THAT(refused("100", std::string(20, '[') + std::string(20, ']')),
              ContainsSubstring("at most 16 deep"));
-  // An earlier index does not outlive its files.
+  // An earlier index is removed with its files.
   st::write_sharded(many, {model[1]}, 60);
   CHECK(!fs::exists(index));
   CHECK(st::Files(many).names() == std::vector<std::string>{"a"});

@@ -29,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-// Trainings that are saved on one mesh and go on, on it and on others.
+// Trainings that are saved on one mesh and continue on it and on others.
 
 namespace {
 
@@ -106,7 +106,7 @@ struct Run {
   sw::Training<Model> training;
 };
 
-/// Whether what a rank would save is what was saved, to the bit.
+/// Whether the state that a rank would save is bitwise the saved one.
 template <class Description>
 bool holds(Run<Description>& run, const cp::Reader& reader) {
   cp::Staging own;
@@ -123,7 +123,7 @@ bool holds(Run<Description>& run, const cp::Reader& reader) {
   return !own.blocks().empty();
 }
 
-/// What a run left behind: its losses after the save, and all that it held in the end.
+/// The result of a run: its losses after the save, and its complete state at the end.
 struct Left {
   std::vector<double> losses;
   sw::TrainingProgress progress;
@@ -136,7 +136,7 @@ using Kinds =
 constexpr std::size_t kinds = std::tuple_size_v<Kinds>;
 constexpr std::size_t exact_kinds = kinds - 1; // whose numbers are close on all meshes
 
-/// Calls visit.operator()<Description>() with the kind of that number.
+/// Calls visit.operator()<Description>() for the kind with that number.
 template <std::size_t kind = 0, class Visit>
 void with_kind(std::size_t number, const Visit& visit) {
   if constexpr (kind < kinds) {
@@ -154,7 +154,7 @@ std::unique_ptr<const cp::Reader> opened(const sw::HostCommunicator& world, cons
   return cp::open_newest(world, directory, refused);
 }
 
-/// Every rank throws, and says this.
+/// Every rank throws an error with this text.
 template <class Function>
 void expect_sentence(Findings& findings, const std::string& part, const Function& function) {
   std::string sentence = "nothing";
@@ -247,7 +247,7 @@ TEST_CASE("save_training: a save runs concurrently with the steps, and contains 
           }
           findings.expect(saver.last()->step == 3 && holds(run, *opened(world, scratch.root())), "step 3");
 
-          // What fails in the background is an error of the next call, on every rank.
+          // A failure in the background is an error of the next call, on every rank.
           cp::Staging& memory = saver.staging();
           if (world.rank() != 1)
             cp::stage(run.model, run.training.optimizer(), memory);
@@ -257,7 +257,7 @@ TEST_CASE("save_training: a save runs concurrently with the steps, and contains 
           static_cast<void>(run.step(1));
           cp::save(saver, run.training, about(), 1);
           findings.expect(saver.last()->step == 4, "and the next one succeeds");
-          // One that nobody waits for is dropped.
+          // One that is never waited for is dropped.
           static_cast<void>(run.step(1));
           cp::start_save(saver, run.training, about(), 1);
         }) == "");
@@ -283,7 +283,7 @@ TEST_CASE("save_training: a checkpoint that does not fit is rejected by all rank
           expect_sentence(findings, "must be F32 [6, 6], but F64 [6, 6] was saved",
                           [&] { cp::load(world, *reader, other.training, "0123"); });
           findings.expect(other.step(1) == first, "nothing has changed");
-          // Another element by choice: the numbers rounded.
+          // Another element type on request: the numbers are rounded.
           Run<Narrow> converted(world, setups[5]);
           cp::load(world, *reader, converted.training, "0123", true);
           const std::vector<double> rounded = converted.step(2), exact = run.step(2);

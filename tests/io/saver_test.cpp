@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Tensors of one shape in every kind of layout, and others beside: uneven, empty on some ranks, replicated.
+/// Tensors of one shape in every kind of layout, and further ones: uneven, empty on some ranks, replicated.
 struct Model {
   static constexpr std::array<std::int64_t, 2> shape{7, 3};
 
@@ -54,8 +54,8 @@ struct Model {
   ShardedTensor<Layout<3, Shard<1, dp>>, bfloat16> narrow;
 };
 
-/// Calls `visit(element, value)` with each element of this rank's block and the value that it is to have:
-/// another one for each place of a tensor, seed and number.
+/// Calls `visit(element, value)` with each element of this rank's block and its expected value, which differs
+/// for each position, seed and number.
 template <class Tensor, class Visit>
 void each_element(Tensor& tensor, int seed, const Visit& visit) {
   const auto local = tensor.local_shape();
@@ -113,7 +113,7 @@ cp::Description about(std::uint64_t step) { return {step, "dp, tp", "0123", {}};
 
 constexpr std::array<std::array<int, 2>, 5> meshes{{{1, 1}, {3, 1}, {1, 2}, {2, 2}, {1, 4}}};
 
-/// Every rank throws, and says this.
+/// Every rank throws an error with this text.
 template <class Function>
 void expect_sentence(Findings& findings, const std::string& part, const Function& function) {
   std::string sentence = "nothing";

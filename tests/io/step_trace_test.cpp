@@ -12,7 +12,7 @@ namespace {
 
 namespace sw = shardwright;
 
-/// Two replicas of one stage; the second is kept too, and a rank whose timeline nobody asked for.
+/// Two replicas of one stage, the second of which is kept too, and a rank whose timeline was not requested.
 sw::StepSimulation two_replicas() {
   const sw::Step forward{sw::Action{sw::Pass::forward, 3, 1}};
   sw::StepSimulation out;

@@ -34,7 +34,7 @@ std::ptrdiff_t files_in(const fs::path& directory) {
   return std::distance(fs::directory_iterator(directory), fs::directory_iterator());
 }
 
-/// No file of this process grows beyond `bytes` as long as it lives, as on a disk that is full.
+/// While it lives, no file of this process grows beyond `bytes`, as on a disk that is full.
 class FullDisk {
 public:
   explicit FullDisk(rlim_t bytes) {
@@ -121,7 +121,7 @@ TEST_CASE("a large file contains the pieces written to it, whatever their sizes"
 TEST_CASE("a large file that does not fit leaves nothing behind") {
   const Scratch scratch;
   constexpr std::size_t chunk = shardwright::detail::LargeFile::chunk;
-  // In the middle of a block of the disk too, and in the end that goes through the page cache.
+  // Also in the middle of a disk block, and in the tail that goes through the page cache.
   for (const std::size_t room : {chunk + 4096, chunk + 1000, 2 * chunk + 10}) {
     const FullDisk full(room);
     std::string sentence;

@@ -18,7 +18,7 @@ static_assert(decltype(sliding_window<128>)::window == KeyWindow{127, 0});
 
 constexpr std::size_t sequence = 12;
 
-/// Every function of a window against the definition of what is seen.
+/// Every function of a window against the definition of the keys that are seen.
 template <class Sees>
 void check(const KeyWindow& window, Sees sees) {
   for (std::size_t query = 0; query < sequence; ++query)
@@ -43,7 +43,7 @@ TEST_CASE("a window determines which keys a query sees, and which queries see a 
   check(sliding_window<3>.window,
         [](std::size_t query, std::size_t key) { return key <= query && query < key + 3; });
   check(sliding_window<100>.window, [](std::size_t query, std::size_t key) { return key <= query; });
-  // Not a mask of the library, but one that a program may make.
+  // Not a mask of the library, but one that a program may create.
   for (std::size_t before = 0; before < 4; ++before)
     for (std::size_t after = 0; after < 4; ++after)
       check({before, after}, [=](std::size_t query, std::size_t key) {

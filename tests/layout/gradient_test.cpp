@@ -12,7 +12,7 @@ using namespace shardwright::axis;
 
 namespace {
 
-/// Gradient of a value layout, as Gradient<L> gives it: Partial becomes replicated.
+/// The layout of a value's gradient, as Gradient<L> defines it: Partial becomes replicated.
 LayoutValue gradient_of(LayoutValue layout) {
   for (int axis = 0; axis < max_axes; ++axis)
     layout.clear_partial(axis);

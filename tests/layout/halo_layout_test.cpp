@@ -64,7 +64,7 @@ TEST_CASE("elementwise functions keep halos, reductions ignore them") {
   STATIC_REQUIRE(std::is_same_v<AddLayout<Haloed, Haloed>, Haloed>);
   STATIC_REQUIRE(std::is_same_v<MultiplyLayout<Haloed, Haloed>, Haloed>);
   STATIC_REQUIRE(std::is_same_v<DivideLayout<Haloed, Haloed>, Haloed>);
-  // A vector on the last dimension, repeated over the rows of the halo as well.
+  // A vector along the last dimension, repeated over the rows of the halo as well.
   using Column = Layout<1, Shard<0, tp, PeriodicHalo<3>>>;
   STATIC_REQUIRE(std::is_same_v<AddLayout<Haloed, Column>, Haloed>);
   STATIC_REQUIRE(std::is_same_v<ReduceAllLayout<Sum, Haloed>, ReduceAllLayout<Sum, Plain>>);
@@ -91,7 +91,7 @@ TEST_CASE("a block is longer by its halos, and the bytes of an exchange are thos
   const std::array<std::int64_t, 2> grid{12, 15};
   REQUIRE(Grid::bytes(nine, grid, 4) == 4 * 22);
   REQUIRE(Transition<Haloed, Plain>::bytes(nine, grid, 4) == 0);
-  // A ring of one block closes on itself.
+  // A ring of one block is its own neighbour.
   using Ring = Transition<Layout<1, Shard<0, dp>>, Layout<1, Shard<0, dp, PeriodicHalo<2>>>>;
   REQUIRE(Ring::bytes(one, length, 8) == 0);
   REQUIRE(Ring::bytes(four, length, 8) == 32);

@@ -34,7 +34,7 @@ std::vector<Index> indices_of(const std::vector<std::int64_t>& shape) {
   return out;
 }
 
-/// Indices of the factors of every term of a result element: the plain sum over what the form contracts.
+/// Indices of the factors of every term of a result element: the plain sum over the contracted dimensions.
 std::vector<std::pair<Index, Index>> terms(MatmulForm form, const std::vector<std::int64_t>& left,
                                            const std::vector<std::int64_t>& right, const Index& out) {
   std::vector<std::pair<Index, Index>> list;
@@ -76,7 +76,8 @@ std::vector<std::pair<Index, Index>> terms(MatmulForm form, const std::vector<st
   return list;
 }
 
-/// Multiplies the blocks of every rank where the rule sees a meaning; returns the number of such pairs.
+/// Multiplies the blocks of every rank for every pair that the rule accepts; returns the number of such
+/// pairs.
 template <MatmulForm form>
 int check_all_pairs(const VirtualMesh& mesh, const std::vector<std::int64_t>& left_shape,
                     const std::vector<std::int64_t>& right_shape, const std::vector<std::int64_t>& shape) {

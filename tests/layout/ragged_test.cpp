@@ -43,7 +43,7 @@ TEST_CASE("gradients of experts: rows where the rows are, weights Partial where 
   STATIC_REQUIRE(same<sw::GroupedInputGradientLayout<sw::Gradient<Hidden>, Up>, Unfinished>);
   STATIC_REQUIRE(sw::Transition<Unfinished, Rows>::count<sw::AllReduce> == 1);
   STATIC_REQUIRE(sw::Transition<Unfinished, Rows>::collectives == 1);
-  using Replicas = sw::Partial<sw::Sum, dp>; // never over ep: each expert's tokens are here already
+  using Replicas = sw::Partial<sw::Sum, dp>; // never over ep: each expert's tokens are already on this rank
   STATIC_REQUIRE(same<sw::GroupedWeightGradientLayout<Rows, sw::Gradient<Hidden>>,
                       sw::Layout<3, sw::Shard<0, ep>, sw::Shard<2, tp>, Replicas>>);
   STATIC_REQUIRE(same<sw::GroupedWeightGradientLayout<Hidden, sw::Gradient<Unfinished>>,

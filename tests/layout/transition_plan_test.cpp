@@ -84,7 +84,7 @@ int check_all_pairs(const VirtualMesh& mesh, const std::vector<std::int64_t>& sh
   return pairs;
 }
 
-/// Bytes at a nominal extent of 2, and collectives: what a plan must make least.
+/// Bytes at a nominal extent of 2, and collectives: a plan must minimise these.
 struct PlanCost {
   double bytes = 0;
   int collectives = 0;

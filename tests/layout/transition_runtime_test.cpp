@@ -109,7 +109,7 @@ TEST_CASE("levels of a reduction order", "[transition]") {
   // The mesh has b before a: the group's ranks are numbered b * 2 + a.
   const std::array<int, 3> swapped{1, 0, 2};
   CHECK(reduction_order(reduce_all, extents, swapped).levels[0] == ReductionOrder::Level{3, 2});
-  // A single axis, or a single one that is not trivial, needs no levels.
+  // A single axis, or a single nontrivial one, needs no levels.
   const TransitionMove one{StepKind::all_reduce, sequence({2}), -1, -1, ReduceOp::sum};
   CHECK(reduction_order(one, extents, mesh_order).count == 0);
   const std::array<int, 3> trivial{1, 3, 5};

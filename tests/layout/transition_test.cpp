@@ -71,10 +71,10 @@ TEST_CASE("neighbouring steps of one kind merge", "[transition]") {
 }
 
 TEST_CASE("what does not merge", "[transition]") {
-  // P, S, P onto one dimension: the shard in the middle stands between the two reductions.
+  // P, S, P onto one dimension: the shard in the middle separates the two reductions.
   using PSP = Layout<1, Partial<Sum, a, c>, Shard<0, b>>;
   STATIC_REQUIRE(collectives<PSP, Layout<1, Shard<0, a, b, c>>> == 3);
-  // Two all_to_alls, although both go the same way.
+  // Two all_to_alls, although both go in the same direction.
   STATIC_REQUIRE(Transition<S0S0, Layout<2, Shard<1, b, a>>>::count<AllToAll> == 2);
   // Reductions of different operations.
   using Mixed = Layout<2, Partial<Sum, a>, Partial<Avg, b>>;

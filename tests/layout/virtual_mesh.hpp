@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief All ranks of a mesh in one process: blocks of tensors, and transitions carried out on them by
+/// @brief All ranks of a mesh in one process: blocks of tensors, and transitions executed on them by
 /// definition.
 
 #include <shardwright/layout/block.hpp>
@@ -151,8 +151,7 @@ inline double reduce(ReduceOp op, std::vector<double> values, ReductionOrder ord
   return op == ReduceOp::average ? values[0] / ranks : values[0];
 }
 
-/// @brief Carries out one step. Every rank reads only blocks of its own group, and only elements that they
-/// hold.
+/// @brief Executes one step. Every rank reads only blocks of its own group, and only elements that they hold.
 inline VirtualTensor run_step(const VirtualMesh& mesh, const VirtualTensor& in, const TransitionMove& move) {
   VirtualTensor out = make_tensor(mesh, apply(move, in.layout), in.shape);
   const ReductionOrder order = reduction_order(move, mesh.extents, mesh.order);
@@ -180,7 +179,7 @@ inline VirtualTensor run_step(const VirtualMesh& mesh, const VirtualTensor& in, 
   return out;
 }
 
-/// @brief Carries out a whole plan.
+/// @brief Executes a complete plan.
 inline VirtualTensor run_plan(const VirtualMesh& mesh, VirtualTensor tensor, const TransitionPlan& plan) {
   for (const TransitionMove& move : plan)
     tensor = run_step(mesh, tensor, move);
@@ -201,7 +200,7 @@ void fill_parts(const VirtualMesh& mesh, VirtualTensor& tensor, Fill&& f) {
   }
 }
 
-/// @brief A number in [-range, range] that depends on nothing but its arguments.
+/// @brief A number in [-range, range] that depends only on its arguments.
 inline std::int64_t hashed(std::uint64_t seed, const Index& index, const std::vector<int>& coordinates,
                            std::int64_t range) {
   std::uint64_t state = seed * 0x9E3779B97F4A7C15ULL + 1;

@@ -20,7 +20,7 @@ inline void fill_whole(const VirtualMesh& mesh, VirtualTensor& tensor, std::uint
   });
 }
 
-/// @brief The element that the parts stand for, or nothing where copies differ or a part is missing.
+/// @brief The element that the parts stand for, or nothing if copies differ or a part is missing.
 inline std::optional<double> value_at(const VirtualMesh& mesh, const VirtualTensor& tensor,
                                       const Index& index) {
   std::map<std::vector<int>, double> parts;

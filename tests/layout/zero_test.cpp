@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-// Three layouts, and the collectives between them, of each choice of sharding.
+// The three layouts of each choice of sharding, and the collectives between them.
 
 namespace {
 
@@ -26,7 +26,7 @@ constexpr bool is = std::is_same_v<typename Zero::template Stored<Weight>, Store
     std::is_same_v<typename Zero::template Accumulator<Weight, Raw>, Accumulator>&&
         std::is_same_v<typename Zero::template State<Weight>, State>;
 
-/// What happens in a step to a weight and its gradient.
+/// The transitions of a weight and its gradient in a step.
 template <class Zero, class Compute = Weight, class RawGradient = Raw>
 struct StepOf {
   using State = typename Zero::template State<Compute>;
@@ -76,7 +76,7 @@ TEST_CASE("the collectives of a ZeRO stage follow from its layouts") {
   using Three = StepOf<Zero3>;
   STATIC_REQUIRE((Three::First::count<ReduceScatter> == 1 && Three::First::collectives == 1));
   STATIC_REQUIRE((Three::Store::is_identity && Three::Gather::count<AllGather> == 1));
-  // Replicas of a shard group, and of a gain the ranks of tp, are one all_reduce more.
+  // Replicas of a shard group, and for a gain the ranks of tp, add one all_reduce.
   STATIC_REQUIRE((Three::Second::count<AllReduce> == 1 && Three::Second::collectives == 1));
   using ThreeGain = StepOf<Zero3, Gain, RawGain>;
   STATIC_REQUIRE((ThreeGain::First::collectives == 1 && ThreeGain::Second::collectives == 1));

@@ -20,7 +20,7 @@ using shardwright_test::Findings;
 using shardwright_test::launch_ranks;
 using shardwright_test::on_ranks;
 
-/// A target whose device is at work for a while, and which notes what it loses meanwhile.
+/// A target whose device is busy for a while, and which counts the blocks that are freed meanwhile.
 struct BusyTarget {
   using execution_space = Kokkos::Serial;
   using memory_space = Kokkos::HostSpace;

@@ -15,7 +15,7 @@ using sw::MemoryKind;
 using sw::detail::DryRunRecord;
 using sw::detail::MemoryFor;
 
-/// A block as a pool takes it.
+/// A block as a pool allocates it.
 class Block {
 public:
   Block(DryRunRecord& record, std::size_t requested, std::size_t rounded)
@@ -49,7 +49,7 @@ TEST_CASE("a record keeps the peak by kind, including the rounding of blocks") {
   CHECK(record.peak().requested() == 2025);
   CHECK(record.peak().rounding == 24 + 127);
   CHECK(record.peak().total() == 1024 + 1152);
-  // Everything has gone back: as much as then is no new peak, and one byte more is one of its own.
+  // Everything has been freed: the same amount as before is no new peak, and one byte more is.
   const Block same = take(MemoryKind::gradients, 2176, 2176);
   CHECK(record.peak()[MemoryKind::gradients] == 0);
   const Block more = take(MemoryKind::messages, 1, 1);

@@ -15,7 +15,7 @@ namespace {
 
 using shardwright::detail::KernelNotes;
 
-/// As Kokkos keeps them: found by every launch, added to by the first on a device, and no lock.
+/// As in Kokkos: read by every launch, extended by the first one on a device, without a lock.
 struct Maps {
   std::map<int, int> of_kernel;
   std::map<int, int> of_devices;

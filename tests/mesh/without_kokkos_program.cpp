@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that forgets to start Kokkos hears of it from every rank that asks for memory.
+// In a program that does not start Kokkos, every rank that asks for memory throws an error that says so.
 #include <shardwright/launch.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-// Models of a user, 20 steps each: what every way to spread them out gives is what one rank gives.
+// A user's models, 20 steps each: every way to distribute them gives the results of one rank.
 
 namespace {
 
@@ -32,7 +32,7 @@ using shardwright_test::failure_of;
 using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 
-/// Those without experts, which have a test of their own.
+/// Those without experts; the others have a separate test.
 [[nodiscard]] std::vector<std::string> dense_models() {
   std::vector<std::string> out = models::compiled_models();
   std::erase_if(
@@ -42,7 +42,7 @@ using shardwright_test::on_ranks;
 
 [[nodiscard]] bool has_sequences(const std::string& model) { return model != "mlp"; }
 
-/// What all models run through.
+/// The ways to distribute that all models run through.
 [[nodiscard]] std::vector<Way> ways_of(const std::string& model) {
   std::vector<Way> out{
       {.mesh = {{"dp", 2}}},
@@ -73,7 +73,7 @@ using shardwright_test::on_ranks;
 TEST_CASE("user-defined models train in double precision with ZeRO-3 as on one rank, on every mesh") {
   for (const std::string& model : dense_models()) {
     const RunResult one = run(options_of(model, "fp64", {}));
-    CHECK(one.losses.back() < 0.85 * one.losses.front()); // they learn, so that the comparison says something
+    CHECK(one.losses.back() < 0.85 * one.losses.front()); // they learn, so that the comparison is meaningful
     for (const Way& way : ways_of(model)) {
       INFO(model << " " << way.text());
       const RunResult spread = run(options_of(model, "fp64", way));
@@ -106,10 +106,10 @@ TEST_CASE("recomputation changes no bit, nor does a repeated run") {
     }
 }
 
-// What a step of bfloat16 computes differs by independent roundings of 2^-8 relative each, the unit roundoff,
-// which average out in the mean over the tokens of a batch; weights stay together because masters are floats.
-// So the mean over 384 tokens of gpt2 and decoder may differ by one unit. That over the 24 samples of mlp and
-// encoder, a sixteenth, may by four, and by half as much again for chance.
+// The results of a step in bfloat16 differ by independent relative roundings of 2^-8, the unit roundoff,
+// which average out in the mean over the tokens of a batch; weights stay close because masters are floats. So
+// the mean over the 384 tokens of gpt2 and decoder may differ by one unit. The mean over the 24 samples of
+// mlp and encoder, a sixteenth of that number, may differ by four, and by half as much again for chance.
 TEST_CASE("they do in bfloat16 with ZeRO-3, up to its roundoff relative to double precision") {
   for (const std::string& model : dense_models()) {
     const double roundoffs = model == "mlp" || model == "encoder" ? 6 : 1;

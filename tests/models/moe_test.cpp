@@ -38,7 +38,7 @@ const std::vector<Case> selection{
     {"mixtral-folded", {.mesh = {{"dpr", 2}, {"ep", 2}, {"tp", 2}}}},
 };
 
-/// By hand: extents of ep from 1 to 8, the number of experts; etp 2; experts over ep, dp and tp.
+/// Chosen by hand: extents of ep from 1 to 8, the number of experts; etp 2; experts over ep, dp and tp.
 std::vector<Case> all_cases() {
   std::vector<Case> out = selection;
   const std::vector<Way> ways{
@@ -90,7 +90,7 @@ Loads loads_of(const RunResult& result) {
   return out;
 }
 
-/// One rank's, computed once for each batch: with all in one microbatch where the balance is that of
+/// The run of one rank, computed once for each batch: all in one microbatch if the balance is that of
 /// sequences.
 const RunResult& on_one_rank(const std::string& model, const std::string& precision, const Way& way) {
   static std::map<std::tuple<std::string, std::string, int, std::int64_t>, RunResult> known;
@@ -107,7 +107,7 @@ void compare(const Case& each, const std::string& precision) {
   INFO(each.model << " " << precision << " " << each.way.text());
   const RunResult& one = on_one_rank(each.model, precision, each.way);
   const RunResult spread = run(options_of(each.model, precision, each.way));
-  CHECK(loads_of(spread) == loads_of(one)); // so no choice differs
+  CHECK(loads_of(spread) == loads_of(one)); // so that no choice differs
   if (precision == "fp32") {
     CHECK(difference(spread.losses, one.losses) < 1e-5);
     return;
@@ -138,7 +138,7 @@ TEST_CASE("what the comparison rests on: experts are loaded unevenly, biases mov
   const sw::ExpertSummary summary = sw::summary_of(one.loads.back());
   CHECK(summary.least_bias < -0.015);
   CHECK(summary.largest_bias > 0.015);
-  // A float rounds 1e9 times as coarsely as a double, and changes no choice all the same: margins are large.
+  // A float rounds 1e9 times as coarsely as a double, but still changes no choice: margins are large.
   CHECK(loads_of(on_one_rank("moe", "fp32", {.mesh = {}, .microbatches = 2})) == loads_of(one));
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Runs of train_models' models that are spread out in some way, and how far two of them are apart.
+/// @brief Runs of train_models' models that are distributed in some way, and the difference of two of them.
 
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
@@ -26,7 +26,7 @@ namespace sw = shardwright;
 using models::Options;
 using models::RunResult;
 
-/// A way to spread a training out.
+/// A way to distribute a training.
 struct Way {
   std::vector<command_line::MeshAxis> mesh;
   std::string schedule = "1f1b";

@@ -33,7 +33,7 @@ double& element(Vector& qkv, std::size_t b, std::size_t t, std::size_t g, std::s
   return qkv[((b * sequence + t) * groups + g) * group_width + i];
 }
 
-/// Rotary positions on queries and keys: element i turns with element i + width / 2.
+/// Rotary positions on queries and keys: element i is rotated with element i + width / 2.
 Vector plain_rotation(Vector qkv) {
   for (std::size_t b = 0; b < batch; ++b)
     for (std::size_t t = 0; t < sequence; ++t)
@@ -54,7 +54,7 @@ Vector plain_rotation(Vector qkv) {
 /// Whether a query sees a key of a sequence.
 using Sees = bool (*)(std::size_t sequence, std::size_t query, std::size_t key);
 
-/// softmax(q k' / sqrt(width)) v with all probabilities stored, over the keys that are seen.
+/// softmax(q k' / sqrt(width)) v over the visible keys, with all probabilities stored.
 Vector plain_attention(Vector qkv, Sees sees) {
   Vector out;
   for (std::size_t b = 0; b < batch; ++b)
@@ -125,7 +125,7 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
   };
   if (world.size() == 1)
     same("gradient", whole_of(gradient), finite_differences(objective, before), 1e-7);
-  // Elsewhere a direction is enough, and much cheaper.
+  // Elsewhere one direction is enough, and much cheaper.
   const Vector analytic = whole_of(gradient);
   const auto along = [&](double step) {
     Vector at = before;
@@ -137,7 +137,7 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
   same("slope along the gradient", {dot(analytic, analytic)}, {slope}, 1e-7);
 }
 
-/// What a mask means, without and with the lengths of keys.
+/// The meaning of a mask, without and with lengths of keys.
 bool up_to_own(std::size_t, std::size_t query, std::size_t key) { return key <= query; }
 bool every(std::size_t, std::size_t, std::size_t) { return true; }
 bool own(std::size_t, std::size_t query, std::size_t key) { return key == query; }
@@ -178,7 +178,7 @@ bool same_bits(const A& a, const B& b) {
          std::memcmp(a.data(), b.data(), a.local_size() * sizeof(*a.data())) == 0;
 }
 
-/// Value and gradient on a tape, with positions and without, against those of tensors.
+/// Value and gradient on a tape, with and without positions, compared with those of tensors.
 template <class Mask>
 void check_tape(const sw::HostCommunicator& world, Findings& findings, const char* name, const Mask& mask) {
   const Mesh mesh = mesh_of(world, {2, 1});
@@ -225,7 +225,7 @@ sw::ShardedTensor<Qkv, double> part_of(const sw::ShardedTensor<Qkv, double>& qkv
   return out;
 }
 
-/// Tokens that come a few at a time, against all at once.
+/// Tokens that arrive a few at a time, compared with all at once.
 template <class Mask>
 void check_cache(const sw::HostCommunicator& world, Findings& findings, Extents extents, const Mask& mask) {
   constexpr std::int64_t tokens = 150; // more than two blocks of keys

@@ -71,14 +71,14 @@ auto padding_on(const Mesh& mesh, std::int64_t first = 0, std::int64_t count = s
         is_padding((first + offset[0] + i / columns) * positions + offset[1] + i % columns) ? -1 : 0;
   return out;
 }
-/// What the papers count: the largest scores, without bias and groups.
+/// The counts of the papers: the largest scores, without bias and groups.
 template <class Logits>
 auto choice_of(const Mesh& mesh, const Logits& logits, std::int64_t first = 0) {
   return sw::choose_experts(logits, {.chosen = chosen},
                             {.padding = padding_on(mesh, first, logits.shape()[0]).share()});
 }
 
-/// A loss and its gradient by definition, over token sets of so many sequences.
+/// A loss and its gradient by definition, over token sets of a given number of sequences.
 struct Plain {
   double loss = 0;
   Vector gradient;
@@ -183,7 +183,7 @@ void compare_all(const Mesh& mesh, Findings& findings, const Extents3& extents) 
           [&](auto& x, const auto& choice) { return sw::router_z_loss(x, choice, 0.2); });
 }
 
-/// Gradients of the batch in microbatches of so many sequences, and the loss.
+/// Gradients of the batch in microbatches of a given number of sequences, and the loss.
 template <class Record, class AfterForwards>
 Plain in_microbatches(const Mesh& mesh, Findings& findings, std::int64_t size, const Record& record,
                       const AfterForwards& after_forwards) {
@@ -205,7 +205,7 @@ Plain in_microbatches(const Mesh& mesh, Findings& findings, std::int64_t size, c
   return out;
 }
 
-/// A microbatch of tokens with two experts, of which each token chose one: vectors of the literature.
+/// A microbatch of tokens with two experts, one of which each token chose: test vectors from the literature.
 struct TwoExperts {
   int tokens;
   double first; ///< Probability of expert 0.
@@ -320,7 +320,7 @@ TEST_CASE(
           expect((mean(one(first), 10) + mean(one(even), 30)) / 2, 1.4);
           expect(mean(global({first, even}), 40), 1.05);
 
-          // Counts that run along with the microbatches give 1.4, in this order only.
+          // Counts that run along with the microbatches give 1.4, but only in this order.
           sw::ExpertCounts<Rows> counts(mesh, 2);
           sw::Tape<> tape;
           double running = 0;
@@ -365,7 +365,7 @@ TEST_CASE("a global balance rejects passes in an order that would miscount, and 
             tape.backward();
           });
           sw::Tape<> tape;
-          balance(tape.variable(batch.logits), batch.choice); // and that above
+          balance(tape.variable(batch.logits), batch.choice); // and the one above
           balance.end_forwards();
           refused("GlobalBalance: all microbatches of a step must be counted before its first backward pass",
                   [&] {

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What the tests of single building blocks share: whole tensors on the host, and finite differences
-/// there.
+/// @brief The common part of the tests of single building blocks: whole tensors on the host, and finite
+/// differences of them.
 
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/fill.hpp>
@@ -91,7 +91,7 @@ template <class Function>
   return largest / magnitude;
 }
 
-/// @brief Where a test lets gradients accumulate.
+/// @brief Accumulates the gradients of a test.
 template <class L>
 struct GradientOf {
   using Tensor = sw::ShardedTensor<L, double>;

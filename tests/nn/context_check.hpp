@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Attention of a sequence that context ranks share, against attention of the whole sequence on one
-/// rank.
+/// @brief Attention of a sequence that context ranks share, compared with attention of the whole sequence on
+/// one rank.
 
 #include "support/larger.hpp"
 #include "support/ranks.hpp"
@@ -28,14 +28,14 @@ namespace nn_test {
 namespace sw = shardwright;
 using ContextMesh = sw::DeviceMesh<sw::axis::cp, sw::axis::tp>;
 
-/// @brief Extents of a mesh, and whether all-to-all has heads enough for it.
+/// @brief Extents of a mesh, and whether there are enough heads for all-to-all on it.
 struct ContextWay {
   int context = 1;
   int tensor = 1;
 };
 inline constexpr ContextWay context_ways[] = {{1, 1}, {2, 1}, {1, 2}, {3, 1}, {2, 2}, {4, 1}};
 
-/// @brief A mask, which lengths of keys may come on top of.
+/// @brief A mask, to which lengths of keys may be added.
 template <sw::AttentionMask Mask, bool padded = false>
 struct ContextMask {
   using Lengths = sw::ShardedTensor<sw::Layout<1>, std::int32_t>;
@@ -51,7 +51,7 @@ struct ContextMask {
   }
 };
 
-/// @brief One problem: random queries, keys and values of whole sequences, and what attention makes of them.
+/// @brief One problem: random queries, keys and values of whole sequences, and the attention of them.
 template <class Context, class Element, class Target = sw::DefaultTarget,
           class Masking = ContextMask<sw::CausalMask>>
 class ContextProblem {
@@ -71,11 +71,11 @@ public:
         positions_(sequence, mesh.template extent<sw::axis::cp>(), mesh.template coordinate<sw::axis::cp>()),
         mask_(Masking::on(mesh)) {}
 
-  /// @brief This rank's value and gradient, by the ranks together.
+  /// @brief This rank's value and gradient, computed by all ranks together.
   [[nodiscard]] std::pair<std::vector<Element>, std::vector<Element>> together() const {
     return run(positions_);
   }
-  /// @brief The same with the positions of another rank, which must not give the same.
+  /// @brief The same with the positions of another rank; the result must differ.
   [[nodiscard]] std::pair<std::vector<Element>, std::vector<Element>> with_wrong_rotation() const {
     return run({sequence, positions_.ranks(), (positions_.rank() + 1) % positions_.ranks()});
   }
@@ -117,7 +117,7 @@ private:
     return out;
   }
 
-  /// Elements of this rank: its positions of each sequence, and its share of what follows.
+  /// Elements of this rank: its positions of each sequence, and its share of the remaining dimensions.
   template <class From, class Visit>
   void for_own(const From& whole, Visit visit) const {
     const sw::TokenRuns runs = positions_.runs();
@@ -159,8 +159,8 @@ template <class Element>
   return largest;
 }
 
-/// @brief Value and gradient of whole sequences, up to rounding; to the bit on one context rank, and on each
-/// repetition. Collective.
+/// @brief Value and gradient of whole sequences, up to rounding; bitwise equal on one context rank, and in
+/// each repetition. Collective.
 template <class Context, class Element, class Masking = ContextMask<sw::CausalMask>>
 void check_context(const sw::HostCommunicator& world, shardwright_test::Findings& findings, ContextWay way,
                    double tolerance) {
@@ -178,7 +178,8 @@ void check_context(const sw::HostCommunicator& world, shardwright_test::Findings
   findings.expect(problem.together() == all, "a repetition differs in ", where);
   if (way.context == 1)
     return;
-  // Turning all tokens by one more angle changes nothing, which some ranks see of wrong positions.
+  // Rotating all tokens by a common angle changes nothing, and that is all that some ranks see of wrong
+  // positions.
   std::array<double, 1> wrong{largest_difference(problem.with_wrong_rotation().first, one.first)};
   sw::HostCommunicator(world).all_reduce_in_place(wrong, sw::ReduceOp::maximum);
   findings.expect(wrong[0] > 1e-2, "the positions make no difference in ", where);

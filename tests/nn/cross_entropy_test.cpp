@@ -19,7 +19,7 @@ using TargetLayout = sw::Layout<2, sw::Shard<0, dp>>;
 using Scores = sw::Layout<3, sw::Shard<0, dp>, sw::Shard<2, tp>>;
 constexpr std::size_t batch = 3, sequence = 4, vocabulary = 7;
 
-/// Every third target or so does not count.
+/// About every third target does not count.
 std::int32_t target_of(std::size_t token) {
   return static_cast<std::int32_t>(sw::random_words({3, 4}, token).word[0] % (vocabulary + 3)) - 3;
 }
@@ -56,7 +56,8 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
   const double mean = sw::mean_over_mesh(mesh, alone.loss, alone.tokens).value;
   findings.expect(std::abs(mean / reference - 1) < 1e-12, "loss ", mean, " instead of ", reference);
   findings.expect(whole_of(scores) == values, "cross_entropy leaves the scores as they are");
-  // The layout says whether a rank has all scores of a token: gathered ones are not taken for a part of them.
+  // The layout says whether a rank has all scores of a token: gathered scores are not taken for a part of
+  // them.
   const auto gathered = sw::cross_entropy(sw::redistribute<sw::Layout<3, sw::Shard<0, dp>>>(scores), targets);
   const double whole = sw::mean_over_mesh(mesh, gathered.loss, gathered.tokens).value;
   findings.expect(std::abs(whole / reference - 1) < 1e-12, "loss of gathered scores ", whole);

@@ -24,7 +24,7 @@ Problem problem_of(const Way& way) {
   return problem;
 }
 
-/// What every rank has seen; empty where they differ.
+/// The outcome of all ranks; empty if they differ.
 template <class Train>
 Outcome on_threads(int ranks, Train train) {
   std::vector<Outcome> all(static_cast<std::size_t>(ranks));
@@ -53,7 +53,7 @@ TEST_CASE("a decoder with ring attention trains as on one rank, with or without 
        {Way{.cp = 2}, Way{.dp = 2, .accumulation = 3, .cp = 2}, Way{.tp = 2, .cp = 2}, Way{.cp = 3}}) {
     INFO(way.text());
     Problem problem = problem_of(way);
-    problem.config.dropout = way.tp == 2 ? 0.1 : 0; // whose masks go by position
+    problem.config.dropout = way.tp == 2 ? 0.1 : 0; // whose masks depend on the position
     const Outcome one = on_threads(
         1, [&](const sw::HostCommunicator& world) { return nn_test::train_single(world, problem, {}, {}); });
     const Outcome run = train_ring(problem, way);

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-// Double precision: losses to 1e-10, gradients against finite differences, and the passes of a layer on their
-// own.
+// Double precision: losses to 1e-10, gradients compared with finite differences, and the separate passes of a
+// layer.
 
 namespace {
 
@@ -40,7 +40,7 @@ Problem small_problem(bool tied) {
   return problem;
 }
 
-/// The address of a global element of a tensor, or nothing where this rank does not hold it.
+/// The address of a global element of a tensor, or nothing if this rank does not hold it.
 template <class Tensor>
 double* element_at(Tensor& tensor, std::uint64_t global) {
   const auto offset = tensor.local_offset();
@@ -136,7 +136,7 @@ void check_gradients(const sw::HostCommunicator& world, Findings& findings, cons
                   summary.gradient_norm, " of gathered gradients ", norm);
 }
 
-/// Three layers of a decoder, each on a tape of its own.
+/// Three layers of a decoder, each on a separate tape.
 template <class Layouts>
 struct Layers {
   using target = sw::DefaultTarget;

@@ -6,7 +6,7 @@
 
 #include <string>
 
-// What a dry run predicts before anything is allocated, against the training itself.
+// The predictions of a dry run, which allocates nothing, compared with the training itself.
 
 namespace {
 

@@ -5,10 +5,10 @@
 #include "support/catch.hpp"
 #include "support/mimic_target.hpp"
 
-// A decoder of bfloat16 against the same decoder of float, over 20 steps. What a step computes differs by
-// roundings of 2^-8 relative each, the unit roundoff, which are independent and average out in the mean over
-// a hundred tokens; and the weights stay together because the masters are floats. So losses may differ by
-// that unit, and nothing may grow with the steps.
+// A decoder in bfloat16 compared with the same decoder in float, over 20 steps. The results of a step differ
+// by relative roundings of 2^-8, the unit roundoff, which are independent and average out in the mean over a
+// hundred tokens; and the weights stay close because the masters are floats. So losses may differ by that
+// unit, and nothing may grow with the steps.
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// A decoder on the ranks of a pipeline, under every schedule, against one rank.
+// A decoder on the ranks of a pipeline, under every schedule, compared with one rank.
 
 namespace {
 
@@ -22,7 +22,8 @@ using nn_test::Way;
 
 constexpr int microbatches = 8;
 
-/// Losses, tokens, norms and this rank's parameters are those of one rank; the peak is the proven one.
+/// Checks that losses, tokens, norms and this rank's parameters are those of one rank, and the peak is the
+/// proven one.
 template <class Element>
 void check_pipeline(const Problem& problem, const PipelineWay& way, const ProvenSchedule& proven,
                     const Outcome& one, double tolerance) {

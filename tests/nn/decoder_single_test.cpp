@@ -2,8 +2,8 @@
 #include "nn/same_on_every_mesh.hpp"
 #include "support/catch.hpp"
 
-// Single precision: the losses of 20 steps agree with one rank to 1e-5, where decoder_double_test.cpp asks
-// for 1e-10.
+// Single precision: the losses of 20 steps agree with one rank to 1e-5, where decoder_double_test.cpp
+// requires 1e-10.
 
 nn_test::Outcome nn_test::train_single(const sw::HostCommunicator& world, const Problem& problem,
                                        const Way& way, const AtStep& at_step) {

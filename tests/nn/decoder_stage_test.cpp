@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-// A decoder cut into stages on one mesh, its passes in any order, against the decoder as one.
+// A decoder cut into stages on one mesh, with its passes in any order, compared with the undivided decoder.
 
 namespace {
 
@@ -40,7 +40,7 @@ struct Stages {
 
   /// @param cuts where stages begin and end, in layers
   Stages(const sw::DecoderMesh& mesh, const nn_test::Problem& problem, const std::vector<int>& cuts) {
-    // The embedding stands before the layers, the head behind them.
+    // The embedding comes before the layers, the head after them.
     const auto unit = [](int layer) { return static_cast<std::size_t>(layer) + 1; };
     for (std::size_t s = 0; s + 1 < cuts.size(); ++s)
       list.emplace_back(mesh, problem.config, problem.seed,

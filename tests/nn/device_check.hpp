@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What must hold for the training of device_training.hpp on the device that runs on the host.
+/// @brief Checks of the training of device_training.hpp on the device that runs on the host.
 
 #include "nn/device_training.hpp"
 #include "support/catch.hpp"
@@ -28,7 +28,7 @@ inline void check_equal(const std::vector<DeviceOutcome>& device, const std::vec
   }
 }
 
-/// @brief A float decoder whose model state is shared out, on the device that runs on the host. Collective.
+/// @brief A float decoder whose model state is sharded, on the device that runs on the host. Collective.
 /// Compiled in zero3_test.cpp.
 [[nodiscard]] DeviceOutcome train_device_zero3(const sw::HostCommunicator& world, const Problem& problem,
                                                const PipelineWay& way, const sw::Schedule& schedule,

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The training of pipeline_training.hpp as Training carries it out on a device: nothing in a step
-/// waits, and the host reads a step's numbers while the next one is under way.
+/// @brief The training of pipeline_training.hpp as Training executes it on a device: nothing in a step waits,
+/// and the host reads a step's numbers while the next one runs.
 
 #include "nn/pipeline_training.hpp"
 
@@ -18,14 +18,14 @@
 
 namespace nn_test {
 
-/// @brief What a rank of a device target has waited for, beside its outcome.
+/// @brief The outcome of a rank of a device target, and its waits.
 struct DeviceOutcome {
   PipelineOutcome pipeline;
-  std::vector<std::int64_t> waits; ///< Of the host for the device, within each step.
+  std::vector<std::int64_t> waits; ///< Waits of the host for the device, within each step.
   std::vector<std::size_t> pool;   ///< Blocks that the pool had taken after each step.
 };
 
-/// @brief How often the calling thread has waited for the device, where the target counts it.
+/// @brief How often the calling thread has waited for the device, if the target counts it.
 template <class Target>
 [[nodiscard]] std::int64_t host_waits() {
   if constexpr (requires { Target::host_waits(); })

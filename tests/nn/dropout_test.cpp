@@ -22,7 +22,7 @@ using shardwright_test::on_ranks;
 using Whole = sw::ShardedTensor<sw::Layout<3>>;
 using Split = sw::ShardedTensor<sw::Layout<3, sw::Shard<0, dp>, sw::Shard<1, tp>>>;
 
-/// Ones after dropout, whole on every rank.
+/// A tensor of ones after dropout, whole on every rank.
 template <class Tensor>
 std::vector<double> dropped(const sw::DeviceMesh<dp, tp>& mesh, const typename Tensor::Shape& shape,
                             const sw::DropoutUse& use, const sw::BatchOrigin& origin) {
@@ -47,7 +47,7 @@ TEST_CASE("dropout drops the given share, scales the rest, and differs at every 
             const auto kept = static_cast<double>(static_cast<float>(1 / (1 - rate)));
             findings.expect(static_cast<double>(std::count(mask.begin(), mask.end(), kept)) == count - zeros,
                             "the rest is scaled");
-            // Independent masks agree in rate^2 + (1 - rate)^2 of all places.
+            // Independent masks agree at rate^2 + (1 - rate)^2 of all positions.
             const double alike = rate * rate + (1 - rate) * (1 - rate);
             for (const auto& [other, origin] : {std::pair{use, sw::BatchOrigin{6, 0}},
                                                 {use, sw::BatchOrigin{5, 8}},

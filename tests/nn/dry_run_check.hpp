@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The memory and the calls that a dry run predicts of a small training, against those of the training
-/// itself.
+/// @brief The memory and the calls that a dry run predicts for a small training, compared with those of the
+/// training itself.
 
 #include "nn/small_training.hpp"
 #include "support/predicted_run.hpp"

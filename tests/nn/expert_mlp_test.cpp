@@ -45,7 +45,7 @@ using Extents = std::array<int, 3>;
   return Mesh(world, sw::extent<dp>(extents[0]), sw::extent<ep>(extents[1]), sw::extent<tp>(extents[2]));
 }
 
-/// A layer and what its tokens choose: expert of a token and a slot, or -1.
+/// A layer and the choices of its tokens: the expert of a token and a slot, or -1.
 struct Problem {
   std::int64_t experts = 4;
   std::int64_t slots = 2;
@@ -54,7 +54,7 @@ struct Problem {
 };
 constexpr std::int64_t width = 6, hidden = 5, sequence = 3;
 
-/// Different experts of a token, by chance.
+/// Different experts for each token, at random.
 [[nodiscard]] std::int64_t by_chance(std::int64_t experts, std::int64_t token, std::int64_t slot) {
   const auto word = sw::random_words({3, 3}, static_cast<std::uint64_t>(token)).word[0];
   return (static_cast<std::int64_t>(word % static_cast<std::uint64_t>(experts)) + slot) % experts;
@@ -66,7 +66,7 @@ const std::vector<Problem> problems{
     {4, 4, 3, [](std::int64_t t, std::int64_t k) { return by_chance(4, t, k); }},                   // K = E
     {4, 1, 6, [](std::int64_t, std::int64_t) { return 2; }},                      // all to one
     {2, 2, 1, [](std::int64_t t, std::int64_t k) { return by_chance(2, t, k); }}, // ranks without tokens
-    {3, 2, 4, [](std::int64_t, std::int64_t) { return -1; }},                     // nobody goes anywhere
+    {3, 2, 4, [](std::int64_t, std::int64_t) { return -1; }},                     // no token has an expert
 };
 
 /// Tokens [sequences, sequence, width], split over dp and ep, experts owned by `Owners`, whose hidden
@@ -157,7 +157,7 @@ template <class K>
 constexpr std::array<const char*, 7> names{"value", "of x",    "of gates", "of gate",
                                            "of up", "of down", "norm"};
 
-/// Compares a mesh with this rank alone, which owns all experts then.
+/// Compares a mesh with a mesh of this rank only, which then owns all experts.
 template <class K>
 void compare(sw::HostCommunicator world, Extents extents, double tolerance, sw::Recompute recompute,
              Findings& findings) {
@@ -193,14 +193,14 @@ void compare_on(std::initializer_list<Extents> meshes, double tolerance,
                    }) == "");
 }
 
-/// Element i of the sum of what the ranks have.
+/// Element i of the sum over the ranks.
 [[nodiscard]] double sum_over(sw::HostCommunicator ranks, double value) {
   std::vector<double> sum{value};
   ranks.all_reduce_in_place(sum);
   return sum.front();
 }
 
-/// A stream that is split along the sequence between the layers, and tensor parallelism inside of them.
+/// A stream that is split along the sequence between the layers, and tensor parallelism inside them.
 struct StreamLayouts {
   using Residual = sw::Layout<3, sw::Shard<0, dp, ep>, sw::Shard<1, tp>>;
   using Tokens = Rows;
@@ -208,7 +208,7 @@ struct StreamLayouts {
   using GateUp = sw::Layout<3, sw::Shard<2, tp>>;
   using Down = sw::Layout<2, sw::Shard<0, tp>>;
 };
-/// Gates by a trained matrix, choices by chance.
+/// Gates by a trained matrix, choices at random.
 class SmallRouter {
 public:
   SmallRouter(const Mesh& mesh, const Problem& problem)
@@ -301,8 +301,8 @@ private:
 
 const Problem fewer_rows{4, 1, 4, [](std::int64_t t, std::int64_t) { return t % 4; }};
 
-/// Values and gradients of two microbatches that go through one layer, the first with more rows: in turns, or
-/// one after the other.
+/// Values and gradients of two microbatches that go through one layer, the first with more rows: interleaved,
+/// or one after the other.
 [[nodiscard]] std::vector<Vector> run_two(const Mesh& mesh, sw::Turns* turns) {
   const std::array<const Problem*, 2> microbatches{&problems[0], &fewer_rows};
   OverEp::Layer layer(mesh, {width, hidden, {4, 64}}, sw::Initial::normal(0.6), sw::Initial::normal(0.6));
@@ -427,7 +427,7 @@ TEST_CASE("choices are counted and sorted by expert, by passes of one thread and
                                      sizeof(std::int32_t));
     sw::kernels::order_choices(execution, choices.data(), pairs, experts, order.data(), wanted_places.data(),
                                counts.data(), memory.data());
-    // What a device's library does, with these kernels before and after.
+    // The work of a device's library, with these kernels before and after it.
     for (std::size_t i = 0; i < pairs; ++i)
       kernels::BinChoices{choices.data(), experts, bins.data(), numbers.data()}(i);
     std::stable_sort(numbers.begin(), numbers.end(), [&](std::int32_t a, std::int32_t b) {
@@ -534,7 +534,8 @@ TEST_CASE("tokens need one exchange in each direction, and a replay does not cou
                             "forward: ", log->calls().size());
             log->clear();
             tape.backward();
-            // Of combine: rows, gates, gradients of gates; of dispatch: rows; and rows again in a replay.
+            // Exchanges of combine: rows, gates, gradients of gates; of dispatch: rows, and rows again in a
+            // replay.
             const int rows = recompute == sw::Recompute::full ? 5 : 4;
             findings.expect(calls_of(*log, sw::Operation::all_to_all) == rows &&
                                 log->calls().size() == static_cast<std::size_t>(rows),

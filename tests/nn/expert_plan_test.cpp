@@ -26,8 +26,8 @@
 #include <string>
 #include <vector>
 
-// What the planner says of layers with experts, from their numbers alone, beside what a dry run counts of the
-// same layers; and that beside the run itself.
+// The planner's figures for layers with experts, which it computes only from their sizes, compared with the
+// counts of a dry run of the same layers; and these compared with the run itself.
 
 namespace {
 
@@ -40,8 +40,8 @@ using shardwright_test::on_ranks;
 using Mesh = sw::DeviceMesh<dp, ep, tp>;
 using Extents = std::array<int, 3>;
 
-/// The stream is split over tp along the sequence, and each rank's tokens go from there to the experts, which
-/// the ranks of ep and tp own together; the MLP beside them is split over tp.
+/// The stream is split over tp along the sequence, and each rank sends its tokens to the experts, which the
+/// ranks of ep and tp own together; the MLP beside them is split over tp.
 struct Where {
   using Residual = sw::Layout<3, sw::Shard<0, dp, ep>, sw::Shard<1, tp>>;
   using Tokens = Residual;
@@ -92,7 +92,7 @@ public:
   [[nodiscard]] auto members() { return sw::members("norm", norm_, "moe", moe_); }
 
 private:
-  /// That a rank receives where the load is even.
+  /// Rows that a rank receives if the load is even.
   [[nodiscard]] static std::int64_t rows(const Mesh& mesh, const Sizes& sizes) {
     return sizes.sequences * sizes.positions * sizes.chosen / mesh.world().size();
   }
@@ -114,7 +114,7 @@ struct Layers {
 
 constexpr int steps = 2;
 
-/// Steps of training, or a forward pass alone.
+/// Steps of training, or only a forward pass.
 template <class Element, class Target, class AtStep>
 void train(const sw::HostCommunicator& world, Extents extents, const Sizes& sizes, bool trains,
            const AtStep& at_step) {
@@ -149,11 +149,11 @@ void train(const sw::HostCommunicator& world, Extents extents, const Sizes& size
   }
 }
 
-/// Numbers of rank 0 for each layer: the difference of two depths, without what both have.
+/// Numbers of rank 0 for each layer: the difference of two depths, without the part that both have.
 struct OfLayer {
   std::array<double, 8> bytes{};
   double flops = 0;
-  double exchanged = 0; // bytes of all_to_all, what stays on the rank included
+  double exchanged = 0; // bytes of all_to_all, including those that stay on the rank
 
   [[nodiscard]] double operator[](sw::MemoryKind kind) const { return bytes[static_cast<std::size_t>(kind)]; }
 };
@@ -193,7 +193,7 @@ TEST_CASE("the planner's memory, operations and traffic of experts agree with th
                       .chosen = model.experts.active,
                       .sequences = extents[0] * extents[1],
                       .positions = 4096};
-    Sizes few_tokens = sizes; // whose activations do not hide the moment with most states
+    Sizes few_tokens = sizes; // whose activations do not hide the moment with the most states
     few_tokens.positions = 64;
     const OfLayer states = predicted(extents, few_tokens, true), step = predicted(extents, sizes, true),
                   forward = predicted(extents, sizes, false);
@@ -209,8 +209,8 @@ TEST_CASE("the planner's memory, operations and traffic of experts agree with th
     CHECK(states[sw::MemoryKind::gradients] == Approx(memory.gradients).epsilon(0.005));
     CHECK(states[sw::MemoryKind::optimizer_state] + states[sw::MemoryKind::master_weights] ==
           Approx(memory.optimizer).epsilon(0.005));
-    // The planner's layer has attention, too, of which only a norm's input and output is left without heads.
-    // It gathers again what the MLP beside the experts reads, which a tape keeps.
+    // The planner's layer has attention, too; without heads, only the input and output of its norm are left.
+    // It gathers the input of the MLP beside the experts again, which a tape keeps.
     const double stream = 2.0 * static_cast<double>(sizes.positions * sizes.width);
     const double attention = 2 * stream / extents[2], gathered = extents[2] > 1 ? stream : 0;
     CHECK(forward[sw::MemoryKind::activations] ==
@@ -231,7 +231,7 @@ TEST_CASE("the planner's memory, operations and traffic of experts agree with th
 }
 
 TEST_CASE("memory and calls of a training with a router and experts agree with its dry run") {
-  // Every token goes to all experts, so that the load is even whatever the router says.
+  // Every token goes to all experts, so that the load is even whatever the router chooses.
   const Sizes sizes{.width = 8,
                     .hidden = 6,
                     .shared = 4,

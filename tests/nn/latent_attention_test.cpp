@@ -61,7 +61,8 @@ using Module = sw::MultiHeadLatentAttention<Where<sequence_parallel>,
                                             sw::ModelPlan<double, sw::DataParallel, Target>, compressed>;
 
 //! [gradient]
-/// What compresses is the same on all ranks of tp, and the ranks that split its tokens add up.
+/// The compressing matrices are the same on all ranks of tp; the gradients of ranks that split the tokens are
+/// added.
 template <bool sequence_parallel>
 using DownGradient = sw::MatmulLayout<typename Where<sequence_parallel>::Residual,
                                       sw::Gradient<typename Where<sequence_parallel>::Residual>,
@@ -228,7 +229,7 @@ void compare(Extents extents, sw::Recompute recomputed) {
         }) == "");
 }
 
-/// Sequences over cp, with weights, gradients and states where `Zero` says.
+/// Sequences over cp, with weights, gradients and states sharded as `Zero` says.
 template <class Zero>
 void compare_context(std::array<int, 3> extents) {
   CHECK(on_ranks(extents[0] * extents[1] * extents[2], [=](sw::HostCommunicator world, Findings& findings) {
@@ -296,7 +297,7 @@ TEST_CASE("latent attention with sequences split over cp, and with ZeRO, agrees 
   compare_context<sw::Zero3>({2, 2, 1});
 }
 
-// For scripts/compare_with_pytorch: value and gradients, into a file of the working directory.
+// For scripts/compare_with_pytorch: writes value and gradients to a file in the working directory.
 TEST_CASE("latent attention is written down", "[.][write_latent_attention]") {
   CHECK(
       on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {

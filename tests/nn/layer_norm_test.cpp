@@ -45,7 +45,7 @@ constexpr std::array<std::int64_t, 3> shape{3, 5, width};
 
 using Plan = sw::ModelPlan<double>;
 
-/// Two norms of a stream, as a transformer has them: each reads a sum, and the stream passes it by.
+/// Two norms of a stream, as in a transformer: each reads a sum, and the stream bypasses it.
 template <bool biased>
 struct TwoNorms {
   sw::LayerNorm<X, Plan, biased> first, second;

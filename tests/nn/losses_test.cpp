@@ -31,7 +31,7 @@ constexpr std::int64_t vocabulary = 10;
 
 using Rows = sw::Layout<1, sw::Shard<0, dp>>;
 
-/// Targets with ones that do not count: negative ones, and ids of 3 where they are ignored.
+/// Targets of which some do not count: negative ones, and ids of 3 if these are ignored.
 sw::ShardedTensor<Rows, std::int32_t> targets_on(const Mesh& mesh) {
   sw::ShardedTensor<Rows, std::int32_t> out(mesh, {tokens});
   for (std::size_t i = 0; i < out.local_size(); ++i) {
@@ -134,7 +134,7 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
                     "scores that are only watched give ", watched.first, ", not ", trained.first, where);
   }
 
-  // Squared errors, and a scalar of the program's own.
+  // Squared errors, and a scalar that the program defines.
   using Block = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
   const auto value = random_tensor<Block>(mesh, {5, 6}, 4);
   const auto wanted = random_tensor<Block>(mesh, {5, 6}, 5);
@@ -224,7 +224,7 @@ TEST_CASE("the head's weight gradient in a later pass has its input, which is re
             const auto gradients = [&](sw::Recompute kind, bool apart) {
               sw::Tape<> tape;
               {
-                // Nobody holds what it is computed from after the input pass.
+                // Its operands are released after the input pass.
                 auto h = sw::recompute([](auto z) { return sw::gelu_tanh(std::move(z)); },
                                        kind)(sw::square(tape.variable(x)));
                 const auto sums = sw::linear_cross_entropy(std::move(h), head.table, targets);

@@ -37,13 +37,13 @@ struct ProvenSchedule {
       static_cast<void>(sw::prove(one.schedule, {}, one.schedule.window(), one.ranks));
       out.push_back(std::move(one));
     } catch (const sw::InvalidArgument&) {
-      // It does not allow the numbers.
+      // The schedule does not allow the numbers.
     }
   }
   return out;
 }
 
-/// @brief The same orders with another window, for those that need no more room for messages than it has.
+/// @brief The same orders with another window, if they need no more room for messages than it has.
 [[nodiscard]] inline std::vector<ProvenSchedule> every_schedule(int ranks, int microbatches,
                                                                 const sw::MessageWindow& window) {
   std::vector<ProvenSchedule> out;
@@ -74,20 +74,20 @@ struct ProvenSchedule {
   return problem;
 }
 
-/// @brief What a pipelined run leaves behind on a rank.
+/// @brief The outcome of a pipelined run on a rank.
 struct PipelineOutcome {
   Outcome training;     ///< With the parameters of this rank's stages.
   double evaluated = 0; ///< The loss of the last batch after the last step, without gradients.
   int peak_in_flight = 0;
-  std::vector<sw::RankTimeline> timelines; ///< Of the last step, where asked for.
+  std::vector<sw::RankTimeline> timelines; ///< Of the last step, if requested.
 };
 
-/// @brief How it is spread out; the schedule sets the microbatches.
+/// @brief How the training is distributed; the schedule sets the microbatches.
 struct PipelineWay {
   int pp = 1;
   Way inside;
   sw::PipelineOptions options{};
-  std::vector<int> layers{}; ///< Of each stage; none spreads them evenly.
+  std::vector<int> layers{}; ///< Of each stage; if empty, they are spread evenly.
   std::size_t bucket_bytes = sw::default_bucket_bytes;
 
   [[nodiscard]] int ranks() const { return pp * inside.ranks(); }

@@ -18,8 +18,8 @@ using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 
 constexpr std::int64_t sequence = 8;
-constexpr std::int64_t width = 22;     // several registers of elements, and a rest
-constexpr std::int64_t positions = 10; // more than a sequence has
+constexpr std::int64_t width = 22;     // several registers of elements, and a remainder
+constexpr std::int64_t positions = 10; // more than the tokens of a sequence
 
 /// Batches over dp, sequences over cp and once more over tp, or the width over tp.
 using SequenceParallel = sw::Layout<3, sw::Shard<0, dp>, sw::Shard<1, cp, tp>>;

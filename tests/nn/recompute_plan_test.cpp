@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-// What the planner says that a layer keeps where a plan lists the operations that run again, beside what a
-// dry run counts of a layer that runs just these again.
+// The memory that the planner says a layer keeps if a plan lists the operations that run again, compared with
+// a dry run's count for a layer that runs exactly these again.
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-// What layers recompute moves work and memory, and changes no bit of losses, norms and parameters.
+// The choice of what layers recompute changes work and memory, but no bit of losses, norms and parameters.
 
 namespace {
 
@@ -24,7 +24,7 @@ constexpr sw::Recomputation choices[] = {{sw::Recompute::selective},
                                          {sw::Recompute::full, 1},
                                          {sw::Recompute::selective, 1, sw::Recompute::full}};
 
-/// Runs `train(world, problem)` on threads with every choice, and compares what each rank keeps of it.
+/// Runs `train(world, problem)` on threads with every choice, and compares the outcomes of each rank.
 template <class Train>
 void check_same_bits(int ranks, Problem problem, Train train) {
   CHECK(on_ranks(ranks, [&](sw::HostCommunicator world, Findings& findings) {

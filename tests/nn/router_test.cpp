@@ -65,7 +65,7 @@ private:
 };
 
 //! [layer]
-/// x + x times its gates: what experts would give back is left out.
+/// x + x times its gates: the results of experts are left out.
 struct Layer {
   Layer(const auto& place, const Config&)
       : router_(place.mesh, width, experts, {.chosen = chosen, .scores = sw::RouterScores::sigmoid},
@@ -128,7 +128,7 @@ std::vector<Batch> batches_on(const Mesh& mesh, int count) {
   return out;
 }
 
-/// What a run leaves in the layers of this rank: the weights of their routers, then for each its bias and the
+/// The state of this rank's layers after a run: the weights of their routers, then for each its bias and the
 /// counts of the last step.
 template <class AnyModel>
 std::vector<Vector> layers_of(AnyModel& model) {

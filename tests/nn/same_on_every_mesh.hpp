@@ -25,7 +25,7 @@ inline constexpr bool slow = false;
 inline constexpr bool slow = false;
 #endif
 
-/// @brief Meshes of 2, 3 and 4 ranks; the sizes that fit them follow from the number of ranks.
+/// @brief Meshes of 2, 3 and 4 ranks; the sizes that they divide depend on the number of ranks.
 inline std::vector<Way> ways() {
   if (slow)
     return {{.dp = 3, .tp = 1, .accumulation = 3},
@@ -65,16 +65,16 @@ inline Problem problem_of(const Way& way, bool tied) {
 /// @brief A run on one mesh beside the run of one rank.
 struct MeshComparison {
   std::string text;  ///< The mesh.
-  bool same_ranks;   ///< Its ranks have one outcome, to the bit.
-  bool same_tokens;  ///< It counts as many tokens in every step.
-  double losses = 0; ///< Largest relative differences, infinite where something is not a number.
+  bool same_ranks;   ///< Whether its ranks have bitwise the same outcome.
+  bool same_tokens;  ///< Whether it counts as many tokens in every step.
+  double losses = 0; ///< Largest relative differences, infinite if something is not a number.
   double norms = 0;
   double parameters = 0;
 };
 
 /// @brief The runs on every mesh beside those of one rank.
 struct MeshComparisons {
-  bool learns = true; ///< The loss falls, so that comparing the runs says something.
+  bool learns = true; ///< Whether the loss falls, so that comparing the runs is meaningful.
   std::vector<MeshComparison> meshes;
 };
 
@@ -101,8 +101,8 @@ template <class Element>
   return out;
 }
 
-/// @brief The meshes on which two runs do not agree to the bit; none, as reductions have a fixed order,
-/// whichever rank comes first.
+/// @brief The meshes on which two runs do not agree bitwise: none, since reductions have a fixed order,
+/// whichever rank arrives first.
 template <class Element>
 [[nodiscard]] std::string meshes_that_do_not_repeat() {
   std::string out;

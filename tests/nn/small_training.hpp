@@ -34,7 +34,7 @@ namespace nn_test {
 
 namespace sw = shardwright;
 
-/// @brief What is trained; the same on every mesh.
+/// @brief The training problem; the same on every mesh.
 struct Problem {
   sw::DecoderConfig config;
   std::int64_t batch = 12; ///< Sequences of one step.
@@ -42,7 +42,7 @@ struct Problem {
   std::uint64_t seed = 7;
 };
 
-/// @brief How it is spread out.
+/// @brief How the training is distributed.
 struct Way {
   int dp = 1;
   int tp = 1;
@@ -59,7 +59,7 @@ struct Way {
   }
 };
 
-/// @brief What a run leaves behind, the same on every rank.
+/// @brief The outcome of a run, the same on every rank.
 struct Outcome {
   std::vector<double> losses, norms;
   std::vector<std::int64_t> tokens;
@@ -144,7 +144,7 @@ template <class Tensor>
   return {all.begin(), all.end()};
 }
 
-/// @brief Called on every rank after each step, with what the rank's pool has done so far.
+/// @brief Called on every rank after each step, with the statistics of the rank's pool so far.
 using AtStep = std::function<void(int step, const sw::PoolStatistics& pool)>;
 
 using sw::counts_only;
@@ -170,7 +170,7 @@ template <class Layouts, class Element, class Target = sw::DefaultTarget>
       Ids targets(mesh, {rows, problem.config.sequence});
       if constexpr (!counts_only<Target>)
         fill_batch(problem, step, pass * rows, ids, targets);
-      // Reductions that start with the last microbatch, and those that start in finish(), in turn.
+      // Reductions that start with the last microbatch alternate with those that start in finish().
       const auto sums = model.forward_backward(
           {ids.share(), targets.share(),
            sw::BatchOrigin{static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}},

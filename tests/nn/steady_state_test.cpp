@@ -18,7 +18,7 @@ using nn_test::Way;
 using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 
-/// What a rank had taken from the heap and from the system after each step.
+/// The memory that a rank had allocated from the heap and from the system after each step.
 struct Taken {
   std::vector<std::size_t> heap, pool;
 };
@@ -36,7 +36,7 @@ Taken taken(int steps, Train train) {
   return out;
 }
 
-/// Nothing after the second step, of six or more.
+/// No allocation after the second step, of six or more.
 void expect_nothing_more(const Taken& after, int rank, Findings& findings) {
   findings.expect(after.pool.size() > 5 && after.pool[1] > 0 && after.pool.back() == after.pool[1], "rank ",
                   rank, ": the pool took ", after.pool.back() - after.pool[1], " blocks");
@@ -133,7 +133,7 @@ TEST_CASE("nor do they on a device, in float or bfloat16, on one rank or on seve
     const auto schedule = shardwright::make_schedule("1f1b", way.pp, way.inside.accumulation);
     for (const auto train : {nn_test::train_device_zero3, train_device_narrow})
       CHECK(on_ranks(way.ranks(), [&](const shardwright::HostCommunicator& ranks, Findings& findings) {
-              // A clock in every other run.
+              // With a clock in every other run.
               const auto clock = train == train_device_narrow
                                      ? std::make_shared<shardwright::CommunicationClock>()
                                      : nullptr;

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-// What does not depend on how the model state is shared out, to the bit.
+// The results that must be bitwise the same however the model state is sharded.
 
 namespace {
 
@@ -23,7 +23,7 @@ using nn_test::Sharding;
 using nn_test::train_zero_on_threads;
 using nn_test::Way;
 
-/// Calls beside the passes of one rank, of a run on two data ranks.
+/// Calls of one rank apart from its passes, in a run on two data ranks.
 struct Calls {
   double gathers = 0;
   double reductions = 0;
@@ -70,7 +70,7 @@ nn_test::DeviceOutcome nn_test::train_device_zero3(const sw::HostCommunicator& w
 
 namespace {
 
-/// The training on a device gives the bits of the host's.
+/// The training on a device has the same bits as the host's.
 void check_on_device(const Problem& problem, const PipelineWay& way) {
   const sw::Schedule schedule = sw::make_schedule("1f1b", way.pp, way.inside.accumulation);
   std::vector<nn_test::Outcome> host;
@@ -157,7 +157,7 @@ TEST_CASE("the size of the buckets changes no bit") {
 TEST_CASE("weights are gathered once for each use, and gradients in as few calls as the buckets allow") {
   Problem problem = nn_test::zero_problem();
   problem.steps = 3;
-  // Two layers of six parameters, a final gain, and a table that is embedding and head.
+  // Two layers of six parameters, a final gain, and a table that is both embedding and head.
   constexpr double forward = 1 + 2 * 6 + 2;
   constexpr double backward = 1 * 6; // the head's weights and those of the last layer are still there,
   constexpr double kept = 1 * 6;     // and those of the first layer for the next microbatch

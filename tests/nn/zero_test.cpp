@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// A decoder whose model state is shared out, on every kind of mesh, against one rank.
+// A decoder whose model state is sharded, on every kind of mesh, compared with one rank.
 
 namespace {
 
@@ -37,7 +37,7 @@ std::vector<PipelineWay> ways_of_zero() {
   return out;
 }
 
-/// A training against that of one rank: losses, norms and parameters, alike on every rank.
+/// A training compared with that of one rank: losses, norms and parameters, which are the same on every rank.
 void check_training(Sharding sharding, const Problem& problem, const PipelineWay& way, const Outcome& one) {
   const std::vector<PipelineOutcome> all = nn_test::train_zero_on_threads(sharding, problem, way);
   const Outcome& first = all.front().training;
@@ -90,13 +90,13 @@ TEST_CASE("a decoder with sharded model state trains as on one rank, on every me
   int number = 0;
   for (const PipelineWay& way : ways_of_zero())
     for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
-      // Recomputation changes no bit, so it takes turns.
+      // Recomputation changes no bit, so its kinds alternate.
       problem.config.recompute.kind = ++number % 2 == 0 ? sw::Recompute::full : sw::Recompute::none;
       check_training(sharding, problem, way, one);
     }
 }
 
-// Every combination takes minutes: `nn_test "[combinations]"` runs it.
+// All combinations take minutes: `nn_test "[combinations]"` runs it.
 TEST_CASE("every sharding, with and without replicas, on every mesh, with and without recomputation",
           "[.][combinations]") {
   Problem problem = nn_test::zero_problem();

@@ -34,8 +34,8 @@ inline constexpr std::array every_sharding{Sharding::none, Sharding::zero1, Shar
   return problem;
 }
 
-/// @brief Trains on thread ranks, on a pipeline of one or more with as many microbatches as the way has
-/// accumulation; the outcome of each rank.
+/// @brief Trains on thread ranks, on a pipeline of one or more ranks, with as many microbatches as `way`
+/// accumulates; the outcome of each rank.
 [[nodiscard]] inline std::vector<PipelineOutcome>
 train_zero_on_threads(Sharding sharding, const Problem& problem, const PipelineWay& way) {
   const sw::Schedule schedule = sw::make_schedule("1f1b", way.pp, way.inside.accumulation);
@@ -44,8 +44,8 @@ train_zero_on_threads(Sharding sharding, const Problem& problem, const PipelineW
   });
 }
 
-/// @brief Whether two runs gave the same bits: losses and parameters of every rank, and norms but for the
-/// order in which their squares are added.
+/// @brief Whether two runs gave the same bits: losses and parameters of every rank, and norms up to the order
+/// in which their squares are added.
 [[nodiscard]] inline bool same_bits(const std::vector<PipelineOutcome>& runs,
                                     const std::vector<PipelineOutcome>& others) {
   bool same = runs.size() == others.size();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A unit that only declares launch() beside one that compiles it: what runs the ranks is one entity in both.
+// A unit that only declares launch() beside one that compiles it: the function that runs the ranks is one
+// entity in both.
 #if !defined(SHARDWRIGHT_COMPILED_LAUNCH)
 #error "shardwright::launch must define SHARDWRIGHT_COMPILED_LAUNCH"
 #endif
@@ -24,7 +25,7 @@ int main() {
       header_only_runner();
   std::printf("%s, %d ranks, %d ranks\n", same ? "one runner" : "two runners of the same name", ranks,
               header_only_ranks());
-  // A unit without MPI beside units with it: either would take the other's under one name.
+  // A unit without MPI beside units with it: under one name, either would get the other's function.
   const bool apart = !shardwright::detail::with_mpi || runner_without_mpi() != header_only_runner();
   std::printf("%s\n",
               apart ? "units with and without MPI keep apart" : "units with and without MPI share a runner");

@@ -131,10 +131,10 @@ TEST_CASE("a B in addition to a W is the input gradient in texts of the older no
   REQUIRE(older != today);
   CHECK(to_csv(schedule_from_csv(older)) == today);
   CHECK(prove(schedule_from_csv(older)).holds());
-  // Whole backward passes stay what they are, also in pairs.
+  // Whole backward passes stay whole, also in pairs.
   CHECK(to_csv(schedule_from_csv("0F0,0F1,0B0,(0F2;0B1)OVERLAP_F_B,0W1,0B2\n")) ==
         "0F0,0F1,0B0,(0F2;0I1)OVERLAP_F_I,0W1,0B2\n");
-  // A text with an I is in today's spelling: the proof names the W that is too much.
+  // A text with an I is in the current spelling: the proof names the W that is one too many.
   const Proof mixed = prove(schedule_from_csv("0F0,0F1,0I0,0W0,0B1,0W1\n"));
   CHECK(mixed.failure.fault == ScheduleFault::repeated);
 }

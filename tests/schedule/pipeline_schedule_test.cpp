@@ -22,8 +22,8 @@ using namespace shardwright;
 
 namespace {
 
-// Small integers, so that sums are exact: F = I = W, each of them the largest and the smallest, W > I among
-// them.
+// Small integers, so that sums are exact: F = I = W, and each of them as the largest and the smallest,
+// including W > I.
 const std::vector<PassCosts> all_costs{{1, 1, 1}, {2, 3, 2}, {2, 3, 1}, {3, 2, 2}, {1, 2, 1},
                                        {1, 3, 3}, {1, 1, 2}, {2, 1, 3}, {3, 3, 2}, {5, 4, 1},
                                        {4, 5, 3}, {1, 4, 2}, {4, 1, 2}, {1, 5, 1}};
@@ -34,7 +34,7 @@ struct Expected {
 };
 
 /// Proves a policy for every p and m that it allows, and compares each rank's peaks, the bubble and the stall
-/// with formulas; a formula of NaN is one that is not claimed.
+/// with formulas; a formula of NaN stands for no claim.
 template <class Policy, class Peaks, class Bubble, class Stall>
 void check(const std::vector<PassCosts>& costs, const Peaks& peaks, const Bubble& bubble,
            const Stall& stall) {
@@ -42,7 +42,7 @@ void check(const std::vector<PassCosts>& costs, const Peaks& peaks, const Bubble
   for (std::size_t i = 0; i < costs.size(); ++i)
     for (int p = 1; p <= 16; ++p)
       for (int m = 1; m <= 64; ++m) {
-        // Past the warm-up nothing new happens: the later costs take fewer of the larger numbers.
+        // Past the warm-up nothing new happens: the later costs use fewer of the larger numbers.
         if (!schedule_rule<Policy>(p, m).holds() || (i >= 4 && m > 2 * p + 3 && m % 16 != 0))
           continue;
         const PassCosts& cost = costs[i];
@@ -180,7 +180,7 @@ TEST_CASE("ZB-H2 keeps 2p-1, and idles (p-1)(F+I-2W) inside the span of a rank",
 }
 
 TEST_CASE("ZB-V keeps 2p chunks, and no rank idles in its span if F = I = W", "[proof]") {
-  // With fewer than 2p-1 microbatches the way of one of them through the V is what takes longest.
+  // With fewer than 2p-1 microbatches, the path of one of them through the V takes longest.
   const auto peak = [](int p, int m, int r) {
     const int kept = std::min(m, 2 * p - r - 1) + std::min(m, r + 1);
     return Expected{kept, kept};
@@ -191,7 +191,7 @@ TEST_CASE("ZB-V keeps 2p chunks, and no rank idles in its span if F = I = W", "[
   const auto stall = [](int p, int m, const PassCosts&) { return m >= 2 * p - 1 ? 0 : std::nan(""); };
   check<ZBV>({{1, 1, 1}, {3, 3, 3}}, peak, bubble, stall);
   check<ZBV>(all_costs, peak, not_claimed, not_claimed);
-  // Two ranks may do without equal passes: there W's alone can fill what is left open.
+  // Two ranks need no equal passes: there W's can fill the gaps by themselves.
   for (const PassCosts& c : all_costs)
     for (int p = 3; p <= 16; ++p)
       for (int m = 2 * p - 1; m <= 64; ++m)

@@ -24,7 +24,7 @@ using namespace shardwright;
 
 namespace {
 
-/// An order as the papers tell it: counters and loops.
+/// An order as the papers describe it: counters and loops.
 struct Order {
   std::vector<Step> steps;
 
@@ -57,8 +57,7 @@ void check_orders(const Told& told) {
   CHECK(checked > 0);
 }
 
-/// w forwards, then (F, B) until no F is left, then B; every W follows `lag` I's later where B is taken
-/// apart.
+/// w forwards, then (F, B) until no F is left, then B; every W follows `lag` I's later if B is split.
 Order one_forward_one_backward(int m, int r, int w) {
   Order order;
   int f = 0;
@@ -114,8 +113,8 @@ Order interleaved(int p, int m, int r, int v) {
   return order;
 }
 
-/// Building blocks in step for at least 2p - 1 microbatches; those that are not there are left out at the
-/// end.
+/// Building blocks in step for at least 2p - 1 microbatches; passes of microbatches that do not exist are
+/// left out at the end.
 Order v_zero_bubble(int p, int microbatches, int r) {
   const int m = std::max(microbatches, 2 * p - 1);
   const std::array<int, 2> stage{r, 2 * p - 1 - r};

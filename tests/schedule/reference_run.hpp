@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Carries a schedule out with the message rules of MessageWindow, written down as plainly as they are stated:
-// all ranks in turn, all messages in maps. The simulation of the library is compared with it.
+// Executes a schedule with the message rules of MessageWindow, implemented as plainly as they are stated: all
+// ranks in turn, all messages in maps. The library's simulation is compared with it.
 
 #include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/schedule.hpp>
@@ -42,15 +42,15 @@ public:
       makespan = std::max(makespan, rank.end);
   }
 
-  bool ordered = true; ///< No rank came to an action before one of its own that it needs.
-  bool ended = false;  ///< Every rank came to its end, and every send was received.
+  bool ordered = true; ///< Whether every action comes after those of its own rank that it needs.
+  bool ended = false;  ///< Whether every rank reached its end, and every send was received.
   double makespan = 0;
 
 private:
   using Message = std::tuple<bool, int, int>; // gradient?, stage that makes it, microbatch
   struct Rank {
     int step = 0;
-    int sent = 0;      // outputs of the step that are on their way
+    int sent = 0;      // outputs of the step that are in flight
     bool done = false; // the passes of the step
     double now = 0;
     double end = 0;

@@ -32,7 +32,7 @@ std::string refusal(int ranks, int microbatches) {
   return "";
 }
 
-/// Legal numbers as the definitions have them, and the nearest of them by looking at every number.
+/// Legal numbers by the definitions, and the nearest ones by checking every number.
 template <class Policy, class Legal>
 void check_rule(const Legal& legal) {
   for (int p = -1; p <= 16; ++p)

@@ -23,8 +23,8 @@ using namespace shardwright;
 
 namespace {
 
-/// Whether a schedule of two ranks ends where messages have no names: they move in the order in which each
-/// rank posts them as the runner does, over one channel or over one for each direction.
+/// Whether a schedule of two ranks ends if messages have no tags: they move in the order in which each rank
+/// posts them as the runner does, over one channel or over one for each direction.
 bool ends_by_order(const Schedule& schedule, bool channel_per_direction) {
   struct Posted {
     bool sends;

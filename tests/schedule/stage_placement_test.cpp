@@ -47,8 +47,8 @@ TEST_CASE("stage_of inverts rank_of and chunk_of, and the table agrees", "[place
             REQUIRE(place[1].rank ==
                     (stage == placement.stages() - 1 ? -1 : placement.rank_of(stage + 1, microbatch)));
           }
-        // Every rank runs as many stages of every microbatch, which a bidirectional one does in pairs of
-        // them.
+        // Every rank runs the same number of stages of every microbatch; with a bidirectional placement, of
+        // every pair of microbatches.
         if (placement.order != StageOrder::bidirectional || microbatches % 2 == 0)
           for (const int count : held)
             REQUIRE(count * ranks == placement.stages() * microbatches);

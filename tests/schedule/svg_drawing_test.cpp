@@ -127,7 +127,7 @@ TEST_CASE("The words of a legend are beside their boxes") {
     for (std::sregex_iterator it(svg.begin(), svg.end(), entry), end; it != end; ++it, ++entries)
       CHECK(std::stod((*it)[3]) >= std::stod((*it)[1]) + std::stod((*it)[2]) + 5);
     CAPTURE(name);
-    CHECK(entries >= 3); // two passes and idle at least
+    CHECK(entries >= 3); // at least two passes and idle time
   }
 }
 

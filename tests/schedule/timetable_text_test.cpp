@@ -41,7 +41,7 @@ TEST_CASE("Lines that are too long continue below") {
   std::istringstream lines(sw::timetable_text(table, 60));
   int heads = 0;
   for (std::string line; std::getline(lines, line);) {
-    CHECK(line.size() <= 70); // the figures of ranks are 67 long
+    CHECK(line.size() <= 70); // the figures of the ranks are 67 characters long
     heads += line.starts_with("time ") ? 1 : 0;
     if (line.starts_with("time ") || line.find('F') != std::string::npos)
       CHECK(line.size() <= 60);

@@ -27,7 +27,7 @@ struct SequenceBalance {
   static constexpr bool needs_whole_batch = false;
 };
 
-/// What a policy says of itself is what its orders do, from two microbatches on.
+/// The property that a policy declares is the one of its orders, from two microbatches on.
 template <class Policy>
 void check_declared(int ranks, int microbatches) {
   CHECK(forwards_first(make_schedule<Policy>(ranks, microbatches)) == Policy::forwards_first);

@@ -38,7 +38,7 @@ WIDE = "twice: the value must be wide"
 GOOD = {
     "even": case(EVEN, "using Number = Even<3>;", "using Number = Even<4>;", "Number number;"),
     "small": case(SMALL, "using Number = Small<12>;", "using Number = Small<2>;", "Number number;"),
-    # What an earlier case has made the compiler say already, it does not say again.
+    # The compiler does not repeat an error that an earlier case has produced.
     "even_again": case(EVEN, "Even<3> number;", "Even<4> number;"),
     "wide": case(WIDE, "struct Byte { char c; };", "struct Byte { int c; };", "void f() { twice(Byte{}); }"),
     "even_too": case(EVEN, "Even<5> number;", "Even<6> number;"),

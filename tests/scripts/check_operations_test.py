@@ -47,7 +47,7 @@ class CheckOperations(unittest.TestCase):
     def run_script(self, entries):
         with tempfile.TemporaryDirectory() as directory:
             root = pathlib.Path(directory)
-            # As many as the real one, since the script wants to be sure that it finds any.
+            # As many as in the real list, because the script makes sure that it finds any.
             many = "".join(f"template <Operand X>\nauto op{i}(X&& x);\n" for i in range(20))
             (root / "made_up.hpp").write_text(HEADER + many)
             (root / "list.hpp").write_text("\n".join(f'name = "{each}";' for each in entries + [f"op{i}" for i in range(20)]))

@@ -17,7 +17,7 @@ import types
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "gpu_check"
 script = types.ModuleType("gpu_check")
 script.__file__ = str(SCRIPT)
-sys.modules["gpu_check"] = script  # where its dataclass looks for its own names
+sys.modules["gpu_check"] = script  # where its dataclass looks up names
 exec(compile(SCRIPT.read_text(), str(SCRIPT), "exec"), script.__dict__)
 
 
