@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is printed onto a full disk is lost, and the exit code says so.
+# Output to a full disk is lost, and the exit code says so.
 if(NOT EXISTS /dev/full)
   return()
 endif()

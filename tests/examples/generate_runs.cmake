@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# generate against Python's transformers and tokenizers, and its answers to mistakes.
+# generate compared with Python's transformers and tokenizers, and its messages for wrong input.
 shardwright_add_check(
   examples.generate.transformers LABEL examples TIMEOUT 1200 PROCESSORS 2
   COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/generate_transformers.py" $<TARGET_FILE:generate>
@@ -34,7 +34,7 @@ shardwright_generate_run(
 shardwright_generate_run(
   bad_ids 2 OPTIONS --model x --prompt-ids 1,b SAYS "--prompt-ids needs token ids such as 1,2,3, but has 'b'")
 
-# A small model, and what plain loops make of it: threads and processes must print the same.
+# A small model, and the text that plain loops generate with it: threads and processes must print the same.
 if(TARGET examples_test)
   set(generate_model "${CMAKE_CURRENT_BINARY_DIR}/generate_model")
   set(generate_tokens "19,19,19,19,19,19,19,22,6,19,19,19,19,22,6,19,19,19,19,19")

@@ -58,7 +58,7 @@ const std::string qwen3 = "{\"model_type\": \"qwen3\", " + sizes + R"(, "attenti
 const std::string mixtral = "{\"model_type\": \"mixtral\", " + sizes + R"(, "num_local_experts": 3,
   "num_experts_per_tok": 2, "rope_theta": 500.0, "sliding_window": 5, "dtype": "float32"})";
 
-// Of DeepSeek-V3: ranks, widths of a head, experts and their hidden dimension.
+// Sizes of DeepSeek-V3: ranks, widths of a head, experts and their hidden dimension.
 constexpr int query_rank = 6, value_rank = 5, plain_width = 2, rotary = 4, value_width = 3, routed = 4,
               inner = 7;
 const std::string deepseek = R"({"model_type": "deepseek_v3", "num_hidden_layers": 3, "hidden_size": 12,
@@ -72,7 +72,7 @@ const std::string deepseek = R"({"model_type": "deepseek_v3", "num_hidden_layers
 const std::array<std::pair<std::string, std::string>, 4> families{
     {{"llama", llama}, {"qwen3", qwen3}, {"mixtral", mixtral}, {"deepseek_v3", deepseek}}};
 
-/// Random tensors under the names of the model.
+/// Random tensors with the names of the model.
 Directory random_model(const std::string& family, std::uint64_t tokens = vocabulary,
                        std::uint64_t wide = width) {
   Directory out;
@@ -160,7 +160,7 @@ class Plain {
 public:
   Plain(const Directory& model, const std::string& family) : model_(model), family_(family) {}
 
-  /// Scores of what follows the last token.
+  /// Scores of the tokens that may follow the last one.
   Numbers scores(const std::vector<std::int32_t>& ids) const {
     std::vector<Numbers> x;
     for (const std::int32_t id : ids) {
@@ -250,7 +250,8 @@ private:
     }
     return out;
   }
-  /// Neighbours of the last elements of a head, as YaRN stretches their angles from 32 positions by 8.
+  /// Rotates neighbours among the last elements of a head by angles that YaRN stretches from 32 positions by
+  /// 8.
   static void turn(Numbers& head, std::size_t position) {
     const auto logarithm = [](double weight) { return 0.1 * weight * std::log(8.0) + 1; };
     const auto bound = [](double turns) {
@@ -269,7 +270,7 @@ private:
       b = factor * (b * std::cos(angle) + was * std::sin(angle));
     }
   }
-  /// Keys and values of each head, expanded.
+  /// The expanded keys and values of each head.
   void attend_by_latents(std::vector<Numbers>& x, const std::string& layer) const {
     const std::string name = layer + "self_attn.";
     const auto cut = [](const Numbers& from, std::size_t first, std::size_t count) {
@@ -560,7 +561,7 @@ TEST_CASE("blocks of FP8 are widened with their scales, and layers after the mod
   std::vector<files::Source> sources;
   for (const auto& [each, tensor] : model)
     sources.push_back(files::source<float>(each, tensor.shape, tensor.values));
-  // 1, -2, the greatest, the least, the least that is no fraction alone
+  // 1, -2, the greatest, the least, the least normal number
   const std::array<unsigned char, 5> patterns{0x38, 0xc0, 0x7e, 0x01, 0x08};
   const std::array<float, 5> numbers{1, -2, 448, 0.001953125F, 0.015625F};
   std::vector<std::byte> bytes;
@@ -671,7 +672,7 @@ TEST_CASE("a tokenizer splits text as its file says, and decodes it again") {
   CHECK(encode("").empty());
   CHECK(encode("lo hell 1234") == Ids{262, ' ', 258, ' ', 259, '3', '4'}); // three digits are a word
   CHECK(encode(" w  w") == Ids{261, ' ', 261});
-  CHECK(encode("xyz xyz") == Ids{263, ' ', 'x', 'y', 'z'}); // whole words, though no merge makes them
+  CHECK(encode("xyz xyz") == Ids{263, ' ', 'x', 'y', 'z'}); // whole words, though no merge produces them
   CHECK(encode("e\u0301") == encode("\u00e9"));
   CHECK(encode("\u00e9") == Ids{0xc3, 0xa9});
   CHECK(encode("1<s><s>2<s>he<tool>") == Ids{'1', 301, '2', 300, 256, 302});
@@ -713,7 +714,7 @@ TEST_CASE("a tokenizer splits text as its file says, and decodes it again") {
 
 namespace {
 
-/// A run of train_gpt on ranks that are threads; what the first rank has found, or the sentence of an error.
+/// A run of train_gpt on thread ranks: the result of the first rank, or the sentence of an error.
 struct Trained {
   std::string error;
   train_gpt::RunResult result;
@@ -738,7 +739,7 @@ Trained train(std::vector<std::string> words) {
   return out;
 }
 
-/// The mean loss of a model over the held-out windows that a training looks at, one sequence after the other.
+/// The mean loss of a model over the held-out windows of a training, one sequence after the other.
 double held_out_loss(const std::filesystem::path& directory, const std::filesystem::path& text,
                      std::size_t sequence, std::size_t batch) {
   const std::string length = std::to_string(sequence);
@@ -797,7 +798,7 @@ TEST_CASE("a training run starts from a published model and exports one") {
        {"--mesh", "pp=2,dp=2,tp=2"},
        {"--mesh", "tp=2", "--sequence-parallel"},
        {"--mesh", "pp=3"}},
-      {"qwen3", // of heads that together are wider than the stream
+      {"qwen3", // with heads that together are wider than the stream
        "{\"model_type\": \"qwen3\", " + sizes + more +
            R"(, "attention_bias": false, "tie_word_embeddings": true})",
        {"--mesh", "pp=2,dp=2,tp=2"},

@@ -50,7 +50,7 @@ def trained(name, files):
                                                decoders.Strip(" ", 1, 0)])
         special = ["<unk>"] + [f"<0x{byte:02X}>" for byte in range(256)] + special
         trainer = trainers.BpeTrainer(vocab_size=2000, special_tokens=special, show_progress=False, max_token_length=16)
-        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")  # for training alone
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")  # only for training
         tokenizer.train_from_iterator(files, trainer)
         tokenizer = json.loads(tokenizer.to_str())
         tokenizer["pre_tokenizer"] = None
@@ -82,7 +82,7 @@ source = pathlib.Path(sys.argv[2])
 files = [path.read_text() for kind in ("hpp", "cpp", "md", "py") for top in ("include", "docs", "examples", "tests")
          for path in sorted((source / top).rglob(f"*.{kind}"))]
 generator = random.Random(5)
-# Their NFC has tables of before Unicode 14, which puts some newer marks in another order.
+# Their NFC uses tables from before Unicode 14, which orders some newer marks differently.
 assigned = [chr(code) for code in range(0x110000)
             if not 0xd800 <= code < 0xe000 and unicodedata.category(chr(code)) != "Cn"
             and (unicodedata.combining(chr(code)) == 0 or unicodedata.ucd_3_2_0.category(chr(code)) != "Cn")]

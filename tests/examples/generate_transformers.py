@@ -63,7 +63,7 @@ def make(name, more, dtype):
     torch.manual_seed(len(name))
     config = getattr(transformers, kind + "Config")(**{**SIZES, **more})
     model = getattr(transformers, kind + "ForCausalLM")(config).to(dtype).eval()
-    with torch.no_grad():  # what is zeros or ones at first
+    with torch.no_grad():  # parameters that are zeros or ones at first
         for parameter_name, parameter in model.named_parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.2 * torch.randn_like(parameter))

@@ -37,7 +37,7 @@ def main():
                 try:
                     os.kill(last_process(run.pid), signal.SIGKILL)
                 except (ProcessLookupError, FileNotFoundError):
-                    pass  # it has come to its end
+                    pass  # it has ended
                 break
         run.stdout.read()
         run.wait()

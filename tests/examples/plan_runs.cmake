@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What plan prints, and its answers to mistakes.
+# The output of plan, and its messages for wrong input.
 
 # shardwright_plan_run(<name> <exit code> SAYS <regex>... OPTIONS <word>...)
 function(shardwright_plan_run name exit)
@@ -134,7 +134,7 @@ file(WRITE "${plan_files}/short.csv" "id,source,model,chip,n_chips\na,b,c,d\n")
 shardwright_plan_run(
   short_row 1 OPTIONS --evaluate "${plan_files}/short.csv" SAYS "short.csv: Runs, line 2: there must be 5 cells")
 
-# Sweeps, and what they need.
+# Sweeps, and their requirements.
 shardwright_plan_run(
   sweep_bandwidth 0 OPTIONS --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --sweep bandwidth --fix schedule=1f1b
   SAYS "over bandwidth between domains" " GB/s +pp +s +MFU % +without +best plan" "\n +50 [*] +[0-9]+ +[0-9.]+ .*pp="
@@ -212,8 +212,8 @@ shardwright_plan_run(
 shardwright_plan_run(
   oversubscription_low 2 OPTIONS ${plan_simulated} --oversubscription 0.5 SAYS "must be a number from 1 up")
 
-# shardwright_plan_page(<name> [BROWSER] OPTIONS <word>...): the page of a run and its JSON say the same, as the page
-# was written; with BROWSER, as a browser shows it too.
+# shardwright_plan_page(<name> [BROWSER] OPTIONS <word>...): the page of a run and its JSON agree, as the page is
+# written; with BROWSER, also as a browser shows it.
 function(shardwright_plan_page name)
   cmake_parse_arguments(page "BROWSER" "" "OPTIONS" ${ARGN})
   set(command "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/plan_page.py" $<TARGET_FILE:plan>)

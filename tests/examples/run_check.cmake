@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DCOMMAND=... -DEXIT=code -DSAYS=regex [-DFILE=path -DHOLDS=regex] [-DFRESH=directory] -P: runs a program and looks at its exit code,
-# at what it says, and at the file that it leaves behind. FRESH is removed before. Lists come with | between their items.
+# cmake -DCOMMAND=... -DEXIT=code -DSAYS=regex [-DFILE=path -DHOLDS=regex] [-DFRESH=directory] -P: runs a program and
+# checks its exit code, its output and the file that it writes. FRESH is removed first. Items of lists are separated by
+# |.
 cmake_policy(VERSION 3.25)
 string(REPLACE "|" ";" COMMAND "${COMMAND}")
 string(REPLACE "|" ";" SAYS "${SAYS}")

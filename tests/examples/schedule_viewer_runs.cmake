@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What schedule_viewer prints and writes, and its answers to mistakes.
+# The output and the files of schedule_viewer, and its messages for wrong input.
 
 # shardwright_schedule_viewer_run(<name> <exit code> [FILE <path> HOLDS <regex>...] SAYS <regex>... OPTIONS <word>...)
 function(shardwright_schedule_viewer_run name exit)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Short runs of train_gpt as its users start it, right and wrong ones.
 
-# shardwright_train_gpt_run(<name> <exit code> [TRAINING <name>] [RANKS <n>] [FRESH <directory>] [FILE <path>] [HOLDS <regex>...] SAYS <regex>... OPTIONS
-# <word>...): on MPI ranks where RANKS is given; not where the build leaves the TRAINING out (TRAIN_GPT_TRAININGS).
+# shardwright_train_gpt_run(<name> <exit code> [TRAINING <name>] [RANKS <n>] [FRESH <directory>] [FILE <path>] [HOLDS
+# <regex>...] SAYS <regex>... OPTIONS <word>...): on MPI ranks if RANKS is given; omitted if the build leaves the
+# TRAINING out (TRAIN_GPT_TRAININGS).
 function(shardwright_train_gpt_run name exit)
   cmake_parse_arguments(run "" "TRAINING;RANKS;FILE;FRESH" "HOLDS;SAYS;OPTIONS" ${ARGN})
   if(run_TRAINING
@@ -15,7 +16,7 @@ function(shardwright_train_gpt_run name exit)
     set(command "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} ${run_RANKS} ${MPIEXEC_PREFLAGS} ${command}
                 ${MPIEXEC_POSTFLAGS})
   endif()
-  # Lists would be taken apart on their way through the command line.
+  # Lists would be split on the command line.
   foreach(list IN ITEMS command run_SAYS run_HOLDS)
     string(REPLACE ";" "|" ${list} "${${list}}")
   endforeach()
@@ -41,7 +42,7 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   verify_double 0 TRAINING fp64 OPTIONS ${tiny} --steps 4 --mesh tp=2 --accumulation 2 --tied --precision fp64 --verify
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-08 is allowed")
-# The memory that was predicted is the pool's peak.
+# The predicted memory is the pool's peak.
 set(predicted "memory at its fullest +pp 0 +pp 1" "  in all +[0-9.]+ [KM]iB +[0-9.]+ [KM]iB"
     "memory: at most [0-9.]+ [KM]iB measured on a rank, [+-]0[.]00% from the prediction")
 shardwright_train_gpt_run(
@@ -119,7 +120,7 @@ if(EXISTS /dev/full)
     timeline_full 0 OPTIONS ${tiny} --steps 1 --mesh pp=2 --timeline /dev/full
     SAYS "timeline: /dev/full must be writable, but No space left on device.*training continues without it" "validation loss")
 endif()
-# TensorBoard itself reads what the run has written, where it is installed.
+# TensorBoard itself reads the files of the run, if it is installed.
 set(events "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_events")
 shardwright_train_gpt_run(
   tensorboard 0 OPTIONS ${tiny} --steps 3 --mesh dp=2 --validate-every 2 --check-replicas 1 --tensorboard "${events}"
@@ -169,7 +170,7 @@ shardwright_train_gpt_run(
   deadline_beyond 2 OPTIONS --deadline 1e10 SAYS "--deadline must be a number above 0 and at most 1e[+]08, but it is '1e10'")
 shardwright_train_gpt_run(
   layers_beyond 2 OPTIONS --layers 100000 SAYS "--layers must be a whole number from 1 to 4096, but it is '100000'")
-# OpenBLAS would wait for ever for the memory of the eighth rank.
+# OpenBLAS would wait forever for the memory of the eighth rank.
 if(SHARDWRIGHT_OPENBLAS_LIBRARY AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND TARGET shardwright::blas)
   shardwright_add_check(
     examples.train_gpt.memory_limit LABEL examples
@@ -192,8 +193,8 @@ shardwright_train_gpt_run(
   diverges_skipping 1 OPTIONS ${tiny} --steps 20 --lr 1e30 --warmup 0 --clip 0 --mesh tp=2 --non-finite skip
   SAYS "step [0-9]+  skipped: loss and gradients must be finite" "the last of 10 skipped steps in a row")
 
-# A run that stops and goes on leaves what one that never stopped leaves, to the bit. shardwright_train_gpt_resumed(<name> [TRAINING
-# <name>] [RANKS <n>] OPTIONS <word>...)
+# A run that stops and resumes writes bitwise the same files as one that never stopped.
+# shardwright_train_gpt_resumed(<name> [TRAINING <name>] [RANKS <n>] OPTIONS <word>...)
 function(shardwright_train_gpt_resumed name)
   cmake_parse_arguments(run "" "TRAINING;RANKS" "OPTIONS" ${ARGN})
   set(where)
@@ -307,7 +308,7 @@ if(TARGET comm_mpi_test)
   shardwright_train_gpt_run(
     mpi_data_missing 1 RANKS 2 OPTIONS --data /nowhere/at/all --steps 1 SAYS "Data: /nowhere/at/all must exist")
 endif()
-# A model for other programs, and what cannot begin with it.
+# A model for other programs, and the commands that cannot start from it.
 set(exported "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_exported")
 shardwright_train_gpt_run(
   export 0 FRESH "${exported}" OPTIONS ${tiny} --steps 2 --mesh pp=2,tp=2 --export "${exported}" SAYS "step 2/2" FILE "${exported}/config.json"

@@ -25,13 +25,13 @@ TEST_CASE("a gather takes its slowest level", "[collective_time]") {
   const ClusterSpec cluster = nodes_of_eight();
   // Inside a node: (N - 1) / N of the bytes at 450 GB/s.
   CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 1}, whole), 8e9) == Approx(7e9 / 450e9));
-  // One rank of each of eight nodes: all of it through one port of 50 GB/s.
+  // One rank of each of eight nodes: everything goes through one port of 50 GB/s.
   CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 8}, whole), 8e9) == Approx(7e9 / 50e9));
   // All 64: rings through the eight ports of every node, which are still slower than NVLink.
   CHECK(gather_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 64e9) == Approx(63e9 / (8 * 50e9)));
   // Two ranks of each node, four ranks apart.
   CHECK(gather_seconds(links_of(cluster, AxisGroup{16, 4}, whole), 16e9) == Approx(15e9 / (2 * 50e9)));
-  // Two nodes: a ring passes almost all bytes over the ports, though half of them would do.
+  // Two nodes: a ring sends almost all bytes over the ports, though half of them would do.
   CHECK(gather_seconds(links_of(cluster, AxisGroup{16, 1}, whole), 16e9) == Approx(15e9 / (8 * 50e9)));
   CHECK(gather_seconds(links_of(cluster, AxisGroup{1, 1}, whole), 16e9) == 0);
 }
@@ -48,7 +48,7 @@ TEST_CASE("a group is in a domain completely, or with as many members as fit", "
         members *= links.members[static_cast<std::size_t>(level)];
       CAPTURE(stride, extent);
       CHECK(members == extent);
-      // Counted rank by rank: how many of the group sit in the node of rank 0.
+      // Counted rank by rank: the ranks of the group in the node of rank 0.
       int inside = 0;
       for (int member = 0; member < static_cast<int>(extent); ++member)
         inside += member * static_cast<int>(stride) < 8 ? 1 : 0;
@@ -65,7 +65,8 @@ TEST_CASE("efficiency and latency count", "[collective_time]") {
 TEST_CASE("an all-to-all sends one copy of a token to a domain", "[collective_time]") {
   const ClusterSpec cluster = nodes_of_eight();
   CHECK(all_to_all_seconds(links_of(cluster, AxisGroup{8, 1}, whole), 8e9, 8) == Approx(7e9 / 450e9));
-  // Eight experts of a token over eight nodes: 8 (1 - (7/8)^8) nodes in the mean, an eighth of them its own.
+  // Eight experts of a token over eight nodes: 8 (1 - (7/8)^8) nodes on average, an eighth of which are its
+  // own.
   double none = 1;
   for (int i = 0; i < 8; ++i)
     none *= 7.0 / 8;
@@ -86,7 +87,8 @@ TEST_CASE("a group on a torus has the links of the dimensions along which it is 
   STATIC_REQUIRE(torus_span({8, 1}, 512, 3).dimensions == 1);
   STATIC_REQUIRE(torus_span({64, 1}, 512, 3).dimensions == 2);
   STATIC_REQUIRE(torus_span({65, 1}, 512, 3).dimensions == 3);
-  // Outside another axis: the rest of the dimension where that ends, its links shared, and whole ones.
+  // Outside another axis: the rest of the dimension in which that axis ends, with shared links, and whole
+  // dimensions.
   STATIC_REQUIRE(torus_span({4, 2}, 512, 3).dimensions == 1);
   STATIC_REQUIRE(torus_span({4, 2}, 512, 3).lines == 0.5);
   STATIC_REQUIRE(torus_span({32, 2}, 512, 3).dimensions == 2);

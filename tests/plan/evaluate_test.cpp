@@ -24,7 +24,7 @@ constexpr PlanConfiguration usual{
     .tp = 4, .cp = 2, .pp = 4, .chunks = 5, .schedule = PlanSchedule::interleaved, .dp = 8, .zero_stage = 1};
 constexpr ClusterSpec cluster = cluster_of(chip::h100, 256);
 
-/// The compiler evaluates a plan.
+/// A plan that the compiler evaluates.
 constexpr StepCost compiled = evaluate(llama_70b, cluster, batch, usual);
 static_assert(compiled.problem == PlanProblem::none);
 static_assert(compiled.mfu(FlopsConvention::non_causal) > compiled.mfu(FlopsConvention::causal));
@@ -189,7 +189,7 @@ TEST_CASE("the cost of copies of tokens depends on their dispatch", "[evaluate]"
   CHECK(sized.elementwise_seconds > fused.elementwise_seconds);
   CHECK(sized.elementwise_seconds == Approx(padded.elementwise_seconds));
   CHECK(padded.overhead_seconds < sized.overhead_seconds); // no host waits for counts
-  // DeepSeek-V3's routing: four of eight groups, which sixteen domains divide in halves.
+  // DeepSeek-V3's routing: four of eight groups, each of which is split over two of sixteen domains.
   const TokenCopies limited = copies_of(*find_model("deepseek-v3"), {});
   CHECK(limited.merged);
   CHECK(limited.reached_of(8) == 4);
@@ -230,7 +230,8 @@ TEST_CASE("the recipe's levers act as they do in practice", "[evaluate]") {
   CHECK(cost(chunked).bubble_seconds == Approx(cost(pipeline).bubble_seconds / 5));
   CHECK(cost(chunked).memory.activations > cost(pipeline).memory.activations);
   CHECK(cost(pipeline, 4096).bubble_seconds == Approx(cost(pipeline, 256).bubble_seconds));
-  // Recomputation buys memory with a third of the forward and backward work of the layers, not of the logits.
+  // Recomputation saves memory for a third of the forward and backward work of the layers, but not of the
+  // logits.
   auto full = pipeline;
   full.recomputation = Recompute::full;
   CHECK(cost(full).memory.activations < 0.2 * cost(pipeline).memory.activations);
@@ -242,7 +243,7 @@ TEST_CASE("the recipe's levers act as they do in practice", "[evaluate]") {
   const double once = cost(sharded, 16 * 256).of(Traffic::data).bytes;
   sharded.zero_stage = 2;
   CHECK(cost(sharded, 16 * 256).of(Traffic::data).bytes == Approx(once * 50 / 5));
-  // Tensor parallelism beyond a node of eight goes through the ports, where nothing hides it.
+  // Tensor parallelism beyond a node of eight goes through the ports, and nothing hides that time.
   const double inside = cost({.tp = 8, .dp = 32}).of(Traffic::tensor).seconds;
   const double outside = cost({.tp = 16, .dp = 16}).of(Traffic::tensor).seconds;
   CHECK(outside > 2 * inside);

@@ -13,7 +13,7 @@ using shardwright_test::Approx;
 
 namespace {
 
-/// Ends of all transfers, by number, once no more begin.
+/// End times of all transfers, by number, once no more begin.
 std::map<int, double> ends_of(EventQueue& events, LinkNetwork& network) {
   std::map<int, double> ends;
   for (SimulationEvent event; events.take(event);)
@@ -38,7 +38,8 @@ TEST_CASE("transfers share a link as they start and end", "[link_network]") {
 
 TEST_CASE("speeds are max-min fair", "[link_network]") {
   // Bertsekas and Gallager's kind of example: one transfer over both links, two on the first, one on the
-  // second. The first link gives each of its three a third; the second leaves the last one two thirds.
+  // second. The first link gives each of its three transfers a third; on the second, two thirds are left for
+  // the last one.
   EventQueue events;
   LinkNetwork network(events, true);
   const int left = network.add_link(1), right = network.add_link(1);

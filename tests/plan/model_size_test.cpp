@@ -65,8 +65,8 @@ TEST_CASE("operations of DeepSeek-V3 are those of its report", "[model_size]") {
   CHECK(size.total == Approx(671e9).epsilon(0.005));
   CHECK(size.active == Approx(37.6e9).epsilon(0.005));
   CHECK(without == Approx(whole).epsilon(0.005));
-  // Its module for one more token: 11.5 billion parameters of its own by its README_WEIGHTS; per token an
-  // expert layer, the product of 2 h x h, and the logits.
+  // Its module for one more token: 11.5 billion additional parameters according to its README_WEIGHTS; per
+  // token an expert layer, the product of 2 h x h, and the logits.
   CHECK(trained.total - size.total == Approx(11.5e9).epsilon(0.01));
   const double layer = size.attention_per_layer + size.shared_per_layer + 8 * size.one_expert;
   const double module = layer + 2 * 7168.0 * 7168 + 129280.0 * 7168;
@@ -92,7 +92,7 @@ TEST_CASE("hybrid models have layers of one kind each", "[model_size]") {
   // NVIDIA counts 901 TFLOP/s at 39,936 tokens/s (data/published_runs.csv): 22.56 GFLOP a token, without the
   // mask.
   CHECK(flops_per_token(nano, size, 8192, FlopsConvention::non_causal) == Approx(22.56e9).epsilon(0.03));
-  // Of Nemotron 3 Super's experts only the latent passes: as wide as a quarter of the stream.
+  // Only the latent, a quarter as wide as the stream, passes through Nemotron 3 Super's experts.
   const ModelSpec super = *find_model("nemotron-3-super");
   CHECK(super.attention_layers() == 9); // with that of multi-token prediction
   CHECK(size_of(super).one_expert == 2.0 * 1024 * 2688);
@@ -101,8 +101,8 @@ TEST_CASE("hybrid models have layers of one kind each", "[model_size]") {
 }
 
 TEST_CASE("a parallel block has one norm", "[model_size]") {
-  // GPT-J by its model card: 6.05 billion parameters, 0.6 million of them biases, which only its feed-forward
-  // and its head have.
+  // GPT-J according to its model card: 6.05 billion parameters, 0.6 million of which are biases, in its
+  // feed-forward and its head only.
   ModelSpec model{.layers = 28,
                   .hidden = 4096,
                   .heads = 16,
@@ -118,7 +118,8 @@ TEST_CASE("a parallel block has one norm", "[model_size]") {
 }
 
 TEST_CASE("layers with experts may alternate with dense ones, and attend within chunks", "[model_size]") {
-  // Llama 4 Maverick by its configuration, 400 B parameters and 17 B of them per token by its model card.
+  // Llama 4 Maverick as configured: 400 B parameters, 17 B of them used per token, according to its model
+  // card.
   const ModelSpec model{.name = "llama-4-maverick",
                         .layers = 48,
                         .hidden = 5120,

@@ -22,7 +22,7 @@ namespace {
 constexpr std::array<PassCosts, 6> stage_costs{
     {{100, 100, 100}, {100, 110, 80}, {100, 120, 100}, {100, 150, 50}, {100, 200, 100}, {100, 210, 80}}};
 
-/// Every legal number of microbatches up to 40 on 1 to 12 ranks: the closed form is what the proof says.
+/// Every legal number of microbatches up to 40 on 1 to 12 ranks: the closed form agrees with the proof.
 template <class Policy>
 void compare_with_proofs(PlanSchedule schedule, int chunks) {
   int legal = 0;

@@ -24,7 +24,7 @@ std::vector<PublishedRun> rows_of(const char* file) {
   return read_published_runs(std::string(std::istreambuf_iterator<char>(in), {}));
 }
 
-/// The share of the timed runs whose interval holds.
+/// The share of the timed runs whose time is within the interval.
 double within_interval(const std::vector<RunOutcome>& outcomes) {
   int timed = 0, inside = 0;
   for (const RunOutcome& one : outcomes)
@@ -123,7 +123,7 @@ TEST_CASE("19 of 20 published step times are handled, the others have a reason",
     CHECK((one.handled() || !one.run.not_handled.empty()));
     if (one.timed && one.handled())
       errors.push_back(one.error());
-    // Never less than a stated memory by more than 5%.
+    // Never more than 5% below a stated memory.
     if (one.handled() && one.run.stated_memory > 0)
       CHECK(one.cost.memory.total() >= 0.95 * one.run.stated_memory);
   }
@@ -215,7 +215,7 @@ TEST_CASE("a row may name its machine and schedule in the words of its source", 
   CHECK(read("H100", "8,32,bf16,,,tokendrop,").run.dispatch == ExpertDispatch::padded);
   CHECK(read("H100", "8,32,bf16,,,,\"norm, act\"").plan.recomputation == Recompute::selective);
   CHECK(read("H100", "8,32,bf16,,,,full").plan.recomputation == Recompute::full);
-  // A program on a TPU takes its batch at once, unless told otherwise.
+  // A program on a TPU processes its batch at once, unless a row says otherwise.
   CHECK(read("TPUv5p", "1,32,bf16,,,,").plan.microbatch == 8);
   CHECK(read("H100", "1,32,bf16,,,,").plan.microbatch == 1);
 }

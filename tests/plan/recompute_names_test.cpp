@@ -65,7 +65,8 @@ TEST_CASE("recomputed operations take time and free memory", "[recompute_names]"
       CHECK(cost.causal_recomputed < full.causal_recomputed);
     }
   }
-  // All experts once more: another forward pass of them, their all-to-alls, and no other traffic of experts.
+  // Recomputing all experts costs another forward pass of them and their all-to-alls, but no other traffic of
+  // experts.
   PlanConfiguration plan = whole;
   const StepCost kept = evaluate(v3, cluster_of(chip::h100, 64), run, plan);
   plan.recomputation = Recompute::selective;

@@ -74,7 +74,7 @@ struct CostedPlan {
   double seconds = 0, bytes = 0;
 };
 
-/// The definition of what a search returns, over all plans, with the headroom that it leaves unless asked.
+/// The definition of a search's result, over all plans, with the default headroom.
 void compare_with(const std::vector<CostedPlan>& plans, const ModelSpec& model, const ClusterSpec& cluster,
                   const RunSpec& run, double tolerance) {
   const double capacity = cluster.chip.memory_bytes * 0.92;
@@ -179,7 +179,7 @@ TEST_CASE("fixed choices are kept, and a restricted search finds no better plan"
 }
 
 TEST_CASE("another order of the axes wins if its links are better", "[search]") {
-  // With ports of 400 GB/s and without DualPipe, it pays to have something else inside a node.
+  // With ports of 400 GB/s and without DualPipe, another axis inside a node pays off.
   const ModelSpec kimi = *find_model("kimi-k2");
   ClusterSpec cluster = *cluster_of_name("h800x2048");
   cluster.domains[1].bandwidth *= 8;
@@ -196,7 +196,7 @@ TEST_CASE("another order of the axes wins if its links are better", "[search]") 
   inside.experts_outside = false;
   CHECK(evaluate(kimi, cluster, run, inside).step_seconds > best.cost.step_seconds * 1.01);
 
-  // In one domain behind a switch no order is better than the usual one.
+  // In one domain behind a switch, no order is better than the default one.
   const ClusterSpec rack = cluster_of(chip::gb200, 64);
   CHECK(search(experts, rack, {64, 2048}, {.tolerance = 0}).configuration.order == PlanOrder::usual);
 }
@@ -298,7 +298,7 @@ TEST_CASE("the inner axes of an order are neighbours", "[search]") {
   CHECK(plan.stride(PlanAxis::tp) == 8 * 16);
   CHECK(plan.stride(PlanAxis::cp) == 8 * 16 * 2);
   CHECK(plan_text(plan).ends_with(" order=pp,dp,tp,cp"));
-  // A pipeline inside a node of eight pays NVLink for its sends, tensor parallelism the ports.
+  // With a pipeline inside a node of eight, its sends go over NVLink, and tensor parallelism over the ports.
   const ClusterSpec cluster = cluster_of(chip::h100, 1024);
   const PlanLinks links = plan_links(cluster, plan, 0, {}), usual = [&] {
     plan.order = PlanOrder::usual;
@@ -306,7 +306,7 @@ TEST_CASE("the inner axes of an order are neighbours", "[search]") {
   }();
   CHECK(links.pipeline.per_byte < usual.pipeline.per_byte / 5);
   CHECK(links.tensor.per_byte > 5 * usual.tensor.per_byte);
-  // No order betters the least links.
+  // No order is better than the one with the fewest links.
   for (int number = 0; number < plan_order_count; ++number)
     for (const bool outside : {false, true})
       for (const ClusterSpec& on : {cluster, cluster_of(chip::tpu_v5p, 1024)}) {
@@ -373,7 +373,7 @@ TEST_CASE("the saving from more of a resource is a share of the time", "[search]
         const std::array<double, binding_resources> saved = gains(model, cluster, run);
         for (const double share : saved)
           CHECK((share >= 0 && share < 1));
-        if (cluster.domain_count == 1) { // there is nothing to have more of
+        if (cluster.domain_count == 1) { // nothing can be increased
           CHECK(at(saved, Resource::scale_out_bandwidth) == 0);
           CHECK(at(saved, Resource::domain) == 0);
         }

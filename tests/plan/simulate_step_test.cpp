@@ -28,13 +28,14 @@ constexpr std::array<PlanSchedule, 8> all_schedules{
     PlanSchedule::gpipe, PlanSchedule::one_f_one_b, PlanSchedule::interleaved, PlanSchedule::zb_h1,
     PlanSchedule::zb_h2, PlanSchedule::zb_v,        PlanSchedule::dual_pipe,   PlanSchedule::dual_pipe_v};
 
-/// The step of the cost without what the simulation leaves out: statistical jitter, and uneven stages.
+/// The step time of the cost model without the terms that the simulation leaves out: statistical jitter, and
+/// uneven stages.
 double counted(const StepCost& cost) {
   return cost.step_seconds - cost.straggler_seconds - cost.imbalance_seconds;
 }
 
-/// Whether the data-parallel traffic of a pipeline fits beside what the cost model hides it behind. Where it
-/// does not, idle time of the pipeline hides more of it in the simulation.
+/// Whether the work behind which the cost model hides the data-parallel traffic of a pipeline is long enough.
+/// If it is not, idle time of the pipeline hides more of the traffic in the simulation.
 bool data_fits(const PlanConfiguration& plan, const StepCost& cost, const SharedCalibration& shared) {
   const TrafficCost& data = cost.of(Traffic::data);
   return plan.pp == 1 || data.exposed_seconds <= data.seconds * shared.data_exposed * (1 + 1e-12);
@@ -106,8 +107,8 @@ TEST_CASE("without contention and stragglers a step takes as long as its cost sa
     Calibration calibration = calibration_of(cluster.chip.generation);
     const SimulationOptions options{.contention = false, .even_stages = true};
     {
-      // Sends are what the cost bounds from above: with them, no more than they and their shadow. Even stages
-      // wait for those that the heaviest stage would hide.
+      // The cost of exposed sends is an upper bound, so the step may be shorter by up to that time. It may be
+      // longer by the sends that the heaviest stage would hide, for which even stages wait.
       const StepCost cost = evaluate(model, cluster, run, plan, calibration);
       const double seconds = simulate_step(model, cluster, run, plan, options, calibration).step_seconds;
       const double unhidden = std::min(cost.imbalance_seconds, cost.of(Traffic::pipeline).hidden_seconds());
@@ -174,7 +175,7 @@ TEST_CASE("the cost of random plans is within 3% of their simulation for nearly 
 
 TEST_CASE("the events of a pipeline have the times of its proof", "[simulate_step]") {
   for (const PlanSchedule schedule : all_schedules)
-    for (const double bandwidth : {450e9, 4e9}) { // sends of nothing and of a good part of a pass
+    for (const double bandwidth : {450e9, 4e9}) { // sends that take no time, and a good part of a pass
       const PlanConfiguration plan{
           .pp = 4, .chunks = schedule == PlanSchedule::interleaved ? 2 : 1, .schedule = schedule};
       ClusterSpec cluster = cluster_of(chip::h100, 4);
@@ -272,8 +273,8 @@ TEST_CASE("a slow chip slows the chips that step with it, and the others wait", 
 }
 
 TEST_CASE("slow links, and egress that domains share, lengthen the traffic over them", "[simulate_step]") {
-  // 32 chips in nodes of 8, data parallel over the ports: the step grows by what the cost model's rule says
-  // of traffic that takes twice as long.
+  // 32 chips in nodes of 8, data parallel over the ports: the step grows as the cost model's rule says for
+  // traffic that takes twice as long.
   const PlanConfiguration plan{.dp = 32, .zero_stage = 1};
   const StepCost cost = evaluate(small, cluster_of(chip::h100, 32), batch, plan);
   const double data = cost.of(Traffic::data).seconds;
@@ -287,7 +288,7 @@ TEST_CASE("slow links, and egress that domains share, lengthen the traffic over 
         Approx(usual + doubled - exposed).epsilon(1e-9));
   CHECK(simulated(plan, {.stragglers = {{9, 1, 2}}}).step_seconds ==
         Approx(usual + doubled - exposed).epsilon(1e-9));
-  // Nothing leaves a domain that is the cluster.
+  // Nothing leaves a domain that is the whole cluster.
   CHECK(simulated({.dp = 8}, {.oversubscription = 8}, 8).step_seconds ==
         simulated({.dp = 8}, {}, 8).step_seconds);
 }
@@ -313,7 +314,7 @@ TEST_CASE("jitter is the same for a seed, and grows with the chips that wait for
   CHECK(seconds(0.02, 1) != seconds(0.02, 2));
   CHECK(seconds(0.02, 1) > still * 1.005);
   CHECK(seconds(0.04, 1) > seconds(0.02, 1));
-  // The slowest of 8 chips that step together: the harmonic number 2.72 times the mean, in the mean.
+  // The slowest of 8 chips that step together: on average the harmonic number, 2.72, times the mean.
   const PlanConfiguration together{.tp = 8, .dp = 1};
   const StepSimulation quiet = simulated(together, {}, 8), loud = simulated(together, {.jitter = 0.01}, 8);
   const double share = loud.classes[0].of(Activity::compute) / quiet.classes[0].of(Activity::compute) - 1;
@@ -325,7 +326,7 @@ TEST_CASE("timelines become a trace and a drawing", "[simulate_step]") {
   const StepSimulation simulation = simulated(plan, {.stragglers = {{3, 1.5, 1}}, .timelines = 2});
   REQUIRE(simulation.classes.size() == 4);
   for (const RankClass& one : simulation.classes) {
-    // What a rank does follows one another and makes up its time.
+    // The activities of a rank follow one another and add up to its time.
     double last = 0, sum = 0;
     for (const ActivitySpan& span : one.timeline)
       if (!span.beside) {

@@ -23,7 +23,8 @@ Situation narrow() {
   return now;
 }
 
-/// Domains ascend, each holds whole ones of the one inside it, and the last is the cluster.
+/// Domains ascend in size, each holds a whole number of the domains inside it, and the last one is the
+/// cluster.
 void require_well_formed(const ClusterSpec& cluster, std::int64_t chips) {
   REQUIRE(cluster.chips() == chips);
   for (int level = 1; level < cluster.domain_count; ++level) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention as the calls of a library with plain strides, with loops in the library's place.
+// Attention as calls of a library with plain strides, which loops stand in for.
 
 #include <shardwright/tensor/kernels/attention.hpp>
 
@@ -18,8 +18,8 @@ namespace detail = kernels::detail;
 
 namespace {
 
-/// Attention by its definition, from what the library is told. A window of n keys shows those that are less
-/// than n before the query, as cuDNN counts it.
+/// Attention by its definition, from the arguments of the library. A window of n keys shows the keys less
+/// than n before the query, as cuDNN counts them.
 struct Loops {
   struct Plan {
     std::size_t workspace;
@@ -114,7 +114,7 @@ using Plans = detail::AttentionPlans<Loops>;
 struct Problem : AttentionProblem<float> {
   using AttentionProblem::AttentionProblem;
 
-  /// The operands of both directions, as attention.hpp gives them.
+  /// The operands of both directions, as attention.hpp passes them.
   [[nodiscard]] detail::AttentionOperands operands(const Matrix<float>& gradient) const {
     const std::size_t key = shape.q_per_kv * shape.head_dim;
     return {.query = qkv.data(),
@@ -199,7 +199,7 @@ TEST_CASE("the library is not asked for unsupported problems", "[tensor]") {
   const sw::TokenRuns runs{.rows = 8, .split = 4, .first = 0, .second = 12};
   CHECK_FALSE(asked({runs, runs}));
   CHECK_FALSE(asked({sw::TokenRuns::one(8, 8), sw::TokenRuns::one(8)}));
-  CHECK_FALSE(Problem({2, 7, 3, 2, 8}).calls(kernels::AttentionBlock::whole(7), false)); // nor sums
+  CHECK_FALSE(Problem({2, 7, 3, 2, 8}).calls(kernels::AttentionBlock::whole(7), false)); // and sums neither
   CHECK_FALSE(detail::library_calls<sw::bfloat16>({1, 8, 2, 1, 12}, kernels::AttentionBlock::whole(8),
                                                   {72, 24, 0, 0}, false)
                   .has_value());
@@ -207,7 +207,7 @@ TEST_CASE("the library is not asked for unsupported problems", "[tensor]") {
 
 namespace {
 
-/// Plans nothing, and counts how often it is asked.
+/// Plans nothing, and counts how often it is called.
 struct Declines {
   struct Plan {};
   int* asked;
@@ -236,7 +236,7 @@ TEST_CASE("problems that the library declines, or lacks workspace for, are compu
   int asked = 0;
   detail::AttentionPlans<Declines> declines{Declines{&asked}};
   {
-    // It may have declined for the capture alone, so that is not remembered.
+    // It may have declined only because of the capture, so that is not remembered.
     const sw::detail::CaptureMark mark;
     CHECK_FALSE(declines.run<float>(*calls, operands, nullptr, 64));
     CHECK(mark.spoilt());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that a GPU runs on its tensor cores, on the host: warps are threads, and instructions of a warp
-// are loops over its 32 threads.
+// The tensor-core kernels of a GPU, run on the host: warps are threads, and instructions of a warp are loops
+// over its 32 threads.
 
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
@@ -51,7 +51,7 @@ struct Both {
     Kokkos::deep_copy(dots, std::numeric_limits<float>::quiet_NaN());
   }
 
-  /// Over the tokens' own keys; results of the tiles are `Out`.
+  /// Attention over the tokens' own keys; results of the tiles have the element `Out`.
   template <class Out>
   void check_whole(double limit, const sw::KeyWindow& window = sw::causal.window) {
     const auto host_block = kernels::AttentionBlock::whole(shape.sequence, {window});
@@ -65,7 +65,7 @@ struct Both {
     REQUIRE(largest_difference(tile_out, out) < limit);
     REQUIRE(largest_difference(tile_lse, lse) < 2e-6);
 
-    // Both from the rounded output, as a training step has it.
+    // Both from the rounded output, as in a training step.
     Matrix<Element> rounded("rounded", out.extent(0), out.extent(1));
     kernels::copy(execution(), out, rounded);
     kernels::attention_backward(execution(), widened(qkv), widened(rounded), lse, widened(d_out), d_qkv,
@@ -75,7 +75,7 @@ struct Both {
     REQUIRE(largest_difference(tile_d, d_qkv) < 4 * limit);
   }
 
-  /// The same queries over keys of other tokens, joined with the result over their own.
+  /// The same queries over keys of other tokens, combined with the result over their own.
   void check_block(const kernels::AttentionBlock& host_block, double limit) {
     const auto block = host_block.causal_form();
     const Matrix<Element> others =
@@ -151,7 +151,7 @@ TEST_CASE("Attention in tiles under the full mask agrees with the host") {
       .check_whole<bfloat16>(0.012, sw::full.window);
   Both<float16, 128>({.batch = 1, .sequence = 70, .kv_heads = 2, .q_per_kv = 1, .head_dim = 96})
       .check_whole<float>(0.0007, sw::full.window);
-  // Keys before, between and after the queries, as a ring brings them.
+  // Keys before, between and after the queries, as they arrive in a ring.
   Both<bfloat16, 64>({.batch = 2, .sequence = 90, .kv_heads = 1, .q_per_kv = 2, .head_dim = 24})
       .check_block({{.rows = 90, .split = 45, .first = 0, .second = 200},
                     {.rows = 80, .split = 33, .first = 40, .second = 350},

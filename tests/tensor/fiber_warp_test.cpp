@@ -3,7 +3,7 @@
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) // they do not follow a change of stacks
 
-#include "support/fiber_warp.hpp" // first: what follows is compiled as for a device
+#include "support/fiber_warp.hpp" // first: the code below is compiled as for a device
 
 #include <shardwright/tensor/kernels/copy_rows.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-// Bodies of kernels, run by the 32 threads of a warp: CUDA's way through the lanes, which hosts never take.
+// Bodies of kernels, run by the 32 threads of a warp: CUDA's path through the lanes, which hosts never take.
 
 namespace {
 
@@ -61,7 +61,7 @@ double softmax_error(std::size_t columns, std::size_t offset, bool backwards) {
   return worst;
 }
 
-/// The largest error of a row's statistics and of its gradient, against float64 on the same elements.
+/// The largest error of a row's statistics and of its gradient, compared with double on the same elements.
 template <class Element>
 double cross_entropy_error(std::size_t columns, std::size_t offset, bool backwards) {
   using Number = sw::MainElement<Element>;

@@ -81,7 +81,7 @@ void fill_numbers(Tensor& tensor, std::uint64_t seed) {
   });
 }
 
-/// Whether every element is what its owner holds, and `beyond` beyond the ends.
+/// Whether every element equals its owner's, and is `beyond` beyond the ends.
 template <class Tensor>
 bool holds_numbers(const Tensor& tensor, std::uint64_t seed, double beyond) {
   using Element = typename Tensor::value_type;
@@ -104,7 +104,7 @@ double product_in_memory(const Left& left, const Right& right) {
   return sum[0];
 }
 
-/// All that halos of one layout and shape do.
+/// All operations on halos, for one layout and shape.
 template <class Haloed, class Element, class Mesh, std::size_t rank>
 void check_halos(const Mesh& mesh, const std::array<std::int64_t, rank>& shape, const std::string& name,
                  Findings& findings) {
@@ -151,7 +151,7 @@ void check_halos(const Mesh& mesh, const std::array<std::int64_t, rank>& shape, 
   findings.expect(left == product_in_memory(plain, adjoint), name, ": add_halos is the adjoint");
 }
 
-/// A rank's coordinates must not matter: every shape of a mesh of so many ranks.
+/// Every shape of a mesh with a given number of ranks: a rank's coordinates must not matter.
 template <class Element>
 void check_meshes(const HostCommunicator& world, Findings& findings) {
   for (int a = 1; a <= world.size(); ++a) {

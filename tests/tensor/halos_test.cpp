@@ -46,7 +46,7 @@ TEST_CASE("a halo wider than a block that fills it is an error on every rank") {
         Layout<1, Shard<0, x, Halo<1, 2>>>{}, 10,
         "that of dimension 0 is 2 wide and block 3 of 4 has 1 element (shard the dimension over fewer ranks");
     fails(Layout<1, Shard<0, x, Halo<4>>>{}, 10, "is 4 wide and block 0 of 4 has 3 elements");
-    // The last block fills only the halo of the block before it, and none on that side.
+    // The last block fills only the halo of the block before it; on its other side there is none.
     ShardedTensor<Layout<1, Shard<0, x>>> plain(mesh, {10});
     fill_numbers(plain, 1);
     findings.expect(holds_numbers(redistribute<Layout<1, Shard<0, x, Halo<3, 1>>>>(plain), 1, 0), "3 before");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention under every mask, with and without lengths of keys, against its definition.
+// Attention under every mask, with and without lengths of keys, compared with its definition.
 
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
@@ -18,7 +18,7 @@ namespace detail = kernels::detail;
 
 namespace {
 
-/// A mask twice: as the kernels take it, and as what it means.
+/// A mask in two forms: as the kernels read it, and as a definition.
 struct Mask {
   std::string name;
   sw::KeyWindow window;
@@ -39,7 +39,7 @@ std::vector<Mask> masks() {
 
 using Lengths = std::vector<std::int32_t>;
 
-/// No lengths, and some of nothing, of everything and between.
+/// No lengths, and lengths of zero, of the complete sequence and in between.
 std::vector<Lengths> lengths_of(const kernels::AttentionShape& shape) {
   const auto n = static_cast<std::int32_t>(shape.sequence);
   Lengths mixed, none(shape.batch, 0), all(shape.batch, n);
@@ -158,7 +158,7 @@ TEST_CASE("Gradients of attention under a mask match finite differences", "[kern
           return weighted_sum(problem.d_out, problem.out);
         },
         1 + problem.qkv.size() / 40);
-    // What sees nothing has no gradient, and what nothing sees neither.
+    // Queries that see no key, and keys that no query sees, have no gradient.
     for (std::size_t t = 0; t < shape.tokens() && !lengths.empty(); ++t)
       if (t % shape.sequence >= static_cast<std::size_t>(lengths[t / shape.sequence]))
         for (std::size_t c = shape.q_per_kv * shape.head_dim; c < shape.group_width(); ++c)
@@ -208,7 +208,7 @@ TEST_CASE("A window as long as the sequence is bitwise the causal mask, and full
 }
 
 TEST_CASE("Keys that a mask hides from all queries of a block are not read", "[kernels]") {
-  // A product with a NaN would show, by the score's zero, too.
+  // A product with a NaN would be noticed, even with a score of zero.
   const kernels::AttentionShape shape{2, 200, 1, 1, 8};
   constexpr std::size_t key = 8;
   const auto poison = [](Problem<float>& problem, std::size_t token) {
@@ -355,7 +355,7 @@ TEST_CASE("Device kernels support the causal and the full mask", "[kernels]") {
   }
   CHECK_THROWS_AS(on_device(whole(sw::sliding_window<3>.window)), sw::InvalidArgument);
   CHECK_THROWS_AS(on_device(whole(sw::full.window, &length)), sw::InvalidArgument);
-  // What they run, here on the host.
+  // The kernels that devices run, here on the host.
   Problem<double> problem({2, 45, 2, 2, 12});
   const auto block = problem.block(masks()[1], {});
   problem.forward(block);

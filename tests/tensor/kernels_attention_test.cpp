@@ -45,7 +45,7 @@ struct Problem : AttentionProblem<Element> {
               kernels::CausalBlock::whole(shape.sequence), false, static_cast<Element>(scale)});
   }
 
-  /// The same queries against other keys.
+  /// The same queries with other keys.
   void forward_block(const Matrix<Element>& keys, const kernels::CausalBlock& block, bool rows) {
     if (!rows)
       return kernels::attention_forward_block(execution(), qkv, keys, out, log_sum_exp, shape, block, scale,
@@ -114,11 +114,10 @@ private:
 };
 
 std::vector<kernels::AttentionShape> shapes() {
-  return {
-      {1, 1, 1, 1, 1},   {2, 5, 1, 1, 7},   {1, 32, 2, 1, 16},    {2, 33, 2, 2, 20},   {1, 70, 1, 3, 24},
-      {3, 37, 2, 1, 64}, {1, 96, 1, 2, 80}, {2, 33, 2, 2, 20, 9}, {1, 37, 2, 1, 9, 20}}; // values narrower
-                                                                                         // and wider than
-                                                                                         // keys
+  return {{1, 1, 1, 1, 1},   {2, 5, 1, 1, 7},   {1, 32, 2, 1, 16},    {2, 33, 2, 2, 20},   {1, 70, 1, 3, 24},
+          {3, 37, 2, 1, 64}, {1, 96, 1, 2, 80}, {2, 33, 2, 2, 20, 9}, {1, 37, 2, 1, 9, 20}}; // values
+                                                                                             // narrower than
+                                                                                             // keys and wider
 }
 
 } // namespace
@@ -170,8 +169,8 @@ void move_rows(const Matrix<Element>& whole, std::size_t sequence, const sw::Tok
     }
 }
 
-/// Attention and its gradients by parts of the sequence: each part's queries against its own keys, then
-/// against those of the others.
+/// Attention and its gradients by parts of the sequence: each part's queries with its own keys, then with
+/// those of the others.
 template <class Order, class Element>
 void check_parts(const kernels::AttentionShape& shape, int parts, bool rows) {
   Problem<Element> whole(shape);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels do on a device only, run on the host: the lanes of a warp thread by thread, and blocks whose
-// warps are threads.
+// Code of kernels that is used only on devices, run on the host: the lanes of a warp thread by thread, and
+// blocks whose warps are threads.
 
 #include <shardwright/tensor/kernels/attention_lanes.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
@@ -74,7 +74,7 @@ void check_all_lengths() {
 template <class Number, class... Elements>
 constexpr std::size_t part_for = detail::ThreadLanes<Number>::template part_for<Elements...>;
 
-/// What a device does with rows too wide for blocks: the sums by pieces of columns, then the rows.
+/// The method of a device for rows too wide for blocks: the sums by pieces of columns, then the rows.
 template <class Norm>
 void run_pieces(const Norm& norm, std::size_t grain) {
   const std::size_t pieces = detail::blocks_of(norm.x.columns, grain);
@@ -221,7 +221,7 @@ TEST_CASE("Blocks of warps give the norm's gradients") {
   check_norm_blocks<float>(130, 96);
   check_norm_blocks<sw::bfloat16>(67, 40);
   check_norm_blocks<double>(64, 33);
-  check_norm_blocks<float, 2>(67, 96); // of rows so wide that memory is short
+  check_norm_blocks<float, 2>(67, 96); // of rows so wide that there is too little memory
   check_layer_norm_blocks<float>(1, 5);
   check_layer_norm_blocks<float>(130, 96);
   check_layer_norm_blocks<sw::bfloat16>(67, 40);
@@ -233,7 +233,7 @@ TEST_CASE("Groups of pairs are rotated like whole rows") {
   for (const kernels::AttentionShape& shape : {kernels::AttentionShape{2, 5, 2, 3, 10},
                                                {2, 5, 2, 3, 32}, // groups that are not full, and whole ones
                                                {2, 5, 2, 3, 48, 24, 16},
-                                               {2, 5, 2, 3, 26, 12, 16}}) { // which turn the end of a head
+                                               {2, 5, 2, 3, 26, 12, 16}}) { // which rotate the end of a head
     const auto qkv = random_matrix<sw::bfloat16>(shape.tokens(), shape.qkv_width(), 1);
     const auto expected = copy_of(qkv);
     Matrix<float> cosines("c", 9, shape.rotary_width() / 2), sines("s", 9, shape.rotary_width() / 2);
@@ -246,7 +246,7 @@ TEST_CASE("Groups of pairs are rotated like whole rows") {
         {detail::span_of(qkv), table(cosines), table(sines), shape, positions, -1.0f}};
     for (std::size_t token = 0; token < shape.tokens(); ++token)
       turn(token);
-    // A product and a sum may be one rounding here and two there.
+    // A product and a sum may be rounded once here and twice there.
     REQUIRE(largest_difference(qkv, expected) < 0.04);
   }
 }
@@ -254,7 +254,7 @@ TEST_CASE("Groups of pairs are rotated like whole rows") {
 TEST_CASE("Blocks find the tokens of their rows and add them in order") {
   using Blocks = detail::EmbeddingBackwardOfBlocks<sw::bfloat16, float>;
   constexpr std::size_t width = 70;
-  // Few tokens for many rows, in several blocks; so many for one block that it finds them in two rounds.
+  // Few tokens for many rows, in several blocks; then so many for one block that it finds them in two rounds.
   for (const auto& [tokens, vocabulary] : {std::pair<std::size_t, std::size_t>{500, 300}, {9000, 13}}) {
     const auto ids = random_ids(tokens, vocabulary + 3, 1); // some outside the block
     const auto d_out = random_matrix<sw::bfloat16>(tokens, width, 2);

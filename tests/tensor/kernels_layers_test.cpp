@@ -315,7 +315,7 @@ TEMPLATE_TEST_CASE("One pass over a row gives its maximum and sum, wherever its 
       const double x = static_cast<double>(c) / static_cast<double>(columns);
       logits(0, c) = TestType(300 * x + noise(0, c));        // ever larger
       logits(1, c) = TestType(-300 * x + noise(1, c));       // ever smaller
-      logits(2, c) = TestType(c % 2 == 0 ? 0 : noise(2, c)); // and a half of it masked
+      logits(2, c) = TestType(c % 2 == 0 ? 0 : noise(2, c)); // with half of them masked
       if (c < columns / 2)
         logits(2, c) = TestType(-std::numeric_limits<Number>::infinity());
       logits(3, c) = TestType(std::sin(40 * x) * 60);
@@ -404,7 +404,7 @@ TEST_CASE(
   }
   kernels::OptimizerDeviceStep step{.learning_rate = 0.01};
   for (int number = 1; number <= 3; ++number) {
-    const bool take = number != 2; // what is not taken changes nothing
+    const bool take = number != 2; // a step that is not taken changes nothing
     kernels::detail::OpenAdamWStep{&step, 0.9, 0.95}.open(take, 0.3);
     kernels::OptimizerLaunches<Execution, kernels::detail::AdamWUpdate<float>, sw::bfloat16> launches(
         "sw::adamw", execution());

@@ -13,7 +13,7 @@ using namespace kernels_test;
 
 namespace kernels_test {
 
-/// A place with a library of grouped products, which are FakeLibrary's, one after the other.
+/// An execution space with a library of grouped products, which FakeLibrary computes one after the other.
 struct GroupSpace : Execution {
   std::size_t* calls = nullptr;
 };
@@ -93,7 +93,7 @@ private:
   }
 };
 
-/// Rows of every group times its matrix, and the gradients of the matrices: compared with loops.
+/// Rows of every group times its matrix, and the gradients of the matrices, compared with loops.
 template <class Where>
 void check_groups(const Where& where, const std::vector<std::int64_t>& sizes) {
   constexpr std::size_t in = 5, out = 7;
@@ -133,7 +133,7 @@ void check_groups(const Where& where, const std::vector<std::int64_t>& sizes) {
   REQUIRE(largest_difference(gradients, sums) < 1e-5);
 }
 
-/// A block of rows of a wider matrix, in the element asked for.
+/// A block of rows of a wider matrix, with the given element type.
 template <class Element>
 auto rows_of(const Matrix<Element>& wide, std::size_t columns) {
   return Kokkos::subview(wide, Kokkos::ALL, std::make_pair(std::size_t(3), 3 + columns));
@@ -166,7 +166,7 @@ void check_column_major(bool ta, bool tb, double beta, double limit) {
   REQUIRE(plans.multiply(problem, operands));
   Kokkos::deep_copy(c, rows_of(wide_c, n));
   REQUIRE(largest_difference(c, expected) < limit);
-  // Nothing beside the block is written.
+  // Nothing outside the block is written.
   Kokkos::deep_copy(rows_of(untouched, n), c);
   REQUIRE(largest_difference(wide_c, untouched) == 0);
 }
@@ -222,7 +222,7 @@ struct kernels::detail::LibraryGemmGroup<GroupSpace> {
       GemmProblem one = group.shared;
       one.m = group.m[i], one.n = group.n[i], one.k = group.k[i];
       one.lda = group.lda[i], one.ldb = group.ldb[i], one.ldc = group.ldc[i];
-      REQUIRE(one.k > 0); // what the library says nothing about
+      REQUIRE(one.k > 0); // the library does not define a depth of 0
       const GemmOperands& with = group.operands[i];
       FakeLibrary().multiply(one, {},
                              {addresses[i], addresses[group.size() + i],
@@ -238,14 +238,14 @@ TEST_CASE("Groups of rows are multiplied by their matrices, one after the other 
   std::size_t calls = 0;
   GroupSpace space{execution()};
   space.calls = &calls;
-  std::vector<std::int64_t> many(300); // more than one launch takes addresses for
+  std::vector<std::int64_t> many(300); // more addresses than fit into one launch
   for (std::size_t g = 0; g < many.size(); ++g)
     many[g] = static_cast<std::int64_t>(g % 4);
   for (const auto& sizes : {std::vector<std::int64_t>{3, 0, 9, 1}, many, {0, 0}, {6}}) {
     check_groups(execution(), sizes);
     const std::size_t before = calls;
     check_groups(space, sizes);
-    REQUIRE(calls - before == (sizes.size() > 2 ? 4 : 0)); // nothing to put together
+    REQUIRE(calls - before == (sizes.size() > 2 ? 4 : 0)); // nothing to group
   }
 }
 
@@ -358,7 +358,7 @@ TEST_CASE("Products of one shape share a plan, others have separate plans") {
   };
   REQUIRE(multiply(4, memory + 256, 0, false) == 1);
   REQUIRE(multiply(8, memory + 256, 0, false) == 2);
-  REQUIRE(multiply(4, memory + 256, 1, false) == 1); // alpha and beta are no part of the shape
+  REQUIRE(multiply(4, memory + 256, 1, false) == 1); // alpha and beta are not part of the shape
   REQUIRE(multiply(4, memory + 256, 0, true) == 3);
   REQUIRE(multiply(4, memory + 257, 0, false) == 4); // another alignment
   REQUIRE(plans.size() == 4);

@@ -13,9 +13,9 @@
 
 #include "tensor/kernels_support.hpp"
 
-// Each kernel on narrow elements against the same kernel in double on the same, widened numbers. A kernel
-// computes in float and rounds once, so an element differs by the unit roundoff of its format beside what
-// float arithmetic costs.
+// Each kernel on narrow elements, compared with the same kernel in double on the same, widened numbers. A
+// kernel computes in float and rounds once, so an element differs by the unit roundoff of its format, plus
+// the errors of float arithmetic.
 
 using namespace kernels_test;
 
@@ -37,7 +37,8 @@ auto widened(const View& view) {
   }
 }
 
-/// Every element of `value` is that of `expected`, rounded once, but for `computing` times the largest.
+/// Checks that every element of `value` is that of `expected`, rounded once, up to `computing` times the
+/// largest.
 template <class View, class Expected>
 void require_rounded(const View& value, const Expected& expected, double computing = float_error) {
   using Element = typename View::non_const_value_type;
@@ -135,7 +136,7 @@ TEMPLATE_TEST_CASE("RMSNorm of 16-bit elements keeps its statistics and sums in 
     const Vector<double> wide_rms("rms", rows), wide_d_gain("d_gain", width);
     kernels::add(e, widened(residual), widened(branch), total);
     require_rounded(sum, total);
-    // From here on both start from the sum as it is stored.
+    // From here on, both start from the stored sum.
     kernels::rms_norm_forward(e, widened(sum), widened(gain), 1e-5, wide_y, wide_rms);
     require_rounded(rms, wide_rms);
     require_rounded(y, wide_y);
@@ -256,7 +257,7 @@ TEMPLATE_TEST_CASE("16-bit products are sums of floats, rounded once or not at a
     product(a, b, sums);
     require_rounded(c, expected);
     require_rounded(sums, expected_sums);
-    // What a device runs.
+    // The kernels of a device.
     const auto naive = random_matrix<TestType>(m, n, 3);
     namespace detail = kernels::detail;
     detail::run("elements", e, m * n,
@@ -279,7 +280,7 @@ TEMPLATE_TEST_CASE("16-bit products are sums of floats, rounded once or not at a
 }
 
 TEST_CASE("A product in float keeps the small contributions of many microbatches", "[kernels]") {
-  // 256 contributions of 2^-9 to 1: each is lost in bfloat16, where 1 + 2^-9 is 1.
+  // 256 contributions of 2^-9 to 1: each one would be lost in bfloat16, in which 1 + 2^-9 is 1.
   const Matrix<sw::bfloat16> x("x", 1, 1), dy("dy", 1, 1);
   x(0, 0) = sw::bfloat16(1);
   dy(0, 0) = sw::bfloat16(0x1p-9);
@@ -350,7 +351,7 @@ TEMPLATE_TEST_CASE("Attention of 16-bit elements sums in float and rounds once, 
         d_qkv("d", shape.tokens(), shape.qkv_width());
     const auto found = run(qkv, d_out, keys, 0.0f, out, d_qkv, out);
     const auto wide_out = widened(out), wide_d = widened(d_qkv);
-    // The backward pass in double starts from the output as it is stored.
+    // The backward pass in double starts from the stored output.
     const auto expected =
         run(widened(qkv), widened(d_out), widened(keys), 0.0, wide_out, wide_d, widened(out));
     require_rounded(out, wide_out);
@@ -358,7 +359,7 @@ TEMPLATE_TEST_CASE("Attention of 16-bit elements sums in float and rounds once, 
     for (std::size_t i = 0; i < found.size(); ++i)
       require_rounded(found[i], expected[i]);
 
-    // What a device runs.
+    // The kernels of a device.
     namespace detail = kernels::detail;
     const auto in = detail::constant(detail::span_of(qkv));
     const Vector<float> lse("lse", shape.tokens() * shape.heads());

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What the kernel tests share: views of random data, and the largest difference of two views.
+/// @brief The common part of the kernel tests: views of random data, and the largest difference of two views.
 
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
@@ -29,7 +29,7 @@ using Vector = Kokkos::View<Element*, Kokkos::LayoutRight, Memory>;
 
 inline Execution execution() { return sw::DefaultTarget::make_execution_space(); }
 
-/// Normal numbers that depend on the tensor number and the index alone.
+/// Normal numbers that depend only on the tensor number and the index.
 template <class Element>
 Matrix<Element> random_matrix(std::size_t rows, std::size_t columns, std::uint64_t tensor,
                               double deviation = 1.0) {
@@ -60,7 +60,7 @@ View copy_of(const View& view) {
   return copy;
 }
 
-/// Largest difference of all elements; NaN where exactly one of two elements is NaN.
+/// Largest difference of all elements; NaN if exactly one of two elements is NaN.
 template <class A, class B>
 double largest_difference(const A& a, const B& b) {
   REQUIRE(a.size() == b.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beside tests of matrix products, which bring the BLAS into the program.
+// In the same program as tests of matrix products, which link the BLAS.
 #include "support/catch.hpp"
 #include "support/launch_ranks.hpp"
 
@@ -16,7 +16,8 @@ using shardwright_test::launch_thread_ranks;
 
 namespace {
 
-/// Three threads for the BLAS and no variable that says so; what was before returns with the end of the test.
+/// Three threads for the BLAS, without a variable that sets them; the old state is restored at the end of the
+/// test.
 class ThreeThreads {
 public:
   explicit ThreeThreads(const detail::BlasThreads& blas) : blas_(blas), count_(blas.count()) {
@@ -44,7 +45,7 @@ private:
   std::string value_;
 };
 
-/// Threads of the BLAS as rank 0 finds them.
+/// The number of BLAS threads that rank 0 finds.
 int threads_inside(const detail::BlasThreads& blas, const LaunchOptions& options) {
   std::atomic<int> found = 0;
   launch_thread_ranks(options, [&](HostCommunicator world) {

@@ -22,14 +22,14 @@ using sw::axis::dp;
 using sw::axis::tp;
 using Mesh = sw::DeviceMesh<dp, tp>;
 
-/// Row `row` of data whose elements are numbered through.
+/// Row `row` of data whose elements are numbered consecutively.
 template <class Element>
 void read_numbered(std::int64_t row, std::span<Element> to) {
   std::iota(to.begin(), to.end(), static_cast<Element>(row * static_cast<std::int64_t>(to.size())));
 }
 
-/// A tensor in layout `L` has the numbers of the whole, and each rank reads the rows of its block, once, in
-/// order.
+/// Checks that a tensor in layout `L` holds the numbers of the data, and that each rank reads the rows of its
+/// block once, in order.
 template <class L, class Target = sw::DefaultTarget>
 void check(const Mesh& mesh, Findings& findings,
            const typename sw::ShardedTensor<L, std::int32_t, Target>::Shape& shape) {
@@ -64,7 +64,7 @@ TEST_CASE("each rank keeps its block's part of every row, and reads no other row
               const Mesh mesh{world, sw::extent<dp>(data), sw::extent<tp>(tensor)};
               using sw::Layout;
               using sw::Shard;
-              check<Layout<1, Shard<0, dp, tp>>>(mesh, findings, {5}); // some ranks of six have none
+              check<Layout<1, Shard<0, dp, tp>>>(mesh, findings, {5}); // some of the six ranks have none
               check<Layout<1>>(mesh, findings, {5});
               check<Layout<2, Shard<0, dp>>>(mesh, findings, {3, 4});
               check<Layout<2, Shard<0, dp>, Shard<1, tp>>>(mesh, findings, {3, 7});

@@ -18,7 +18,7 @@ using shardwright_test::on_ranks;
 
 namespace {
 
-/// The part of std::mdspan that tensors use, for compilers without: a pointer and row-major extents.
+/// The part of std::mdspan that tensors use, for compilers without it: a pointer and row-major extents.
 template <class Element, std::size_t rank>
 class PlainSpan {
 public:

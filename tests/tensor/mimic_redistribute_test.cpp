@@ -12,7 +12,7 @@ using shardwright_test::on_ranks;
 
 namespace {
 
-/// A device whose stream waits for a rank that is gone.
+/// A device whose stream waits for a rank that has failed.
 struct LostTarget : MimicTarget {
   [[nodiscard]] static bool idle(const execution_space&) {
     throw shardwright::PeerFailed(1, "rank 1 is gone");

@@ -22,8 +22,8 @@
 #include <type_traits>
 #include <vector>
 
-// Each operation on sharded operands, gathered, against the same operation on the gathered operands in
-// double.
+// The gathered result of each operation on sharded operands, compared with the same operation on the gathered
+// operands in double.
 
 namespace {
 
@@ -34,7 +34,7 @@ using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 using Values = std::vector<double>;
 
-/// The finished tensor, whole, on every rank.
+/// The complete tensor, whole, on every rank.
 template <class Tensor>
 Values whole(const Tensor& tensor) {
   const auto replicated = redistribute<Layout<Tensor::tensor_rank>>(tensor);
@@ -386,7 +386,7 @@ TEST_CASE("reductions over each dimension and over all") {
         findings.expect(item(redistribute<Layout<0>>(reduce_all<Min>(x))) ==
                             *std::min_element(xs.begin(), xs.end()),
                         "min over all");
-        ShardedTensor<Layout<1, Shard<0, dp>>, std::int32_t> few(mesh, {1}); // one rank has nothing
+        ShardedTensor<Layout<1, Shard<0, dp>>, std::int32_t> few(mesh, {1}); // one rank has no rows
         fill(few, -7);
         findings.expect(item(redistribute<Layout<0>>(reduce_all<Max>(few))) == -7,
                         "an empty block is neutral");

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-// The typed side: each form of redistribute on typed layouts. That the steps are right for every pair is the
-// subject of transition_run_test.cpp.
+// Each form of redistribute on typed layouts. transition_run_test.cpp checks the steps for every pair of
+// layouts.
 
 namespace {
 

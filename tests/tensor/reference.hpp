@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What a tensor of any layout must hold on a rank, computed by definition from one random global
-/// tensor.
+/// @brief The elements that a tensor of any layout must hold on a rank, computed by definition from one
+/// random global tensor.
 
 #include <shardwright/core/philox.hpp>
 #include <shardwright/layout/block.hpp>
@@ -50,7 +50,7 @@ struct Table {
 };
 
 /// @brief Value of one global element of a tensor that was made with Partial axes `from` and now has layout
-/// `to`: axes that are finished are combined, others show this rank's part. Replicated axes that became
+/// `to`: axes that are complete are combined, others show this rank's part. Replicated axes that became
 /// Partial hold the value on their first rank and zero elsewhere.
 class Reference {
 public:

@@ -25,7 +25,7 @@ using shardwright_test::Findings;
 using shardwright_test::launch_ranks;
 using shardwright_test::on_ranks;
 
-/// Scatter, look at the block, gather, on every root.
+/// Scatters, checks the block and gathers, with every root.
 template <class L, class Element, std::size_t rank>
 std::string check_round_trip(int d, int t, const std::array<std::int64_t, rank>& shape) {
   return on_ranks(d * t, [&](HostCommunicator world, Findings& findings) {
@@ -36,7 +36,7 @@ std::string check_round_trip(int d, int t, const std::array<std::int64_t, rank>&
     for (int root = 0; root < world.size(); ++root) {
       const std::vector<Element> data = world.rank() == root ? numbers : std::vector<Element>();
       const auto tensor = scatter<L>(mesh, root, data, shape);
-      // The replicated tensor is a second way to every element.
+      // The replicated tensor is a second path to every element.
       const auto all = redistribute<Layout<static_cast<int>(rank)>>(tensor);
       findings.expect(std::equal(numbers.begin(), numbers.end(), all.data()), "scatter from ", root);
       const std::vector<Element> back = gather(tensor, (root + 1) % world.size());

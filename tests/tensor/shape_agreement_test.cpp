@@ -25,7 +25,7 @@ using sw::axis::dp;
 using Mesh = sw::DeviceMesh<dp>;
 using Rows = sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp>>, double>;
 
-/// What two ranks are told whose tensors have 8 rows, and 8 or 10 of them.
+/// The errors of two ranks whose tensors have 8 rows and, on the second, 8 or 10.
 template <class Use>
 [[nodiscard]] std::string told(std::int64_t rows_of_rank_1, Use use) {
   return failure_of<sw::CollectiveMismatch>([&] {

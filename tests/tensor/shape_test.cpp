@@ -118,7 +118,7 @@ TEST_CASE("a reshape shares memory") {
               message.find("reshape: the blocks of a sharded dimension must stay whole, but those of [8, 6] "
                            "and [3, 16] are cut at different elements") == 0,
               message);
-          // Blocks of 3, 3, 3 and 1 rows, which 30 elements in one dimension do not have.
+          // Blocks of 3, 3, 3 and 1 rows, into which 30 elements in one dimension are not cut.
           ShardedTensor<Layout<2, Shard<0, dp, tp>>, double> uneven(mesh, {10, 3});
           message = message_of([&] { return merge_dimensions<0, 2>(uneven); });
           findings.expect(message.find("reshape: the blocks of a sharded dimension must stay whole") == 0,

@@ -289,7 +289,7 @@ TEST_CASE("an asynchronous transition keeps its source alive and unwritten until
           auto pending = redistribute_async<Rows>(*source);
           const std::string message = message_of<LifecycleError>([&] { fill_zero(*source); });
           findings.expect(contains(message, "must not be written while"), message);
-          source.reset(); // the transition owns what it needs
+          source.reset(); // the transition owns the memory that it needs
           const auto rows = pending.wait();
           const auto first = static_cast<std::size_t>(rows.local_offset()[0]) * 5;
           bool right = rows.local_size() > 0;

@@ -35,7 +35,7 @@ using View = Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace>;
 using ConstView = Kokkos::View<const float**, Kokkos::LayoutRight, Kokkos::HostSpace>;
 using StrideView = Kokkos::View<float**, Kokkos::LayoutStride, Kokkos::HostSpace>;
 
-/// A view of the program with the extents of a block, where a rank's elements differ from another's.
+/// A view that the program owns, with the extents of a block; elements differ between ranks.
 template <class L, class Mesh>
 View view_of(const Mesh& mesh, const std::array<std::int64_t, 2>& shape) {
   const auto block = block_shape<L>(mesh, shape);
@@ -129,7 +129,7 @@ TEST_CASE("a view of const elements gives a read-only handle") {
           auto x = tensor_over<Rows>(mesh, ConstView(view), {4, 3});
           static_assert(std::is_same_v<decltype(x), ShardedTensor<Rows, const float>>);
           findings.expect(x.data() == view.data(), "in place");
-          const auto y = relu(std::move(x)); // in the operand's memory where that is the pool's
+          const auto y = relu(std::move(x)); // in the operand's memory if that belongs to the pool
           findings.expect(y.data() != view.data() && elements_of(view) == before, "relu takes new memory");
           findings.expect(y.local()(0, 0) == (before[0] > 0 ? before[0] : 0.0F), "relu");
           auto again = tensor_over<Rows>(mesh, ConstView(view), {4, 3});

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Transitions of a device target against the host's, which add in the same order: to the bit.
+/// @brief Transitions of a device target, compared bitwise with the host's, which add in the same order.
 
 #include "support/ranks.hpp"
 
@@ -23,7 +23,7 @@ namespace transition_check {
 namespace sw = shardwright;
 using shardwright_test::Findings;
 
-/// @brief Random numbers, others on each rank of the mesh.
+/// @brief Random numbers, different on each rank of the mesh.
 [[nodiscard]] inline std::vector<float> numbers(std::size_t count, int rank) {
   std::vector<float> out(count);
   std::uint64_t bits = 5 + 77 * static_cast<std::uint64_t>(rank);
@@ -46,7 +46,7 @@ template <class L, class Target, class Mesh>
          (left.empty() || std::memcmp(left.data(), right.data(), left.size() * sizeof(float)) == 0);
 }
 
-/// @brief One transition: at once and started, from a source that stays and from one that is given up.
+/// @brief One transition: blocking and started, from a source that is kept and from one that is moved in.
 template <class Device, class From, class To, class Mesh>
 void same_on_both(const Mesh& mesh, Findings& findings, const char* what) {
   const auto host = sw::local_values(sw::redistribute<To>(filled<From, sw::DefaultTarget>(mesh)));

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-// Every legal pair of layouts, on values: the steps of a transition are executed by one class for all
-// layouts, so no pair needs a type of its own.
+// Every legal pair of layouts, on values: one class executes the steps of a transition for all layouts, so no
+// pair needs a separate type.
 
 namespace {
 

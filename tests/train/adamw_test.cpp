@@ -40,7 +40,7 @@ struct PlainAdamW {
   }
 };
 
-/// Ten steps of the toy model on a mesh against the plain algorithm on gathered gradients.
+/// Ten steps of the toy model on a mesh, compared with the plain algorithm on gathered gradients.
 template <class Element>
 void check_against_plain(const sw::HostCommunicator& world, Findings& findings, int data, int tensor,
                          double max_norm, double tolerance) {

@@ -66,7 +66,7 @@ struct WrongLast {
     return out;
   }
 };
-/// What check_gradients finds, or nothing.
+/// The finding of check_gradients, or nothing.
 template <class Function, class Inputs>
 [[nodiscard]] std::optional<sw::GradientDifference> mismatch_of(Function function, const Inputs& inputs) {
   try {
@@ -144,7 +144,7 @@ TEST_CASE("check_gradients names the worst element of a wrong gradient on every 
           found = error.difference();
           message = error.what();
         }
-        // Columns 0 to 3 lie on one rank, 4 to 6 on the other.
+        // Columns 0 to 3 are on one rank, 4 to 6 on the other.
         findings.expect(found && found->input == "wrong[4, 3]", message);
         findings.expect(found && std::abs(found->gradient - found->quotient - 2.0 / 3) < 1e-6, message);
         findings.expect(
@@ -167,7 +167,7 @@ TEST_CASE("check_gradients fails if one element among thousands is wrong, whatev
           sw::ShardedTensor<sw::Layout<2>, double> small(mesh, {2, 3});
           sw::fill_normal(large, {1, 1});
           sw::fill_normal(small, {1, 2});
-          // The last element is none of those that are looked at one by one.
+          // The last element is not among those that are checked one by one.
           const auto alone = mismatch_of([](auto x) { return apply(WrongLast{2.0}, {}, std::move(x)); },
                                          sw::members("x", large));
           findings.expect(alone && alone->input == "x" && alone->error > 1e-6, "alone");
@@ -176,7 +176,7 @@ TEST_CASE("check_gradients fails if one element among thousands is wrong, whatev
           };
           const auto first = mismatch_of(function, sw::members("x", large, "y", small));
           findings.expect(first && first->input == "x", "before an input that is right");
-          // An element that is looked at names it, though it is less far off than the direction.
+          // A wrong element that is checked is named, although it is less wrong than the direction.
           const auto named = mismatch_of(function, sw::members("x", small, "y", large));
           findings.expect(named && named->input == "x[1, 2]", named ? named->input : "none");
         }) == "");

@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-// Steps whose numbers stay on the device, against the host's: to the bit, verdicts included.
+// Steps whose numbers stay on the device, compared bitwise with the host's, verdicts included.
 
 namespace {
 
@@ -35,7 +35,7 @@ using shardwright_test::MimicTarget;
 using shardwright_test::on_ranks;
 using sw::axis::dp;
 
-/// Scores of a linear layer, whose weights are shared out by `Zero`.
+/// Scores of a linear layer, whose weights are sharded by `Zero`.
 template <class Element, class Zero, class Target>
 class LinearModel {
 public:
@@ -99,7 +99,7 @@ private:
   sw::LossScaleOn<Target> scale_;
 };
 
-/// What a run of steps leaves behind on a rank.
+/// The outcome of a run of steps on a rank.
 struct Outcome {
   std::vector<double> losses, norms;
   std::vector<bool> taken;
@@ -114,7 +114,7 @@ using Troubles = std::vector<int>;
   return std::find(troubles.begin(), troubles.end(), step) != troubles.end();
 }
 
-/// Equal where both are NaN.
+/// Equal if both are NaN.
 [[nodiscard]] double comparable(double value) { return std::isnan(value) ? -1 : value; }
 
 constexpr int steps = 6;
@@ -244,7 +244,7 @@ TEST_CASE("after a step that ends the run, a device takes no steps until the hos
             const sw::DeviceStepReport report = reports.take();
             findings.expect(report.halted == wanted && report.taken == !wanted, "the report");
           }
-          // The step once more, with a look at each rank's gradients.
+          // The step once more, with a check of each rank's gradients.
           const sw::WatchRawGradients<Model> watch(accumulator);
           accumulator.add(model.forward_backward(world.rank() == 1));
           findings.expect(!accumulator.finish().read().finite(), "the step once more");

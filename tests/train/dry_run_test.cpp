@@ -28,7 +28,7 @@
 #include <utility>
 #include <vector>
 
-// What a dry run counts; decoder_dry_run_test.cpp holds it against whole trainings.
+// The counts of a dry run; decoder_dry_run_test.cpp compares them with complete trainings.
 
 namespace {
 
@@ -78,7 +78,7 @@ template <class Target>
   return out;
 }
 
-constexpr std::int64_t matrices = 16; ///< Of one size, so that what is taken for one of them is little.
+constexpr std::int64_t matrices = 16; ///< Of one size, so that the temporaries for one of them are small.
 constexpr std::int64_t elements = 4096 * 1024;
 
 /// Matrices in a step, bfloat16 with masters.
@@ -96,7 +96,7 @@ struct Matrices {
   auto members() { return sw::members("weights", weights); }
   std::deque<Weight> weights;
 };
-/// Kinds of memory of one of `ranks` data ranks, in bytes per element, while the second step has all of it.
+/// Kinds of memory of one of `ranks` data ranks, in bytes per element, when the second step holds the most.
 template <class Zero>
 [[nodiscard]] sw::MemoryTable state_of(int ranks, int rank) {
   return sw::dry_run(
@@ -177,8 +177,8 @@ TEST_CASE("memory by kind agrees with the formulas of ZeRO, with masters and sum
     CHECK(table[Kind::optimizer_state] * shared == 8 * elements);
     CHECK(table[Kind::gradients] > 0);
   };
-  // Without ZeRO the optimizer is at the peak, with one matrix that it has rounded beside the weights of
-  // before; where it has a share of the state, the gradients are.
+  // Without ZeRO the peak is in the optimizer, with one rounded matrix beside the old weights; if a rank has
+  // a share of the state, the peak is in the gradients.
   constexpr std::int64_t rounded = 2 * elements / matrices;
   for (const int ranks : {1, 8, 1024})
     check(state_of<sw::DataParallel>(ranks, ranks - 1), ranks, 2 * elements + rounded, 1);
@@ -187,7 +187,7 @@ TEST_CASE("memory by kind agrees with the formulas of ZeRO, with masters and sum
   check(state_of<sw::Zero1>(8, 0), 8, 2 * elements, 8);
   check(state_of<sw::Zero2>(8, 4), 8, 2 * elements, 8);
   check(state_of<sw::Zero3>(8, 7), 8, 2 * elements / 8, 8);
-  // Whole gradients, and those shares that are reduced by then; no weight is gathered there.
+  // Whole gradients, and the shares that have been reduced by then; no weight is gathered at that time.
   const std::int64_t gradients = state_of<sw::Zero1>(8, 0)[sw::MemoryKind::gradients];
   CHECK(gradients > 4 * elements);
   CHECK(gradients <= 4 * elements + 4 * elements / 8);
@@ -212,7 +212,7 @@ TEST_CASE("operations are counted, and can be counted anew") {
   CHECK(anew.flops == 0);
   CHECK(anew.calls.empty());
   CHECK(anew.memory == once.memory);
-  sw::count_anew(); // nothing outside of a dry run
+  sw::count_anew(); // nothing outside a dry run
 }
 
 TEST_CASE("an exception of the program is passed on, and leaves no dry run behind") {
@@ -280,7 +280,7 @@ TEST_CASE("ranks whose calls agree show no difference, and a rank that skips a c
   CHECK(has(found[0], ", rank 3 broadcast of 32 bytes of rank 1 at "));
   CHECK(has(found[1], "call 1 on world: rank 1 send of 12 bytes to rank 3 at "));
   CHECK(has(found[1], ", rank 3 receive of 12 bytes from rank 1 at "));
-  // Ranks that were not run are not missed.
+  // Ranks that were not run are not reported as missing.
   std::vector<sw::DryRun> some = runs_of({.odd = 3});
   some.pop_back();
   CHECK(sw::call_differences(some).empty());

@@ -12,7 +12,7 @@ using Units = std::vector<std::size_t>;
 
 namespace {
 
-/// What a window sets off, and what it lets go.
+/// The gathers that a window starts, and those that it releases.
 struct Trace {
   GatherWindow window;
   Units started{}, released{};
@@ -35,7 +35,7 @@ TEST_CASE("a window starts two units ahead, also across the end of a pass", "[tr
   CHECK(on.started == Units{0, 1, 2});
   on.go(1);
   CHECK(on.started == Units{3});
-  // The last unit of the forward pass is the first of the backward pass: one beyond it.
+  // The last unit of the forward pass is the first of the backward pass, so the window looks one beyond it.
   on.go(2);
   CHECK(on.started == Units{3, 2});
   on.go(3);

@@ -200,10 +200,10 @@ TEST_CASE("a reduction that starts with the last contribution gives the same bit
                 if (early)
                   accumulator.expect_last_pass();
                 if (early && step == 2) {
-                  // A step may be given up while its reductions are under way.
+                  // A step may be abandoned while its reductions are in flight.
                   end_passes();
                   accumulator.restart();
-                  // Nor does the next one begin with its last pass.
+                  // The next step does not begin with its last pass, either.
                   model.add_gradients(step, mesh.rank());
                   end_passes();
                   model.for_each_parameter(
@@ -214,8 +214,8 @@ TEST_CASE("a reduction that starts with the last contribution gives the same bit
                 }
                 if (early) {
                   end_passes();
-                  // The vector may get more from another stage: it still has a slot, and no other parameter
-                  // does.
+                  // The vector may get more gradients from another stage: it still has a slot, and no other
+                  // parameter does.
                   static_cast<void>(model.vector.gradient_state().slot());
                   findings.expect(has(failure_of<sw::LifecycleError>(
                                           [&] { static_cast<void>(model.matrix.gradient_state().slot()); }),
@@ -238,7 +238,8 @@ TEST_CASE("a reduction that starts with the last contribution gives the same bit
 
 TEST_CASE("copies on several meshes get the sum of their gradients, and count once in the norm") {
   CHECK(on_ranks(6, [](sw::HostCommunicator world, Findings& findings) {
-          // Three meshes of two ranks; the vector has copies on the outer two, the rest is each mesh's own.
+          // Three meshes of two ranks; the vector has copies on the outer two, and everything else belongs to
+          // one mesh.
           const int number = world.rank() / 2;
           const sw::DeviceMesh mesh{world.split(number, world.rank()), sw::extent<dp>(1), sw::extent<tp>(2)};
           sw::HostCommunicator copies = world.split(number == 1 ? -1 : world.rank() % 2, number);

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-// The norm of a step is that of the gathered gradients: whatever is replicated or sharded, over any axis.
+// The norm of a step is that of the gathered gradients, whichever axes replicate or shard them.
 
 namespace {
 
@@ -21,7 +21,7 @@ using shardwright_test::on_ranks;
 using sw::axis::cp;
 using sw::axis::dpr;
 
-/// A column, a row, a table and a gain of a decoder, as tensor parallelism lays them out.
+/// A column, a row, a table and a gain of a decoder, in the layouts of tensor parallelism.
 template <class Zero>
 struct FourKinds {
   using target = sw::DefaultTarget;
@@ -49,8 +49,8 @@ struct FourKinds {
   Gain gain;
 };
 
-/// Norm of one step with random gradients against the norm of the gathered ones; `copies` hold the same
-/// table.
+/// The norm of one step with random gradients, compared with the norm of the gathered ones; `copies` hold the
+/// same table.
 template <class Zero>
 void check(sw::HostCommunicator world, const std::array<int, 4>& extents, int meshes, Findings& findings) {
   const int ranks = world.size() / meshes;

@@ -44,7 +44,7 @@ TEST_CASE("equal inputs pass, and sharded ones with different or empty blocks") 
             const Mesh mesh = mesh_of(world);
             for (const std::int64_t rows : {0, 2, 7})
               sw::require_equal_inputs(random_rows(mesh, rows));
-            // Nothing is asked of blocks that no other rank has.
+            // Blocks that no other rank has are not compared.
             sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp, tp>>> own(mesh, {8, 2});
             sw::fill(own, static_cast<float>(world.rank()));
             sw::require_equal_inputs(own);

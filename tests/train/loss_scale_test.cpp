@@ -39,7 +39,7 @@ public:
       : weight(mesh, {width, vocabulary}, sw::Initial::normal(0.5).keyed(1)), input_(random_input(mesh)),
         targets_(mesh, {rows}) {
     sw::initialize(*this, 3);
-    // Tokens of the first data rank count, those of others are masked: overflow is one rank's alone.
+    // Tokens of the first data rank count, those of others are masked, so that only one rank overflows.
     for (std::size_t i = 0; i < targets_.local_size(); ++i)
       targets_.mutable_data()[i] = mesh.rank() == 0 ? static_cast<std::int32_t>(i) : -1;
   }
@@ -75,12 +75,12 @@ private:
   sw::LossScale scale_;
 };
 
-/// What a run of steps leaves behind on a rank.
+/// The outcome of a run of steps on a rank.
 struct Outcome {
   std::vector<float> gradient; ///< Of the mean loss, in the last step.
   std::vector<float> weights;
   std::vector<double> norms;
-  std::vector<int> exponents; ///< Of the scale that each step had.
+  std::vector<int> exponents; ///< The scale of each step.
 };
 
 template <class Element>
@@ -177,7 +177,7 @@ TEST_CASE("if float16 overflows on one rank, all skip the step, and the scale de
                             world.rank(), " ends at ", run.exponents.back());
             findings.expect(std::isfinite(run.norms.back()) && run.weights != untouched.weights,
                             "the step that fits is taken");
-            // The gradient is that of floats, but for the rounding of inputs, weights and gradients.
+            // The gradient is that of floats, up to the rounding of inputs, weights and gradients.
             const Outcome fitting = train<sw::float16>(mesh, 1, {});
             const Outcome floats = train<float>(mesh, 1, {});
             for (std::size_t i = 0; i < floats.gradient.size(); ++i)

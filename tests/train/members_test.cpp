@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-// Names and first values, which follow from the lists of members.
+// Names and initial values, which are derived from the lists of members.
 
 namespace {
 
@@ -140,7 +140,7 @@ TEST_CASE("initial values depend only on seed and name, not on the mesh or on ot
             findings.expect(values_of(parameters_of(longer), "layers.1.down") ==
                                 values_of(one, "layers.1.down"),
                             "in a longer model");
-            Layer alone(mesh); // as a stage of a pipeline has it
+            Layer alone(mesh); // as in a stage of a pipeline
             sw::initialize(alone, 11, "layers.1");
             findings.expect(values_of(parameters_of(alone), "layers.1.up") == values_of(one, "layers.1.up"),
                             "of a part by itself");
@@ -178,7 +178,7 @@ TEST_CASE("two parts with the same path are an error, uses of a tied parameter a
             Projection left, right;
             auto members() { return sw::members("w", left, "w", right); }
           };
-          struct Below { // one path by different ways
+          struct Below { // one path by different routes
             std::vector<Projection> layers;
             Projection other;
             auto members() { return sw::members("layers", layers, "layers.0", other); }

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Checks the gradients of an operation in every layout in which it has a meaning: what entries of the
-/// list of operations are made of.
+/// @brief Checks the gradients of an operation in every layout in which it has a meaning: the building blocks
+/// of the list of operations.
 
 #include "support/ranks.hpp"
 
@@ -29,7 +29,7 @@ namespace sw = shardwright;
 using namespace sw::axis;
 using shardwright_test::Findings;
 
-/// @brief Whether a propagation rule accepts layouts: the errors of the library, as a number.
+/// @brief Whether a propagation rule accepts layouts: the library's error, as a number.
 template <class Rule, class... Layouts>
 inline constexpr bool accepts = sw::detail::Propagation<Rule, Layouts...>::valid;
 
@@ -45,7 +45,8 @@ inline constexpr bool rowwise = nonlinear<L>&& L::value.shard(L::tensor_rank - 1
 template <class... Layouts>
 struct Candidates {};
 
-/// @brief What an axis may do to a tensor of `rank` dimensions: nothing, shard one, or leave it a sum.
+/// @brief The possible effects of an axis on a tensor of `rank` dimensions: none, sharding one, or leaving it
+/// a sum.
 template <int rank, class A, class Dimensions = std::make_integer_sequence<int, rank>>
 struct OverOne;
 template <int rank, class A, int... dimensions>
@@ -81,7 +82,7 @@ struct OverTwo<rank, std::integer_sequence<int, numbers...>> {
   using type = Candidates<at<numbers>...>;
 };
 
-/// @brief A tensor of random numbers; of a Partial one, each rank has its own.
+/// @brief A tensor of random numbers; if it is Partial, they differ between ranks.
 template <class L, class Mesh, std::size_t rank>
 [[nodiscard]] auto random_operand(const Mesh& mesh, const std::array<std::int64_t, rank>& shape, double low,
                                   double high, std::uint64_t number) {
@@ -104,7 +105,7 @@ template <class Compute, class Raw, class Mesh, std::size_t rank>
   return sw::Parameter<Compute, Raw, double>(name, random_operand<Compute>(mesh, shape, 0.5, 1.5, number));
 }
 
-/// @brief Notes a gradient that is off, with the operation and the layouts.
+/// @brief Records a wrong gradient, with the operation and the layouts.
 template <class... Layouts, class Check>
 void note(Findings& findings, std::string_view name, const Check& check) {
   std::string layouts;
@@ -119,8 +120,8 @@ void note(Findings& findings, std::string_view name, const Check& check) {
 
 /// @brief An operation of one operand, in every layout over one axis that `Entry::legal` allows.
 ///
-/// An entry has `name`, `shape` of the operand, `legal<L>` and `call(x)`, and may have `low` and `high`,
-/// between which the operand's elements are, and `options`.
+/// An entry has `name`, `shape` of the operand, `legal<L>` and `call(x)`, and may have `low` and `high`, the
+/// bounds of the operand's elements, and `options`.
 template <class Entry>
 struct OfOne {
   static constexpr double low = -1.5;
@@ -191,7 +192,7 @@ template <class... Entries>
 struct Operations {
   static constexpr std::size_t size = sizeof...(Entries);
 
-  /// @brief Those with a number that is `part` modulo `parts`.
+  /// @brief Those whose number is `part` modulo `parts`.
   template <std::size_t part, std::size_t parts, class Mesh>
   static void check(const Mesh& mesh, Findings& findings) {
     check_part<part, parts>(mesh, findings, std::make_index_sequence<size>{});

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Every public operation on values of a tape, once: what operations_gradient tests check.
-/// scripts/check_operations fails where one is missing.
+/// @brief Every public operation on values of a tape, once, for the operations_gradient tests.
+/// scripts/check_operations fails if one is missing.
 
 #include "train/operation_check.hpp"
 
@@ -128,7 +128,7 @@ struct Signs : Linear<Signs> {
 struct Convert : Linear<Convert> {
   static constexpr std::string_view name = "convert";
   static constexpr sw::GradientCheck options{.step = 1,
-                                             .tolerance = 1e-5}; // linear, but for the rounding to float
+                                             .tolerance = 1e-5}; // linear, up to the rounding to float
   static auto call(auto x) { return sw::convert<double>(sw::convert<float>(x)); }
 };
 
@@ -175,7 +175,7 @@ struct Norm : Function<Norm> {
   static auto call(auto x) { return sw::norm(x); }
 };
 
-// Other places and extents.
+// Other positions and extents.
 
 template <class Entry>
 struct Rearrangement : OfOne<Entry> {
@@ -257,7 +257,7 @@ struct AddPositions : OfOne<AddPositions> {
                                           sw::members("x", x, "table", table), {.directions = 1}));
   }
 };
-/// Ids of tokens as the rows of a stream have them.
+/// Ids of tokens in the layout of a stream's rows.
 template <class L>
 [[nodiscard]] auto ids_on(const auto& mesh, std::int64_t count, int vocabulary) {
   sw::ShardedTensor<L, std::int32_t> ids(mesh, {count});
@@ -294,7 +294,7 @@ struct CrossEntropy : OfOne<CrossEntropy> {
         sw::members("x", x)));
   }
 };
-/// Rows of experts exist between these only; nn/expert_mlp_test.cpp has them in other layouts.
+/// Rows of experts exist only between these; nn/expert_mlp_test.cpp has them in other layouts.
 struct Experts {
   static constexpr std::string_view name = "dispatch, grouped, combine";
   template <class Mesh>

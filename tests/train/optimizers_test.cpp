@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-// Each optimizer against its algorithm, written out in double, on gradients that the test makes up.
+// Each optimizer against its algorithm, written out in double, on gradients that the test invents.
 
 namespace {
 
@@ -34,7 +34,7 @@ using shardwright_test::MimicTarget;
 using shardwright_test::on_ranks;
 using Values = std::vector<double>;
 
-/// One parameter of an algorithm: its values, and what it keeps.
+/// One parameter of an algorithm: its values, and its state.
 struct Plain {
   Values value;
   Values first = Values(value.size());
@@ -128,7 +128,7 @@ void add_loss(Accumulator& accumulator, sw::detail::MeshCore& core, std::int64_t
   }
 }
 
-/// Parameters and states after six steps; on every one the algorithm's, where `check`.
+/// Parameters and states after six steps; with `check`, compared with the algorithm's after each step.
 template <class Optimizer, class Element, class Zero, class Target>
 std::vector<Values> trained(const sw::HostCommunicator& world, Findings& findings, int data, int tensor,
                             const typename Optimizer::Options& options, double tolerance) {
@@ -201,7 +201,7 @@ void check(const typename Optimizer::Options& options) {
                                                                                        options, 0.03));
           }) == "");
   }
-  // What a device does, with its numbers in memory, to the bit.
+  // The device's way, with its numbers in memory, gives the same bits.
   CHECK(on_ranks(1, [&](sw::HostCommunicator world, Findings& findings) {
           using Host = sw::DefaultTarget;
           findings.expect(

@@ -36,12 +36,12 @@ using Raw = sw::Layout<2, sw::Partial<sw::Sum, dp>>;
 template <class Element, class Zero>
 using Matrix = sw::Parameter<Weight, Raw, Element, Zero>;
 
-/// Blocks of powers of two, which the pool hands out as they are.
+/// Blocks of powers of two, which the pool hands out without rounding.
 constexpr std::int64_t rows = 256;
 constexpr std::int64_t columns = 64;
 constexpr double elements = static_cast<double>(rows * columns);
 
-/// A model of parameters alone.
+/// A model that has only parameters.
 template <class P>
 struct Matrices {
   std::vector<P> list{};
@@ -61,7 +61,7 @@ void add_gradient(P& parameter) {
   sw::fill_zero(slot.tensor);
 }
 
-/// Bytes per element of weights, gradients and optimizer state where most of them are there at once.
+/// Bytes per element of weights, gradients and optimizer state when most of them exist at once.
 template <class Element, class Zero>
 double model_state(const sw::HostCommunicator& world) {
   using P = Matrix<Element, Zero>;
@@ -95,8 +95,9 @@ void expect_state(const sw::HostCommunicator& world, Findings& findings, double 
                   expected);
 }
 
-/// Bytes per element of this rank's share of the weights as they are read: stored weights, gradients between
-/// microbatches, moments and master weights, on a mesh of dpr, dp, cp and two tensor-parallel ranks.
+/// Bytes per element of this rank's block of the weights in the layout in which they are read: stored
+/// weights, gradients between microbatches, moments and master weights, on a mesh of dpr, dp, cp and two
+/// tensor-parallel ranks.
 template <class Element, class Zero>
 constexpr double bytes_per_parameter(int dp_ranks, int cp_ranks, int dpr_ranks = 1) {
   using sw::axis::dpr;
@@ -184,7 +185,7 @@ TEST_CASE(
             parameter.release();
             findings.expect(used() == before, "released: ", used() - before, " bytes");
           }
-          parameter.start_gather(); // a use that was not needed after all
+          parameter.start_gather(); // a use that turned out not to be needed
           parameter.release();
           findings.expect(used() == before, "never waited for");
         }) == "");
@@ -215,7 +216,7 @@ TEST_CASE("buckets join small gradients, and each parameter gets its own sum") {
           }
           for (P& parameter : parameters)
             parameter.gradient_state().finish();
-          // 14 gradients, three to a bucket.
+          // 14 gradients, three per bucket.
           findings.expect(mesh.core().background_calls().size() == 5,
                           "collectives: ", mesh.core().background_calls().size());
           for (int i = 0; i < 7; ++i) {

@@ -23,7 +23,7 @@ using Layout = sw::Layout<1>;
 using shardwright_test::Findings;
 using Counter = sw::PassCounter<int>;
 
-/// Twice the value; it counts its passes, and how often it is computed at all.
+/// Doubles the value; counts its passes, and how often it is computed in total.
 struct Counted {
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
@@ -43,7 +43,7 @@ struct Counted {
   }
 };
 
-/// Two microbatches and an evaluation through a function that counts itself, and an operation that does.
+/// Two microbatches and an evaluation through a function that counts itself, and an operation that does so.
 void count(Counter& in_function, Counter& in_operation, int& computed, sw::Recompute kind) {
   const auto findings = shardwright_test::on_ranks(1, [&](const sw::HostCommunicator& world,
                                                           Findings& found) {

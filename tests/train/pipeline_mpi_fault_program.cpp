@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipeline under mpirun whose last rank fails in mid-run in the way that the argument names; tests look at
+// A pipeline under mpirun whose last rank fails in mid-run in the way that the argument names; tests check
 // how the job ends.
 #include "train/toy_stage.hpp"
 

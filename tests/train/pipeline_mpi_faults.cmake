@@ -8,7 +8,7 @@ get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
 
 # shardwright_pipeline_mpi_fault(<name> zero|nonzero <regex>...): on 3 ranks.
 function(shardwright_pipeline_mpi_fault name exit)
-  # Lists would be taken apart on their way through the command line.
+  # Lists would be split on the command line.
   string(REPLACE ";" "|" says "${ARGN}")
   set(command "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS}
               $<TARGET_FILE:train_pipeline_mpi_fault_program> ${MPIEXEC_POSTFLAGS} ${name})

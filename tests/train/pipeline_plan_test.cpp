@@ -33,7 +33,7 @@ void check_plans(const sw::Schedule& schedule) {
   for (int rank = 0; rank < schedule.ranks(); ++rank)
     plans.emplace_back(schedule, rank);
 
-  // 1. Every message that is sent is received once, under a tag of its own between two ranks.
+  // 1. Every message that is sent is received once, under a tag that is unique between the two ranks.
   std::set<std::tuple<int, int, int>> sent;
   std::set<std::tuple<int, int, int>> received;
   std::size_t sends = 0;
@@ -53,7 +53,8 @@ void check_plans(const sw::Schedule& schedule) {
     INFO("rank " << rank);
     const PipelinePlan& plan = plans[static_cast<std::size_t>(rank)];
     const std::vector<PlannedAction> actions = actions_of(plan);
-    // 2. Every input has a slot of its own, and what stays on the rank goes to the slot that is read later.
+    // 2. Every input has a separate slot, and outputs that stay on the rank go to the slot that is read
+    // later.
     std::map<std::size_t, std::size_t> reads;
     for (std::size_t i = 0; i < actions.size(); ++i)
       if (actions[i].input.kind != Kind::none) {
@@ -76,7 +77,7 @@ void check_plans(const sw::Schedule& schedule) {
         destinations[planned.output.channel].emplace(planned.output.peer,
                                                      planned.action.pass == sw::Pass::forward);
       }
-      // 4. The marks of the last passes stand once for each chunk, and nothing of their kind follows.
+      // 4. The last passes are marked once for each chunk, and no pass of their kind follows.
       CHECK_FALSE((planned.action.pass == sw::Pass::forward && forwards_end[planned.chunk] > 0));
       CHECK_FALSE((sw::makes_weight_gradient(planned.action.pass) && gradients_end[planned.chunk] > 0));
       forwards_end[planned.chunk] += planned.ends_forwards ? 1 : 0;
@@ -88,7 +89,8 @@ void check_plans(const sw::Schedule& schedule) {
       CHECK(forwards_end[chunk] == 1);
       CHECK(gradients_end[chunk] == 1);
     }
-    // 5. Forwards alone go by microbatch, then stage; the first of them are those of the first microbatches.
+    // 5. With forward passes only, the order is by microbatch, then stage; it begins with those of the first
+    // microbatches.
     for (int wanted = 0; wanted <= plan.microbatches; ++wanted) {
       const std::size_t count = plan.forwards_of(wanted);
       for (std::size_t i = 0; i < plan.forwards.size(); ++i)
@@ -111,7 +113,7 @@ TEST_CASE("the plans of all ranks agree on every message of every schedule") {
             check_plans(sw::make_schedule(name, ranks, microbatches, chunks));
             ++checked;
           } catch (const sw::InvalidArgument&) {
-            // It does not allow the numbers.
+            // The schedule does not allow the numbers.
           }
         }
   CHECK(checked > 100);

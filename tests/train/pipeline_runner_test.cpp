@@ -45,7 +45,7 @@ using Runner = sw::PipelineRunner<ToyStage>;
   return out;
 }
 
-/// The product of all factors but one stage's; -1 leaves none out.
+/// The product of all factors except one stage's; -1 leaves none out.
 [[nodiscard]] double product_without(int stages, int left_out) {
   double out = 1;
   for (int stage = 0; stage < stages; ++stage)
@@ -54,7 +54,7 @@ using Runner = sw::PipelineRunner<ToyStage>;
   return out;
 }
 
-/// What enters, summed over the microbatches of this rank's copy of a stage and over the elements.
+/// The input, summed over the microbatches of this rank's copy of a stage and over the elements.
 [[nodiscard]] double input_of(const sw::StagePlacement& placement, int microbatches, int rank, int stage) {
   double sum = 0;
   for (int i = 0; i < microbatches; ++i)
@@ -67,7 +67,7 @@ using Runner = sw::PipelineRunner<ToyStage>;
   return std::abs(value - expected) <= 1e-12 * std::abs(expected);
 }
 
-/// A run of `ranks` ranks in which a test steps in; what each rank threw.
+/// A run of `ranks` ranks in which a test intervenes; returns the exceptions of the ranks.
 template <class Prepare>
 [[nodiscard]] std::vector<std::exception_ptr> broken_run(int ranks, std::chrono::milliseconds deadline,
                                                          const sw::Schedule& schedule, Prepare prepare) {
@@ -81,7 +81,7 @@ template <class Prepare>
     } catch (const std::logic_error&) {
       throw;
     } catch (...) {
-      // What was in flight is given up, and the runner with it.
+      // Messages in flight are dropped, and the runner with them.
       const std::exception_ptr first = std::current_exception();
       try {
         static_cast<void>(runner.run(batches));
@@ -229,7 +229,7 @@ TEST_CASE("a rank that throws in mid-pipeline ends the others immediately, and t
             if (++count == 5)
               throw std::runtime_error("a stage broke");
           };
-        // The rank leaves with the runner, as a program does that does not catch.
+        // The rank leaves together with the runner, like a program that does not catch.
         static_cast<void>(runner.run(batches_of(6)));
       });
       CHECK(rank_outcomes::text<std::runtime_error>(outcomes[static_cast<std::size_t>(broken)]) ==

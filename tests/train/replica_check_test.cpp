@@ -27,7 +27,7 @@ void flip_bit(Tensor& tensor, std::size_t index) {
   bytes[0] ^= 1u;
 }
 
-/// The same in the optimizer's state of a parameter.
+/// The same in the optimizer state of a parameter.
 template <class P>
 void flip_bit(sw::AdamW& optimizer, const P& parameter, std::string_view part, std::size_t index) {
   optimizer.for_each_state(parameter, [&](std::string_view name, auto& state) {
@@ -93,7 +93,8 @@ TEST_CASE("equal copies pass the replica check, before a step and after it") {
 TEST_CASE("a flipped bit names the odd rank and the parameter on every rank") {
   CHECK(
       on_ranks(6, [](sw::HostCommunicator world, Findings& findings) {
-        // Rank 2 * dp + tp; the matrix has copies along dp, the vector on all ranks, the spread one none.
+        // Rank 2 * dp + tp; the matrix has copies along dp, the vector on all ranks, and the spread matrix
+        // has none.
         const sw::DeviceMesh mesh{world, sw::extent<dp>(3), sw::extent<tp>(2)};
         ToyModel<float> model(mesh);
         sw::AdamW optimizer;
@@ -155,7 +156,7 @@ TEST_CASE("copies on the meshes of a pipeline are compared, and equal names else
           sw::AdamW optimizer;
           if (copies.valid())
             model.vector.set_copies(copies);
-          // What belongs to one mesh may be anything.
+          // Tensors that belong to one mesh may have any value.
           if (number == 2)
             flip_bit(model.matrix.stored(), 0);
           if (number == 1)
@@ -165,7 +166,7 @@ TEST_CASE("copies on the meshes of a pipeline are compared, and equal names else
           if (world.rank() == 4)
             flip_bit(model.vector.stored(), 1);
           const auto found = sw::find_odd_replicas(model, optimizer, world);
-          // One block on four ranks: both of either mesh.
+          // One block on four ranks: both ranks of each of two meshes.
           findings.expect(found.size() == 1 && found[0].odd == std::vector<int>{4} &&
                               found[0].ranks == std::vector<int>{0, 1, 4, 5},
                           text_of(found));

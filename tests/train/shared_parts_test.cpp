@@ -32,7 +32,7 @@ using Rows = sw::Layout<2, sw::Shard<0, dp>>;
 using Square = sw::Parameter<sw::Layout<2>, sw::Layout<2, sw::Partial<sw::Sum, dp>>, double>;
 using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
 
-/// x first second, where both may be one.
+/// x times `first` times `second`, which may be one part.
 struct TwoProducts {
   TwoProducts(const Mesh& mesh, const char* second_name)
       : first(tied(mesh, "table")), second(tied(mesh, second_name)) {}

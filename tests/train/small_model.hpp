@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A small model of parts that is not a decoder: a matrix, layers around a stream, a matrix with
+/// @brief A small model of parts that is not a decoder: a matrix, layers around a stream, and a matrix with
 /// squared errors.
 
 #include <shardwright/mesh/device_mesh.hpp>
@@ -58,7 +58,7 @@ struct SmallModel {
   struct Batch {
     sw::ShardedTensor<Tokens, const Element, Target> x, wanted;
     sw::BatchOrigin origin{};
-    int* faults = nullptr; ///< How many of the next losses on the host are to be no numbers.
+    int* faults = nullptr; ///< How many of the next losses on the host are to be NaN.
   };
 
   class First {
@@ -117,8 +117,7 @@ struct SmallModel {
   }
 };
 
-/// @brief A microbatch of a step: wavy rows, and what they are to become. `at` changes an element, given its
-/// value.
+/// @brief A microbatch of a step: wavy rows, and their targets. `at` changes an element, given its value.
 template <class Model, class At>
 [[nodiscard]] typename Model::Batch small_batch(const typename Model::Mesh& mesh, std::int64_t step,
                                                 std::int64_t pass, At at) {

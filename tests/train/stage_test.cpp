@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-// A user's model as one, as ranges of its parts, and on the ranks of a pipeline.
+// A user's model as a whole, as ranges of its parts, and on the ranks of a pipeline.
 
 namespace {
 
@@ -62,7 +62,7 @@ struct Outcome {
   double evaluated = 0;
 };
 
-/// The model as one.
+/// The model as a whole.
 template <class Description = Small>
 [[nodiscard]] Outcome train_whole(const sw::HostCommunicator& world, int tensor) {
   const Mesh mesh = small_mesh(world, tensor);
@@ -125,7 +125,7 @@ template <class Description = Small>
     try {
       out.push_back(sw::make_schedule(name, stages, microbatches));
     } catch (const sw::InvalidArgument&) {
-      // It does not allow them.
+      // The schedule does not allow them.
     }
   }
   return out;
@@ -138,7 +138,7 @@ template <class Description = Small>
   return largest;
 }
 
-/// As the small one, with a last part whose matrix is the first one's; it may keep that from other ranks.
+/// As the small one, with a last part whose matrix is the first part's; it may hide that from other ranks.
 template <bool says>
 struct TiedModel : Small {
   using Table = sw::Parameter<sw::Layout<2>, sw::Layout<2, sw::Partial<sw::Sum, dp>>, double>;
@@ -179,7 +179,7 @@ struct TiedModel : Small {
   using Parts = sw::Parts<First, sw::Repeat<Small::Layer, &Config::layers>, Last>;
 };
 
-/// One that names what it does not hold.
+/// One that names a part that it does not hold.
 struct FalselyTied : TiedModel<true> {
   class First : public TiedModel<true>::First {
   public:
@@ -243,7 +243,7 @@ struct SameNames : Small {
   using Parts = sw::Parts<Small::First, sw::Repeat<Small::Layer, &Config::layers>, Last>;
 };
 
-/// One whose losses cannot be had.
+/// One whose losses cannot be read.
 struct Failing : Small {
   class Last : public Small::Last {
   public:

@@ -17,11 +17,11 @@ namespace sw = shardwright;
 using sw::StepMode;
 using Words = std::vector<std::string>;
 
-/// A stream that notes what it runs; work enqueued in a capture is kept.
+/// A stream that records what it runs; work enqueued in a capture is kept.
 struct Stream {
   Words ran;
   std::optional<Words> captured;
-  bool spoilt = false; ///< The capture that is under way comes to nothing.
+  bool spoilt = false; ///< Whether the capture in progress fails.
   int instantiated = 0;
   int updated = 0;
 
@@ -125,7 +125,7 @@ TEST_CASE("if a launcher cannot be captured, the step runs call by call") {
     return graph.step([&] {
       ++calls;
       if (!sw::detail::CaptureMark::spoil())
-        stream.enqueue("product"); // outside of a capture it can
+        stream.enqueue("product"); // outside a capture it can
       stream.enqueue("update");
     });
   };

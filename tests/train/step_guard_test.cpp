@@ -21,10 +21,10 @@ using shardwright_test::on_ranks;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// What a step of the toy model meets.
+/// The trouble that a step of the toy model meets.
 enum class Trouble { none, gradient, loss };
 
-/// One step up to its summary; trouble comes from the ranks with dp = 1.
+/// One step up to its summary; the trouble comes from the ranks with dp = 1.
 template <class Element>
 sw::GradientSummary run_step(ToyModel<Element>& model, sw::GradAccumulator<ToyModel<Element>>& accumulator,
                              const sw::DeviceMesh<dp, tp>& mesh, std::uint64_t seed, Trouble trouble) {
@@ -65,7 +65,8 @@ TEST_CASE("a non-finite step stops every rank alike, and names step, parameter a
               findings.expect(false, "the step must stop the run");
             } catch (const sw::NonFiniteStep& error) {
               const std::string what = error.what();
-              // The first element of the slice of dp = 0 is what the first rank with dp = 1 has spoilt.
+              // The first element of the slice of dp = 0 is the one that the first rank with dp = 1 has
+              // spoilt.
               const std::string place =
                   trouble == Trouble::loss
                       ? "not finite is the loss on ranks 2 and 3"
@@ -91,7 +92,7 @@ TEST_CASE("a step repeated under watch names the ranks whose gradients are not f
             accumulator.restart();
             return out;
           };
-          // The sum lies on the ranks with dp = 0, the trouble comes from those with dp = 1.
+          // The ranks with dp = 0 hold the sum; the trouble comes from those with dp = 1.
           auto found = places(Trouble::gradient);
           findings.expect(found.size() == 1 && found[0].ranks == std::vector<int>{0, 1}, "after the sum");
           {
@@ -178,12 +179,12 @@ TEST_CASE("a value far above the recent ones is a spike; noise, slopes and NaN a
   CHECK(reported == 0);
   CHECK(detector.mean() == Approx(2).margin(0.1));
   CHECK_FALSE(detector.spike(std::nan("")));
-  CHECK_FALSE(detector.spike(2.2)); // a tenth above is no spike, however calm it was
+  CHECK_FALSE(detector.spike(2.2)); // a tenth above is no spike, however small the noise was
   CHECK(detector.spike(5));
-  CHECK(detector.spike(5)); // the first one has not become the measure
+  CHECK(detector.spike(5)); // the first one has not become the reference
   CHECK_FALSE(detector.spike(2));
 
-  // A new level is reported while it is new.
+  // A new level is reported as long as it is new.
   int high = 0;
   for (int step = 0; step < 500; ++step)
     high += detector.spike(5 + 0.2 * noise()) ? 1 : 0;

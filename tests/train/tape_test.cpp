@@ -33,7 +33,7 @@
 #include <utility>
 #include <vector>
 
-// What a tape keeps, when it moves data, and what it says of mistakes; operations_gradient tests check the
+// The values that a tape keeps, when it moves data, and its errors; operations_gradient tests check the
 // operations.
 
 namespace {
@@ -99,7 +99,7 @@ enum class Passes : std::uint8_t { together, apart };
 /// Value, gradient of x and gradients of the parameters of a function of a block.
 struct Gradients {
   std::vector<std::vector<double>> values;
-  std::size_t peak = 0; ///< Of the pool, in bytes.
+  std::size_t peak = 0; ///< Memory of the pool, in bytes.
 };
 template <class Call>
 [[nodiscard]] Gradients gradients_of(const Mesh& mesh, Passes passes, Call call) {
@@ -307,7 +307,7 @@ TEST_CASE("recomputed values have the same bits and take less memory, and the fu
                   ++runs;
                   return block(std::move(in));
                 };
-                // Of two blocks, so that one's values are gone while the other's are there again.
+                // Two blocks, so that the values of one are gone while those of the other exist again.
                 auto y = sw::recompute(call, kind)(x);
                 return sw::recompute(call, kind)(std::move(y));
               });
@@ -318,7 +318,7 @@ TEST_CASE("recomputed values have the same bits and take less memory, and the fu
               const Gradients full = twice(sw::Recompute::full, passes);
               findings.expect(runs == 2, "two blocks ran ", runs, " times");
               findings.expect(full.values == kept.values, "full recomputation changes a bit");
-              // With passes apart, all that weights' gradients read is there between them.
+              // With separate passes, everything that the weights' gradients read is kept between them.
               findings.expect(passes == Passes::apart || full.peak < kept.peak, "full recomputation takes ",
                               full.peak, " bytes, not below ", kept.peak);
               const Gradients cheap = twice(sw::Recompute::selective, passes);
@@ -356,7 +356,7 @@ TEST_CASE("a recomputed value takes its operand's memory, if no gradient reads t
           const Mesh mesh = mesh_of(world, 1);
           const std::size_t one = stream_bytes(mesh);
           const StreamTensor x = random_stream(mesh, 1);
-          // The last square reads its operand, and what that is made of is read by nothing else.
+          // The last square reads its operand, whose own operand is read by nothing else.
           const auto blocks_of = [&](auto function) {
             sw::Tape<> tape;
             const auto in = tape.variable(x);
@@ -593,8 +593,8 @@ TEST_CASE("a weight gradient in a later pass has its operand, even if only anoth
             const auto gradients = [&](Passes passes, sw::Recompute kind) {
               sw::Tape<> tape;
               {
-                // h leaves the function, so that `gate` holds it, after whose gradient only `up` wants it;
-                // and nobody holds what it is computed from.
+                // h leaves the function, so `gate` holds it; after the gradient of `gate`, only `up` needs
+                // it, and nothing holds the values that it is computed from.
                 std::optional<StreamVar> h;
                 auto inner = sw::recompute(
                     [&](StreamVar in) {
@@ -651,7 +651,7 @@ TEST_CASE("a recomputed function keeps its rank's part of what it gathers, and g
             auto z = sw::as_var(std::move(y));
             if (kind == sw::Recompute::full) {
               const std::size_t kept = used(mesh) - before;
-              // The square's own part, and z.
+              // The part of the square, and z.
               const StreamTensor one(mesh, shape), two(mesh, shape);
               findings.expect(kept == used(mesh) - before - kept, "keeps ", kept, " bytes of ",
                               used(mesh) - before - kept);
@@ -703,7 +703,7 @@ TEST_CASE("memory that a rank still holds of an operand does not affect the shap
               logged.emplace(sums.value());
             auto out = sum_first ? sw::subtract(std::move(sums), tape.input(parts))
                                  : sw::subtract(tape.input(parts), std::move(sums));
-            // The reduction names the tensor that it is of, which ranks compare.
+            // The reduction names the tensor that it reduces, which ranks compare.
             return sw::scale(std::move(out).as<sw::Layout<1>>(), 1.0).value().data()[2];
           };
           findings.expect(difference(true) == 6 && difference(false) == -6, "differences of ",

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A stage that multiplies by a number, so that tests know every value of a pipeline, and may step in.
+/// @brief A stage that multiplies by a number, so that tests know every value of a pipeline and can
+/// intervene.
 
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
@@ -45,7 +46,7 @@ struct ToyStage {
       return *this;
     }
   };
-  /// What a test may do before a pass: wait, throw.
+  /// An action of a test before a pass: wait or throw.
   using Before = std::function<void(sw::Pass)>;
 
   StageMesh mesh;
@@ -57,9 +58,9 @@ struct ToyStage {
   std::vector<int> begun{}; ///< Weight passes done at each begin_last_gradients.
   std::vector<int> ended{}; ///< Weight passes done at each end_gradients.
   int weight_passes = 0;
-  bool replays = false;         ///< Whether the backward pass does the forward's work again.
-  int work_done = 0;            ///< How often it was done at all.
-  sw::PassCounter<int> seen{1}; ///< Elements that forwards have seen.
+  bool replays = false;         ///< Whether the backward pass repeats the work of the forward pass.
+  int work_done = 0;            ///< How often that work was done in total.
+  sw::PassCounter<int> seen{1}; ///< Elements that forward passes have seen.
 
   [[nodiscard]] static double factor_of(int stage) { return 0.75 + 0.125 * stage; }
   [[nodiscard]] double factor() const { return factor_of(number); }
@@ -116,7 +117,7 @@ struct ToyStage {
   void end_gradients() { ended.push_back(weight_passes); }
 
 private:
-  /// What a forward and its replay have in common.
+  /// The common part of a forward pass and its replay.
   [[nodiscard]] Tensor work(std::optional<sw::FirstPass> pass, const Tensor& in) {
     ++work_done;
     const int elements_seen = static_cast<int>(in.local_size());
@@ -174,7 +175,7 @@ private:
       try {
         out.push_back(sw::make_schedule(name, ranks, microbatches, chunks));
       } catch (const sw::InvalidArgument&) {
-        // It does not allow the numbers.
+        // The schedule does not allow the numbers.
       }
     }
   return out;

@@ -29,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-// Steps of training by the library, on hosts and on a device, good ones and bad ones.
+// Training steps by the library, good ones and bad ones, on hosts and on a device.
 
 namespace {
 
@@ -70,7 +70,7 @@ public:
     }
     return batches_;
   }
-  /// The steps that were asked for.
+  /// The steps that were requested.
   [[nodiscard]] const std::vector<std::int64_t>& asked() const { return asked_; }
   int* faults = nullptr;
 
@@ -101,14 +101,14 @@ struct Run {
   sw::Training<Model> training;
 };
 
-/// Rows of one data rank are no numbers in a step.
+/// Rows of one data rank are NaN in a step.
 [[nodiscard]] Batches<Host>::At trouble_in(std::int64_t bad_step, std::int64_t bad_row) {
   return [=](std::int64_t step, std::int64_t row, double value) {
     return step == bad_step && row == bad_row ? not_a_number : value;
   };
 }
 
-/// Notes which pass was said to be the last one.
+/// Records which pass was announced as the last one.
 struct PassesSeen {
   using Batch = int;
   using Loss = int;
@@ -180,7 +180,7 @@ TEST_CASE("data are compared between ranks only in the first step") {
             return row == 3 && step > 0 ? value + rank : value;
           });
           static_cast<void>(run.training.step(odd, rate)); // alike
-          static_cast<void>(run.training.step(odd, rate)); // not looked at
+          static_cast<void>(run.training.step(odd, rate)); // not checked
           Run<Host> another(mesh, options);
           static_cast<void>(another.training.step([&](std::int64_t) { return odd(5); }, rate));
         });
@@ -275,7 +275,7 @@ TEST_CASE("a loss scale decreases at an overflow, and changes no bit of the step
           options.loss_scale = sw::LossScaleOptions{.initial_exponent = 9, .least_exponent = 8};
           Run<Host> run(mesh, options), plain(mesh);
           Batches<Host> batches(mesh);
-          // One batch for all, so that a step that was skipped is made up for.
+          // One batch for all, so that a skipped step can be made up for.
           const auto same = [&](std::int64_t) { return batches(0); };
           const auto step = [&](Run<Host>& of) { return of.training.step(same, rate).value(); };
           findings.expect(step(run).loss == step(plain).loss, "the loss");
@@ -288,7 +288,7 @@ TEST_CASE("a loss scale decreases at an overflow, and changes no bit of the step
           static_cast<void>(step(run));
           static_cast<void>(step(plain));
           findings.expect(weights_of(run.model) == weights_of(plain.model), "weights");
-          // There is no smaller scale to try: the step is looked at, and taken when it is repeated.
+          // There is no smaller scale to try: the step is examined, and taken when it is repeated.
           faults = 1;
           const sw::StepReport least = step(run);
           findings.expect(!least.skipped && has(least.note, "when repeated"), least.note);
@@ -313,7 +313,7 @@ TEST_CASE("a step that throws is the last one, and one whose data cannot be read
             static_cast<void>(plain.training.step(batches, rate));
             findings.expect(batches.asked() == std::vector<std::int64_t>{0, 0, 1, 1}, "the number stays");
             findings.expect(weights_of(run.model) == weights_of(plain.model), "the step that is tried again");
-            // The second microbatch does not fit; the gradients of the first are there.
+            // The second microbatch does not fit; the gradients of the first one exist.
             const auto odd = [&](std::int64_t step) {
               std::vector<Host::Batch> out;
               out.push_back(small_batch<Host>(mesh, step, 0));
@@ -380,7 +380,7 @@ struct DeviceTarget : shardwright_test::MimicTarget {
   using step_capture = FakeCapture;
 };
 
-/// What a graph does when it is replayed: it writes over the blocks that the captured step had and gave back.
+/// Acts as a replayed graph does: writes over the blocks that the captured step allocated and freed.
 class FakeCapture {
 public:
   struct Captured {
@@ -390,7 +390,7 @@ public:
 
   explicit FakeCapture(sw::detail::TargetResources<DeviceTarget>& pool) : pool_(&pool) {}
   void begin() {}
-  /// These blocks are what the pool would give a step next, one of each size.
+  /// These are the blocks that the pool would next give to a step, one of each size.
   [[nodiscard]] std::optional<Captured> end() {
     std::vector<sw::detail::BufferHandle> taken;
     Captured out;
@@ -432,7 +432,7 @@ void note(Numbers& numbers, const sw::StepReport& report) {
 
 namespace {
 
-/// What one rank has copied, to be read again.
+/// Data that one rank has copied, to be read again.
 class CopiedState final : public sw::checkpoint::BlockSource {
 public:
   explicit CopiedState(const sw::checkpoint::Staging& copied) : copied_(copied) {}
@@ -526,7 +526,7 @@ TEST_CASE("batches in a container returned by the callback live as long as a dev
           options.most_skipped = 1;
           Run<Device> lent(mesh, options), given(mesh, options);
           Batches<Device> batches(mesh);
-          /// Notes what the pool has done when its batches go.
+          /// Records the pool's statistics when its batches are destroyed.
           struct Container : std::vector<Device::Batch> {
             std::function<void()> gone;
             Container() = default;
@@ -592,8 +592,8 @@ TEST_CASE("a captured step has private blocks, which nothing else gets between i
           FakeCapture::launches() = 0;
           std::vector<std::string> notes;
           for (int step = 0; step < 7; ++step) {
-            // What a program has between two steps, an evaluation, data of its own: more each time, so that
-            // the pool gives away what is free.
+            // Work of a program between two steps, an evaluation or its own data: more each time, so that the
+            // pool gives away its free blocks.
             std::vector<sw::ShardedTensor<sw::Layout<1>, float, DeviceTarget>> between;
             for (std::int64_t size = 16; size <= 1024; size += 16)
               for (int copy = 0; copy <= step; ++copy) {
