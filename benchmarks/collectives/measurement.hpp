@@ -51,8 +51,8 @@ struct Sustained {
   std::uint64_t calls = 0;
 };
 
-/// @brief Runs `call()` back to back for some seconds. `any(stop)` tells all ranks whether one wants to stop;
-/// like `call`, it is a collective, and counts as one.
+/// @brief Runs `call()` back to back for some seconds. `any(stop)` returns on all ranks whether any of them
+/// wants to stop; like `call`, it is a collective, and counts as one.
 template <class Call, class Any>
 [[nodiscard]] Sustained sustain(double seconds, Call call, Any any) {
   constexpr int calls_between_looks = 16;

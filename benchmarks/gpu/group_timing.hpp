@@ -28,7 +28,8 @@ namespace gpu {
   return std::clamp<std::size_t>((std::size_t{16} << 30) / std::max<std::size_t>(copied_bytes, 1), 4, 100);
 }
 
-/// @brief Times calls that every rank puts on its stream, from the first start to the end of the last stream.
+/// @brief Times calls that every rank enqueues on its stream, from the first start to the end of the last
+/// stream.
 class GroupTimer {
 public:
   explicit GroupTimer(int ranks) : stopwatch_(ranks) {}

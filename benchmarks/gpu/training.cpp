@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Measures a training step at GPT-2 124M size in bfloat16: by itself, and in turns with PyTorch on
+/// @brief Measures a training step at GPT-2 124M size in bfloat16: by itself, and alternating with PyTorch on
 /// the same device.
 
 #include "device.hpp"

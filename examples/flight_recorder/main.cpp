@@ -73,7 +73,7 @@ Dumps read_all(const fs::path& directory) {
   return out;
 }
 
-/// The ranks at the end of the chains of waiting ranks, which wait for nobody themselves. Empty if all chains
+/// The ranks at the ends of the chains of waiting ranks, which wait for no other rank. Empty if all chains
 /// are cycles.
 std::vector<int> held_up_by(const Dumps& dumps) {
   std::vector<int> out;

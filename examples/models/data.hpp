@@ -23,8 +23,8 @@ struct Sample {
 /// u and v are uniform in (0, 1); its features are (r cos, r sin), its class the arm.
 [[nodiscard]] Sample spiral_point(std::uint64_t seed, std::uint64_t number, std::int64_t arms);
 
-/// @brief A text: a random token, then 5 t + 3 modulo the vocabulary after token t, but for one in eight,
-/// which is random again. Targets are the next tokens.
+/// @brief A text: a random token, then 5 t + 3 modulo the vocabulary after token t, except that one token in
+/// eight is random again. Targets are the next tokens.
 [[nodiscard]] Sample noisy_text(std::uint64_t seed, std::uint64_t number, std::int64_t vocabulary,
                                 std::int64_t sequence);
 

@@ -163,7 +163,7 @@ std::string memory_section(const Document& study) {
   chart.limit_label = in_gigabytes(has) + " on a chip";
   std::string caption =
       ranks == 1
-          ? "The fullest rank; all of them are alike."
+          ? "The fullest rank; all ranks use the same memory."
           : "Ranks of one pipeline" +
                 (every > 1 ? ", every " + std::to_string(every) + "th" : std::string()) +
                 ": states are those of the fullest stage, activations what the schedule keeps on each rank.";

@@ -48,7 +48,7 @@ std::vector<std::string> missing_of_plan(const Options& options, const sw::PlanC
     out.emplace_back(
         "it recomputes attention or whole layers, not a list of operations (--fix recomputation=selective)");
   if (plan.order != sw::PlanOrder::usual)
-    out.emplace_back("its mesh lies in the usual order");
+    out.emplace_back("its mesh is in the usual order");
   if (plan.cp > 1 && model.key_value_heads % (plan.tp * plan.cp) != 0)
     out.emplace_back("in bf16 its cp splits " + std::to_string(model.key_value_heads) +
                      " key and value heads over tp x cp = " + std::to_string(plan.tp * plan.cp) +

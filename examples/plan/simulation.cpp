@@ -124,7 +124,7 @@ std::string simulation_report(const Options& options, const sw::Plan& plan, cons
     name.resize(44, ' ');
     out += "  " + name + seconds_text(now) + (beside.empty() ? "" : ", " + beside) + "\n";
   };
-  line("even stages, every transfer alone", simulated.assumed.step_seconds,
+  line("even stages, no shared links", simulated.assumed.step_seconds,
        "and the cost without uneven stages and jitter " + seconds_text(counted));
   line("stages of whole layers", simulated.whole.step_seconds,
        change_text(simulated.whole.step_seconds, simulated.assumed.step_seconds));
@@ -132,7 +132,7 @@ std::string simulation_report(const Options& options, const sw::Plan& plan, cons
        change_text(simulated.shared.step_seconds, simulated.whole.step_seconds));
   if (const double apart = simulated.whole.step_seconds / (cost.step_seconds - cost.straggler_seconds) - 1;
       apart > 0.03 || apart < -0.03)
-    out += "  warning: alone, and without jitter, the simulated step and the cost differ by " +
+    out += "  warning: without shared links and jitter, the simulated step and the cost differ by " +
            sw::percent_text(apart) + "; trust the simulated one\n";
   const sw::SimulationOptions& how = options.simulation;
   if (!how.stragglers.empty() || how.jitter > 0 || how.oversubscription > 1)

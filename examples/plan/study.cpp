@@ -112,7 +112,7 @@ Study study_of(const Options& options, bool with_sweeps) {
   }
   sw::SearchSpace flat = space;
   flat.pp = 1;
-  // Each of these is a search or several of its own.
+  // Each of these runs one or more searches.
   const auto beside = [](auto ask) { return std::async(std::launch::async, ask); };
   auto usual = beside([&] { return sw::recipe(model, cluster, run); });
   auto without_pipeline = beside([&] { return sw::search(model, cluster, run, flat); });

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Final parameters as bytes, on their way from the ranks of a pipeline to the first one.
+/// @brief Final parameters as bytes, as the ranks of a pipeline send them to the first one.
 
 #include "training.hpp"
 

@@ -116,7 +116,7 @@ std::string Options::configuration_text() const {
 
 namespace {
 
-/// Options given as words or in units of their own, until parse() interprets them.
+/// Options given as words or in other units, until parse() interprets them.
 struct Words {
   std::vector<std::string> data;
   std::string mesh;

@@ -78,7 +78,7 @@ shardwright_mpi_fault(works_on_after zero any "its work is done"
                       "rank [01] has waited 1 s at the end of the process for ranks? [0-2, ]+, still running")
 shardwright_mpi_fault(stops_at_the_end nonzero 1 "rank [01] failed: launch: the program must end on every rank"
                       "rank 2: its process is stopped")
-shardwright_mpi_fault(stops_after nonzero any "every rank must come to its end, but rank 2: its process is stopped")
+shardwright_mpi_fault(stops_after nonzero any "every rank must reach its end, but rank 2: its process is stopped")
 shardwright_mpi_fault(killed_after nonzero any "signal 9")
 # One rank is stopped before it opens the memory of its node.
 shardwright_mpi_fault(stops_before_the_board nonzero any

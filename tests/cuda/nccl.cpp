@@ -86,9 +86,8 @@ bool refuses_a_shared_gpu() {
     const NcclPlace place(world, 0, false);
   });
   return report("a shared GPU", 2,
-                said.find("every rank must have a GPU of its own") == std::string::npos
-                    ? "not refused: " + said
-                    : std::string());
+                said.find("every rank must have a separate GPU") == std::string::npos ? "not refused: " + said
+                                                                                      : std::string());
 }
 
 /// A rank that never comes: the others' kernels are aborted at the deadline.

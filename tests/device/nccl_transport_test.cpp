@@ -503,7 +503,7 @@ TEST_CASE("NCCL ranks whose calls differ get an error before data moves", "[comm
     });
     for (const auto& error : errors)
       CHECK(shardwright_test::has(rank_outcomes::text<sw::ConfigurationMismatch>(error),
-                                  "every rank must have a GPU of its own, but ranks 0 and 1 share one"));
+                                  "every rank must have a separate GPU, but ranks 0 and 1 share one"));
   }
   check_leftovers();
 }

@@ -193,7 +193,7 @@ shardwright_plan_run(
 set(plan_simulated --model llama-2-7b --cluster h100x16 --sequences 64 --fix tp=2,pp=4 --simulate)
 shardwright_plan_run(
   simulate 0 OPTIONS ${plan_simulated}
-  SAYS "simulated step, 16 chips in 4 classes of ranks" "even stages, every transfer alone +[0-9.]+ s" "who waits longest")
+  SAYS "simulated step, 16 chips in 4 classes of ranks" "even stages, no shared links +[0-9.]+ s" "who waits longest")
 shardwright_plan_run(
   simulate_straggler 0 OPTIONS ${plan_simulated} --straggler rank=5,factor=2 --oversubscription 2 --trace "${plan_files}/step.json"
                                --timeline-svg "${plan_files}/step.svg"

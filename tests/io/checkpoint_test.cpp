@@ -580,7 +580,7 @@ TEST_CASE("checkpoint: a save whose blocks do not cover the tensors is rejected"
       refused({half}),
       ContainsSubstring("tensor 'weight': its blocks must cover all of [6, 5], but 10 elements are in none"));
   CHECK_THAT(refused({half, half}),
-             ContainsSubstring("must have a name of its own, but 'weight@0,0' is given twice"));
+             ContainsSubstring("must have a unique name, but 'weight@0,0' is given twice"));
   cp::Block lower = half;
   lower.offset[0] = 2;
   CHECK_THAT(refused({half, lower}), ContainsSubstring("more elements than [6, 5] (save each block once)"));

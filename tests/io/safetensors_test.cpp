@@ -301,7 +301,7 @@ TEST_CASE("safetensors: tensors that cannot be written are rejected, and the pat
     return sentence_of([&] { st::write(path, sources); });
   };
   const st::Source a = source_of("a", st::Dtype::u8, {4}, bytes);
-  CHECK_THAT(refused({a, a}), ContainsSubstring("must have a name of its own, but 'a' is given twice"));
+  CHECK_THAT(refused({a, a}), ContainsSubstring("must have a unique name, but 'a' is given twice"));
   CHECK_THAT(refused({source_of("a", st::Dtype::f32, {2}, bytes)}),
              ContainsSubstring("of F32 [2] must come with 8 bytes, but has 4"));
   CHECK_THAT(refused({source_of("a", st::Dtype::f4, {3}, bytes)}),

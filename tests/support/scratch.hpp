@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A directory of its own for a test, removed at the end.
+/// @brief A separate directory for a test, removed at the end.
 
 #include <filesystem>
 #include <fstream>

@@ -117,7 +117,7 @@ TEST_CASE("a tensor over a view is moved, shared and cloned like any other") {
           }
           const auto copy = moved.clone();
           fill_zero(moved);
-          findings.expect(view(1, 1) == 0.0F && copy.local()(1, 1) != 0.0F, "a clone has memory of its own");
+          findings.expect(view(1, 1) == 0.0F && copy.local()(1, 1) != 0.0F, "a clone has separate memory");
         }) == "");
 }
 

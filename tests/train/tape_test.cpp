@@ -368,8 +368,8 @@ TEST_CASE("a recomputed value takes its operand's memory, if no gradient reads t
           };
           const auto square_of_scaled = [](const StreamVar& in) { return sw::square(2.0 * sw::square(in)); };
           const auto square_of_sum = [](const StreamVar& in) { return sw::square(sw::square(in) + in); };
-          findings.expect(blocks_of(square_of_scaled) == 1, "a scaled value takes memory of its own");
-          findings.expect(blocks_of(square_of_sum) == 1, "a sum takes memory of its own");
+          findings.expect(blocks_of(square_of_scaled) == 1, "a scaled value needs separate memory");
+          findings.expect(blocks_of(square_of_sum) == 1, "a sum needs separate memory");
         }) == "");
 }
 

@@ -17,7 +17,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// A wait that lasts longer than LaunchOptions::notice.
 struct LongWait {
   int rank = -1;             ///< World rank that waits.
-  std::string call;          ///< As describe() puts it.
+  std::string call;          ///< As formatted by describe().
   std::string group;         ///< Its name.
   std::vector<int> missing;  ///< World ranks for which it waits.
   std::string whereabouts{}; ///< Their last operations.

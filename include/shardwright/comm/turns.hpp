@@ -22,8 +22,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief Runs pairs of functions, such as the passes of two microbatches, and hides the all_to_alls of each
 /// behind the work of the other.
 ///
-/// The two never run at the same time. One runs until it comes to an all_to_all on a communicator from
-/// in_turns(): that call is started, and the other function runs until it comes to one, or ends. So the order
+/// The two never run at the same time. One runs until it reaches an all_to_all on a communicator from
+/// in_turns(): that call is started, and the other function runs until it reaches one, or ends. So the order
 /// of all calls is the same on all ranks, and results do not change if the functions write to different data,
 /// or to shared data in the order of their turns. An object belongs to its rank's thread; the first run()
 /// starts a second thread, which later ones use again.
@@ -44,7 +44,7 @@ public:
   }
 
   /// @brief Runs both functions to their ends, `first` on the calling thread and first.
-  /// @throws what one of them throws, once the other has come to its next all_to_all and ended there;
+  /// @throws what one of them throws, once the other has reached its next all_to_all and ended there;
   /// LifecycleError inside a run.
   template <class First, class Second>
   void run(First&& first, Second&& second) {

@@ -50,7 +50,7 @@ public:
   [[nodiscard]] RowRange rows(std::size_t pass, std::size_t data_rank) const {
     if (pass >= accumulation_ || data_rank >= data_ranks_)
       throw InvalidArgument("BatchPlan: pass " + std::to_string(pass) + " and data rank " +
-                            std::to_string(data_rank) + " must lie below " + std::to_string(accumulation_) +
+                            std::to_string(data_rank) + " must be below " + std::to_string(accumulation_) +
                             " and " + std::to_string(data_ranks_));
     const std::size_t begin = (pass * data_ranks_ + data_rank) * microbatch_;
     return {begin, begin + microbatch_};

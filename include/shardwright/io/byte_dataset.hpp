@@ -148,7 +148,7 @@ public:
     check_sizes(rows, inputs.size(), targets.size());
     if (index >= batches || rows.end > batch)
       throw InvalidArgument("ByteDataset: validation batch " + std::to_string(index) + " up to row " +
-                            std::to_string(rows.end) + " must lie below " + std::to_string(batches) +
+                            std::to_string(rows.end) + " must be below " + std::to_string(batches) +
                             " batches of " + std::to_string(batch) + " rows");
     const std::size_t wanted = batches * batch;
     for (std::size_t row = rows.begin; row < rows.end; ++row) {

@@ -54,7 +54,7 @@ struct Buffer {
   std::int32_t references = 0;
   std::uint32_t holder = 0;    ///< For the record of a dry run.
   std::uint8_t list = 0;       ///< The free lists that it comes from.
-  bool borrowed = false;       ///< Whether somebody else owns the memory, and the pool owns only this record.
+  bool borrowed = false;       ///< Whether the memory has another owner, and the pool owns only this record.
   SubjectShape reduced_from{}; ///< Shape of the tensor whose reduction it holds.
   BufferPool* pool = nullptr;
   Buffer* next = nullptr;
@@ -113,8 +113,7 @@ public:
     return buffer;
   }
 
-  /// A record, with one reference, of memory that somebody else owns: the pool does not count, reuse or free
-  /// it.
+  /// A record, with one reference, of memory with another owner: the pool does not count, reuse or free it.
   [[nodiscard]] Buffer* borrow(void* data) {
     auto* const buffer = new Buffer{.data = data, .references = 1, .borrowed = true, .pool = this};
     buffer->reduced_from.dimensions = -1;
@@ -215,7 +214,7 @@ public:
 
   [[nodiscard]] void* data() const noexcept { return buffer_->data; }
   [[nodiscard]] bool shared() const noexcept { return buffer_->references > 1; }
-  /// Whether another tensor may be stored in the block: nobody else holds it, and the pool owns it.
+  /// Whether another tensor may be stored in the block: there is no other reference, and the pool owns it.
   [[nodiscard]] bool reusable() const noexcept { return buffer_->references == 1 && !buffer_->borrowed; }
   [[nodiscard]] SubjectShape& reduced_from() const noexcept { return buffer_->reduced_from; }
   [[nodiscard]] BufferPool& pool() const noexcept { return *buffer_->pool; }

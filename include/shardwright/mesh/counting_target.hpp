@@ -33,7 +33,7 @@ struct Counting {
   static constexpr bool host_accessible = Base::host_accessible;
 
   [[nodiscard]] static execution_space make_execution_space() { return {}; }
-  /// @brief Addresses that no memory has, a different one for each block.
+  /// @brief Returns an address that belongs to no memory, a different one for each block.
   [[nodiscard]] static void* allocate(const execution_space&, const char*, std::size_t bytes) {
     return detail::pretended_memory(bytes);
   }

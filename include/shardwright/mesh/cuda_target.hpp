@@ -62,9 +62,10 @@ struct CudaTarget {
   /// @brief An instance with a new stream on the calling thread's GPU; copies share it, and the last one
   /// destroys it.
   ///
-  /// Kokkos creates the stream with cudaStreamCreate, so it synchronises with whatever another library in the
-  /// process puts on the legacy default stream. In steady state this library puts nothing there: its kernels
-  /// and products run on this stream, and its calls on the non-blocking streams of CudaRuntime.
+  /// Kokkos creates the stream with cudaStreamCreate, so it synchronises with any work that another library
+  /// in the process enqueues on the legacy default stream. In steady state this library enqueues nothing
+  /// there: its kernels and products run on this stream, and its calls on the non-blocking streams of
+  /// CudaRuntime.
   [[nodiscard]] static execution_space make_execution_space() {
     const std::lock_guard lock(detail::kokkos_maps());
     const Kokkos::Cuda own;
@@ -143,7 +144,7 @@ private:
       throw InvalidArgument(
           "CudaTarget: use_device must name a GPU of the kind that Kokkos uses, compute capability " +
           wanted + " as GPU " + std::to_string(own) + ", but GPU " + std::to_string(device) + " has " + got +
-          " (leave it out of CUDA_VISIBLE_DEVICES, or give it processes of its own)");
+          " (leave it out of CUDA_VISIBLE_DEVICES, or use it from separate processes)");
   }
 };
 

@@ -114,8 +114,8 @@ private:
 
 } // namespace detail
 
-/// @brief Scores x table^T for predictions, in the MainElement: an evaluation's, without a gradient and not
-/// rounded as those of linear_cross_entropy are.
+/// @brief Scores x table^T for predictions in an evaluation: in the MainElement, without a gradient, and not
+/// rounded as in linear_cross_entropy.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto linear_scores(X&& x, Parameter<C, R, E, Z, T>& table,
                                  SourceLocation where = SourceLocation::current()) {

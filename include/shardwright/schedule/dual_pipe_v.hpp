@@ -15,9 +15,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The eight steps of DualPipe over the two chunks of a V on each of p ranks; keeps 2p+1 chunks.
 ///
-/// The bubble is (p-1)(F&B + B - 3W), of chunks, where F = I >= W: DualPipe's figures with the number of
-/// stages, which is 2p here, for its p. Sea AI Lab's "cut-in-half" of DualPipe, as in DeepSeek's published
-/// program.
+/// The bubble is (p-1)(F&B + B - 3W), of chunks, if F = I >= W: DualPipe's figures with the number of stages,
+/// which is 2p here, for its p. Sea AI Lab's "cut-in-half" of DualPipe, as in DeepSeek's published program.
 struct DualPipeV {
   static constexpr std::string_view name = "dualpipev";
   static constexpr bool forwards_first = false;

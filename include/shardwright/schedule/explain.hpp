@@ -40,7 +40,7 @@ template <class Source>
     rank = simulation.wait_of(rank).on();
   }
   if (rank < 0)
-    return "no rank can go on";
+    return "no rank can continue";
   std::string out;
   const int first = rank;
   do {

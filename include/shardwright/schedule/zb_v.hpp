@@ -30,7 +30,7 @@ struct ZBV {
   [[nodiscard]] static constexpr detail::PhaseCursor cursor(int ranks, int microbatches, int rank) {
     using namespace detail::phase_words;
     const int down = rank;        // forwards of chunk 1 that come in before its first backward
-    const int up = ranks - rank;  // microbatches of chunk 1 that are done before chunk 0 goes on
+    const int up = ranks - rank;  // microbatches of chunk 1 that are done before chunk 0 continues
     const int ahead = 2 * up - 1; // forwards of chunk 0 before the first of chunk 1
     const int m = std::max(microbatches, 2 * ranks - 1);
     return {{microbatches, {rank, 2 * ranks - 1 - rank}},

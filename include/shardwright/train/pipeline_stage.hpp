@@ -16,11 +16,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief A part of a model that a pipeline runs microbatch by microbatch.
 ///
 /// `Input` is the tensor that it gets from the previous stage, `Output` the one that it passes to the next;
-/// gradients go the other way with the same types. `Batch` is the data of a microbatch, `make_input`
-/// allocates memory for an input from another rank, `Saved` is the state that a microbatch keeps between its
-/// passes, `Loss` a sum of losses that starts empty and has `+=`. Once per step `begin_last_gradients` is
-/// called before the last pass that computes weight gradients, and `end_gradients` after it. If it has
-/// `expect_pass(next)`, that is called before each pass with the following pass that reads its weights.
+/// gradients go in the other direction, with the same types. `Batch` is the data of a microbatch,
+/// `make_input` allocates memory for an input from another rank, `Saved` is the state that a microbatch keeps
+/// between its passes, `Loss` a sum of losses that starts empty and has `+=`. Once per step
+/// `begin_last_gradients` is called before the last pass that computes weight gradients, and `end_gradients`
+/// after it. If it has `expect_pass(next)`, that is called before each pass with the following pass that
+/// reads its weights.
 template <class Stage>
 concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTensor<typename Stage::Output> &&
     std::default_initializable<typename Stage::Saved> && std::default_initializable<typename Stage::Loss> &&

@@ -90,8 +90,8 @@ private:
 /// @brief A range of a model's parts on a mesh without the pipeline's axis.
 ///
 /// `Model` describes the whole: `Config`, `Batch`, `Parts`, `target`, and `boundary(config, batch)`, the
-/// global shape of the stream. Stages pass on one tensor, the stream, and its gradient the other way. All
-/// state of a microbatch between its passes is in its `Saved`, so any number may be in flight.
+/// global shape of the stream. Stages pass on one tensor, the stream, and its gradient in the other
+/// direction. All state of a microbatch between its passes is in its `Saved`, so any number may be in flight.
 template <class Model>
 class Stage {
   using Holders = detail::PartHolders<typename Model::Parts>;

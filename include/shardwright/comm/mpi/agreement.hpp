@@ -98,7 +98,7 @@ private:
   /// messages are faster than one of up to twice the length.
   static constexpr std::size_t first_part = 256;
 
-  /// Of an entry that is sent by itself; its length, at the front, tells the receiver.
+  /// Whether an entry that is sent separately is cut in two; the length at its front tells the receiver.
   [[nodiscard]] static constexpr bool in_two_parts(std::size_t length) noexcept {
     return length > first_part && length <= 2 * first_part;
   }

@@ -260,7 +260,7 @@ private:
       if (!verdict)
         return true;
       if (roll_.node->first_to_tell())
-        detail::say("MpiEnvironment: every rank must come to its end, but " + verdict->found +
+        detail::say("MpiEnvironment: every rank must reach its end, but " + verdict->found +
                     " (look for the reason there)");
       else
         std::this_thread::sleep_for(std::chrono::milliseconds(500)); // so that the line is output

@@ -66,7 +66,7 @@ static_assert(std::is_trivial_v<MpiLastCall> && sizeof(MpiLastCall) % 8 == 0 &&
   return out;
 }
 
-/// Keeps the end of a text that is too long: the end of a path tells more.
+/// Keeps the end of a text that is too long: the end of a path is more informative.
 template <std::size_t Size>
 void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
   if (from.size() >= Size)

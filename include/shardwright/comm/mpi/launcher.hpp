@@ -106,7 +106,7 @@ private:
   const std::string siblings = siblings_text(own);
   const std::string who =
       own.rank < 0 ? "this process" : "rank " + std::to_string(own.rank) + " of " + std::to_string(own.size);
-  return "launch: every rank must come to MPI_Init_thread within " + time_text(deadline) + ", but " + who +
+  return "launch: every rank must reach MPI_Init_thread within " + time_text(deadline) + ", but " + who +
          " (" + own.launcher + ", process " + std::to_string(::getpid()) + " on " + host +
          ") still waits there" + (siblings.empty() ? "" : ": " + siblings) +
          " (look for a rank that has exited, is stopped, or is busy before launch(): ps -o pid,stat,wchan,args on every node; raise LaunchOptions::start_deadline if the job starts slowly)";

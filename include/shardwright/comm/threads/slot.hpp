@@ -97,7 +97,7 @@ template <class Group>
 [[nodiscard]] std::string clash_sentence(const Group& group, const ThreadSlot* slots) {
   std::string out;
   find_clash(slots, group.size(), [&](int a, int b, bool output) {
-    out = "every rank must write to memory of its own, but the output of rank " +
+    out = "every rank must write to its own memory, but the output of rank " +
           std::to_string(group.world_rank(a)) + " overlaps the " + (output ? "output" : "input") +
           " of rank " + std::to_string(group.world_rank(b)) +
           " (thread ranks share one address space: allocate inside the program, once per rank)";

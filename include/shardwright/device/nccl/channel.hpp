@@ -46,7 +46,7 @@ enum class NcclResult : int {
   case NcclResult::invalid_argument:
     return "pass memory of this rank's own GPU";
   case NcclResult::invalid_usage:
-    return "give every rank a GPU of its own and the same NCCL version";
+    return "give every rank a separate GPU and the same NCCL version";
   case NcclResult::remote_error:
     return "see the messages of the rank that ended or lost its network";
   case NcclResult::success:

@@ -81,7 +81,7 @@ public:
       for (int b = a + 1; b < size(); ++b)
         if (devices[static_cast<std::size_t>(a)] == devices[static_cast<std::size_t>(b)])
           throw ConfigurationMismatch(
-              "NcclCommunicator: every rank must have a GPU of its own, but ranks " +
+              "NcclCommunicator: every rank must have a separate GPU, but ranks " +
                   std::to_string(world_rank(a)) + " and " + std::to_string(world_rank(b)) +
                   " share one (start at most as many processes as there are GPUs and make a different one visible to each with CUDA_VISIBLE_DEVICES, or run the ranks as threads of one process, which may share)",
               context(forming, 0));

@@ -350,10 +350,10 @@ private:
       std::vector<NcclChannel<Api>*> channels{channel_.get()};
       for (const auto& each : messages_)
         channels.push_back(&each->channel());
-      member_.await([&] { return all_settled(channels); }, "come to its end", forming_, 0);
+      member_.await([&] { return all_settled(channels); }, "reach its end", forming_, 0);
       for (NcclChannel<Api>* channel : channels)
         member_.check(channel->finalize(), *channel, "ncclCommFinalize", forming_, 0);
-      member_.await([&] { return all_settled(channels); }, "come to its end", forming_, 0);
+      member_.await([&] { return all_settled(channels); }, "reach its end", forming_, 0);
       for (NcclChannel<Api>* channel : channels)
         channel->destroy();
     } catch (const std::exception& error) { // aborted by now

@@ -39,7 +39,8 @@ public:
       } catch (const std::exception& error) {
         sentence_ = error.what();
       }
-      const std::lock_guard lock(mutex_); // until it has notified, so that nobody destroys it before
+      const std::lock_guard lock(
+          mutex_); // held until the notification, so that the object is not destroyed before
       done_.store(true, std::memory_order_release);
       ended_.notify_all();
     };

@@ -88,7 +88,7 @@ public:
         throw DataError(directory.string() + " must be on a file system that has locks, but " +
                         std::generic_category().message(code) + " (save to another one)");
       throw DataError(directory.string() + " must have one writer at a time, but another one holds it:" +
-                      owner() + " (give each job a directory of its own, or wait until that one has ended)");
+                      owner() + " (give each job a separate directory, or wait until that one has ended)");
     }
     char host[128] = "";
     (void)::gethostname(host, sizeof host - 1);

@@ -90,7 +90,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 inline void join(Manifest& into, const Manifest& part) {
   for (const auto& [name, file] : part.parts)
     if (!into.parts.emplace(name, file).second)
-      throw InvalidArgument("checkpoint: each writer must have a part of its own, but " + name +
+      throw InvalidArgument("checkpoint: each writer must have a separate part, but " + name +
                             " appears twice (number them)");
   for (const auto& [name, tensor] : part.tensors) {
     const auto [at, is_new] = into.tensors.emplace(name, tensor);

@@ -191,7 +191,7 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
   }
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
-    throw InvalidArgument("safetensors: each tensor must have a name of its own, but " +
+    throw InvalidArgument("safetensors: each tensor must have a unique name, but " +
                           shardwright::detail::quoted_text(*twice) + " is given twice (rename one)");
   std::string out = text.finish();
   if (out.size() - 8 > most_header_bytes)

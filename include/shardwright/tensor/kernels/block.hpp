@@ -19,8 +19,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// A block as a functor sees it: index() of the block, warp() in it, shared() memory of all its warps, and
 /// barrier(), which all warps reach before any continues, and after which earlier writes are visible.
 ///
-/// Copies to shared memory are asynchronous: copy<4 or 16>(to, from, inside) of as many bytes, which writes
-/// zeros where not inside; end_copies() closes a group of them; wait_for_copies<n>() returns when all groups
+/// Copies to shared memory are asynchronous: copy<4 or 16>(to, from, inside) of that many bytes, which writes
+/// zeros if not `inside`; end_copies() closes a group of them; wait_for_copies<n>() returns when all groups
 /// of this thread but the last n have arrived. Other threads see them after a barrier.
 template <class Type>
 concept KernelBlock = requires(const Type& block) {

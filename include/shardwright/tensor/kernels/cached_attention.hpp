@@ -109,7 +109,7 @@ void cached_attention(const Execution& execution, const Qkv& qkv, const KeyValue
                       key_values.extent(1) == shape.kv_heads * 2 * shape.head_dim,
                   operation, "keys and values must be [batch * capacity, kv_heads * 2 * head_dim].");
   detail::require(tokens.first + shape.sequence <= tokens.capacity, operation,
-                  "the new tokens must lie within the capacity.");
+                  "the new tokens must fit within the capacity.");
   detail::run(
       "sw::cached_attn", execution, shape.tokens() * shape.heads(),
       detail::CachedAttention<Element>{

@@ -94,7 +94,7 @@ public:
                                                .set_data_type(fe::DataType_t::FLOAT)));
       if (problem.causal)
         options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
-      if (problem.window != 0) // a query sees the keys that are less than so many before it
+      if (problem.window != 0) // a query sees the keys less than this many before it
         options.set_diagonal_band_left_bound(static_cast<int>(problem.window));
       return options;
     };

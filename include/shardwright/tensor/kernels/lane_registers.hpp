@@ -62,7 +62,7 @@ SHARDWRIGHT_FUNCTION inline Value chosen(Mask mask, Value a, Value b) {
   return mask ? a : b;
 }
 
-#if defined(__CUDACC__) && defined(__CUDA_ARCH__) // a test has a warp of its own
+#if defined(__CUDACC__) && defined(__CUDA_ARCH__) // a test defines its own warp
 __device__ inline unsigned lane_of_warp() {
   unsigned lane;
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
