@@ -7,6 +7,7 @@
 
 #include <shardwright/tensor/kernels/copy_rows.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
+#include <shardwright/tensor/kernels/expert_rows.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/softmax.hpp>
 
@@ -124,6 +125,30 @@ double unit_of(std::uint64_t index) {
 }
 
 } // namespace
+
+TEST_CASE("a warp of fibers sums rows that begin where no 16 bytes do", "[kernels]") {
+  // The first row of the result is aligned, and of a row of odd width only every eighth is.
+  for (const std::size_t width : {7U, 256U, 257U, 519U}) {
+    INFO(width << " columns");
+    const std::vector<float> numbers_of_rows = numbers<float>(5 * width);
+    const std::vector<sw::bfloat16> rows(numbers_of_rows.begin(), numbers_of_rows.end());
+    const std::vector<std::int32_t> places{0, 1, 3, -1, -1, -1};
+    const std::vector<float> gates{0.5F, 2, 1, 3, 1, 1};
+    std::vector<sw::bfloat16> out(3 * width + 8, sw::bfloat16(7));
+    const detail::SumSlots<sw::bfloat16, detail::PackedRows<sw::bfloat16>> kernel{
+        {rows.data(), width}, places.data(), gates.data(), 2, out.data(), width};
+    for (std::size_t token = 0; token < 3; ++token)
+      REQUIRE(Warp::run([&](unsigned) { kernel(token); }, false) == "");
+    for (std::size_t c = 0; c < out.size(); ++c) {
+      const std::size_t token = c / width, at = c % width;
+      const float exact = token == 0   ? 0.5F * float(rows[at]) + 2 * float(rows[width + at])
+                          : token == 1 ? float(rows[3 * width + at])
+                          : token == 2 ? 0
+                                       : 7;
+      REQUIRE(float(out[c]) == float(sw::bfloat16(exact)));
+    }
+  }
+}
 
 TEST_CASE("a warp of fibers draws the random number of each element", "[kernels]") {
   for (const bool backwards : {false, true})

@@ -62,6 +62,10 @@ struct ScatterRows {
   }
 };
 
+SHARDWRIGHT_FUNCTION inline bool starts_at_16_bytes(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+}
+
 /// Row t of `out` is the sum of the rows of its slots, in their order, each times its gate if there are any.
 template <class Element, class Rows>
 struct SumSlots {
@@ -79,6 +83,10 @@ struct SumSlots {
     const Rows from = rows;
     Element* to = out + t * width;
     const std::size_t count = slots;
+    const Element* unaligned = to; // one of the rows if any of them is
+    for (std::size_t k = 0; k < count; ++k)
+      if (place[k] >= 0 && !starts_at_16_bytes(from(static_cast<std::size_t>(place[k]))))
+        unaligned = from(static_cast<std::size_t>(place[k]));
     for_chunks<Number>(
         0, width,
         [=](auto chunk, std::size_t c) {
@@ -91,7 +99,7 @@ struct SumSlots {
           }
           chunk.store(to + c, sum);
         },
-        to);
+        unaligned, to);
   }
 };
 
