@@ -33,7 +33,7 @@ static_assert(std::is_same_v<Unfinished, sw::Layout<2, sw::Shard<0, dp>, sw::Par
 using Finish = sw::Transition<Unfinished, Tokens>;
 static_assert(Finish::collectives == 1 && Finish::count<sw::AllReduce> == 1);
 
-// What a rank sends for a tensor of 4096 x 512 floats on dp = 2, tp = 4, before anything runs.
+// The bytes that a rank sends for a tensor of 4096 x 512 floats on dp = 2, tp = 4, before anything runs.
 constexpr std::array extents{2, 4};
 constexpr std::array<std::int64_t, 2> shape{4096, 512};
 static_assert(Finish::bytes(extents, shape, sizeof(float)) == 6 * 1024 * 1024);

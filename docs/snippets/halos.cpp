@@ -34,7 +34,7 @@ using Line = sw::Layout<1, sw::Shard<0, x>>;
 using Ring = sw::Layout<1, sw::Shard<0, x, sw::PeriodicHalo<1>>>;
 static_assert(std::is_same_v<sw::WithoutHalos<Ring>, Line>);
 static_assert(sw::Transition<Line, Ring>::count<sw::ExchangeHalos> == 1); // with the neighbours
-static_assert(sw::Transition<Ring, Line>::collectives == 0);              // a copy of what the rank owns
+static_assert(sw::Transition<Ring, Line>::collectives == 0);              // a copy of the rank's own elements
 //! [types]
 
 int program(sw::HostCommunicator world) {

@@ -100,7 +100,7 @@ measure_matrix_rate(HostCommunicator world,
     for (int i = 0; i < Product::products; ++i)
       kernels::matmul(execution, Matrix(a, rows, inner), kernels::Transpose::no, Matrix(b, inner, columns),
                       kernels::Transpose::no, Matrix(c, rows, columns));
-    detail::wait_for_kernels(execution); // what is measured
+    detail::wait_for_kernels(execution); // the measured part
   };
   product(); // pays for page faults and the threads and buffers of the BLAS
   world.barrier(where);

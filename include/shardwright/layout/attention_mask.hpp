@@ -28,7 +28,7 @@ struct KeyWindow {
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_key(std::size_t query) const {
     return query > before ? query - before : 0;
   }
-  /// @brief One more than the last position that a query sees; `unlimited` where it sees all that follow.
+  /// @brief One more than the last position that a query sees; `unlimited` if it sees all later ones.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_key(std::size_t query) const {
     return end(query, after);
   }

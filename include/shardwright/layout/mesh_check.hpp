@@ -151,7 +151,7 @@ std::vector<std::vector<Extent>> nearest_meshes(std::span<const std::type_identi
   const std::vector<Extent> wanted(extents.begin(), extents.end());
   for (std::size_t i = 0; i < wanted.size(); ++i)
     for (std::size_t j = i; j < wanted.size(); ++j) {
-      std::int64_t rest = ranks; // what axes i and j have to make up together, 0 if the others do not divide
+      std::int64_t rest = ranks; // the product that axes i and j must have, 0 if the others do not divide
       for (std::size_t k = 0; k < wanted.size(); ++k)
         if (k != i && k != j && rest != 0)
           rest = wanted[k] > 0 && rest % wanted[k] == 0 ? rest / wanted[k] : 0;

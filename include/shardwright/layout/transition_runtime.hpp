@@ -116,9 +116,9 @@ namespace detail {
 /// @brief Elements that the rank at `coordinates` sends or receives in one step, whichever is more, in a
 /// bandwidth-optimal algorithm (ring or direct).
 ///
-/// all_gather: what it lacks. reduce_scatter: what it gives away. all_to_all: the larger of both. all_reduce
-/// over N ranks: 2 (N - 1) / N of its block, rounded up. exchange_halos: what its halos hold. Local steps:
-/// none.
+/// all_gather: the elements that it lacks. reduce_scatter: those that it gives away. all_to_all: the larger
+/// of both. all_reduce over N ranks: 2 (N - 1) / N of its block, rounded up. exchange_halos: the elements of
+/// its halos. Local steps: none.
 [[nodiscard]] constexpr std::int64_t moved_elements(const TransitionStep& step, std::span<const int> extents,
                                                     std::span<const int> coordinates,
                                                     std::span<const std::int64_t> shape) {

@@ -78,7 +78,7 @@ public:
   /// Text appended to an out-of-memory error, such as a table of the predicted memory.
   void set_note(std::string note) { note_ = std::move(note); }
 
-  /// A block of at least `bytes` bytes with one reference; the contents are whatever was there.
+  /// A block of at least `bytes` bytes with one reference; its contents are undefined.
   /// @param where the program's call, which an error names.
   [[nodiscard]] Buffer* take(std::size_t bytes, const SourceLocation& where = {}) {
     const auto [size_class, rounded] = pool_block(bytes);

@@ -72,7 +72,8 @@ struct CudaTarget {
     const int device = detail::chosen_cuda_device();
     if (device < 0 || device == own.cuda_device())
       return Kokkos::Experimental::partition_space(own, 1)[0];
-    const CudaRuntime::Stream there = CudaRuntime(device).make_stream(); // an instance is where its stream is
+    const CudaRuntime::Stream there =
+        CudaRuntime(device).make_stream(); // an instance is on the device of its stream
     return Kokkos::Experimental::partition_space(Kokkos::Cuda(there.get()), 1)[0];
   }
 

@@ -48,7 +48,7 @@ struct EntryFromExtent<RuntimeExtent<A>> {
 /// @brief Named axes over the ranks of a world: `DeviceMesh mesh{world, extent<dp>(2), extent<tp>(4)}`.
 ///
 /// Axes go from the outermost (slowest links) to the innermost: neighbouring ranks differ in the last axis.
-/// Template arguments are axis tags, or StaticExtent where the extent belongs to the type. A mesh is a handle
+/// Template arguments are axis tags, or StaticExtent if the extent belongs to the type. A mesh is a handle
 /// for one rank's thread: copies refer to the same groups and pools. Tensors keep alive what they need of it.
 /// Cost: three splits for each set of axes of extent above 1.
 template <class... Axes>

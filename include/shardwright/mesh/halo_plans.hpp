@@ -90,7 +90,7 @@ struct HaloPlan {
 /// Plans by layout and shape; of many shapes, the newest.
 class HaloPlans {
 public:
-  /// The plan for a layout and a shape, made by `make` where there is none.
+  /// The plan for a layout and a shape, made by `make` if there is none.
   template <class Make>
   [[nodiscard]] const HaloPlan& find(const LayoutValue& layout, std::span<const std::int64_t> shape,
                                      Make make) {

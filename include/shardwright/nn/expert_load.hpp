@@ -136,7 +136,7 @@ public:
   }
 
   /// @brief Ends a step: updates the bias, and resets the counts. Collective if the step is taken: one
-  /// all_reduce of experts + 1 integers, and two more where the layer has copies.
+  /// all_reduce of experts + 1 integers, and two more if the layer has copies.
   void end_step(const StepVerdict& verdict) override {
     const std::int64_t dropped = std::exchange(dropped_, 0);
     if (!verdict.taken) {

@@ -15,8 +15,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Eight steps in both directions on p ranks; keeps p+1 microbatches and every parameter twice.
 ///
-/// The bubble is (p/2-1)(F&B + B - 3W) where F = I >= W; F > I and W > I lengthen it.
-/// DeepSeek-V3 technical report, arXiv 2412.19437, section 3.2.1.
+/// The bubble is (p/2-1)(F&B + B - 3W) if F = I >= W; F > I and W > I lengthen it. DeepSeek-V3 technical
+/// report, arXiv 2412.19437, section 3.2.1.
 struct DualPipe {
   static constexpr std::string_view name = "dualpipe";
   static constexpr bool forwards_first = false;

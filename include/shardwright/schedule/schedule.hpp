@@ -100,8 +100,8 @@ namespace detail {
 } // namespace detail
 
 /// @brief The schedule of a policy for numbers of ranks and microbatches.
-/// @throws InvalidArgument if the policy does not allow them, with the nearest legal values, or where they
-/// are more than `most_forward_passes`.
+/// @throws InvalidArgument if the policy does not allow them, with the nearest legal values, or if there are
+/// more than `most_forward_passes`.
 template <class Policy>
 [[nodiscard]] PolicySchedule<Policy> make_schedule(int ranks, int microbatches) {
   if (ranks > 0 && microbatches > 0) {

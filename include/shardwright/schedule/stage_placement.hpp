@@ -25,7 +25,7 @@ enum class StageOrder : std::uint8_t {
 
 /// @brief The rank that holds each stage, as a plain value.
 ///
-/// A rank holds `chunks` stages, one per chunk. Where the order is bidirectional a chunk is a direction, and
+/// A rank holds `chunks` stages, one per chunk. If the order is bidirectional, a chunk is a direction, and
 /// which of the two ranks of a stage runs a microbatch depends on the microbatch.
 struct StagePlacement {
   StageOrder order = StageOrder::loop;

@@ -23,7 +23,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Factor that reduces a gradient of norm `norm` to `max_norm`: max_norm / (norm + 1e-6) where that is
+/// @brief Factor that reduces a gradient of norm `norm` to `max_norm`: max_norm / (norm + 1e-6) if that is
 /// below 1. A `max_norm` of 0 does not clip.
 [[nodiscard]] SHARDWRIGHT_FUNCTION inline double clip_coefficient(double norm, double max_norm) {
   const double coefficient = max_norm / (norm + 1e-6);

@@ -175,7 +175,7 @@ public:
   /// @throws ReplicaMismatch naming parameters and ranks.
   void require_equal_replicas() { shardwright::require_equal_replicas(model_, optimizer_, world_, steps_); }
 
-  /// @brief The runner of the microbatches: a PipelineRunner where the model is in stages.
+  /// @brief The runner of the microbatches: a PipelineRunner if the model is in stages.
   [[nodiscard]] Runner& runner() noexcept { return runner_; }
   [[nodiscard]] GradAccumulator<Model>& accumulator() noexcept { return accumulator_; }
   [[nodiscard]] Optimizer& optimizer() noexcept { return optimizer_; }

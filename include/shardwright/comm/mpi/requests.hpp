@@ -28,8 +28,8 @@ public:
   /// MPI sends messages up to this length eagerly, and longer ones by rendezvous: Open MPI's limit in shared
   /// memory is 4 KiB with headers.
   static constexpr std::size_t eager_bytes = 3968;
-  /// Up to this many bytes go in parts that are sent eagerly. A rendezvous takes longer than five of them
-  /// where Open MPI reads the other process's memory (CMA, its default), and hardly less where it does not.
+  /// Up to this many bytes go in parts that are sent eagerly. A rendezvous takes longer than five of them if
+  /// Open MPI reads the other process's memory (CMA, its default), and hardly less time otherwise.
   static constexpr std::size_t parted_bytes = std::size_t{16} << 10;
 
   /// Both sides give the same kind. A synchronous message is sent when its receive has begun; for a ragged

@@ -76,8 +76,8 @@ void for_each_kept(Model& model, const Visit& visit) {
 
 /// @brief Copies a rank's share of a model and of its optimizer's state; not collective.
 ///
-/// Weights are saved in the element type of gradients: the master copy where there is one. A block that
-/// several ranks hold, within a mesh or, of a tied parameter, in several stages, is written once.
+/// Weights are saved in the element type of gradients: the master copy if there is one. A block that several
+/// ranks hold, within a mesh or, of a tied parameter, in several stages, is written once.
 template <ParameterSet Model, class Optimizer>
 void stage(Model& model, Optimizer& optimizer, Staging& to) {
   for_each_parameter(model, [&](auto& parameter) {

@@ -95,8 +95,8 @@ public:
   }
 
   /// @brief Reads a whole tensor in pieces of the size of `memory`, each into it, and calls `visit(piece)`.
-  /// @throws InvalidArgument where there is no memory.
-  /// @throws DataError where the tensor is absent or cannot be read.
+  /// @throws InvalidArgument if `memory` is empty.
+  /// @throws DataError if the tensor is missing or cannot be read.
   template <class Visit>
   void read_through(std::string_view name, std::span<std::byte> memory, const Visit& visit) const {
     const Entry& tensor = entry(name);

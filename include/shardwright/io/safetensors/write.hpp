@@ -98,8 +98,8 @@ inline void write(const std::filesystem::path& path, std::vector<Source> tensors
 }
 
 /// @brief Writes tensors into files of `directory` of at most `most_bytes` of data each, or of one larger
-/// tensor: `model.safetensors` where one file holds them, else `model-00001-of-00003.safetensors` and so on
-/// with `model.safetensors.index.json`. Tensors keep their given order.
+/// tensor: `model.safetensors` if one file holds them, else `model-00001-of-00003.safetensors` and so on with
+/// `model.safetensors.index.json`. Tensors keep their given order.
 ///
 /// The index is written last, and that of an earlier export is removed before its files change, so an
 /// interrupted export is never read as a mixture of the two. Other files of an earlier export stay.

@@ -159,8 +159,7 @@ private:
   }
 };
 
-/// One tile of query rows of one head per block; members as those of AttentionForwardRow, which is what it
-/// computes.
+/// One tile of query rows of one head per block; its members and results are those of AttentionForwardRow.
 template <class Element, class Out, int dim>
 struct AttentionForwardTiles {
   static constexpr unsigned warps = 4;
