@@ -6,6 +6,7 @@
 
 #include <shardwright/nn/decoder_config.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/nn/latent_moe_config.hpp>
 #include <shardwright/nn/moe_config.hpp>
 
 #include <cstdint>
@@ -30,6 +31,18 @@ std::string sentence(std::int64_t tensor_ranks, bool sequence_parallel, Change c
   return "fits";
 }
 
+/// arXiv 2412.19437, section 4.2.
+LatentMoeConfig deepseek_v3() {
+  LatentMoeConfig out;
+  out.layers = 61, out.width = 7168, out.heads = out.kv_heads = 128, out.head_elements = 64;
+  out.hidden = 18432, out.vocabulary = 129280, out.sequence = 4096, out.dense_layers = 3;
+  out.experts = 256, out.expert_hidden = out.shared_hidden = 2048, out.routing.chosen = 8;
+  out.batch_sequences = 1;
+  out.latent = LatentAttentionSizes{
+      .query_rank = 1536, .key_value_rank = 512, .plain_width = 128, .rotary_width = 64, .value_width = 128};
+  return out;
+}
+
 } // namespace
 
 TEST_CASE("sizes that fit one another and the mesh pass") {
@@ -52,6 +65,7 @@ TEST_CASE("published models have the stated numbers of parameters") {
   qwen3.layers = 28, qwen3.width = 1024, qwen3.heads = 16, qwen3.kv_heads = 8, qwen3.hidden = 3072;
   qwen3.vocabulary = 151936, qwen3.tied_embedding = true, qwen3.head_norms = true, qwen3.head_elements = 128;
   CHECK(qwen3.parameters() == 596'049'920);
+  CHECK(deepseek_v3().parameters() == 671'026'404'352);
 }
 
 TEST_CASE("sizes that do not fit are errors with both numbers and a fix") {
@@ -139,6 +153,35 @@ TEST_CASE("parameters and operations agree with counts by hand") {
   config.tied_embedding = true;
   CHECK(config.parameters() == 3 * (matrices + 16) + 8 + 80);
   CHECK(config.flops_per_token() == 6.0 * (3 * matrices + 80) + 3 * 12 * 8 * 8);
+}
+
+TEST_CASE("latent attention is counted as its matrices and keys are, and its sizes must fit") {
+  LatentMoeConfig config = deepseek_v3();
+  config.layers = 1;
+  config.dense_layers = 0;
+  const MoeConfig& grouped = config; // without latent attention
+  const double in_grouped = 4.0 * 7168 * 128 * 64;
+  const double in_latent =
+      7168.0 * 1536 + 1536.0 * 128 * 192 + 7168.0 * 576 + 512.0 * 128 * 256 + 16384.0 * 7168;
+  // A key of 192 and a value of 128 elements in place of 64 and 64, for 2048 keys on average and 128 heads.
+  CHECK(config.flops_per_token() - grouped.flops_per_token() ==
+        6 * (in_latent - in_grouped) + 6.0 * 128 * 2048 * (192 + 128 - 64 - 64));
+  config.latent.reset();
+  CHECK(config.flops_per_token() == grouped.flops_per_token());
+  CHECK(config.parameters() == grouped.parameters());
+  check_latent(config);
+
+  const auto refused = [](auto change, const char* part) {
+    LatentMoeConfig other = deepseek_v3();
+    check_latent(other);
+    change(other);
+    CHECK_THAT(failure_of<InvalidArgument>([&] { check_latent(other); }), ContainsSubstring(part));
+  };
+  refused([](LatentMoeConfig& c) { c.latent->query_rank = 0; }, "query_rank must be at least 1");
+  refused([](LatentMoeConfig& c) { c.latent->plain_width = 0; }, "plain_width must be at least 1");
+  refused([](LatentMoeConfig& c) { c.kv_heads = 64; }, "kv_heads must be the 128 heads");
+  refused([](LatentMoeConfig& c) { c.head_elements = 192; }, "head_elements must be the rotary width, 64");
+  refused([](LatentMoeConfig& c) { c.frequencies = {1.0}; }, "one for each of the 32 rotated pairs");
 }
 
 TEST_CASE("the sizes of a decoder with experts: counts, room for rows, and invalid sizes") {

@@ -40,6 +40,7 @@ struct HeadShape {
   std::int64_t width = 0;
   std::int64_t value_width = 0;  ///< Elements of a value; 0 means as many as in a query or key.
   std::int64_t rotary_width = 0; ///< Elements at the end of a query or key that are rotated; 0 means all.
+  double score_factor = 1;       ///< Of all scores, beside 1 / sqrt(width).
 
   /// @brief Elements of a value.
   [[nodiscard]] constexpr std::int64_t of_value() const noexcept {
@@ -63,17 +64,18 @@ public:
                                 sines_.mutable_local_matrix(), base);
   }
   /// @param frequencies angles per position, from rotary_frequencies()
+  /// @param factor of all cosines and sines, as context extensions have it
   template <class Mesh>
-  RotaryTable(const Mesh& mesh, std::int64_t positions, const std::vector<double>& frequencies)
+  RotaryTable(const Mesh& mesh, std::int64_t positions, const std::vector<double>& frequencies,
+              double factor = 1)
       : cosines_(mesh, {positions, static_cast<std::int64_t>(frequencies.size())}),
         sines_(mesh, {positions, static_cast<std::int64_t>(frequencies.size())}) {
     std::vector<MainElement<Element>> cosines, sines;
     for (std::int64_t position = 0; position < positions; ++position)
       for (const double frequency : frequencies) {
-        cosines.push_back(
-            static_cast<MainElement<Element>>(std::cos(static_cast<double>(position) * frequency)));
-        sines.push_back(
-            static_cast<MainElement<Element>>(std::sin(static_cast<double>(position) * frequency)));
+        const double angle = static_cast<double>(position) * frequency;
+        cosines.push_back(static_cast<MainElement<Element>>(factor * std::cos(angle)));
+        sines.push_back(static_cast<MainElement<Element>>(factor * std::sin(angle)));
       }
     detail::copy_to_target<Target>(cosines_.execution(), cosines.data(), cosines_.mutable_data(),
                                    cosines.size());
@@ -171,7 +173,7 @@ template <class Tensor>
 }
 
 [[nodiscard]] inline double attention_scale(HeadShape heads) {
-  return 1.0 / std::sqrt(static_cast<double>(heads.width));
+  return heads.score_factor / std::sqrt(static_cast<double>(heads.width));
 }
 
 } // namespace detail
@@ -194,7 +196,7 @@ void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, T
   rotate(qkv, table, positions.runs(), heads, where);
 }
 
-/// @brief The inverse rotation, in place: the gradient of rotate.
+/// @brief The inverse rotation, in place, times the table's factor again: the gradient of rotate.
 template <LayoutType L, class Element, class Target, class Order>
 void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<Element, Target>& table,
                  const TokenPositions<Order>& positions, HeadShape heads,

@@ -47,14 +47,57 @@ private:
   SwiGlu<Layouts, Plan> mlp_;
 };
 
+/// @brief The attention of a Decoder: queries in groups that share a key and a value, with rotary positions.
+template <class Layouts, class Plan>
+class GroupedAttention {
+  using Module = shardwright::Attention<Layouts, Plan>;
+
+public:
+  /// @param place of the layer
+  /// @param in, out initial values of the matrices that read the stream and of the one that adds to it
+  template <class Place>
+  GroupedAttention(const Place& place, const DecoderConfig& config, const Initial& in, const Initial& out,
+                   Recompute recomputed)
+      : attention_(place.mesh, sizes(config), in, out, angles(place, config), recomputed) {}
+
+  /// @param x the normalized stream
+  template <class X, TokenOrder Order>
+  [[nodiscard]] auto operator()(X&& x, const TokenPositions<Order>& positions) {
+    return attention_(std::forward<X>(x).template as<typename Layouts::Tokens>(), positions);
+  }
+  [[nodiscard]] auto members() { return attention_.members(); }
+
+private:
+  [[nodiscard]] static AttentionSizes sizes(const DecoderConfig& config) {
+    AttentionSizes out{config.width, config.heads, config.kv_heads, config.head_width(), config.qkv_bias};
+    if (config.head_norms)
+      out.head_norm = config.norm_epsilon;
+    return out;
+  }
+  template <class Place>
+  [[nodiscard]] static auto angles(const Place& place, const DecoderConfig& config) {
+    using Angles = typename Module::Angles;
+    return place.shared.template get<Angles>("rotary", [&] {
+      return config.rope_scaling
+                 ? Angles(place.mesh, config.sequence,
+                          rotary_frequencies(config.head_width(), config.rope_base, config.rope_scaling))
+                 : Angles(place.mesh, config.sequence, config.head_width(), config.rope_base);
+    });
+  }
+
+  Module attention_;
+};
+
 /// @brief A decoder: token embedding, layers, final norm and vocabulary-parallel cross entropy (Touvron et
 /// al., arXiv 2302.13971).
 ///
 /// `Layouts`, DecoderLayouts or a type with its members, defines all layouts, and with them every collective.
 /// The output table may be the input table (`DecoderConfig::tied_embedding`). `FeedForward` is the part of
-/// each layer after attention: a class like DenseFeedForward, whose `Config` is the model's.
+/// each layer after attention: a class like DenseFeedForward, whose `Config` is the model's. `SelfAttention`
+/// is the part before it: a class like GroupedAttention.
 template <class Layouts, class Element = float, class Target = DefaultTarget,
-          template <class, class> class FeedForward = DenseFeedForward>
+          template <class, class> class FeedForward = DenseFeedForward,
+          template <class, class> class SelfAttention = GroupedAttention>
 struct Decoder {
   using layouts = Layouts;
   using element = Element;
@@ -108,21 +151,21 @@ struct Decoder {
                   Layouts::Context::extents(mesh.template extent<axis::cp>()));
     if constexpr (requires { FeedForward<Layouts, Plan>::check(mesh, config); })
       FeedForward<Layouts, Plan>::check(mesh, config);
+    if constexpr (requires { SelfAttention<Layouts, Plan>::check(config); })
+      SelfAttention<Layouts, Plan>::check(config);
   }
 };
 
 /// @brief Attention and the feed-forward part, each after an RMSNorm, with residual connections.
-template <class Layouts, class Element, class Target, template <class, class> class FeedForward>
-class Decoder<Layouts, Element, Target, FeedForward>::Layer {
-  using Attention = shardwright::Attention<Layouts, Plan>;
-
+template <class Layouts, class Element, class Target, template <class, class> class FeedForward,
+          template <class, class> class SelfAttention>
+class Decoder<Layouts, Element, Target, FeedForward, SelfAttention>::Layer {
 public:
   template <class Place>
   Layer(const Place& place, const Config& config)
       : recompute_(config.recompute.of(static_cast<std::int64_t>(place.number))),
         attention_norm_(place.mesh, config.width, config.norm_epsilon),
-        attention_(place.mesh, attention_sizes(config), initial(config, place.number, 0),
-                   initial(config, place.number, 1), angles(place, config),
+        attention_(place, config, initial(config, place.number, 0), initial(config, place.number, 1),
                    recompute_ == Recompute::selective ? Recompute::selective : Recompute::none),
         mlp_norm_(place.mesh, config.width, config.norm_epsilon),
         mlp_(place, config, initial(config, place.number, 2), initial(config, place.number, 3)),
@@ -131,7 +174,7 @@ public:
 
   auto operator()(Var<Stream, Element, Target> x, const Batch& batch) {
     const auto layer = [&](auto stream) {
-      auto attended = attention_(attention_norm_(stream).template as<Tokens>(), batch.ids.positions());
+      auto attended = attention_(attention_norm_(stream), batch.ids.positions());
       stream = std::move(stream) + attention_dropout_(std::move(attended).template as<Stream>());
       auto activated = mlp_(mlp_norm_(stream));
       return std::move(stream) + mlp_dropout_(std::move(activated).template as<Stream>());
@@ -146,22 +189,6 @@ public:
   }
 
 private:
-  [[nodiscard]] static AttentionSizes attention_sizes(const Config& config) {
-    AttentionSizes out{config.width, config.heads, config.kv_heads, config.head_width(), config.qkv_bias};
-    if (config.head_norms)
-      out.head_norm = config.norm_epsilon;
-    return out;
-  }
-  template <class Place>
-  [[nodiscard]] static auto angles(const Place& place, const Config& config) {
-    using Angles = typename Attention::Angles;
-    return place.shared.template get<Angles>("rotary", [&] {
-      return config.rope_scaling
-                 ? Angles(place.mesh, config.sequence,
-                          rotary_frequencies(config.head_width(), config.rope_base, config.rope_scaling))
-                 : Angles(place.mesh, config.sequence, config.head_width(), config.rope_base);
-    });
-  }
   /// Indices of a layer's random streams: 0 to 3 for matrices, 4 and 5 for dropout.
   [[nodiscard]] static std::uint32_t key(std::size_t layer, std::uint32_t part) {
     return 16 * (static_cast<std::uint32_t>(layer) + 1) + part;
@@ -175,15 +202,16 @@ private:
 
   Recompute recompute_;
   RmsNorm<Stream, Plan> attention_norm_;
-  Attention attention_;
+  SelfAttention<Layouts, Plan> attention_;
   RmsNorm<Stream, Plan> mlp_norm_;
   FeedForward<Layouts, Plan> mlp_;
   Dropout attention_dropout_, mlp_dropout_;
 };
 
 /// @brief The final norm, the scores and their loss.
-template <class Layouts, class Element, class Target, template <class, class> class FeedForward>
-class Decoder<Layouts, Element, Target, FeedForward>::Head {
+template <class Layouts, class Element, class Target, template <class, class> class FeedForward,
+          template <class, class> class SelfAttention>
+class Decoder<Layouts, Element, Target, FeedForward, SelfAttention>::Head {
 public:
   template <class Place>
   Head(const Place& place, const Config& config)

@@ -5,6 +5,7 @@
 /// @brief Multi-head latent attention: the module with its projections.
 
 #include <shardwright/nn/context_attention.hpp>
+#include <shardwright/nn/latent_attention_sizes.hpp>
 #include <shardwright/nn/linear.hpp>
 #include <shardwright/nn/model_plan.hpp>
 #include <shardwright/nn/rms_norm.hpp>
@@ -21,22 +22,6 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Sizes of a MultiHeadLatentAttention.
-struct LatentAttentionSizes {
-  std::int64_t width = 0;
-  std::int64_t heads = 0;
-  std::int64_t query_rank = 0;     ///< Elements of a token's compressed queries, if they are compressed.
-  std::int64_t key_value_rank = 0; ///< Elements of a token's compressed keys and values.
-  std::int64_t plain_width = 0;    ///< Elements of a query or key that are not rotated.
-  std::int64_t rotary_width = 0;   ///< Elements that are rotated; a key's are the same in all heads.
-  std::int64_t value_width = 0;    ///< Elements of a value.
-  double norm_epsilon = 1e-6;
-
-  [[nodiscard]] HeadShape shape() const noexcept {
-    return {1, plain_width + rotary_width, value_width, rotary_width};
-  }
-};
-
 /// @brief Multi-head latent attention (DeepSeek-AI, arXiv 2405.04434, section 2.1, equations 37 to 47): keys
 /// and values of all heads, and queries, are computed from a few numbers per token, each after an RMSNorm.
 ///
@@ -47,8 +32,9 @@ struct LatentAttentionSizes {
 /// query_rank + key_value_rank + rotary_width numbers per token instead of width, and the gradients of the
 /// compressing matrices are Partial over tp. The result is Partial over the axes that shard the heads.
 ///
-/// Scores are divided by sqrt(plain_width + rotary_width). The last elements of a head are rotated, element i
-/// with i + rotary_width / 2; published weights pair neighbours, and are loaded with their rows permuted.
+/// Scores are divided by sqrt(plain_width + rotary_width), times score_factor. The last elements of a head
+/// are rotated, element i with i + rotary_width / 2; published weights pair neighbours, and are loaded with
+/// their rows permuted.
 /// @tparam compressed_queries or one product from x, as in DeepSeek-V2-Lite
 template <class Layouts, class Plan = ModelPlan<>, bool compressed_queries = true>
 class MultiHeadLatentAttention {
@@ -84,7 +70,7 @@ public:
         query_down_(mesh, {sizes.width, sizes.query_rank}, inner, where),
         query_norm_(mesh, sizes.query_rank, sizes.norm_epsilon, where),
         query_up_(mesh,
-                  {compressed_queries ? sizes.query_rank : sizes.width, sizes.heads, sizes.shape().width},
+                  {compressed_queries ? sizes.query_rank : sizes.width, sizes.heads, sizes.head_width()},
                   inner, where),
         down_(mesh, {sizes.width, sizes.key_value_rank}, inner, where),
         norm_(mesh, sizes.key_value_rank, sizes.norm_epsilon, where),
@@ -96,7 +82,8 @@ public:
   template <LayoutType L, class Element, class Target, TokenOrder Order, AttentionMask Mask = CausalMask>
   [[nodiscard]] auto operator()(const Var<L, Element, Target>& x, const TokenPositions<Order>& positions,
                                 const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {
-    const HeadShape heads = sizes_.shape();
+    const HeadShape heads{1, sizes_.head_width(), sizes_.value_width, sizes_.rotary_width,
+                          sizes_.score_factor};
     const auto attend = [&](auto queries, auto latents, auto rotary_keys) {
       auto fused = up_(norm_(std::move(latents), where).template as<Tokens>(), where);
       auto with_keys = insert_columns(std::move(fused), std::move(rotary_keys).template as<Tokens>(),

@@ -23,7 +23,7 @@ struct MoeConfig : DecoderConfig {
   std::int64_t expert_hidden = 128; ///< Inner width of each of them.
   std::int64_t shared_hidden = 0; ///< Total inner width of the shared experts of a layer; 0: there are none.
   RouterOptions routing{.chosen = 2};
-  ExpertBiasOptions bias{};         ///< Of the choice; its rate is 0 for none.
+  ExpertBiasOptions bias{};         ///< Of the choice; by default there is none.
   double balance = 0;               ///< Coefficient of the balance loss; 0 for none.
   bool balances_sequences = true;   ///< Each sequence by itself, or else each microbatch as a whole.
   double z_loss = 0;                ///< Coefficient of the router's z-loss; 0 for none.

@@ -82,7 +82,7 @@ private:
   void balance(const typename Router::Out& routed, SourceLocation where) {
     const RouterOptions& rule = config_.routing;
     const BalanceOptions options{config_.balance, rule.scores};
-    const auto chosen = config_.bias.rate == 0 && rule.groups == 1
+    const auto chosen = !config_.bias.used() && rule.groups == 1
                             ? routed.experts
                             : choose_experts(routed.logits.value(),
                                              {.chosen = rule.chosen, .scores = rule.scores}, {}, where);

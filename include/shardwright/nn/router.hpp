@@ -49,7 +49,7 @@ public:
   Router(const Mesh& mesh, std::int64_t width, std::int64_t experts, const RouterOptions& options,
          const Initial& initial, const ExpertBiasOptions& bias = {},
          SourceLocation where = SourceLocation::current())
-      : options_(options), biased_(bias.rate != 0), weight_(mesh, {width, experts}, initial, where),
+      : options_(options), biased_(bias.used()), weight_(mesh, {width, experts}, initial, where),
         load_(mesh, experts, bias) {
     static_cast<void>(detail::routing_rule(options, experts));
   }

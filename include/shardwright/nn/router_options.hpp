@@ -40,6 +40,10 @@ struct RouterOptions {
 struct ExpertBiasOptions {
   double rate = 0;       ///< Change per step; 0 keeps the bias unchanged. DeepSeek-V3 uses 0.001.
   bool recentre = false; ///< Subtract the mean from a step's changes, so that their sum is 0.
+  bool loaded = false;   ///< Use the bias even at rate 0, since a published model or a checkpoint sets it.
+
+  /// @brief Returns whether the bias has a part in the choice.
+  [[nodiscard]] constexpr bool used() const noexcept { return loaded || rate != 0; }
 };
 
 namespace detail {
