@@ -282,6 +282,35 @@ TEST_CASE("a call whose data are sent with its fingerprint is compared with one 
   CHECK(data == before);
 }
 
+TEST_CASE("data whose head is in shared memory are compared with every other kind of message", "[comm]") {
+  sw::HostCommunicator world = breakable_world();
+  if (world.size() == 1)
+    return;
+  // Read as the length of an entry, they promise a second part that never comes.
+  const std::vector<std::int64_t> before(32, 300);
+  std::vector<std::int64_t> data = before;
+  const std::size_t others = GENERATE(0, 4, 27, 31, 40, 60, 480, 5000);
+  const bool reversed = GENERATE(true, false);
+  const std::string told = message_of<sw::CollectiveMismatch>([&] {
+    if ((world.rank() == 0) != reversed)
+      return world.all_reduce_in_place(data);
+    std::vector<std::int64_t> other(others, 300);
+    others == 0 ? world.barrier() : world.all_reduce_in_place(other);
+  });
+  CHECK_THAT(told, ContainsSubstring(others == 0 ? "the operations differ" : "the counts differ"));
+  CHECK(data == before);
+}
+
+TEST_CASE("groups without a place for heads send them in messages", "[comm]") {
+  sw::HostCommunicator world = breakable_world();
+  for (std::size_t i = 0; i <= sw::detail::MpiHeads::most_groups; ++i) {
+    sw::HostCommunicator group = world.split(0, world.rank());
+    std::vector<float> data(64, static_cast<float>(i));
+    group.all_reduce_in_place(data);
+    CHECK(data == std::vector<float>(64, static_cast<float>(i) * static_cast<float>(world.size())));
+  }
+}
+
 TEST_CASE("both ends of a message must agree", "[comm]") {
   sw::HostCommunicator world = breakable_world();
   if (world.size() == 1)

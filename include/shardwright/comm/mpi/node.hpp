@@ -8,22 +8,20 @@
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/flight_dump.hpp>
 #include <shardwright/comm/mpi/cause.hpp>
+#include <shardwright/comm/mpi/heads.hpp>
 #include <shardwright/comm/mpi/last_call.hpp>
 #include <shardwright/comm/mpi/process.hpp>
+#include <shardwright/comm/mpi/shared_segment.hpp>
 #include <shardwright/comm/mpi/waits.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/error.hpp>
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -49,22 +47,9 @@ public:
   /// arrive: a rank that is too late finds none, and leaves none behind. The last of the `ranks_here` ranks
   /// of the node unlinks it; a rank that gives up earlier calls unlink().
   MpiNode(std::string name, int ranks, int own_rank, int ranks_here, bool creates)
-      : name_(std::move(name)), ranks_(ranks), own_(own_rank),
-        bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot) + MpiWaits::bytes(ranks)) {
-    const int file = ::shm_open(name_.c_str(), O_RDWR | O_CLOEXEC | (creates ? O_CREAT | O_EXCL : 0), 0600);
-    if (file < 0)
-      fail_system("shm_open");
-    if (creates && ::ftruncate(file, static_cast<off_t>(bytes_)) != 0) {
-      ::close(file);
-      unlink();
-      fail_system("ftruncate");
-    }
-    void* memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    ::close(file);
-    if (memory == MAP_FAILED)
-      fail_system("mmap");
-    header_ = static_cast<Header*>(memory);
-    waits_ = MpiWaits(&slot(ranks), ranks);
+      : ranks_(ranks), own_(own_rank), segment_(std::move(name), bytes(ranks), creates),
+        header_(static_cast<Header*>(segment_.memory())), heads_(&slot(ranks)),
+        waits_(reinterpret_cast<std::byte*>(&slot(ranks)) + MpiHeads::bytes(ranks), ranks) {
     Slot& mine = slot(own_);
     mine.pid.store(::getpid(), std::memory_order_relaxed);
     mine.pid_namespace.store(pid_namespace(), std::memory_order_relaxed);
@@ -77,11 +62,10 @@ public:
   }
   MpiNode(const MpiNode&) = delete;
   MpiNode& operator=(const MpiNode&) = delete;
-  ~MpiNode() { ::munmap(header_, bytes_); }
 
   /// Removes the name, so that nothing is left behind whatever happens later; the mapping stays. For a rank
   /// that no longer waits for the others.
-  void unlink() const noexcept { ::shm_unlink(name_.c_str()); }
+  void unlink() const noexcept { segment_.unlink(); }
 
   /// Records which ranks' processes are visible from here, so that one that disappears later is detected.
   void watch_processes() {
@@ -104,6 +88,7 @@ public:
   [[nodiscard]] bool halted(int rank) const noexcept {
     return sees(rank) && process(rank) != ProcessState::alive;
   }
+  [[nodiscard]] const MpiHeads& heads() const noexcept { return heads_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] int own_rank() const noexcept { return own_; }
   /// Number of cores that the ranks of this node may use altogether.
@@ -382,20 +367,17 @@ private:
     return state(rank) == RankState::running && process_gone(rank) && state(rank) == RankState::running;
   }
 
-  [[noreturn]] void fail_system(const char* function) const {
-    const int code = errno;
-    throw TransportError(
-        code, std::string(function) +
-                  ": the ranks of one node need a shared-memory segment, but the system reported \"" +
-                  std::strerror(code) + "\" for " + name_ + " (mount /dev/shm with room for it)");
+  [[nodiscard]] static std::size_t bytes(int ranks) noexcept {
+    return sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot) + MpiHeads::bytes(ranks) +
+           MpiWaits::bytes(ranks);
   }
 
-  std::string name_;
-  int ranks_ = 0;
-  int own_ = 0;
-  std::size_t bytes_ = 0;
-  Header* header_ = nullptr;
-  MpiWaits waits_; ///< Behind the slots.
+  int ranks_;
+  int own_;
+  SharedSegment segment_;
+  Header* header_; ///< The slots follow, and then what the next two refer to.
+  MpiHeads heads_;
+  MpiWaits waits_;
   std::vector<int> watched_;
 };
 
