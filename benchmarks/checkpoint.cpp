@@ -171,8 +171,8 @@ private:
       throw std::runtime_error(command + " must succeed");
   }
 
-  /// Seconds of as many products as fill the time in which dd would write twenty times the bytes; the same
-  /// number on both sides.
+  /// Seconds of a series of products long enough to fill the time in which dd would write twenty times the
+  /// bytes; both sides compute the same number.
   double products(double rate, bool saves) {
     sw::ShardedTensor<sw::Layout<2>> a(mesh_, {512, 512}), b(mesh_, {512, 512});
     sw::fill_normal(a, {1, 1});

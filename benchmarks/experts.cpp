@@ -208,8 +208,8 @@ struct Times {
   return median(std::move(ratios));
 }
 
-/// Times of dispatch, combine and a plain copy, in which each rank copies as many bytes as a dispatch brings
-/// it, in equal parts from all ranks.
+/// Times of dispatch, combine and a plain copy, in which each rank copies as many bytes as it receives in a
+/// dispatch, in equal parts from all ranks.
 struct MoveTimes {
   Times copy{}, dispatch{}, combine{};
 };

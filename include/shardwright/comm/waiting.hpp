@@ -37,7 +37,7 @@ public:
 
   /// Yields or sleeps, the longer the more time has passed without progress.
   void pause() {
-    // Reading the clock costs as much as a poll: a short wait does without.
+    // Reading the clock costs as much as a poll, so a short wait does not read it.
     if (++polls_ < spins_ && !spun_out_ && polls_ % 8 != 0 &&
         (start_ != clock::time_point() || --untimed_ > 0))
       return;

@@ -31,7 +31,7 @@ struct CallTotal {
   std::string element;
   std::string where; ///< Place in the program; empty if it is not known.
   std::size_t calls = 0;
-  std::size_t bytes = 0; ///< Of all of them; of each, the rank's larger side.
+  std::size_t bytes = 0; ///< Bytes of all of these calls, counting the rank's larger buffer in each.
 };
 
 /// @brief A rank's calls, grouped, those with the most bytes first.

@@ -108,8 +108,8 @@ inline void list_directory(const std::filesystem::path& directory, std::size_t m
 
 /// @brief Upper limits on the data.
 struct TextLimits {
-  std::size_t bytes = std::size_t{1} << 36; ///< Of all files together, which memory holds.
-  std::size_t files = 1'000'000;            ///< That a walk of one directory finds.
+  std::size_t bytes = std::size_t{1} << 36; ///< Of all files together, which are held in memory.
+  std::size_t files = 1'000'000;            ///< Found in one directory, recursively.
 };
 
 /// @brief Reads `paths` in the order given: files as named, directories recursively in sorted order.

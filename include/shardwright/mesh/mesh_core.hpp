@@ -104,8 +104,8 @@ public:
     return background_[static_cast<std::size_t>(purpose)][mask & wide_];
   }
 
-  /// The same groups for the blocks of a target. That of a device target is made at its first use, by its
-  /// ranks, over their host group.
+  /// The same groups for the blocks of a target. For a device target, the communicator is made at its first
+  /// use, by its ranks, over their host group.
   template <class Where>
   [[nodiscard]] CommunicatorOf<Where>& communicator(unsigned mask) {
     if constexpr (Where::host_accessible)
@@ -171,7 +171,7 @@ public:
 
   /// Collectives of transitions that ran before.
   [[nodiscard]] BoundCalls& bound_calls() noexcept { return bound_calls_; }
-  /// Of vectors of a step.
+  /// Memory of the vectors of a step, which the next step reuses.
   [[nodiscard]] const KeptMemory& kept_memory() const noexcept { return kept_memory_; }
   /// Exchanges of halos that ran before.
   [[nodiscard]] HaloPlans& halo_plans() noexcept { return halo_plans_; }

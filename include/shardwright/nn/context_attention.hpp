@@ -83,7 +83,7 @@ attention(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& p
 
 /// @brief The gradient of qkv from that of attention's result.
 ///
-/// Cost of the ring: as attention, and as many messages of the gradients of keys and values.
+/// Cost of the ring: that of attention, and as many messages again for the gradients of keys and values.
 template <LayoutType L, class G, class E, class Target, class Saved, class Order,
           AttentionMask Mask = CausalMask>
 [[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
@@ -140,7 +140,7 @@ template <detail::TapeOperand Qkv, class Order, AttentionMask Mask = CausalMask>
       require_equal_inputs(mask.lengths(), where);
   return apply(operation::Attention<Order, Mask>{positions, heads, mask}, where, std::forward<Qkv>(qkv));
 }
-/// @brief The same of whole sequences in their natural order.
+/// @brief The same for whole sequences in their natural order.
 template <detail::TapeOperand Qkv, AttentionMask Mask = CausalMask>
 [[nodiscard]] auto attention(Qkv&& qkv, HeadShape heads, const Mask& mask = {},
                              SourceLocation where = SourceLocation::current()) {

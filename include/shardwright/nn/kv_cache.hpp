@@ -39,7 +39,7 @@ public:
   [[nodiscard]] std::int64_t size() const noexcept { return size_; } ///< Tokens so far, of each sequence.
   [[nodiscard]] std::int64_t capacity() const noexcept { return stored_.shape()[1]; }
   /// @brief Forgets all tokens but the first `size`.
-  /// @throws InvalidArgument if there are not as many.
+  /// @throws InvalidArgument if there are fewer.
   void truncate(std::int64_t size) {
     if (size < 0 || size > size_)
       throw InvalidArgument("KeyValueCache: it must hold the " + std::to_string(size) +

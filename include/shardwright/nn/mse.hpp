@@ -127,7 +127,7 @@ template <AnyShardedTensor X, AnyShardedTensor T>
 [[nodiscard]] auto mse(const X& x, const T& target, SourceLocation where = SourceLocation::current()) {
   return detail::squared_error(x, target, where);
 }
-/// @brief The same of a value on a tape. Tape::backward propagates its gradient, 2 (x - target) times the
+/// @brief The same for a value on a tape. Tape::backward propagates its gradient, 2 (x - target) times the
 /// tape's loss scale, whether its result is used or not; to only monitor it, use `mse(x.value(), target)`.
 template <detail::TapeOperand X, LayoutType L, class E, class Target>
 [[nodiscard]] auto mse(X&& x, const ShardedTensor<L, E, Target>& target,

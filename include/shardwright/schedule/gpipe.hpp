@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Of m microbatches F0 .. F(m-1), then B0 .. B(m-1).
+/// @brief GPipe's order: with m microbatches F0 .. F(m-1), then B0 .. B(m-1).
 ///
 /// Keeps m microbatches; on p ranks the bubble is (p-1)(F+B), where F and B are the times of the passes.
 /// Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", arXiv

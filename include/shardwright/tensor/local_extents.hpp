@@ -94,7 +94,7 @@ template <class LayoutType, std::size_t rank>
   return local;
 }
 
-/// Of the first element that this rank owns.
+/// The global index of the first element that this rank owns.
 template <class LayoutType, std::size_t rank>
 [[nodiscard]] std::array<std::int64_t, rank> local_offset_of(const MeshCore& core,
                                                              const std::array<std::int64_t, rank>& shape) {

@@ -142,7 +142,7 @@ template <Operand X, std::size_t rank>
 /// @brief x with the dimensions [first, first + count) as one: `merge_dimensions<2, 2>(x)` of [a, b, c, d] is
 /// [a, b, c d].
 ///
-/// Of them only the first may be sharded. Memory, cost and errors as reshape.
+/// Only the first of them may be sharded. Memory, cost and errors as reshape.
 template <int first, int count, Operand X>
 [[nodiscard]] auto merge_dimensions(X&& x, SourceLocation where = SourceLocation::current()) {
   std::array<std::int64_t, 1> shape{1};

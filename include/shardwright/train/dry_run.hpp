@@ -29,8 +29,8 @@ struct DryRun {
   int rank = 0;
   MemoryTable memory;                 ///< Of its pools, at their peak.
   std::vector<MemoryHolder> holders;  ///< Its holders at that moment, the largest first.
-  std::vector<RecordedCall> calls;    ///< To other ranks, in their order.
-  std::vector<CallLog::Group> groups; ///< That the rank is in.
+  std::vector<RecordedCall> calls;    ///< The calls to other ranks, in order.
+  std::vector<CallLog::Group> groups; ///< The groups to which the rank belongs.
   double flops = 0;                   ///< Floating-point operations of its matrix products and attention.
 };
 

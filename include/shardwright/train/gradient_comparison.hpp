@@ -36,7 +36,7 @@ struct GradientCheck {
   TokenRuns runs{};     ///< Positions of its rows on this rank.
 };
 
-/// @brief Where gradient and difference quotient differ most.
+/// @brief The place where gradient and difference quotient differ most.
 struct GradientDifference {
   std::string input; ///< Its name and, for an element, the indices: "w[2, 3]".
   double gradient = 0;

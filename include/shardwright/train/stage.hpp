@@ -260,7 +260,7 @@ public:
   void begin_last_gradients() { gradients().begin_last_pass(); }
   /// @brief Declares that this pass is over: the remaining buckets are sent.
   void end_gradients() { gradients().end_last_pass(); }
-  /// @brief Declares which pass reads the weights after the coming one, so that its gathers start in time;
+  /// @brief Declares which pass reads the weights after the next one, so that its gathers start in time;
   /// empty if other weights may come in between.
   void expect_pass(std::optional<Pass> next) noexcept { window_.expect_pass(next); }
 

@@ -123,7 +123,7 @@ private:
   [[nodiscard]] int ahead(int rank) const noexcept {
     return static_cast<int>(wrapped(static_cast<std::size_t>(rank) + have_));
   }
-  /// Sends the entries that have arrived to the rank that lacks them, and receives as many.
+  /// Sends the entries that have arrived to the rank that lacks them, and receives the same number.
   void post_round(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
     constexpr auto ragged = MpiRequests::Mode::ragged;
     const auto to = static_cast<int>(wrapped(static_cast<std::size_t>(rank) + ranks_ - have_));

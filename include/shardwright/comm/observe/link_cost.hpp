@@ -45,10 +45,10 @@ namespace detail {
 
 /// @brief The cost of a call on one of `ranks` ranks; a group of one costs nothing.
 ///
-/// Of B bytes over N ranks, by the ring algorithms (Thakur, Rabenseifner, Gropp, 2005, section 4): all_gather
-/// and reduce_scatter N-1 steps and (N-1)/N B; all_reduce twice that; broadcast N-1 steps and B, pipelined;
-/// all_to_all N-1 steps and the elements sent to or received from others, whichever is more; a message one
-/// step and B; a barrier the steps of a dissemination, ceil(log2 N). A split is free.
+/// For B bytes over N ranks, by the ring algorithms (Thakur, Rabenseifner, Gropp, 2005, section 4):
+/// all_gather and reduce_scatter N-1 steps and (N-1)/N B; all_reduce twice that; broadcast N-1 steps and B,
+/// pipelined; all_to_all N-1 steps and the elements sent to or received from others, whichever is more; a
+/// message one step and B; a barrier the steps of a dissemination, ceil(log2 N). A split is free.
 [[nodiscard]] inline LinkCost link_cost(const CollectiveCall& call, int rank, int ranks) noexcept {
   if (ranks == 1)
     return {};

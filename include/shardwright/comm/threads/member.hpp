@@ -132,9 +132,9 @@ private:
       raise(call, sequence);
   }
 
-  /// If ranks share cores, running ranks do the parts of those that wait for a core, which then find
-  /// everything done: half as many context switches. Parts whose buffers are in this core's caches come
-  /// first.
+  /// If ranks share cores, running ranks do the work of those that wait for a core, which then find
+  /// everything done; that halves the number of context switches. Parts whose buffers are in this core's
+  /// caches come first.
   void exchange_for_all(const ThreadSlot* slots, std::uint64_t sequence) {
     ++released_;
     for (const bool near : {true, false})

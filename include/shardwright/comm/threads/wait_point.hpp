@@ -101,7 +101,7 @@ public:
   requires std::predicate<InTheWay&>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
                           InTheWay in_the_way) {
-    // Reading the clock costs as much as a short wait: the first checks do without it.
+    // Reading the clock costs as much as a short wait, so the first checks do not read it.
     constexpr int first_looks = 16;
     constexpr int quick_looks = 256;
     const bool spins = patience.spin.count() > 0;

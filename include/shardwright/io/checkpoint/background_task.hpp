@@ -52,7 +52,7 @@ public:
   }
 
   [[nodiscard]] bool done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Waits for the end, but no longer than that. @return done()
+  /// Waits for the end, but no longer than the given time. @return done()
   bool wait_for(std::chrono::duration<double> longest) {
     std::unique_lock lock(mutex_);
     return ended_.wait_for(lock, longest, [this] { return done(); });

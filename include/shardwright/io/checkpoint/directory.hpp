@@ -193,7 +193,7 @@ public:
   /// @brief Saves that never got their names because their run ended. The next begin() removes them.
   [[nodiscard]] const std::vector<std::filesystem::path>& stale() const noexcept { return stale_; }
 
-  /// @brief Begins a checkpoint, which does not appear as `step-N` before its commit().
+  /// @brief Begins a checkpoint, which appears as `step-N` only at its commit().
   /// @throws LifecycleError while another save of this writer is unfinished.
   /// @throws InvalidArgument if this step or a later one is saved already.
   /// @throws DataError if the directory cannot be written.

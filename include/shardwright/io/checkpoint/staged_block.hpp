@@ -54,8 +54,8 @@ struct Savable {
                 "checkpoint: a tensor must not be Partial, an incomplete sum (redistribute it first)");
 };
 
-/// Which of its replicas a rank of a mesh holds, and how many there are: ranks that differ along axes that
-/// shard nothing.
+/// The index of a rank's replica of its block, and the number of replicas, which are on ranks that differ
+/// only along axes that shard nothing.
 [[nodiscard]] inline Replica replica_of(const shardwright::detail::MeshCore& core, const LayoutValue& layout,
                                         std::span<const std::string_view> axes) {
   const shardwright::detail::AxisBinding binding = shardwright::detail::bind_axes(core, axes);

@@ -99,7 +99,7 @@ struct AttentionBlock {
     const std::size_t end = end_key(query + count - 1), length = key_rows(sequence);
     return {first_key(query), end < length ? end : length};
   }
-  /// @brief The same of all query rows.
+  /// @brief The same for all query rows.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr RowRange seen(std::size_t sequence) const {
     const RowRange first_run = seen(sequence, 0, queries.split);
     const RowRange second_run = seen(sequence, queries.split, queries.rows - queries.split);

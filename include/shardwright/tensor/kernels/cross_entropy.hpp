@@ -279,11 +279,11 @@ void require_rows(const char* operation, const Targets& targets, const Logits& l
 
 } // namespace detail
 
-/// @brief Of every row of this block: row_max = the largest logit, -infinity for an empty block; row_sum =
-/// the sum of exp(logit - row_max); target_logit = the target's logit, or 0 elsewhere. One read of the
-/// logits.
+/// @brief The statistics of every row of this block: row_max = the largest logit, -infinity for an empty
+/// block; row_sum = the sum of exp(logit - row_max); target_logit = the target's logit, or 0 elsewhere. One
+/// read of the logits.
 ///
-/// Row values of all kernels here are of the MainElement of the logits.
+/// Row values of all kernels here have the MainElement of the logits.
 /// @param logits        [tokens, block of the vocabulary]
 /// @param targets       int32 [tokens], ids over the whole vocabulary; negative ones are masked
 /// @param first_id      first id of this block
