@@ -92,7 +92,7 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(whole_from<std::int64_t>(0, 1 << 24))
       ->type_name("N");
   app.add_option("--temperature", options.sampling.temperature,
-                 "Divides the logits before sampling; 0 takes the most likely token. Default: 0.")
+                 "Divides the logits before sampling; 0 always chooses the most likely token. Default: 0.")
       ->check(real_from(0, true, 1e6))
       ->type_name("X");
   app.add_option("--top-p", options.sampling.top_p,

@@ -130,7 +130,7 @@ struct Checkpoints::State {
       const auto [was, is] = sw::detail::first_difference(
           text == saved.more.end() ? std::string() : text->second, configuration);
       throw sw::DataError(
-          "--resume: " + reader->path().string() + " must be of this run, but it was saved with " + was +
+          "--resume: " + reader->path().string() + " must belong to this run, but it was saved with " + was +
           " where this one has " + is +
           " (give the options of that run: only mesh, schedule, sharding and output may differ)");
     }

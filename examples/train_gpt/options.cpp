@@ -335,7 +335,7 @@ void add_output_options(CLI::App& app, Options& options, Words& words) {
   in.add("--prompt", options.prompt, "Text that the generated text continues. Default: 'The '.")
       ->type_name("TEXT");
   in.real("--temperature", options.temperature, 0, true,
-          "Spread of the generated text; 0 takes the most likely byte.");
+          "Spread of the generated text; 0 always chooses the most likely byte.");
   in.add("--metrics", words.metrics, "File to which each step is appended as a line of JSON.")
       ->type_name("FILE");
   in.add("--tensorboard", words.tensorboard,

@@ -232,7 +232,7 @@ shardwright_train_gpt_run(
   SAYS "resume: from .*step-6, saved on pp=2,dp=2" "validation loss")
 shardwright_train_gpt_run(
   saved_other_options 1 OPTIONS ${tiny} --steps 6 --tied --dropout 0.2 --checkpoint "${saved}_whole" --resume
-  SAYS "--resume: .*step-6 must be of this run, but it was saved with .--dropout 0.1[0-9]*. where this one has .--dropout 0.2[0-9]*. .give")
+  SAYS "--resume: .*step-6 must belong to this run, but it was saved with .--dropout 0.1[0-9]*. where this one has .--dropout 0.2[0-9]*. .give")
 shardwright_train_gpt_run(
   saved_again 1 OPTIONS ${tiny} --steps 6 --checkpoint "${saved}_whole" SAYS "must not hold a checkpoint when a run begins, but it does .add --resume")
 foreach(name IN ITEMS saved_other_mesh saved_other_options saved_again)

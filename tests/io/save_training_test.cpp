@@ -274,7 +274,7 @@ TEST_CASE("save_training: a checkpoint that does not fit is rejected by all rank
           cp::Saver saver(world, scratch.root());
           cp::save(saver, run.training, about(), 1);
           const auto reader = opened(world, scratch.root());
-          expect_sentence(findings, "must be of the configuration of this run, but it is of another one",
+          expect_sentence(findings, "must have the configuration of this run, but it has another one",
                           [&] { cp::load(world, *reader, run.training, "4567"); });
           findings.expect(reader->manifest().description.more.at("data") == "waves",
                           "what the program added");

@@ -181,7 +181,7 @@ Elements own_block(const Self& self, Operation operation, Elements whole,
     if (whole.size % ranks != 0)
       reject(self, operation, where,
              "the " + std::to_string(whole.size) + " elements must be divisible by the " +
-                 std::to_string(ranks) + " ranks (give blocks for an uneven call)");
+                 std::to_string(ranks) + " ranks (pass blocks for an uneven call)");
     return {whole.at(rank * (whole.size / ranks)), whole.size / ranks, whole.type};
   }
   need_blocks(self, operation, "buffer", blocks, whole.size, where);
@@ -205,7 +205,7 @@ CollectiveCall all_to_all_call(const Self& self, Elements in, Elements out,
     if (in.size % ranks != 0)
       reject(self, operation, where,
              "the " + std::to_string(in.size) + " elements must be divisible by the " +
-                 std::to_string(ranks) + " ranks (give blocks for an uneven call)");
+                 std::to_string(ranks) + " ranks (pass blocks for an uneven call)");
     call.count = in.size / ranks;
   } else {
     need_blocks(self, operation, "input", in_blocks, in.size, where);

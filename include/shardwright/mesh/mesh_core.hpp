@@ -237,7 +237,7 @@ private:
         continue;
       const bool named_alike = theirs[0] == all[0];
       throw ConfigurationMismatch(
-          "DeviceMesh: all ranks must give the same axes with the same extents, but rank " +
+          "DeviceMesh: all ranks must pass the same axes with the same extents, but rank " +
               std::to_string(rank) + " differs from rank 0" +
               (named_alike && all[0] == own[0]
                    ? " (" + text(theirs + 1) + " against " + text(all.data() + 1) + ")"

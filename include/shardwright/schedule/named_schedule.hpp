@@ -88,7 +88,7 @@ inline constexpr std::array<NamedSchedule, 10> named_schedules{
   for (const std::string& known : schedule_names())
     names += (names.empty() ? "" : ", ") + known;
   throw InvalidArgument("Schedule: the name must be known, but it is " + detail::quoted_text(name) +
-                        " (take one of " + names + ")");
+                        " (use one of " + names + ")");
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -55,7 +55,7 @@ inline void require_one_schedule(HostCommunicator ranks, const Schedule& schedul
     if (std::equal(theirs, theirs + own.size(), all.data()))
       continue;
     throw ConfigurationMismatch(
-        "PipelineRunner: all ranks must give the same schedule, but rank " + std::to_string(rank) +
+        "PipelineRunner: all ranks must pass the same schedule, but rank " + std::to_string(rank) +
             " of the pipeline has " + text(theirs) + " and rank 0 has " + text(all.data()) +
             (std::equal(theirs, theirs + 3, all.data()) ? " in another order or with another window" : "") +
             " (read the schedule from one configuration)",

@@ -257,7 +257,7 @@ make_mpi_transport(MPI_Comm comm, const LaunchOptions& options, int ranks_per_no
   detail::check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   if (options.ranks != 0 && options.ranks != size)
     throw InvalidArgument(
-        "world_from: the MPI communicator must have as many ranks as are asked for, but it has " +
+        "world_from: the MPI communicator must have as many ranks as requested, but it has " +
         std::to_string(size) + " and LaunchOptions::ranks is " + std::to_string(options.ranks) +
         " (leave it at 0)");
   if (options.deadline <= std::chrono::nanoseconds::zero())

@@ -71,7 +71,7 @@ void load(const HostCommunicator& world, const Reader& reader, Training<Model, O
   const Description& about = reader.manifest().description;
   if (!configuration_hash.empty() && about.configuration_hash != configuration_hash)
     throw DataError(reader.path().string() +
-                    ": the checkpoint must be of the configuration of this run, but it is of another one (" +
+                    ": the checkpoint must have the configuration of this run, but it has another one (" +
                     about.configuration_hash + " is not " + configuration_hash +
                     ": give the options that it was saved with)");
   const TrainingProgress progress = progress_of(about.more);
