@@ -60,7 +60,7 @@ struct Line {
   int ranks = 0;
   Case test{};
   double seconds = 0;
-  double share_of_limit = 0; ///< Limit over time: 1 is as fast as the exchange of copies.
+  double share_of_limit = 0; ///< Limit divided by time: 1 means as fast as the exchange of copies.
   double mpi_ratio = 0;      ///< Open MPI's time over ours; 0 if it did not run.
 };
 

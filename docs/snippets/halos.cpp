@@ -23,7 +23,7 @@ struct y : sw::axis_tag<y> {
 };
 
 //! [two]
-// Two axes on one dimension: the first one named is the outer one, whether in one Shard or in two.
+// Two axes on one dimension: the one that is named first is the outer one, whether in one Shard or in two.
 static_assert(std::is_same_v<sw::Layout<1, sw::Shard<0, x>, sw::Shard<0, y>>, //
                              sw::Layout<1, sw::Shard<0, x, y>>>);
 static_assert(!std::is_same_v<sw::Layout<1, sw::Shard<0, y, x>>, sw::Layout<1, sw::Shard<0, x, y>>>);

@@ -34,8 +34,8 @@ struct RunResult {
   /// Of each step and each layer with experts, on every rank; empty for models without experts.
   std::vector<std::vector<shardwright::ExpertLoadReport>> loads;
   std::vector<NamedTensor> initial;    ///< Parameters before the first step, if the options ask for a dump.
-  std::vector<NamedTensor> data;       ///< Samples of all steps, in their order, likewise.
-  std::vector<NamedTensor> parameters; ///< And the biases of experts.
+  std::vector<NamedTensor> data;       ///< Samples of all steps, in order, in a dump only.
+  std::vector<NamedTensor> parameters; ///< Final values, including the biases of experts.
   std::map<std::string, double> rule;  ///< Of routers and their losses, by name; empty without experts.
   std::int64_t heads = 0;              ///< Of attention, which the shapes do not reveal.
 };

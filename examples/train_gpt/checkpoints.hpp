@@ -52,8 +52,8 @@ public:
 
   /// @brief Calls `tell` with a line about the save in progress, every --save-progress seconds.
   void tell_progress(std::function<void(const std::string&)> tell);
-  /// @brief After a step of that number, from 1: advances the save in progress, and agrees on what to do
-  /// next.
+  /// @brief Called after each step with its number, from 1: advances the save in progress, and agrees with
+  /// the other ranks on what to do next.
   /// @return whether to save
   [[nodiscard]] bool due(std::int64_t step);
   /// @brief Returns whether due() decided that the run ends here.

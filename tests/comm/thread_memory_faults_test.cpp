@@ -132,7 +132,7 @@ Outcome run_with_fault_anywhere(std::size_t which) {
 TEST_CASE("any failed allocation on a rank is that rank's failure and leaves nothing behind", "[comm]") {
   if (!shardwright_test::counts_heap)
     return;
-  static_cast<void>(run_with_fault(0, 1U << 30U)); // what is made once in a process
+  static_cast<void>(run_with_fault(0, 1U << 30U)); // objects that are made once in a process
   for (int rank = 0; rank < ranks; ++rank) {
     std::size_t which = 1;
     for (bool failed = true; failed; ++which) {

@@ -200,7 +200,7 @@ bool agrees(const kernels::AttentionShape& shape, const Mask& mask) {
   return sound;
 }
 
-/// Milliseconds of one of many calls.
+/// Milliseconds of one call, the mean of many.
 template <class Run>
 double milliseconds(const Kokkos::Cuda& execution, Run run) {
   run();

@@ -434,7 +434,7 @@ TEST_CASE("a model of each family continues a prompt like plain loops, on every 
                 last = made->append(std::span(&got.back(), 1), generate::Scores::last);
               }
               findings.expect(got == plain.tokens, "the greedy tokens must be those of the plain loops");
-              // All scores of one pass are those of one token at a time.
+              // The scores of one pass over all tokens are those of one token at a time.
               const auto fresh = generate::load_model(world, extents, settings, opened, 32, nothing);
               const std::vector<float> all = fresh->append(prompt, generate::Scores::all);
               findings.expect(all.size() == prompt.size() * vocabulary &&

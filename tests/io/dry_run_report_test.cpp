@@ -69,7 +69,7 @@ TEST_CASE("a dry run is shown with its memory, holders, calls and operations") {
   CHECK(text.starts_with(table));
   CHECK_THAT(text, ContainsSubstring("layers.0 matmul") && ContainsSubstring("8.00 KiB") &&
                        ContainsSubstring("2.5e+09 floating-point operations"));
-  CHECK_THAT(text, !ContainsSubstring("head")); // only the largest holder was asked for
+  CHECK_THAT(text, !ContainsSubstring("head")); // only the largest holder was requested
 }
 
 TEST_CASE("a dry run as JSON keeps the calls in their order") {
