@@ -39,7 +39,7 @@ struct GroupPlace {
   int colour = 0; ///< Negative: none.
   int key = 0;
 };
-/// @brief A function that gives every rank's colour and key in a split; the same on all ranks.
+/// @brief A function that returns every rank's colour and key in a split; the same on all ranks.
 using GroupRule = std::function<GroupPlace(int rank)>;
 
 /// @brief The interface of a transport to its handle, with one virtual call per communication. `Self` is the
@@ -58,7 +58,7 @@ public:
   /// @brief Null for a negative colour.
   [[nodiscard]] virtual std::shared_ptr<Self> split(int colour, int key, std::string name,
                                                     SourceLocation where) = 0;
-  /// @brief split() by a rule that gives every rank's colour and key, as transports without peers need.
+  /// @brief split() by a rule that returns every rank's colour and key, as transports without peers need.
   [[nodiscard]] virtual std::shared_ptr<Self> split_by(const GroupRule& rule, std::string name,
                                                        SourceLocation where) {
     const GroupPlace own = rule(rank());
@@ -115,7 +115,7 @@ public:
     return Self(transport().split(colour, key, std::move(name), where));
   }
 
-  /// @brief The same by a rule that gives the colour and key of every rank, not only of this one.
+  /// @brief The same by a rule that returns the colour and key of every rank, not only of this one.
   [[nodiscard]] Self split_by(const GroupRule& rule, std::string name = {},
                               SourceLocation where = SourceLocation::current()) {
     return Self(transport().split_by(rule, std::move(name), where));

@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The cores that this process may use, one bit each; none if the system does not tell.
+/// The cores that this process may use, one bit each; none if the system does not report them.
 struct UsableCores {
   static constexpr std::size_t words = 16;
   using Bits = std::array<std::uint64_t, words>;
@@ -54,7 +54,7 @@ struct UsableCores {
   return cores < 1 ? 1 : static_cast<int>(cores);
 }
 
-/// The core of the calling thread; -1 if the system does not tell.
+/// The core of the calling thread; -1 if the system does not report it.
 [[nodiscard]] inline int this_core() noexcept {
 #if defined(__linux__)
   return sched_getcpu();

@@ -109,7 +109,8 @@ private:
   [[nodiscard]] int came_from(int rank) const { return from_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] bool is_silent(int rank) const noexcept { return node_.last_beat(rank) < long_ago_; }
 
-  /// Leaves the stopped ones, else the silent ones, else all. @return whether these are stopped or silent.
+  /// Keeps only the stopped ones, else the silent ones, else all. @return whether these are stopped or
+  /// silent.
   bool keep_worst(std::vector<int>& suspects) const {
     std::stable_sort(suspects.begin(), suspects.end(),
                      [&](int one, int other) { return node_.last_beat(one) < node_.last_beat(other); });

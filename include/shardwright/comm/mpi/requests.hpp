@@ -32,8 +32,8 @@ public:
   /// Open MPI reads the other process's memory (CMA, its default), and hardly less time otherwise.
   static constexpr std::size_t parted_bytes = std::size_t{16} << 10;
 
-  /// Both sides give the same kind. A synchronous message is sent when its receive has begun; for a ragged
-  /// one the receiver only knows the maximum length.
+  /// Both sides must pass the same kind. A synchronous message is sent when its receive has begun; for a
+  /// ragged one the receiver only knows the maximum length.
   enum class Mode { standard, synchronous, ragged };
 
   void send(const MpiChannel& channel, const void* data, std::size_t bytes, int peer, int tag,

@@ -15,7 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Bytes of the last-level cache that one core can use; 32 MiB if the system does not tell.
+/// Bytes of the last-level cache that one core can use; 32 MiB if the system does not report it.
 [[nodiscard]] inline std::size_t last_level_cache_bytes() noexcept {
   static const std::size_t bytes = [] {
     unsigned long kibibytes = 0;
