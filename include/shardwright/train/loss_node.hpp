@@ -15,8 +15,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// A loss `Operation` on x: its sums, and the gradient with which the backward pass begins.
 ///
-/// `Operation` has `loss(where, x)`, which gives the sums, and `loss_and_gradient(where, x, loss_scale)`,
-/// which gives a pair of them and of the gradient of the summed loss times the scale.
+/// `Operation` has `loss(where, x)`, which returns the sums, and `loss_and_gradient(where, x, loss_scale)`,
+/// which returns a pair: the sums, and the gradient of the summed loss times the scale.
 template <class Operation, class X>
 class LossNode final : public TapeNode {
   using Target = typename X::target;

@@ -58,7 +58,7 @@ template <class Operation, class Value>
 
 /// y = operation(x).
 ///
-/// `Operation` has `forward(where, x)`, which gives a tensor, or one with a state, and takes a third
+/// `Operation` has `forward(where, x)`, which returns a tensor, or one with a state, and takes a third
 /// argument, an optional FirstPass, if it counts; `gradient(y_gradient, x, y)`, with the state as a fourth
 /// argument; and it declares which of x and y the gradient reads: for the others it gets only extents.
 template <class Operation, class X>

@@ -97,8 +97,8 @@ protected:
   ~NamedPart() = default;
 };
 
-/// @brief The role of a parameter in its operation, which its shape does not tell: the bias of a product into
-/// heads is not a vector.
+/// @brief The role of a parameter in its operation, which its shape does not reveal: the bias of a product
+/// into heads is not a vector.
 enum class ParameterRole : std::uint8_t {
   weight, ///< A matrix of a product, or a table.
   gain,   ///< Multiplied with a value elementwise.

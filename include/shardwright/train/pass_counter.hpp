@@ -43,7 +43,7 @@ public:
   }
 
   [[nodiscard]] std::span<const Number> values() const noexcept { return values_; }
-  /// @brief Opens the next step.
+  /// @brief Begins the next step.
   void restart() { std::fill(values_.begin(), values_.end(), Number{}); }
 
 private:

@@ -59,12 +59,12 @@ public:
   using Loss = typename Stage::Loss;
 
   /// @brief Proves the schedule. Collective over `ranks`, the ranks of the pipeline, numbered as in the
-  /// schedule: all give the same schedule. A loss that needs the whole batch compiles only with a schedule
-  /// whose type guarantees that all forward passes come first.
+  /// schedule; all must pass the same schedule. A loss that needs the whole batch compiles only with a
+  /// schedule whose type guarantees that all forward passes come first.
   /// @param chunks this rank's stages by chunk; they must outlive the runner
   /// @throws InvalidArgument if ranks or chunks are not those of the schedule, or its proof does not hold (it
   /// says which dependency is missing, or which ranks wait for one another); ConfigurationMismatch if ranks
-  /// give different schedules.
+  /// pass different schedules.
   template <std::derived_from<Schedule> S>
   PipelineRunner(HostCommunicator ranks, S schedule, std::vector<Stage*> chunks, PipelineOptions options = {})
       : ranks_(std::move(ranks)), schedule_(std::move(schedule)), chunks_(std::move(chunks)),

@@ -40,7 +40,7 @@ using RankTimeline = std::vector<PipelineEvent>;
 
 namespace detail {
 
-/// Takes the times of one rank; does nothing if no timeline is asked for.
+/// Records the times of one rank; does nothing if no timeline was requested.
 class TimelineRecorder {
   using Clock = std::chrono::steady_clock;
 

@@ -230,7 +230,7 @@ public:
       for (const detail::ListedPart& each : unit)
         each.part->end_step(verdict);
   }
-  /// @brief Returns the tensor that the last part's `predict(stream, batch)` gives; for a last stage.
+  /// @brief Returns the result of the last part's `predict(stream, batch)`; for a last stage.
   [[nodiscard]] auto predict(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
     std::optional<decltype(std::declval<Last&>().predict(std::declval<Stream>(), batch))> out;
     static_cast<void>(run(Recording::evaluation, std::move(in), batch, saved, [&](auto& last, Stream stream) {
