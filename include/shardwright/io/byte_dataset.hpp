@@ -28,7 +28,7 @@ struct ByteDatasetOptions {
   std::vector<std::filesystem::path> paths; ///< Files and directories, in this order.
   std::size_t sequence = 256;               ///< Tokens of one sample.
   std::uint64_t seed = 0;                   ///< Chooses the training windows.
-  std::size_t vocabulary = 256;             ///< Bytes, or tokens, from here on are an error.
+  std::size_t vocabulary = 256;             ///< Bytes or tokens of at least this value are an error.
   std::size_t least_samples = 1; ///< Separate training windows that must exist, such as the data ranks.
 };
 
@@ -50,8 +50,7 @@ public:
 
   /// @brief Reads and splits the files.
   /// @throws DataError naming file and offset: missing, empty, short or unreadable data, a byte outside the
-  /// vocabulary,
-  ///   fewer samples than asked for. @throws InvalidArgument for a sequence of zero.
+  /// vocabulary, fewer samples than requested. @throws InvalidArgument for a sequence of zero.
   explicit ByteDataset(ByteDatasetOptions options) : ByteDataset(read_text_files(options.paths), options) {}
 
   /// @brief The same over bytes already read; `options.paths` is not used.
@@ -141,7 +140,7 @@ public:
 
   /// @brief The same from the held-out part: rows of batch `index` of `batches` batches of `batch` rows each.
   ///
-  /// The batches are spread evenly over the held-out windows; a window comes twice only where batches × batch
+  /// The batches are spread evenly over the held-out windows; a window appears twice only if batches × batch
   /// is more than validation_samples().
   void validation(std::size_t index, std::size_t batches, std::size_t batch, RowRange rows,
                   std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {

@@ -21,8 +21,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// As NewFile. A page cache that fills up blocks its writers for most of a second, and takes ten times as
-/// much processor time from the computation beside them as these copies do.
+/// As NewFile. When the page cache fills up, it blocks its writers for most of a second, and takes ten times
+/// as much processor time from concurrent computation as these copies do.
 class LargeFile {
 public:
   /// Bytes that are written to the disk at a time; a file takes as much memory until its commit().

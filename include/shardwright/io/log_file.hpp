@@ -33,7 +33,7 @@ inline void warn_on_standard_error(const std::string& sentence) { std::cerr << s
 /// A file to append bytes to. After the first failure it warns once and drops everything.
 class LogFile {
 public:
-  /// Drops everything: no file was asked for.
+  /// Drops everything: no file was requested.
   LogFile() = default;
 
   /// Opens `path`, with its directory if that is missing; an empty path drops everything.

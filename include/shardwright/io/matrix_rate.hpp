@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Measures how fast the ranks multiply matrices while all of them do: the rate with which a progress
-/// line compares.
+/// @brief Measures how fast the ranks multiply matrices while all of them do: the rate to which a progress
+/// line compares a run.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
@@ -69,8 +69,8 @@ struct FillWithWaves {
 /// `Element` matrices, each rank on its own core or device while the others are at work, too.
 ///
 /// Each rank multiplies [1024, 512] by [512, 1024], on a device [8192, 8192] by [8192, 8192], for `seconds`
-/// after a common start and takes its median; the rates are added. Cost: `seconds` and 8 MiB a rank for
-/// single precision, on a device 768 MiB. The same number on every rank.
+/// after a common start and takes its median; the rates are added. Cost: `seconds`, and memory for each rank:
+/// 8 MiB in single precision, or 768 MiB on a device. The same number on every rank.
 ///
 /// @param execution Where this rank's kernels run: the mesh's, if there is one, since a device's library
 /// keeps a workspace for each instance on which it has multiplied.

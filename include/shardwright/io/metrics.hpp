@@ -26,11 +26,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// paths: it includes nlohmann-json.
 class MetricsWriter {
 public:
-  /// @brief A writer that drops everything: no file was asked for.
+  /// @brief A writer that drops everything: no file was requested.
   MetricsWriter() = default;
 
   /// @brief Opens `lines` for appending and a file of events in the directory `events`, with the directories
-  /// that are missing; an empty path drops what would go there.
+  /// that are missing; an empty path drops the records that would go there.
   explicit MetricsWriter(std::filesystem::path lines, std::filesystem::path events = {},
                          const LogWarning& warning = detail::warn_on_standard_error)
       : lines_(std::move(lines), "ab", "metrics", warning), events_(std::move(events), {}, warning) {}

@@ -70,7 +70,7 @@ inline void add_slices(TraceEvents& out, const PipelineTrace& trace, int process
   }
 }
 
-/// The number of microbatches whose activations a rank keeps, as a track of its own.
+/// The number of microbatches whose activations a rank keeps, as a separate track.
 inline void add_kept(TraceEvents& out, const Timetable& table, double origin, int process, int rank) {
   for (const KeptFrom& point : table.kept(rank))
     out.counter(process, origin + point.time, "in flight, rank " + std::to_string(rank), "microbatches",

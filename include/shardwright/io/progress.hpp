@@ -80,9 +80,9 @@ inline std::string printed(const char* format, double value) {
 /// @brief Writes progress to a stream: on a terminal a single line that is rewritten in place, otherwise
 /// plain lines at intervals.
 ///
-/// Plain lines come at the first step, the last one, and whenever `plain_seconds` have passed. Rates are
-/// means over the recent steps, weighted towards the latest, so that the time left stays right if the machine
-/// slows down.
+/// Plain lines are printed at the first step, the last one, and whenever `plain_seconds` have passed. Rates
+/// are means over the recent steps, weighted towards the latest, so that the time left stays right if the
+/// machine slows down.
 class Progress {
 public:
   using Clock = std::chrono::steady_clock;

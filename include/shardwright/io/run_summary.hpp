@@ -80,8 +80,8 @@ struct RunSummary {
   double validation_loss = 0;
   int ranks = 1;
   std::vector<CommunicationKind> communication{}; ///< Means over the ranks, as of mean_communication.
-  std::size_t pool_peak_bytes = 0;                ///< Of tensors, on the rank with most.
-  std::size_t process_peak_bytes = 0;             ///< Of the process with most.
+  std::size_t pool_peak_bytes = 0;                ///< Of tensors, on the rank that has the most.
+  std::size_t process_peak_bytes = 0;             ///< Of the process that has the most.
   std::optional<ExpertSummary> experts{};         ///< Of the last step, of a model with experts.
 
   [[nodiscard]] double tokens_per_second() const noexcept { return seconds > 0 ? tokens / seconds : 0; }

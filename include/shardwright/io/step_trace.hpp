@@ -19,7 +19,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// kept.
 ///
 /// Every rank has two tracks: its passes such as "F3 s1", traffic and waits, in categories of these names;
-/// and what runs beside them. Open it at ui.perfetto.dev or chrome://tracing.
+/// and the activities that overlap them. Open it at ui.perfetto.dev or chrome://tracing.
 [[nodiscard]] inline std::string step_trace(const StepSimulation& simulation) {
   constexpr std::array<std::string_view, activity_names.size()> colours{"thread_state_running",
                                                                         "rail_idle",

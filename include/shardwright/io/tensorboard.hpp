@@ -143,7 +143,7 @@ struct TensorBoardOptions {
 /// continues. Not thread-safe; use it on one rank.
 class TensorBoardWriter {
 public:
-  /// @brief A writer that drops everything: no directory was asked for.
+  /// @brief A writer that drops everything: no directory was requested.
   TensorBoardWriter() = default;
 
   /// @brief Creates the file, with its directory if that is missing; an empty path drops everything.

@@ -111,7 +111,7 @@ template <LayoutType L, class Target>
                                     false);
   auto out = counted_loss<L>(std::move(totals));
   if constexpr (counts_only<Target>)
-    out = {}; // whose numbers are 1, tokens among them
+    out = {}; // in which numbers are 1, tokens included
   return out;
 }
 

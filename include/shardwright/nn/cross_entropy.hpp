@@ -143,7 +143,7 @@ cross_entropy_in_place(ShardedTensor<L, Element, Target>& scores, const ShardedT
   return sum_of_losses(rows, targets, rule);
 }
 
-/// A loss scale as the kernels of cross entropy take it.
+/// A loss scale in the form that the kernels of cross entropy expect.
 template <class Target>
 [[nodiscard]] kernels::LossFactor loss_factor_of(const LossScaleOn<Target>& scale) {
   if constexpr (Target::host_accessible)

@@ -21,7 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// x.
 ///
 /// `Norm` has `WeightGradient<X>`, the layout of its weights' gradients, `forward(x, weights...)`, which
-/// gives `normed` and `statistics` of its rows, `forward_sum(left, right, weights...)`, which gives the
+/// returns `normed` and `statistics` of its rows, `forward_sum(left, right, weights...)`, which returns the
 /// `sum`, too, and `gradient(y_gradient, x, statistics, stream, weights, slots)`, where `stream` points to
 /// the other gradients of x, or is null.
 template <class Norm, class X, class... Weights>

@@ -28,7 +28,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// [positions, width] for a stream [batch, sequence, width]: the width as the stream has it.
+/// [positions, width] for a stream [batch, sequence, width]: the width sharded as in the stream.
 template <LayoutType Stream>
 struct PositionTableHolder {
   static constexpr LayoutValue value = [] {

@@ -66,7 +66,7 @@ public:
   explicit SlotBase(TapeNode& producer) : producer_(&producer) {}
   SlotBase(const SlotBase&) = delete;
   SlotBase& operator=(const SlotBase&) = delete;
-  [[gnu::noinline]] ~SlotBase() { // as all that slots of every type share
+  [[gnu::noinline]] ~SlotBase() { // like everything that slots of all types share
     while (others_ != nullptr)
       std::exchange(others_, others_->next)->~HeldValue();
     while (pending_ != nullptr)

@@ -55,8 +55,10 @@ public:
         check_place(name, tensor, block);
   }
 
-  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; } ///< As it was given.
-  [[nodiscard]] const Manifest& manifest() const noexcept { return manifest_; }      ///< Tensors and blocks.
+  [[nodiscard]] const std::filesystem::path& path() const noexcept {
+    return path_;
+  } ///< As passed to the constructor.
+  [[nodiscard]] const Manifest& manifest() const noexcept { return manifest_; } ///< Tensors and blocks.
 
   /// @brief The tensor of that name.
   /// @throws DataError if there is none.
@@ -123,7 +125,7 @@ public:
         continue;
       const safetensors::File& file = *parts_.at(block.file);
       const std::string at = block_name(name, from.shape, block.offset, block.extent);
-      if (bytes == out.size()) // all that is wanted, in its order
+      if (bytes == out.size()) // exactly the requested elements, in order
         return file.read(at, in_file, out);
       part.resize(static_cast<std::size_t>(bytes));
       file.read(at, in_file, part);

@@ -27,7 +27,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
-/// @brief A copy of a rank's block of a tensor; later changes of the tensor do not reach it.
+/// @brief A copy of a rank's block of a tensor, which later changes to the tensor do not affect.
 struct StagedBlock {
   Block block; ///< Its bytes are those of `memory`; none on a rank that leaves the block to another.
   std::vector<std::byte> memory;

@@ -62,7 +62,9 @@ public:
     header_ = parse_header(text, bytes_ - 8 - text.size(), path_.string());
   }
 
-  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; } ///< As it was given.
+  [[nodiscard]] const std::filesystem::path& path() const noexcept {
+    return path_;
+  }                                                                       ///< As passed to the constructor.
   [[nodiscard]] const Header& header() const noexcept { return header_; } ///< Tensors and metadata.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }   ///< Of the whole file.
 
