@@ -99,7 +99,7 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
     require_shape("attention", "tensor of key lengths", mask.lengths().shape(), {qkv.shape()[0]}, qkv.core(),
                   where);
     if constexpr (counts_only<Target>)
-      return out; // which has no lengths in memory
+      return out; // a dry run has no lengths in memory
     out.lengths = mask.lengths().data();
     for (std::size_t i = 0; i < mask.lengths().local_size(); ++i)
       if (out.lengths[i] < 0 || out.lengths[i] > qkv.shape()[1])

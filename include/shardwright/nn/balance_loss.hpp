@@ -111,7 +111,7 @@ template <LayoutType L, class Target>
                                     false);
   auto out = counted_loss<L>(std::move(totals));
   if constexpr (counts_only<Target>)
-    out = {}; // in which numbers are 1, tokens included
+    out = {}; // all numbers of a dry run are 1, the count of tokens too
   return out;
 }
 
