@@ -26,23 +26,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Queries, keys and values, of which the first two are normalised, with 1 / rms of every head of
-/// these, in the MainElement: [batch, sequence, heads of queries and keys], in the kernel's order.
-template <LayoutType Qkv, class Element, class Target>
-struct HeadNormOutput {
-  ShardedTensor<Qkv, Element, Target> normed;
-  ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target> statistics;
-};
-
-/// @brief As HeadNormOutput, with the sum that was normalised.
-template <LayoutType Qkv, class Element, class Target>
-struct AddHeadNormOutput {
-  ShardedTensor<Qkv, Element, Target> sum;
-  ShardedTensor<Qkv, Element, Target> normed;
-  ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target> statistics;
-};
-
 namespace detail {
+
+/// 1 / rms of every head of queries and keys: [batch, sequence, these heads], in the kernel's order.
+template <LayoutType Qkv, class Element, class Target>
+using HeadInverseRms = ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target>;
 
 /// Calls `visit(head, columns, gains, rows)` for each query head of a group and for its key: its columns in
 /// the matrix of groups, those of its gain, and those of its rows' numbers.
@@ -83,7 +71,7 @@ template <AnyShardedTensor Qkv, AnyShardedTensor Gain>
   using Element = typename Qkv::value_type;
   using Target = typename Qkv::target;
   detail::require_head_gain(qkv, gain, heads, where);
-  HeadNormOutput<L, Element, Target> out{
+  NormOutput<L, Element, Target, detail::HeadInverseRms> out{
       qkv.clone(where),
       {qkv.resources(), {qkv.shape()[0], qkv.shape()[1], qkv.shape()[2] * (heads.queries + 1)}}};
   const auto groups = detail::mutable_matrix_at(out.normed, 3);
@@ -142,8 +130,9 @@ struct HeadNorm {
   [[nodiscard]] auto forward_sum(const X& left, X&& right, const Gain& gain) const {
     auto sum = detail::owned(shardwright::add(left, std::move(right)));
     auto out = shardwright::head_norm(sum, gain, heads, epsilon);
-    return AddHeadNormOutput<typename X::layout, typename X::value_type, typename X::target>{
-        std::move(sum), std::move(out.normed), std::move(out.statistics)};
+    return AddNormOutput<typename X::layout, typename X::value_type, typename X::target,
+                         detail::HeadInverseRms>{std::move(sum), std::move(out.normed),
+                                                 std::move(out.statistics)};
   }
   template <class G, class X, class Statistics, class Gain, class Slot>
   [[nodiscard]] auto gradient(G&& gradient, const X& x, const Statistics& statistics, const G* stream,

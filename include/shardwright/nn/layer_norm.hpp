@@ -39,21 +39,6 @@ struct LayerNormStatistics {
   Rows inverse_deviation;
 };
 
-/// @brief A normalised tensor, with the statistics for its gradient.
-template <LayoutType X, class Element, class Target>
-struct LayerNormOutput {
-  ShardedTensor<X, Element, Target> normed;
-  LayerNormStatistics<X, Element, Target> statistics;
-};
-
-/// @brief LayerNormOutput with the sum that was normalised.
-template <LayoutType X, class Element, class Target>
-struct AddLayerNormOutput {
-  ShardedTensor<X, Element, Target> sum;
-  ShardedTensor<X, Element, Target> normed;
-  LayerNormStatistics<X, Element, Target> statistics;
-};
-
 namespace detail {
 
 /// A gain or bias: a vector that every rank holds entirely.
@@ -83,8 +68,8 @@ template <class X, class Gain, class Bias>
   using L = typename X::layout;
   using Element = typename X::value_type;
   const auto rows = rows_shape(x.shape());
-  LayerNormOutput<L, Element, typename X::target> out{{x.resources(), x.shape()},
-                                                      {{x.resources(), rows}, {x.resources(), rows}}};
+  NormOutput<L, Element, typename X::target, LayerNormStatistics> out{
+      {x.resources(), x.shape()}, {{x.resources(), rows}, {x.resources(), rows}}};
   kernels::layer_norm_forward(x.execution(), x.local_matrix(), gain.local(), bias, epsilon,
                               out.normed.mutable_local_matrix(), mutable_vector_of(out.statistics.mean),
                               mutable_vector_of(out.statistics.inverse_deviation));
@@ -92,13 +77,14 @@ template <class X, class Gain, class Bias>
 }
 
 template <LayoutType L, class R, class Element, class Target, class Gain, class Bias>
-[[nodiscard]] AddLayerNormOutput<L, Element, Target>
+[[nodiscard]] AddNormOutput<L, Element, Target, LayerNormStatistics>
 add_layer_normed(const ShardedTensor<L, R, Target>& residual, ShardedTensor<L, Element, Target>&& addition,
                  const Gain& gain, const Bias& bias, double epsilon) {
   const auto rows = rows_shape(residual.shape());
-  AddLayerNormOutput<L, Element, Target> out{std::move(addition),
-                                             {residual.resources(), residual.shape()},
-                                             {{residual.resources(), rows}, {residual.resources(), rows}}};
+  AddNormOutput<L, Element, Target, LayerNormStatistics> out{
+      std::move(addition),
+      {residual.resources(), residual.shape()},
+      {{residual.resources(), rows}, {residual.resources(), rows}}};
   const auto sum = out.sum.mutable_local_matrix();
   kernels::add_layer_norm_forward(residual.execution(), residual.local_matrix(), sum, gain.local(), bias,
                                   epsilon, sum, out.normed.mutable_local_matrix(),
@@ -144,7 +130,7 @@ template <AnyShardedTensor X, AnyShardedTensor Gain, AnyShardedTensor Bias>
                 detail::LayerNormWeight<X, Bias>::value)
     return detail::layer_normed(x, gain, bias.local(), epsilon);
   else
-    return LayerNormOutput<InvalidLayout, typename X::value_type, typename X::target>{
+    return NormOutput<InvalidLayout, typename X::value_type, typename X::target, LayerNormStatistics>{
         {x.resources(), {}}, {{x.resources(), {}}, {x.resources(), {}}}};
 }
 /// @brief The same without a bias.
@@ -154,13 +140,13 @@ template <AnyShardedTensor X, AnyShardedTensor Gain>
   if constexpr (!detail::any_invalid<Checked> && detail::LayerNormWeight<X, Gain>::value)
     return detail::layer_normed(x, gain, detail::no_bias<X>(), epsilon);
   else
-    return LayerNormOutput<InvalidLayout, typename X::value_type, typename X::target>{
+    return NormOutput<InvalidLayout, typename X::value_type, typename X::target, LayerNormStatistics>{
         {x.resources(), {}}, {{x.resources(), {}}, {x.resources(), {}}}};
 }
 
 /// @brief sum = residual + addition, in the memory of `addition`, and its norm, in one pass.
 template <LayoutType X, class R, class Element, class Target, class G, class B>
-[[nodiscard]] AddLayerNormOutput<X, Element, Target>
+[[nodiscard]] AddNormOutput<X, Element, Target, LayerNormStatistics>
 add_layer_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Element, Target>&& addition,
                const ShardedTensor<Layout<1>, G, Target>& gain,
                const ShardedTensor<Layout<1>, B, Target>& bias, double epsilon) {
@@ -168,7 +154,7 @@ add_layer_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Ele
 }
 /// @brief The same without a bias.
 template <LayoutType X, class R, class Element, class Target, class G>
-[[nodiscard]] AddLayerNormOutput<X, Element, Target>
+[[nodiscard]] AddNormOutput<X, Element, Target, LayerNormStatistics>
 add_layer_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Element, Target>&& addition,
                const ShardedTensor<Layout<1>, G, Target>& gain, double epsilon) {
   return detail::add_layer_normed(residual, std::move(addition), gain,

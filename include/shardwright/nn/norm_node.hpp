@@ -6,6 +6,7 @@
 /// branch.
 
 #include <shardwright/tensor/reuse.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/lazy_sum.hpp>
 #include <shardwright/train/operation_node.hpp>
 #include <shardwright/train/parameter_operand.hpp>
@@ -15,15 +16,32 @@
 #include <type_traits>
 #include <utility>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A normalised tensor, with the statistics for its gradient.
+template <LayoutType X, class Element, class Target, template <LayoutType, class, class> class Statistics>
+struct NormOutput {
+  ShardedTensor<X, Element, Target> normed;
+  Statistics<X, Element, Target> statistics;
+};
+
+/// @brief NormOutput with the sum that was normalised.
+template <LayoutType X, class Element, class Target, template <LayoutType, class, class> class Statistics>
+struct AddNormOutput {
+  ShardedTensor<X, Element, Target> sum;
+  ShardedTensor<X, Element, Target> normed;
+  Statistics<X, Element, Target> statistics;
+};
+
+namespace detail {
 
 /// y = norm(x) with gains and biases. Their gradients are computed in the input pass, together with that of
 /// x.
 ///
 /// `Norm` has `WeightGradient<X>`, the layout of its weights' gradients, `forward(x, weights...)`, which
-/// returns `normed` and `statistics` of its rows, `forward_sum(left, right, weights...)`, which returns the
-/// `sum`, too, and `gradient(y_gradient, x, statistics, stream, weights, slots)`, where `stream` points to
-/// the other gradients of x, or is null.
+/// gives a NormOutput, `forward_sum(left, right, weights...)`, which gives an AddNormOutput, and
+/// `gradient(y_gradient, x, statistics, stream, weights, slots)`, where `stream` points to the other
+/// gradients of x, or is null.
 template <class Norm, class X, class... Weights>
 class NormNode final : public TapeNode {
   using Result = decltype(std::declval<const Norm&>().forward(std::declval<typename X::Value>(),
@@ -118,4 +136,5 @@ template <class Norm, class X, class... Weights>
   return Var(tape.record<Node>(norm, std::move(x), std::move(weights)...).result());
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI

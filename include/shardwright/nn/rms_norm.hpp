@@ -31,27 +31,16 @@ namespace detail {
 template <LayoutType X>
 using RowsOf = ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation::rms_norm, X>>;
 
+/// 1 / rms of every row of X.
+template <LayoutType X, class Element, class Target>
+using InverseRms = ShardedTensor<RowsOf<X>, MainElement<Element>, Target>;
+
 } // namespace detail
 
 /// @brief Layout of the gradient of a norm's gain: a sum over all rows, so Partial<Sum> over every axis that
 /// shards them.
 template <LayoutType X>
 using GainGradientLayout = LeadingSumLayout<RowwiseLayout<operation::rms_norm, X>, X::tensor_rank - 1>;
-
-/// @brief A normalised tensor, with 1 / rms of every row in the MainElement for its gradient.
-template <LayoutType X, class Element, class Target>
-struct RmsNormOutput {
-  ShardedTensor<X, Element, Target> normed;
-  ShardedTensor<detail::RowsOf<X>, MainElement<Element>, Target> statistics;
-};
-
-/// @brief RmsNormOutput with the sum that was normalised.
-template <LayoutType X, class Element, class Target>
-struct AddRmsNormOutput {
-  ShardedTensor<X, Element, Target> sum;
-  ShardedTensor<X, Element, Target> normed;
-  ShardedTensor<detail::RowsOf<X>, MainElement<Element>, Target> statistics;
-};
 
 namespace detail {
 
@@ -88,24 +77,26 @@ template <AnyShardedTensor X, AnyShardedTensor Gain>
   using Element = typename X::value_type;
   using Target = typename X::target;
   if constexpr (!detail::any_invalid<detail::RowsOf<L>> && detail::NormGainOf<X, Gain>::value) {
-    RmsNormOutput<L, Element, Target> out{{x.resources(), x.shape()},
-                                          {x.resources(), detail::rows_shape(x.shape())}};
+    NormOutput<L, Element, Target, detail::InverseRms> out{{x.resources(), x.shape()},
+                                                           {x.resources(), detail::rows_shape(x.shape())}};
     kernels::rms_norm_forward(x.execution(), x.local_matrix(), gain.local(), epsilon,
                               out.normed.mutable_local_matrix(), detail::mutable_vector_of(out.statistics));
     return out;
   } else {
-    return RmsNormOutput<InvalidLayout, Element, Target>{{x.resources(), {}}, {x.resources(), {}}};
+    return NormOutput<InvalidLayout, Element, Target, detail::InverseRms>{{x.resources(), {}},
+                                                                          {x.resources(), {}}};
   }
 }
 
 /// @brief sum = residual + addition, in the memory of `addition`, and its norm, in one pass.
 template <LayoutType X, class R, class Element, class Target, class G>
-[[nodiscard]] AddRmsNormOutput<X, Element, Target>
+[[nodiscard]] AddNormOutput<X, Element, Target, detail::InverseRms>
 add_rms_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Element, Target>&& addition,
              const ShardedTensor<Layout<1>, G, Target>& gain, double epsilon) {
-  AddRmsNormOutput<X, Element, Target> out{std::move(addition),
-                                           {residual.resources(), residual.shape()},
-                                           {residual.resources(), detail::rows_shape(residual.shape())}};
+  AddNormOutput<X, Element, Target, detail::InverseRms> out{
+      std::move(addition),
+      {residual.resources(), residual.shape()},
+      {residual.resources(), detail::rows_shape(residual.shape())}};
   const auto sum = out.sum.mutable_local_matrix();
   kernels::add_rms_norm_forward(residual.execution(), residual.local_matrix(), sum, gain.local(), epsilon,
                                 sum, out.normed.mutable_local_matrix(),
