@@ -171,9 +171,10 @@ struct ThreadLanes {
   static constexpr std::size_t register_width = warp_threads * count;
   Number v[count];
 
-  /// The part for memory of these elements, all used by the same index: the majority decides.
+  /// The part for memory of these elements, all used by the same index: 16 bytes of the smallest. Floats
+  /// beside 16-bit elements then take two accesses of 16 bytes.
   template <class... Elements>
-  static constexpr std::size_t part_for = (0 + ... + (is_narrow<Elements> ? 1 : -1)) > 0 ? count : part;
+  static constexpr std::size_t part_for = (is_narrow<Elements> || ...) ? count : part;
 
   /// Position in the register of a thread's number i.
   template <std::size_t of_part = part>
