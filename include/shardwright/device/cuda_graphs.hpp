@@ -62,7 +62,7 @@ public:
   }
 
 private:
-  /// Selects the stream's GPU first, as Kokkos and collectives may have left another one selected.
+  /// The stream; its GPU becomes the calling thread's, for Kokkos and collectives may have left another.
   [[nodiscard]] cudaStream_t stream() const {
     check(cudaSetDevice(device_), "cudaSetDevice");
     return stream_;

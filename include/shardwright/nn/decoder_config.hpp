@@ -23,9 +23,9 @@ struct DecoderConfig {
   std::int64_t width = 128;       ///< d_model, elements of the residual stream per token.
   std::int64_t heads = 4;         ///< Query heads.
   std::int64_t kv_heads = 4;      ///< Key and value heads; each serves heads / kv_heads query heads.
-  std::int64_t head_elements = 0; ///< Of a head; 0: width / heads.
-  bool qkv_bias = false;          ///< Of queries, keys and values (Qwen2, arXiv 2407.10671).
-  bool head_norms = false;        ///< Of each head of queries and keys (Qwen3, arXiv 2505.09388).
+  std::int64_t head_elements = 0; ///< Width of a head; 0: width / heads.
+  bool qkv_bias = false;          ///< Adds biases to queries, keys and values (Qwen2, arXiv 2407.10671).
+  bool head_norms = false;        ///< Norms each head of queries and keys (Qwen3, arXiv 2505.09388).
   std::int64_t hidden = 384;      ///< Inner width of the SwiGLU.
   std::int64_t vocabulary = 256;
   std::int64_t sequence = 128; ///< Tokens per sequence, at most.
@@ -35,7 +35,7 @@ struct DecoderConfig {
   std::optional<RotaryScaling> rope_scaling{}; ///< For positions beyond the original training context.
   double initial_deviation = 0.02;
   double dropout = 0;        ///< Applied in training to the output of attention and MLP.
-  Recomputation recompute{}; ///< What layers recompute in the backward pass.
+  Recomputation recompute{}; ///< The parts of layers that the backward pass recomputes.
 
   [[nodiscard]] std::int64_t head_width() const { return head_elements > 0 ? head_elements : width / heads; }
   /// @brief Trained elements.

@@ -57,7 +57,7 @@ struct PlainLoop {
   }
 };
 
-/// The data that a rank publishes so that others can read its rows in place, without a copy in sending order.
+/// The rows that a rank publishes for others to read in place, without a copy in the order of sending.
 struct ShownRows {
   const void* rows = nullptr; ///< Row i to be sent is row index[i] / divisor of these.
   const std::int32_t* index = nullptr;

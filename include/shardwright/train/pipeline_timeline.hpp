@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a rank spends time on.
+/// @brief The kinds of work that take a rank's time.
 enum class PipelineWork : std::uint8_t {
   compute,    ///< The action itself.
   wait_input, ///< Waiting for an action's input from another rank.

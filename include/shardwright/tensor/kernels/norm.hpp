@@ -150,7 +150,7 @@ struct NormBackward {
   }
 
   using WithoutSums = NormBackward<Element, centred, input, false, false>;
-  /// Only the gradient of the input; one row per call.
+  /// Only the gradient of the input, one row per call.
   [[nodiscard]] WithoutSums without_sums() const {
     return {.x = x,
             .gain = gain,
@@ -307,7 +307,7 @@ template <unsigned warps, class Norm, class Execution>
   return false;
 }
 
-/// Only the sums over rows, for a piece of the columns of one row block: for rows so wide that no block has
+/// Only the sums over rows, of a piece of the columns of one row block: for rows so wide that no block has
 /// memory for their sums.
 template <class Norm>
 struct NormSumsOfPieces {

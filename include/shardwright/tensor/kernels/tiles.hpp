@@ -20,7 +20,7 @@ struct TileLeft {
   std::size_t step;
 };
 
-/// What to do with a tile product's result.
+/// The way in which a tile product's result is stored.
 enum class TileStore { assign, accumulate };
 
 /// C = A B or C += A B for `rows` rows and `registers` registers of columns: B and C have contiguous rows.
