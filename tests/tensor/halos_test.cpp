@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace {
 
@@ -56,7 +57,38 @@ TEST_CASE("a halo wider than a block that fills it is an error on every rank") {
   CHECK(found == "");
 }
 
-TEST_CASE("elementwise functions keep halos, reductions ignore them") {
+TEST_CASE("the owned elements of a block are a view without its halos") {
+  for (const int ranks : {1, 3, 4}) {
+    CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
+            using Haloed = Layout<2, Shard<0, x, Halo<2, 1>>, Shard<1, y, PeriodicHalo<1>>>;
+            const int rows = world.size() == 4 ? 2 : world.size();
+            const DeviceMesh mesh{world, extent<x>(rows), extent<y>(world.size() / rows)};
+            ShardedTensor<WithoutHalos<Haloed>, double> plain(mesh, {9, 8});
+            fill_numbers(plain, 1);
+            auto haloed = redistribute<Haloed>(plain).clone();
+            const auto given = haloed.clone();
+
+            const auto read = std::as_const(haloed).owned();
+            const auto [height, width] = haloed.owned_shape();
+            findings.expect(read.extent(0) == static_cast<std::size_t>(height) &&
+                                read.extent(1) == static_cast<std::size_t>(width),
+                            "extents");
+            for (std::size_t i = 0; i < read.extent(0); ++i)
+              for (std::size_t j = 0; j < read.extent(1); ++j)
+                findings.expect(read(i, j) == plain.local()(i, j), "element ", i, ", ", j);
+
+            const auto write = haloed.mutable_owned();
+            for (std::size_t i = 0; i < write.extent(0); ++i)
+              for (std::size_t j = 0; j < write.extent(1); ++j)
+                write(i, j) += 100;
+            for_each_element(haloed, [&](std::size_t i, const auto&, bool own) {
+              findings.expect(haloed.data()[i] == given.data()[i] + (own ? 100 : 0), "written ", i);
+            });
+          }) == "");
+  }
+}
+
+TEST_CASE("functions of each element keep halos, reductions leave them out") {
   for (const int ranks : {1, 3, 4}) {
     CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
             using Haloed = Layout<2, Shard<0, x, Halo<1>>, Shard<1, y, PeriodicHalo<2>>>;
