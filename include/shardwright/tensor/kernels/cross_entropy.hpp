@@ -29,7 +29,7 @@ struct TargetRule {
   }
 };
 
-/// @brief The factor on the gradient of every token's loss: a number, times 2 to the power of an exponent
+/// @brief The factor of the gradient of every token's loss: a number, times 2 to the power of an exponent
 /// that a kernel may have left in memory.
 struct LossFactor {
   double fixed = 1;
@@ -149,10 +149,15 @@ private:
   SHARDWRIGHT_FUNCTION static void add_below(std::size_t length, const Lanes<Number> (&x)[together],
                                              Lanes<Number>& total) {
     constexpr std::size_t width = WholeChunk<Number>::width;
-    for (std::size_t k = 0; k < together; ++k) {
-      const std::size_t at = k * width;
-      total += lanes_below<Element>(x[k], length > at ? length - at : 0);
+    if (length >= together * width) {
+      SHARDWRIGHT_UNROLL
+      for (std::size_t k = 0; k < together; ++k)
+        total += x[k];
+      return;
     }
+    SHARDWRIGHT_UNROLL
+    for (std::size_t k = 0; k < together && k * width < length; ++k)
+      total += lanes_below<Element>(x[k], length - k * width);
   }
 };
 
