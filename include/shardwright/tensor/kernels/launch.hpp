@@ -182,12 +182,6 @@ constexpr std::size_t lane_grain_of(std::size_t on_host) {
   return runs_on_host<Execution> ? on_host : 512;
 }
 
-/// Elements or rows that one functor call handles: enough to use the lanes on the host, one on a device.
-template <class Execution>
-constexpr std::size_t grain_of(std::size_t on_host) {
-  return runs_on_host<Execution> ? on_host : 1;
-}
-
 SHARDWRIGHT_FUNCTION constexpr std::size_t blocks_of(std::size_t count, std::size_t grain) {
   return (count + grain - 1) / grain;
 }
