@@ -162,6 +162,8 @@ void copy_settings(const std::filesystem::path& from, const std::filesystem::pat
   config.erase("quantization_config");
   for (const char* name : {"dtype", "torch_dtype"}) // of current and of older programs
     config[name] = element;
+  if (config.contains("num_nextn_predict_layers")) // such layers are not written
+    config["num_nextn_predict_layers"] = 0;
   sw::write_text(to / "config.json", config.dump(2) + "\n");
 }
 

@@ -30,11 +30,12 @@ namespace pretrained {
 void read_pieces(const sw::safetensors::Files& files, const Settings& settings, std::span<const Piece> pieces,
                  std::span<float> block);
 
-/// @brief Reassembles blocks of parameters into whole tensors with a file's shapes and writes them, one at a
-/// time, so that a rank never holds more than it is given.
+/// @brief Reassembles blocks of parameters into whole tensors with a file's shapes, and writes them. It holds
+/// all of them as floats, and while it writes BF16 or F16 those elements too.
 class TensorWriter {
 public:
-  /// @param pieces of `block` @param block a block of a parameter, as read_pieces() would have filled it
+  /// @param pieces of `block`
+  /// @param block a block of a parameter, as read_pieces() would have filled it
   void add(std::span<const Piece> pieces, std::span<const float> block);
   /// @brief Writes all tensors to a directory, with an index if they need more than one file.
   /// @param element type to write: F32, BF16 or F16
@@ -54,7 +55,8 @@ private:
 void write_settings(const std::filesystem::path& directory, const Settings& settings,
                     const std::string& element);
 
-/// @brief Copies a config.json, sets the weights' element type to `element`, and removes any quantisation.
+/// @brief Copies a config.json, sets the weights' element type to `element`, and removes any quantisation and
+/// the layers that predict tokens after the next one.
 /// @throws sw::DataError if a file cannot be read or written.
 void copy_settings(const std::filesystem::path& from, const std::filesystem::path& to,
                    const std::string& element);

@@ -23,12 +23,27 @@ namespace {
 
 using sw::safetensors::Dtype;
 
-/// A weight of a training decoder: one parameter of a file, one of each expert side by side, or the norms of
-/// queries and keys.
+/// How a weight of a training decoder is made from the parameters of a file.
+enum class Form {
+  whole,           // one parameter as it is
+  gate,            // of each expert, the first matrix of its first parameter
+  up,              // the second one
+  down,            // of each expert, its second parameter
+  head_norms,      // the norm of queries and that of keys
+  queries,         // [in, heads, out], with the rotated elements in another order
+  latents,         // [in, key value rank], a part of the matrix that compresses keys and values
+  rotary_keys,     // [in, rotary width], the other one, in another order
+  keys_and_values, // [in, heads, out]
+};
+
+/// A weight of a training decoder.
 struct Weight {
   Parameter parameter{Part::embedding};
-  bool of_experts = false;
-  std::size_t piece = 0; // of an expert: its gate or its up projection
+  Form form = Form::whole;
+
+  [[nodiscard]] bool of_experts() const {
+    return form == Form::gate || form == Form::up || form == Form::down;
+  }
 };
 
 /// The norm of queries and then that of keys, [2 * head width].
@@ -50,7 +65,100 @@ std::vector<Piece> head_norm_pieces(const Settings& settings, std::int64_t layer
   return out;
 }
 
-std::optional<Weight> weight_of(std::string_view name) {
+/// The row of the rotated elements of a file that is element `i` here, where the halves of a pair are
+/// rotary_width / 2 apart.
+std::int64_t rotated_row(const LatentSizes& sizes, std::int64_t i) {
+  const std::int64_t half = sizes.rotary_width / 2;
+  return !sizes.interleaved ? i : i < half ? 2 * i : 2 * (i - half) + 1;
+}
+
+/// A block, as training has it: element (i, j) of the matrix is element first + i * stride + j, and columns
+/// are rows of a tensor of the files.
+struct Transposed {
+  std::size_t first = 0, stride = 0;
+  std::int64_t row_begin = 0, rows = 0;       // i
+  std::int64_t column_begin = 0, columns = 0; // j
+};
+
+/// Adds the pieces of a block whose column j is row `row_of(j)` of the only tensor of a parameter, as few as
+/// possible.
+template <class RowOf>
+void add_transposed(std::vector<Piece>& out, const Settings& settings, const Parameter& parameter,
+                    const Transposed& block, const RowOf& row_of) {
+  const auto unsigned_of = [](std::int64_t number) { return static_cast<std::uint64_t>(number); };
+  const auto whole = shape_of(settings, parameter.part);
+  const Piece all = pieces_of(settings, parameter, std::vector<std::int64_t>(whole.size()), whole).front();
+  const std::int64_t end = block.column_begin + block.columns;
+  for (std::int64_t begin = block.column_begin, next = begin; begin < end; begin = next) {
+    for (next = begin + 1; next < end && row_of(next) == row_of(next - 1) + 1;)
+      ++next;
+    out.push_back({all.tensor,
+                   all.shape,
+                   {{unsigned_of(row_of(begin)), unsigned_of(block.row_begin)},
+                    {unsigned_of(next - begin), unsigned_of(block.rows)}},
+                   block.first + static_cast<std::size_t>(begin - block.column_begin),
+                   {1, block.stride}});
+  }
+}
+
+/// The weights of latent attention.
+std::vector<Piece> latent_pieces(const Settings& settings, const Weight& weight,
+                                 const std::vector<std::int64_t>& from,
+                                 const std::vector<std::int64_t>& count) {
+  const LatentSizes& sizes = *settings.latent;
+  std::vector<Piece> out;
+  if (weight.form == Form::latents || weight.form == Form::rotary_keys) {
+    const bool keys = weight.form == Form::rotary_keys;
+    const Transposed block{0, static_cast<std::size_t>(count[1]), from[0], count[0], from[1], count[1]};
+    add_transposed(out, settings, weight.parameter, block, [&](std::int64_t column) {
+      return keys ? sizes.key_value_rank + rotated_row(sizes, column) : column;
+    });
+    return out;
+  }
+  const bool queries = weight.form == Form::queries;
+  const std::int64_t each = sizes.plain_width + (queries ? sizes.rotary_width : sizes.value_width);
+  for (std::int64_t head = 0; head < count[1]; ++head) {
+    const Transposed block{static_cast<std::size_t>(head * count[2]),
+                           static_cast<std::size_t>(count[1] * count[2]),
+                           from[0],
+                           count[0],
+                           from[2],
+                           count[2]};
+    add_transposed(out, settings, weight.parameter, block, [&](std::int64_t column) {
+      const bool turns = queries && column >= sizes.plain_width;
+      return (from[1] + head) * each +
+             (turns ? sizes.plain_width + rotated_row(sizes, column - sizes.plain_width) : column);
+    });
+  }
+  return out;
+}
+
+/// A matrix of each expert.
+std::vector<Piece> expert_pieces(const Settings& settings, const Weight& weight,
+                                 std::vector<std::int64_t> from, std::vector<std::int64_t> count) {
+  const auto matrix = static_cast<std::size_t>(count[1] * count[2]),
+             columns = static_cast<std::size_t>(count[2]);
+  const std::int64_t first = from[0], end = from[0] + count[0];
+  from.erase(from.begin());
+  count.erase(count.begin());
+  if (weight.form != Form::down) {
+    from.insert(from.begin() + 1, 0);
+    count.insert(count.begin() + 1, 2);
+  }
+  std::vector<Piece> out;
+  for (std::int64_t expert = first; expert < end; ++expert) {
+    Parameter of = weight.parameter;
+    of.expert = expert;
+    Piece piece = pieces_of(settings, of, from, count).at(weight.form == Form::up ? 1 : 0);
+    piece.first = static_cast<std::size_t>(expert - first) * matrix;
+    piece.strides = {1, columns};
+    out.push_back(std::move(piece));
+  }
+  return out;
+}
+
+/// The weight of this name; nothing if it is not one, or not of a model with these settings.
+std::optional<Weight> weight_of(const Settings& settings, std::string_view name) {
   constexpr std::array<std::pair<std::string_view, Part>, 3> ends{
       {{"embedding", Part::embedding}, {"final_norm", Part::final_norm}, {"head", Part::head}}};
   for (const auto& [end, part] : ends)
@@ -64,35 +172,57 @@ std::optional<Weight> weight_of(std::string_view name) {
   if (error != std::errc() || stop == name.data() + name.size() || *stop != '.')
     return std::nullopt;
   const std::string_view rest = name.substr(static_cast<std::size_t>(stop + 1 - name.data()));
-  const std::array<std::pair<std::string_view, Weight>, 12> of_layer{
-      {{"attention_norm", {{Part::attention_norm, layer}}},
-       {"attention.qkv", {{Part::qkv, layer}}},
-       {"attention.qkv_bias", {{Part::qkv_bias, layer}}},
-       {"attention.head_norms", {{Part::query_norm, layer}}},
-       {"attention.out", {{Part::out, layer}}},
-       {"mlp_norm", {{Part::mlp_norm, layer}}},
-       {"mlp.gate_up", {{Part::gate_up, layer}}},
-       {"mlp.down", {{Part::down, layer}}},
-       {"mlp.router.weight", {{Part::router, layer}}},
-       {"mlp.experts.gate", {{Part::expert_gate_up, layer}, true, 0}},
-       {"mlp.experts.up", {{Part::expert_gate_up, layer}, true, 1}},
-       {"mlp.experts.down", {{Part::expert_down, layer}, true, 0}}}};
-  for (const auto& [end, weight] : of_layer)
-    if (rest == end)
-      return weight;
+  struct Entry {
+    std::string_view name;
+    Part part;
+    Form form = Form::whole;
+  };
+  static constexpr Entry entries[] = {
+      {"attention_norm", Part::attention_norm},
+      {"attention.qkv", Part::qkv},
+      {"attention.qkv_bias", Part::qkv_bias},
+      {"attention.head_norms", Part::query_norm, Form::head_norms},
+      {"attention.query_down", Part::query_down},
+      {"attention.query_norm", Part::query_down_norm},
+      {"attention.query_up", Part::query_up, Form::queries},
+      {"attention.down", Part::key_value_down, Form::latents},
+      {"attention.norm", Part::key_value_down_norm},
+      {"attention.up", Part::key_value_up, Form::keys_and_values},
+      {"attention.rotary_key", Part::key_value_down, Form::rotary_keys},
+      {"attention.out", Part::out},
+      {"mlp_norm", Part::mlp_norm},
+      {"mlp.gate_up", Part::gate_up},
+      {"mlp.down", Part::down},
+      {"mlp.router.weight", Part::router},
+      {"mlp.router.load.bias", Part::router_bias},
+      {"mlp.experts.gate", Part::expert_gate_up, Form::gate},
+      {"mlp.experts.up", Part::expert_gate_up, Form::up},
+      {"mlp.experts.down", Part::expert_down, Form::down},
+      {"mlp.shared.gate_up", Part::shared_gate_up},
+      {"mlp.shared.down", Part::shared_down},
+  };
+  for (const Entry& entry : entries)
+    if (rest == entry.name && (entry.part != Part::router_bias || settings.experts.sigmoid))
+      return Weight{{entry.part, layer}, entry.form};
   return std::nullopt;
 }
 
 std::vector<std::uint64_t> shape_of_weight(const Settings& settings, const Weight& weight) {
   const auto whole = shape_of(settings, weight.parameter.part);
   std::vector<std::uint64_t> out(whole.begin(), whole.end());
-  if (weight.of_experts) {
+  if (weight.of_experts()) {
     if (out.size() == 3)
       out.erase(out.begin() + 1); // gate and up are separate parameters
     out.insert(out.begin(), static_cast<std::uint64_t>(settings.experts.count));
   }
-  if (weight.parameter.part == Part::query_norm)
+  if (weight.form == Form::head_norms)
     out.front() *= 2;
+  if (weight.form == Form::latents)
+    out.back() = static_cast<std::uint64_t>(settings.latent->key_value_rank);
+  if (weight.form == Form::rotary_keys)
+    out.back() = static_cast<std::uint64_t>(settings.latent->rotary_width);
+  if (weight.form == Form::keys_and_values)
+    std::rotate(out.begin(), out.end() - 1, out.end()); // the file's has [in] last
   return out;
 }
 
@@ -101,43 +231,31 @@ std::vector<std::uint64_t> shape_of_weight(const Settings& settings, const Weigh
 std::vector<Piece> training_pieces(const Settings& settings, const std::string& name,
                                    std::span<const std::uint64_t> offset,
                                    std::span<const std::uint64_t> extent) {
-  const std::optional<Weight> weight = weight_of(name);
+  const std::optional<Weight> weight = weight_of(settings, name);
   if (!weight)
     return {};
-  std::vector<std::int64_t> from(offset.begin(), offset.end()), count(extent.begin(), extent.end());
-  if (weight->parameter.part == Part::query_norm)
+  const std::vector<std::int64_t> from(offset.begin(), offset.end()), count(extent.begin(), extent.end());
+  if (weight->of_experts())
+    return expert_pieces(settings, *weight, from, count);
+  switch (weight->form) {
+  case Form::head_norms:
     return head_norm_pieces(settings, weight->parameter.layer, from[0], count[0]);
-  if (!weight->of_experts)
+  case Form::queries:
+  case Form::latents:
+  case Form::rotary_keys:
+  case Form::keys_and_values:
+    return latent_pieces(settings, *weight, from, count);
+  default:
     return pieces_of(settings, weight->parameter, from, count);
-  const auto matrix = static_cast<std::size_t>(count[1] * count[2]),
-             columns = static_cast<std::size_t>(count[2]);
-  const std::int64_t first = from[0], end = from[0] + count[0];
-  from.erase(from.begin());
-  count.erase(count.begin());
-  if (weight->parameter.part == Part::expert_gate_up) {
-    from.insert(from.begin() + 1, 0);
-    count.insert(count.begin() + 1, 2);
   }
-  std::vector<Piece> out;
-  for (std::int64_t expert = first; expert < end; ++expert) {
-    Parameter of = weight->parameter;
-    of.expert = expert;
-    Piece piece = pieces_of(settings, of, from, count).at(weight->piece);
-    piece.first = static_cast<std::size_t>(expert - first) * matrix;
-    piece.strides = {1, columns};
-    out.push_back(std::move(piece));
-  }
-  return out;
 }
 
 ModelSource::ModelSource(const std::filesystem::path& directory, const Settings& settings)
-    : settings_(settings), files_(directory) {
-  static_cast<void>(check_tensors(settings_, files_));
-}
+    : settings_(settings), files_(directory), skipped_(check_tensors(settings_, files_)) {}
 
 Dtype ModelSource::require(const std::string& name, Dtype wanted, const std::vector<std::uint64_t>& shape,
                            bool) const {
-  const std::optional<Weight> weight = weight_of(name);
+  const std::optional<Weight> weight = weight_of(settings_, name);
   if (!weight && (name.starts_with("optimizer/") || name.find(".load.") != name.npos))
     return wanted;
   if (!weight)
@@ -148,7 +266,7 @@ Dtype ModelSource::require(const std::string& name, Dtype wanted, const std::vec
                         sw::safetensors::detail::shape_text(shape_of_weight(settings_, *weight)) +
                         " as config.json has it, but it is " + sw::safetensors::detail::shape_text(shape) +
                         " (train a model of these sizes)");
-  return Dtype::f32;
+  return wanted == Dtype::f64 ? wanted : Dtype::f32;
 }
 
 void ModelSource::read(const std::string& name, const sw::safetensors::BlockOf& wanted,
@@ -158,9 +276,16 @@ void ModelSource::read(const std::string& name, const sw::safetensors::BlockOf& 
     std::fill(out.begin(), out.end(), std::byte{0});
     return;
   }
-  std::vector<float> values(out.size() / sizeof(float));
+  const auto count =
+      std::accumulate(wanted.extent.begin(), wanted.extent.end(), std::size_t{1}, std::multiplies<>());
+  std::vector<float> values(count);
   read_pieces(files_, settings_, pieces, values);
-  std::memcpy(out.data(), values.data(), out.size());
+  if (out.size() == count * sizeof(float)) {
+    std::memcpy(out.data(), values.data(), out.size());
+    return;
+  }
+  const std::vector<double> wide(values.begin(), values.end()); // of a part that keeps doubles
+  std::memcpy(out.data(), wide.data(), out.size());
 }
 
 void add_block(TensorWriter& writer, const Settings& settings, const sw::checkpoint::Block& block) {

@@ -24,8 +24,8 @@ namespace pretrained {
                                                  std::span<const std::uint64_t> offset,
                                                  std::span<const std::uint64_t> extent);
 
-/// @brief A published model as a checkpoint that training starts from: weights from the files, in F32;
-/// optimizer states and expert loads, which it does not have, are zero.
+/// @brief A published model as a checkpoint that training starts from: weights from the files, in F32, and
+/// the bias of routers; optimizer states and expert loads, which it does not have, are zero.
 //! [source]
 class ModelSource final : public sw::checkpoint::BlockSource {
 public:
@@ -38,10 +38,13 @@ public:
   void read(const std::string& name, const sw::safetensors::BlockOf& wanted,
             std::span<std::byte> out) const override;
   //! [source]
+  /// @brief A line for each layer of the files that is not trained, as check_tensors().
+  [[nodiscard]] const std::vector<std::string>& skipped() const { return skipped_; }
 
 private:
   Settings settings_;
   sw::safetensors::Files files_;
+  std::vector<std::string> skipped_;
 };
 
 /// @brief Adds a block of a checkpoint, F32 or F64, to the tensors to write; blocks that are not weights are

@@ -62,6 +62,10 @@ std::string continued_text(const Options& options, std::uint64_t data_hash) {
       << data_hash << "\n";
   if (!options.init.empty())
     out << "--init " << options.init.string() << "\n";
+  if (size.experts > 0)
+    out << "--experts " << size.experts << "\n--chosen " << size.chosen << "\n--expert-hidden "
+        << size.expert_hidden << "\n--dense-layers " << size.dense_layers << "\n--capacity "
+        << options.capacity << "\n";
   return out.str();
 }
 
@@ -169,6 +173,8 @@ Checkpoints::Checkpoints(const sw::HostCommunicator& world, const Options& optio
     together([&] {
       state_->published = std::make_unique<pretrained::ModelSource>(options.init, *options.published);
     });
+  if (state_->published)
+    state_->news = state_->published->skipped();
 }
 Checkpoints::~Checkpoints() = default;
 

@@ -366,6 +366,8 @@ void add_checkpoint_options(CLI::App& app, Options& options, Words& words) {
   in.add("--init", words.init,
          "Directory of a published model to start from: its sizes, weights and tokenizer.")
       ->type_name("DIR");
+  in.flag("--widen-fp8", options.widen_fp8,
+          "Read weights of --init that are FP8 with a scale per block, as in DeepSeek-V3.");
   in.add(
         "--export", words.export_to,
         "Directory for the trained model, such that transformers and generate load it; with --init --steps may be 0.")

@@ -31,14 +31,30 @@ using namespace command_line;
 
 namespace {
 
-/// Checks that a Decoder supports the model's settings.
+using Fail = std::function<void(const std::string&)>;
+
+/// Checks what a LatentMoeDecoder has in one form only.
+void check_deepseek(const pretrained::Settings& settings, const Fail& fail) {
+  const pretrained::ExpertSettings& experts = settings.experts;
+  if (settings.latent->query_rank == 0)
+    fail("field 'q_lora_rank' must be a number (this program trains no queries that are not compressed)");
+  if (experts.sums_to_one != (experts.chosen > 1))
+    fail("field 'norm_topk_prob' must be true with several experts per token and false with one, but it is " +
+         std::string(experts.sums_to_one ? "true" : "false") + " with " + text(experts.chosen) +
+         " (this program trains no other gates)");
+  if (experts.dense_layers >= settings.layers)
+    fail("field 'first_k_dense_replace' must be below num_hidden_layers, " + text(settings.layers) +
+         ", but it is " + text(experts.dense_layers) +
+         " (this program trains latent attention with experts)");
+}
+
+/// Checks that a decoder supports the model's settings.
 void check_trainable(const Options& options, const pretrained::Settings& settings) {
-  const auto fail = [&](const std::string& sentence) {
+  const Fail fail = [&](const std::string& sentence) {
     throw sw::DataError((options.init / "config.json").string() + ": " + sentence);
   };
   if (settings.latent)
-    fail("field 'model_type' must be llama, mistral, mixtral, qwen2 or qwen3, but it is " + settings.family +
-         " (this program trains no latent attention; generate runs it)");
+    check_deepseek(settings, fail);
   if (settings.out_bias)
     fail("field 'attention_bias' must be false (this program trains no bias after attention)");
   if (settings.window && *settings.window < options.size.sequence)
@@ -124,7 +140,9 @@ void settle_published(Options& options, const IsGiven& given) {
         "--steps 0 trains nothing (give steps, or --export DIR to write the model that --init names)");
   if (options.size.experts > 0 && options.init.empty() && !options.export_to.empty())
     throw UsageError(
-        "--export writes a model with experts only if --init has started from one (leave it out)");
+        "--export writes a model with experts only where --init has begun with one (leave it out)");
+  if (options.init.empty() && options.widen_fp8)
+    throw UsageError("--widen-fp8 is for the weights of --init (give --init, or leave it out)");
   if (options.init.empty())
     return;
   for (const char* name :
@@ -139,7 +157,8 @@ void settle_published(Options& options, const IsGiven& given) {
   if (std::filesystem::equivalent(options.init, options.export_to, none))
     throw UsageError("--export must name another directory than --init " + options.init.string() +
                      " (name a new one)");
-  const pretrained::Settings settings = pretrained::read_settings(options.init);
+  const pretrained::Settings settings = pretrained::read_settings(
+      options.init, options.widen_fp8 ? pretrained::Fp8::widened : pretrained::Fp8::refused);
   const auto number = [](std::int64_t size) { return static_cast<int>(size); };
   constexpr std::int64_t usual_sequence = 512;
   if (!given("--sequence"))
@@ -156,7 +175,7 @@ void settle_published(Options& options, const IsGiven& given) {
                   number(settings.experts.count),
                   number(settings.experts.chosen),
                   number(settings.experts.hidden),
-                  0};
+                  number(settings.experts.dense_layers)};
   options.tied = settings.tied_embedding;
   options.model = options.init.string();
   options.published = settings;

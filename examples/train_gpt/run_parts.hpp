@@ -12,7 +12,7 @@
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
-#include <shardwright/nn/moe_decoder.hpp>
+#include <shardwright/nn/latent_decoder.hpp>
 #include <shardwright/train/pipeline_model.hpp>
 #include <shardwright/train/training.hpp>
 
@@ -35,6 +35,34 @@ inline constexpr bool has_experts = requires {
   typename Layouts::Owners;
 };
 
+/// @brief Takes what a published model with experts says about them, and about latent attention.
+inline void take_published(sw::LatentMoeConfig& config, const pretrained::Settings& settings) {
+  const pretrained::ExpertSettings& experts = settings.experts;
+  config.shared_hidden = experts.shared_hidden;
+  if (experts.sigmoid) {
+    config.routing.scores = sw::RouterScores::sigmoid;
+    config.routing.scale = experts.scale;
+    config.routing.groups = experts.groups;
+    config.routing.kept_groups = experts.kept_groups;
+    config.routing.group_score = sw::GroupScore::two_largest;
+    config.bias = {.loaded = true}; // DeepSeek-V3 ended its training with rate 0
+  }
+  if (!settings.latent)
+    return;
+  const pretrained::LatentSizes& latent = *settings.latent;
+  config.head_elements = latent.rotary_width;
+  config.latent = sw::LatentAttentionSizes{.query_rank = latent.query_rank,
+                                           .key_value_rank = latent.key_value_rank,
+                                           .plain_width = latent.plain_width,
+                                           .rotary_width = latent.rotary_width,
+                                           .value_width = latent.value_width};
+  if (!latent.scaling)
+    return;
+  config.frequencies = latent.scaling->frequencies(latent.rotary_width, settings.rope_base);
+  config.rotary_factor = latent.scaling->turned_factor();
+  config.latent->score_factor = latent.scaling->score_factor();
+}
+
 template <class Config>
 [[nodiscard]] Config config_of(const Options& options) {
   Config config;
@@ -56,12 +84,14 @@ template <class Config>
     config.qkv_bias = options.published->qkv_bias;
     config.head_norms = options.published->head_norms;
   }
-  if constexpr (std::is_same_v<Config, sw::MoeConfig>) { // in the style of DeepSeek-V3, or of Mixtral
+  if constexpr (std::is_base_of_v<sw::MoeConfig, Config>) {
     config.dense_layers = options.size.dense_layers;
     config.experts = options.size.experts;
     config.expert_hidden = options.size.expert_hidden;
     config.routing = {.chosen = options.size.chosen};
-    if (!options.published) {
+    if (options.published) {
+      take_published(config, *options.published);
+    } else {
       config.shared_hidden = options.size.expert_hidden;
       config.routing.scores = sw::RouterScores::sigmoid;
       config.bias = {.rate = 0.001};
@@ -103,9 +133,9 @@ inline sw::TrainingOptions training_options(const Options& options, bool scales_
 /// of it in one stage.
 template <class Layouts, class Element, class Target>
 struct RunParts {
-  using Model =
-      sw::PipelineModel<std::conditional_t<has_experts<Layouts>, sw::MoeDecoder<Layouts, Element, Target>,
-                                           sw::Decoder<Layouts, Element, Target>>>;
+  using Model = sw::PipelineModel<
+      std::conditional_t<has_experts<Layouts>, sw::LatentMoeDecoder<Layouts, Element, Target>,
+                         sw::Decoder<Layouts, Element, Target>>>;
   using Batch = typename Model::Batch;
   using Ids = typename Batch::Ids;
   /// Only the small range of float16 needs it.

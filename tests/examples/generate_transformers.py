@@ -207,7 +207,7 @@ with tempfile.TemporaryDirectory() as top:
         compare(sys.argv[1], directory, name, model)
         if name == "Qwen2":
             compare_text(sys.argv[1], directory, model)
-        if name in ("Llama", "Qwen2", "Qwen3", "Mixtral"):
+        if name in ("Llama", "Qwen2", "Qwen3", "Mixtral", "DeepseekV3"):
             compare_training(*sys.argv[1:3], directory, model)
         if name == "DeepseekV3":
             compare_fp8(sys.argv[1], directory)

@@ -238,6 +238,15 @@ shardwright_train_gpt_run(
 foreach(name IN ITEMS saved_other_mesh saved_other_options saved_again)
   set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${name}" PROPERTIES FIXTURES_REQUIRED saved_whole)
 endforeach()
+set(experts --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2 --batch 4 --steps 2 --checkpoint "${saved}_experts")
+shardwright_train_gpt_run(saved_experts 0 TRAINING experts FRESH "${saved}_experts" OPTIONS ${experts} SAYS "step 2  saved: ")
+shardwright_train_gpt_run(
+  saved_experts_other 1 TRAINING experts OPTIONS ${experts} --capacity 1.5 --resume
+  SAYS "must be of this run, but it was saved with .--capacity 0. where this one has .--capacity 1.5. .give")
+if(TEST "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.saved_experts")
+  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.saved_experts" PROPERTIES FIXTURES_SETUP saved_experts)
+  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.saved_experts_other" PROPERTIES FIXTURES_REQUIRED saved_experts)
+endif()
 # The commands of checkpoint.
 function(shardwright_checkpoint_run name exit)
   cmake_parse_arguments(run "" "" "SAYS;OPTIONS" ${ARGN})
