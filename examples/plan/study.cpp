@@ -100,7 +100,8 @@ Study study_of(const Options& options, bool with_sweeps) {
   const sw::RunSpec& run = options.run;
   const sw::SearchSpace& space = options.space;
   Study out;
-  out.best = sw::search(model, cluster, run, space);
+  const sw::FinishedSearch found = sw::finished_search(model, cluster, run, space);
+  out.best = found.best;
   sw::SearchSpace unpaired = space;
   unpaired.schedule = sw::PlanSchedule::one_f_one_b;
   const bool also_unpaired = pairs(out.best) && !space.schedule && !space.pp;
@@ -122,15 +123,14 @@ Study study_of(const Options& options, bool with_sweeps) {
         out.turns.push_back({resource, sw::plan_begins(model, cluster, run, resource, most_factor, space)});
   } else {
     auto gains = beside([&] { return sw::gains(model, cluster, run, space); });
-    auto runners_up = beside([&] { return sw::runners_up(model, cluster, run, space); });
     auto rounder = beside([&] { return rounder_of(options, out.best); });
     // The plan comes first, so that it is simulated however long the others take.
-    std::vector<sw::Plan> last = sw::last_candidates(model, cluster, run, space);
+    std::vector<sw::Plan> last = sw::last_candidates(found, model, cluster, run);
     std::stable_partition(last.begin(), last.end(),
                           [&](const sw::Plan& one) { return one.configuration == out.best.configuration; });
     out.simulated = sw::rank_by_simulation(model, cluster, run, last);
     out.gains = gains.get();
-    out.runners_up = runners_up.get();
+    out.runners_up = sw::runners_up(found, model, cluster, run);
     out.rounder = rounder.get();
   }
   out.usual = usual.get();

@@ -260,9 +260,10 @@ TEST_CASE("a plan leaves the requested headroom", "[search]") {
   CHECK(search(llama, thousand, large_batch, {.headroom = 0.99}).problem == PlanProblem::out_of_memory);
 }
 
-TEST_CASE("runners-up are other plans, in ascending order of loss", "[search]") {
-  const Plan best = search(experts, sixteen, small_batch);
-  const std::vector<Plan> others = runners_up(experts, sixteen, small_batch, {}, 4);
+TEST_CASE("runners-up are other plans, those that lose least first", "[search]") {
+  const FinishedSearch ended = finished_search(experts, sixteen, small_batch);
+  const Plan& best = ended.best;
+  const std::vector<Plan> others = runners_up(ended, experts, sixteen, small_batch, 4);
   REQUIRE(others.size() == 4);
   double last = 0;
   for (const Plan& one : others) {
@@ -274,8 +275,9 @@ TEST_CASE("runners-up are other plans, in ascending order of loss", "[search]") 
 }
 
 TEST_CASE("the last candidates of a search are near the best plan, which is one of them", "[search]") {
-  const Plan best = search(experts, sixteen, small_batch);
-  const std::vector<Plan> last = last_candidates(experts, sixteen, small_batch);
+  const FinishedSearch ended = finished_search(experts, sixteen, small_batch);
+  const Plan& best = ended.best;
+  const std::vector<Plan> last = last_candidates(ended, experts, sixteen, small_batch);
   REQUIRE(last.size() > 1);
   CHECK(last.size() <= 21);
   const double fastest = last.front().cost.step_seconds;
@@ -389,7 +391,26 @@ TEST_CASE("the saving from more of a resource is a share of the time", "[search]
       }
 }
 
-TEST_CASE("at the end of a pipeline's range the plan has none, and just before it has one", "[search]") {
+TEST_CASE("a search says beforehand whether its plan will have no pipeline", "[search]") {
+  int without = 0, with = 0;
+  for (const ModelSpec& model : {dense, experts})
+    for (const double network : {1e9, 5e9, 50e9})
+      for (const double memory : {1e9, 4e9, 14e9, 80e9})
+        for (const double tolerance : {0.0, 0.01, 0.1}) {
+          const ClusterSpec cluster = small_cluster(64, 8, network, memory);
+          const RunSpec run{64, 2048};
+          const Plan best = search(model, cluster, run, {.tolerance = tolerance});
+          const bool none = best.found() && best.configuration.pp == 1;
+          CAPTURE(network, memory, tolerance);
+          CHECK(needs_no_pipeline(model, cluster, run, {.tolerance = tolerance}) == none);
+          ++(none ? without : with);
+        }
+  CHECK(without > 0);
+  CHECK(with > 0);
+  CHECK_FALSE(needs_no_pipeline(dense, sixteen, small_batch, {.pp = 2}));
+}
+
+TEST_CASE("where a pipeline ends there is none, and just before it is one", "[search]") {
   const ClusterSpec cluster = small_cluster(64, 8, 1e9, 14e9);
   const RunSpec run{64, 2048};
   REQUIRE(search(dense, cluster, run).configuration.pp > 1);

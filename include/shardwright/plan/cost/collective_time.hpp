@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -81,14 +82,14 @@ struct TorusSpan {
   double lines = 0;   ///< The number of their links that one group has.
 };
 
-/// @brief Places an axis on a torus of `chips`.
-///
-/// In the dimension where it begins, which may also hold inner axes, neighbours are several chips apart, and
-/// that many groups share the links between them ("How To Scale Your Model", section 3).
-[[nodiscard]] constexpr TorusSpan torus_span(const AxisGroup& axis, double chips, int dimensions) noexcept {
-  const double side = dimensions < 2    ? chips
-                      : dimensions == 2 ? detail::root<2>(chips)
-                                        : detail::root<3>(chips);
+namespace detail {
+
+/// Chips along a side of a torus of `chips`.
+[[nodiscard]] constexpr double torus_side(double chips, int dimensions) noexcept {
+  return dimensions < 2 ? chips : dimensions == 2 ? root<2>(chips) : root<3>(chips);
+}
+
+[[nodiscard]] constexpr TorusSpan span_of_sides(const AxisGroup& axis, double side, int dimensions) noexcept {
   constexpr double more = 1 + 1e-9, less = 1 - 1e-9; // roots are not exact
   double begin = 1;
   int first = 0;
@@ -100,56 +101,95 @@ struct TorusSpan {
   return {last - first, last - first - 1 + std::min(1.0, begin / axis.stride)};
 }
 
+} // namespace detail
+
+/// @brief Places an axis on a torus of `chips`.
+///
+/// In the dimension where it begins, which may also hold inner axes, neighbours are several chips apart, and
+/// that many groups share the links between them ("How To Scale Your Model", section 3).
+[[nodiscard]] constexpr TorusSpan torus_span(const AxisGroup& axis, double chips, int dimensions) noexcept {
+  return detail::span_of_sides(axis, detail::torus_side(chips, dimensions), dimensions);
+}
+
 namespace detail {
 
-/// The same group over as few axes as possible: axes are merged if one continues the other.
-[[nodiscard]] constexpr AxisGroups merged(const AxisGroups& group) noexcept {
-  AxisGroups out{};
+/// A group over as few axes as possible, innermost first.
+struct MergedGroup {
+  AxisGroups axes{};
   std::size_t count = 0;
-  for (const AxisGroup& axis : group) {
+
+  /// Adds an axis outside of the others, merged with the outermost one if it continues that.
+  constexpr void add(const AxisGroup& axis) noexcept {
     if (axis.extent <= 1)
-      continue;
-    if (count > 0 && out[count - 1].stride * out[count - 1].extent == axis.stride)
-      out[count - 1].extent *= axis.extent;
+      return;
+    if (count > 0 && axes[count - 1].stride * axes[count - 1].extent == axis.stride)
+      axes[count - 1].extent *= axis.extent;
     else
-      out[count++] = axis;
+      axes[count++] = axis;
   }
-  return out;
+  [[nodiscard]] constexpr std::span<const AxisGroup> all() const noexcept { return {axes.data(), count}; }
+};
+
+[[nodiscard]] constexpr double ranks_of(std::span<const AxisGroup> axes) noexcept {
+  double ranks = 1;
+  for (const AxisGroup& axis : axes)
+    ranks *= axis.extent;
+  return ranks;
 }
 
-} // namespace detail
+/// A domain of a cluster that a group spans, seen from the members that it has in each domain of the level
+/// below.
+struct GroupLevel {
+  int domain = 0;
+  double inside = 1;        ///< Members in each domain of the level below.
+  double parts = 1;         ///< Of these domains, those that have members.
+  double bandwidth = 0;     ///< Bytes/s of a rank.
+  double used = 1;          ///< Fraction of a chip's links in the domain.
+  int torus_dimensions = 0; ///< Dimensions that the group lies along; 0 behind a switch.
+  double latency_seconds = 0;
 
-namespace detail {
+  /// Seconds per byte of a gather over `ranks`: a ring of all of them, or one of a torus, has one rank less
+  /// than members to pass a byte on.
+  [[nodiscard]] constexpr double gather_per_byte(double ranks) const noexcept {
+    const double members = torus_dimensions > 0 ? parts : ranks;
+    return (members - 1) / members / (inside * bandwidth);
+  }
+};
 
-/// The fraction of a gather's bytes that pass an edge between members of a level: in a ring of all `ranks`,
-/// or in one of a torus.
-[[nodiscard]] constexpr double passing(const GroupLinks& links, std::size_t level, double ranks) noexcept {
-  const double members = links.torus_dimensions[level] > 0 ? links.members[level] : ranks;
-  return (members - 1) / members;
-}
+/// The links of a cluster at the rates that collectives achieve, with the sides of its tori.
+struct ClusterLinks {
+  const ClusterSpec& cluster;
+  LinkEfficiency efficiency;
+  std::array<double, ClusterSpec::most_domains> sides{};
 
-} // namespace detail
+  constexpr ClusterLinks(const ClusterSpec& of_cluster, const LinkEfficiency& achieved) noexcept
+      : cluster(of_cluster), efficiency(achieved) {
+    for (std::size_t level = 0; level < static_cast<std::size_t>(cluster.domain_count); ++level)
+      if (const DomainSpec& domain = cluster.domains[level]; domain.torus_dimensions > 0)
+        sides[level] = torus_side(static_cast<double>(domain.chips), domain.torus_dimensions);
+  }
+};
 
-/// @brief Places a group in the domains of a cluster.
-[[nodiscard]] constexpr GroupLinks links_of(const ClusterSpec& cluster, const AxisGroups& axes,
-                                            const LinkEfficiency& efficiency) noexcept {
-  GroupLinks links;
-  const AxisGroups group = detail::merged(axes);
-  double inside = 1; // members in one domain of the level below
-  const double all = group[0].extent * group[1].extent * group[2].extent;
-  for (int level = 0; level < cluster.domain_count && inside < all; ++level) {
+/// Calls `visit(GroupLevel)` for each domain that a group spans, from inner to outer.
+/// @param axes with extents above 1, of which none continues another
+template <class Visit>
+constexpr void for_each_level(const ClusterLinks& of, std::span<const AxisGroup> axes, double ranks,
+                              const Visit& visit) noexcept {
+  const ClusterSpec& cluster = of.cluster;
+  double inside = 1;
+  for (int level = 0; level < cluster.domain_count && inside < ranks; ++level) {
     const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
     const auto chips = static_cast<double>(domain.chips);
     const bool outermost = level + 1 == cluster.domain_count;
+    const int torus = domain.torus_dimensions;
+    const double side = of.sides[static_cast<std::size_t>(level)];
     double held = 1;
     TorusSpan span;
-    for (const AxisGroup& axis : group) {
-      if (axis.extent <= 1)
-        break;
-      const double part = outermost ? axis.extent : std::clamp(chips / axis.stride, 1.0, axis.extent);
+    for (const auto& [extent, stride] : axes) {
+      const double part = outermost ? extent : std::clamp(chips / stride, 1.0, extent);
       held *= part;
-      if (domain.torus_dimensions > 0 && part > 1) {
-        const TorusSpan of_axis = torus_span({part, axis.stride}, chips, domain.torus_dimensions);
+      if (torus > 0 && part > 1) {
+        const TorusSpan of_axis = span_of_sides({part, stride}, side, torus);
         span.dimensions += of_axis.dimensions;
         span.lines += of_axis.lines;
       }
@@ -158,26 +198,48 @@ namespace detail {
     const double parts = held / inside;
     if (parts <= 1)
       continue;
-    const auto at = static_cast<std::size_t>(links.levels++);
-    double rate = domain.bandwidth * (level == 0 ? efficiency.scale_up : efficiency.scale_out);
-    links.part[at] = 1;
-    links.domain[at] = level;
-    if (const int torus = domain.torus_dimensions; torus > 0) {
-      links.part[at] = std::min(1.0, span.lines / torus);
-      rate *= links.part[at];
-      links.torus_dimensions[at] = std::min(torus, span.dimensions);
+    GroupLevel out{level,
+                   inside,
+                   parts,
+                   domain.bandwidth * (level == 0 ? of.efficiency.scale_up : of.efficiency.scale_out),
+                   1,
+                   0,
+                   domain.latency_seconds};
+    if (torus > 0) {
+      out.used = std::min(1.0, span.lines / torus);
+      out.bandwidth *= out.used;
+      out.torus_dimensions = std::min(torus, span.dimensions);
     }
-    links.members[at] = parts;
-    links.bandwidth[at] = rate;
-    links.per_byte = std::max(links.per_byte, detail::passing(links, at, all) / (inside * rate));
-    links.latency_seconds += (parts - 1) * domain.latency_seconds;
+    visit(out);
     inside = held;
   }
+}
+
+} // namespace detail
+
+/// @brief Places a group in the domains of a cluster.
+[[nodiscard]] constexpr GroupLinks links_of(const ClusterSpec& cluster, std::span<const AxisGroup> axes,
+                                            const LinkEfficiency& efficiency) noexcept {
+  GroupLinks links;
+  detail::MergedGroup group;
+  for (const AxisGroup& axis : axes)
+    group.add(axis);
+  const double ranks = detail::ranks_of(group.all());
+  detail::for_each_level({cluster, efficiency}, group.all(), ranks, [&](const detail::GroupLevel& level) {
+    const auto at = static_cast<std::size_t>(links.levels++);
+    links.part[at] = level.used;
+    links.domain[at] = level.domain;
+    links.torus_dimensions[at] = level.torus_dimensions;
+    links.members[at] = level.parts;
+    links.bandwidth[at] = level.bandwidth;
+    links.per_byte = std::max(links.per_byte, level.gather_per_byte(ranks));
+    links.latency_seconds += (level.parts - 1) * level.latency_seconds;
+  });
   return links;
 }
 [[nodiscard]] constexpr GroupLinks links_of(const ClusterSpec& cluster, const AxisGroup& group,
                                             const LinkEfficiency& efficiency) noexcept {
-  return links_of(cluster, AxisGroups{group}, efficiency);
+  return links_of(cluster, std::span(&group, 1), efficiency);
 }
 
 /// @brief Seconds for an all-gather or a reduce-scatter of `bytes` in total; an all-reduce takes twice as
@@ -189,11 +251,13 @@ namespace detail {
 namespace detail {
 
 /// Seconds per byte that an all-to-all keeps the links of one level busy.
-[[nodiscard]] constexpr double all_to_all_per_byte_at(const GroupLinks& links, std::size_t level,
-                                                      const TokenCopies& copies) noexcept {
-  const double parts = links.members[level];
+/// @param innermost whether the level below is single chips
+/// @param parts domains of the level below that have members
+/// @param dimensions of a torus that the group lies along; 0 behind a switch
+[[nodiscard]] constexpr double all_to_all_per_byte(bool innermost, double parts, int dimensions,
+                                                   double bandwidth, const TokenCopies& copies) noexcept {
   double sent = (parts - 1) / parts;
-  if (level > 0 &&
+  if (!innermost &&
       copies.merged) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
     double absent = 1;
     for (int copy = 0; copy < copies.experts; ++copy)
@@ -201,13 +265,18 @@ namespace detail {
     const double reached = parts * (1 - absent);
     sent *= std::min(reached, copies.reached_of(parts)) / copies.experts;
   }
-  if (const int dimensions = links.torus_dimensions[level]; dimensions > 0) {
+  if (dimensions > 0) {
     double side = 1;
     while ((dimensions == 1 ? side : dimensions == 2 ? side * side : side * side * side) < parts)
       ++side;
     sent *= std::max(1.0, dimensions * side / 4);
   }
-  return sent / links.bandwidth[level];
+  return sent / bandwidth;
+}
+[[nodiscard]] constexpr double all_to_all_per_byte_at(const GroupLinks& links, std::size_t level,
+                                                      const TokenCopies& copies) noexcept {
+  return all_to_all_per_byte(level == 0, links.members[level], links.torus_dimensions[level],
+                             links.bandwidth[level], copies);
 }
 
 /// The fraction of a chip's links that each level of a group uses if the slowest level is always busy.
@@ -254,7 +323,8 @@ namespace detail {
     ranks *= links.members[level];
   std::array<double, ClusterSpec::most_domains> seconds{};
   for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level) {
-    seconds[level] = passing(links, level, ranks) / (inside * links.bandwidth[level]);
+    const double members = links.torus_dimensions[level] > 0 ? links.members[level] : ranks;
+    seconds[level] = (members - 1) / members / (inside * links.bandwidth[level]);
     inside *= links.members[level];
   }
   return shares_of(links, [&](std::size_t level) { return seconds[level]; });

@@ -59,9 +59,10 @@ struct ProductRates {
   const SharedCalibration& shared = calibration.shared;
   const double full = calibration.chip.matmul * chip.sustained * chip.peak_bf16;
   // A format with fewer bits saves part of what the ratio of the peaks promises.
-  const double ratio = chip.peak(run.precision) / chip.peak_bf16;
-  return {full, full / (1 - shared.eight_bit * (1 - 1 / ratio)), shared.width_half,
-          2 * (tokens + shared.rows_half)};
+  const double peak = chip.peak(run.precision);
+  const double narrow =
+      peak == chip.peak_bf16 ? full : full / (1 - shared.eight_bit * (1 - 1 / (peak / chip.peak_bf16)));
+  return {full, narrow, shared.width_half, 2 * (tokens + shared.rows_half)};
 }
 
 /// Products over both sides of attention's matrices, per row.

@@ -86,6 +86,7 @@ namespace detail {
     return cost;
   const SharedCalibration& shared = calibration.shared;
   const ModelSize size = size_of(model);
+  const detail::HeldParameters held(model, size, plan);
   const PlanLinks links = plan_links(cluster, plan, copies_of(model, run), shared);
   detail::add_times(
       cost, model, run, plan, shared, detail::rank_computation(model, cluster, run, plan, calibration),
@@ -95,15 +96,14 @@ namespace detail {
                                      detail::heaviest_seconds(model, run, plan, stages));
       },
       [&](const detail::BesideSeconds& beside) {
-        return detail::sharding_time(cluster, run, plan, detail::rank_parameters(model, size, plan), links,
-                                     shared, beside);
+        return detail::sharding_time(cluster, run, plan, held.most(), links, shared, beside);
       });
   const RatioInterval& ratios = model.experts.used() ? calibration.experts : calibration.dense;
   cost.least_seconds = cost.step_seconds * ratios.least;
   cost.most_seconds = cost.step_seconds * ratios.most;
 
   cost.memory =
-      memory_cost(model, size, run, plan, detail::kept_microbatches(run, plan), cluster.chip.host());
+      memory_cost(model, size, run, plan, detail::kept_microbatches(run, plan), held, cluster.chip.host());
   if (cost.problem == PlanProblem::none && cost.memory.total() > cluster.chip.memory_bytes)
     cost.problem = PlanProblem::out_of_memory;
 

@@ -14,8 +14,10 @@
 #include <shardwright/plan/spec/run.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -52,23 +54,38 @@ struct PlanLinks {
 
 namespace detail {
 
+/// The axes of a plan's mesh where its order places them, by PlanAxis.
+struct PlacedAxes {
+  std::array<AxisGroup, 4> axes{};
+
+  explicit constexpr PlacedAxes(const PlanConfiguration& plan) noexcept {
+    double stride = 1;
+    for (const PlanAxis axis : axes_of(plan.order)) {
+      const double extent = plan.extent(axis);
+      axes[static_cast<std::size_t>(axis)] = {extent, stride};
+      stride *= extent;
+    }
+  }
+  [[nodiscard]] constexpr const AxisGroup& operator[](PlanAxis axis) const noexcept {
+    return axes[static_cast<std::size_t>(axis)];
+  }
+};
+
 /// The ranks of a stage as two groups: `inner` of them, neighbours first, and how often these repeat.
 struct SplitGroups {
-  AxisGroups inner{}, outer{};
+  MergedGroup inner{}, outer{};
 };
-[[nodiscard]] constexpr SplitGroups split_stage(const PlanConfiguration& plan, double inner) noexcept {
+[[nodiscard]] constexpr SplitGroups split_stage(const PlanConfiguration& plan, const PlacedAxes& placed,
+                                                double inner) noexcept {
   SplitGroups out;
-  double stride = 1;
-  std::size_t at = 0;
   for (const PlanAxis axis : axes_of(plan.order)) {
-    const double extent = plan.extent(axis);
-    if (axis != PlanAxis::pp) {
-      const double taken = std::min(extent, inner);
-      out.inner[at] = {taken, stride};
-      out.outer[at++] = {extent / taken, stride * taken};
-      inner /= taken;
-    }
-    stride *= extent;
+    if (axis == PlanAxis::pp)
+      continue;
+    const double extent = placed[axis].extent, stride = placed[axis].stride;
+    const double taken = std::min(extent, inner);
+    out.inner.add({taken, stride});
+    out.outer.add({extent / taken, stride * taken});
+    inner /= taken;
   }
   return out;
 }
@@ -108,27 +125,31 @@ template <class Out, class Gather, class AllToAll, class Hop>
 [[nodiscard]] constexpr Out of_plan_groups(const PlanConfiguration& plan, const TokenCopies& copies,
                                            const Gather& gather, const AllToAll& all_to_all,
                                            const Hop& hop) noexcept {
-  const auto along = [&plan](PlanAxis axis) {
-    return AxisGroup{static_cast<double>(plan.extent(axis)), plan.stride(axis)};
-  };
+  const PlacedAxes placed(plan);
+  const auto along = [&](PlanAxis axis) { return std::span<const AxisGroup>(&placed[axis], 1); };
   Out out;
   if (plan.tp > 1)
-    out.tensor = gather({along(PlanAxis::tp)});
+    out.tensor = gather(along(PlanAxis::tp));
   if (plan.cp > 1)
-    out.context = gather({along(PlanAxis::cp)});
+    out.context = gather(along(PlanAxis::cp));
   if (plan.pp > 1)
-    out.pipeline = hop(along(PlanAxis::pp));
-  if (static_cast<std::int64_t>(plan.dp) * plan.cp > 1)
-    out.data = plan.stride(PlanAxis::cp) < plan.stride(PlanAxis::dp)
-                   ? gather({along(PlanAxis::cp), along(PlanAxis::dp)})
-                   : gather({along(PlanAxis::dp), along(PlanAxis::cp)});
+    out.pipeline = hop(placed[PlanAxis::pp]);
+  if (plan.cp == 1 && plan.dp > 1) {
+    out.data = gather(along(PlanAxis::dp));
+  } else if (static_cast<std::int64_t>(plan.dp) * plan.cp > 1) {
+    const bool context_first = placed[PlanAxis::cp].stride < placed[PlanAxis::dp].stride;
+    MergedGroup data;
+    data.add(placed[context_first ? PlanAxis::cp : PlanAxis::dp]);
+    data.add(placed[context_first ? PlanAxis::dp : PlanAxis::cp]);
+    out.data = gather(data.all());
+  }
   if (copies.experts > 0) {
     const auto copies_of_expert = static_cast<double>(plan.expert_dp());
-    const SplitGroups split = split_stage(plan, plan.experts_outside ? copies_of_expert : plan.ep);
+    const SplitGroups split = split_stage(plan, placed, plan.experts_outside ? copies_of_expert : plan.ep);
     if (plan.ep > 1)
-      out.expert = all_to_all(plan.experts_outside ? split.outer : split.inner);
+      out.expert = all_to_all((plan.experts_outside ? split.outer : split.inner).all());
     if (copies_of_expert > 1)
-      out.expert_data = gather(plan.experts_outside ? split.inner : split.outer);
+      out.expert_data = gather((plan.experts_outside ? split.inner : split.outer).all());
   }
   return out;
 }
@@ -141,27 +162,42 @@ template <class Out, class Gather, class AllToAll, class Hop>
           run.dispatch == ExpertDispatch::fused};
 }
 
+namespace detail {
+
+[[nodiscard]] constexpr PlanLinks plan_links(const ClusterLinks& cluster, const PlanConfiguration& plan,
+                                             const TokenCopies& copies) noexcept {
+  const auto message = [&](std::span<const AxisGroup> group, double ranks, const auto& per_byte_at) {
+    MessageTime out;
+    for_each_level(cluster, group, ranks, [&](const GroupLevel& level) {
+      out.per_byte = std::max(out.per_byte, per_byte_at(level));
+      out.latency_seconds += (level.parts - 1) * level.latency_seconds;
+      out.leaves = level.domain > 0;
+    });
+    return out;
+  };
+  return of_plan_groups<PlanLinks>(
+      plan, copies,
+      [&](std::span<const AxisGroup> group) {
+        const double ranks = ranks_of(group);
+        return message(group, ranks, [&](const GroupLevel& level) { return level.gather_per_byte(ranks); });
+      },
+      [&](std::span<const AxisGroup> group) {
+        return message(group, ranks_of(group), [&](const GroupLevel& level) {
+          return all_to_all_per_byte(level.inside == 1, level.parts, level.torus_dimensions, level.bandwidth,
+                                     copies);
+        });
+      },
+      [&](const AxisGroup& axis) { return mean_hop(cluster.cluster, axis, cluster.efficiency); });
+}
+
+} // namespace detail
+
 /// @brief The links of a plan.
 /// @param copies of a token that are sent to experts.
 [[nodiscard]] constexpr PlanLinks plan_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                              const TokenCopies& copies,
                                              const SharedCalibration& shared) noexcept {
-  const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
-  const auto leaves_domain = [](const GroupLinks& links) {
-    return links.levels > 0 && links.domain[static_cast<std::size_t>(links.levels - 1)] > 0;
-  };
-  return detail::of_plan_groups<PlanLinks>(
-      plan, copies,
-      [&](const AxisGroups& group) {
-        const GroupLinks links = links_of(cluster, group, efficiency);
-        return MessageTime{links.per_byte, links.latency_seconds, leaves_domain(links)};
-      },
-      [&](const AxisGroups& group) {
-        const GroupLinks links = links_of(cluster, group, efficiency);
-        return MessageTime{detail::all_to_all_per_byte(links, copies), links.latency_seconds,
-                           leaves_domain(links)};
-      },
-      [&](const AxisGroup& axis) { return detail::mean_hop(cluster, axis, efficiency); });
+  return detail::plan_links({cluster, {shared.scale_up, shared.scale_out}}, plan, copies);
 }
 
 namespace detail {
@@ -177,8 +213,8 @@ struct PlanShares {
   const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
   return of_plan_groups<PlanShares>(
       plan, copies,
-      [&](const AxisGroups& group) { return gather_shares(links_of(cluster, group, efficiency)); },
-      [&](const AxisGroups& group) {
+      [&](std::span<const AxisGroup> group) { return gather_shares(links_of(cluster, group, efficiency)); },
+      [&](std::span<const AxisGroup> group) {
         return all_to_all_shares(links_of(cluster, group, efficiency), copies);
       },
       [&](const AxisGroup& axis) {

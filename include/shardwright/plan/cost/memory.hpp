@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -166,18 +167,77 @@ struct StageShare {
           copies * expert_layers * model.experts.count * size.one_expert / plan.ep};
 }
 
+/// The stages that need most, with the parameters of a rank in each.
+struct HeldParameters {
+  std::array<StageShare, 2> stages{};
+  std::array<RankParameters, 2> held{};
+
+  constexpr HeldParameters(const ModelSpec& model, const ModelSize& size,
+                           const PlanConfiguration& plan) noexcept
+      : stages(fullest_stages(model, plan)), held{rank_parameters(model, size, plan, stages[0]),
+                                                  rank_parameters(model, size, plan, stages[1])} {}
+
+  /// Those of the rank that has the most.
+  [[nodiscard]] constexpr const RankParameters& most() const noexcept {
+    return held[1].total() > held[0].total() ? held[1] : held[0];
+  }
+};
+
 /// On the rank that has the most.
 [[nodiscard]] constexpr RankParameters rank_parameters(const ModelSpec& model, const ModelSize& size,
                                                        const PlanConfiguration& plan) noexcept {
-  const auto stages = fullest_stages(model, plan);
-  const RankParameters first = rank_parameters(model, size, plan, stages[0]);
-  const RankParameters other = rank_parameters(model, size, plan, stages[1]);
-  return other.total() > first.total() ? other : first;
+  return HeldParameters(model, size, plan).most();
+}
+
+/// Bytes of states for the parameters of a rank.
+struct RankStates {
+  double parameters = 0, gradients = 0, optimizer = 0;
+};
+[[nodiscard]] constexpr RankStates rank_states(const RunSpec& run, const PlanConfiguration& plan,
+                                               const RankParameters& held, double layer_parameters,
+                                               bool compiled) noexcept {
+  const bool own_shards =
+      plan.zero_stage < 3 || plan.pp > 1 || (run.stack == KernelStack::tuned && !compiled);
+  const StateBytes dense =
+      state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.dp) * plan.cp);
+  const StateBytes expert =
+      state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.expert_dp()));
+  RankStates out{own_shards ? held.dense * dense.parameters + held.experts * expert.parameters : 0,
+                 held.dense * dense.gradients + held.experts * expert.gradients,
+                 held.dense * dense.optimizer + held.experts * expert.optimizer};
+  if (plan.zero_stage >= 1) // both ranks that hold a stage share its states
+    out.optimizer /= parameter_copies(plan);
+  if (plan.zero_stage >= 3 && plan.pp > 1) {
+    out.parameters += run.optimizer.parameter_bytes * (held.dense + held.experts);
+    out.gradients += run.optimizer.gradient_bytes * (held.dense + held.experts);
+  } else if (plan.zero_stage >= 3) {
+    out.parameters += (compiled ? 1 : 2) * run.optimizer.parameter_bytes * layer_parameters;
+  }
+  return out;
+}
+
+/// Bytes that a rank works in while it computes a layer.
+[[nodiscard]] constexpr double working_bytes(const ModelSpec& model, const RunSpec& run,
+                                             const PlanConfiguration& plan, double kept_of_layer) noexcept {
+  double working = 0;
+  const bool listed = plan.recomputation == Recompute::selective && !plan.recomputed.empty();
+  if (plan.recomputation == Recompute::full || listed) {
+    PlanConfiguration once = plan;
+    once.recomputation = Recompute::none;
+    working = activation_bytes_per_layer(model, run, once) - (listed ? kept_of_layer : 0);
+  }
+  const double tokens = rank_tokens(run, plan), h = model.hidden;
+  if (plan.tp > 1)
+    working += 12 * tokens * h;
+  if (plan.cp > 1)
+    working += 6 * plan.cp * tokens * h / plan.tp;
+  return working;
 }
 
 } // namespace detail
 
-/// @brief Memory of a configuration; `kept` microbatches are in flight on the fullest rank.
+/// @brief Memory of a configuration, on the rank that needs the most; `kept` microbatches are in flight on
+/// the fullest rank.
 ///
 /// Beside what is kept: the layer that computes, with the whole sequence that tensor parallelism gathers and
 /// the partial results of context parallelism; logits in 8 bytes with the vendors' fused loss, in 14 with a
@@ -186,67 +246,49 @@ struct StageShare {
 /// and communication buffers. Frameworks whose ZeRO-3 shards the fp32 parameters have no shards of others,
 /// unless there is a pipeline. A program that XLA compiled whole gathers the matrices of a layer in turn,
 /// keeps logits and the gradients that it reduces in bf16, and needs 0.3 GB itself.
+/// @param held of the stages that may need the most memory
 /// @param host that launches the kernels
 [[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
                                                const RunSpec& run, const PlanConfiguration& plan, double kept,
-                                               const detail::StageShare& stage, HostKind host) noexcept {
+                                               const detail::HeldParameters& held, HostKind host) noexcept {
   const bool compiled = host == HostKind::compiled;
-  const bool own_shards =
-      plan.zero_stage < 3 || plan.pp > 1 || (run.stack == KernelStack::tuned && !compiled);
-  const detail::RankParameters held = detail::rank_parameters(model, size, plan, stage);
-  const StateBytes dense =
-      state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.dp) * plan.cp);
-  const StateBytes expert =
-      state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.expert_dp()));
-  MemoryCost memory;
-  memory.parameters = own_shards ? held.dense * dense.parameters + held.experts * expert.parameters : 0;
-  memory.gradients = held.dense * dense.gradients + held.experts * expert.gradients;
-  memory.optimizer = held.dense * dense.optimizer + held.experts * expert.optimizer;
-  if (plan.zero_stage >= 1) // both ranks that hold a stage share its states
-    memory.optimizer /= detail::parameter_copies(plan);
   const double layer_parameters =
       (size.attention_per_layer + std::max(size.dense_per_layer, size.shared_per_layer)) / plan.tp +
       model.experts.count * size.one_expert / plan.ep;
-  if (plan.zero_stage >= 3 && plan.pp > 1) {
-    memory.parameters += run.optimizer.parameter_bytes * (held.dense + held.experts);
-    memory.gradients += run.optimizer.gradient_bytes * (held.dense + held.experts);
-  } else if (plan.zero_stage >= 3) {
-    memory.parameters += (compiled ? 1 : 2) * run.optimizer.parameter_bytes * layer_parameters;
-  }
+  const double of_layer = activation_bytes_per_layer(model, run, plan);
   const int most_layers =
       (model.stacked_layers() + plan.pp - 1) / plan.pp; // a stage beside the ends may keep them
   const bool offloads = run.offloads_layers && plan.recomputation == Recompute::full;
-  memory.activations = (offloads ? std::min(2.0, kept * most_layers) : kept * most_layers) *
-                       activation_bytes_per_layer(model, run, plan);
-  const double tokens = detail::rank_tokens(run, plan), h = model.hidden;
   const double usual = compiled ? 2 : run.stack == KernelStack::tuned ? 8 : 14;
-  memory.logits = !stage.ends ? 0
-                              : (run.logit_bytes > 0 ? run.logit_bytes : usual) * tokens *
-                                    (1 + model.prediction_layers) * model.vocabulary / plan.tp;
-  PlanConfiguration once = plan;
-  once.recomputation = Recompute::none;
-  double working = plan.recomputation == Recompute::full ? activation_bytes_per_layer(model, run, once) : 0;
-  if (plan.recomputation == Recompute::selective && !plan.recomputed.empty())
-    working = activation_bytes_per_layer(model, run, once) - activation_bytes_per_layer(model, run, plan);
-  if (plan.tp > 1)
-    working += 12 * tokens * h;
-  if (plan.cp > 1)
-    working += 6 * plan.cp * tokens * h / plan.tp;
+  const double logits = (run.logit_bytes > 0 ? run.logit_bytes : usual) * detail::rank_tokens(run, plan) *
+                        (1 + model.prediction_layers) * model.vocabulary / plan.tp;
   const double reduced = compiled ? run.optimizer.parameter_bytes : run.optimizer.gradient_bytes;
-  memory.buffers =
-      (compiled ? 0.3e9 : 1.5e9) + working + (plan.zero_stage >= 2 ? reduced * layer_parameters : 0);
-  return memory;
+  MemoryCost common;
+  common.activations = (offloads ? std::min(2.0, kept * most_layers) : kept * most_layers) * of_layer;
+  common.buffers = (compiled ? 0.3e9 : 1.5e9) + detail::working_bytes(model, run, plan, of_layer) +
+                   (plan.zero_stage >= 2 ? reduced * layer_parameters : 0);
+  const auto memory_of = [&](std::size_t stage) {
+    const detail::RankStates states =
+        detail::rank_states(run, plan, held.held[stage], layer_parameters, compiled);
+    MemoryCost memory = common;
+    memory.parameters = states.parameters;
+    memory.gradients = states.gradients;
+    memory.optimizer = states.optimizer;
+    memory.logits = held.stages[stage].ends ? logits : 0;
+    return memory;
+  };
+  const MemoryCost first = memory_of(0);
+  if (held.stages[1].layers <= held.stages[0].layers)
+    return first;
+  const MemoryCost other = memory_of(1);
+  return other.total() > first.total() ? other : first;
 }
-/// @brief On the rank that needs the most.
+
+/// @brief The same, of a configuration whose parameters are counted here.
 [[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
                                                const RunSpec& run, const PlanConfiguration& plan, double kept,
                                                HostKind host = HostKind::separate) noexcept {
-  const auto stages = detail::fullest_stages(model, plan);
-  const MemoryCost first = memory_cost(model, size, run, plan, kept, stages[0], host);
-  if (stages[1].layers <= stages[0].layers)
-    return first;
-  const MemoryCost other = memory_cost(model, size, run, plan, kept, stages[1], host);
-  return other.total() > first.total() ? other : first;
+  return memory_cost(model, size, run, plan, kept, detail::HeldParameters(model, size, plan), host);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

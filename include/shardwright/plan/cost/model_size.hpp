@@ -88,6 +88,8 @@ struct ModelSize {
 [[nodiscard]] constexpr double attended_tokens(const ModelSpec& model, double sequence,
                                                FlopsConvention convention) noexcept {
   const double share = convention == FlopsConvention::causal ? 0.5 : 1.0;
+  if (model.window_layers == 0)
+    return share * sequence;
   const double window = model.window > 0 && model.window < sequence ? model.window : sequence;
   // A window w over s tokens has w s - w^2/2 pairs with the past; counted without the mask it is w wide.
   const double windowed = convention != FlopsConvention::causal ? window

@@ -18,18 +18,21 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
+template <class... Values>
+[[nodiscard]] constexpr bool any_above(int most, const Values&... values) noexcept {
+  return ((values > most) || ...);
+}
+
 /// Products of two values up to this limit do not overflow.
 [[nodiscard]] constexpr bool exceeds_planner(const ModelSpec& model, const ClusterSpec& cluster,
                                              const RunSpec& run) noexcept {
   constexpr int most = 1 << 27;
-  for (const int dimension :
-       {model.layers, model.prediction_layers, model.hidden, model.heads, model.key_value_heads,
-        model.head_width, model.feed_forward, model.vocabulary, model.experts.count, model.experts.width,
-        model.experts.shared_width, model.experts.latent_width, model.state_space.layers,
-        model.state_space.attention_layers, model.state_space.heads, model.state_space.head_width,
-        model.state_space.groups, model.state_space.state})
-    if (dimension > most)
-      return true;
+  const StateSpaceSpec& space = model.state_space;
+  if (any_above(most, model.layers, model.prediction_layers, model.hidden, model.heads, model.key_value_heads,
+                model.head_width, model.feed_forward, model.vocabulary, model.experts.count,
+                model.experts.width, model.experts.shared_width, model.experts.latent_width, space.layers,
+                space.attention_layers, space.heads, space.head_width, space.groups, space.state))
+    return true;
   const ExpertSpec& experts = model.experts;
   if (experts.shared > 0 &&
       (experts.shared_width > 0 ? experts.shared_width : experts.width) > most / experts.shared)

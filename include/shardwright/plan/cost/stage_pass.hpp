@@ -9,6 +9,7 @@
 #include <shardwright/plan/cost/compute_time.hpp>
 #include <shardwright/plan/cost/traffic.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/model.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
 
 #include <algorithm>
@@ -55,20 +56,19 @@ struct Repeats {
 /// Seconds of one microbatch on a stage, in parts and as the passes of a schedule.
 struct StagePass {
   ForwardSeconds forward{};
-  ForwardSeconds again{};  ///< What the backward passes compute of it once more.
-  double overhead = 0;     ///< Of all passes.
-  LayerTraffic traffic{};  ///< Forward.
-  LayerTraffic returned{}; ///< Of the backward passes, and of what they run again.
+  ForwardSeconds again{}; ///< What the backward passes compute of it once more.
+  double overhead = 0;    ///< Of all passes.
   PassCosts passes{};
   PassCosts waiting{}; ///< Time by which passes wait for traffic that takes longer than the work it overlaps.
+  double hidden = 0;   ///< Traffic that passes hide.
+  double returning = 0; ///< Exposed traffic of the backward passes.
 
   [[nodiscard]] constexpr double seconds() const noexcept {
     return passes.forward + passes.input_gradient + passes.weight_gradient;
   }
   /// What the backward passes compute.
   [[nodiscard]] constexpr double backward() const noexcept {
-    return passes.input_gradient + passes.weight_gradient - waiting.input_gradient -
-           returned.exposed_seconds();
+    return passes.input_gradient + passes.weight_gradient - waiting.input_gradient - returning;
   }
 };
 
@@ -106,65 +106,103 @@ struct PassForm {
           pairs_passes(plan) ? std::max(0.0, 1 - plan.pp / microbatches) : 0};
 }
 
+/// What the backward passes run again of a layer of one kind, and how long its passes wait for their host.
+struct LayerPass {
+  ForwardSeconds again{};
+  BothPasses waits{};
+};
+
+/// What the stages of a rank have in common, however many layers each has. Refers to its arguments.
+struct LayerPasses {
+  const RankComputation& computed;
+  const LayerTraffic& traffic; ///< Of a layer's forward pass.
+  const SharedCalibration& shared;
+  Repeats repeats;
+  PassForm form;
+  LayerPass dense{}, expert{};
+
+  constexpr LayerPasses(const ModelSpec& model, const RankComputation& of_rank, const LayerTraffic& of_layer,
+                        const Repeats& repeated, const SharedCalibration& constants,
+                        const PassForm& of_passes) noexcept
+      : computed(of_rank), traffic(of_layer), shared(constants), repeats(repeated), form(of_passes) {
+    const double both = traffic.tensor.exposed_seconds + traffic.context.exposed_seconds;
+    const double gathered = (1 + repeats.context) * traffic.context.exposed_seconds;
+    if (model.dense_layers() > 0) {
+      dense.again = repeats.of(computed.dense_layer, computed.dense_again);
+      dense.waits = host_waits(computed.dense_layer, dense.again, both,
+                               (1 + repeats.dense_tensor) * traffic.tensor.exposed_seconds + gathered,
+                               computed.host, 1 + repeats.layer, 0);
+    }
+    if (model.expert_layers() > 0) {
+      expert.again = repeats.of(computed.expert_layer, computed.expert_again);
+      expert.waits = host_waits(computed.expert_layer, expert.again, both + traffic.expert.exposed_seconds,
+                                (1 + repeats.expert_tensor) * traffic.tensor.exposed_seconds + gathered +
+                                    (1 + repeats.expert) * traffic.expert.exposed_seconds,
+                                computed.expert_host / 3, 2 + repeats.expert, shared.behind_host);
+    }
+  }
+};
+
+/// The traffic of one microbatch through some layers: forward, and of the backward passes with what they run
+/// again.
+struct StageTraffic {
+  LayerTraffic forward{}, returned{};
+};
+[[nodiscard]] constexpr StageTraffic stage_traffic(const StageLayers& layers,
+                                                   const LayerPasses& each) noexcept {
+  const Repeats& repeats = each.repeats;
+  const LayerTraffic& traffic = each.traffic;
+  const double all = layers.dense + layers.expert;
+  return {
+      {all * traffic.tensor, all * traffic.context, layers.expert * traffic.expert},
+      {(all + layers.dense * repeats.dense_tensor + layers.expert * repeats.expert_tensor) * traffic.tensor,
+       all * (1 + repeats.context) * traffic.context, layers.expert * (1 + repeats.expert) * traffic.expert}};
+}
+
 /// The passes of one microbatch through some layers.
 ///
 /// A backward pass takes two products for each forward one, half of them for weights; fused attention
 /// computes its scores again, five products for two; what is recomputed precedes the input gradient. Traffic
 /// that a pass hides slows it down, and a pass, or a pair of them, lasts no less than the traffic beside it.
-[[nodiscard]] constexpr StagePass stage_pass(const StageLayers& layers, const RankComputation& computed,
-                                             const LayerTraffic& traffic, const Repeats& repeats,
-                                             const SharedCalibration& shared, const PassForm& form) noexcept {
+[[nodiscard]] constexpr StagePass stage_pass(const StageLayers& layers, const LayerPasses& each) noexcept {
+  const StageTraffic traffic = stage_traffic(layers, each);
   StagePass stage;
   const ForwardSeconds& f = stage.forward;
   const ForwardSeconds& again = stage.again;
-  stage.forward += layers.head * computed.head;
+  stage.forward += layers.head * each.computed.head;
   const double all = layers.dense + layers.expert;
-  const double of_layer = traffic.tensor.exposed_seconds + traffic.context.exposed_seconds;
-  const double gathered = (1 + repeats.context) * traffic.context.exposed_seconds;
-  BothPasses dense, expert;
   if (layers.dense > 0) {
-    const ForwardSeconds repeated = repeats.of(computed.dense_layer, computed.dense_again);
-    stage.forward += layers.dense * computed.dense_layer;
-    stage.again += layers.dense * repeated;
-    dense = host_waits(computed.dense_layer, repeated, of_layer,
-                       (1 + repeats.dense_tensor) * traffic.tensor.exposed_seconds + gathered, computed.host,
-                       1 + repeats.layer, 0);
+    stage.forward += layers.dense * each.computed.dense_layer;
+    stage.again += layers.dense * each.dense.again;
   }
   if (layers.expert > 0) {
-    const ForwardSeconds repeated = repeats.of(computed.expert_layer, computed.expert_again);
-    stage.forward += layers.expert * computed.expert_layer;
-    stage.again += layers.expert * repeated;
-    expert = host_waits(computed.expert_layer, repeated, of_layer + traffic.expert.exposed_seconds,
-                        (1 + repeats.expert_tensor) * traffic.tensor.exposed_seconds + gathered +
-                            (1 + repeats.expert) * traffic.expert.exposed_seconds,
-                        computed.expert_host / 3, 2 + repeats.expert, shared.behind_host);
+    stage.forward += layers.expert * each.computed.expert_layer;
+    stage.again += layers.expert * each.expert.again;
   }
-  const double launches = all * shared.layer_seconds * (3 + repeats.layer) / 3;
-  const BothPasses overhead{launches / 3 + layers.dense * dense.forward + layers.expert * expert.forward,
-                            launches * 2 / 3 + layers.dense * dense.backward +
-                                layers.expert * expert.backward};
+  const double launches = all * each.shared.layer_seconds * (3 + each.repeats.layer) / 3;
+  const BothPasses overhead{launches / 3 + layers.dense * each.dense.waits.forward +
+                                layers.expert * each.expert.waits.forward,
+                            launches * 2 / 3 + layers.dense * each.dense.waits.backward +
+                                layers.expert * each.expert.waits.backward};
   stage.overhead = overhead.forward + overhead.backward;
-  stage.traffic = {all * traffic.tensor, all * traffic.context, layers.expert * traffic.expert};
-  stage.returned = {
-      (all + layers.dense * repeats.dense_tensor + layers.expert * repeats.expert_tensor) * traffic.tensor,
-      all * (1 + repeats.context) * traffic.context, layers.expert * (1 + repeats.expert) * traffic.expert};
-  const double hidden = stage.traffic.hidden_seconds(), returned = stage.returned.hidden_seconds();
+  const double hidden = traffic.forward.hidden_seconds(), returned = traffic.returned.hidden_seconds();
   const double forward =
-      f.matmul + f.attention + f.elementwise + shared.contention * hidden + overhead.forward;
+      f.matmul + f.attention + f.elementwise + each.shared.contention * hidden + overhead.forward;
   const double input_gradient = f.matmul + again.matmul + f.attention * 2.5 + again.attention +
-                                f.elementwise * 2 + again.elementwise + shared.contention * returned +
+                                f.elementwise * 2 + again.elementwise + each.shared.contention * returned +
                                 overhead.backward;
-  const double beside = input_gradient + (form.splits_backward ? 0 : f.matmul);
+  const double beside = input_gradient + (each.form.splits_backward ? 0 : f.matmul);
   const double alone = hidden - forward, back = returned - beside; // what traffic takes longer
   const double spared = // by pairs, of which one pass has time left
       alone > 0 && back < 0   ? std::min(alone, -back)
       : back > 0 && alone < 0 ? std::min(back, -alone)
                               : 0;
-  stage.waiting = {std::max(0.0, alone) - (alone > 0 ? form.paired * spared : 0),
-                   std::max(0.0, back) - (back > 0 ? form.paired * spared : 0), 0};
-  stage.passes.forward = forward + stage.traffic.exposed_seconds() + stage.waiting.forward;
-  stage.passes.input_gradient =
-      input_gradient + stage.returned.exposed_seconds() + stage.waiting.input_gradient;
+  stage.waiting = {std::max(0.0, alone) - (alone > 0 ? each.form.paired * spared : 0),
+                   std::max(0.0, back) - (back > 0 ? each.form.paired * spared : 0), 0};
+  stage.hidden = hidden + returned;
+  stage.returning = traffic.returned.exposed_seconds();
+  stage.passes.forward = forward + traffic.forward.exposed_seconds() + stage.waiting.forward;
+  stage.passes.input_gradient = input_gradient + stage.returning + stage.waiting.input_gradient;
   stage.passes.weight_gradient = f.matmul;
   return stage;
 }

@@ -20,7 +20,9 @@
 #include <shardwright/plan/spec/run.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -219,25 +221,73 @@ struct ShardingTime {
 }
 
 /// Doublings of eight chips, a part of a doubling counted in proportion.
-[[nodiscard]] constexpr double doublings_above_eight(double chips) noexcept {
-  double doublings = 0;
-  for (; chips >= 16; chips /= 2)
-    ++doublings;
-  return chips > 8 ? doublings + chips / 8 - 1 : doublings;
+[[nodiscard]] constexpr double doublings_above_eight(std::int64_t chips) noexcept {
+  if (chips <= 8)
+    return 0;
+  const int doublings = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(chips))) - 4;
+  const double left = static_cast<double>(chips) / static_cast<double>(std::int64_t{8} << doublings);
+  return doublings + left - 1;
 }
 
-/// Exposes what takes longer than the pass beside it, of the kinds of traffic in proportion to what they
-/// hide.
-constexpr void expose_waiting(StepCost& cost, const StagePass& stage, double microbatches) noexcept {
-  const double waiting = microbatches * (stage.waiting.forward + stage.waiting.input_gradient);
-  if (waiting <= 0)
-    return;
-  const double hidden = microbatches * (stage.traffic.hidden_seconds() + stage.returned.hidden_seconds());
-  for (const Traffic kind : {Traffic::tensor, Traffic::context, Traffic::expert}) {
-    TrafficCost& one = cost.traffic[static_cast<std::size_t>(kind)];
-    one.exposed_seconds += waiting * one.hidden_seconds() / hidden;
-  }
+/// One microbatch on the mean stage, and its time on others.
+struct StagesOfStep {
+  StageLayers layers{}; ///< Of the mean stage.
+  StagePass mean{};
+  StageSeconds seconds{};
+};
+
+/// The heaviest stage is the fullest one, or the last one with the head.
+[[nodiscard]] constexpr StagesOfStep stages_of_step(const ModelSpec& model, const PlanConfiguration& plan,
+                                                    const LayerPasses& each) noexcept {
+  const int all = model.stacked_layers();
+  const double expert_share = static_cast<double>(model.expert_layers()) / all;
+  const double dense_share = static_cast<double>(model.dense_layers()) / all;
+  const auto holding = [&](double layers, double head) {
+    return StageLayers{layers * dense_share, layers * expert_share, head};
+  };
+  const double p = plan.pp;
+  StagesOfStep out{.layers = holding(all / p, 1 / p)};
+  out.mean = stage_pass(out.layers, each);
+  out.seconds.mean = out.mean.seconds();
+  if (plan.pp <= 1)
+    return out;
+  const StagePass fullest = stage_pass(holding((all + plan.pp - 1) / plan.pp, 0), each);
+  const StagePass last = stage_pass(holding(all / plan.pp, 1), each);
+  StageSeconds& seconds = out.seconds;
+  seconds.fullest = fullest.seconds();
+  seconds.last = last.seconds();
+  if (all % plan.pp != 0 && chunks_of(plan.schedule, plan.chunks) > 1)
+    seconds.beside_last = seconds.fullest / (all / plan.pp + 1) * (1 - 1.0 / plan.chunks);
+  seconds.weight = (seconds.last > seconds.fullest ? last : fullest).passes.weight_gradient;
+  return out;
 }
+
+/// The traffic of a step by purpose, and what it adds to the time of computation.
+struct StepTraffic {
+  TrafficCost tensor{}, context{}, expert{}, pipeline{}, data{};
+
+  /// Seconds that the hidden traffic adds to those so far of launches and contention.
+  [[nodiscard]] constexpr double slowed(double overhead, double contention) const noexcept {
+    return overhead + tensor.hidden_seconds() * contention + context.hidden_seconds() * contention +
+           expert.hidden_seconds() * contention + pipeline.hidden_seconds() * contention +
+           data.hidden_seconds() * contention;
+  }
+  [[nodiscard]] constexpr double exposed_seconds() const noexcept {
+    return tensor.exposed_seconds + context.exposed_seconds + expert.exposed_seconds +
+           pipeline.exposed_seconds + data.exposed_seconds;
+  }
+  /// Exposes what takes longer than the pass beside it, of the kinds of traffic in proportion to what they
+  /// hide.
+  constexpr void expose_waiting(const StagePass& stage, double microbatches) noexcept {
+    const double waiting = microbatches * (stage.waiting.forward + stage.waiting.input_gradient);
+    if (waiting <= 0)
+      return;
+    const double hidden = microbatches * stage.hidden;
+    tensor.exposed_seconds += waiting * tensor.hidden_seconds() / hidden;
+    context.exposed_seconds += waiting * context.hidden_seconds() / hidden;
+    expert.exposed_seconds += waiting * expert.hidden_seconds() / hidden;
+  }
+};
 
 /// Fills the times of a step: m microbatches of the heaviest stage, the bubble, what communication is
 /// exposed, the optimizer, and jitter.
@@ -250,63 +300,47 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
                          const PlanConfiguration& plan, const SharedCalibration& shared,
                          const RankComputation& computed, const LayerTraffic& traffic,
                          const OfSchedule& of_schedule, const OfSharding& of_sharding) {
-  const double p = plan.pp, microbatches = microbatches_of(run, plan);
-  const Repeats repeats = repeats_of(plan);
-  const PassForm form = pass_form(plan, microbatches);
-  const double expert_share = static_cast<double>(model.expert_layers()) / model.stacked_layers();
-  const double dense_share = static_cast<double>(model.dense_layers()) / model.stacked_layers();
-  const auto stage_of = [&](double layers, double head) {
-    return stage_pass({layers * dense_share, layers * expert_share, head}, computed, traffic, repeats, shared,
-                      form);
-  };
-  // One microbatch on the mean stage, and on the heaviest: the fullest one, or the last one with the head.
-  const double layers = model.stacked_layers() / p;
-  const StagePass mean = stage_of(layers, 1 / p);
-  StageSeconds stages{.mean = mean.seconds()};
-  if (plan.pp > 1) {
-    const StagePass fullest = stage_of((model.stacked_layers() + plan.pp - 1) / plan.pp, 0);
-    const StagePass last = stage_of(model.stacked_layers() / plan.pp, 1);
-    stages.fullest = fullest.seconds();
-    stages.last = last.seconds();
-    if (model.stacked_layers() % plan.pp != 0 && chunks_of(plan.schedule, plan.chunks) > 1)
-      stages.beside_last = stages.fullest / (model.stacked_layers() / plan.pp + 1) * (1 - 1.0 / plan.chunks);
-    stages.weight = (stages.last > stages.fullest ? last : fullest).passes.weight_gradient;
-  }
+  const double microbatches = microbatches_of(run, plan);
+  const LayerPasses each_layer(model, computed, traffic, repeats_of(plan), shared,
+                               pass_form(plan, microbatches));
+  StagesOfStep stages = stages_of_step(model, plan, each_layer);
+  const StagePass& mean = stages.mean;
   cost.matmul_seconds = microbatches * (3 * mean.forward.matmul + mean.again.matmul);
   cost.attention_seconds = microbatches * (3.5 * mean.forward.attention + mean.again.attention);
   cost.elementwise_seconds = microbatches * (3 * mean.forward.elementwise + mean.again.elementwise);
-  cost.overhead_seconds = microbatches * mean.overhead;
   const ShardingTime sharded = of_sharding(BesideSeconds{mean.seconds(), mean.backward()});
   const TrafficCost& each = sharded.data.each;
   const double reducing = each.exposed_seconds + shared.contention * each.hidden_seconds();
   cost.passes = mean.passes;
   cost.passes.input_gradient += reducing;
-  for (double* seconds : {&stages.mean, &stages.fullest, &stages.last})
-    *seconds += reducing;
-
-  for (const LayerTraffic* passes : {&mean.traffic, &mean.returned}) {
-    cost.traffic[static_cast<std::size_t>(Traffic::tensor)] += microbatches * passes->tensor;
-    cost.traffic[static_cast<std::size_t>(Traffic::context)] += microbatches * passes->context;
-    cost.traffic[static_cast<std::size_t>(Traffic::expert)] += microbatches * passes->expert;
-  }
-  const ScheduleTime scheduled = of_schedule(cost.passes, stages);
+  stages.seconds.mean += reducing;
+  stages.seconds.fullest += reducing;
+  stages.seconds.last += reducing;
+  const ScheduleTime scheduled = of_schedule(cost.passes, stages.seconds);
   cost.bubble_seconds = scheduled.bubble_seconds;
   cost.imbalance_seconds = scheduled.imbalance_seconds;
-  cost.traffic[static_cast<std::size_t>(Traffic::pipeline)] = scheduled.sends;
-  cost.reduction = each;
-  TrafficCost& data = cost.traffic[static_cast<std::size_t>(Traffic::data)];
-  data = microbatches * each;
-  data += sharded.data.apart;
   cost.optimizer_seconds = sharded.optimizer_seconds;
-  for (const TrafficCost& one : cost.traffic)
-    cost.overhead_seconds += one.hidden_seconds() * shared.contention;
-  expose_waiting(cost, mean, microbatches);
+  cost.reduction = each;
+
+  const StageTraffic once = stage_traffic(stages.layers, each_layer);
+  const auto both = [&](const TrafficCost& forward, const TrafficCost& returned) {
+    TrafficCost sum = microbatches * forward;
+    sum += microbatches * returned;
+    return sum;
+  };
+  StepTraffic sent{both(once.forward.tensor, once.returned.tensor),
+                   both(once.forward.context, once.returned.context),
+                   both(once.forward.expert, once.returned.expert), scheduled.sends, microbatches * each};
+  sent.data += sharded.data.apart;
+  cost.overhead_seconds = sent.slowed(microbatches * mean.overhead, shared.contention);
+  sent.expose_waiting(mean, microbatches);
+  cost.traffic = {sent.tensor, sent.context, sent.expert, sent.pipeline, sent.data};
 
   cost.chips = static_cast<double>(plan.chips());
   const double sum = cost.matmul_seconds + cost.attention_seconds + cost.elementwise_seconds +
                      cost.overhead_seconds + cost.imbalance_seconds + cost.bubble_seconds +
-                     cost.exposed_seconds() + cost.optimizer_seconds;
-  cost.straggler_seconds = sum * shared.jitter * doublings_above_eight(cost.chips);
+                     sent.exposed_seconds() + cost.optimizer_seconds;
+  cost.straggler_seconds = sum * shared.jitter * doublings_above_eight(plan.chips());
   cost.step_seconds = sum + cost.straggler_seconds;
 }
 

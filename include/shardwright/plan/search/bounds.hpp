@@ -119,18 +119,17 @@ struct PipelineFilling {
           std::min(left.optimizer_seconds, right.optimizer_seconds)};
 }
 
-/// The least traffic of a layer in any order and with any schedule.
-[[nodiscard]] constexpr LayerTraffic least_traffic(const SearchInput& in, PlanConfiguration plan) {
+/// The least traffic of a layer with any schedule: of one that pairs passes, and of one that does not.
+[[nodiscard]] constexpr LayerTraffic least_traffic(const SearchInput& in, PlanConfiguration plan,
+                                                   const PlanLinks& links) {
   const SharedCalibration& shared = in.calibration.shared;
-  const PlanLinks links = least_links(in.cluster, plan, copies_of(in.model, in.run), shared);
-  LayerTraffic least = layer_traffic(in.model, in.cluster, in.run, plan, links, shared);
   plan.pp = 2; // stages enough for every schedule
-  for (const PlanSchedule schedule : {PlanSchedule::dual_pipe, PlanSchedule::one_f_one_b}) {
-    plan.schedule = schedule;
-    const LayerTraffic other = layer_traffic(in.model, in.cluster, in.run, plan, links, shared);
-    least = least_of(least, other);
-  }
-  return least;
+  plan.schedule = PlanSchedule::one_f_one_b;
+  const LayerTraffic apart = layer_traffic(in.model, in.cluster, in.run, plan, links, shared);
+  if (plan.ep == 1)
+    return apart;
+  plan.schedule = PlanSchedule::dual_pipe;
+  return least_of(apart, layer_traffic(in.model, in.cluster, in.run, plan, links, shared));
 }
 
 /// Rounding must not lift a bound over what it bounds.
@@ -141,20 +140,25 @@ struct PipelineFilling {
 [[nodiscard]] constexpr double layers_floor(const SearchInput& in, const PlanConfiguration& plan,
                                             const RankComputation& computed, const LayerTraffic& traffic) {
   const SharedCalibration& shared = in.calibration.shared;
-  const double expert = in.model.expert_layers();
-  const StagePass all = stage_pass({static_cast<double>(in.model.dense_layers()), expert, 1}, computed,
-                                   traffic, {}, shared, {.paired = 1});
+  const double dense = in.model.dense_layers(), expert = in.model.expert_layers();
+  const StagePass all =
+      stage_pass({dense, expert, 1}, {in.model, computed, traffic, {}, shared, {.paired = 1}});
   const auto chips = static_cast<double>(in.cluster.chips());
   const double passes = static_cast<double>(in.run.sequences) * plan.tp * plan.cp / (chips * plan.microbatch);
-  return below(passes * all.seconds() * (1 + shared.jitter * doublings_above_eight(chips)));
+  return below(passes * all.seconds() * (1 + shared.jitter * doublings_above_eight(in.cluster.chips())));
 }
 
 /// The passes of a stage of average size, with the least traffic.
-[[nodiscard]] constexpr StagePass least_pass(const SearchInput& in, const PlanConfiguration& plan) {
+[[nodiscard]] constexpr StagePass least_pass(const SearchInput& in, const PlanConfiguration& plan,
+                                             const PlanLinks& links) {
+  const double dense = static_cast<double>(in.model.dense_layers()) / plan.pp;
   const double expert = static_cast<double>(in.model.expert_layers()) / plan.pp;
-  return stage_pass({static_cast<double>(in.model.dense_layers()) / plan.pp, expert, 1.0 / plan.pp},
-                    computation_of(in, plan), least_traffic(in, plan), repeats_of(plan),
-                    in.calibration.shared, {.paired = 1});
+  return stage_pass({dense, expert, 1.0 / plan.pp}, {in.model,
+                                                     computation_of(in, plan),
+                                                     least_traffic(in, plan, links),
+                                                     repeats_of(plan),
+                                                     in.calibration.shared,
+                                                     {.paired = 1}});
 }
 
 /// The least traffic of a layer with the branch's schedules of a kind; nothing if it has none.

@@ -46,22 +46,6 @@ gains(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, Se
 
 namespace detail {
 
-/// The best plan of a search, and the state that it ended in.
-struct EndedSearch {
-  Plan best{};
-  SearchState state{};
-};
-
-[[nodiscard]] inline EndedSearch ended_search(const ModelSpec& model, const ClusterSpec& cluster,
-                                              const RunSpec& run, const SearchSpace& space) {
-  const PlanSearch all(model, cluster, run, space);
-  const SearchTables tables = all.tables();
-  EndedSearch out;
-  all.advance(tables, out.state, std::numeric_limits<std::int64_t>::max());
-  out.best = all.result(tables, out.state);
-  return out;
-}
-
 /// Candidates as plans, fastest first.
 template <class Candidates>
 [[nodiscard]] std::vector<Plan> plans_of(const Candidates& candidates, const ModelSpec& model,
@@ -78,12 +62,11 @@ template <class Candidates>
 
 } // namespace detail
 
-/// @brief Other plans found in the search for the best one: the fastest of each complexity, those that lose
-/// least first.
-[[nodiscard]] inline std::vector<Plan> runners_up(const ModelSpec& model, const ClusterSpec& cluster,
-                                                  const RunSpec& run, const SearchSpace& space = {},
+/// @brief Other plans that a search found beside the best one: the fastest of each complexity, those that
+/// lose least first.
+[[nodiscard]] inline std::vector<Plan> runners_up(const FinishedSearch& ended, const ModelSpec& model,
+                                                  const ClusterSpec& cluster, const RunSpec& run,
                                                   std::size_t most = 3) {
-  const detail::EndedSearch ended = detail::ended_search(model, cluster, run, space);
   std::vector<Plan> out = detail::plans_of(ended.state.fastest, model, cluster, run);
   std::erase_if(out, [&](const Plan& one) { return one.configuration == ended.best.configuration; });
   if (out.size() > most)
@@ -93,9 +76,8 @@ template <class Candidates>
 
 /// @brief The last twenty plans that a search found, fastest first, and the one it chose: those within 5% of
 /// the fastest. A simulation may rank them in another order.
-[[nodiscard]] inline std::vector<Plan> last_candidates(const ModelSpec& model, const ClusterSpec& cluster,
-                                                       const RunSpec& run, const SearchSpace& space = {}) {
-  const detail::EndedSearch ended = detail::ended_search(model, cluster, run, space);
+[[nodiscard]] inline std::vector<Plan> last_candidates(const FinishedSearch& ended, const ModelSpec& model,
+                                                       const ClusterSpec& cluster, const RunSpec& run) {
   std::vector<Plan> out = detail::plans_of(ended.state.last, model, cluster, run);
   std::erase_if(out, [&](const Plan& one) {
     return one.cost.step_seconds > ended.state.best_seconds * (1 + detail::near_best);
@@ -147,8 +129,7 @@ template <class Candidates>
                                                          const RunSpec& run, Resource resource,
                                                          double most = 256, const SearchSpace& space = {}) {
   return detail::least_factor(cluster, run, resource, most, [&](const Situation& at) {
-    const Plan plan = search(model, at.cluster, at.run, space);
-    return plan.found() && plan.configuration.pp == 1;
+    return needs_no_pipeline(model, at.cluster, at.run, space);
   });
 }
 

@@ -43,6 +43,7 @@ struct SearchOrders {
     std::array<int, plan_order_count> seen{};
     int distinct = 0;
     const bool splits = plan.ep > 1 && plan.expert_dp() > 1;
+    const ClusterLinks achieved(cluster, {shared.scale_up, shared.scale_out});
     for (int number = 0; number < plan_order_count; ++number) {
       plan.order = static_cast<PlanOrder>(number);
       if (space.order && *space.order != plan.order)
@@ -61,7 +62,7 @@ struct SearchOrders {
         plan.experts_outside = outside;
         if (space.experts_outside ? *space.experts_outside != outside : outside && !splits)
           continue;
-        add(plan, plan_links(cluster, plan, copies, shared));
+        add(plan, plan_links(achieved, plan, copies));
       }
     }
   }

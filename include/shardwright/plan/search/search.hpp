@@ -68,7 +68,8 @@ public:
         PlanConfiguration plan = base(group); // the largest microbatch and ep that anything allows
         plan.microbatch = static_cast<int>(in_.run.sequences);
         plan.ep = std::max(1, in_.model.experts.count);
-        LayerTraffic traffic = least_traffic(in_, plan);
+        LayerTraffic traffic = least_traffic(
+            in_, plan, least_links(in_.cluster, plan, copies_of(in_.model, in_.run), in_.calibration.shared));
         traffic.expert = {}; // there may be none
         group.floor_seconds = layers_floor(in_, plan, computation_of(in_, plan), traffic);
         ++out.evaluations;
@@ -87,13 +88,14 @@ public:
     const std::int64_t until = evaluations > std::numeric_limits<std::int64_t>::max() - state.evaluations
                                    ? evaluations
                                    : state.evaluations + evaluations;
+    SearchBranch branch; // reused, because it is large
     while (!state.done && state.evaluations < until) {
       if (state.group == tables.group_count ||
           tables.groups[static_cast<std::size_t>(state.group)].floor_seconds > limit(state)) {
         state.done = true;
         return;
       }
-      visit(tables, state);
+      visit(tables, branch, state);
       if (++state.stage == tables.stages.count) {
         state.stage = 0;
         if (++state.expert == tables.experts.count) {
@@ -153,7 +155,7 @@ private:
   }
 
   /// Tries all plans with one tp, cp, ep and number of stages.
-  constexpr void visit(const SearchTables& tables, SearchState& state) const {
+  constexpr void visit(const SearchTables& tables, SearchBranch& branch, SearchState& state) const {
     PlanConfiguration plan = base(tables.groups[static_cast<std::size_t>(state.group)]);
     const std::int64_t others = plan.dp, ep = tables.experts[state.expert], pp = tables.stages[state.stage];
     if (pp > in_.model.stacked_layers() || others % pp != 0 || in_.run.sequences % (others / pp) != 0 ||
@@ -166,7 +168,7 @@ private:
     plan.recomputation = in_.space.recomputation.value_or(Recompute::none);
     plan.recomputed = in_.space.recomputed;
     const std::int64_t each = in_.run.sequences / plan.dp;
-    SearchBranch branch;
+    branch.batch_count = branch.orders.count = 0;
     for (int i = 0; i < tables.batches.count && tables.batches[i] <= each; ++i)
       if (each % tables.batches[i] == 0 && allows(in_.space.microbatch, tables.batches[i]))
         branch.batches[static_cast<std::size_t>(branch.batch_count++)] = static_cast<int>(tables.batches[i]);
@@ -202,12 +204,12 @@ private:
     PipelineFilling filling{plan, {}, one};
     if (!one) {
       if (plan.pp > 1)
-        filling.passes = least_pass(in_, plan).passes;
+        filling.passes = least_pass(in_, plan, branch.least).passes;
       plan.microbatch = branch.batches[static_cast<std::size_t>(to - 1)];
     }
     branch.computed = computation_of(in_, plan);
     const double most = limit(state, complexity(plan));
-    return layers_floor(in_, plan, branch.computed, least_traffic(in_, plan)) > most ||
+    return layers_floor(in_, plan, branch.computed, least_traffic(in_, plan, branch.least)) > most ||
            least_seconds(in_, branch, branch.least, ScheduleKind::any, filling, state.evaluations) > most;
   }
 
@@ -316,17 +318,57 @@ private:
 
 } // namespace detail
 
+/// @brief A search that has ended: the plan that it chose, and the candidates that it remembers.
+struct FinishedSearch {
+  Plan best{};
+  detail::SearchState state{};
+};
+
+/// @brief Searches as `search` does, and keeps the candidates for `runners_up` and `last_candidates`.
+[[nodiscard]] constexpr FinishedSearch finished_search(const ModelSpec& model, const ClusterSpec& cluster,
+                                                       const RunSpec& run, const SearchSpace& space = {}) {
+  const detail::PlanSearch all(model, cluster, run, space);
+  const detail::SearchTables tables = all.tables();
+  FinishedSearch out;
+  all.advance(tables, out.state, std::numeric_limits<std::int64_t>::max());
+  out.best = all.result(tables, out.state);
+  return out;
+}
+
 /// @brief The best plan for a run of a model on a cluster: of all legal plans that fit into memory and are at
 /// most `space.tolerance` slower than the fastest one, the simplest.
 ///
 /// Legal means allowed by `problem_of`, with any order of the mesh's axes over the cluster's domains.
 [[nodiscard]] constexpr Plan search(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                                     const SearchSpace& space = {}) {
-  const detail::PlanSearch search(model, cluster, run, space);
-  const detail::SearchTables tables = search.tables();
-  detail::SearchState state;
-  search.advance(tables, state, std::numeric_limits<std::int64_t>::max());
-  return search.result(tables, state);
+  return finished_search(model, cluster, run, space).best;
+}
+
+/// @brief Returns whether there is a best plan, and it has no pipeline.
+///
+/// Takes less time than a search if it has one: the plans without are searched first, and the search of all
+/// ends with the first plan that none of these comes near to.
+[[nodiscard]] constexpr bool needs_no_pipeline(const ModelSpec& model, const ClusterSpec& cluster,
+                                               const RunSpec& run, const SearchSpace& space = {}) {
+  constexpr std::int64_t at_once = 256; // evaluations
+  if (space.pp && *space.pp != 1)
+    return false;
+  SearchSpace flat = space;
+  flat.pp = 1;
+  const FinishedSearch without = finished_search(model, cluster, run, flat);
+  if (!without.best.found())
+    return false;
+  const detail::PlanSearch all(model, cluster, run, space);
+  const detail::SearchTables tables = all.tables();
+  detail::SearchState state; // knows the plans without a pipeline from the start
+  state.best_seconds = without.state.best_seconds;
+  state.fastest = without.state.fastest;
+  while (!state.done) {
+    all.advance(tables, state, at_once);
+    if (without.state.best_seconds > state.best_seconds * (1 + space.tolerance))
+      return false;
+  }
+  return all.result(tables, state).configuration.pp == 1;
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -79,7 +79,7 @@ struct Sweep {
 /// @brief The best plans at each factor of a resource, in ascending order, and from where on they have no
 /// pipeline: to 2% where the resource is continuous, else one of the factors.
 ///
-/// Takes two searches per factor and six to find where the pipeline ends.
+/// Takes two searches per factor and at most six to find where the pipeline ends.
 [[nodiscard]] inline Sweep sweep(const ModelSpec& model, const Situation& now, Resource resource,
                                  const std::vector<double>& factors, const SearchSpace& space = {}) {
   SearchSpace flat = space;
@@ -106,7 +106,7 @@ struct Sweep {
     out.pipeline_ends =
         detail::begins_to_hold(factors[flat_from - 1], factors[flat_from], [&](double factor) {
           const Situation at = with_more(now.cluster, now.run, resource, factor);
-          return no_pipeline(search(model, at.cluster, at.run, space));
+          return needs_no_pipeline(model, at.cluster, at.run, space);
         });
   return out;
 }

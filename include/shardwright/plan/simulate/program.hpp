@@ -100,6 +100,8 @@ public:
     links_ = {shares.tensor, shares.context, shares.expert};
     const double experts = static_cast<double>(model.expert_layers()) / model.stacked_layers();
     const double dense = static_cast<double>(model.dense_layers()) / model.stacked_layers();
+    const LayerPasses each(model, computed, traffic, repeats_of(plan), shared_,
+                           pass_form(plan, microbatches_of(run, plan)));
     const StagePlacement& placement = out_.schedule.placement();
     const int parts = placement.stages() / placement.ranks; // of a rank's layers
     for (int stage = 0; stage < placement.stages(); ++stage) {
@@ -107,8 +109,9 @@ public:
                                          : layers_of(model.stacked_layers(), placement.rank_of(stage, 0))) /
                             parts;
       const double head = even_stages ? 1.0 / placement.stages() : stage + 1 == placement.stages() ? 1 : 0;
-      stages_.push_back(stage_pass({layers * dense, layers * experts, head}, computed, traffic,
-                                   repeats_of(plan), shared_, pass_form(plan, microbatches_of(run, plan))));
+      const StageLayers held{layers * dense, layers * experts, head};
+      stages_.push_back(stage_pass(held, each));
+      traffic_.push_back(stage_traffic(held, each));
     }
     const double sends = 2.0 * out_.schedule.microbatches() * placement.stages() / placement.ranks;
     message_seconds_ = plan.pp > 1 ? links.pipeline.seconds(cost_.of(Traffic::pipeline).bytes / sends) : 0;
@@ -183,10 +186,11 @@ private:
     for (int i = 0; i < step.size(); ++i) {
       const Action& action = step[i];
       const StagePass& stage = stages_[static_cast<std::size_t>(action.stage)];
+      const StageTraffic& of_stage = traffic_[static_cast<std::size_t>(action.stage)];
       const bool forward = action.pass == Pass::forward;
-      const LayerTraffic sent = forward                                ? stage.traffic
+      const LayerTraffic sent = forward                                ? of_stage.forward
                                 : action.pass == Pass::weight_gradient ? LayerTraffic{}
-                                                                       : stage.returned;
+                                                                       : of_stage.returned;
       compute += stage.passes.of(action.pass) - sent.exposed_seconds() - stage.waiting.of(action.pass);
       const TrafficCost after = reduced_after(action.pass);
       reduced += reduced_beside(stage, action.pass);
@@ -351,6 +355,7 @@ private:
   StepProgram out_;
   std::array<LinkShares, 3> links_{}; // of tensor, context and expert parallelism
   std::vector<StagePass> stages_;
+  std::vector<StageTraffic> traffic_;     // of the same
   std::vector<StepOperation> operations_; // of the rank that is being made
   double message_seconds_ = 0;
   double data_seconds_ = 0; // once, or with every microbatch
