@@ -137,7 +137,7 @@ struct Options {
   std::filesystem::path timeline_svg; ///< Drawing of it, planned and measured; empty: none.
   bool verify = false;
   CheckpointOptions checkpoint;
-  std::filesystem::path init; ///< Directory of a published model to begin with; empty: none.
+  std::filesystem::path init; ///< Directory of a published model to start from; empty: none.
   bool widen_fp8 = false;     ///< Read its FP8 weights.
   std::optional<pretrained::Settings> published; ///< Its settings.
   std::filesystem::path export_to;               ///< Directory for the trained model; empty: none.
@@ -181,8 +181,8 @@ struct ParseResult {
 
 /// @brief The environment of this process: the launcher's variables and the source directory it was built
 /// from.
-/// @throws shardwright::InvalidArgument naming variable and value, if a launcher's variable is not a
-/// positive number.
+/// @throws shardwright::InvalidArgument naming variable and value, if a launcher's variable is not a positive
+/// number.
 [[nodiscard]] Environment current_environment();
 
 } // namespace train_gpt

@@ -140,7 +140,7 @@ void settle_published(Options& options, const IsGiven& given) {
         "--steps 0 trains nothing (give steps, or --export DIR to write the model that --init names)");
   if (options.size.experts > 0 && options.init.empty() && !options.export_to.empty())
     throw UsageError(
-        "--export writes a model with experts only where --init has begun with one (leave it out)");
+        "--export writes a model with experts only if --init has started from one (leave it out)");
   if (options.init.empty() && options.widen_fp8)
     throw UsageError("--widen-fp8 is for the weights of --init (give --init, or leave it out)");
   if (options.init.empty())

@@ -892,7 +892,7 @@ TEST_CASE("a training run rejects models that it cannot start from") {
   };
   const auto has = [](const std::string& part) { return shardwright_test::ContainsSubstring(part); };
   CHECK_THAT(said(llama),
-             has("'attention_bias' must be false (this program trains no bias behind attention)"));
+             has("'attention_bias' must be false (this program trains no bias after attention)"));
   const auto of_deepseek = [&](const std::string& from_text, const std::string& to_text) {
     std::string text = deepseek;
     return said(text.replace(text.find(from_text), from_text.size(), to_text));

@@ -260,7 +260,7 @@ TEST_CASE("a plan leaves the requested headroom", "[search]") {
   CHECK(search(llama, thousand, large_batch, {.headroom = 0.99}).problem == PlanProblem::out_of_memory);
 }
 
-TEST_CASE("runners-up are other plans, those that lose least first", "[search]") {
+TEST_CASE("runners-up are other plans, in ascending order of loss", "[search]") {
   const FinishedSearch ended = finished_search(experts, sixteen, small_batch);
   const Plan& best = ended.best;
   const std::vector<Plan> others = runners_up(ended, experts, sixteen, small_batch, 4);
@@ -410,7 +410,7 @@ TEST_CASE("a search says beforehand whether its plan will have no pipeline", "[s
   CHECK_FALSE(needs_no_pipeline(dense, sixteen, small_batch, {.pp = 2}));
 }
 
-TEST_CASE("where a pipeline ends there is none, and just before it is one", "[search]") {
+TEST_CASE("at the end of a pipeline's range the plan has none, and just before it has one", "[search]") {
   const ClusterSpec cluster = small_cluster(64, 8, 1e9, 14e9);
   const RunSpec run{64, 2048};
   REQUIRE(search(dense, cluster, run).configuration.pp > 1);

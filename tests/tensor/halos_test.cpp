@@ -88,7 +88,7 @@ TEST_CASE("the owned elements of a block are a view without its halos") {
   }
 }
 
-TEST_CASE("functions of each element keep halos, reductions leave them out") {
+TEST_CASE("elementwise functions keep halos, reductions ignore them") {
   for (const int ranks : {1, 3, 4}) {
     CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
             using Haloed = Layout<2, Shard<0, x, Halo<1>>, Shard<1, y, PeriodicHalo<2>>>;

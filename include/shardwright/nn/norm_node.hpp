@@ -39,7 +39,7 @@ namespace detail {
 /// x.
 ///
 /// `Norm` has `WeightGradient<X>`, the layout of its weights' gradients, `forward(x, weights...)`, which
-/// gives a NormOutput, `forward_sum(left, right, weights...)`, which gives an AddNormOutput, and
+/// returns a NormOutput, `forward_sum(left, right, weights...)`, which returns an AddNormOutput, and
 /// `gradient(y_gradient, x, statistics, stream, weights, slots)`, where `stream` points to the other
 /// gradients of x, or is null.
 template <class Norm, class X, class... Weights>
