@@ -193,7 +193,7 @@ private:
   bool before_;
 };
 
-/// A shared handle to a block; copies are counted, and the last one gives the block back.
+/// A shared handle to a block; copies are counted, and the last one returns the block.
 class BufferHandle {
 public:
   BufferHandle() = default;

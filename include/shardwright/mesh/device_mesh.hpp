@@ -61,9 +61,9 @@ public:
   static_assert(axis_list::size <= detail::MeshCore::max_axes,
                 "DeviceMesh: a mesh has at most 8 axes (flatten some)");
 
-  /// @brief Collective over `world`: all ranks give the same extents.
+  /// @brief Collective over `world`: all ranks must pass the same extents.
   /// @throws InvalidArgument if an extent is not positive or their product is not the number of ranks (the
-  /// message names the nearest meshes that fit); ConfigurationMismatch if ranks give different meshes.
+  /// message names the nearest meshes that fit); ConfigurationMismatch if ranks pass different meshes.
   template <MeshExtent... Extents>
   explicit DeviceMesh(const HostCommunicator& world, Extents... extents) : core_(nullptr) {
     static_assert(sizeof...(Extents) == sizeof...(Axes),

@@ -19,7 +19,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The purposes of memory.
 enum class MemoryKind : std::uint8_t {
   parameters,
-  gathered_weights, ///< Copies in the layout that operations read, where weights are stored in another.
+  gathered_weights, ///< Copies in the layout that operations read, if weights are stored in another one.
   gradients,        ///< Of parameters: raw, in buckets, and reduced.
   optimizer_state,
   master_weights,

@@ -48,7 +48,7 @@ class MeshCore {
 public:
   static constexpr int max_axes = 8;
 
-  /// Collective over `world`: every rank gives the same axes, in the same order.
+  /// Collective over `world`: every rank must pass the same axes, in the same order.
   MeshCore(const HostCommunicator& world, std::span<const std::string_view> names,
            std::span<const int> extents)
       : world_(world), axis_count_(static_cast<int>(names.size())) {

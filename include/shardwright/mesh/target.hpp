@@ -55,7 +55,7 @@ using DefaultTarget = HostTarget<Kokkos::DefaultHostExecutionSpace>;
 #endif
 
 /// @brief True for the target of a dry run, and for its execution space: its tensors have shapes but no
-/// memory, so a program must not launch kernels of its own there.
+/// memory, so a program must not launch its own kernels there.
 template <class Where>
 inline constexpr bool counts_only = requires {
   typename Where::execution_space::counts_for;

@@ -149,7 +149,7 @@ struct NcclApi {
       out.append(": ").append(last);
     return out;
   }
-  /// @brief The GPU that the calling thread currently uses; all zero if CUDA cannot tell.
+  /// @brief The GPU that the calling thread currently uses; all zero if CUDA does not report it.
   [[nodiscard]] static Device device() noexcept {
     Device out{};
     int number = 0;

@@ -33,8 +33,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// 1. Every communicator of NCCL is non-blocking. Wherever the host waits for the device (for a communicator
 ///    to form, for NCCL to enqueue a call, in Pending::wait, for a stream, at the end) it polls NCCL's state
 ///    and the host groups of all communicators of its rank until the deadline; then these are aborted, the
-///    host group is told, and a typed error is thrown. There is no watchdog thread: each call and each wait
-///    checks the streams.
+///    host group is informed, and a typed error is thrown. There is no watchdog thread: each call and each
+///    wait checks the streams.
 /// 2. A collective is issued after all earlier ones; `start` returns before that if it would have to wait for
 ///   other ranks. Packing, NCCL's kernels and unpacking are on one stream: the rank's for `run`, the
 ///   communicator's for `start`. All ranks issue the same collectives in the same order.

@@ -67,7 +67,7 @@ class PeerTransport final : public DeviceTransport,
   using StartedMessage = detail::StartedCall<PeerTransport, Message>;
 
 public:
-  /// @brief Collective over `group`, whose ranks are threads of this process; each gives the runtime of the
+  /// @brief Collective over `group`, whose ranks are threads of this process; each passes the runtime of the
   /// device, and its stream there.
   /// @throws ConfigurationMismatch if the ranks are processes, or on several devices.
   [[nodiscard]] static std::shared_ptr<PeerTransport> connect(HostCommunicator group, Runtime runtime,
