@@ -77,9 +77,8 @@ Constants priors() {
   return constants;
 }
 
-/// The share of runs that may be on either side of an interval: less than the tenth that is the goal for
-/// unseen sources.
-constexpr double interval_outside = 0.08;
+/// The share of the runs of another source that may lie on either side of an interval.
+constexpr double interval_outside = 0.1;
 
 struct Row {
   RunCase run{};
@@ -208,21 +207,36 @@ struct Ratio {
   double value = 0;
 };
 
-/// The weighted quantile of the ratios of runs with or without experts, over all sources except one.
-double weighted_quantile(const std::vector<Ratio>& ratios, bool experts, const std::string& without, double share) {
-  std::vector<std::pair<double, double>> sorted;
-  double all = 0;
+/// The value below which lies a share of ratios, of runs with experts or without, of all sources but one.
+///
+/// A run of another source may be off as much as the runs of any one source are, so each source has the same
+/// weight, however many rows it gives. There are few of them: the quantile is interpolated between the ratios,
+/// each of which stands for the middle of its weight.
+double quantile_over_sources(const std::vector<Ratio>& ratios, bool experts, const std::string& without,
+                             double share) {
+  std::map<std::string, double> rows;
+  std::vector<const Ratio*> sorted;
   for (const Ratio& ratio : ratios)
     if (ratio.row->run.model.experts.used() == experts && ratio.row->source != without) {
-      sorted.emplace_back(ratio.value, ratio.row->weight);
-      all += ratio.row->weight;
+      ++rows[ratio.row->source];
+      sorted.push_back(&ratio);
     }
-  std::sort(sorted.begin(), sorted.end());
-  double sum = 0;
-  for (const auto& [value, weight] : sorted)
-    if ((sum += weight) >= share * all)
-      return value;
-  return sorted.empty() ? 1 : sorted.back().first;
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Ratio* left, const Ratio* right) { return left->value < right->value; });
+  double before = 0, last_middle = 0, last = 1;
+  for (const Ratio* ratio : sorted) {
+    const double weight = 1 / (rows[ratio->row->source] * static_cast<double>(rows.size()));
+    const double middle = before + weight / 2;
+    if (middle >= share) {
+      if (before == 0)
+        return ratio->value;
+      return last + (ratio->value - last) * (share - last_middle) / (middle - last_middle);
+    }
+    before += weight;
+    last_middle = middle;
+    last = ratio->value;
+  }
+  return last;
 }
 
 int run(int argc, char** argv) {
@@ -253,8 +267,8 @@ int run(int argc, char** argv) {
   std::array<std::size_t, 2> inside{}, counted{};
   for (const Ratio& ratio : ratios) {
     const bool experts = ratio.row->run.model.experts.used();
-    const double least = weighted_quantile(ratios, experts, ratio.row->source, interval_outside);
-    const double most = weighted_quantile(ratios, experts, ratio.row->source, 1 - interval_outside);
+    const double least = quantile_over_sources(ratios, experts, ratio.row->source, interval_outside);
+    const double most = quantile_over_sources(ratios, experts, ratio.row->source, 1 - interval_outside);
     inside[experts ? 1 : 0] += ratio.value >= least && ratio.value <= most ? 1 : 0;
     ++counted[experts ? 1 : 0];
   }
@@ -266,8 +280,8 @@ int run(int argc, char** argv) {
     std::printf("set %s %.3g\n", parameter.name, value_of(result, parameter));
   for (const bool experts : {false, true})
     std::printf("set interval.%s %.3g, %.3g\n", experts ? "experts" : "dense",
-                weighted_quantile(ratios, experts, {}, interval_outside),
-                weighted_quantile(ratios, experts, {}, 1 - interval_outside));
+                quantile_over_sources(ratios, experts, {}, interval_outside),
+                quantile_over_sources(ratios, experts, {}, 1 - interval_outside));
   return 0;
 }
 
