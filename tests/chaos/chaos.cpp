@@ -272,6 +272,10 @@ std::string blamed(const Error& error) {
     return memory;
   throw std::bad_alloc();
 }
+// A sanitizer's own would not call the one above, and std::stable_sort does call this.
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return allocations_left > 0 && --allocations_left == 0 ? nullptr : std::malloc(bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
