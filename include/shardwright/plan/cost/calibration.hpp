@@ -24,51 +24,52 @@ struct ChipCalibration {
 /// `scripts/fit_planner` fits the first to the runs of data/ and writes them here. The others are round
 /// figures that the runs hardly determine; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
 struct SharedCalibration {
-  double attention_reached = 0.645; ///< Of the published rates of attention kernels, in a model.
+  double attention_reached = 0.645; ///< Fraction of the published rates of attention kernels, in a model.
   double attention_half = 453;      ///< Tokens in reach of a chip whose attention runs at half of its rate.
-  double eight_bit = 0.859;         ///< Of the time that the peaks of 8-bit formats promise to save.
+  double eight_bit = 0.859;         ///< Fraction of the saving that the peaks of 8-bit formats promise.
   double rows_half = 358;           ///< Tokens of a product that takes twice its asymptotic time.
-  double width_half = 169;          ///< The same of its columns and of what it sums over.
+  double width_half = 169;          ///< The same for its columns and its inner dimension.
   double element_bytes = 131;       ///< Memory traffic per token and hidden element of a layer, both passes.
   double plain_traffic = 1.68;      ///< Factor on the traffic of a layer in the plain stack.
-  double score_bytes = 49;          ///< Traffic per score where attention is not fused.
+  double score_bytes = 49;          ///< Traffic per score if attention is not fused.
   double tensor_exposed = 0.63;     ///< Share of tensor-parallel traffic that nothing hides.
   double torus_exposed = 0.279;     ///< The same on a torus, where XLA splits products to overlap them.
   double jitter = 0.00463;          ///< Growth of the step per doubling of the chips above eight.
-  double expert_seconds = 0.00388;  ///< That a separate host takes for both passes of a layer with experts.
+  double expert_seconds = 0.00388;  ///< Time of a separate host for both passes of a layer with experts.
   double each_expert_seconds = 0.000221; ///< The same for every expert of a rank, whose kernels are many.
-  double behind_host = 0.312;     ///< Share of the faster of host and chip that such a layer takes besides.
-  double coupled_host = 0.63;     ///< Of this, what a host on the chip's board takes.
-  double sizing_host = 1.12;      ///< The same where the host sizes all-to-alls.
-  double padded_host = 0.49;      ///< The same where it knows all sizes beforehand.
-  double overlapping_host = 1.23; ///< The same where all-to-alls run beside another microbatch.
+  double behind_host = 0.312;     ///< Share of the shorter of host and chip time, added for such a layer.
+  double coupled_host = 0.63;     ///< Fraction of this for a host on the chip's board.
+  double sizing_host = 1.12;      ///< The same if the host sizes all-to-alls.
+  double padded_host = 0.49;      ///< The same if it knows all sizes beforehand.
+  double overlapping_host = 1.23; ///< The same if all-to-alls run beside another microbatch.
   double latent_host = 1.47;      ///< The same with latent attention, whose kernels are more.
-  double captured_share = 0.27;   ///< Of this and of exposed all-to-alls, what captured graphs leave.
-  double sorting_traffic = 2.72;  ///< Factor on routed_bytes where no fused dispatch sorts copies of tokens.
-  double biased_traffic = 6.7;    ///< Factor on branch_bytes of experts with biases.
+  double captured_share = 0.27;   ///< Fraction of this, and of exposed all-to-alls, with captured graphs.
+  double sorting_traffic = 2.72;  ///< Factor on routed_bytes if no fused dispatch sorts copies of tokens.
+  double biased_traffic = 6.7;    ///< Factor on branch_bytes for experts with biases.
   double cast_bytes = 12.4;       ///< Traffic per element that a product of experts casts to 8 bits.
   double scan_flops = 3.61e+13;   ///< FLOP/s of the scans of state spaces, whatever the chip.
 
   double branch_bytes = 20;     ///< Traffic per element of the feed-forward.
   double logit_bytes = 20;      ///< Traffic per logit.
   double routed_bytes = 40;     ///< Traffic per routed copy of a hidden element.
-  double scale_up = 0.82;       ///< Of the nominal bandwidth inside a domain.
-  double scale_out = 0.75;      ///< Of the nominal bandwidth between domains.
+  double scale_up = 0.82;       ///< Fraction of the nominal bandwidth inside a domain.
+  double scale_out = 0.75;      ///< Fraction of the nominal bandwidth between domains.
   double context_exposed = 0.3; ///< Share of context-parallel traffic that nothing hides.
-  double expert_exposed = 0.8;  ///< The same of the all-to-alls of experts.
+  double expert_exposed = 0.8;  ///< The same for the all-to-alls of experts.
   double paired_exposed = 0.1; ///< The same if a schedule overlaps a forward with a backward pass (DualPipe).
-  double data_exposed = 0.15;  ///< The same of the gathers and reductions of ZeRO and data parallelism.
-  double send_exposed = 0.5;   ///< Of the sends that a schedule waits for.
+  double data_exposed = 0.15;  ///< The same for the gathers and reductions of ZeRO and data parallelism.
+  double send_exposed = 0.5;   ///< The same for the sends that a schedule waits for.
   double contention = 0.15;    ///< Slow-down of computation by the traffic that it hides, per second of it.
-  double host_seconds = 0.0004; ///< That a separate host takes to launch one pass of a layer.
-  double layer_seconds = 30e-6; ///< Of a layer and microbatch that is not computation: launches, gaps.
-  double gradient_bytes = 3;    ///< On the wire per parameter: bf16 or fp32 gradients are not told apart.
+  double host_seconds = 0.0004; ///< Time of a separate host to launch one pass of a layer.
+  double layer_seconds = 30e-6; ///< Time of a layer and microbatch besides computation: launches, gaps.
+  double gradient_bytes = 3;    ///< On the wire per parameter; bf16 and fp32 gradients are not distinguished.
   double optimizer_bytes = 40;  ///< Traffic per parameter and step.
 };
 
-/// @brief Measured over predicted time: a tenth of the runs of a further source lies below, and a tenth
-/// above, if it is to the others as the published sources are. Each of these is predicted by the rest and
-/// counts the same, however many runs it has.
+/// @brief An interval for the ratio of measured to predicted time: a tenth of the runs of a new source are
+/// below it, and a tenth above, if that source differs from the others as much as the published ones do. Each
+/// published source is predicted with constants fitted to the others, and has the same weight, however many
+/// runs it has.
 struct RatioInterval {
   double least = 1;
   double most = 1;
@@ -82,10 +83,10 @@ struct Calibration {
   RatioInterval experts{0.858, 1.14}; // of models with experts
 };
 
-/// @brief Constants of each ChipGeneration, in its order. The second and third columns are what papers
-/// measure of the kernels: arXiv 2307.08691, section 4 (50 to 73% of an A100, 335 TFLOP/s on an H100, taken
-/// down to 300 for a causal mask), and arXiv 2407.08608, section 4 (740 TFLOP/s forward on an H100, less
-/// backward); later chips are assumed to be alike.
+/// @brief Constants of each ChipGeneration, in its order. The second and third columns follow papers'
+/// measurements of the kernels: arXiv 2307.08691, section 4 (50 to 73% of an A100, 335 TFLOP/s on an H100,
+/// taken down to 300 for a causal mask), and arXiv 2407.08608, section 4 (740 TFLOP/s forward on an H100,
+/// less backward); later chips are assumed to behave alike.
 inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
     {0.846, 0.55, 0.55}, // ampere
     {0.763, 0.60, 0.30}, // hopper

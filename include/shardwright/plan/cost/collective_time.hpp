@@ -67,8 +67,8 @@ struct GroupLinks {
   std::array<double, ClusterSpec::most_domains>
       part{}; ///< Fraction of a chip's links in the domain that is used.
   std::array<int, ClusterSpec::most_domains>
-      torus_dimensions{};                              ///< Dimensions that it lies along; 0 behind a switch.
-  std::array<int, ClusterSpec::most_domains> domain{}; ///< The cluster's domain that level i is.
+      torus_dimensions{};                              ///< Those along which it extends; 0 behind a switch.
+  std::array<int, ClusterSpec::most_domains> domain{}; ///< Index of level i among the cluster's domains.
   int levels = 0;
 };
 
@@ -78,7 +78,7 @@ using LinkShares = std::array<double, ClusterSpec::most_domains>;
 /// @brief The placement of an axis on a torus of equal sides, whose dimensions are filled one after the
 /// other.
 struct TorusSpan {
-  int dimensions = 0; ///< Dimensions that the axis lies along, wholly or partly.
+  int dimensions = 0; ///< Dimensions along which the axis extends, wholly or partly.
   double lines = 0;   ///< The number of their links that one group has.
 };
 
@@ -118,7 +118,7 @@ struct MergedGroup {
   AxisGroups axes{};
   std::size_t count = 0;
 
-  /// Adds an axis outside of the others, merged with the outermost one if it continues that.
+  /// Adds an axis outside the others, merged with the outermost one if it continues it.
   constexpr void add(const AxisGroup& axis) noexcept {
     if (axis.extent <= 1)
       return;
@@ -145,11 +145,11 @@ struct GroupLevel {
   double parts = 1;         ///< Of these domains, those that have members.
   double bandwidth = 0;     ///< Bytes/s of a rank.
   double used = 1;          ///< Fraction of a chip's links in the domain.
-  int torus_dimensions = 0; ///< Dimensions that the group lies along; 0 behind a switch.
+  int torus_dimensions = 0; ///< Dimensions along which the group extends; 0 behind a switch.
   double latency_seconds = 0;
 
-  /// Seconds per byte of a gather over `ranks`: a ring of all of them, or one of a torus, has one rank less
-  /// than members to pass a byte on.
+  /// Seconds per byte of a gather over `ranks`: in a ring of all of them, or in one of a torus, all members
+  /// but one pass a byte on.
   [[nodiscard]] constexpr double gather_per_byte(double ranks) const noexcept {
     const double members = torus_dimensions > 0 ? parts : ranks;
     return (members - 1) / members / (inside * bandwidth);
@@ -171,7 +171,7 @@ struct ClusterLinks {
 };
 
 /// Calls `visit(GroupLevel)` for each domain that a group spans, from inner to outer.
-/// @param axes with extents above 1, of which none continues another
+/// @param axes with extents above 1, none of which continues another
 template <class Visit>
 constexpr void for_each_level(const ClusterLinks& of, std::span<const AxisGroup> axes, double ranks,
                               const Visit& visit) noexcept {
@@ -253,7 +253,7 @@ namespace detail {
 /// Seconds per byte that an all-to-all keeps the links of one level busy.
 /// @param innermost whether the level below is single chips
 /// @param parts domains of the level below that have members
-/// @param dimensions of a torus that the group lies along; 0 behind a switch
+/// @param dimensions of a torus along which the group extends; 0 behind a switch
 [[nodiscard]] constexpr double all_to_all_per_byte(bool innermost, double parts, int dimensions,
                                                    double bandwidth, const TokenCopies& copies) noexcept {
   double sent = (parts - 1) / parts;
@@ -297,7 +297,7 @@ template <class SecondsAt>
 /// token)
 ///
 /// Behind a switch (D - 1) / D of the bytes leave each rank; on a torus each byte passes a quarter of every
-/// line that the group lies along ("How To Scale Your Model", section 3).
+/// line along which the group extends ("How To Scale Your Model", section 3).
 [[nodiscard]] constexpr double all_to_all_per_byte(const GroupLinks& links,
                                                    const TokenCopies& copies) noexcept {
   double seconds = 0;

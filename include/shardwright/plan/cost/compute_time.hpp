@@ -37,19 +37,19 @@ struct ForwardSeconds {
 struct RankComputation {
   ForwardSeconds dense_layer{};  ///< A layer with a dense feed-forward.
   ForwardSeconds expert_layer{}; ///< A layer with experts, on the mean load of a rank.
-  ForwardSeconds dense_again{};  ///< What a selective recomputation runs again of the one and of the other.
+  ForwardSeconds dense_again{};  ///< The parts of each that a selective recomputation runs again.
   ForwardSeconds expert_again{};
   ForwardSeconds head{};  ///< Logits and loss of the next token.
   double expert_host = 0; ///< Seconds that a host takes to launch both passes of a layer with experts.
   double host = 0;        ///< Seconds that a host takes to launch one pass of a layer.
 };
 
-/// What a rank's products have in common: their rates, rows and the loss of narrow ones.
+/// The common properties of a rank's products: their rates, rows and the loss of narrow ones.
 struct ProductRates {
   double full = 0;   ///< FLOP/s of large products in bf16.
   double narrow = 0; ///< The same in the format of the run.
   double half = 0;   ///< Columns of a product that takes twice its asymptotic time.
-  double rows = 0;   ///< Twice the tokens of a rank and those that it loses.
+  double rows = 0;   ///< Twice the sum of a rank's tokens and those that it loses.
 
   [[nodiscard]] constexpr double sides(double k, double n) const noexcept { return (k + half) * (n + half); }
 };
@@ -58,7 +58,7 @@ struct ProductRates {
                                                    const Calibration& calibration, double tokens) noexcept {
   const SharedCalibration& shared = calibration.shared;
   const double full = calibration.chip.matmul * chip.sustained * chip.peak_bf16;
-  // A format with fewer bits saves part of what the ratio of the peaks promises.
+  // A format with fewer bits saves part of the time that the ratio of the peaks promises.
   const double peak = chip.peak(run.precision);
   const double narrow =
       peak == chip.peak_bf16 ? full : full / (1 - shared.eight_bit * (1 - 1 / (peak / chip.peak_bf16)));
@@ -81,7 +81,7 @@ struct ProductRates {
          rates.sides(a * latent.value_width / t, h);
 }
 
-/// Forward seconds of a feed-forward, and of these what lies between its products.
+/// Forward seconds of a feed-forward, and the part of these between its products.
 struct FeedForwardSeconds {
   ForwardSeconds all{};
   double activation = 0;
@@ -117,7 +117,7 @@ struct FeedForwardSeconds {
   const double t = plan.tp, h = model.routed_width(), w = experts.width, columns = model.gated ? 2 : 1;
   const double local = static_cast<double>(experts.count) / plan.ep;
   const double copies =
-      tokens / t * experts.active * run.expert_capacity; // that a rank computes: as many as it sends
+      tokens / t * experts.active * run.expert_capacity; // that a rank computes, as many as it sends
   const double one = (rates.sides(h, columns * w) + rates.sides(w, h)) * 2;
   const double gate = model.biases ? shared.biased_traffic : 1;
   const double sorting = run.dispatch == ExpertDispatch::fused ? 1 : shared.sorting_traffic;
@@ -132,8 +132,8 @@ struct FeedForwardSeconds {
 
 /// A layer of a state space: its two products, its scan, and the operations between them, which move memory
 /// as those of a feed-forward do. The scan is written in a portable language (Triton), whose kernels are
-/// about as fast on each of these chips. It takes as long on a rank that has half of the heads: all eight
-/// published runs with tp = 2 show it.
+/// about as fast on each of these chips. It takes just as long on a rank with half of the heads, as all eight
+/// published runs with tp = 2 show.
 [[nodiscard]] constexpr ForwardSeconds state_space_layer(const ModelSpec& model, double t,
                                                          const SharedCalibration& shared,
                                                          const ProductRates& rates, double tokens,
@@ -145,8 +145,9 @@ struct FeedForwardSeconds {
           shared.branch_bytes * tokens * (inputs + width) / 2 * traffic};
 }
 
-/// What a selective recomputation runs again: what the plan lists; else attention, and since attention is
-/// fused what is cheap beside it, whose results take as much memory (arXiv 2412.19437, section 3.2.3).
+/// The operations that a selective recomputation runs again: those that the plan lists; else attention and,
+/// with fused attention, the cheap operations around it, whose results take as much memory (arXiv 2412.19437,
+/// section 3.2.3).
 [[nodiscard]] constexpr RecomputedOperations selected_operations(const RunSpec& run,
                                                                  const PlanConfiguration& plan) noexcept {
   return !plan.recomputed.empty() ? plan.recomputed
@@ -156,7 +157,7 @@ struct FeedForwardSeconds {
              : RecomputedOperations{LayerOperation::attention};
 }
 
-/// What a selective recomputation runs again of every layer, whatever its feed-forward.
+/// The time that a selective recomputation takes in every layer, whatever its feed-forward.
 [[nodiscard]] constexpr ForwardSeconds common_again(const ModelSpec& model, const PlanConfiguration& plan,
                                                     const RecomputedOperations& again,
                                                     const ForwardSeconds& common, const ProductRates& rates,
@@ -178,7 +179,7 @@ struct FeedForwardSeconds {
   return out;
 }
 
-/// Of a feed-forward, what is run again where it is listed itself, or activations are.
+/// The part of a feed-forward that is run again if it is listed itself, or if activations are.
 [[nodiscard]] constexpr ForwardSeconds again_of(const FeedForwardSeconds& feed_forward,
                                                 const RecomputedOperations& again, bool listed) noexcept {
   return listed                                  ? feed_forward.all
@@ -187,7 +188,7 @@ struct FeedForwardSeconds {
 }
 
 /// Seconds that a separate host takes to launch both passes of a layer with experts: a kernel or more for
-/// each expert of the rank, and what surrounds them.
+/// each expert of the rank, and the kernels around them.
 [[nodiscard]] constexpr double expert_host_seconds(const ModelSpec& model, const RunSpec& run,
                                                    const PlanConfiguration& plan,
                                                    const SharedCalibration& shared) noexcept {
@@ -279,7 +280,7 @@ struct FeedForwardSeconds {
   out.host = shared.host_seconds * slow;
   out.head.matmul = rates.rows * rates.sides(h, model.vocabulary / t) / rates.full;
   out.head.elementwise = shared.logit_bytes * tokens * model.vocabulary / t / (3 * memory);
-  if (model.prediction_layers > 0) { // its stage has fewer layers to make up for it, so that all have a share
+  if (model.prediction_layers > 0) { // its stage has fewer layers in return, so that all stages have a share
     ForwardSeconds module = out.head;
     module.matmul += rates.rows * rates.sides(2 * h, h / t) / rates.narrow;
     const ForwardSeconds share =

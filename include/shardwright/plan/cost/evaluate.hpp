@@ -23,14 +23,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The operations of one token's forward pass outside of layers: logits, and what joins the inputs of modules
-/// of multi-token prediction.
+/// The operations of one token's forward pass outside the layers: logits, and the products that join the
+/// inputs of modules of multi-token prediction.
 [[nodiscard]] constexpr double head_flops(const ModelSpec& model) noexcept {
   const double h = model.hidden, modules = model.prediction_layers;
   return 2 * ((1 + modules) * h * model.vocabulary + 2 * modules * h * h);
 }
 
-/// The operations of one token in what a plan lists for its backward passes to run again.
+/// The operations of one token in the parts that a plan lists for its backward passes to run again.
 [[nodiscard]] constexpr double listed_flops(const ModelSpec& model, const ModelSize& size, double sequence,
                                             const RecomputedOperations& again,
                                             FlopsConvention convention) noexcept {
@@ -76,7 +76,7 @@ namespace detail {
 
 /// @brief Cost of one step.
 ///
-/// Time is what `add_times` sums up; docs/explanation/planner.md derives every term. Nothing is allocated.
+/// `add_times` sums up the time; docs/explanation/planner.md derives every term. Nothing is allocated.
 [[nodiscard]] constexpr StepCost evaluate(const ModelSpec& model, const ClusterSpec& cluster,
                                           const RunSpec& run, const PlanConfiguration& plan,
                                           const Calibration& calibration) {

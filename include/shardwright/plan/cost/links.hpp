@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The cost per byte in each group of a plan, given where the plan's order of axes places it in a
-/// cluster.
+/// @brief The cost per byte in each group of a plan, given the place of the group in a cluster according to
+/// the plan's order of axes.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/calibration.hpp>
@@ -41,8 +41,8 @@ struct PlanLinks {
   MessageTime tensor{};      ///< Gathers over tp.
   MessageTime context{};     ///< Gathers over cp.
   MessageTime expert{};      ///< All-to-alls over ep.
-  MessageTime pipeline{};    ///< A send to the next stage, in the mean over stages.
-  MessageTime data{};        ///< Gathers over dp and cp, of all but the experts.
+  MessageTime pipeline{};    ///< A send to the next stage, averaged over the stages.
+  MessageTime data{};        ///< Gathers over dp and cp, of everything except the experts.
   MessageTime expert_data{}; ///< Gathers over the ranks that hold copies of an expert.
 
   [[nodiscard]] constexpr bool no_worse_than(const PlanLinks& other) const noexcept {
@@ -54,7 +54,7 @@ struct PlanLinks {
 
 namespace detail {
 
-/// The axes of a plan's mesh where its order places them, by PlanAxis.
+/// The axes of a plan's mesh at the places that its order gives them, by PlanAxis.
 struct PlacedAxes {
   std::array<AxisGroup, 4> axes{};
 
@@ -71,7 +71,7 @@ struct PlacedAxes {
   }
 };
 
-/// The ranks of a stage as two groups: `inner` of them, neighbours first, and how often these repeat.
+/// The ranks of a stage as two groups: `inner` of them, neighbours first, and the number of such groups.
 struct SplitGroups {
   MergedGroup inner{}, outer{};
 };
@@ -247,12 +247,12 @@ struct PlanShares {
     sum += bandwidth;
     fastest = std::max(fastest, bandwidth * (level == 0 ? 1 : copies.experts));
   }
-  const auto gather = [sum](double members) { // of a search's bound there may be fewer ranks than experts
+  const auto gather = [sum](double members) { // a bound may have fewer ranks than experts
     return MessageTime{members > 1 ? (members - 1) / (members * sum) : 0, 0, false};
   };
   PlanLinks out{gather(plan.tp), gather(plan.cp), {}, {}, gather(static_cast<double>(plan.dp) * plan.cp), {}};
   if (copies.experts > 0) {
-    const double ep = plan.ep; // more levels than two are left at nothing
+    const double ep = plan.ep; // with more than two levels, the bound is zero
     const double members = cluster.domain_count == 1   ? ep
                            : cluster.domain_count == 2 ? detail::root<2>(ep)
                                                        : 1;

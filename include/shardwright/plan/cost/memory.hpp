@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Memory of the rank that needs the most: states by ZeRO stage, activations by what is kept.
+/// @brief Memory of the rank that needs the most: states by ZeRO stage, activations by the values that are
+/// kept.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/model_size.hpp>
@@ -43,17 +44,17 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief Bytes that one layer keeps of one microbatch, on one of tp * cp ranks; of a hybrid model the mean
-/// one.
+/// @brief Bytes that one layer keeps of one microbatch, on one of tp * cp ranks; for a hybrid model, the
+/// average layer.
 ///
 /// The GPT form is arXiv 2205.05198, table 2: s b h (34 + 5 a s / h) without recomputation or parallelism,
 /// (10 + 24/t + 5 a s / (h t)) with tensor parallelism, all of it over t with sequence parallelism; the last
-/// term goes with selective recomputation, and 2 s b h is left of a full one. Since fused attention, the
-/// scores are never kept, nor the masks of a dropout; a selective recomputation then runs norms, every other
-/// product and latent attention's up-projections again (arXiv 2412.19437, section 3.2.3). Other layers keep
-/// the inputs of their own matrices: queries, keys and values, every branch of the feed-forward, with experts
-/// each copy of a token. The vendors' kernels keep what goes into a product in its own low-precision format.
-/// Where the plan lists the operations that are run again, their results go, and nothing else.
+/// term vanishes with selective recomputation, and 2 s b h is left with full recomputation. With fused
+/// attention, the scores and the masks of dropout are never kept; a selective recomputation then runs norms,
+/// every other product and latent attention's up-projections again (arXiv 2412.19437, section 3.2.3). Other
+/// layers keep the inputs of their own matrices: queries, keys and values, every branch of the feed-forward,
+/// with experts each copy of a token. The vendors' kernels keep the inputs of a product in its low-precision
+/// format. If the plan lists the operations that are run again, only their results are dropped.
 [[nodiscard]] constexpr double activation_bytes_per_layer(const ModelSpec& model, const RunSpec& run,
                                                           const PlanConfiguration& plan) noexcept {
   const double t = plan.tp, h = model.hidden, split = plan.sequence_parallel ? t : 1;
@@ -82,7 +83,7 @@ namespace detail {
                                ? input * (latent.query_rank + latent.key_value_rank + latent.rotary_width +
                                           (attends ? 0 : model.heads * value_width))
                                : queries + (attends ? 0 : 2.0 * model.heads * value_width);
-  const double branches = model.gated ? 2 : 1; // what the activation function reads
+  const double branches = model.gated ? 2 : 1; // the input of the activation function
   const double kept = policy ? 2 : 2 * branches + (again.has(LayerOperation::activation) ? 0 : input);
   double feed_forward = again.has(LayerOperation::feed_forward) ? 0 : kept * model.feed_forward;
   if (model.experts.used()) {
@@ -96,7 +97,7 @@ namespace detail {
   }
   const bool keeps_scores = !run.fused_attention && !usual && !attends;
   const double scores = keeps_scores ? 5.0 * model.heads * static_cast<double>(run.sequence_length) : 0;
-  // A state space keeps what its two products read and make; its fused scan runs the rest again.
+  // A state space keeps the inputs and results of its two products; its fused scan runs the rest again.
   const double scanned = 2 * model.state_space.input_width() + 2 * model.state_space.width();
   const double block = outside * h / split + (model.attention_share() * (attention + scores) +
                                               model.state_space_share() * scanned + feed_forward) /
@@ -123,13 +124,14 @@ struct RankParameters {
 /// The part of the model that a rank of the pipeline holds.
 struct StageShare {
   int layers = 0;
-  bool ends = true; ///< The embedding or the output matrix; both where there is one stage.
+  bool ends = true; ///< The embedding or the output matrix; both if there is one stage.
 };
 
-/// The stages that need most: those at the ends, and those between them.
+/// The stages that need the most: those at the ends, and those between them.
 ///
-/// Where the layers do not divide, the stages at the ends, which hold the embedding and the output matrix,
-/// are among those with a layer less, as in the pipelines of arXiv 2407.21783, section 3.3.2; two must be.
+/// If the layers do not divide evenly, the stages at the ends, which hold the embedding and the output
+/// matrix, are among those with one layer less, as in the pipelines of arXiv 2407.21783, section 3.3.2, if
+/// there are at least two of these.
 [[nodiscard]] constexpr std::array<StageShare, 2> fullest_stages(const ModelSpec& model,
                                                                  const PlanConfiguration& plan) noexcept {
   const int layers = model.stacked_layers();
@@ -167,7 +169,7 @@ struct StageShare {
           copies * expert_layers * model.experts.count * size.one_expert / plan.ep};
 }
 
-/// The stages that need most, with the parameters of a rank in each.
+/// The stages that need the most, with the parameters of a rank in each.
 struct HeldParameters {
   std::array<StageShare, 2> stages{};
   std::array<RankParameters, 2> held{};
@@ -216,7 +218,7 @@ struct RankStates {
   return out;
 }
 
-/// Bytes that a rank works in while it computes a layer.
+/// Bytes of the memory in which a rank computes a layer.
 [[nodiscard]] constexpr double working_bytes(const ModelSpec& model, const RunSpec& run,
                                              const PlanConfiguration& plan, double kept_of_layer) noexcept {
   double working = 0;
@@ -239,13 +241,14 @@ struct RankStates {
 /// @brief Memory of a configuration, on the rank that needs the most; `kept` microbatches are in flight on
 /// the fullest rank.
 ///
-/// Beside what is kept: the layer that computes, with the whole sequence that tensor parallelism gathers and
-/// the partial results of context parallelism; logits in 8 bytes with the vendors' fused loss, in 14 with a
-/// framework's own (bf16 and fp32 copies, their gradients), unless the run says how many; ZeRO-3 gathers a
-/// layer ahead, and under a pipeline keeps all parameters and gradients of the step whole; 1.5 GB of runtime
-/// and communication buffers. Frameworks whose ZeRO-3 shards the fp32 parameters have no shards of others,
-/// unless there is a pipeline. A program that XLA compiled whole gathers the matrices of a layer in turn,
-/// keeps logits and the gradients that it reduces in bf16, and needs 0.3 GB itself.
+/// In addition to the values that are kept: the layer being computed, with the whole sequence that tensor
+/// parallelism gathers and the partial results of context parallelism; logits in 8 bytes with the vendors'
+/// fused loss, in 14 with a framework's own loss (bf16 and fp32 copies, their gradients), unless the run says
+/// how many; ZeRO-3 gathers a layer ahead, and under a pipeline keeps all parameters and gradients of the
+/// step whole; 1.5 GB of runtime and communication buffers. Frameworks whose ZeRO-3 shards the fp32
+/// parameters have no shards of other copies, unless there is a pipeline. A program that XLA compiled as a
+/// whole gathers the matrices of a layer one after the other, keeps logits and the gradients that it reduces
+/// in bf16, and needs 0.3 GB itself.
 /// @param held of the stages that may need the most memory
 /// @param host that launches the kernels
 [[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
@@ -257,7 +260,7 @@ struct RankStates {
       model.experts.count * size.one_expert / plan.ep;
   const double of_layer = activation_bytes_per_layer(model, run, plan);
   const int most_layers =
-      (model.stacked_layers() + plan.pp - 1) / plan.pp; // a stage beside the ends may keep them
+      (model.stacked_layers() + plan.pp - 1) / plan.pp; // a stage between the ends may keep them
   const bool offloads = run.offloads_layers && plan.recomputation == Recompute::full;
   const double usual = compiled ? 2 : run.stack == KernelStack::tuned ? 8 : 14;
   const double logits = (run.logit_bytes > 0 ? run.logit_bytes : usual) * detail::rank_tokens(run, plan) *

@@ -26,7 +26,7 @@ struct ModelSize {
       0;             ///< Products and norms of all modules of multi-token prediction, without their layers.
   double routed = 0; ///< All routed experts of all layers.
   double total = 0;
-  double active = 0; ///< Of these, what one token passes: embedding and head included.
+  double active = 0; ///< Those of these that one token passes, embedding and head included.
 
   /// @brief Everything but the routed experts.
   [[nodiscard]] constexpr double dense() const noexcept { return total - routed; }
@@ -69,7 +69,7 @@ struct ModelSize {
   size.prediction = model.prediction_layers * (2 * h * h + 3 * h); // norms of both inputs and of the result
   size.routed = expert_layers * experts.count * size.one_expert;
   if (const StateSpaceSpec& space = model.state_space; space.used()) {
-    const double mixed = space.width() + 2.0 * space.groups * space.state; // what its convolution reads
+    const double mixed = space.width() + 2.0 * space.groups * space.state; // the inputs of its convolution
     size.state_space_per_layer = h * (space.input_width() + space.width()) + mixed * (space.convolution + 1) +
                                  3.0 * space.heads + space.width();
   }
@@ -91,7 +91,8 @@ struct ModelSize {
   if (model.window_layers == 0)
     return share * sequence;
   const double window = model.window > 0 && model.window < sequence ? model.window : sequence;
-  // A window w over s tokens has w s - w^2/2 pairs with the past; counted without the mask it is w wide.
+  // A window w over s tokens has w s - w^2/2 pairs with the past; counted without the mask, it has w keys for
+  // each token.
   const double windowed = convention != FlopsConvention::causal ? window
                           : model.chunked                       ? window / 2
                                                                 : window * (1 - 0.5 * window / sequence);
@@ -126,7 +127,7 @@ namespace detail {
 /// pass.
 ///
 /// 6 (active matrices + v h) + 12 L a d s, arXiv 2205.05198, appendix A, in its general form; the causal
-/// convention takes half of the last term. A module of multi-token prediction has logits of its own.
+/// convention takes half of the last term. Each module of multi-token prediction computes its own logits.
 [[nodiscard]] constexpr double flops_per_token(const ModelSpec& model, const ModelSize& size, double sequence,
                                                FlopsConvention convention) noexcept {
   const double expert_layers = model.expert_layers(), dense_layers = model.dense_layers();

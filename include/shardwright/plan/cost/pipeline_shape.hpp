@@ -18,7 +18,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The idle time, activations and sends that a schedule adds to the passes of its ranks.
 struct PipelineShape {
-  double bubble = 0; ///< In the unit of the costs, of the rank that idles most, sends taking no time.
+  double bubble = 0; ///< Idle time of the rank that idles most, in the costs' unit, without sends.
   double kept = 1;   ///< Microbatches whose activations the fullest rank keeps, of all its layers.
   double hops = 0;   ///< Sends that the makespan waits for; at least as many as the proof has.
 };

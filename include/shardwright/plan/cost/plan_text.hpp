@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The name of a schedule as `make_schedule` takes it.
+/// @brief The name of a schedule as `make_schedule` expects it.
 [[nodiscard]] constexpr std::string_view schedule_name(PlanSchedule schedule) noexcept {
   constexpr std::array<std::string_view, 8> names{"gpipe", "1f1b", "interleaved", "zbh1",
                                                   "zbh2",  "zbv",  "dualpipe",    "dualpipev"};
@@ -54,15 +54,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return out;
 }
 
-/// @brief "none", "selective", "full", or where the plan lists what is run again "norm+act".
+/// @brief "none", "selective", "full", or, if the plan lists the operations that are run again, "norm+act".
 [[nodiscard]] inline std::string recomputation_text(const PlanConfiguration& plan) {
   return plan.recomputation == Recompute::selective && !plan.recomputed.empty()
              ? operations_text(plan.recomputed)
              : std::string(name_of(plan.recomputation));
 }
 
-/// @brief "tp=8 pp=16 (1f1b) dp=64 ZeRO-1 microbatch=1", without axes of extent 1; where the order of the
-/// axes is not the usual one, "order=pp,tp,dp" follows, from inner to outer.
+/// @brief "tp=8 pp=16 (1f1b) dp=64 ZeRO-1 microbatch=1", without axes of extent 1; if the order of the axes
+/// is not the usual one, "order=pp,tp,dp" follows, from inner to outer.
 [[nodiscard]] inline std::string plan_text(const PlanConfiguration& plan) {
   std::string out;
   const auto axis = [&out](const char* name, int extent) {

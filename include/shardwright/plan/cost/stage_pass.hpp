@@ -23,14 +23,15 @@ struct StageLayers {
   double head = 0; ///< Share of the logits and the loss.
 };
 
-/// What a backward pass runs again of a forward pass: all of it, or what a selective recomputation does.
+/// The part of a forward pass that a backward pass runs again: all of it, or the operations of a selective
+/// recomputation.
 struct Repeats {
   double layer = 0;
   double selected = 0;
   double dense_tensor = 0;  ///< Tensor-parallel traffic of a layer with a dense feed-forward.
-  double expert_tensor = 0; ///< The same of one with experts.
+  double expert_tensor = 0; ///< The same for one with experts.
   double context = 0;       ///< Gathers of keys and values.
-  double expert = 0;        ///< All-to-alls, and of the host the time that experts take it.
+  double expert = 0;        ///< All-to-alls, and the host's time for the experts.
 
   [[nodiscard]] constexpr ForwardSeconds of(const ForwardSeconds& all,
                                             const ForwardSeconds& again) const noexcept {
@@ -56,7 +57,7 @@ struct Repeats {
 /// Seconds of one microbatch on a stage, in parts and as the passes of a schedule.
 struct StagePass {
   ForwardSeconds forward{};
-  ForwardSeconds again{}; ///< What the backward passes compute of it once more.
+  ForwardSeconds again{}; ///< The part of it that the backward passes compute again.
   double overhead = 0;    ///< Of all passes.
   PassCosts passes{};
   PassCosts waiting{}; ///< Time by which passes wait for traffic that takes longer than the work it overlaps.
@@ -66,7 +67,7 @@ struct StagePass {
   [[nodiscard]] constexpr double seconds() const noexcept {
     return passes.forward + passes.input_gradient + passes.weight_gradient;
   }
-  /// What the backward passes compute.
+  /// The computation of the backward passes.
   [[nodiscard]] constexpr double backward() const noexcept {
     return passes.input_gradient + passes.weight_gradient - waiting.input_gradient - returning;
   }
@@ -78,9 +79,9 @@ struct BothPasses {
   double backward = 0;
 };
 
-/// Seconds that a chip waits for its host in a layer: launches run ahead, so that the slower of both counts,
-/// and a share of the faster where the host must know something first. A backward pass takes `backward_host`
-/// times what a forward pass takes a host.
+/// Seconds that a chip waits for its host in a layer: launches run ahead, so the slower of the two counts,
+/// plus a share of the faster one if the host must know something first. A backward pass takes the host
+/// `backward_host` times as long as a forward pass.
 [[nodiscard]] constexpr BothPasses host_waits(const ForwardSeconds& layer, const ForwardSeconds& again,
                                               double exposed, double returned, double host,
                                               double backward_host, double share) noexcept {
@@ -93,26 +94,27 @@ struct BothPasses {
   return {wait(host, forward), wait(host * backward_host, backward)};
 }
 
-/// What a schedule does with the passes of a microbatch.
+/// The form in which a schedule runs the passes of a microbatch.
 struct PassForm {
-  bool splits_backward = false; ///< Weight gradients, which hide nothing, are passes of their own.
+  bool splits_backward = false; ///< Weight gradients, which hide nothing, are separate passes.
   double paired = 0;            ///< Share of the forward passes that run beside a backward pass.
 };
 
-/// The shape of a plan's passes: DualPipe pairs those between the first and the last of as many microbatches
-/// as there are ranks.
+/// The shape of a plan's passes: DualPipe pairs the passes of all microbatches but as many as there are
+/// ranks, at the start and at the end.
 [[nodiscard]] constexpr PassForm pass_form(const PlanConfiguration& plan, double microbatches) noexcept {
   return {plan.pp > 1 && splits_backward(plan.schedule),
           pairs_passes(plan) ? std::max(0.0, 1 - plan.pp / microbatches) : 0};
 }
 
-/// What the backward passes run again of a layer of one kind, and how long its passes wait for their host.
+/// The part of a layer of one kind that the backward passes run again, and the time that its passes wait for
+/// their host.
 struct LayerPass {
   ForwardSeconds again{};
   BothPasses waits{};
 };
 
-/// What the stages of a rank have in common, however many layers each has. Refers to its arguments.
+/// The properties that the stages of a rank share, however many layers each has. Refers to its arguments.
 struct LayerPasses {
   const RankComputation& computed;
   const LayerTraffic& traffic; ///< Of a layer's forward pass.
@@ -143,8 +145,8 @@ struct LayerPasses {
   }
 };
 
-/// The traffic of one microbatch through some layers: forward, and of the backward passes with what they run
-/// again.
+/// The traffic of one microbatch through some layers: that of the forward pass, and that of the backward
+/// passes with the parts that they run again.
 struct StageTraffic {
   LayerTraffic forward{}, returned{};
 };
@@ -162,8 +164,9 @@ struct StageTraffic {
 /// The passes of one microbatch through some layers.
 ///
 /// A backward pass takes two products for each forward one, half of them for weights; fused attention
-/// computes its scores again, five products for two; what is recomputed precedes the input gradient. Traffic
-/// that a pass hides slows it down, and a pass, or a pair of them, lasts no less than the traffic beside it.
+/// computes its scores again, five products for two; recomputation precedes the input gradient. Traffic that
+/// a pass hides slows it down, and a pass, or a pair of passes, lasts at least as long as the traffic beside
+/// it.
 [[nodiscard]] constexpr StagePass stage_pass(const StageLayers& layers, const LayerPasses& each) noexcept {
   const StageTraffic traffic = stage_traffic(layers, each);
   StagePass stage;
@@ -192,8 +195,8 @@ struct StageTraffic {
                                 f.elementwise * 2 + again.elementwise + each.shared.contention * returned +
                                 overhead.backward;
   const double beside = input_gradient + (each.form.splits_backward ? 0 : f.matmul);
-  const double alone = hidden - forward, back = returned - beside; // what traffic takes longer
-  const double spared = // by pairs, of which one pass has time left
+  const double alone = hidden - forward, back = returned - beside; // the time by which traffic takes longer
+  const double spared =                                            // by pairs in which one pass has time left
       alone > 0 && back < 0   ? std::min(alone, -back)
       : back > 0 && alone < 0 ? std::min(back, -alone)
                               : 0;

@@ -34,7 +34,7 @@ enum class Traffic : std::uint8_t { tensor, context, expert, pipeline, data };
 struct TrafficCost {
   double bytes = 0;           ///< That a rank sends.
   double seconds = 0;         ///< On the wire.
-  double exposed_seconds = 0; ///< Of these, what computation does not hide.
+  double exposed_seconds = 0; ///< Of these, the part that computation does not hide.
 
   [[nodiscard]] constexpr double hidden_seconds() const noexcept { return seconds - exposed_seconds; }
   constexpr TrafficCost& operator+=(const TrafficCost& other) noexcept {
@@ -66,7 +66,7 @@ enum class PlanProblem : std::uint8_t {
   experts_not_divisible,  ///< ep does not divide the experts or the ranks of a stage.
   schedule_rule,          ///< The schedule does not allow the number of ranks or microbatches.
   out_of_memory,          ///< A rank needs more than its chip has.
-  too_large               ///< A dimension, batch or number of chips is beyond what the planner counts with.
+  too_large               ///< A dimension, batch or number of chips is too large for the planner.
 };
 
 /// @brief Returns whether a problem means that neither times nor memory can be computed.
@@ -76,15 +76,15 @@ enum class PlanProblem : std::uint8_t {
 
 /// @brief Cost of one step of a configuration.
 struct StepCost {
-  PlanProblem problem = PlanProblem::none; ///< Times hold unless it `is_unusable`.
+  PlanProblem problem = PlanProblem::none; ///< Times are valid unless it `is_unusable`.
   MemoryCost memory{};
   std::array<TrafficCost, 5> traffic{}; ///< By Traffic.
-  TrafficCost reduction{};              ///< Of data's, what each microbatch's backward passes carry (ZeRO-2).
+  TrafficCost reduction{}; ///< The part of Traffic::data in each microbatch's backward passes (ZeRO-2).
 
   double matmul_seconds = 0;      ///< Linear layers, forwards, backwards and recomputation.
-  double attention_seconds = 0;   ///< Scores and what they weigh.
+  double attention_seconds = 0;   ///< Scores and the weighted sums.
   double elementwise_seconds = 0; ///< Of kernels bound by memory bandwidth.
-  double overhead_seconds = 0;    ///< Launches, and what grows only with microbatches and layers.
+  double overhead_seconds = 0;    ///< Launches, and other time that grows only with microbatches and layers.
   double optimizer_seconds = 0;
   double imbalance_seconds = 0; ///< The heaviest stage's time above the mean.
   double bubble_seconds = 0;
@@ -99,7 +99,7 @@ struct StepCost {
   double chips = 0;
   double causal_flops = 0;      ///< Of one step on all chips, FlopsConvention::causal.
   double non_causal_flops = 0;  ///< FlopsConvention::non_causal.
-  double causal_recomputed = 0; ///< Those that recomputation adds.
+  double causal_recomputed = 0; ///< The operations that recomputation adds.
   double non_causal_recomputed = 0;
   double peak_flops = 0; ///< Of one chip, in the precision of the run.
 

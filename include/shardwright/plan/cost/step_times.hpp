@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The time of a step from its parts, each of which may be a bound instead: what `evaluate` sums up
-/// and what a search prunes by.
+/// @brief The time of a step from its parts, each of which may be a bound instead, for `evaluate` and for the
+/// pruning of a search.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/calibration.hpp>
@@ -45,7 +45,7 @@ namespace detail {
 struct StageSeconds {
   double mean = 0, fullest = 0, last = 0, weight = 0;
   double beside_last =
-      0; ///< How much less time stages of the rank with the head take than those of the fullest ranks.
+      0; ///< Time by which stages of the rank with the head are shorter than those of the fullest ranks.
 };
 
 /// Fraction of the ranks that have one more layer than the others.
@@ -53,9 +53,10 @@ struct StageSeconds {
   return static_cast<double>(model.stacked_layers() % plan.pp) / plan.pp;
 }
 
-/// Microbatches of which the last rank with a layer more works what it works longer while others wait, too:
-/// in 1F1B, before the first backward pass comes back to it and after the last forward one. Ranks from the
-/// second on have one more, the first and the last of all only at last.
+/// Microbatches whose extra time on the last rank with one more layer does not lengthen the step, because the
+/// others wait at that time, too: in 1F1B, before the first backward pass reaches that rank and after its
+/// last forward pass. The second rank is the first to get one more layer; the first and the last rank are the
+/// last.
 [[nodiscard]] constexpr double idle_microbatches(const ModelSpec& model,
                                                  const PlanConfiguration& plan) noexcept {
   const int more = model.stacked_layers() % plan.pp;
@@ -71,10 +72,10 @@ struct StageSeconds {
   return (all - std::min(all, idle_microbatches(model, plan))) * longer;
 }
 
-/// Time that the heaviest stage works longer than the mean one. DualPipe runs one half of the
-/// microbatches through the last stage of each rank, one through its first, of which both have a layer more
-/// only where half of all do; stages that a rank of the interleaved schedule has beside the one with the head
-/// wait for the fullest of theirs.
+/// Time by which the heaviest stage works longer than the mean one. DualPipe runs one half of the
+/// microbatches through the last stage of each rank and one half through its first; both have one more layer
+/// only if half of all ranks do. In the interleaved schedule, the other stages of the rank with the head wait
+/// for the fullest stages of their chunks.
 [[nodiscard]] constexpr double heaviest_seconds(const ModelSpec& model, const RunSpec& run,
                                                 const PlanConfiguration& plan,
                                                 const StageSeconds& stages) noexcept {
@@ -96,8 +97,8 @@ struct StageSeconds {
                    fullest_seconds(model, plan, microbatches, fullest - stages.mean)});
 }
 
-/// Part of a bubble in which the heaviest stage works: where it is the first of a V as well as the last, or
-/// in the middle of a pipeline that fills its bubble with weight gradients. Derived from simulations.
+/// Part of a bubble in which the heaviest stage works: if it is the first of a V as well as the last, or in
+/// the middle of a pipeline that fills its bubble with weight gradients. Derived from simulations.
 [[nodiscard]] constexpr double filled_bubble(const ModelSpec& model, const PlanConfiguration& plan,
                                              int microbatches, const StageSeconds& stages) noexcept {
   const double p = plan.pp, rounds = microbatches / p, early = std::min(1.0, rounds);
@@ -119,9 +120,10 @@ struct StageSeconds {
   }
 }
 
-/// Time that the last stage of a pipeline which fills its bubble with weight gradients keeps it up, where it
-/// works `longer` on a microbatch than the mean one, `weight` of that on its weight gradient: from the first
-/// input on it never waits, or its weight gradients fit beside what is on its way back.
+/// Time by which the last stage delays a pipeline that fills its bubble with weight gradients, if it works
+/// `longer` on a microbatch than the mean stage, `weight` of that on its weight gradient: either it never
+/// waits from its first input on, or its weight gradients fit beside the gradients that are on their way
+/// back.
 [[nodiscard]] constexpr double held_up_by_last(const PlanConfiguration& plan, int microbatches,
                                                const PassCosts& passes, double longer, double weight,
                                                double bubble) noexcept {
@@ -131,7 +133,8 @@ struct StageSeconds {
                   (microbatches - 1) * longer - delayed * weight);
 }
 
-/// Time that a pipeline takes longer than one of even stages, whose heaviest works so much longer.
+/// Time by which a pipeline takes longer than one of even stages if its heaviest stage works `heaviest`
+/// longer.
 /// @param passes of the mean stage, whose bubble it is
 [[nodiscard]] constexpr double imbalance_seconds(const ModelSpec& model, const PlanConfiguration& plan,
                                                  int microbatches, const PassCosts& passes,
@@ -142,8 +145,8 @@ struct StageSeconds {
   if (plan.pp <= 1 || (heaviest <= 0 && !few))
     return 0;
   double least = 0;
-  const int at = std::min(model.stacked_layers() % plan.pp, plan.pp - 2); // the last rank with a layer more
-  if (one_way) { // it never waits from its first input on; or the first of them from its first gradient on
+  const int at = std::min(model.stacked_layers() % plan.pp, plan.pp - 2); // the last rank with one more layer
+  if (one_way) { // it never waits from its first input on, or its first rank from its first gradient on
     const double longer = stages.fullest - stages.mean, f = passes.forward, w = passes.weight_gradient;
     const double later = passes.input_gradient + w;
     least = microbatches * longer + at * f - bubble;
@@ -156,7 +159,7 @@ struct StageSeconds {
                                        stages.weight - w, bubble)});
   }
   double waiting = heaviest;
-  // The heaviest stage waits for the passes of the others, and has more weight gradients to fill that with.
+  // The heaviest stage waits for the passes of the others, and has more weight gradients to fill that time.
   if (one_way || plan.schedule == PlanSchedule::dual_pipe) {
     PassCosts filled = passes;
     filled.weight_gradient = std::max(passes.weight_gradient, stages.weight);
@@ -189,9 +192,9 @@ struct ScheduleTime {
   const double imbalance = imbalance_seconds(model, plan, each, passes, stages, heaviest, shape.bubble);
   ScheduleTime out{shape.bubble, imbalance,
                    send_traffic(model, run, plan, links, shared, microbatches, chunks, shape.hops)};
-  // Ranks that wait for the heaviest stage wait for the sends between them meanwhile, but not on the way in
-  // and out; those of the interleaved schedule wait from stage to stage of theirs, unless groups have more
-  // microbatches than there are ranks.
+  // While ranks wait for the heaviest stage, they also wait for the sends between them, except while the
+  // pipeline fills and drains; with the interleaved schedule, ranks wait between their own stages, unless
+  // groups have more microbatches than there are ranks.
   const bool turns = plan.schedule == PlanSchedule::interleaved && (each < plan.pp || each % plan.pp == 0);
   if (shape.hops > 0 && !turns) {
     const double ways = plan.schedule == PlanSchedule::zb_v ? 3.5 : 2; // along the pipeline
@@ -220,7 +223,7 @@ struct ShardingTime {
           updated * shared.optimizer_bytes / cluster.chip.memory_bandwidth};
 }
 
-/// Doublings of eight chips, a part of a doubling counted in proportion.
+/// The number of times that eight chips are doubled; a part of a doubling counts in proportion.
 [[nodiscard]] constexpr double doublings_above_eight(std::int64_t chips) noexcept {
   if (chips <= 8)
     return 0;
@@ -276,8 +279,8 @@ struct StepTraffic {
     return tensor.exposed_seconds + context.exposed_seconds + expert.exposed_seconds +
            pipeline.exposed_seconds + data.exposed_seconds;
   }
-  /// Exposes what takes longer than the pass beside it, of the kinds of traffic in proportion to what they
-  /// hide.
+  /// Exposes the traffic that takes longer than the pass beside it, divided among the kinds of traffic in
+  /// proportion to their hidden time.
   constexpr void expose_waiting(const StagePass& stage, double microbatches) noexcept {
     const double waiting = microbatches * (stage.waiting.forward + stage.waiting.input_gradient);
     if (waiting <= 0)
@@ -289,10 +292,10 @@ struct StepTraffic {
   }
 };
 
-/// Fills the times of a step: m microbatches of the heaviest stage, the bubble, what communication is
-/// exposed, the optimizer, and jitter.
+/// Fills the times of a step: m microbatches of the heaviest stage, the bubble, the exposed communication,
+/// the optimizer, and jitter.
 ///
-/// The time grows with each part, so that parts which are bounds make a bound of the time.
+/// The time grows with each part, so bounds of the parts give a bound of the time.
 /// @param of_schedule makes the ScheduleTime out of a stage's passes and the seconds of stages
 /// @param of_sharding makes the ShardingTime out of the BesideSeconds of one microbatch
 template <class OfSchedule, class OfSharding>

@@ -41,7 +41,7 @@ struct LayerTraffic {
 /// recomputed forward pass.
 ///
 /// Tensor parallelism gathers and scatters the tokens around attention and around the feed-forward (4 (t-1)/t
-/// 2 b s h bytes, as many as two all-reduces; half of that where both are one parallel block); XLA splits
+/// 2 b s h bytes, as many as two all-reduces; half of that if both are one parallel block); XLA splits
 /// products on a torus to overlap them. Context parallelism gathers keys and values. Experts receive and
 /// return each copy of a token; DualPipe was designed to hide this (arXiv 2412.19437, section 3.2.1).
 /// @param links of the plan in the cluster.
@@ -91,7 +91,7 @@ struct LayerTraffic {
     return {};
   const double bytes = 2 * rank_tokens(run, plan) * model.hidden / (plan.sequence_parallel ? plan.tp : 1);
   const double one = links.pipeline.seconds(bytes), sends = 2 * microbatches * chunks;
-  const double exposed = hops * shared.send_exposed; // by all ranks, and so more than one sends at times
+  const double exposed = hops * shared.send_exposed; // by all ranks, so that at times more than one sends
   return {sends * bytes, std::max(sends, exposed) * one, exposed * one};
 }
 

@@ -24,7 +24,7 @@ struct RunOutcome {
   std::string id{};
   std::string source{};
   RunCase run{};      ///< `run.not_handled` says why there is no cost.
-  StepCost cost{};    ///< Only where the row is handled.
+  StepCost cost{};    ///< Only if the row is handled.
   bool timed = false; ///< Whether its source gives a step time or tokens/s.
 
   [[nodiscard]] bool handled() const noexcept { return run.not_handled.empty(); }

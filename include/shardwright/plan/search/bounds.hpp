@@ -4,8 +4,8 @@
 /// @file
 /// @brief The time of a plan that a search tries, and times that none of several plans can beat.
 ///
-/// Both are timed by `add_times`: a bound with the least that its open choices may add, part by part, so that
-/// whatever the cost model says of a choice holds for the bound.
+/// `add_times` computes both: for a bound, with the least time that its open choices may add, part by part,
+/// so that everything in the cost model holds for the bound, too.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/calibration.hpp>
@@ -58,7 +58,7 @@ struct SearchInput {
 /// Values that plans with the same extents share, and those with the same microbatch.
 struct SearchBranch {
   PlanConfiguration plan{};
-  PlanLinks least{}; ///< Links that no order betters.
+  PlanLinks least{}; ///< Links that no order improves.
   SearchOrders orders{};
   SearchSchedules schedules{};               ///< Those allowed with these numbers.
   std::array<int, Divisors::most> batches{}; ///< Divisors of a rank's sequences, in ascending order.
@@ -66,7 +66,7 @@ struct SearchBranch {
   RankComputation computed{};
 };
 
-/// The shape of a pipeline where a bound is for several microbatches: that of the smallest of them.
+/// The shape of a pipeline if a bound is for several microbatches: that of the smallest of them.
 struct PipelineFilling {
   PlanConfiguration plan{};
   PassCosts passes{};
@@ -74,7 +74,7 @@ struct PipelineFilling {
 };
 
 [[nodiscard]] constexpr RankComputation computation_of(const SearchInput& in, PlanConfiguration plan) {
-  plan.recomputation = Recompute::selective; // so that it holds whichever one a plan has
+  plan.recomputation = Recompute::selective; // so that it holds for any of them
   return rank_computation(in.model, in.cluster, in.run, plan, in.calibration);
 }
 [[nodiscard]] constexpr double memory_of(const SearchInput& in, const PlanConfiguration& plan) {
@@ -101,7 +101,7 @@ struct PipelineFilling {
   return cost.step_seconds;
 }
 
-/// The least of each part of two.
+/// The smaller of the two in each part.
 [[nodiscard]] constexpr TrafficCost least_of(const TrafficCost& left, const TrafficCost& right) {
   return {std::min(left.bytes, right.bytes), std::min(left.seconds, right.seconds),
           std::min(left.exposed_seconds, right.exposed_seconds)};
@@ -132,11 +132,11 @@ struct PipelineFilling {
   return least_of(apart, layer_traffic(in.model, in.cluster, in.run, plan, links, shared));
 }
 
-/// Rounding must not lift a bound over what it bounds.
+/// Rounding must not raise a bound above the time that it bounds.
 [[nodiscard]] constexpr double below(double seconds) noexcept { return seconds * (1 - 1e-12); }
 
-/// Time of what the layers compute and send in themselves, whatever the other ranks are divided into: dp and
-/// pp divide layers and sequences.
+/// Time of computation and traffic inside the layers, however the other ranks are divided: dp and pp divide
+/// sequences and layers.
 [[nodiscard]] constexpr double layers_floor(const SearchInput& in, const PlanConfiguration& plan,
                                             const RankComputation& computed, const LayerTraffic& traffic) {
   const SharedCalibration& shared = in.calibration.shared;
@@ -229,7 +229,7 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
   if (!traffic)
     return std::numeric_limits<double>::infinity();
   PlanConfiguration plan = branch.plan;
-  // Of each kind the schedule that has each stage on one rank, which is the least.
+  // For each kind, the schedule that has each stage on one rank, which takes the least time.
   plan.schedule = kind == ScheduleKind::paired ? PlanSchedule::dual_pipe_v : PlanSchedule::one_f_one_b;
   StepCost cost;
   ++evaluations;

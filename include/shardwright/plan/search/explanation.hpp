@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Why a plan is the best: its bottleneck, the plan of the usual recipe, and from where on no pipeline
-/// is needed.
+/// @brief Why a plan is the best: its bottleneck, the plan of the usual recipe, and the amounts of a resource
+/// from which on no pipeline is needed.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/search/search.hpp>
@@ -27,7 +27,7 @@ inline constexpr std::size_t binding_resources = 6;
 /// also if there is no plan, to 1.
 ///
 /// The resource that saves most is the bottleneck; one that saves nothing has slack. Compares the fastest
-/// plans of all, whatever the tolerance of `space`. Takes one search, and another for each resource.
+/// plans, whatever the tolerance of `space`. Takes one search, and another for each resource.
 [[nodiscard]] inline std::array<double, binding_resources>
 gains(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, SearchSpace space = {}) {
   space.tolerance = 0;

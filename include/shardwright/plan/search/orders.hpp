@@ -26,7 +26,7 @@ struct SearchOrders {
   std::array<PlanLinks, most> links{};
   std::array<PlanOrder, most> orders{};
   std::array<bool, most> experts_outside{};
-  PlanLinks least{}; ///< Of each kind the best of all orders.
+  PlanLinks least{}; ///< The best of all orders for each kind.
   int count = 0;
 
   constexpr void settle(PlanConfiguration& plan, std::size_t index) const {
@@ -35,7 +35,7 @@ struct SearchOrders {
   }
 
   /// Fills an empty list. An axis of extent 1 has no position, so orders that differ only in such axes count
-  /// once; the others are kept unless an earlier order equals or betters all of their links.
+  /// once; the others are kept unless all links of an earlier order are at least as good.
   constexpr void find(const ClusterSpec& cluster, PlanConfiguration plan, const TokenCopies& copies,
                       const SharedCalibration& shared, const SearchSpace& space) {
     if (count > 0)
@@ -48,7 +48,7 @@ struct SearchOrders {
       plan.order = static_cast<PlanOrder>(number);
       if (space.order && *space.order != plan.order)
         continue;
-      int placed = 1; // the axes that have a place, as digits
+      int placed = 1; // the axes that have a position, as digits
       for (const PlanAxis axis : axes_of(plan.order))
         if (plan.extent(axis) > 1)
           placed = 4 * placed + static_cast<int>(axis);

@@ -29,7 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The result of a search.
 struct Plan {
   PlanProblem problem = PlanProblem::none; ///< Why there is no plan; `none` if there is one.
-  PlanConfiguration configuration{};       ///< The plan, or the legal one that needs least memory.
+  PlanConfiguration configuration{};       ///< The plan, or the legal one that needs the least memory.
   StepCost cost{};                         ///< Of the configuration.
   std::int64_t evaluations = 0;            ///< Times that were computed, of plans and of bounds.
 
@@ -40,8 +40,8 @@ namespace detail {
 
 /// The search of one model, cluster and run.
 ///
-/// Branch and bound over tp and cp, then ep, stages, microbatches: branches that nothing within the
-/// tolerance, or nothing simpler, can come from are left out.
+/// Branch and bound over tp and cp, then ep, stages, microbatches: branches that cannot contain a plan within
+/// the tolerance, or a simpler one, are skipped.
 class PlanSearch {
 public:
   constexpr PlanSearch(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
@@ -65,7 +65,7 @@ public:
             out.group_count == static_cast<int>(SearchTables::most_groups))
           continue;
         SearchGroup group{0, static_cast<int>(tp), static_cast<int>(cp)};
-        PlanConfiguration plan = base(group); // the largest microbatch and ep that anything allows
+        PlanConfiguration plan = base(group); // upper limits of the microbatch and of ep
         plan.microbatch = static_cast<int>(in_.run.sequences);
         plan.ep = std::max(1, in_.model.experts.count);
         LayerTraffic traffic = least_traffic(
@@ -121,7 +121,7 @@ public:
         out.cost = evaluate(in_.model, in_.cluster, in_.run, out.configuration, in_.calibration);
         return out;
       }
-    out.problem = PlanProblem::batch_not_divisible; // no extents divide what they must
+    out.problem = PlanProblem::batch_not_divisible; // no extents divide the sizes that they must divide
     if (state.smallest.measure > 0) {
       out.configuration = state.smallest.plan;
       out.cost = evaluate(in_.model, in_.cluster, in_.run, out.configuration, in_.calibration);
@@ -231,9 +231,9 @@ private:
     return true;
   }
 
-  /// Finds out what fits: the least recomputation, and the least stage of ZeRO, that any plan of the branch
-  /// has; false if none fits. Keeps what needs least as long as nothing has fitted. No schedule needs less
-  /// than 1F1B does.
+  /// Finds the least recomputation, and the lowest stage of ZeRO, with which a plan of the branch fits; false
+  /// if none does. Until a plan fits, remembers the one that needs the least memory. No schedule needs less
+  /// than 1F1B.
   constexpr bool settle_least(PlanConfiguration& settled, SearchState& state) const {
     const bool none = state.best_seconds == std::numeric_limits<double>::infinity();
     PlanConfiguration plan = settled;
@@ -265,8 +265,8 @@ private:
     return true;
   }
 
-  /// Tries the schedules and shardings of a branch. Recomputation takes time and saves memory: with each of
-  /// these the first that fits is the fastest.
+  /// Tries the schedules and shardings of a branch. Recomputation takes time and saves memory: for each
+  /// schedule and sharding, the first that fits is the fastest.
   constexpr void try_schedules(const SearchBranch& branch,
                                const std::array<double, SearchOrders::most>& bounds, ScheduleKind kind,
                                SearchState& state) const {
@@ -347,7 +347,7 @@ struct FinishedSearch {
 /// @brief Returns whether there is a best plan, and it has no pipeline.
 ///
 /// Takes less time than a search if it has one: the plans without are searched first, and the search of all
-/// ends with the first plan that none of these comes near to.
+/// plans ends at the first plan that is faster than these by more than the tolerance.
 [[nodiscard]] constexpr bool needs_no_pipeline(const ModelSpec& model, const ClusterSpec& cluster,
                                                const RunSpec& run, const SearchSpace& space = {}) {
   constexpr std::int64_t at_once = 256; // evaluations

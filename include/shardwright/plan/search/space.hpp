@@ -30,7 +30,7 @@ struct SearchSpace {
   std::optional<bool> experts_outside{};
   RecomputedOperations recomputed{}; ///< That a selective recomputation runs again; empty for the usual ones.
   double headroom = 0.08;  ///< Part of a chip's memory that a plan leaves free: fragments, peaks, forecasts.
-  double tolerance = 0.01; ///< Plans that are slower by no more count as equal: the model cannot tell them.
+  double tolerance = 0.01; ///< Plans that are at most this much slower count as equal.
 };
 
 /// @brief Most stages per rank that an interleaved schedule of the library has.

@@ -84,7 +84,7 @@ template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run
 /// @brief The types that follow from a plan, for layers that instantiate them.
 template <PlanConfiguration configuration>
 struct PlanTypes {
-  /// The axis of a place in its order, from inner to outer, with its extent.
+  /// The axis at a position of its order, from inner to outer, with its extent.
   template <std::size_t place>
   using Extent =
       StaticExtent<std::tuple_element_t<static_cast<std::size_t>(axes_of(configuration.order)[place]),

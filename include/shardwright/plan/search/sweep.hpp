@@ -22,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The best plans for one amount of the resource that a sweep varies.
 struct SweepPoint {
-  double factor = 1; ///< Of what the cluster and the run have.
+  double factor = 1; ///< Relative to the amount of the cluster and the run.
   Situation at{};
   Plan best{};
   Plan without_pipeline{}; ///< The best with pp = 1.
@@ -40,9 +40,9 @@ struct Sweep {
 
 /// @brief Factors of a resource worth including in a sweep, in ascending order, 1 among them.
 ///
-/// An eighth to 64 times of what is continuous, in `per_doubling` steps for each factor of two; of a domain
-/// two chips and more by powers of two that divide the cluster, and all of it; of tokens and chips a
-/// sixteenth to 16 times in whole numbers, chips in whole domains.
+/// For a continuous resource an eighth to 64 times its amount, in `per_doubling` steps for each factor of
+/// two; for a domain two chips and more, by powers of two that divide the cluster, and the whole cluster; for
+/// tokens and chips a sixteenth to 16 times, in whole numbers, chips in whole domains.
 /// @throws InvalidArgument if there is none of the resource, such as no network between domains.
 [[nodiscard]] inline std::vector<double> sweep_factors(const Situation& now, Resource resource,
                                                        int per_doubling = 1) {
@@ -76,8 +76,8 @@ struct Sweep {
   return out;
 }
 
-/// @brief The best plans at each factor of a resource, in ascending order, and from where on they have no
-/// pipeline: to 2% where the resource is continuous, else one of the factors.
+/// @brief The best plans at each factor of a resource, in ascending order, and the factor from which on they
+/// have no pipeline: to 2% if the resource is continuous, else one of the factors.
 ///
 /// Takes two searches per factor and at most six to find where the pipeline ends.
 [[nodiscard]] inline Sweep sweep(const ModelSpec& model, const Situation& now, Resource resource,

@@ -308,7 +308,8 @@ private:
     const Cell& from = cell_of(number, message.from_rank);
     const Cell& to = cell_of(number, message.to_rank);
     std::vector<LinkUse> uses;
-    add_uses(uses, from, program_.send_link); // links carry as much each way; what arrives shares none
+    add_uses(uses, from,
+             program_.send_link); // links carry as much in each direction; incoming transfers share none
     begin_transfer(program_.send_seconds * std::max(1.0, to.link / from.link), std::move(uses),
                    {Owner::Kind::message, index_of(from), index_of(number, message), index_of(to), now_,
                     channel_of(message)});

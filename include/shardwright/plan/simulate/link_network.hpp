@@ -97,7 +97,8 @@ private:
     double load = 0; ///< Shares of all its transfers at full speed.
     std::vector<int> transfers{};
     std::uint64_t seen = 0;
-    double room = 0, weight = 0; ///< While speeds are divided: what is left, and for which shares.
+    double room = 0,
+           weight = 0; ///< While speeds are computed: capacity left, and the shares competing for it.
   };
   struct Transfer {
     double left = 0; ///< Seconds at full speed.

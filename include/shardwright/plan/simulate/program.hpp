@@ -35,15 +35,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The activities that a rank spends time on.
 enum class Activity : std::uint8_t {
   compute,   ///< Passes of the schedule.
-  optimizer, ///< The update, and what hidden traffic took from computation.
+  optimizer, ///< The update, and the time by which hidden traffic slowed computation.
   tensor,    ///< Collectives of layers.
   context,
   expert,
-  pipeline, ///< Messages between stages, on their way.
+  pipeline, ///< Messages between stages, in flight.
   data,     ///< Gathers of parameters and reductions of gradients.
   wait_input,
   wait_send,
-  wait_peers, ///< For other replicas, to begin a collective.
+  wait_peers, ///< Waiting for other replicas, to begin a collective.
 };
 inline constexpr std::array<std::string_view, 10> activity_names{
     "compute", "optimizer", "tensor",         "context",      "expert",
@@ -52,20 +52,20 @@ inline constexpr std::array<std::string_view, 10> activity_names{
 /// @brief One operation of a rank; if it waits, so do those after it.
 struct StepOperation {
   enum class Kind : std::uint8_t {
-    receive, ///< Waits for what step `index` needs.
+    receive, ///< Waits for the inputs of step `index`.
     compute, ///< Of step `index`; -1 if it belongs to none.
-    hide,    ///< Begins traffic beside what follows.
+    hide,    ///< Begins traffic that overlaps the next operations.
     settle,  ///< Waits for that traffic.
     move,    ///< Traffic that nothing hides.
     send,    ///< The result of action `index` % 2 of step `index` / 2, once its channel has room.
-    join,    ///< Says that it is ready for collective `index` of its stage.
+    join,    ///< Declares that it is ready for collective `index` of its stage.
     await    ///< Waits for that collective, which begins once all replicas have joined it.
   };
   Kind kind = Kind::compute;
   Activity activity = Activity::compute;
   int index = 0;
-  double seconds = 0;   ///< Alone, on a healthy chip and link.
-  std::size_t link = 0; ///< Of its traffic, in StepProgram::shares.
+  double seconds = 0;   ///< Without contention, on a healthy chip and link.
+  std::size_t link = 0; ///< The shares of its traffic, in StepProgram::shares.
 };
 
 /// @brief A collective that one stage's ranks of all replicas run together.
@@ -79,7 +79,7 @@ struct StepProgram {
   Schedule schedule;
   std::vector<std::vector<StepOperation>> ranks{};
   std::vector<StageCollective> collectives{}; ///< Of each rank.
-  std::vector<LinkShares> shares{};           ///< Shares of links that traffic takes.
+  std::vector<LinkShares> shares{};           ///< Shares of links that traffic uses.
   double send_seconds = 0;                    ///< Of a message, once both ends are ready.
   std::size_t send_link = 0;
 };
@@ -182,7 +182,7 @@ private:
     LinkShares hidden_links{};
     std::array<double, 3> exposed{};
     std::array<bool, 2> sends{};
-    bool first = true, last = true; // of the microbatch, where there is no pipeline
+    bool first = true, last = true; // of the microbatch, if there is no pipeline
     for (int i = 0; i < step.size(); ++i) {
       const Action& action = step[i];
       const StagePass& stage = stages_[static_cast<std::size_t>(action.stage)];
@@ -216,7 +216,7 @@ private:
     hide_layers(number, hidden, hidden_links);
     if (reduced > 0)
       add(Kind::hide, Activity::data, number, reduced, data_link_);
-    // What a pass sends before its end, it sends last.
+    // Sends that begin before the end of a pass overlap its last part.
     add(Kind::compute, Activity::compute, number, std::max(0.0, compute - sent_before));
     if (sent_before > 0) {
       add(Kind::hide, Activity::pipeline, number, sent_before, out_.send_link);
@@ -274,7 +274,8 @@ private:
     return plan_.ep > 1 ? Activity::expert : plan_.tp > 1 ? Activity::tensor : Activity::context;
   }
 
-  /// The collectives of data parallelism: what runs beside passes, and the rest after it, in turn.
+  /// The collectives of data parallelism: the part that overlaps passes, and the rest after it, one after the
+  /// other.
   void plan_collectives() {
     if (data_seconds_ <= 0)
       return;
@@ -298,8 +299,8 @@ private:
     add(Kind::await, Activity::data, collective);
   }
 
-  /// Gradients are reduced beside the last passes of a rank and parameters gathered beside its first, as far
-  /// as `data_beside` allows; what is left comes after the passes and after the optimizer.
+  /// Gradients are reduced beside the last passes of a rank, and parameters are gathered beside its first
+  /// ones, as far as `data_beside` allows; the rest comes after the passes and after the optimizer.
   void add_ending() {
     const bool once = data_seconds_ > 0 && !data_each_microbatch(plan_);
     const PassCosts& passes = cost_.passes;
@@ -333,7 +334,8 @@ private:
   [[nodiscard]] static double lasts(const StepOperation& operation) {
     return operation.kind == Kind::compute || operation.kind == Kind::move ? operation.seconds : 0;
   }
-  /// Inserts an operation so many seconds of work after the beginning, within another where need be.
+  /// Inserts an operation after a given number of seconds of work from the beginning, inside another
+  /// operation if necessary.
   void insert(double offset, const StepOperation& operation) {
     std::size_t at = 0;
     for (; at < operations_.size() && offset > 0 && lasts(operations_[at]) <= offset; ++at)
@@ -356,10 +358,10 @@ private:
   std::array<LinkShares, 3> links_{}; // of tensor, context and expert parallelism
   std::vector<StagePass> stages_;
   std::vector<StageTraffic> traffic_;     // of the same
-  std::vector<StepOperation> operations_; // of the rank that is being made
+  std::vector<StepOperation> operations_; // of the rank whose program is being made
   double message_seconds_ = 0;
   double data_seconds_ = 0; // once, or with every microbatch
-  double reduced_ = 1;      // part of it that reduces gradients
+  double reduced_ = 1;      // the part of it that reduces gradients
   std::size_t data_link_ = 0;
   LinkShares data_links_{};
 };
@@ -367,8 +369,8 @@ private:
 } // namespace detail
 
 /// @brief The operations of a plan's ranks.
-/// @param even_stages whether every stage has the mean stage's layers and part of the head, else the stages
-/// that whole layers make.
+/// @param even_stages whether every stage has the mean stage's layers and part of the head, else stages of
+/// whole layers.
 /// @throws InvalidArgument if the schedule does not allow its numbers.
 [[nodiscard]] inline StepProgram step_program(const ModelSpec& model, const ClusterSpec& cluster,
                                               const RunSpec& run, const PlanConfiguration& plan,

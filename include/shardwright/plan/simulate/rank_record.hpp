@@ -29,8 +29,7 @@ public:
   /// The rank waits, from now on or since an earlier call.
   void wait(double now) { since_ = since_ < 0 ? now : since_; }
 
-  /// Records what it has done or waited for since then, if anything, with or without a step that it belongs
-  /// to.
+  /// Records the work or the wait since then, if any, with or without a step to which it belongs.
   void pass(Activity activity, double now, const Step* step) {
     if (since_ >= 0)
       spend(activity, since_, now, step);
@@ -85,7 +84,7 @@ private:
   RankClass result_;
   bool timeline_;
   double since_ = -1;           ///< Negative where it neither works nor waits.
-  std::size_t last_ = SIZE_MAX; ///< The last span of what it did itself.
+  std::size_t last_ = SIZE_MAX; ///< The last span of its own work.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

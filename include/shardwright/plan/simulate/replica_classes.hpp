@@ -131,7 +131,7 @@ replica_classes(const ReplicaShape& shape, const std::vector<Straggler>& straggl
       out.push_back({replica, 1, static_cast<int>(replica / block), 1, slow_of(replica)});
     return out;
   }
-  std::map<std::vector<SlowCells>, std::vector<std::int64_t>> kinds; // of blocks, by what is slow in them
+  std::map<std::vector<SlowCells>, std::vector<std::int64_t>> kinds; // of blocks, by their slow parts
   std::int64_t healthy = -1, healthy_count = 0;
   for (std::int64_t first = 0; first < shape.replicas; first += block) {
     const std::int64_t size = std::min(block, shape.replicas - first);

@@ -26,11 +26,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Simulates one step of a plan.
 ///
-/// Every rank carries out its program (step_program.hpp): passes in the order of its schedule with the
-/// exposed part of their traffic after them and the hidden part beside them, messages, gathers and reductions
-/// beside the first and last passes, the optimizer. A cell of ranks that step together layer by layer takes
-/// the time of its slowest chip. Without contention, stragglers and jitter the step takes what `evaluate`
-/// says without its own jitter; docs/explanation/planner.md says how nearly.
+/// Every rank executes its program (program.hpp): passes in the order of its schedule with the exposed part
+/// of their traffic after them and the hidden part beside them, messages, gathers and reductions beside the
+/// first and last passes, the optimizer. A cell of ranks that step together layer by layer takes the time of
+/// its slowest chip. Without contention, stragglers and jitter the step takes the time of `evaluate` without
+/// jitter; docs/explanation/planner.md says how closely.
 ///
 /// Time: some microseconds for each pass of each class of replicas, which are one or two unless there is
 /// jitter or `fold` is off.

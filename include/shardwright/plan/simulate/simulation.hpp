@@ -55,7 +55,7 @@ struct RankClass {
   double slowest = 1;     ///< Factor of the slowest chip among those that step together layer by layer.
   std::array<double, activity_names.size()> seconds{}; ///< By Activity, only the exposed time.
   double end = 0;                                      ///< End of its step.
-  std::vector<ActivitySpan> timeline{};                ///< Empty if it was not asked for.
+  std::vector<ActivitySpan> timeline{};                ///< Empty if it was not requested.
 
   [[nodiscard]] double of(Activity activity) const { return seconds[static_cast<std::size_t>(activity)]; }
   /// @brief Time that it waits for others, until all have finished.

@@ -42,7 +42,7 @@ struct ChipSpec {
   std::string_view source{};
   double sustained = 1; ///< Fraction of the peaks, if the board's power is below the usual one.
 
-  /// @brief That of the generation; `coupled` if a rack is one domain of GPUs.
+  /// @brief The usual host of the generation; `coupled` if a rack is one domain of GPUs.
   [[nodiscard]] constexpr HostKind host() const noexcept {
     return generation == ChipGeneration::tpu ? HostKind::compiled
            : scale_up_chips > 8              ? HostKind::coupled
@@ -92,7 +92,7 @@ namespace detail {
 
 /// @brief A cluster with a chip's usual domains: `chips` in scale-up domains of `domain_chips` (0: the chip's
 /// own), connected by its scale-out network.
-/// @param scale_out_bandwidth bytes/s per chip; 0 takes the chip's.
+/// @param scale_out_bandwidth bytes/s per chip; 0: the chip's own
 [[nodiscard]] constexpr ClusterSpec cluster_of(const ChipSpec& chip, std::int64_t chips,
                                                std::int64_t domain_chips = 0,
                                                double scale_out_bandwidth = 0) {

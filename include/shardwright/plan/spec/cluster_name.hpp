@@ -81,7 +81,7 @@ constexpr void for_each_word(std::string_view name, const Function& function) {
           chip.memory_bytes == gigabytes * 1e9 && chip.sustained == 1)
         found = chip;
     if (!found && gigabytes > 0.95 * base.memory_bytes / 1e9 && gigabytes < 1.08 * base.memory_bytes / 1e9)
-      found = base; // 192 GB of a B200 are 180 that a program may use
+      found = base; // of a B200's 192 GB, a program may use 180
   }
   return found;
 }

@@ -24,11 +24,12 @@ enum class PlanSchedule : std::uint8_t {
   dual_pipe_v
 };
 
-/// @brief The spread of a run over chips: the extents of the mesh, and the order in which its axes lie over
-/// the domains of the cluster.
+/// @brief The spread of a run over chips: the extents of the mesh, and the order in which its axes are placed
+/// on the domains of the cluster.
 ///
-/// Experts lie over `ep` of the tp * cp * dp ranks of a stage, the innermost ones first unless
-/// `experts_outside`; what is left of these ranks shards or replicates the experts as data parallelism.
+/// Experts are distributed over `ep` of the tp * cp * dp ranks of a stage, the innermost ones first unless
+/// `experts_outside`; over the remaining factor of these ranks they are sharded or replicated, as in data
+/// parallelism.
 struct PlanConfiguration {
   int tp = 1;
   int cp = 1;
@@ -43,7 +44,7 @@ struct PlanConfiguration {
   bool sequence_parallel = true; ///< Norms and residuals are sharded over tp.
   PlanOrder order = PlanOrder::usual;
   bool experts_outside = false;      ///< Copies of an expert are neighbours, rather than different experts.
-  RecomputedOperations recomputed{}; ///< By a selective recomputation; the usual ones where empty.
+  RecomputedOperations recomputed{}; ///< By a selective recomputation; the usual ones if empty.
 
   [[nodiscard]] constexpr int extent(PlanAxis axis) const noexcept {
     return axis == PlanAxis::tp ? tp : axis == PlanAxis::cp ? cp : axis == PlanAxis::dp ? dp : pp;
@@ -58,7 +59,7 @@ struct PlanConfiguration {
     }
     return apart;
   }
-  /// @brief Chips that it takes.
+  /// @brief Chips that it uses.
   [[nodiscard]] constexpr std::int64_t chips() const noexcept {
     return static_cast<std::int64_t>(tp) * cp * pp * dp;
   }

@@ -34,10 +34,10 @@ struct ExpertSpec {
   int shared = 0;               ///< Experts that process every token.
   int shared_width = 0;         ///< Width of one shared expert; 0 takes `width`.
   int leading_dense_layers = 0; ///< First layers that have a dense feed-forward instead.
-  int every = 1;                ///< Of the others, one in so many has experts.
-  int groups = 0;               ///< Groups of experts that a token's lie in at most; 0 does not limit them.
-  int all_groups = 0;           ///< Groups that there are; 0 takes one for each domain.
-  int latent_width = 0; ///< That tokens are projected to on their way to experts; 0 where they are not.
+  int every = 1;                ///< Of the others, one in this many has experts.
+  int groups = 0;               ///< The most groups that a token's experts are in; 0: no limit.
+  int all_groups = 0;           ///< Number of groups; 0: one for each domain.
+  int latent_width = 0;         ///< Width to which tokens are projected for the experts; 0 if they are not.
 
   [[nodiscard]] constexpr bool used() const noexcept { return count > 0; }
 };
@@ -46,7 +46,7 @@ struct ExpertSpec {
 /// state space, attention, or a feed-forward (arXiv 2504.03624); any other model leaves `layers` 0.
 struct StateSpaceSpec {
   int layers = 0;
-  int attention_layers = 0; ///< Layers with attention; what is left of all are feed-forwards.
+  int attention_layers = 0; ///< Layers with attention; the remaining layers are feed-forwards.
   int heads = 0;
   int head_width = 0;
   int groups = 1;      ///< Of heads that share their inputs and outputs, B and C.
@@ -54,7 +54,7 @@ struct StateSpaceSpec {
   int convolution = 4; ///< Tokens that the convolution before it reads.
 
   [[nodiscard]] constexpr bool used() const noexcept { return layers > 0; }
-  /// @brief Width of what all heads work on.
+  /// @brief Total width of all heads.
   [[nodiscard]] constexpr double width() const noexcept { return static_cast<double>(heads) * head_width; }
   /// @brief Width of its inputs: gates, values, B, C and a step for each head.
   [[nodiscard]] constexpr double input_width() const noexcept {
@@ -127,22 +127,22 @@ struct ModelSpec {
   [[nodiscard]] constexpr int attention_layers() const noexcept {
     return state_space.used() ? state_space.attention_layers + prediction_layers : stacked_layers();
   }
-  /// @brief Feed-forwards of all layers, each of which a cost takes together with its share of attention and
-  /// state spaces.
+  /// @brief Feed-forwards of all layers; costs count each together with its share of attention and state
+  /// spaces.
   [[nodiscard]] constexpr int feed_forwards() const noexcept {
     return state_space.used() ? stacked_layers() - state_space.layers - state_space.attention_layers
                               : stacked_layers();
   }
   /// @brief Of these, those without experts.
   [[nodiscard]] constexpr int dense_layers() const noexcept { return feed_forwards() - expert_layers(); }
-  /// @brief Layers of attention, and of a state space, to a feed-forward.
+  /// @brief Layers of attention, and of a state space, per feed-forward.
   [[nodiscard]] constexpr double attention_share() const noexcept {
     return state_space.used() ? static_cast<double>(attention_layers()) / feed_forwards() : 1;
   }
   [[nodiscard]] constexpr double state_space_share() const noexcept {
     return state_space.used() ? static_cast<double>(state_space.layers) / feed_forwards() : 0;
   }
-  /// @brief Residual branches to a feed-forward, over the two of an ordinary layer.
+  /// @brief Residual branches per feed-forward, relative to the two of an ordinary layer.
   [[nodiscard]] constexpr double branch_share() const noexcept {
     return (1 + attention_share() + state_space_share()) / 2;
   }

@@ -31,26 +31,26 @@ enum class Recompute : std::uint8_t {
 
 /// @brief An operation of a layer whose results a backward pass may compute again.
 enum class LayerOperation : std::uint8_t {
-  attention,          ///< The scores and what they weigh, without the products around them.
+  attention,          ///< The scores and the weighted sums, without the products around them.
   norm,               ///< Both norms.
-  activation,         ///< What lies between the products of the feed-forward or of experts.
+  activation,         ///< The operations between the products of the feed-forward or of experts.
   latent_projections, ///< Queries, keys and values out of the latents of latent attention.
   feed_forward,       ///< The dense feed-forward, its products included.
   shared_experts,     ///< The experts that every token passes.
-  experts             ///< All experts, with the way of the tokens to them and back.
+  experts             ///< All experts, including the exchanges of tokens.
 };
 /// @brief How many operations there are.
 inline constexpr int layer_operations = 7;
 
-/// @brief The name of an operation, as lists of them have it: "attention", "norm", "act", "mla_up_proj",
-/// "mlp", "shared_experts" or "moe".
+/// @brief The name of an operation, as used in lists: "attention", "norm", "act", "mla_up_proj", "mlp",
+/// "shared_experts" or "moe".
 [[nodiscard]] constexpr std::string_view name_of(LayerOperation operation) noexcept {
   constexpr std::array<std::string_view, layer_operations> names{
       "attention", "norm", "act", "mla_up_proj", "mlp", "shared_experts", "moe"};
   return names[static_cast<std::size_t>(operation)];
 }
 
-/// @brief The operations that a selective recomputation runs again; none where it is the usual one.
+/// @brief The operations that a selective recomputation runs again; none for the usual ones.
 struct RecomputedOperations {
   std::uint8_t bits = 0; ///< One for each LayerOperation, the first the lowest.
 

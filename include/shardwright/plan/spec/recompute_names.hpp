@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief An operation by a name of `name_of`, or by one that Megatron-LM or its users have for it.
+/// @brief An operation by a name of `name_of`, or by one that Megatron-LM or its users use.
 [[nodiscard]] constexpr std::optional<LayerOperation> find_operation(std::string_view name) noexcept {
   for (int i = 0; i < layer_operations; ++i)
     if (name == name_of(static_cast<LayerOperation>(i)))
@@ -37,8 +37,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return {};
 }
 
-/// @brief The operations of a list, with commas, plus signs or blanks between their names; nothing where a
-/// name is unknown or there is none.
+/// @brief The operations of a list, with commas, plus signs or blanks between their names; nothing if a name
+/// is unknown or there is none.
 [[nodiscard]] constexpr std::optional<RecomputedOperations> find_operations(std::string_view list) noexcept {
   RecomputedOperations out;
   while (!list.empty()) {
@@ -54,7 +54,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return out.empty() ? std::nullopt : std::optional(out);
 }
 
-/// @brief "norm+act", in the order of LayerOperation; empty where there are none.
+/// @brief "norm+act", in the order of LayerOperation; empty if there are none.
 [[nodiscard]] inline std::string operations_text(const RecomputedOperations& operations) {
   std::string out;
   for (int i = 0; i < layer_operations; ++i)

@@ -23,7 +23,7 @@ struct OptimizerSpec {
 enum class KernelStack : std::uint8_t {
   tuned,   ///< The vendor's fused kernels (Megatron-LM with Transformer Engine, XLA).
   plain,   ///< A framework's own operators, fused little or not (PyTorch FSDP).
-  compiled ///< The same, fused by its compiler (torch.compile); attention stays its own.
+  compiled ///< The same, fused by its compiler (torch.compile) except for attention.
 };
 
 /// @brief How copies of tokens reach their experts and return.
@@ -33,13 +33,13 @@ enum class ExpertDispatch : std::uint8_t {
   padded      ///< The same of a fixed number of rows per expert, so that no host waits.
 };
 
-/// @brief One training step as the user asks for it.
+/// @brief One training step as the user specifies it.
 struct RunSpec {
   std::int64_t sequences = 0; ///< Of the global batch.
   std::int64_t sequence_length = 0;
   Precision precision = Precision::bf16;
   OptimizerSpec optimizer{};
-  double expert_capacity = 1; ///< Rows per expert over the mean load: 1 without padding, 1.25 is usual with.
+  double expert_capacity = 1; ///< Rows per expert over the mean load: 1 without padding, else often 1.25.
   KernelStack stack = KernelStack::tuned;
   ExpertDispatch dispatch = ExpertDispatch::fused;
   bool captured_experts = false; ///< Layers with experts run from captured graphs, without the host.
