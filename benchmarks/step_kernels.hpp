@@ -5,6 +5,8 @@
 /// @brief Every local kernel of one training step on one rank, ready to run, with the bytes that it must move
 /// and its operations.
 
+#include "step_sizes.hpp"
+
 #include <shardwright/core/element.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/kernels/adamw.hpp>
@@ -33,19 +35,7 @@ namespace step_kernels {
 namespace sw = shardwright;
 namespace kernels = sw::kernels;
 
-/// @brief A decoder and a batch.
-struct Sizes {
-  std::size_t width = 512;
-  std::size_t layers = 6;
-  std::size_t heads = 8;
-  std::size_t kv_heads = 8;
-  std::size_t sequence = 256;
-  std::size_t batch = 8;
-  std::size_t hidden = 1536;
-  std::size_t vocabulary = 256;
-};
-
-/// @brief One kernel of the step, on separate data or on those of its neighbours.
+/// @brief One kernel of the step, on data of its own or of its neighbours.
 struct StepKernel {
   std::string name;
   std::string group; ///< "linear": products of the layers' matrices.

@@ -5,6 +5,7 @@
 
 #include "device.hpp"
 #include "parts.hpp"
+#include "step_kernels.hpp"
 
 #include <algorithm>
 #include <cmath>

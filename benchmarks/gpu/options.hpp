@@ -4,7 +4,7 @@
 /// @file
 /// @brief The command line of the device benchmarks.
 
-#include "step_kernels.hpp"
+#include "step_sizes.hpp"
 
 #include <cstddef>
 #include <optional>
