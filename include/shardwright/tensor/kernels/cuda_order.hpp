@@ -20,20 +20,23 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-/// CUB's radix sort is stable, and its histogram adds integers, so both are the same in every run.
+/// CUB's radix sort is stable, and its histogram adds integers, so both are the same in every run. The
+/// functions are templates so that only units that call them compile its kernels.
 template <>
 struct LibraryOrder<Kokkos::Cuda> {
   static constexpr bool available = true;
 
-  [[nodiscard]] static std::size_t bytes(const Kokkos::Cuda& execution, std::size_t pairs, std::size_t bins) {
+  template <class Cuda>
+  [[nodiscard]] static std::size_t bytes(const Cuda& execution, std::size_t pairs, std::size_t bins) {
     std::size_t of_sort = 0;
     std::size_t of_counts = 0;
     call(execution, pairs, bins, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, of_sort, of_counts);
     return std::max(of_sort, of_counts);
   }
-  static void sort(const Kokkos::Cuda& execution, std::size_t pairs, std::size_t bins,
-                   const std::int32_t* keys, std::int32_t* sorted, const std::int32_t* numbers,
-                   std::int32_t* order, std::int32_t* counts, void* memory) {
+  template <class Cuda>
+  static void sort(const Cuda& execution, std::size_t pairs, std::size_t bins, const std::int32_t* keys,
+                   std::int32_t* sorted, const std::int32_t* numbers, std::int32_t* order,
+                   std::int32_t* counts, void* memory) {
     // CUB must be passed the same number of bytes that it asked for.
     std::size_t of_sort = 0;
     std::size_t of_counts = 0;
@@ -42,10 +45,10 @@ struct LibraryOrder<Kokkos::Cuda> {
   }
 
 private:
-  static void call(const Kokkos::Cuda& execution, std::size_t pairs, std::size_t bins,
-                   const std::int32_t* keys, std::int32_t* sorted, const std::int32_t* numbers,
-                   std::int32_t* order, std::int32_t* counts, void* memory, std::size_t& of_sort,
-                   std::size_t& of_counts) {
+  template <class Cuda>
+  static void call(const Cuda& execution, std::size_t pairs, std::size_t bins, const std::int32_t* keys,
+                   std::int32_t* sorted, const std::int32_t* numbers, std::int32_t* order,
+                   std::int32_t* counts, void* memory, std::size_t& of_sort, std::size_t& of_counts) {
     cudaSetDevice(execution.cuda_device());
     const cudaStream_t stream = execution.cuda_stream();
     const auto count = static_cast<std::int32_t>(pairs);
