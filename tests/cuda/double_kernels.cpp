@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every kernel of tensor/kernels in double, as kernels.cpp.
+#include "cuda/every_kernel.hpp"
+
+int main(int argc, char** argv) {
+  using namespace cuda_test;
+  return device_program(argc, argv, [] {
+    bool sound = kernels_agree<double>("kernels in double", small_sizes, 1e-11);
+    sound &= kernels_agree<double>("kernels in double, odd sizes", odd_sizes, 1e-10);
+    return sound;
+  });
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every kernel of tensor/kernels in float16, as kernels.cpp.
+#include "cuda/every_kernel.hpp"
+
+int main(int argc, char** argv) {
+  using namespace cuda_test;
+  return device_program(argc, argv, [] {
+    // A rounding that falls the other way, and what follows from it.
+    return kernels_agree<sw::float16>("kernels in float16, even sizes", even_sizes, 4 * 0x1p-10);
+  });
+}
