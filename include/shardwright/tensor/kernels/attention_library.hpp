@@ -10,24 +10,21 @@
 #include <shardwright/tensor/kernels/attention_problem.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/thread_lanes.hpp>
 #if defined(KOKKOS_ENABLE_CUDA) && defined(SHARDWRIGHT_WITH_CUDNN)
 #include <shardwright/tensor/kernels/cuda_attention.hpp>
 #endif
 
 #include <cstddef>
-#include <cstdint>
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
 /// Tiles and the library move 16 bytes at a time.
-[[nodiscard]] inline bool is_tile_aligned(const void* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
-}
 template <class Element>
 [[nodiscard]] bool is_tile_aligned(const MatrixSpan<Element>& rows) {
-  return is_tile_aligned(rows.data) && rows.stride * sizeof(Element) % 16 == 0;
+  return starts_at_16_bytes(rows.data) && rows.stride * sizeof(Element) % 16 == 0;
 }
 
 /// Whether the library may compute a launch: elements and sums have 16 bits, so no other block adds to them.
@@ -42,7 +39,7 @@ template <class Execution, class Element, class Work>
                                        const AttentionBlock& block, const Work& workspace) {
   const Element* const queries = row.qkv.data;
   if (row.merge || !is_tile_aligned(row.qkv) || !is_tile_aligned(row.out) ||
-      !is_tile_aligned(row.log_sum_exp))
+      !starts_at_16_bytes(row.log_sum_exp))
     return false;
   const auto calls = library_calls<Element>(row.shape, block, {row.qkv.stride, row.out.stride, 0, 0}, false);
   const Element* const keys = row.key_values.key(0, 0);
@@ -63,7 +60,8 @@ template <class Execution, class Element, class Work>
                                         const AttentionBackwardQuery<Element, Element>& query,
                                         const AttentionBlock& block, const Work& workspace) {
   if (query.merge || !is_tile_aligned(query.qkv) || !is_tile_aligned(query.out) ||
-      !is_tile_aligned(query.d_out) || !is_tile_aligned(query.d_qkv) || !is_tile_aligned(query.log_sum_exp))
+      !is_tile_aligned(query.d_out) || !is_tile_aligned(query.d_qkv) ||
+      !starts_at_16_bytes(query.log_sum_exp))
     return false;
   const auto calls = library_calls<Element>(
       query.shape, block, {query.qkv.stride, query.out.stride, query.d_out.stride, query.d_qkv.stride}, true);

@@ -62,10 +62,6 @@ struct ScatterRows {
   }
 };
 
-SHARDWRIGHT_FUNCTION inline bool starts_at_16_bytes(const void* address) {
-  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
-}
-
 /// Row t of `out` is the sum of the rows of its slots, in their order, each times its gate if there are any.
 template <class Element, class Rows>
 struct SumSlots {

@@ -25,6 +25,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// Threads of a warp.
 inline constexpr std::size_t warp_threads = 32;
 
+/// Whether an access of 16 bytes, the widest of a thread, may begin at an address.
+SHARDWRIGHT_FUNCTION inline bool starts_at_16_bytes(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+}
+
 /// Lane-wise result of a comparison.
 template <std::size_t count>
 struct LaneMask {
