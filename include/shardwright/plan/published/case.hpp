@@ -39,7 +39,7 @@ struct RunCase {
 
 namespace detail {
 
-/// The dimensions that tables leave out, of all usual ones those that come nearest to the stated parameters.
+/// Fills in the dimensions that tables leave out: the usual ones that come nearest to the stated parameters.
 [[nodiscard]] inline ModelSpec nearest_in_size(ModelSpec model, double parameters) {
   ModelSpec best = model;
   double least = 1e300;
@@ -108,8 +108,8 @@ namespace detail {
   return found != text.end();
 }
 
-/// Settles what a plan recomputes: a kind of recomputation, or a list of operations ("norm, act"). What a
-/// text names otherwise is a policy that keeps some products, and counts as a full one.
+/// Settles what a plan recomputes: a kind of recomputation, or a list of operations ("norm, act"). Any other
+/// text names a policy that keeps some products, and counts as full recomputation.
 inline void read_recomputation(std::string_view text, PlanConfiguration& plan) {
   const std::optional<RecomputedOperations> listed = find_operations(text);
   if (listed)
@@ -173,7 +173,7 @@ inline void read_recomputation(std::string_view text, PlanConfiguration& plan) {
 
 namespace detail {
 
-/// The chip of a row, and its network where the row has columns for it: GB/s or Gbit/s, one way and per chip.
+/// The chip of a row, and its network if the row has columns for it: GB/s or Gbit/s, one way and per chip.
 [[nodiscard]] inline std::string read_cluster(const PublishedRun& row, int chips, RunCase& out) {
   const std::string_view name = row.text("chip");
   const std::optional<ChipSpec> chip = chip_of_text(name);
@@ -190,7 +190,7 @@ namespace detail {
   return {};
 }
 
-/// The work of a step, as the row and its notes tell it.
+/// The work of a step, according to the row and its notes.
 [[nodiscard]] inline std::string read_run(const PublishedRun& row, RunCase& out) {
   const ChipSpec& chip = out.cluster.chip;
   const std::string_view notes = row.text("notes");
@@ -259,14 +259,14 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
 /// scale_out_GBps or network_Gbps of its own machine (one way and per chip) and optimizer_bytes per
 /// parameter.
 ///
-/// Where a column is empty: ZeRO-1, one sequence per microbatch (on a TPU all of a rank's), nothing
+/// Defaults for empty columns: ZeRO-1, one sequence per microbatch (on a TPU all of a rank's), nothing
 /// recomputed, 1F1B (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an
 /// overlap mean that all-to-alls run beside other microbatches. TPU runs pad experts to 1.25 of the mean load
-/// (GShard's capacity). Runs in fp16 are taken to be from before fused attention. Recomputation is a kind, or
-/// a list of operations of `find_operations`; policies that keep some products count as full ones. ZeRO-2
-/// and 3 on GPUs mean PyTorch FSDP, and so the plain stack, unless source or notes name MaxText, JAX,
-/// Megatron or NeMo.
-/// @throws DataError naming line and field where a cell is not what it must be.
+/// (GShard's capacity). Runs in fp16 are assumed to predate fused attention. Recomputation is a kind, or a
+/// list of operations of `find_operations`; policies that keep some products count as full ones. ZeRO-2 and 3
+/// on GPUs mean PyTorch FSDP, and so the plain stack, unless source or notes name MaxText, JAX, Megatron or
+/// NeMo.
+/// @throws DataError naming line and field of an invalid cell.
 [[nodiscard]] inline RunCase read_run_case(const PublishedRun& row) {
   RunCase out;
   const auto fail = [&](std::string reason) {
