@@ -36,13 +36,13 @@ struct SharedCalibration {
   double torus_exposed = 0.279;     ///< The same on a torus, where XLA splits products to overlap them.
   double jitter = 0.00463;          ///< Growth of the step per doubling of the chips above eight.
   double expert_seconds = 0.00388;  ///< Time of a separate host for both passes of a layer with experts.
-  double each_expert_seconds = 0.000221; ///< The same for every expert of a rank, whose kernels are many.
+  double each_expert_seconds = 0.000221; ///< The same for each expert of a rank, which has its own kernels.
   double behind_host = 0.312;     ///< Share of the shorter of host and chip time, added for such a layer.
   double coupled_host = 0.63;     ///< Fraction of this for a host on the chip's board.
   double sizing_host = 1.12;      ///< The same if the host sizes all-to-alls.
   double padded_host = 0.49;      ///< The same if it knows all sizes beforehand.
   double overlapping_host = 1.23; ///< The same if all-to-alls run beside another microbatch.
-  double latent_host = 1.47;      ///< The same with latent attention, whose kernels are more.
+  double latent_host = 1.47;      ///< The same with latent attention, which has more kernels.
   double captured_share = 0.27;   ///< Fraction of this, and of exposed all-to-alls, with captured graphs.
   double sorting_traffic = 2.72;  ///< Factor on routed_bytes if no fused dispatch sorts copies of tokens.
   double biased_traffic = 6.7;    ///< Factor on branch_bytes for experts with biases.

@@ -74,7 +74,7 @@ void require_workspace(const char* operation, const Work& workspace, std::size_t
           "the workspace is too small (see attention_forward_workspace and attention_backward_workspace).");
 }
 
-/// Whether a launch is one of tiles on tensor cores.
+/// Whether a launch uses tiles on tensor cores.
 template <class Element, class Execution>
 [[nodiscard]] constexpr bool runs_in_tiles(const AttentionShape& shape) {
   return BlockLauncher<Execution>::available && is_narrow<Element> && has_tiles(shape);

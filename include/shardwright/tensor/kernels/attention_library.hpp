@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Attention by the library of an execution space: whether it can do a launch, the memory that it
+/// @brief Attention by the library of an execution space: whether it supports a launch, the memory that it
 /// needs, and its calls.
 
 #include <shardwright/tensor/kernels/attention_block.hpp>
@@ -27,7 +27,8 @@ template <class Element>
   return starts_at_16_bytes(rows.data) && rows.stride * sizeof(Element) % 16 == 0;
 }
 
-/// Whether the library may compute a launch: elements and sums have 16 bits, so no other block adds to them.
+/// Whether the library may compute a launch: its elements and sums have 16 bits, which means that no other
+/// block adds to them.
 template <class Execution, class Element, class Out>
 inline constexpr bool may_be_library_attention =
     LibraryAttention<Execution>::available&& is_narrow<Element>&& std::is_same_v<Element, Out>;
@@ -82,7 +83,7 @@ template <class Execution, class Element, class Work>
                       workspace.data(), workspace.extent(0) * sizeof(float));
 }
 
-/// Floats of workspace that the library needs with contiguous buffers; 0 where it has no kernel.
+/// Floats of workspace that the library needs with contiguous buffers; 0 if it has no kernel.
 template <class Element, class Out, class Execution>
 [[nodiscard]] std::size_t library_workspace(const Execution& execution, const AttentionShape& shape,
                                             const KeyMask& mask, bool backward) {
