@@ -242,7 +242,7 @@ set(experts --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation
 shardwright_train_gpt_run(saved_experts 0 TRAINING experts FRESH "${saved}_experts" OPTIONS ${experts} SAYS "step 2  saved: ")
 shardwright_train_gpt_run(
   saved_experts_other 1 TRAINING experts OPTIONS ${experts} --capacity 1.5 --resume
-  SAYS "must be of this run, but it was saved with .--capacity 0. where this one has .--capacity 1.5. .give")
+  SAYS "must belong to this run, but it was saved with .--capacity 0. where this one has .--capacity 1.5. .give")
 if(TEST "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.saved_experts")
   set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.saved_experts" PROPERTIES FIXTURES_SETUP saved_experts)
   set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.saved_experts_other" PROPERTIES FIXTURES_REQUIRED saved_experts)
