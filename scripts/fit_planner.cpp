@@ -77,7 +77,7 @@ Constants priors() {
   return constants;
 }
 
-/// The share of the runs of another source that may lie on either side of an interval.
+/// The share of the runs of another source that may be outside an interval on either side.
 constexpr double interval_outside = 0.1;
 
 struct Row {
@@ -207,7 +207,7 @@ struct Ratio {
   double value = 0;
 };
 
-/// The value below which lies a share of ratios, of runs with experts or without, of all sources but one.
+/// A quantile of the ratios of runs with or without experts, over all sources but one.
 ///
 /// A run of another source may be off as much as the runs of any one source are, so each source has the same
 /// weight, however many rows it gives. There are few of them: the quantile is interpolated between the ratios,

@@ -31,7 +31,7 @@ void read_pieces(const sw::safetensors::Files& files, const Settings& settings, 
                  std::span<float> block);
 
 /// @brief Reassembles blocks of parameters into whole tensors with a file's shapes, and writes them. It holds
-/// all of them as floats, and while it writes BF16 or F16 those elements too.
+/// all of them as floats and, while it writes BF16 or F16, as those elements, too.
 class TensorWriter {
 public:
   /// @param pieces of `block`

@@ -157,7 +157,7 @@ std::vector<Piece> expert_pieces(const Settings& settings, const Weight& weight,
   return out;
 }
 
-/// The weight of this name; nothing if it is not one, or not of a model with these settings.
+/// The weight with this name; nothing if a model with these settings has none.
 std::optional<Weight> weight_of(const Settings& settings, std::string_view name) {
   constexpr std::array<std::pair<std::string_view, Part>, 3> ends{
       {{"embedding", Part::embedding}, {"final_norm", Part::final_norm}, {"head", Part::head}}};

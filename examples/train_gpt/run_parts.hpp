@@ -35,7 +35,7 @@ inline constexpr bool has_experts = requires {
   typename Layouts::Owners;
 };
 
-/// @brief Takes what a published model with experts says about them, and about latent attention.
+/// @brief Reads the settings of a published model's experts and of its latent attention.
 inline void take_published(sw::LatentMoeConfig& config, const pretrained::Settings& settings) {
   const pretrained::ExpertSettings& experts = settings.experts;
   config.shared_hidden = experts.shared_hidden;

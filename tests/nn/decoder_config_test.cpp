@@ -155,7 +155,7 @@ TEST_CASE("parameters and operations agree with counts by hand") {
   CHECK(config.flops_per_token() == 6.0 * (3 * matrices + 80) + 3 * 12 * 8 * 8);
 }
 
-TEST_CASE("latent attention is counted as its matrices and keys are, and its sizes must fit") {
+TEST_CASE("the counts of latent attention are those of its matrices and keys, and its sizes must fit") {
   LatentMoeConfig config = deepseek_v3();
   config.layers = 1;
   config.dense_layers = 0;

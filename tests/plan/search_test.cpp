@@ -391,7 +391,7 @@ TEST_CASE("the saving from more of a resource is a share of the time", "[search]
       }
 }
 
-TEST_CASE("a search says beforehand whether its plan will have no pipeline", "[search]") {
+TEST_CASE("needs_no_pipeline agrees with a complete search", "[search]") {
   int without = 0, with = 0;
   for (const ModelSpec& model : {dense, experts})
     for (const double network : {1e9, 5e9, 50e9})

@@ -126,7 +126,7 @@ double unit_of(std::uint64_t index) {
 
 } // namespace
 
-TEST_CASE("a warp of fibers sums rows that begin where no 16 bytes do", "[kernels]") {
+TEST_CASE("a warp of fibers sums rows that do not begin at multiples of 16 bytes", "[kernels]") {
   // The first row of the result is aligned, and of a row of odd width only every eighth is.
   for (const std::size_t width : {7U, 256U, 257U, 519U}) {
     INFO(width << " columns");

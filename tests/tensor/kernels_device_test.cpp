@@ -195,7 +195,7 @@ TEST_CASE("The threads of a warp hold every lane of a register once, whatever it
   check_all_lengths<unsigned char, unsigned char, 16>();
 }
 
-TEST_CASE("A thread moves 16 bytes of the smallest elements that a kernel uses") {
+TEST_CASE("a thread moves 16 bytes of the smallest elements that a kernel uses") {
   STATIC_REQUIRE(part_for<float, float, float> * sizeof(float) == 16);
   STATIC_REQUIRE(part_for<double, double> * sizeof(double) == 16);
   STATIC_REQUIRE(part_for<float, sw::bfloat16, const sw::bfloat16> * sizeof(sw::bfloat16) == 16);

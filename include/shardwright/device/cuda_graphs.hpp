@@ -62,7 +62,8 @@ public:
   }
 
 private:
-  /// The stream; its GPU becomes the calling thread's, for Kokkos and collectives may have left another.
+  /// The stream; its GPU becomes the calling thread's, since Kokkos or a collective may have left another one
+  /// selected.
   [[nodiscard]] cudaStream_t stream() const {
     check(cudaSetDevice(device_), "cudaSetDevice");
     return stream_;

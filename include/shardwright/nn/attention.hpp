@@ -40,7 +40,7 @@ struct HeadShape {
   std::int64_t width = 0;
   std::int64_t value_width = 0;  ///< Elements of a value; 0 means as many as in a query or key.
   std::int64_t rotary_width = 0; ///< Elements at the end of a query or key that are rotated; 0 means all.
-  double score_factor = 1;       ///< Of all scores, beside 1 / sqrt(width).
+  double score_factor = 1;       ///< Factor on all scores, in addition to 1 / sqrt(width).
 
   /// @brief Elements of a value.
   [[nodiscard]] constexpr std::int64_t of_value() const noexcept {
@@ -64,7 +64,7 @@ public:
                                 sines_.mutable_local_matrix(), base);
   }
   /// @param frequencies angles per position, from rotary_frequencies()
-  /// @param factor of all cosines and sines, as context extensions have it
+  /// @param factor on all cosines and sines, as in context extensions
   template <class Mesh>
   RotaryTable(const Mesh& mesh, std::int64_t positions, const std::vector<double>& frequencies,
               double factor = 1)

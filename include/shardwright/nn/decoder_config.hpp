@@ -25,7 +25,7 @@ struct DecoderConfig {
   std::int64_t kv_heads = 4;      ///< Key and value heads; each serves heads / kv_heads query heads.
   std::int64_t head_elements = 0; ///< Width of a head; 0: width / heads.
   bool qkv_bias = false;          ///< Adds biases to queries, keys and values (Qwen2, arXiv 2407.10671).
-  bool head_norms = false;        ///< Norms each head of queries and keys (Qwen3, arXiv 2505.09388).
+  bool head_norms = false;        ///< Normalises each head of queries and keys (Qwen3, arXiv 2505.09388).
   std::int64_t hidden = 384;      ///< Inner width of the SwiGLU.
   std::int64_t vocabulary = 256;
   std::int64_t sequence = 128; ///< Tokens per sequence, at most.

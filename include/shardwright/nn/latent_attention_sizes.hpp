@@ -20,7 +20,7 @@ struct LatentAttentionSizes {
   std::int64_t rotary_width = 0;   ///< Elements that are rotated; a key's are the same in all heads.
   std::int64_t value_width = 0;    ///< Elements of a value.
   double norm_epsilon = 1e-6;
-  double score_factor = 1; ///< Of all scores, beside 1 / sqrt(plain_width + rotary_width).
+  double score_factor = 1; ///< On all scores, in addition to 1 / sqrt(plain_width + rotary_width).
 
   /// @brief Elements of a query or key.
   [[nodiscard]] std::int64_t head_width() const noexcept { return plain_width + rotary_width; }

@@ -60,7 +60,7 @@ private:
     });
   }
 
-  std::optional<Latent> latent_; // one of both
+  std::optional<Latent> latent_; // exactly one of the two is set
   std::optional<Grouped> grouped_;
 };
 

@@ -24,7 +24,7 @@ struct LatentMoeConfig : MoeConfig {
   /// @brief The ranks and widths of latent attention; the other sizes are those of the decoder.
   std::optional<LatentAttentionSizes> latent{};
   std::vector<double> frequencies{}; ///< Angles per position of its rotated pairs; empty: from rope_base.
-  double rotary_factor = 1;          ///< Of their cosines and sines.
+  double rotary_factor = 1;          ///< Factor on their cosines and sines.
 
   /// @brief All sizes of latent attention.
   [[nodiscard]] LatentAttentionSizes latent_sizes() const {

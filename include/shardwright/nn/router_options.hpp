@@ -42,7 +42,7 @@ struct ExpertBiasOptions {
   bool recentre = false; ///< Subtract the mean from a step's changes, so that their sum is 0.
   bool loaded = false;   ///< Use the bias even at rate 0, since a published model or a checkpoint sets it.
 
-  /// @brief Returns whether the bias has a part in the choice.
+  /// @brief Returns whether the bias affects the choice.
   [[nodiscard]] constexpr bool used() const noexcept { return loaded || rate != 0; }
 };
 

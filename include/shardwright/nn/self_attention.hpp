@@ -25,7 +25,7 @@ struct AttentionSizes {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;   ///< Must divide the number of heads: groups of heads share a key and a value.
   std::int64_t head_width = 0; ///< Usually width / heads.
-  bool qkv_bias = false;       ///< Adds biases to queries, keys and values only, as Qwen2 (arXiv 2407.10671).
+  bool qkv_bias = false;       ///< Adds biases to queries, keys and values only (Qwen2, arXiv 2407.10671).
   std::optional<double>
       head_norm{}; ///< Epsilon of norms of each head of queries and keys, as in Qwen3 (arXiv 2505.09388).
 

@@ -33,7 +33,7 @@ public:
     return room > taken ? (room - taken) / alignment * alignment : 0;
   }
 
-  /// Lets the ranks of a group pass heads through memory that they all share; `place` as of MpiHeads.
+  /// Lets the ranks of a group pass heads through memory that they all share; `place` as in MpiHeads.
   void share_heads(const MpiHeads& heads, std::size_t place) noexcept {
     heads_ = place < MpiHeads::most_groups ? &heads : nullptr;
     place_ = place;
@@ -157,13 +157,12 @@ private:
                     MpiRequests::Mode::ragged);
   }
 
-  /// Completes the single incoming entry, of which the first message has arrived. @return whether it is
-  /// complete.
+  /// Completes the single incoming entry, whose first message has arrived. @return whether it is complete.
   [[nodiscard]] bool complete_single(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
     if (have_ == 0)
       return true; // its own
-    // The bytes at the front are a length only if the message begins with its head, which calls that differ
-    // may disagree about.
+    // The bytes at the front are a length only if the message begins with its head, and differing calls may
+    // disagree on that.
     const bool whole = !headless_ && !in_two_parts(length_at(ends_[have_]));
     const std::size_t arrived = whole ? 0 : requests_.received_bytes();
     std::byte* const entry = entries_.data() + ends_[have_];
@@ -212,10 +211,10 @@ private:
   std::size_t ranks_ = 0;
   std::size_t have_ = 0;
   std::size_t coming_ = 0;
-  bool headless_ = false; ///< Whether this rank's data go without their head, which is in shared memory.
+  bool headless_ = false; ///< Whether this rank's data is sent without its head, which is in shared memory.
   const MpiHeads* heads_ = nullptr; ///< Null if the ranks share no memory, or there are too many groups.
   std::size_t place_ = 0;
-  std::uint64_t started_ = 0; ///< Agreements so far, equally many on all ranks.
+  std::uint64_t started_ = 0; ///< Agreements so far, the same number on all ranks.
   MpiRequests requests_;
   MpiRequests second_; ///< The receive of the second part of a single entry.
   std::array<std::byte, short_bytes> second_part_;

@@ -49,8 +49,8 @@ public:
       to[i].store(words[i], std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
   }
-  /// Fetches the memory of the next agreement's head, so that write() need not wait until its last reader's
-  /// core gives it up.
+  /// Fetches the memory of the next agreement's head, so that write() need not wait for its last reader's
+  /// core to release it.
   void prepare(int rank, std::size_t place, std::uint64_t agreement) const noexcept {
     __builtin_prefetch(begin(rank, place, agreement), 1);
   }

@@ -375,7 +375,7 @@ private:
   int ranks_;
   int own_;
   SharedSegment segment_;
-  Header* header_; ///< The slots follow, and then what the next two refer to.
+  Header* header_; ///< The slots follow, and then the memory of the next two members.
   MpiHeads heads_;
   MpiWaits waits_;
   std::vector<int> watched_;

@@ -29,7 +29,7 @@ struct TargetRule {
   }
 };
 
-/// @brief The factor of the gradient of every token's loss: a number, times 2 to the power of an exponent
+/// @brief The factor on the gradient of every token's loss: a number, times 2 to the power of an exponent
 /// that a kernel may have left in memory.
 struct LossFactor {
   double fixed = 1;
