@@ -27,7 +27,7 @@ TEST_CASE("a new vector gets the memory of an earlier one of about its size", "[
   CHECK(static_cast<const void*>(another.data()) != first);
 }
 
-TEST_CASE("kept memory holds vectors of every size apart", "[core]") {
+TEST_CASE("kept memory keeps blocks of different sizes apart", "[core]") {
   KeptMemory memory = sw::detail::make_kept_memory();
   for (int round = 0; round < 2; ++round) {
     std::vector<KeptVector<std::size_t>> all;

@@ -5,7 +5,7 @@
 int main(int argc, char** argv) {
   using namespace cuda_test;
   return device_program(argc, argv, [] {
-    // A rounding that falls the other way, and what follows from it.
+    // For a rounding that goes the other way, and its consequences.
     return kernels_agree<sw::float16>("kernels in float16, even sizes", even_sizes, 4 * 0x1p-10);
   });
 }

@@ -18,7 +18,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Blocks of destroyed vectors, kept for new ones: in steady state, nothing is allocated on the heap. For one
-/// thread at a time. All blocks must have been given back when it is destroyed.
+/// thread at a time. All blocks must have been returned before it is destroyed.
 ///
 /// Sizes are powers of two. std::pmr has such a pool too, but its header takes 50 ms to compile.
 class KeptBlocks {
