@@ -35,7 +35,7 @@ namespace step_kernels {
 namespace sw = shardwright;
 namespace kernels = sw::kernels;
 
-/// @brief One kernel of the step, on data of its own or of its neighbours.
+/// @brief One kernel of the step, on its own data or on that of its neighbours.
 struct StepKernel {
   std::string name;
   std::string group; ///< "linear": products of the layers' matrices.

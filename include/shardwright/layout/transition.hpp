@@ -30,7 +30,7 @@ struct AllGather {
 struct AllToAll {
   static constexpr StepKind value = StepKind::all_to_all;
 };
-/// @brief The ranks' parts are combined, each rank keeps one chunk.
+/// @brief The ranks' parts are combined, and each rank keeps one chunk.
 struct ReduceScatter {
   static constexpr StepKind value = StepKind::reduce_scatter;
 };

@@ -38,7 +38,8 @@ enum class ProcessState { gone, stopped, alive };
 /// Whether a process with this number exists in the PID namespace: one system call.
 [[nodiscard]] inline bool process_exists(int pid) noexcept { return ::kill(pid, 0) == 0 || errno != ESRCH; }
 
-/// The state of a process in this PID namespace; if the system does not tell, it counts as alive.
+/// The state of a process in this PID namespace; if the system does not report it, the process counts as
+/// alive.
 [[nodiscard]] inline ProcessState state_of_process(int pid) noexcept {
   if (!process_exists(pid))
     return ProcessState::gone;
