@@ -13,8 +13,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Text with control characters spelled out, such as \x1b, so that it cannot steer a terminal; line ends and
-/// tabs stay in text of several lines.
+/// Text with control characters spelled out, such as \x1b, so that it cannot control a terminal; line ends
+/// and tabs stay in text of several lines.
 [[nodiscard]] inline std::string printable(std::string_view text, bool several_lines = true) {
   std::string out;
   out.reserve(text.size());

@@ -12,7 +12,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The block that a pool gives for a request.
+/// @brief The block that a pool returns for a request.
 struct PoolBlock {
   std::size_t size_class = 0; ///< Index of the size class, smallest first.
   std::size_t bytes = 0;      ///< At least the number requested.

@@ -71,7 +71,7 @@ struct LayoutValue {
   int tensor_rank = 0;
   std::array<AxisSequence, max_tensor_rank> shards{}; ///< Per dimension, major to minor.
   std::array<bool, max_axes> partial{};               ///< Per axis.
-  std::array<ReduceOp, max_axes> ops{};               ///< Per axis; `sum` where the axis is not partial.
+  std::array<ReduceOp, max_axes> ops{};               ///< Per axis; `sum` if the axis is not partial.
   std::array<DimensionHalo, max_tensor_rank> halos{}; ///< Per dimension.
 
   [[nodiscard]] constexpr const AxisSequence& shard(int dimension) const {

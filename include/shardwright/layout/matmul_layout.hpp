@@ -106,7 +106,7 @@ struct MatmulRule {
 /// @brief Layout of a matrix product of operands laid out as `Left` and `Right`.
 ///
 /// Rows follow the left operand, columns the right one; a contracted dimension that is sharded alike in both
-/// gives Partial<Sum>; a Partial (Sum or Avg) operand stays Partial where the other is replicated.
+/// gives Partial<Sum>; a Partial (Sum or Avg) operand stays Partial if the other one is replicated.
 template <LayoutType Left, LayoutType Right, MatmulForm form = MatmulForm::plain>
 using MatmulLayout = typename detail::Propagated<detail::MatmulRule<form>, Left, Right>::type;
 

@@ -34,7 +34,7 @@ struct AllToAll {
 struct ReduceScatter {
   static constexpr StepKind value = StepKind::reduce_scatter;
 };
-/// @brief The ranks' parts are combined, each rank keeps the whole.
+/// @brief The ranks' parts are combined, and each rank keeps the complete result.
 struct AllReduce {
   static constexpr StepKind value = StepKind::all_reduce;
 };

@@ -170,7 +170,7 @@ struct CsvPosition {
   Action action{};
 };
 
-/// The first action of a text that a placement has on another rank.
+/// The first action of a text that a placement puts on another rank.
 [[nodiscard]] constexpr CsvPosition csv_misfit(std::string_view text, const StagePlacement& placement) {
   for (CsvReader reader(text); reader.next();)
     if (reader.cell().kind == CsvCell::Kind::step)

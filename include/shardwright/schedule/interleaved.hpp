@@ -59,7 +59,7 @@ private:
 /// Rank r of p keeps min(w+1, mv) chunks of m microbatches with w = 2(p-r-1) + (v-1)g; the bubble is
 /// (p-1)(F+B)/v.
 /// Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", arXiv 2104.04473,
-/// section 2.2. `group_size` 0 takes m / max(1, m / p) microbatches per group as torch.distributed.pipelining
+/// section 2.2. `group_size` 0 uses m / max(1, m / p) microbatches per group as torch.distributed.pipelining
 /// does, so that all groups are equal; another size leaves the last group smaller, as in Megatron-LM. With
 /// fewer microbatches than ranks the bubble grows by (v-1)(p-m)(F+B)/v.
 template <int chunks = 2, int group_size = 0>

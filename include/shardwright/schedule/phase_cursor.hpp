@@ -58,10 +58,10 @@ struct Phase {
 /// The chunks of a rank as its phases number them.
 struct RankChunks {
   int microbatches = 0;         ///< Per chunk; items beyond them are skipped.
-  int stage[2] = {};            ///< Stage that each chunk is.
+  int stage[2] = {};            ///< Stage of each chunk.
   int first_microbatch[2] = {}; ///< Microbatch that each chunk begins with.
   int deferred_alternating =
-      0;                  ///< So many deferred I's alternate between the chunks; those after are chunk 0's.
+      0;                  ///< This many deferred I's alternate between the chunks; later ones are chunk 0's.
   int deferred_first = 0; ///< Chunk of the first deferred I.
 };
 
@@ -85,7 +85,7 @@ public:
       step.overlapped = item.overlaps_next;
       if (number(item, step.first) && (!item.overlaps_next || number(take(), step.second)))
         return true;
-      // A round of which nothing is left stays empty: with few microbatches on many ranks most of them are.
+      // A round with nothing left stays empty, as most rounds are with few microbatches on many ranks.
       left_out = phase == phase_ && item.chunk >= 0 ? left_out + 1 : 0;
       if (left_out == phases_[phase].length) {
         ++phase_;

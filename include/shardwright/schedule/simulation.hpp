@@ -25,7 +25,7 @@ struct RankWait {
   int step = -1;          ///< Place in its order; -1 if it waits for nothing.
   Action action{};        ///< Its action there; if it is sending, the action whose result is being sent.
   StageMessage message{}; ///< The message that has to arrive.
-  bool sending = false;   ///< Whether it is the sender, who waits until the message is received.
+  bool sending = false;   ///< Whether it is the sender, which waits until the message is received.
 
   /// Rank that it waits for; -1 if it waits for nothing.
   [[nodiscard]] constexpr int on() const noexcept {
@@ -35,8 +35,8 @@ struct RankWait {
 
 /// Simulates the orders of all ranks as a runner with the same MessageWindow would execute them.
 ///
-/// `Source` has placement(), microbatches() and cursor(rank), whose `bool next(Step&)` gives the steps in
-/// turn. Every rank runs until it must wait. Times are computed only by maxima and sums, so they do not
+/// `Source` has placement(), microbatches() and cursor(rank), whose `bool next(Step&)` returns the steps in
+/// order. Every rank runs until it must wait. Times are computed only by maxima and sums, so they do not
 /// depend on which rank is processed first. Memory: a few hundred bytes per rank, and one byte per stage and
 /// microbatch. Time: constant per action; and few statements, because compilers count them against a limit.
 template <class Source>
@@ -118,7 +118,8 @@ private:
   };
 
   // Per pass: bits of what it does (1 forward, 2 input, 4 weight gradient) and of what it needs in its stage;
-  // stage and bits that it needs next door; and what it adds to the microbatches that are kept.
+  // stage and bits that it needs of the neighbouring stage; and what it adds to the microbatches that are
+  // kept.
   static constexpr int does[4] = {1, 6, 2, 4};
   static constexpr int needs[4] = {0, 1, 1, 2};
   static constexpr int from[4] = {-1, 1, 1, 0};

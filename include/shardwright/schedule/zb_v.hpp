@@ -18,7 +18,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// For m >= 2p-1 and F = I = W no rank waits between its first and its last pass, and the bubble of the
 /// makespan is (p-1)F. Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362, section
-/// 3 (V-ZB). Fewer than 2p-1 microbatches are run as 2p-1, without the actions of those that are not there.
+/// 3 (V-ZB). Fewer than 2p-1 microbatches are run as 2p-1, without the actions of those that do not exist.
 struct ZBV {
   static constexpr std::string_view name = "zbv";
   static constexpr bool forwards_first = false;
@@ -29,7 +29,7 @@ struct ZBV {
   }
   [[nodiscard]] static constexpr detail::PhaseCursor cursor(int ranks, int microbatches, int rank) {
     using namespace detail::phase_words;
-    const int down = rank;        // forwards of chunk 1 that come in before its first backward
+    const int down = rank;        // forwards of chunk 1 that come before its first backward
     const int up = ranks - rank;  // microbatches of chunk 1 that are done before chunk 0 continues
     const int ahead = 2 * up - 1; // forwards of chunk 0 before the first of chunk 1
     const int m = std::max(microbatches, 2 * ranks - 1);
