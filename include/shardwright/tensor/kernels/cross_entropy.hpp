@@ -29,11 +29,10 @@ struct TargetRule {
   }
 };
 
-/// @brief The factor on the gradient of every token's loss: a number, times 2 to the power of an exponent
-/// that a kernel may have left in memory.
+/// @brief The factor on the gradient of every token's loss: a number times 2 to the power of an exponent.
 struct LossFactor {
   double fixed = 1;
-  const std::int32_t* exponent = nullptr; ///< In memory that the kernels read; null for an exponent of 0.
+  const std::int32_t* exponent = nullptr; ///< Written by a kernel, in the kernels' memory; null for 0.
 
   LossFactor(double number,
              const std::int32_t* power = nullptr) // NOLINT(google-explicit-constructor): a number
@@ -45,14 +44,12 @@ struct LossFactor {
 
 namespace detail {
 
-/// The element type of the scores in training a model of `Element`, for training itself and for programs that
-/// measure the kernels of a step.
+/// The element type of a model's scores in training, also for programs that measure the kernels of a step.
 template <class Element>
 using ScoresElement = Element;
 
-/// The largest of a row's numbers and the sum of exp(number - largest), computed together: a larger number
-/// shrinks the sum so far (Milakov and Gimelshein 2018, arXiv 1805.02867). On a device each thread has its
-/// own largest number until the end.
+/// The largest of a row's numbers and the sum of exp(number - largest): a larger number shrinks the sum so
+/// far (Milakov and Gimelshein 2018, arXiv 1805.02867). The threads of a device combine theirs at the end.
 template <class Number>
 class RunningSoftmax {
 public:
@@ -284,9 +281,8 @@ void require_rows(const char* operation, const Targets& targets, const Logits& l
 
 } // namespace detail
 
-/// @brief The statistics of every row of this block: row_max = the largest logit, -infinity for an empty
-/// block; row_sum = the sum of exp(logit - row_max); target_logit = the target's logit, or 0 elsewhere. One
-/// read of the logits.
+/// @brief Reads every row of this block once: row_max = the largest logit, -infinity for an empty block;
+/// row_sum = the sum of exp(logit - row_max); target_logit = the target's logit, or 0 elsewhere.
 ///
 /// Row values of all kernels here have the MainElement of the logits.
 /// @param logits        [tokens, block of the vocabulary]
@@ -313,8 +309,7 @@ void cross_entropy_statistics(const Execution& execution, const Logits& logits, 
                                                    rule});
 }
 
-/// @brief row_sum *= exp(block_max - row_max): the sums of a block relative to the largest logit of all
-/// blocks.
+/// @brief row_sum *= exp(block_max - row_max): a block's sums relative to the largest logit of all blocks.
 /// @param block_max  [tokens], the maximum that the sums were made with
 /// @param row_max [tokens], over all blocks
 template <class Execution, KernelVector Block, KernelVector Max, KernelVector Sum>
