@@ -3,10 +3,19 @@
 # the project that links to it. If nothing links to it, nothing is built.
 include_guard(DIRECTORY)
 
+# shardwright_host_sources(<source>...): files of this directory that include neither Kokkos nor CUDA. nvcc_wrapper hands them to
+# the host's compiler, which takes a part of nvcc's time; a file that does include Kokkos then does not compile.
+function(shardwright_host_sources)
+  if(CMAKE_CXX_COMPILER MATCHES "nvcc_wrapper$")
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS --host-only)
+  endif()
+endfunction()
+
 function(shardwright_add_launch source)
   if(TARGET shardwright_launch)
     return()
   endif()
+  shardwright_host_sources("${source}")
   add_library(shardwright_launch STATIC EXCLUDE_FROM_ALL "${source}")
   add_library(shardwright::launch ALIAS shardwright_launch)
   target_link_libraries(shardwright_launch PUBLIC shardwright::shardwright)

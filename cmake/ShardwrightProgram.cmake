@@ -13,15 +13,9 @@ function(shardwright_program_flags target)
   endif()
 endfunction()
 
-# shardwright_program(<name> <source>...): an executable that links to the whole library with the transports
-# compiled once; with CUDA it compiles them itself, since the library's one translation unit would be built by
-# another compiler.
+# shardwright_program(<name> <source>...): an executable against the whole library, which finds the transports compiled.
 function(shardwright_program name)
   add_executable(${name} ${ARGN})
-  if(SHARDWRIGHT_WITH_CUDA)
-    target_link_libraries(${name} PRIVATE shardwright::shardwright)
-  else()
-    target_link_libraries(${name} PRIVATE shardwright::launch)
-  endif()
+  target_link_libraries(${name} PRIVATE shardwright::launch)
   shardwright_program_flags(${name})
 endfunction()

@@ -32,6 +32,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+#if defined(SHARDWRIGHT_COMPILED_PEERS) // the target shardwright::launch has the kernels
+extern template bool detail::launch_work<CudaRuntime>(CudaRuntime& runtime, CudaRuntime::Stream& stream,
+                                                      detail::PeerWorkList& work, CudaRuntime::Table* table);
+#endif
+
 /// @brief The memory of an NVIDIA GPU, with a separate stream for each rank's kernels.
 ///
 /// Ranks use the GPU that Kokkos was initialized with, unless they call use_device(): thread ranks share it,
