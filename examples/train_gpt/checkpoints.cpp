@@ -4,7 +4,7 @@
 /// @brief Saves and finds the checkpoints of train_gpt.
 
 #include "checkpoints.hpp"
-#include "published.hpp"
+#include "model_export.hpp"
 
 #include <pretrained/training_source.hpp>
 #include <shardwright/core/error.hpp>

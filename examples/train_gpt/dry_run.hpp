@@ -13,18 +13,15 @@
 
 namespace train_gpt {
 
-/// @brief The dry run of a training, with parameters of `Element`, sharded by `Zero`, and attention over
-/// cp by `Context`.
-template <class Element, class Zero, class Context = shardwright::AllToAllContext,
-          class Target = shardwright::DefaultTarget>
-[[nodiscard]] shardwright::DryRun dry_run_as(const Options& options, int rank);
-
 /// @brief Each dry_run_<name>.cpp has one such object, as each training_<name>.cpp has one for training.
 class CompiledDryRun {
 public:
   using Function = shardwright::DryRun (*)(const Options&, int rank);
   CompiledDryRun(TrainingKind kind, Function function);
 };
+
+/// @brief Whether the build includes the dry run of the training that the options name.
+[[nodiscard]] bool has_dry_run(const Options& options);
 
 /// @brief A step of the training that the options name, as rank `rank` of its mesh.
 /// @throws InvalidArgument if the build does not include it.

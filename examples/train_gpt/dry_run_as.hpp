@@ -32,8 +32,10 @@ void count_steps(const sw::HostCommunicator& world, const Options& options) {
   }
 }
 
-template <class Element, class Zero, class Context, class Target>
-sw::DryRun dry_run_as(const Options& options, int rank) {
+/// @brief The dry run of a training, with parameters of `Element`, sharded by `Zero`, and attention over
+/// cp by `Context`.
+template <class Element, class Zero, class Context = sw::AllToAllContext, class Target = sw::DefaultTarget>
+[[nodiscard]] sw::DryRun dry_run_as(const Options& options, int rank) {
   return sw::dry_run(options.ranks, rank, [&](const sw::HostCommunicator& world) {
     if constexpr (has_plain_layouts<Element, Context, Target>)
       if (!options.sequence_parallel)

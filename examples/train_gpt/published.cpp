@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Starts from a published model, and writes one.
+/// @brief Starts from a published model.
 
 #include "published.hpp"
 
@@ -10,13 +10,10 @@
 #include <pretrained/training_source.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/io/text_files.hpp>
-#include <shardwright/nn/decoder_config.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,7 +22,6 @@
 namespace train_gpt {
 
 namespace sw = shardwright;
-namespace cp = shardwright::checkpoint;
 
 using namespace command_line;
 
@@ -63,73 +59,6 @@ void check_trainable(const Options& options, const pretrained::Settings& setting
   if (settings.positions < options.size.sequence)
     fail("field 'max_position_embeddings' must not be less than --sequence " + text(options.size.sequence) +
          ", but it is " + text(settings.positions) + " (give --sequence " + text(settings.positions) + ")");
-}
-
-/// The settings of the trained model: those that it started with, or those of a Llama of its size.
-pretrained::Settings settings_of(const Options& options) {
-  if (options.published)
-    return *options.published;
-  pretrained::Settings out;
-  const ModelSize& size = options.size;
-  const sw::DecoderConfig usual;
-  out.family = "llama";
-  out.layers = size.layers;
-  out.width = size.d_model;
-  out.heads = size.heads;
-  out.kv_heads = size.kv_heads;
-  out.head_width = size.d_model / size.heads;
-  out.hidden = size.hidden;
-  out.vocabulary = size.vocabulary;
-  out.positions = size.sequence;
-  out.norm_epsilon = usual.norm_epsilon;
-  out.rope_base = usual.rope_base;
-  out.tied_embedding = options.tied;
-  return out;
-}
-
-using Head = std::array<std::uint64_t, 4>; // letters of the name, element type, dimensions, bytes
-
-std::span<const std::uint8_t> letters(std::string_view text) {
-  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
-}
-
-void send_blocks(sw::HostCommunicator& world, std::span<const cp::StagedBlock> blocks) {
-  for (const cp::StagedBlock& each : blocks) {
-    const cp::Block& block = each.block;
-    if (block.bytes.empty())
-      continue;
-    std::vector<std::uint64_t> place = block.offset;
-    place.insert(place.end(), block.extent.begin(), block.extent.end());
-    world.send(Head{block.tensor.size(), static_cast<std::uint64_t>(block.dtype), block.offset.size(),
-                    block.bytes.size()},
-               0);
-    world.send(letters(block.tensor), 0);
-    world.send(place, 0);
-    world.send(std::span(reinterpret_cast<const std::uint8_t*>(block.bytes.data()), block.bytes.size()), 0);
-  }
-  world.send(Head{}, 0);
-}
-
-void receive_blocks(sw::HostCommunicator& world, int from,
-                    const std::function<void(const cp::Block&)>& take) {
-  for (Head head{};;) {
-    world.receive(head, from);
-    if (head[0] == 0)
-      return;
-    std::vector<std::uint8_t> name(head[0]), bytes(head[3]);
-    std::vector<std::uint64_t> place(2 * head[2]);
-    world.receive(name, from);
-    world.receive(place, from);
-    world.receive(bytes, from);
-    const auto middle = place.begin() + static_cast<std::ptrdiff_t>(head[2]);
-    take({std::string(name.begin(), name.end()),
-          static_cast<sw::safetensors::Dtype>(head[1]),
-          {},
-          {place.begin(), middle},
-          {middle, place.end()},
-          std::as_bytes(std::span(bytes)),
-          {}});
-  }
 }
 
 } // namespace
@@ -206,28 +135,6 @@ sw::ByteDataset read_dataset(const Options& options) {
       tokens.push_back(options.published->end_tokens.front());
   }
   return {std::move(tokens), how};
-}
-
-void export_model(const sw::HostCommunicator& ranks, const Options& options, const cp::Staging& blocks) {
-  using sw::safetensors::Dtype;
-  sw::HostCommunicator world = ranks;
-  const pretrained::Settings settings = settings_of(options);
-  pretrained::TensorWriter writer;
-  const auto add = [&](const cp::Block& block) { pretrained::add_block(writer, settings, block); };
-  if (world.rank() != 0)
-    return send_blocks(world, blocks.blocks());
-  for (const cp::StagedBlock& each : blocks.blocks())
-    add(each.block);
-  for (int rank = 1; rank < world.size(); ++rank)
-    receive_blocks(world, rank, add);
-  const bool narrow = is_narrow(options.precision), brain = options.precision == Precision::bf16;
-  const Dtype element = brain ? Dtype::bf16 : narrow ? Dtype::f16 : Dtype::f32;
-  const std::string name = brain ? "bfloat16" : narrow ? "float16" : "float32";
-  writer.write(options.export_to, element);
-  if (options.init.empty())
-    return pretrained::write_settings(options.export_to, settings, name);
-  pretrained::copy_settings(options.init, options.export_to, name);
-  pretrained::copy_tokenizer(options.init, options.export_to);
 }
 
 } // namespace train_gpt

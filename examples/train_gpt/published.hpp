@@ -2,14 +2,12 @@
 #pragma once
 
 /// @file
-/// @brief Runs of train_gpt that start from a published model, and models that they export.
+/// @brief Runs of train_gpt that start from a published model.
 
 #include "option_checks.hpp"
 #include "options.hpp"
 
-#include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/io/byte_dataset.hpp>
-#include <shardwright/io/checkpoint/staged_block.hpp>
 
 namespace train_gpt {
 
@@ -23,11 +21,5 @@ void settle_published(Options& options, const IsGiven& given);
 /// file if the model has one.
 /// @throws shardwright::DataError for files that cannot be read, or have no text.
 [[nodiscard]] shardwright::ByteDataset read_dataset(const Options& options);
-
-/// @brief Writes the model whose blocks the ranks hold, in the precision of its weights, with the settings
-/// and tokenizer of --init. Rank 0 holds all of it meanwhile. Collective.
-/// @throws shardwright::DataError on rank 0 if it cannot be written.
-void export_model(const shardwright::HostCommunicator& world, const Options& options,
-                  const shardwright::checkpoint::Staging& blocks);
 
 } // namespace train_gpt

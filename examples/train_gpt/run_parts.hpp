@@ -8,8 +8,11 @@
 #include "schedules.hpp"
 
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/element.hpp>
 #include <shardwright/io/batch_plan.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/mesh/target.hpp>
+#include <shardwright/nn/context.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/nn/latent_decoder.hpp>
@@ -28,6 +31,12 @@ namespace train_gpt {
 
 namespace sw = shardwright;
 using namespace sw::axis;
+
+/// @brief True where a training has a second set of layouts, without sequence parallelism. Trainings in low
+/// precision, with the ring or on devices have one set, which is equivalent if tp is 1.
+template <class Element, class Context, class Target>
+inline constexpr bool has_plain_layouts =
+    !sw::is_narrow<Element> && !std::is_same_v<Context, sw::RingContext> && Target::host_accessible;
 
 /// @brief True for the layouts of models with experts.
 template <class Layouts>

@@ -55,8 +55,9 @@ public:
         checkpoints_(run_.whole.world(), options, dataset.hash()),
         reader_(run_), rate_{options.learning_rate, options.least_learning_rate, options.warmup,
                              options.steps} {
-    run_.mesh.template set_memory_note<Target>(
-        sw::memory_text(std::array{sw::NamedMemory{"this rank", memory_}}));
+    if (has_dry_run(options))
+      run_.mesh.template set_memory_note<Target>(
+          sw::memory_text(std::array{sw::NamedMemory{"this rank", memory_}}));
   }
 
   RunResult run() {
@@ -146,8 +147,11 @@ private:
     return run_.mesh.template pool_statistics<Target>();
   }
 
-  /// Prints the expected memory before anything is allocated, one column per rank of pp; returns this rank's.
+  /// Prints the expected memory before anything is allocated, one column per rank of pp; returns this rank's,
+  /// or nothing where the build has no dry run to know it from.
   [[nodiscard]] sw::MemoryTable announce_memory(int world_rank) const {
+    if (!has_dry_run(options_))
+      return {};
     if (reports_) {
       constexpr int most = 8;
       const int stages = options_.extent("pp");
@@ -187,8 +191,12 @@ private:
         off = share;
     }
     char line[160];
-    std::snprintf(line, sizeof line, "memory: at most %s measured on a rank, %+.2f%% from the prediction",
-                  sw::bytes_text(largest).c_str(), 100 * off);
+    if (has_dry_run(options_))
+      std::snprintf(line, sizeof line, "memory: at most %s measured on a rank, %+.2f%% from the prediction",
+                    sw::bytes_text(largest).c_str(), 100 * off);
+    else
+      std::snprintf(line, sizeof line, "memory: at most %s measured on a rank",
+                    sw::bytes_text(largest).c_str());
     return line;
   }
 
@@ -321,9 +329,11 @@ private:
   sw::WarmupCosine rate_;
 };
 
-template <class Element, class Zero, class Context, class Target>
-RunResult train_as(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
-                   bool quiet) {
+/// @brief Trains on every rank of `world` with parameters of `Element`, sharded by `Zero`, and attention
+/// over cp by `Context`, on a target. Collective; rank 0 reports unless `quiet`.
+template <class Element, class Zero, class Context = sw::AllToAllContext, class Target = sw::DefaultTarget>
+[[nodiscard]] RunResult train_as(const sw::HostCommunicator& world, const Options& options,
+                                 const sw::ByteDataset& dataset, bool quiet) {
   if constexpr (requires { Target::use_device(0); })
     if (options.gpus > 1)
       Target::use_device(world.rank() % options.gpus);

@@ -8,12 +8,9 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/io/byte_dataset.hpp>
-#include <shardwright/mesh/target.hpp>
-#include <shardwright/nn/context.hpp>
 
 #include <cstdint>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 namespace train_gpt {
@@ -41,20 +38,6 @@ struct RunResult {
   std::int64_t pool_allocations =
       0; ///< Blocks that the memory pool allocated from the system after the second step.
 };
-
-/// @brief Trains on every rank of `world` with parameters of `Element`, sharded by `Zero`, and attention
-/// over cp by `Context`, on a target. Collective; rank 0 reports unless `quiet`.
-template <class Element, class Zero, class Context = shardwright::AllToAllContext,
-          class Target = shardwright::DefaultTarget>
-[[nodiscard]] RunResult train_as(const shardwright::HostCommunicator& world, const Options& options,
-                                 const shardwright::ByteDataset& dataset, bool quiet);
-
-/// @brief True if a training has a second set of layouts, without sequence parallelism. Trainings in low
-/// precision, with the ring or on devices have one set, which is equivalent if tp is 1.
-template <class Element, class Context, class Target>
-inline constexpr bool has_plain_layouts =
-    !shardwright::is_narrow<Element> && !std::is_same_v<Context, shardwright::RingContext> &&
-    Target::host_accessible;
 
 /// @brief The properties that distinguish one compiled training from another.
 struct TrainingKind {
