@@ -15,6 +15,7 @@
 #include <shardwright/train/pipeline_model.hpp>
 #include <shardwright/train/training.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -117,7 +118,7 @@ bool holds(Run<Description>& run, const cp::Reader& reader) {
     if (saved.empty())
       continue;
     reader.read(each.block.tensor, {each.block.offset, each.block.extent}, saved);
-    if (saved != each.memory)
+    if (!std::equal(saved.begin(), saved.end(), each.memory.begin(), each.memory.end()))
       return false;
   }
   return !own.blocks().empty();

@@ -10,8 +10,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include <sys/resource.h>
 
@@ -96,44 +99,53 @@ TEST_CASE("write_text: a link keeps pointing to its file, and a device is writte
 #endif
 }
 
-TEST_CASE("a large file contains the pieces written to it, whatever their sizes") {
+TEST_CASE("a large file contains the pieces written to it, whatever their sizes and places in memory") {
   using shardwright::detail::LargeFile;
   const Scratch scratch;
-  constexpr std::size_t chunk = LargeFile::chunk;
-  std::string text(2 * chunk + 5, ' ');
-  for (std::size_t i = 0; i < text.size(); i += 7)
-    text[i] = static_cast<char>(i * 2654435761U >> 13U);
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, chunk, 2 * chunk + 5})
-    for (const std::size_t piece : {chunk / 3, 3 * chunk}) {
-      CAPTURE(size, piece);
-      const fs::path path = scratch.root() / "large";
-      LargeFile file(path);
-      for (std::size_t at = 0; at < size; at += piece)
-        file.write(std::string_view(text).substr(at, std::min(piece, size - at)));
-      CHECK_FALSE(fs::exists(path));
-      file.commit();
-      CHECK_FALSE(file.bypasses());
-      CHECK(bytes_of(path) == text.substr(0, size));
-      fs::remove(path);
-    }
+  constexpr std::size_t chunk = LargeFile::chunk, page = LargeFile::page, least = LargeFile::least_in_place;
+  std::string memory(2 * chunk + 5 + 2 * page, ' ');
+  for (std::size_t i = 0; i < memory.size(); i += 7)
+    memory[i] = static_cast<char>(i * 2654435761U >> 13U);
+  const std::size_t to_page = page - reinterpret_cast<std::uintptr_t>(memory.data()) % page;
+  for (const std::size_t from : {to_page, to_page + 8})
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, page, chunk, chunk + page, 2 * chunk + 5})
+      for (const std::size_t piece : {chunk / 3, least, least + page, 3 * chunk}) {
+        CAPTURE(from, size, piece);
+        const std::string_view text = std::string_view(memory).substr(from, size);
+        const fs::path path = scratch.root() / "large";
+        LargeFile file(path);
+        for (std::size_t at = 0; at < size; at += piece) {
+          const std::string_view part = text.substr(at, piece);
+          CHECK(file.takes_in_place(part) == (from == to_page && at % page == 0 && part.size() >= least));
+          file.write(part);
+        }
+        CHECK_FALSE(fs::exists(path));
+        file.commit();
+        CHECK_FALSE(file.bypasses());
+        CHECK(bytes_of(path) == text);
+        fs::remove(path);
+      }
 }
 
 TEST_CASE("a large file that does not fit leaves nothing behind") {
   const Scratch scratch;
   constexpr std::size_t chunk = shardwright::detail::LargeFile::chunk;
+  const std::string memory(2 * chunk + 100 + 8192, 'x');
+  const std::size_t to_page = 4096 - reinterpret_cast<std::uintptr_t>(memory.data()) % 4096;
   // Also in the middle of a disk block, and in the tail that goes through the page cache.
-  for (const std::size_t room : {chunk + 4096, chunk + 1000, 2 * chunk + 10}) {
-    const FullDisk full(room);
-    std::string sentence;
-    try {
-      shardwright::detail::LargeFile file(scratch.root() / "large");
-      file.write(std::string(2 * chunk + 100, 'x'));
-      file.commit();
-    } catch (const DataError& error) {
-      sentence = error.what();
+  for (const std::size_t room : {chunk + 4096, chunk + 1000, 2 * chunk + 10})
+    for (const std::size_t from : {to_page, to_page + 8}) {
+      const FullDisk full(room);
+      std::string sentence;
+      try {
+        shardwright::detail::LargeFile file(scratch.root() / "large");
+        file.write(std::string_view(memory).substr(from, 2 * chunk + 100));
+        file.commit();
+      } catch (const DataError& error) {
+        sentence = error.what();
+      }
+      CAPTURE(room, from);
+      CHECK_THAT(sentence, ContainsSubstring("large must be writable, but File too large"));
+      CHECK(files_in(scratch.root()) == 0);
     }
-    CAPTURE(room);
-    CHECK_THAT(sentence, ContainsSubstring("large must be writable, but File too large"));
-    CHECK(files_in(scratch.root()) == 0);
-  }
 }

@@ -18,7 +18,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
@@ -37,9 +40,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
   std::vector<const Block*> order;
   for (const Block& block : blocks)
     order.push_back(&block);
-  // Larger elements first, so that every block is aligned.
-  std::stable_sort(order.begin(), order.end(),
-                   [](const Block* a, const Block* b) { return a->dtype > b->dtype; });
+  // Large blocks of whole pages first, so that they are written from where they are, and of the others those
+  // with larger elements: every block is aligned.
+  using shardwright::detail::LargeFile;
+  const auto in_pages = [](const Block* block) {
+    return block->bytes.size() >= LargeFile::least_in_place && block->bytes.size() % LargeFile::page == 0;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](const Block* a, const Block* b) {
+    return std::pair(in_pages(a), a->dtype) > std::pair(in_pages(b), b->dtype);
+  });
   Manifest out;
   std::vector<safetensors::Entry> entries;
   for (const Block* const block : order) {
@@ -54,9 +63,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
       entries.push_back({block_name(block->tensor, block->shape, block->offset, block->extent), block->dtype,
                          block->extent});
   }
-  const std::string header = safetensors::header_text(entries);
+  const std::string header = safetensors::header_text(entries, {}, LargeFile::page);
   std::uint64_t bytes = header.size();
-  shardwright::detail::LargeFile file(unfinished / name);
+  LargeFile file(unfinished / name);
   file.write(header);
   std::size_t i = 0;
   for (const Block* const block : order) {
@@ -68,9 +77,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
           " must come with the bytes of its extent, but has " + std::to_string(block->bytes.size()));
     detail::RunningHash hash;
     for (std::span<const std::byte> left = block->bytes; !left.empty();) {
-      const auto some = left.first(std::min(left.size(), hash_at_a_time));
+      const auto text = [](std::span<const std::byte> bytes) {
+        return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      };
+      const bool copies = !file.takes_in_place(text(left));
+      const auto some = left.first(std::min(left.size(), copies ? hash_at_a_time : LargeFile::chunk));
       hash.add(some);
-      file.write({reinterpret_cast<const char*>(some.data()), some.size()});
+      file.write(text(some));
       left = left.subspan(some.size());
       if (written != nullptr)
         written->fetch_add(some.size(), std::memory_order_relaxed);

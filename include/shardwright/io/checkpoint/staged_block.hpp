@@ -8,6 +8,7 @@
 #include <shardwright/io/checkpoint/block.hpp>
 #include <shardwright/io/checkpoint/block_hash.hpp>
 #include <shardwright/io/checkpoint/real_elements.hpp>
+#include <shardwright/io/large_file.hpp>
 #include <shardwright/io/safetensors/dtype.hpp>
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/tensor/host_copy.hpp>
@@ -18,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,10 +29,32 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
+namespace detail {
+
+/// Memory from the beginning of a page on, which a LargeFile writes without a copy.
+template <class Element>
+struct PageAllocator {
+  using value_type = Element;
+  static constexpr std::align_val_t page{shardwright::detail::LargeFile::page};
+
+  PageAllocator() = default;
+  template <class Other>
+  constexpr PageAllocator(const PageAllocator<Other>&) noexcept {}
+
+  [[nodiscard]] Element* allocate(std::size_t count) {
+    return static_cast<Element*>(::operator new(count * sizeof(Element), page));
+  }
+  void deallocate(Element* at, std::size_t) noexcept { ::operator delete(at, page); }
+
+  friend constexpr bool operator==(const PageAllocator&, const PageAllocator&) noexcept { return true; }
+};
+
+} // namespace detail
+
 /// @brief A copy of a rank's block of a tensor, which later changes to the tensor do not affect.
 struct StagedBlock {
   Block block; ///< Its bytes are those of `memory`; none on a rank that leaves the block to another.
-  std::vector<std::byte> memory;
+  std::vector<std::byte, detail::PageAllocator<std::byte>> memory;
 };
 
 /// @brief A rank's position among those that hold the same block.

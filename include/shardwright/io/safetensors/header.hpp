@@ -169,12 +169,14 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
 }
 
 /// @brief The first bytes of a file with these tensors, in order: the length, the text, and spaces up to a
-/// multiple of 8.
+/// multiple of `alignment`.
 ///
 /// Offsets are assigned from 0 in the order given; sets `begin` and `end` of the entries.
+/// @param alignment of the data in the file, a multiple of 8
 /// @throws InvalidArgument for a name that is used twice, is not UTF-8 or is "__metadata__", a tensor that
 /// does not fill whole bytes, or a text longer than `most_header_bytes`.
-[[nodiscard]] inline std::string header_text(std::vector<Entry>& tensors, const Metadata& metadata = {}) {
+[[nodiscard]] inline std::string header_text(std::vector<Entry>& tensors, const Metadata& metadata = {},
+                                             std::size_t alignment = 8) {
   detail::HeaderText text(metadata);
   std::uint64_t end = 0;
   std::vector<std::string_view> names;
@@ -193,7 +195,7 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
     throw InvalidArgument("safetensors: each tensor must have a unique name, but " +
                           shardwright::detail::quoted_text(*twice) + " is given twice (rename one)");
-  std::string out = text.finish();
+  std::string out = text.finish(alignment);
   if (out.size() - 8 > most_header_bytes)
     throw InvalidArgument("safetensors: the header of a file must have at most 100000000 bytes, but it has " +
                           std::to_string(out.size() - 8) + " (write several files)");

@@ -236,10 +236,10 @@ public:
                            std::to_string(entry.end) + "]}");
   }
 
-  /// The length, the text, and spaces up to a multiple of 8.
-  [[nodiscard]] std::string finish() {
+  /// The length, the text, and spaces up to a multiple of `alignment`, itself a multiple of 8.
+  [[nodiscard]] std::string finish(std::size_t alignment) {
     out_ += '}';
-    out_.resize((out_.size() + 7) / 8 * 8, ' ');
+    out_.resize((out_.size() + alignment - 1) / alignment * alignment, ' ');
     std::uint64_t bytes = out_.size() - 8;
     for (std::size_t i = 0; i < 8; ++i, bytes >>= 8U)
       out_[i] = static_cast<char>(bytes & 0xffU);
