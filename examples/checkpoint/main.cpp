@@ -11,6 +11,7 @@
 #include <shardwright/io/checkpoint/directory.hpp>
 #include <shardwright/io/checkpoint/one_file.hpp>
 #include <shardwright/io/checkpoint/reader.hpp>
+#include <shardwright/train/memory_text.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -50,16 +51,6 @@ std::uint64_t bytes_of(const cp::SavedTensor& tensor) {
   return out;
 }
 
-std::string size_text(double bytes) {
-  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit)
-    bytes /= 1024;
-  char out[32];
-  std::snprintf(out, sizeof out, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
-  return out;
-}
-
 std::string padded(std::string text, std::size_t width) {
   text.resize(std::max(width, text.size()), ' ');
   return text + "  ";
@@ -92,12 +83,12 @@ void inspect(const checkpoint_tool::Options& options) {
               << padded(std::string(sw::safetensors::name_of(tensor.dtype)), 5)
               << padded(sw::safetensors::detail::shape_text(tensor.shape), 16)
               << padded(std::to_string(tensor.blocks.size()), 6)
-              << padded(size_text(static_cast<double>(bytes_of(tensor))), 10)
+              << padded(sw::bytes_text(static_cast<double>(bytes_of(tensor))), 10)
               << sw::detail::printable(tensor.layout, false) << "\n";
     bytes += bytes_of(tensor);
   }
   std::cout << contents.tensors.size() << " tensors in " << contents.parts.size() << " parts, "
-            << size_text(static_cast<double>(bytes)) << "\n";
+            << sw::bytes_text(static_cast<double>(bytes)) << "\n";
 }
 
 /// Each checkpoint of a directory, or the one named. @return whether all are complete
@@ -122,7 +113,7 @@ bool verify(const checkpoint_tool::Options& options) {
       for (const auto& [name, tensor] : reader.manifest().tensors)
         bytes += static_cast<double>(bytes_of(tensor));
       std::cout << path.string() << ": whole, " << reader.manifest().tensors.size() << " tensors, "
-                << size_text(bytes) << " at " << size_text(bytes / taken.count()) << "/s\n";
+                << sw::bytes_text(bytes) << " at " << sw::bytes_text(bytes / taken.count()) << "/s\n";
     } catch (const sw::DataError& error) {
       whole = false;
       std::cout << "damaged: " << error.what() << "\n";

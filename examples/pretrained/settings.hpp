@@ -93,7 +93,7 @@ struct Settings {
   [[nodiscard]] std::int64_t value_width() const { return latent ? latent->value_width : head_width; }
 };
 
-/// @brief Whether weights may be read from FP8 blocks and converted to the model's element type.
+/// @brief The treatment of FP8 weights: an error, or conversion of their blocks to the model's element type.
 enum class Fp8 : bool { refused, widened };
 
 /// @brief Reads the text of a config.json.

@@ -46,7 +46,7 @@ Sizes scale_shape(const Settings& settings, const Sizes& weight) {
   return {blocks(weight[0], settings.fp8_rows), blocks(weight[1], settings.fp8_columns)};
 }
 
-/// What is wrong with a tensor; empty if nothing is.
+/// The fault of a tensor; empty if it has none.
 std::string fault_of(const Settings& settings, const sw::safetensors::Files& files, const std::string& name,
                      const Sizes& shape) {
   if (!files.contains(name))

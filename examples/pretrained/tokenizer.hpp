@@ -33,7 +33,7 @@ public:
 /// @throws sw::DataError naming a field that is missing or not supported.
 [[nodiscard]] std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& path);
 
-/// @brief Whether the program has been built with ICU, without which read_tokenizer throws.
+/// @brief Returns whether the program has been built with ICU, without which read_tokenizer throws.
 [[nodiscard]] bool has_tokenizer() noexcept;
 
 } // namespace pretrained

@@ -15,7 +15,8 @@ namespace train_gpt {
 /// @brief Returns whether an option, such as "--batch", is on the command line.
 using IsGiven = std::function<bool(const char*)>;
 
-/// @brief Makes ranks, mesh and launcher agree. @throws UsageError with meshes that fit, if they do not.
+/// @brief Makes ranks, mesh and launcher agree.
+/// @throws UsageError with meshes that fit, if they do not.
 void settle_ranks(Options& options, const IsGiven& given, const Environment& environment);
 
 /// @brief Reads the ranks of a dry run, and uses a default model and batch that fit its mesh if those of a
@@ -45,10 +46,12 @@ void settle_batch(Options& options, const IsGiven& given);
 /// @throws UsageError with the nearest that it does.
 void settle_schedule(const Options& options, const IsGiven& given);
 
-/// @brief Fills in the learning rate and its schedule. @throws UsageError for contradictions.
+/// @brief Fills in the learning rate and its schedule.
+/// @throws UsageError for contradictions.
 void settle_training(Options& options, const IsGiven& given);
 
-/// @brief Checks the options that belong to --checkpoint. @throws UsageError for contradictions.
+/// @brief Checks the options that belong to --checkpoint.
+/// @throws UsageError for contradictions.
 void settle_checkpoints(const Options& options, const IsGiven& given);
 
 } // namespace train_gpt

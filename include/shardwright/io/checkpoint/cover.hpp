@@ -33,7 +33,7 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief What is wrong with a tensor's blocks, as a sentence without a subject; empty if each element of the
+/// @brief The fault of a tensor's blocks, as a sentence without a subject; empty if each element of the
 /// tensor is in exactly one block and no block is empty.
 ///
 /// Blocks that overlap in the first dimension are compared in pairs; other pairs cannot overlap.

@@ -222,7 +222,7 @@ private:
   std::map<std::string, std::unique_ptr<const safetensors::File>> parts_;
 };
 
-/// @brief How much of a checkpoint is checked before it is accepted: manifest and headers, or every byte.
+/// @brief The extent of the checks before a checkpoint is accepted: manifest and headers, or every byte.
 enum class Check { headers, all };
 
 /// @brief The newest checkpoint that passes, and a sentence for each newer one that does not.

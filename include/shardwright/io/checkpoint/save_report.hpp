@@ -11,6 +11,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
+namespace detail {
+
+[[nodiscard]] inline double rate(std::uint64_t bytes, double seconds) noexcept {
+  return static_cast<double>(bytes) / std::max(seconds, 1e-9);
+}
+
+} // namespace detail
+
 /// @brief A checkpoint that is durable.
 struct SaveReport {
   std::uint64_t step = 0;
@@ -18,9 +26,7 @@ struct SaveReport {
   double seconds = 0;      ///< From its start, after the copy, until the ranks knew that it is durable.
 
   /// @brief Its rate.
-  [[nodiscard]] double bytes_per_second() const noexcept {
-    return static_cast<double>(bytes) / std::max(seconds, 1e-9);
-  }
+  [[nodiscard]] double bytes_per_second() const noexcept { return detail::rate(bytes, seconds); }
 };
 
 /// @brief The progress of a save.
@@ -31,9 +37,7 @@ struct SaveProgress {
   double seconds = 0;      ///< Since its start, after the copy.
 
   /// @brief The mean rate since the start.
-  [[nodiscard]] double bytes_per_second() const noexcept {
-    return static_cast<double>(bytes) / std::max(seconds, 1e-9);
-  }
+  [[nodiscard]] double bytes_per_second() const noexcept { return detail::rate(bytes, seconds); }
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint

@@ -150,7 +150,7 @@ public:
                          " has that name (check the name)");
     return files_[at->second];
   }
-  /// @brief Whether there is a tensor of that name.
+  /// @brief Returns whether there is a tensor of that name.
   [[nodiscard]] bool contains(std::string_view name) const { return place_of(name) != places_.end(); }
   [[nodiscard]] const std::deque<File>& files() const noexcept { return files_; } ///< By name.
   /// @brief Names of all tensors, sorted.
