@@ -85,7 +85,7 @@ public:
     if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
       const int code = errno;
       if (code != EWOULDBLOCK)
-        throw DataError(directory.string() + " must be on a file system that has locks, but " +
+        throw DataError(directory.string() + " must be on a file system that supports locks, but " +
                         std::generic_category().message(code) + " (save to another one)");
       throw DataError(directory.string() + " must have one writer at a time, but another one holds it:" +
                       owner() + " (give each job a separate directory, or wait until that one has ended)");

@@ -69,7 +69,8 @@ inline constexpr std::size_t most_run_columns = 256;
 
 namespace detail {
 
-/// The cells of one record, which ends with its line; quoted cells may hold commas, quotes and lines.
+/// The cells of one record. A line end closes the record, except inside a quoted cell, which may also hold
+/// commas and quotes.
 [[nodiscard]] inline std::vector<std::string> next_record(std::string_view& rest, int& line) {
   std::vector<std::string> cells(1);
   const int begin = line;

@@ -65,7 +65,7 @@ struct Relu {
   template <class Element>
   SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     const Lanes<Element> zero{};
-    return chosen(x < zero, zero, x); // this way round a NaN stays
+    return chosen(x < zero, zero, x); // in this order, a NaN is kept
   }
   /// The result is above zero if the element is.
   template <class Element>
