@@ -61,8 +61,8 @@ inline void unpack(const std::byte* from, const BlockPart& part, std::size_t ele
   });
 }
 
-/// Memory that grows to the largest need. A transfer has two steps in flight, and for each a slot to receive
-/// from every rank and, if it packs, one to pack for every rank.
+/// Memory that grows to the largest size needed. A transfer has two steps in flight, and for each a slot to
+/// receive from every rank and, if it packs, one to pack for every rank.
 class MpiScratch {
 public:
   explicit MpiScratch(int ranks) : reduction(ranks), ranks_(static_cast<std::size_t>(ranks)) {}

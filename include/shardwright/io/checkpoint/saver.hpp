@@ -127,7 +127,7 @@ public:
   }
   /// @brief Begins to save what staging() holds, and returns; parameters may change at once. Collective: some
   /// small messages, and a new directory.
-  /// @throws as save(); what fails later, poll() and finish() throw.
+  /// @throws as save(); poll() and finish() throw for later failures.
   void start(const Description& about, std::size_t keep, SourceLocation where = SourceLocation::current()) {
     finish(where);
     begin(about, staging_.blocks(), keep, where);

@@ -25,7 +25,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// Widest head that the tiled kernels support; narrower ones are padded with zeros in shared memory.
 inline constexpr std::size_t widest_tile = 128;
 
-/// Whether heads can be copied by 16 bytes, and fit.
+/// Whether heads can be copied in units of 16 bytes, and fit.
 [[nodiscard]] constexpr bool has_tiles(const AttentionShape& shape) {
   return shape.head_dim % 8 == 0 && shape.head_dim <= widest_tile && shape.value_width() == shape.head_dim;
 }

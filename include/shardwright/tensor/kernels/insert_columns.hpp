@@ -12,7 +12,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// Rows to read, of a view of const elements or others.
+/// Rows to read, from a view of elements that may be const.
 template <KernelMatrix View>
 MatrixSpan<const typename View::non_const_value_type> read_rows(const View& view) {
   const auto span = span_of(view);
