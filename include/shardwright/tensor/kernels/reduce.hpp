@@ -217,7 +217,7 @@ private:
   }
 };
 
-/// One block of this many warps does it, because a single warp would wait for each of its loads.
+/// One block of this many warps adds them, because a single warp would wait for each of its loads.
 template <class Number, unsigned count_of_warps = 1, class Result = Number>
 struct SumInOrder {
   static constexpr unsigned warps = count_of_warps;
