@@ -99,6 +99,28 @@ TEST_CASE("a row that lacks something is reported with what it lacks", "[publish
         "tp * cp * pp does not divide n_chips");
 }
 
+TEST_CASE("a row may say whose kernels it ran on, and what its loss keeps", "[published_run]") {
+  const auto case_of = [](const std::string& cells) {
+    return read_run_case(
+        read_published_runs(
+            "id,source,notes,stack,logit_bytes,zero_stage,model,chip,n_chips,seq_len,global_batch_seqs,tp\n"
+            "a," +
+            cells + ",llama-3.1-8b,H100-80GB-SXM,8,8192,8,1\n")
+            .at(0));
+  };
+  CHECK(case_of("b,,,,1").run.stack == KernelStack::tuned);
+  CHECK(case_of("b,,,,3").run.stack == KernelStack::plain);
+  CHECK(case_of("b,torch.compile,,,3").run.stack == KernelStack::compiled);
+  CHECK(case_of("b,Megatron FSDP,,,3").run.stack == KernelStack::tuned);
+  CHECK(case_of("b,torch.compile,plain,,1").run.stack == KernelStack::plain);
+  CHECK(case_of("b,,compiled,,1").run.stack == KernelStack::compiled);
+  CHECK(case_of("b,,tuned,,3").run.stack == KernelStack::tuned);
+  CHECK(case_of("b,,,,1").run.logit_bytes == 0);
+  CHECK(case_of("b,,,2,1").run.logit_bytes == 2);
+  CHECK_THROWS_WITH(case_of("b,,fast,,1"),
+                    ContainsSubstring("line 2: stack must be tuned, plain or compiled, but it is"));
+}
+
 TEST_CASE("dimensions that a row leaves out follow from its parameters", "[published_run]") {
   const auto row = read_published_runs(
       "id,source,model,chip,n_chips,layers,hidden,heads,ffn,vocab,params_total_B,seq_len,global_batch_seqs,tp\n"
@@ -162,7 +184,8 @@ TEST_CASE("runs that no constant was fitted to are predicted", "[published_run]"
     errors.push_back(one.error());
   }
   CHECK(errors.size() == 51);
-  CHECK(within_interval(outcomes) >= 0.65);
+  CHECK(within_interval(outcomes) >= 0.75);
+  CHECK(within_interval(outcomes) <= 0.9);
   CHECK(summary_of(errors).median <= 0.11);
   CHECK(summary_of(errors).ninetieth <= 0.26);
 }

@@ -5,6 +5,7 @@
 /// @brief Published runs as the specifications that the planner evaluates.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
 #include <shardwright/plan/cost/model_size.hpp>
 #include <shardwright/plan/published/run.hpp>
@@ -156,16 +157,21 @@ inline void read_recomputation(std::string_view text, PlanConfiguration& plan) {
          !names_word(row.text("dispatch"), "launched");
 }
 
-/// PyTorch FSDP: its own sources, and ZeRO-2 or 3 on GPUs that is not XLA's.
-[[nodiscard]] inline bool uses_plain_stack(const PublishedRun& row, int zero_stage, const ChipSpec& chip) {
+/// Returns whether a row ran on a framework's own kernels: as it says; else where ZeRO-2 or 3 on GPUs means
+/// PyTorch FSDP, unless it names a program of the vendors or XLA.
+/// @throws DataError naming the line if the column is neither empty nor a stack.
+[[nodiscard]] inline bool uses_framework_kernels(const PublishedRun& row, int zero_stage,
+                                                 const ChipSpec& chip) {
+  if (const std::string_view stack = row.text("stack"); !stack.empty()) {
+    if (stack != "tuned" && stack != "plain" && stack != "compiled")
+      throw DataError("Runs, line " + std::to_string(row.line()) +
+                      ": stack must be tuned, plain or compiled, but it is " + quoted_text(stack));
+    return stack != "tuned";
+  }
   const auto names = [&](std::string_view word) {
-    return row.text("source").find(word) != std::string_view::npos ||
-           row.text("notes").find(word) != std::string_view::npos;
+    return names_word(row.text("source"), word) || names_word(row.text("notes"), word);
   };
-  if (names("torchtitan") || names("mosaicml"))
-    return true;
-  const bool vendors =
-      names("axtext") || names("axText") || names("JAX") || names("egatron") || names("NeMo");
+  const bool vendors = names("maxtext") || names("jax") || names("megatron") || names("nemo");
   return zero_stage >= 2 && chip.generation != ChipGeneration::tpu && !vendors;
 }
 
@@ -212,11 +218,7 @@ namespace detail {
     run.expert_capacity = 1.25;
     run.offloads_layers = row.text("recompute") == "custom" || names_word(row.text("recompute"), "offload");
   }
-  const std::string_view source = row.text("source");
-  if (source.find("mosaicml") != std::string_view::npos)
-    run.logit_bytes = 4; // its loss works in place, in bf16
-  if (source.find("Megatron-Bridge") != std::string_view::npos)
-    run.logit_bytes = 2; // Transformer Engine's loss overwrites bf16 logits by their gradient
+  run.logit_bytes = row.number("logit_bytes").value_or(0);
   if (const auto bytes = row.number("optimizer_bytes"))
     run.optimizer.state_bytes = *bytes;
   return {};
@@ -256,17 +258,17 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
 } // namespace detail
 
 /// @brief Reads a row: columns as in data/published_runs.csv, and where it has them scale_up_GBps,
-/// scale_out_GBps or network_Gbps of its own machine (one way and per chip) and optimizer_bytes per
-/// parameter.
+/// scale_out_GBps or network_Gbps of its own machine (one way and per chip), optimizer_bytes per parameter,
+/// logit_bytes that its loss keeps per logit, and the stack of its kernels (tuned, plain or compiled).
 ///
 /// Defaults for empty columns: ZeRO-1, one sequence per microbatch (on a TPU all of a rank's), nothing
 /// recomputed, 1F1B (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an
 /// overlap mean that all-to-alls run beside other microbatches. TPU runs pad experts to 1.25 of the mean load
-/// (GShard's capacity). Runs in fp16 are assumed to predate fused attention. Recomputation is a kind, or a
-/// list of operations of `find_operations`; policies that keep some products count as full ones. ZeRO-2 and 3
-/// on GPUs mean PyTorch FSDP, and so the plain stack, unless source or notes name MaxText, JAX, Megatron or
-/// NeMo.
-/// @throws DataError naming line and field of an invalid cell.
+/// (GShard's capacity). Runs in fp16 are taken to be from before fused attention. Recomputation is a kind, or
+/// a list of operations of `find_operations`; policies that keep some products count as full ones. Where the
+/// stack is empty, ZeRO-2 and 3 on GPUs mean PyTorch FSDP, and so the plain one, or the compiled one if notes
+/// name a compiler, unless source or notes name MaxText, JAX, Megatron or NeMo.
+/// @throws DataError naming line and field where a cell is not what it must be.
 [[nodiscard]] inline RunCase read_run_case(const PublishedRun& row) {
   RunCase out;
   const auto fail = [&](std::string reason) {
@@ -300,10 +302,11 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
     return fail("tp * cp * pp does not divide n_chips");
   plan.dp = static_cast<int>(chips / ranks);
   plan.zero_stage = row.integer("zero_stage").value_or(1);
-  const bool fsdp = detail::uses_plain_stack(row, plan.zero_stage, out.cluster.chip);
-  out.run.stack = !fsdp                                              ? KernelStack::tuned
-                  : detail::names_word(row.text("notes"), "compile") ? KernelStack::compiled
-                                                                     : KernelStack::plain;
+  const bool fsdp = detail::uses_framework_kernels(row, plan.zero_stage, out.cluster.chip);
+  const std::string_view compiler = row.text(row.text("stack").empty() ? "notes" : "stack");
+  out.run.stack = !fsdp                                     ? KernelStack::tuned
+                  : detail::names_word(compiler, "compile") ? KernelStack::compiled
+                                                            : KernelStack::plain;
   detail::read_recomputation(row.text("recompute"), plan);
   detail::read_schedule(row, plan);
   plan.microbatch = row.integer("microbatch_size").value_or(1);
