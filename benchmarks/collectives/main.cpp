@@ -349,12 +349,48 @@ std::uint64_t number(const std::string& text) {
   return value;
 }
 
-/// The defaults of --neighbour, which other options override.
+/// The measurements of --neighbour unless other options change them.
 void crowd(Options& options, int neighbours) {
   options.neighbours = neighbours;
   options.kinds = {Kind::all_reduce};
   options.sizes = {4, 4U << 10U, 64U << 10U, 1U << 20U, 4U << 20U};
   options.turns = 4;
+}
+
+/// Sets an option that has a value.
+void set(Options& options, const std::string& flag, const std::string& value) {
+  if (flag == "--ranks") {
+    options.ranks.clear();
+    for (const auto& part : parts_of(value))
+      options.ranks.push_back(static_cast<int>(number(part)));
+  } else if (flag == "--sizes") {
+    options.sizes.clear();
+    for (const auto& part : parts_of(value))
+      options.sizes.push_back(number(part) << 10U);
+  } else if (flag == "--operations") {
+    options.kinds.clear();
+    for (const auto& part : parts_of(value)) {
+      const std::size_t before = options.kinds.size();
+      for (const Kind kind : {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather})
+        if (part == collectives::name_of(kind))
+          options.kinds.push_back(kind);
+      if (options.kinds.size() == before)
+        reject("'" + part + "' must be an operation");
+    }
+  } else if (flag == "--placements") {
+    options.placements.clear();
+    for (const auto& part : parts_of(value)) {
+      if (part != "in" && part != "out")
+        reject("'" + part + "' must be in or out");
+      options.placements.push_back(part == "in");
+    }
+  } else if (flag == "--turns") {
+    options.turns = static_cast<int>(number(value));
+  } else if (flag == "--json") {
+    options.json = value;
+  } else {
+    reject("'" + flag + "' must be one of the options below");
+  }
 }
 
 Options parse(int argc, char** argv) {
@@ -382,39 +418,7 @@ Options parse(int argc, char** argv) {
     }
     if (i + 1 == argc)
       reject("'" + flag + "' must be one of the options below, with a value");
-    const std::string value = argv[++i];
-    if (flag == "--ranks") {
-      options.ranks.clear();
-      for (const auto& part : parts_of(value))
-        options.ranks.push_back(static_cast<int>(number(part)));
-    } else if (flag == "--sizes") {
-      options.sizes.clear();
-      for (const auto& part : parts_of(value))
-        options.sizes.push_back(number(part) << 10U);
-    } else if (flag == "--operations") {
-      options.kinds.clear();
-      for (const auto& part : parts_of(value)) {
-        const std::size_t before = options.kinds.size();
-        for (const Kind kind : {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather})
-          if (part == collectives::name_of(kind))
-            options.kinds.push_back(kind);
-        if (options.kinds.size() == before)
-          reject("'" + part + "' must be an operation");
-      }
-    } else if (flag == "--placements") {
-      options.placements.clear();
-      for (const auto& part : parts_of(value)) {
-        if (part != "in" && part != "out")
-          reject("'" + part + "' must be in or out");
-        options.placements.push_back(part == "in");
-      }
-    } else if (flag == "--turns") {
-      options.turns = static_cast<int>(number(value));
-    } else if (flag == "--json") {
-      options.json = value;
-    } else {
-      reject("'" + flag + "' must be one of the options below");
-    }
+    set(options, flag, argv[++i]);
   }
   return options;
 }

@@ -108,6 +108,25 @@ enum class Kind {
   count
 };
 
+/// Calls in flight at the same time, completed in another order.
+void start_several(sw::HostCommunicator& group, Numbers data, int step) {
+  const int own = group.world_rank();
+  const std::size_t count = data.size();
+  Numbers other = elements(own, count + 1, step), maximum = data;
+  sw::Pending first = group.all_reduce_in_place_async(data);
+  sw::Pending second = group.all_reduce_in_place_async(other);
+  sw::Pending third = group.all_reduce_in_place_async(maximum, sw::ReduceOp::maximum);
+  third.wait();
+  first.wait();
+  second.wait();
+  int largest = 0;
+  for (int r = 0; r < group.size(); ++r)
+    largest = std::max(largest, group.world_rank(r));
+  require(data == sums(group, count, step) && other == sums(group, count + 1, step) &&
+              maximum == elements(largest, count, step),
+          "started calls");
+}
+
 /// One call of all ranks of a group, with its check.
 void perform(sw::HostCommunicator& group, Kind kind, std::size_t count, int step) {
   const auto ranks = static_cast<std::size_t>(group.size());
@@ -118,21 +137,8 @@ void perform(sw::HostCommunicator& group, Kind kind, std::size_t count, int step
   case Kind::all_reduce:
     group.all_reduce_in_place(data);
     return require(data == sums(group, count, step), "all_reduce");
-  case Kind::started: {
-    Numbers other = elements(own, count + 1, step), maximum = data;
-    sw::Pending first = group.all_reduce_in_place_async(data);
-    sw::Pending second = group.all_reduce_in_place_async(other);
-    sw::Pending third = group.all_reduce_in_place_async(maximum, sw::ReduceOp::maximum);
-    third.wait();
-    first.wait();
-    second.wait();
-    int largest = 0;
-    for (int r = 0; r < group.size(); ++r)
-      largest = std::max(largest, group.world_rank(r));
-    return require(data == sums(group, count, step) && other == sums(group, count + 1, step) &&
-                       maximum == elements(largest, count, step),
-                   "started calls");
-  }
+  case Kind::started:
+    return start_several(group, std::move(data), step);
   case Kind::all_gather: {
     Numbers all(count * ranks);
     group.all_gather(data, all);
