@@ -146,12 +146,6 @@ private:
   SHARDWRIGHT_FUNCTION static void add_below(std::size_t length, const Lanes<Number> (&x)[together],
                                              Lanes<Number>& total) {
     constexpr std::size_t width = WholeChunk<Number>::width;
-    if (length >= together * width) {
-      SHARDWRIGHT_UNROLL
-      for (std::size_t k = 0; k < together; ++k)
-        total += x[k];
-      return;
-    }
     SHARDWRIGHT_UNROLL
     for (std::size_t k = 0; k < together && k * width < length; ++k)
       total += lanes_below<Element>(x[k], length - k * width);
