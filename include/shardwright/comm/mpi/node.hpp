@@ -208,7 +208,7 @@ public:
       count += this->core(rank) == core ? 1 : 0;
     return count;
   }
-  /// What a rank is doing, as text for an error.
+  /// The activity of a rank, as text for an error.
   [[nodiscard]] std::string report(int rank) const {
     if (state(rank) == RankState::unknown)
       return "it runs on another node";

@@ -252,7 +252,7 @@ public:
     throw CollectiveMismatch(std::string(name_of(call.operation)) + ": " + sentence, context(call, sequence));
   }
 
-  /// What world ranks are doing, for a report.
+  /// The activities of world ranks, for a report.
   [[nodiscard]] std::string whereabouts_of(const std::vector<int>& world_ranks) const {
     return whereabouts(world_ranks, [this](int rank) { return world().recorder(rank).describe(); });
   }
