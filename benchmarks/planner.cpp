@@ -63,7 +63,7 @@ Round evaluate_grid(const sw::ClusterSpec& cluster) {
   return round;
 }
 
-/// The case that a simulation covers.
+/// A cluster to simulate, with the options.
 struct SimulatedCase {
   const char* name;
   std::int64_t chips;

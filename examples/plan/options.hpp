@@ -17,7 +17,7 @@
 
 namespace plan_example {
 
-/// @brief What to plan, and how to present the answer.
+/// @brief The run to plan, and the form of the answer.
 struct Options {
   shardwright::ModelSpec model{};
   shardwright::ClusterSpec cluster{};

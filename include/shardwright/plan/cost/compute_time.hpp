@@ -44,7 +44,7 @@ struct RankComputation {
   double host = 0;        ///< Seconds that a host takes to launch one pass of a layer.
 };
 
-/// The common properties of a rank's products: their rates, rows and the loss of narrow ones.
+/// The common part of a rank's products: their rates, rows and the loss of narrow ones.
 struct ProductRates {
   double full = 0;   ///< FLOP/s of large products in bf16.
   double narrow = 0; ///< The same in the format of the run.
@@ -146,8 +146,8 @@ struct FeedForwardSeconds {
 }
 
 /// The operations that a selective recomputation runs again: those that the plan lists; else attention and,
-/// with fused attention, the cheap operations around it, whose results take as much memory (arXiv 2412.19437,
-/// section 3.2.3).
+/// since it is fused, the cheap operations whose results take as much memory (arXiv 2412.19437, section
+/// 3.2.3).
 [[nodiscard]] constexpr RecomputedOperations selected_operations(const RunSpec& run,
                                                                  const PlanConfiguration& plan) noexcept {
   return !plan.recomputed.empty() ? plan.recomputed
@@ -157,7 +157,7 @@ struct FeedForwardSeconds {
              : RecomputedOperations{LayerOperation::attention};
 }
 
-/// The time that a selective recomputation takes in every layer, whatever its feed-forward.
+/// Seconds that a selective recomputation takes in every layer, whatever its feed-forward.
 [[nodiscard]] constexpr ForwardSeconds common_again(const ModelSpec& model, const PlanConfiguration& plan,
                                                     const RecomputedOperations& again,
                                                     const ForwardSeconds& common, const ProductRates& rates,
@@ -280,11 +280,11 @@ struct FeedForwardSeconds {
   out.host = shared.host_seconds * slow;
   out.head.matmul = rates.rows * rates.sides(h, model.vocabulary / t) / rates.full;
   out.head.elementwise = shared.logit_bytes * tokens * model.vocabulary / t / (3 * memory);
-  if (model.prediction_layers > 0) { // its stage has fewer layers in return, so that all stages have a share
-    ForwardSeconds module = out.head;
-    module.matmul += rates.rows * rates.sides(2 * h, h / t) / rates.narrow;
+  if (model.prediction_layers > 0) { // its stage has fewer layers to make up for it, so that all have a share
+    ForwardSeconds predictor = out.head;
+    predictor.matmul += rates.rows * rates.sides(2 * h, h / t) / rates.narrow;
     const ForwardSeconds share =
-        static_cast<double>(model.prediction_layers) / model.feed_forwards() * module;
+        static_cast<double>(model.prediction_layers) / model.feed_forwards() * predictor;
     out.dense_layer += share;
     out.expert_layer += share;
   }

@@ -57,7 +57,7 @@ namespace detail {
   }
 }
 
-/// @brief What `prove` finds for a schedule, in a few operations instead of a simulation.
+/// @brief The result of `prove` for a schedule, in a few operations instead of a simulation.
 ///
 /// The formulas were derived from proofs; the tests prove every schedule again for many numbers of ranks and
 /// microbatches. They are exact for input_gradient >= forward >= weight_gradient, which recomputation and

@@ -23,8 +23,7 @@ struct StageLayers {
   double head = 0; ///< Share of the logits and the loss.
 };
 
-/// The part of a forward pass that a backward pass runs again: all of it, or the operations of a selective
-/// recomputation.
+/// The parts of a forward pass that a backward pass runs again: all, or those of a selective recomputation.
 struct Repeats {
   double layer = 0;
   double selected = 0;
@@ -67,7 +66,7 @@ struct StagePass {
   [[nodiscard]] constexpr double seconds() const noexcept {
     return passes.forward + passes.input_gradient + passes.weight_gradient;
   }
-  /// The computation of the backward passes.
+  /// Seconds that the backward passes compute.
   [[nodiscard]] constexpr double backward() const noexcept {
     return passes.input_gradient + passes.weight_gradient - waiting.input_gradient - returning;
   }
@@ -94,7 +93,7 @@ struct BothPasses {
   return {wait(host, forward), wait(host * backward_host, backward)};
 }
 
-/// The form in which a schedule runs the passes of a microbatch.
+/// The use that a schedule makes of the passes of a microbatch.
 struct PassForm {
   bool splits_backward = false; ///< Weight gradients, which hide nothing, are separate passes.
   double paired = 0;            ///< Share of the forward passes that run beside a backward pass.
@@ -107,14 +106,13 @@ struct PassForm {
           pairs_passes(plan) ? std::max(0.0, 1 - plan.pp / microbatches) : 0};
 }
 
-/// The part of a layer of one kind that the backward passes run again, and the time that its passes wait for
-/// their host.
+/// Recomputation of a layer of one kind in its backward pass, and the time that its passes wait for the host.
 struct LayerPass {
   ForwardSeconds again{};
   BothPasses waits{};
 };
 
-/// The properties that the stages of a rank share, however many layers each has. Refers to its arguments.
+/// The terms that all stages of a plan share, however many layers each has. Refers to its arguments.
 struct LayerPasses {
   const RankComputation& computed;
   const LayerTraffic& traffic; ///< Of a layer's forward pass.
