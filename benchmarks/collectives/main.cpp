@@ -349,7 +349,7 @@ std::uint64_t number(const std::string& text) {
   return value;
 }
 
-/// The measurements of --neighbour unless other options change them.
+/// The defaults of --neighbour, which other options override.
 void crowd(Options& options, int neighbours) {
   options.neighbours = neighbours;
   options.kinds = {Kind::all_reduce};

@@ -264,11 +264,11 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
 /// Defaults for empty columns: ZeRO-1, one sequence per microbatch (on a TPU all of a rank's), nothing
 /// recomputed, 1F1B (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an
 /// overlap mean that all-to-alls run beside other microbatches. TPU runs pad experts to 1.25 of the mean load
-/// (GShard's capacity). Runs in fp16 are taken to be from before fused attention. Recomputation is a kind, or
-/// a list of operations of `find_operations`; policies that keep some products count as full ones. Where the
+/// (GShard's capacity). Runs in fp16 are assumed to predate fused attention. Recomputation is a kind, or
+/// a list of operations of `find_operations`; policies that keep some products count as full ones. If the
 /// stack is empty, ZeRO-2 and 3 on GPUs mean PyTorch FSDP, and so the plain one, or the compiled one if notes
 /// name a compiler, unless source or notes name MaxText, JAX, Megatron or NeMo.
-/// @throws DataError naming line and field where a cell is not what it must be.
+/// @throws DataError naming line and field of an invalid cell.
 [[nodiscard]] inline RunCase read_run_case(const PublishedRun& row) {
   RunCase out;
   const auto fail = [&](std::string reason) {
