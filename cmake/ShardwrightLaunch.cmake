@@ -4,7 +4,8 @@
 include_guard(DIRECTORY)
 
 # shardwright_host_sources(<source>...): files of this directory that include neither Kokkos nor CUDA. nvcc_wrapper hands them to
-# the host's compiler, which takes a part of nvcc's time; a file that does include Kokkos then does not compile.
+# the host's compiler, which takes a part of nvcc's time; a file that does include Kokkos then does not compile. The
+# wrapper spoils quotes on the way there, so no definition may be a string.
 function(shardwright_host_sources)
   if(CMAKE_CXX_COMPILER MATCHES "nvcc_wrapper$")
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS --host-only)

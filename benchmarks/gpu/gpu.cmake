@@ -6,7 +6,8 @@ shardwright_program(benchmark_gpu ${sources} "${CMAKE_CURRENT_LIST_DIR}/../train
 shardwright_host_sources("${CMAKE_CURRENT_LIST_DIR}/options.cpp" "${CMAKE_CURRENT_LIST_DIR}/report.cpp"
                          "${CMAKE_CURRENT_LIST_DIR}/../train_step/pytorch.cpp")
 target_include_directories(benchmark_gpu PRIVATE "${CMAKE_CURRENT_LIST_DIR}/..")
-target_compile_definitions(benchmark_gpu PRIVATE SHARDWRIGHT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+set_property(SOURCE "${CMAKE_CURRENT_LIST_DIR}/training.cpp"
+             APPEND PROPERTY COMPILE_DEFINITIONS SHARDWRIGHT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 set_target_properties(benchmark_gpu PROPERTIES OUTPUT_NAME gpu)
 target_compile_options(benchmark_gpu PRIVATE -O2) # some figures are times of the host
 if(NOT TARGET shardwright::cuda)

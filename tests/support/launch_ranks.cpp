@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/launch_ranks.hpp"
 
+#include <shardwright/comm/launch.hpp> // threads without MPI, which a compiled launch() does not declare
 #include <shardwright/launch.hpp>
 
 #include <utility>
