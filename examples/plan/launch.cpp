@@ -68,13 +68,13 @@ Launch launch_of(const Options& options, const sw::PlanConfiguration& plan) {
     return out;
   const sw::ModelSpec& model = options.model;
   const auto number = [](const char* name, std::int64_t value) {
-    return " " + std::string(name) + " " + std::to_string(value);
+    return std::string(" ") + name + " " + std::to_string(value);
   };
   std::string mesh;
   for (const auto& [axis, extent] : {std::pair("pp", plan.pp), std::pair("dp", plan.dp),
                                      std::pair("cp", plan.cp), std::pair("tp", plan.tp)})
     if (extent > 1)
-      mesh += (mesh.empty() ? "" : ",") + std::string(axis) + "=" + std::to_string(extent);
+      mesh += std::string(mesh.empty() ? "" : ",") + axis + "=" + std::to_string(extent);
   out.command = "mpirun -n " + std::to_string(plan.chips()) + " train_gpt --target cuda --mesh " +
                 (mesh.empty() ? "dp=1" : mesh);
   if (plan.pp > 1) {
