@@ -652,7 +652,8 @@ TEST_CASE("checkpoint: the check for blocks that cover a tensor once agrees with
   CHECK_THAT(cp::cover_fault({st::Dtype::f32, {}, "", {{{}, {}, "", 5, {}}}}),
              ContainsSubstring("must have the bytes of its elements, but has 5"));
   const std::uint64_t huge = std::uint64_t{1} << 63;
-  CHECK_THAT(cp::cover_fault({st::Dtype::u8, {huge, 4}, "", {}}), ContainsSubstring("that fit in 64 bits"));
+  CHECK_THAT(cp::cover_fault({st::Dtype::u8, {huge, 4}, "", {}}),
+             ContainsSubstring("whose number must fit in 64 bits"));
   CHECK_THAT(cp::cover_fault({st::Dtype::u8, {4}, "", {{{huge + huge / 2}, {huge}, "", 1, {}}}}),
              ContainsSubstring("must lie inside"));
 }

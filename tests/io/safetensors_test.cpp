@@ -163,8 +163,10 @@ TEST_CASE("safetensors: a header that breaks a rule is rejected with its tensor 
         "must name each tensor once, but 'a' appears twice");
   check(R"({"a":)" + tensor("F32", "[3]", "[0,3]") + "}", "123",
         "must span the 12 bytes of F32 [3], but they span 3");
-  check(R"({"a":)" + tensor("F64", "[4294967296,4294967296]", "[0,0]") + "}", "", "that fit in 64 bits");
-  check(R"({"a":)" + tensor("F64", "[2305843009213693952]", "[0,0]") + "}", "", "that fit in 64 bits");
+  check(R"({"a":)" + tensor("F64", "[4294967296,4294967296]", "[0,0]") + "}", "",
+        "whose number must fit in 64 bits");
+  check(R"({"a":)" + tensor("F64", "[2305843009213693952]", "[0,0]") + "}", "",
+        "whose number must fit in 64 bits");
   check(R"({"a":)" + tensor("F4", "[3]", "[0,1]") + "}", "1", "[3] must fill whole bytes of F4");
   check(R"({"a":)" + tensor("F128", "[1]", "[0,16]") + "}", "", "a dtype of the format, but it is 'F128'");
   check(R"({"a":)" + tensor("U8", "[1.0]", "[0,1]") + "}", "1",
