@@ -122,7 +122,7 @@ Study study_of(const Options& options, bool with_sweeps) {
       for (const sw::Resource resource : {sw::Resource::memory, sw::Resource::chips})
         out.turns.push_back({resource, sw::plan_begins(model, cluster, run, resource, most_factor, space)});
   } else {
-    auto gains = beside([&] { return sw::gains(model, cluster, run, space); });
+    auto gains = beside([&] { return sw::gains(found, model, cluster, run, space); });
     auto rounder = beside([&] { return rounder_of(options, out.best); });
     // The plan comes first, so that it is simulated however long the others take.
     std::vector<sw::Plan> last = sw::last_candidates(found, model, cluster, run);

@@ -355,7 +355,8 @@ TEST_CASE("a recipe is a plan of its kind and not faster than the best", "[searc
 TEST_CASE("doubling a binding resource of the best plan saves time", "[search]") {
   const Plan best = search(dense, sixteen, small_batch, {.tolerance = 0});
   REQUIRE(best.found());
-  const std::array<double, binding_resources> saved = gains(dense, sixteen, small_batch);
+  const std::array<double, binding_resources> saved =
+      gains(finished_search(dense, sixteen, small_batch), dense, sixteen, small_batch);
   const Situation faster = with_more(sixteen, small_batch, Resource::peak, 2);
   const Plan plan = search(dense, faster.cluster, faster.run, {.tolerance = 0});
   const double share = saved[static_cast<std::size_t>(Resource::peak)];
@@ -372,7 +373,8 @@ TEST_CASE("the saving from more of a resource is a share of the time", "[search]
         const ModelSpec& model = *find_model(name);
         const ClusterSpec cluster = *cluster_of_name(chips);
         const RunSpec run{sequences, 2048};
-        const std::array<double, binding_resources> saved = gains(model, cluster, run);
+        const std::array<double, binding_resources> saved =
+            gains(finished_search(model, cluster, run), model, cluster, run);
         for (const double share : saved)
           CHECK((share >= 0 && share < 1));
         if (cluster.domain_count == 1) { // nothing can be increased

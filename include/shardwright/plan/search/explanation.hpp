@@ -23,27 +23,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// always faster.
 inline constexpr std::size_t binding_resources = 6;
 
-/// @brief The fraction of its time per token that the fastest plan saves if each resource is doubled: from 0,
-/// also if there is no plan, to 1.
-///
-/// The resource that saves most is the bottleneck; one that saves nothing has slack. Compares the fastest
-/// plans, whatever the tolerance of `space`. Takes one search, and another for each resource.
-[[nodiscard]] inline std::array<double, binding_resources>
-gains(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, SearchSpace space = {}) {
-  space.tolerance = 0;
-  std::array<double, binding_resources> out{};
-  const Plan best = search(model, cluster, run, space);
-  for (std::size_t i = 0; best.found() && i < out.size(); ++i) {
-    const Situation more = with_more(cluster, run, static_cast<Resource>(i), 2);
-    // A negative saving counts as none: in a larger domain one network carries the traffic of two, which may
-    // take longer.
-    if (const Plan plan = search(model, more.cluster, more.run, space); plan.found())
-      out[i] = std::max(0.0, 1 - plan.cost.step_seconds / plan.cost.tokens /
-                                     (best.cost.step_seconds / best.cost.tokens));
-  }
-  return out;
-}
-
 namespace detail {
 
 /// Candidates as plans, fastest first.
@@ -61,6 +40,32 @@ template <class Candidates>
 }
 
 } // namespace detail
+
+/// @brief The fraction of its time per token that the fastest plan saves if each resource is doubled: from 0,
+/// also if there is no plan, to 1.
+///
+/// The resource that saves most is the bottleneck; one that saves nothing has slack. Compares the fastest
+/// plans of all, whatever the tolerance of `space`. Takes a search for each resource.
+/// @param ended the search of the run in `space`
+[[nodiscard]] inline std::array<double, binding_resources> gains(const FinishedSearch& ended,
+                                                                 const ModelSpec& model,
+                                                                 const ClusterSpec& cluster,
+                                                                 const RunSpec& run, SearchSpace space = {}) {
+  space.tolerance = 0;
+  std::array<double, binding_resources> out{};
+  if (!ended.best.found())
+    return out;
+  const Plan fastest = detail::plans_of(ended.state.fastest, model, cluster, run).front();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const Situation more = with_more(cluster, run, static_cast<Resource>(i), 2);
+    // A negative saving counts as none: in a larger domain one network carries the traffic of two, which may
+    // take longer.
+    if (const Plan plan = search(model, more.cluster, more.run, space); plan.found())
+      out[i] = std::max(0.0, 1 - plan.cost.step_seconds / plan.cost.tokens /
+                                     (fastest.cost.step_seconds / fastest.cost.tokens));
+  }
+  return out;
+}
 
 /// @brief Other plans that a search found beside the best one: the fastest of each complexity, those that
 /// lose least first.
