@@ -68,10 +68,10 @@ private:
 /// @brief Finds where a finished step is not finite: the loss first and then parameters in the order of the
 /// ranks.
 ///
-/// Collective over `ranks`, all that hold a part of the model. Gradients are checked after the reductions,
-/// where a bad sum over data ranks shows on all of these ranks, or, in a step under WatchRawGradients, before
-/// them. A non-finite loss shows on its own rank. Cost: one read of the gradients and a few hundred bytes for
-/// each rank.
+/// Collective over `ranks`, which must be all ranks that hold a part of the model. Gradients are checked
+/// after the reductions, where a bad sum over data ranks shows on all of these ranks, or, in a step under
+/// WatchRawGradients, before them. A non-finite loss shows on its own rank. Cost: one read of the gradients
+/// and a few hundred bytes for each rank.
 template <ParameterSet Model>
 [[nodiscard]] std::vector<NonFinitePlace> find_non_finite(const GradAccumulator<Model>& gradients,
                                                           const HostCommunicator& ranks) {

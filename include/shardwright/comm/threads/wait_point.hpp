@@ -49,9 +49,9 @@ struct Patience {
 
   /// Short sleeps of a thread that leaves its core idle.
   ///
-  /// When a core becomes idle, the scheduler moves a thread to it that waits for another core, such as the
-  /// one that this thread waits for if a busy process has just taken its core, but none that ran within the
-  /// last half millisecond. A sleeper that wakes from time to time makes the scheduler look again.
+  /// The peer that this thread waits for may have just lost its own core to a busy process. When a core
+  /// becomes idle, the scheduler looks once for a waiting thread to move there, but leaves out threads that
+  /// ran within the last half millisecond. A sleeper that wakes from time to time makes it look again.
   static constexpr int some_naps = 20;
   static constexpr std::chrono::microseconds nap{600};
 

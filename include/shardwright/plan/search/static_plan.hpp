@@ -71,8 +71,9 @@ inline constexpr SearchSpace usual_order{.order = PlanOrder::usual, .experts_out
 /// @brief The plan that `search` finds, as a constant: `constexpr Plan best = plan<model, cluster, run>();`.
 ///
 /// The specifications are constant objects with static storage. The search is spread over constants, so that
-/// compilers with their usual limits find plans of a thousand chips and more; it takes them seconds, of
-/// mixtures of experts half a minute, and g++ up to 4.3 GB of memory (DeepSeek-V3 on 1,024 chips). Other
+/// compilers with their usual limits find plans of a thousand chips and more. That takes a few seconds, or
+/// half a minute for a mixture of experts, for which g++ needs up to 4.3 GB of memory (DeepSeek-V3 on 1,024
+/// chips). Other
 /// orders of the axes take them several times as long: they are left to `search` unless a space without
 /// `order` is given.
 template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
