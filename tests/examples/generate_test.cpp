@@ -916,7 +916,7 @@ TEST_CASE("a training run rejects models that it cannot start from") {
   CHECK_THAT(said(config, {"--sample", "3"}), has("--sample is for models of bytes"));
   CHECK_THAT(said(config, {"--export", from.root().string()}), has("--export must name another directory"));
   CHECK_THAT(train({"--model", "moe-tiny", "--export", "x"}).error,
-             has("--export writes a model with experts only where --init"));
+             has("--export writes a model with experts only if --init"));
 }
 
 // Called by generate_runs.cmake, whose runs know how plain loops continue 3, 17, 28, 0, 11, 11, 5.
