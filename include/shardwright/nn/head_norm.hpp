@@ -29,7 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// 1 / rms of every head of queries and keys: [batch, sequence, these heads], in the kernel's order.
-template <LayoutType Qkv, class Element, class Target>
+template <class Qkv, class Element, class Target>
 using HeadInverseRms = ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target>;
 
 /// Calls `visit(head, columns, gains, rows)` for each query head of a group and for its key: its columns in

@@ -30,7 +30,7 @@ template <LayoutType X>
 using LayerNormGradientLayout = LeadingSumLayout<RowwiseLayout<operation::layer_norm, X>, X::tensor_rank - 1>;
 
 /// @brief Mean and inverse deviation of every row, 1 / sqrt(variance + epsilon), in the MainElement.
-template <LayoutType X, class Element, class Target>
+template <class X, class Element, class Target>
 struct LayerNormStatistics {
   using Rows =
       ShardedTensor<ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation::layer_norm, X>>,

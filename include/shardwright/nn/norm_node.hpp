@@ -19,14 +19,17 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief A normalised tensor, with the statistics for its gradient.
-template <LayoutType X, class Element, class Target, template <LayoutType, class, class> class Statistics>
+///
+/// `Statistics` takes no concept: clang 14 crashes when it writes a precompiled header with a constrained
+/// template of a template.
+template <LayoutType X, class Element, class Target, template <class, class, class> class Statistics>
 struct NormOutput {
   ShardedTensor<X, Element, Target> normed;
   Statistics<X, Element, Target> statistics;
 };
 
 /// @brief NormOutput with the sum that was normalised.
-template <LayoutType X, class Element, class Target, template <LayoutType, class, class> class Statistics>
+template <LayoutType X, class Element, class Target, template <class, class, class> class Statistics>
 struct AddNormOutput {
   ShardedTensor<X, Element, Target> sum;
   ShardedTensor<X, Element, Target> normed;

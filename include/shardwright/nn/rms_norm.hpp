@@ -32,7 +32,7 @@ template <LayoutType X>
 using RowsOf = ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation::rms_norm, X>>;
 
 /// 1 / rms of every row of X.
-template <LayoutType X, class Element, class Target>
+template <class X, class Element, class Target>
 using InverseRms = ShardedTensor<RowsOf<X>, MainElement<Element>, Target>;
 
 } // namespace detail
