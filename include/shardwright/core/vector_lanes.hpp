@@ -42,12 +42,14 @@ struct LanesOf {
   static void store(Element* to, Register value) noexcept { *reinterpret_cast<Memory*>(to) = value; }
   /// A whole register; `to` is aligned to one.
   static void stream(Element* to, Register value) noexcept {
+    static_assert(bytes == lane_bytes);
 #if defined(__clang__)
     __builtin_nontemporal_store(value, reinterpret_cast<Register*>(to));
 #elif defined(__SSE2__)
     // Builtins, because the intrinsics header takes a second to compile.
     typedef float Floats __attribute__((vector_size(lane_bytes)));
-    const auto bits = reinterpret_cast<Floats>(value);
+    Floats bits;
+    __builtin_memcpy(&bits, &value, sizeof(bits)); // nvcc casts no register of a template to another
     auto* const floats = reinterpret_cast<float*>(to);
 #if defined(__AVX512F__)
     __builtin_ia32_movntps512(floats, bits);
