@@ -110,7 +110,7 @@ std::string runners_up(const Study& study) {
 /// The simulated order of the last candidates, and where it differs from the order by cost.
 std::string simulated_again(const Study& study) {
   if (study.simulated.empty())
-    return {};
+    return "not simulated, because the step has too many passes (--simulate simulates it)\n";
   const auto chosen = std::find_if(study.simulated.begin(), study.simulated.end(), [&](const auto& one) {
     return one.plan.configuration == study.best.configuration;
   });

@@ -97,7 +97,8 @@ TEST_CASE("plans are ranked by their simulated steps", "[simulate_step]") {
   CHECK(ranked[0].seconds < ranked[1].seconds);
   CHECK(ranked[0].over_cost() == Approx(1).epsilon(1e-9));
   CHECK(ranked[1].seconds == simulate_step(model, cluster, run, plans[0].configuration).step_seconds);
-  CHECK(rank_by_simulation(model, cluster, run, plans, 1).size() == 1); // the first, whatever it takes
+  CHECK(rank_by_simulation(model, cluster, run, plans, 1).size() == 1); // the first has a limit of its own
+  CHECK(rank_by_simulation(model, cluster, run, plans, 1, 1).empty());
 }
 
 TEST_CASE("without contention and stragglers a step takes as long as its cost says", "[simulate_step]") {
