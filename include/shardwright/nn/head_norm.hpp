@@ -8,6 +8,7 @@
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/model_plan.hpp>
 #include <shardwright/nn/norm_node.hpp>
+#include <shardwright/nn/norm_output.hpp>
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/tensor/arithmetic.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
@@ -29,7 +30,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// 1 / rms of every head of queries and keys: [batch, sequence, these heads], in the kernel's order.
-template <class Qkv, class Element, class Target>
+template <LayoutType Qkv, class Element, class Target>
 using HeadInverseRms = ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target>;
 
 /// Calls `visit(head, columns, gains, rows)` for each query head of a group and for its key: its columns in
@@ -71,7 +72,7 @@ template <AnyShardedTensor Qkv, AnyShardedTensor Gain>
   using Element = typename Qkv::value_type;
   using Target = typename Qkv::target;
   detail::require_head_gain(qkv, gain, heads, where);
-  NormOutput<L, Element, Target, detail::HeadInverseRms> out{
+  NormOutput<ShardedTensor<L, Element, Target>, detail::HeadInverseRms<L, Element, Target>> out{
       qkv.clone(where),
       {qkv.resources(), {qkv.shape()[0], qkv.shape()[1], qkv.shape()[2] * (heads.queries + 1)}}};
   const auto groups = detail::mutable_matrix_at(out.normed, 3);
@@ -130,9 +131,8 @@ struct HeadNorm {
   [[nodiscard]] auto forward_sum(const X& left, X&& right, const Gain& gain) const {
     auto sum = detail::owned(shardwright::add(left, std::move(right)));
     auto out = shardwright::head_norm(sum, gain, heads, epsilon);
-    return AddNormOutput<typename X::layout, typename X::value_type, typename X::target,
-                         detail::HeadInverseRms>{std::move(sum), std::move(out.normed),
-                                                 std::move(out.statistics)};
+    return AddNormOutput<decltype(out.normed), decltype(out.statistics)>{
+        std::move(sum), std::move(out.normed), std::move(out.statistics)};
   }
   template <class G, class X, class Statistics, class Gain, class Slot>
   [[nodiscard]] auto gradient(G&& gradient, const X& x, const Statistics& statistics, const G* stream,

@@ -10,6 +10,7 @@
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/nn/model_plan.hpp>
 #include <shardwright/nn/norm_node.hpp>
+#include <shardwright/nn/norm_output.hpp>
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/tensor/kernels/layer_norm.hpp>
 #include <shardwright/tensor/reuse.hpp>
@@ -30,7 +31,7 @@ template <LayoutType X>
 using LayerNormGradientLayout = LeadingSumLayout<RowwiseLayout<operation::layer_norm, X>, X::tensor_rank - 1>;
 
 /// @brief Mean and inverse deviation of every row, 1 / sqrt(variance + epsilon), in the MainElement.
-template <class X, class Element, class Target>
+template <LayoutType X, class Element, class Target>
 struct LayerNormStatistics {
   using Rows =
       ShardedTensor<ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation::layer_norm, X>>,
@@ -68,7 +69,8 @@ template <class X, class Gain, class Bias>
   using L = typename X::layout;
   using Element = typename X::value_type;
   const auto rows = rows_shape(x.shape());
-  NormOutput<L, Element, typename X::target, LayerNormStatistics> out{
+  using Target = typename X::target;
+  NormOutput<ShardedTensor<L, Element, Target>, LayerNormStatistics<L, Element, Target>> out{
       {x.resources(), x.shape()}, {{x.resources(), rows}, {x.resources(), rows}}};
   kernels::layer_norm_forward(x.execution(), x.local_matrix(), gain.local(), bias, epsilon,
                               out.normed.mutable_local_matrix(), mutable_vector_of(out.statistics.mean),
@@ -76,12 +78,22 @@ template <class X, class Gain, class Bias>
   return out;
 }
 
+/// Stands for the result where the compiler has rejected the operands.
+template <class X>
+[[nodiscard]] auto invalid_layer_normed(const X& x) {
+  using Element = typename X::value_type;
+  using Target = typename X::target;
+  using Statistics = LayerNormStatistics<InvalidLayout, Element, Target>;
+  return NormOutput<ShardedTensor<InvalidLayout, Element, Target>, Statistics>{
+      {x.resources(), {}}, {{x.resources(), {}}, {x.resources(), {}}}};
+}
+
 template <LayoutType L, class R, class Element, class Target, class Gain, class Bias>
-[[nodiscard]] AddNormOutput<L, Element, Target, LayerNormStatistics>
+[[nodiscard]] AddNormOutput<ShardedTensor<L, Element, Target>, LayerNormStatistics<L, Element, Target>>
 add_layer_normed(const ShardedTensor<L, R, Target>& residual, ShardedTensor<L, Element, Target>&& addition,
                  const Gain& gain, const Bias& bias, double epsilon) {
   const auto rows = rows_shape(residual.shape());
-  AddNormOutput<L, Element, Target, LayerNormStatistics> out{
+  AddNormOutput<ShardedTensor<L, Element, Target>, LayerNormStatistics<L, Element, Target>> out{
       std::move(addition),
       {residual.resources(), residual.shape()},
       {{residual.resources(), rows}, {residual.resources(), rows}}};
@@ -130,8 +142,7 @@ template <AnyShardedTensor X, AnyShardedTensor Gain, AnyShardedTensor Bias>
                 detail::LayerNormWeight<X, Bias>::value)
     return detail::layer_normed(x, gain, bias.local(), epsilon);
   else
-    return NormOutput<InvalidLayout, typename X::value_type, typename X::target, LayerNormStatistics>{
-        {x.resources(), {}}, {{x.resources(), {}}, {x.resources(), {}}}};
+    return detail::invalid_layer_normed(x);
 }
 /// @brief The same without a bias.
 template <AnyShardedTensor X, AnyShardedTensor Gain>
@@ -140,13 +151,12 @@ template <AnyShardedTensor X, AnyShardedTensor Gain>
   if constexpr (!detail::any_invalid<Checked> && detail::LayerNormWeight<X, Gain>::value)
     return detail::layer_normed(x, gain, detail::no_bias<X>(), epsilon);
   else
-    return NormOutput<InvalidLayout, typename X::value_type, typename X::target, LayerNormStatistics>{
-        {x.resources(), {}}, {{x.resources(), {}}, {x.resources(), {}}}};
+    return detail::invalid_layer_normed(x);
 }
 
 /// @brief sum = residual + addition, in the memory of `addition`, and its norm, in one pass.
 template <LayoutType X, class R, class Element, class Target, class G, class B>
-[[nodiscard]] AddNormOutput<X, Element, Target, LayerNormStatistics>
+[[nodiscard]] AddNormOutput<ShardedTensor<X, Element, Target>, LayerNormStatistics<X, Element, Target>>
 add_layer_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Element, Target>&& addition,
                const ShardedTensor<Layout<1>, G, Target>& gain,
                const ShardedTensor<Layout<1>, B, Target>& bias, double epsilon) {
@@ -154,7 +164,7 @@ add_layer_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Ele
 }
 /// @brief The same without a bias.
 template <LayoutType X, class R, class Element, class Target, class G>
-[[nodiscard]] AddNormOutput<X, Element, Target, LayerNormStatistics>
+[[nodiscard]] AddNormOutput<ShardedTensor<X, Element, Target>, LayerNormStatistics<X, Element, Target>>
 add_layer_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Element, Target>&& addition,
                const ShardedTensor<Layout<1>, G, Target>& gain, double epsilon) {
   return detail::add_layer_normed(residual, std::move(addition), gain,

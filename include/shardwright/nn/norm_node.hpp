@@ -5,8 +5,6 @@
 /// @brief Norms on a tape, fused with the sum that they read and, backward, with the gradient of the residual
 /// branch.
 
-#include <shardwright/tensor/reuse.hpp>
-#include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/lazy_sum.hpp>
 #include <shardwright/train/operation_node.hpp>
 #include <shardwright/train/parameter_operand.hpp>
@@ -17,24 +15,6 @@
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief A normalised tensor, with the statistics for its gradient.
-///
-/// `Statistics` takes no concept: clang 14 crashes when it writes a precompiled header with a constrained
-/// template of a template.
-template <LayoutType X, class Element, class Target, template <class, class, class> class Statistics>
-struct NormOutput {
-  ShardedTensor<X, Element, Target> normed;
-  Statistics<X, Element, Target> statistics;
-};
-
-/// @brief NormOutput with the sum that was normalised.
-template <LayoutType X, class Element, class Target, template <class, class, class> class Statistics>
-struct AddNormOutput {
-  ShardedTensor<X, Element, Target> sum;
-  ShardedTensor<X, Element, Target> normed;
-  Statistics<X, Element, Target> statistics;
-};
 
 namespace detail {
 

@@ -10,6 +10,7 @@
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/nn/model_plan.hpp>
 #include <shardwright/nn/norm_node.hpp>
+#include <shardwright/nn/norm_output.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/reuse.hpp>
@@ -32,7 +33,7 @@ template <LayoutType X>
 using RowsOf = ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation::rms_norm, X>>;
 
 /// 1 / rms of every row of X.
-template <class X, class Element, class Target>
+template <LayoutType X, class Element, class Target>
 using InverseRms = ShardedTensor<RowsOf<X>, MainElement<Element>, Target>;
 
 } // namespace detail
@@ -77,23 +78,24 @@ template <AnyShardedTensor X, AnyShardedTensor Gain>
   using Element = typename X::value_type;
   using Target = typename X::target;
   if constexpr (!detail::any_invalid<detail::RowsOf<L>> && detail::NormGainOf<X, Gain>::value) {
-    NormOutput<L, Element, Target, detail::InverseRms> out{{x.resources(), x.shape()},
-                                                           {x.resources(), detail::rows_shape(x.shape())}};
+    NormOutput<ShardedTensor<L, Element, Target>, detail::InverseRms<L, Element, Target>> out{
+        {x.resources(), x.shape()}, {x.resources(), detail::rows_shape(x.shape())}};
     kernels::rms_norm_forward(x.execution(), x.local_matrix(), gain.local(), epsilon,
                               out.normed.mutable_local_matrix(), detail::mutable_vector_of(out.statistics));
     return out;
   } else {
-    return NormOutput<InvalidLayout, Element, Target, detail::InverseRms>{{x.resources(), {}},
-                                                                          {x.resources(), {}}};
+    using Invalid = ShardedTensor<InvalidLayout, Element, Target>;
+    return NormOutput<Invalid, detail::InverseRms<InvalidLayout, Element, Target>>{{x.resources(), {}},
+                                                                                   {x.resources(), {}}};
   }
 }
 
 /// @brief sum = residual + addition, in the memory of `addition`, and its norm, in one pass.
 template <LayoutType X, class R, class Element, class Target, class G>
-[[nodiscard]] AddNormOutput<X, Element, Target, detail::InverseRms>
+[[nodiscard]] AddNormOutput<ShardedTensor<X, Element, Target>, detail::InverseRms<X, Element, Target>>
 add_rms_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Element, Target>&& addition,
              const ShardedTensor<Layout<1>, G, Target>& gain, double epsilon) {
-  AddNormOutput<X, Element, Target, detail::InverseRms> out{
+  AddNormOutput<ShardedTensor<X, Element, Target>, detail::InverseRms<X, Element, Target>> out{
       std::move(addition),
       {residual.resources(), residual.shape()},
       {residual.resources(), detail::rows_shape(residual.shape())}};
