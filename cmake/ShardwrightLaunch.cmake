@@ -3,9 +3,9 @@
 # the project that links to it. If nothing links to it, nothing is built.
 include_guard(DIRECTORY)
 
-# shardwright_host_sources(<source>...): files of this directory that include neither Kokkos nor CUDA. nvcc_wrapper hands them to
-# the host's compiler, which takes a part of nvcc's time; a file that does include Kokkos then does not compile. The
-# wrapper spoils quotes on the way there, so no definition may be a string.
+# shardwright_host_sources(<source>...): nvcc_wrapper compiles these sources of the current directory with the
+# host's compiler alone, which saves nvcc's passes. They must include neither Kokkos nor CUDA, and no definition
+# on the command line may be a string, because the wrapper removes its quotes.
 function(shardwright_host_sources)
   if(CMAKE_CXX_COMPILER MATCHES "nvcc_wrapper$")
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS --host-only)

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,7 +34,7 @@ using Fail = std::function<void(const std::string&)>;
 void check_deepseek(const pretrained::Settings& settings, const Fail& fail) {
   const pretrained::ExpertSettings& experts = settings.experts;
   if (settings.latent->query_rank == 0)
-    fail("field 'q_lora_rank' must be a number (this program trains no queries that are not compressed)");
+    fail("field 'q_lora_rank' must be a number (this program trains only compressed queries)");
   if (experts.sums_to_one != (experts.chosen > 1))
     fail("field 'norm_topk_prob' must be true with several experts per token and false with one, but it is " +
          std::string(experts.sums_to_one ? "true" : "false") + " with " + text(experts.chosen) +

@@ -32,8 +32,9 @@ namespace train_gpt {
 namespace sw = shardwright;
 using namespace sw::axis;
 
-/// @brief True where a training has a second set of layouts, without sequence parallelism. Trainings in low
-/// precision, with the ring or on devices have one set, which is equivalent if tp is 1.
+/// @brief True if a training is compiled for a second set of layouts, without sequence parallelism. Trainings
+/// in low precision, with the ring or on devices are compiled for one set only; with tp=1 both sets are the
+/// same.
 template <class Element, class Context, class Target>
 inline constexpr bool has_plain_layouts =
     !sw::is_narrow<Element> && !std::is_same_v<Context, sw::RingContext> && Target::host_accessible;

@@ -147,8 +147,8 @@ private:
     return run_.mesh.template pool_statistics<Target>();
   }
 
-  /// Prints the expected memory before anything is allocated, one column per rank of pp; returns this rank's,
-  /// or nothing where the build has no dry run to know it from.
+  /// Prints the expected memory before anything is allocated, one column per rank of pp; returns this rank's.
+  /// Does nothing if the build lacks dry runs.
   [[nodiscard]] sw::MemoryTable announce_memory(int world_rank) const {
     if (!has_dry_run(options_))
       return {};

@@ -898,7 +898,7 @@ TEST_CASE("a training run rejects models that it cannot start from") {
     return said(text.replace(text.find(from_text), from_text.size(), to_text));
   };
   CHECK_THAT(of_deepseek("\"q_lora_rank\": 6", "\"q_lora_rank\": null"),
-             has("'q_lora_rank' must be a number (this program trains no queries that are not compressed)"));
+             has("'q_lora_rank' must be a number (this program trains only compressed queries)"));
   CHECK_THAT(of_deepseek("\"n_group\"", "\"norm_topk_prob\": false, \"n_group\""),
              has("'norm_topk_prob' must be true with several experts per token and false with one, but it is "
                  "false with 2"));

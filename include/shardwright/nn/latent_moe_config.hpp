@@ -72,16 +72,16 @@ inline void check_latent(const LatentMoeConfig& config) {
                                    {"value_width", sizes.value_width}})
     require(size >= 1, std::string(name) + " must be at least 1, but it is " + text(size) + " (change it)");
   require(config.kv_heads == config.heads, "kv_heads must be the " + text(config.heads) +
-                                               " heads, as each has a key of its own, but it is " +
+                                               " heads, because no two share a key, but it is " +
                                                text(config.kv_heads) + " (set it to heads)");
   require(config.head_elements == sizes.rotary_width, "head_elements must be the rotary width, " +
                                                           text(sizes.rotary_width) + ", but it is " +
                                                           text(config.head_elements) + " (set it so)");
   require(config.frequencies.empty() ||
               static_cast<std::int64_t>(config.frequencies.size()) == sizes.rotary_width / 2,
-          "frequencies must be one for each of the " + text(sizes.rotary_width / 2) +
-              " rotated pairs, but there are " + std::to_string(config.frequencies.size()) +
-              " (give as many, or none)");
+          "there must be a frequency for each of the " + text(sizes.rotary_width / 2) +
+              " rotated pairs, but there are " + std::to_string(config.frequencies.size()) + " (give " +
+              text(sizes.rotary_width / 2) + " or none)");
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -196,7 +196,8 @@ private:
     stage_ = Stage::agreeing;
   }
 
-  /// Bytes of a small all_reduce: its data is sent with the fingerprints, which saves a round of messages.
+  /// The bytes of a small all_reduce, whose data is sent with the fingerprints to save a round of messages,
+  /// or 0 for other calls.
   [[nodiscard]] std::size_t data_beside_fingerprint() const noexcept {
     const std::size_t bytes = kept_.call.count * size_of(kept_.call.element);
     return kept_.call.operation == Operation::all_reduce && bytes <= most_data_ ? bytes : 0;
