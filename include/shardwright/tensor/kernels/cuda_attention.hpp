@@ -50,17 +50,11 @@ public:
   };
 
   /// On the calling thread's device, which is the stream's.
-  Cudnn(cudaStream_t stream, int device) : device_(device) {
-    check(cudnnCreate(&handle_));
-    check(cudnnSetStream(handle_, stream));
-  }
-  Cudnn(Cudnn&& other) noexcept : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
-  Cudnn& operator=(Cudnn&&) = delete;
-  ~Cudnn() {
-    if (handle_ == nullptr)
-      return;
-    cudaSetDevice(device_);
-    cudnnDestroy(handle_);
+  explicit Cudnn(cudaStream_t stream) {
+    cudnnHandle_t handle = nullptr;
+    check(cudnnCreate(&handle));
+    handle_.reset(handle);
+    check(cudnnSetStream(handle, stream));
   }
 
   /// Nothing if cuDNN has no kernel for the problem on this GPU.
@@ -119,7 +113,7 @@ public:
       output(sums, Operand::sums, problem.heads, 1, problem.sums);
       sums->set_data_type(fe::DataType_t::FLOAT);
     }
-    if (graph->build(handle_, {fe::HeurMode_t::A}).is_bad())
+    if (graph->build(handle_.get(), {fe::HeurMode_t::A}).is_bad())
       return std::nullopt;
     std::int64_t bytes = 0;
     if (graph->get_workspace_size(bytes).is_bad())
@@ -143,7 +137,7 @@ public:
       pack.emplace(Operand::d_key, operands.d_key);
       pack.emplace(Operand::d_value, operands.d_value);
     }
-    if (auto status = plan.graph->execute(handle_, pack, workspace); status.is_bad())
+    if (auto status = plan.graph->execute(handle_.get(), pack, workspace); status.is_bad())
       fail_cudnn(static_cast<int>(status.get_code()), status.get_message());
   }
 
@@ -156,8 +150,7 @@ private:
       fail_cudnn(static_cast<int>(status), cudnnGetErrorString(status));
   }
 
-  int device_;
-  cudnnHandle_t handle_ = nullptr;
+  Owned<cudnnHandle_t, cudnnDestroy> handle_;
 };
 
 template <>

@@ -18,7 +18,6 @@
 
 #include <cstddef>
 #include <string>
-#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
@@ -51,27 +50,11 @@ public:
   };
 
   /// On the calling thread's device, which is the stream's.
-  CublasLt(cudaStream_t stream, int device) : stream_(stream), device_(device) {
-    check_cublas(cublasLtCreate(&handle_), "cublasLtCreate");
-    const cudaError_t status = cudaMalloc(&workspace_, workspace_bytes);
-    if (status != cudaSuccess) {
-      cublasLtDestroy(handle_);
-      throw DeviceError(static_cast<int>(status),
-                        "matmul: the device must have " + std::to_string(workspace_bytes >> 20) +
-                            " MiB of memory left for the workspace of each stream, but CUDA says " +
-                            cudaGetErrorString(status) + " (use a smaller batch).");
-    }
-  }
-  CublasLt(CublasLt&& other) noexcept
-      : stream_(other.stream_), device_(other.device_), handle_(std::exchange(other.handle_, nullptr)),
-        workspace_(std::exchange(other.workspace_, nullptr)) {}
-  CublasLt& operator=(CublasLt&&) = delete;
-  ~CublasLt() {
-    if (handle_ == nullptr)
-      return;
-    cudaSetDevice(device_);
-    cudaFree(workspace_); // waits for the products in flight
-    cublasLtDestroy(handle_);
+  explicit CublasLt(cudaStream_t stream) : stream_(stream) {
+    cublasLtHandle_t handle = nullptr;
+    check_cublas(cublasLtCreate(&handle), "cublasLtCreate");
+    handle_.reset(handle);
+    workspace_ = workspace_of_stream(workspace_bytes, "matmul");
   }
 
   [[nodiscard]] Plan plan(const GemmProblem& problem) {
@@ -107,7 +90,7 @@ public:
     cublasLtMatmulHeuristicResult_t choice{};
     int choices = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle_, &out.product, &out.a, &out.b, &out.c, &out.c, &preference, 1, &choice, &choices);
+        handle_.get(), &out.product, &out.a, &out.b, &out.c, &out.c, &preference, 1, &choice, &choices);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED)
       check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
     out.available = status == CUBLAS_STATUS_SUCCESS && choices == 1 && choice.state == CUBLAS_STATUS_SUCCESS;
@@ -123,9 +106,9 @@ public:
     const bool twofold = problem.compute == GemmCompute::float64;
     const void* alpha = twofold ? static_cast<const void*>(wide) : narrow;
     const void* beta = twofold ? static_cast<const void*>(wide + 1) : narrow + 1;
-    check_cublas(cublasLtMatmul(handle_, &plan.product, alpha, operands.a, &plan.a, operands.b, &plan.b, beta,
-                                operands.c, &plan.c, operands.c, &plan.c, &plan.algorithm, workspace_,
-                                workspace_bytes, stream_),
+    check_cublas(cublasLtMatmul(handle_.get(), &plan.product, alpha, operands.a, &plan.a, operands.b, &plan.b,
+                                beta, operands.c, &plan.c, operands.c, &plan.c, &plan.algorithm,
+                                workspace_.get(), workspace_bytes, stream_),
                  "cublasLtMatmul");
     return true;
   }
@@ -159,9 +142,8 @@ private:
   }
 
   cudaStream_t stream_;
-  int device_;
-  cublasLtHandle_t handle_ = nullptr;
-  void* workspace_ = nullptr;
+  Owned<cublasLtHandle_t, cublasLtDestroy> handle_;
+  Workspace workspace_;
 };
 
 template <>

@@ -29,28 +29,15 @@ public:
   static constexpr std::size_t most_products = 4096;                    // of one call
 
   /// On the calling thread's device, which is the stream's.
-  CublasGroups(cudaStream_t stream, int device) : device_(device) {
-    check(cublasCreate(&handle_), "cublasCreate");
-    const cudaError_t status =
-        cudaMalloc(&workspace_, workspace_bytes + 3 * most_products * sizeof(const void*));
-    if (status != cudaSuccess) {
-      cublasDestroy(handle_);
-      throw DeviceError(
-          static_cast<int>(status),
-          std::string("grouped: the device must have 33 MiB of memory left for each stream, but CUDA says ") +
-              cudaGetErrorString(status) + " (use a smaller batch).");
-    }
-    check(cublasSetStream(handle_, stream), "cublasSetStream");
-    check(cublasSetWorkspace(handle_, workspace_, workspace_bytes), "cublasSetWorkspace");
+  explicit CublasGroups(cudaStream_t stream) {
+    cublasHandle_t handle = nullptr;
+    check(cublasCreate(&handle), "cublasCreate");
+    handle_.reset(handle);
+    workspace_ = workspace_of_stream(workspace_bytes + 3 * most_products * sizeof(const void*), "grouped");
+    check(cublasSetStream(handle, stream), "cublasSetStream");
+    check(cublasSetWorkspace(handle, workspace_.get(), workspace_bytes), "cublasSetWorkspace");
     // Split-K parts are summed in the accumulation type.
-    check(cublasSetMathMode(handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
-  }
-  CublasGroups(CublasGroups&&) = delete;
-  CublasGroups& operator=(CublasGroups&&) = delete;
-  ~CublasGroups() {
-    cudaSetDevice(device_);
-    cublasDestroy(handle_);
-    cudaFree(workspace_); // waits for the products in flight
+    check(cublasSetMathMode(handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
   }
 
   /// False if cuBLAS has no kernel for these types.
@@ -59,7 +46,7 @@ public:
     if (shared.factors != shared.result || group.size() > most_products)
       return false; // 16-bit factors and float sums are not among its types
     auto** const addresses =
-        reinterpret_cast<const void**>(static_cast<unsigned char*>(workspace_) + workspace_bytes);
+        reinterpret_cast<const void**>(static_cast<unsigned char*>(workspace_.get()) + workspace_bytes);
     for (std::size_t first = 0; first < group.size(); first += PlaceAddresses::most) {
       const PlaceAddresses place = PlaceAddresses::of(group, first, addresses);
       run("sw::addresses", execution, place.size(), place);
@@ -79,7 +66,7 @@ public:
         static_cast<const unsigned char*>(scales) + count * (twofold ? sizeof(double) : sizeof(float));
     const cudaDataType_t type = data_type(shared.factors);
     const cublasStatus_t status = cublasGemmGroupedBatchedEx_64(
-        handle_, first_.data(), second_.data(), group.m.data(), group.n.data(), group.k.data(), scales,
+        handle_.get(), first_.data(), second_.data(), group.m.data(), group.n.data(), group.k.data(), scales,
         addresses, type, group.lda.data(), addresses + count, type, group.ldb.data(), betas,
         const_cast<void* const*>(addresses + 2 * count), type, group.ldc.data(),
         static_cast<std::int64_t>(count), ones_.data(), compute_type(shared.compute));
@@ -109,9 +96,8 @@ private:
                                            : CUBLAS_COMPUTE_32F;
   }
 
-  int device_;
-  cublasHandle_t handle_ = nullptr;
-  void* workspace_ = nullptr;
+  Owned<cublasHandle_t, cublasDestroy> handle_;
+  Workspace workspace_;
   std::vector<float> narrow_; // alpha of each, then beta
   std::vector<double> wide_;
   std::vector<cublasOperation_t> first_, second_;
