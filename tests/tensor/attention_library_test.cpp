@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention as calls of a library with plain strides, which loops stand in for.
 
+#include <shardwright/mesh/counting_target.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 
 #include "tensor/attention_problem.hpp"
@@ -245,4 +246,47 @@ TEST_CASE("problems that the library declines, or lacks workspace for, are compu
   CHECK_FALSE(declines.run<float>(*calls, operands, nullptr, 64));
   CHECK_FALSE(declines.workspace(calls->problem));
   CHECK(asked == 2);
+}
+
+namespace {
+
+/// Stands for a device with tiles, and with a library whose calls need some workspace, unless that is 0.
+template <std::size_t library_bytes>
+struct DeviceSpace {
+  using execution_space = DeviceSpace;
+  struct memory_space {};
+};
+
+/// Of the forward and the backward pass.
+template <class Space>
+std::pair<std::size_t, std::size_t> workspaces(const kernels::AttentionShape& shape) {
+  return {kernels::attention_forward_workspace<sw::bfloat16>(Space(), shape),
+          kernels::attention_backward_workspace<sw::bfloat16>(Space(), shape)};
+}
+
+} // namespace
+
+template <std::size_t library_bytes>
+struct kernels::detail::BlockLauncher<DeviceSpace<library_bytes>> {
+  static constexpr bool available = true;
+};
+template <std::size_t library_bytes>
+struct kernels::detail::LibraryAttention<DeviceSpace<library_bytes>> {
+  static constexpr bool available = library_bytes != 0;
+  static AttentionPlans<Loops> plans(const DeviceSpace<library_bytes>&) {
+    return AttentionPlans<Loops>{Loops{nullptr, library_bytes}};
+  }
+};
+
+TEST_CASE("a dry run plans as much workspace as the device that it counts for", "[tensor]") {
+  using Tiles = DeviceSpace<0>;
+  using Library = DeviceSpace<4 * 12345>;
+  const kernels::AttentionShape in_tiles{2, 16, 3, 1, 64}, in_rows{2, 16, 3, 1, 20};
+  for (const auto& shape : {in_tiles, in_rows})
+    CHECK(workspaces<sw::CountingExecution<Tiles>>(shape) == workspaces<Tiles>(shape));
+  CHECK(workspaces<sw::CountingExecution<Library>>(in_tiles) == workspaces<Library>(in_tiles));
+
+  CHECK(workspaces<Tiles>(in_tiles) == std::pair<std::size_t, std::size_t>{0, 2 * 16 * 3});
+  CHECK(workspaces<Tiles>(in_rows).second == 2 * 16 * 3 * 3 * 20);
+  CHECK(workspaces<Library>(in_tiles) == std::pair<std::size_t, std::size_t>{12345, 12345});
 }

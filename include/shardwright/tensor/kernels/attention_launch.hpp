@@ -74,10 +74,13 @@ void require_workspace(const char* operation, const Work& workspace, std::size_t
           "the workspace is too small (see attention_forward_workspace and attention_backward_workspace).");
 }
 
-/// Whether a launch uses tiles on tensor cores.
+/// Whether a launch uses tiles on tensor cores; in a dry run, whether it would.
 template <class Element, class Execution>
 [[nodiscard]] constexpr bool runs_in_tiles(const AttentionShape& shape) {
-  return BlockLauncher<Execution>::available && is_narrow<Element> && has_tiles(shape);
+  if constexpr (counts_only<Execution>)
+    return runs_in_tiles<Element, typename Execution::counts_for>(shape);
+  else
+    return BlockLauncher<Execution>::available && is_narrow<Element> && has_tiles(shape);
 }
 
 template <class Element>

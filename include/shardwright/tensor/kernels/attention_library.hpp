@@ -83,11 +83,18 @@ template <class Execution, class Element, class Work>
                       workspace.data(), workspace.extent(0) * sizeof(float));
 }
 
-/// Floats of workspace that the library needs with contiguous buffers; 0 if it has no kernel.
+/// Floats of workspace that the library needs with contiguous buffers; 0 if it has no kernel. A dry run asks
+/// the library of the execution space that it counts for.
 template <class Element, class Out, class Execution>
 [[nodiscard]] std::size_t library_workspace(const Execution& execution, const AttentionShape& shape,
                                             const KeyMask& mask, bool backward) {
-  if constexpr (may_be_library_attention<Execution, Element, Out>) {
+  if constexpr (counts_only<Execution>) {
+    using Counted = typename Execution::counts_for;
+    if constexpr (may_be_library_attention<Counted, Element, Out>)
+      return library_workspace<Element, Out>(Counted(), shape, mask, backward);
+    else
+      return 0;
+  } else if constexpr (may_be_library_attention<Execution, Element, Out>) {
     if (shape.tokens() == 0 || shape.kv_heads == 0)
       return 0;
     const auto calls = library_calls<Element>(shape, AttentionBlock::whole(shape.sequence, mask),
