@@ -266,6 +266,12 @@ def folder_run(build):
     expect("what was done before", rows["test: kernels"][0], "passed")
     expect("without a driver", rows["benchmark: training"][::3],
            ("skipped", "there is no NVIDIA driver here: libcuda.so.1 was not found"))
+    pair = "losses against the host: fp32, dp=2,tp=2, two GPUs"
+    expect("what needs a second GPU", rows[pair][::3], ("skipped", "there are fewer than two GPUs"))
+    real, script.gpus = script.gpus, lambda: ["card, 580, 1 MiB"] * 2
+    check = check_in(build)
+    expect("the same on a better machine", results(check, check.first_half_hour)[pair][0], "passed")
+    script.gpus = real
 
 
 def without_gpu(build):
