@@ -51,6 +51,12 @@ def verdicts(build):
     program(build / "bad", "echo first; echo 'it broke'; exit 3")
     program(build / "skips", "echo 'skipped: it needs more'; exit 77")
     program(build / "hangs", "sleep 60 & sleep 60")
+    # Like Ninja, whose jobs have groups of their own.
+    (build / "builds").write_text("import signal, subprocess, sys\n"
+                                  "job = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+                                  "open('job', 'w').write(str(job.pid))\n"
+                                  "signal.signal(signal.SIGTERM, lambda *_: (job.kill(), job.wait(), sys.exit(1)))\n"
+                                  "signal.pause()\n")
     check = check_in(build)
     begin = time.monotonic()
     rows = results(check, lambda: check.verdict("good", [build / "good"], 5, lambda output: output.strip(), "any"),
@@ -63,6 +69,10 @@ def verdicts(build):
     expect("a program that skips", rows["skips"], ("skipped", "", "", "skipped: it needs more"))
     expect("a program that hangs", (rows["hangs"][0], rows["hangs"][3]), ("failed", "ended at its time limit"))
     expect("a program that is not there", rows["missing"][0], "failed")
+    expect("a build that takes too long", check.run("builds", [sys.executable, build / "builds"], 3)[0], None)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int((build / "job").read_text()), 9)
+        sys.exit("a build that was ended left a job behind")
     expect("ended in time", time.monotonic() - begin < 20, True)
     cut = check_in(build, seconds=6)
     expect("ended by the time of the call", results(cut, lambda: cut.verdict("hangs", [build / "hangs"], 60))["hangs"][::3],
