@@ -242,9 +242,10 @@ def kinds_of_kernels():
 def folder_run(build):
     """What matters first comes first, and the next call goes on."""
     order = build / "order"
+    real_gpus, script.gpus = script.gpus, lambda: []
     for stem in ("kernels", "narrow_kernels", "collectives", "ranks", "operations", "training_float"):
         program(build / "tests" / f"cuda_{stem}", f"echo {stem} >> {order}")
-    program(build / "examples" / "train_gpt", f"echo losses >> {order}; exit 0")
+    program(build / "examples" / "train_gpt", f"echo losses >> {order}; echo 'no device'; exit 1")
     program(build / "benchmarks" / "gpu", f"echo bench >> {order}; echo 'x: error while loading shared libraries: "
             "libcuda.so.1: cannot open'; exit 127")
     (build / "manifest.json").write_text(json.dumps({"needed": {"cuda_kernels": ["libc.so.6", "libcublasLt.so.987"],
@@ -278,10 +279,14 @@ def folder_run(build):
            ("skipped", "there is no NVIDIA driver here: libcuda.so.1 was not found"))
     pair = "losses against the host: fp32, dp=2,tp=2, two GPUs"
     expect("what needs a second GPU", rows[pair][::3], ("skipped", "there are fewer than two GPUs"))
-    real, script.gpus = script.gpus, lambda: ["card, 580, 1 MiB"] * 2
+    one = "losses against the host: fp32, 1 rank"
+    expect("what a driver without a GPU refuses", rows[one][0], "failed")
+    script.gpus = lambda: ["card, 580, 1 MiB"] * 2
+    program(build / "examples" / "train_gpt", "exit 0")
     check = check_in(build)
-    expect("the same on a better machine", results(check, check.first_half_hour)[pair][0], "passed")
-    script.gpus = real
+    rows = results(check, check.first_half_hour)
+    expect("the same on a better machine", (rows[one][0], rows[pair][0]), ("passed", "passed"))
+    script.gpus = real_gpus
 
 
 def without_gpu(build):
