@@ -10,6 +10,7 @@
 #include <shardwright/plan/cost/compute_time.hpp>
 #include <shardwright/plan/cost/links.hpp>
 #include <shardwright/plan/cost/memory.hpp>
+#include <shardwright/plan/cost/pass_chains.hpp>
 #include <shardwright/plan/cost/pipeline_shape.hpp>
 #include <shardwright/plan/cost/stage_pass.hpp>
 #include <shardwright/plan/cost/step_cost.hpp>
@@ -46,6 +47,15 @@ struct StageSeconds {
   double mean = 0, fullest = 0, last = 0, weight = 0;
   double beside_last =
       0; ///< Time by which stages of the rank with the head are shorter than those of the fullest ranks.
+  PassCosts of_fullest{}, of_last{}; ///< Without `reduction`; zero if only a bound of the sums is known.
+  double reduction = 0;              ///< Of the gradients, after each microbatch's input gradients.
+
+  constexpr void add_reduction(double seconds) noexcept {
+    mean += seconds;
+    fullest += seconds;
+    last += seconds;
+    reduction += seconds;
+  }
 };
 
 /// Fraction of the ranks that have one more layer than the others.
@@ -97,20 +107,17 @@ struct StageSeconds {
                    fullest_seconds(model, plan, microbatches, fullest - stages.mean)});
 }
 
-/// Part of a bubble in which the heaviest stage works: if it is the first of a V as well as the last, or in
-/// the middle of a pipeline that fills its bubble with weight gradients. Derived from simulations.
+/// Part of a bubble in which the heaviest stage works: if its rank has stages from both ends of the model, or
+/// the pipeline fills its bubble with weight gradients. Derived from simulations.
 [[nodiscard]] constexpr double filled_bubble(const ModelSpec& model, const PlanConfiguration& plan,
                                              int microbatches, const StageSeconds& stages) noexcept {
-  const double p = plan.pp, rounds = microbatches / p, early = std::min(1.0, rounds);
+  const double p = plan.pp;
   const double uneven = uneven_share(model, plan);
   const bool middle = stages.fullest >= stages.last;
   const double even = middle ? std::min(0.55, 1 - uneven) : 1 - uneven;
   switch (plan.schedule) {
   case PlanSchedule::zb_h2:
-    return 0.53 * (1 - uneven) * std::min(1.0, rounds / 2);
-  case PlanSchedule::zb_v:
-    return middle ? 0.65 * (1 - uneven) * (1 - uneven) * early
-                  : (0.37 * std::max(0.0, 1 - 1.5 * uneven) + 1.6 / (p * p)) * early * early;
+    return 0.53 * (1 - uneven) * std::min(1.0, microbatches / (2 * p));
   case PlanSchedule::dual_pipe:
     return (0.28 + 1.1 / p) * even;
   case PlanSchedule::dual_pipe_v:
@@ -133,6 +140,33 @@ struct StageSeconds {
                   (microbatches - 1) * longer - delayed * weight);
 }
 
+/// Seconds that the passes of ZB-V or DualPipe take at least, however even their sums are.
+[[nodiscard]] constexpr double chain_seconds(const ModelSpec& model, const PlanConfiguration& plan,
+                                             int microbatches, const StageSeconds& stages) noexcept {
+  const bool v = plan.schedule == PlanSchedule::zb_v; // rank 0 has the head, else the last one
+  const int layers = model.stacked_layers() / plan.pp, more = model.stacked_layers() % plan.pp;
+  const double part = v ? 0.5 : 1; // of a rank's layers
+  const auto stage_of = [&](double share) {
+    const PassCosts& rank = stages.of_fullest;
+    return PassCosts{rank.forward * share, rank.input_gradient * share + stages.reduction * part,
+                     rank.weight_gradient * share};
+  };
+  const PassCosts longer = stage_of(part),
+                  shorter = more == 0 ? longer : stage_of(part * layers / (layers + 1));
+  PassCosts last = stages.of_last;
+  last.input_gradient += stages.reduction;
+  if (v) {
+    last.forward -= shorter.forward;
+    last.input_gradient -= shorter.input_gradient;
+    last.weight_gradient -= shorter.weight_gradient;
+  }
+  const bool first_is_longer = !v && more == plan.pp - 1;
+  const UnevenStages all{
+      plan.pp, microbatches, more == 0 ? plan.pp - 1 : more, first_is_longer ? longer : shorter, last,
+      longer,  shorter};
+  return v ? ZbVChains{all}.seconds() : DualPipeChain{all}.seconds();
+}
+
 /// Time by which a pipeline takes longer than one of even stages if its heaviest stage works `heaviest`
 /// longer.
 /// @param passes of the mean stage, whose bubble it is
@@ -142,9 +176,16 @@ struct StageSeconds {
                                                  double bubble) noexcept {
   const bool few = plan.schedule == PlanSchedule::zb_h1,
              one_way = few || plan.schedule == PlanSchedule::zb_h2;
-  if (plan.pp <= 1 || (heaviest <= 0 && !few))
+  if (plan.pp <= 1)
     return 0;
   double least = 0;
+  if (plan.schedule == PlanSchedule::zb_v || plan.schedule == PlanSchedule::dual_pipe)
+    least =
+        std::max(0.0, chain_seconds(model, plan, microbatches, stages) - microbatches * stages.mean - bubble);
+  if (plan.schedule == PlanSchedule::zb_v) // its heaviest rank waits at most for the whole bubble
+    return std::max(least, heaviest - bubble);
+  if (heaviest <= 0 && !few)
+    return least;
   const int at = std::min(model.stacked_layers() % plan.pp, plan.pp - 2); // the last rank with one more layer
   if (one_way) { // it never waits from its first input on, or its first rank from its first gradient on
     const double longer = stages.fullest - stages.mean, f = passes.forward, w = passes.weight_gradient;
@@ -259,6 +300,8 @@ struct StagesOfStep {
   StageSeconds& seconds = out.seconds;
   seconds.fullest = fullest.seconds();
   seconds.last = last.seconds();
+  seconds.of_fullest = fullest.passes;
+  seconds.of_last = last.passes;
   if (all % plan.pp != 0 && chunks_of(plan.schedule, plan.chunks) > 1)
     seconds.beside_last = seconds.fullest / (all / plan.pp + 1) * (1 - 1.0 / plan.chunks);
   seconds.weight = (seconds.last > seconds.fullest ? last : fullest).passes.weight_gradient;
@@ -316,9 +359,7 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
   const double reducing = each.exposed_seconds + shared.contention * each.hidden_seconds();
   cost.passes = mean.passes;
   cost.passes.input_gradient += reducing;
-  stages.seconds.mean += reducing;
-  stages.seconds.fullest += reducing;
-  stages.seconds.last += reducing;
+  stages.seconds.add_reduction(reducing);
   const ScheduleTime scheduled = of_schedule(cost.passes, stages.seconds);
   cost.bubble_seconds = scheduled.bubble_seconds;
   cost.imbalance_seconds = scheduled.imbalance_seconds;

@@ -184,16 +184,20 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
                                                          const PassCosts& passes,
                                                          const StageSeconds& stages) {
   PlanLinks at_once = links; // a larger microbatch has fewer sends
-  if (!filling.own)
+  StageSeconds known = stages;
+  if (!filling.own) {
     at_once.pipeline.latency_seconds = 0;
+    known.of_fullest = known.of_last = {}; // smaller microbatches take less time
+    known.reduction = 0;
+  }
   ScheduleTime least;
   bool first = true;
   branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration one) {
-    const double heaviest = heaviest_seconds(in.model, in.run, one, stages);
+    const double heaviest = heaviest_seconds(in.model, in.run, one, known);
     if (!filling.own)
       one.microbatch = filling.plan.microbatch;
     const ScheduleTime time = schedule_time(in.model, in.run, one, at_once, in.calibration.shared,
-                                            filling.own ? passes : filling.passes, stages, heaviest);
+                                            filling.own ? passes : filling.passes, known, heaviest);
     least = first ? time : least_of(least, time);
     first = false;
   });
