@@ -5,6 +5,7 @@
 
 #include <shardwright/plan/cost/evaluate.hpp>
 #include <shardwright/plan/cost/timetable.hpp>
+#include <shardwright/plan/search/search.hpp>
 #include <shardwright/plan/simulate/drawing.hpp>
 #include <shardwright/plan/simulate/ranking.hpp>
 #include <shardwright/plan/simulate/simulate_step.hpp>
@@ -172,6 +173,63 @@ TEST_CASE("the cost of random plans is within 3% of their simulation for nearly 
     ++plans;
   }
   CHECK(near >= 0.99 * plans);
+}
+
+TEST_CASE("uneven ZB-V and DualPipe take no less than their cost, and ZB-V hardly more", "[simulate_step]") {
+  std::mt19937 random(2);
+  const auto below = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)); };
+  for (int plans = 0; plans < 300; ++plans) {
+    const bool v = plans % 3 != 0;
+    ModelSpec model = *find_model("llama-3.1-8b");
+    const int ranks = v ? 2 + below(15) : 4 + 2 * below(7);
+    const int microbatches = v ? 2 + below(4 * ranks) : 2 * ranks + 2 * below(ranks);
+    model.layers = (2 + below(2)) * ranks + below(ranks);
+    model.vocabulary = 16'000 * (1 + below(16)); // from a small part of a layer to two layers
+    Calibration calibration = calibration_of(chip::h100.generation);
+    calibration.shared.send_exposed = 0; // the cost bounds sends from above
+    const PlanConfiguration plan{.pp = ranks,
+                                 .schedule = v ? PlanSchedule::zb_v : PlanSchedule::dual_pipe,
+                                 .recomputation = static_cast<Recompute>(below(3))};
+    const ClusterSpec cluster = cluster_of(chip::h100, ranks, ranks);
+    const RunSpec run{.sequences = microbatches, .sequence_length = 4096};
+    INFO(plan_text(plan) << ", " << model.layers << " layers, " << model.vocabulary << " tokens, "
+                         << microbatches << " microbatches");
+    const StepCost cost = evaluate(model, cluster, run, plan, calibration);
+    const double seconds =
+        simulate_step(model, cluster, run, plan, {.contention = false}, calibration).step_seconds;
+    const double bubble_and_more = seconds - (counted(cost) - cost.bubble_seconds);
+    if (v && cost.imbalance_seconds > 0) // otherwise it counts as even, although it may be shorter
+      REQUIRE(cost.bubble_seconds + cost.imbalance_seconds <= bubble_and_more * (1 + 1e-9));
+    REQUIRE(cost.step_seconds - cost.straggler_seconds >= (v ? 0.97 : 0.94) * seconds);
+  }
+}
+
+TEST_CASE("a plan that a search returns costs what its simulation says", "[simulate_step]") {
+  const auto off = [](const char* name, const ChipSpec& chip, std::int64_t chips, const RunSpec& run) {
+    const ModelSpec& model = *find_model(name);
+    const ClusterSpec cluster = cluster_of(chip, chips, 8);
+    const Plan plan = search(model, cluster, run);
+    INFO(name << " on " << std::string(chip.name) << ", " << plan_text(plan.configuration));
+    REQUIRE(plan.found());
+    const double seconds =
+        simulate_step(model, cluster, run, plan.configuration, {.contention = false}).step_seconds;
+    REQUIRE((plan.cost.step_seconds - plan.cost.straggler_seconds) / seconds == Approx(1).epsilon(0.03));
+  };
+  // Uneven stages, of which the search would choose ZB-V or DualPipe if it thought them too fast.
+  off("llama-3.1-70b", chip::a100_80, 1024, {.sequences = 96, .sequence_length = 4096});
+  off("bloom-176b", chip::h100, 12'288, {.sequences = 1152, .sequence_length = 8192});
+  off("bloom-176b", chip::a100_80, 768, {.sequences = 96, .sequence_length = 4096});
+  std::mt19937 random(7);
+  for (int searches = 0; searches < 60; ++searches) {
+    const auto below = [&](unsigned most) { return static_cast<std::int64_t>(random() % most); };
+    constexpr std::array<const char*, 6> models{"llama-3.1-70b", "llama-3.1-405b", "bloom-176b",
+                                                "gpt-neox-20b",  "mt-nlg-530b",    "mpt-7b"};
+    const char* model = models[static_cast<std::size_t>(below(models.size()))];
+    const std::int64_t chips = std::int64_t{64} << below(5);
+    const RunSpec run{.sequences = chips / (std::int64_t{1} << below(5)) * (1 + below(7)),
+                      .sequence_length = 4096};
+    off(model, below(2) == 0 ? chip::a100_80 : chip::h100, chips * (below(3) == 0 ? 3 : 2) * 4, run);
+  }
 }
 
 TEST_CASE("the events of a pipeline have the times of its proof", "[simulate_step]") {

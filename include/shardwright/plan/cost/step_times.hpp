@@ -143,6 +143,8 @@ struct StageSeconds {
 /// Seconds that the passes of ZB-V or DualPipe take at least, however even their sums are.
 [[nodiscard]] constexpr double chain_seconds(const ModelSpec& model, const PlanConfiguration& plan,
                                              int microbatches, const StageSeconds& stages) noexcept {
+  if (stages.of_last.forward <= 0)
+    return 0;
   const bool v = plan.schedule == PlanSchedule::zb_v; // rank 0 has the head, else the last one
   const int layers = model.stacked_layers() / plan.pp, more = model.stacked_layers() % plan.pp;
   const double part = v ? 0.5 : 1; // of a rank's layers
