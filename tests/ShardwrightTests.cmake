@@ -122,15 +122,17 @@ function(shardwright_add_mpi_test name ranks target)
     ${name} PROPERTIES TIMEOUT ${SHARDWRIGHT_TEST_TIMEOUT} ENVIRONMENT "${environment}" PROCESSORS 2 LABELS mpi)
 endfunction()
 
-# What the check scripts below pass to compilers: one flag per line, in descriptions.txt and runners.txt.
+# What the check scripts below pass to compilers: one flag per line, in descriptions.txt and runners.txt. Kokkos's
+# headers stop a compiler that leaves out the OpenMP with which Kokkos was built.
 set(shardwright_flags "${CMAKE_CURRENT_BINARY_DIR}/flags")
 function(shardwright_generate_flags kind target)
   set(includes $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
   set(definitions $<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>)
+  set(openmp $<FILTER:$<TARGET_PROPERTY:${target},COMPILE_OPTIONS>,INCLUDE,-fopenmp>)
   file(
     GENERATE
     OUTPUT "${shardwright_flags}/${kind}.txt"
-    CONTENT "$<$<BOOL:${includes}>:-isystem$<JOIN:${includes},\n-isystem>>\n$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},\n-D>>\n"
+    CONTENT "$<$<BOOL:${includes}>:-isystem$<JOIN:${includes},\n-isystem>>\n$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},\n-D>>\n$<$<BOOL:${openmp}>:-fopenmp\n>"
     TARGET ${target})
 endfunction()
 shardwright_generate_flags(descriptions shardwright_test_main)
