@@ -323,8 +323,11 @@ namespace detail {
     ranks *= links.members[level];
   std::array<double, ClusterSpec::most_domains> seconds{};
   for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level) {
-    const double members = links.torus_dimensions[level] > 0 ? links.members[level] : ranks;
-    seconds[level] = (members - 1) / members / (inside * links.bandwidth[level]);
+    const GroupLevel of_level{.inside = inside,
+                              .parts = links.members[level],
+                              .bandwidth = links.bandwidth[level],
+                              .torus_dimensions = links.torus_dimensions[level]};
+    seconds[level] = of_level.gather_per_byte(ranks);
     inside *= links.members[level];
   }
   return shares_of(links, [&](std::size_t level) { return seconds[level]; });
