@@ -730,12 +730,16 @@ Trained train(std::vector<std::string> words) {
     return {parsed.message, {}};
   const sw::ByteDataset dataset = train_gpt::read_dataset(*parsed.options);
   Trained out;
-  out.error = on_ranks(parsed.options->ranks, [&](const sw::HostCommunicator& world, Findings& findings) {
-    auto result = train_gpt::train(world, *parsed.options, dataset, true);
-    findings.expect(std::isfinite(result.validation_loss), "the loss must be a number");
-    if (world.rank() == 0)
-      out.result = std::move(result);
-  });
+  try {
+    out.error = on_ranks(parsed.options->ranks, [&](const sw::HostCommunicator& world, Findings& findings) {
+      auto result = train_gpt::train(world, *parsed.options, dataset, true);
+      findings.expect(std::isfinite(result.validation_loss), "the loss must be a number");
+      if (world.rank() == 0)
+        out.result = std::move(result);
+    });
+  } catch (const sw::InvalidArgument& error) { // such as of a training that the build leaves out
+    out.error = error.what();
+  }
   return out;
 }
 
