@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <deque>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,10 @@ class Ranked {
 public:
   explicit Ranked(int ranks) {
     const std::string name = "/shardwright-blame-test-" + std::to_string(::getpid());
-    for (int rank = 0; rank < ranks; ++rank)
-      nodes_.emplace_back(name, ranks, rank, ranks, rank == 0).beat(begin_);
+    Ranks all(static_cast<std::size_t>(ranks));
+    std::iota(all.begin(), all.end(), 0);
+    for (const int rank : all)
+      nodes_.emplace_back(name, ranks, rank, all, rank == 0).beat(begin_);
   }
 
   /// A rank has begun a collective, or a message with a peer under a tag.
@@ -146,7 +149,7 @@ TEST_CASE("messages are matched by peer and tag, and by nothing else", "[comm]")
 
 TEST_CASE("ranks of other nodes are named beside those that may still arrive", "[comm]") {
   const std::string name = "/shardwright-blame-test-" + std::to_string(::getpid()) + "-far";
-  sw::detail::MpiNode here(name, 3, 0, 2, true), other(name, 3, 1, 2, false);
+  sw::detail::MpiNode here(name, 3, 0, {0, 1}, true), other(name, 3, 1, {0, 1}, false);
   other.beat(std::chrono::steady_clock::now());
   CHECK(sw::detail::MpiBlame(here, deadline).follow({1, 2}).ranks == Ranks{1, 2});
   other.beat(std::chrono::steady_clock::now() - deadline);

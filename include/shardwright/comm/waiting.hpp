@@ -29,8 +29,8 @@ class Waiting {
 public:
   /// Polls before the first yield: a rank with a core to itself can afford a millisecond, and would lose
   /// whole time slices to other processes by yielding; ranks that share cores would hold one another up.
-  static constexpr int few_polls = 64;
-  static constexpr int many_polls = 4096;
+  static constexpr int few_polls = 32;
+  static constexpr int many_polls = 8192;
 
   explicit Waiting(std::chrono::nanoseconds deadline, int spins = few_polls)
       : deadline_(deadline), spins_(spins), own_core_(spins > few_polls) {}

@@ -24,10 +24,8 @@ class MpiGroup {
 public:
   MpiGroup(std::shared_ptr<MpiWorld> world, MpiChannel channel, int rank, std::string name, std::uint64_t id)
       : world_(std::move(world)), channel_(std::move(channel)), rank_(rank), name_(std::move(name)), id_(id),
-        scratch_(size()) {
-    if (!world_->has_remote())
-      agreement_.share_heads(world_->node().heads(), world_->node().heads().place(id_));
-  }
+        scratch_(size()),
+        agreement_(rank, size(), world_->node().board().entries(id_, channel_.world_ranks)) {}
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
   ~MpiGroup() {

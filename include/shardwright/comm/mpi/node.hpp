@@ -7,8 +7,8 @@
 #include <shardwright/comm/cores.hpp>
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/flight_dump.hpp>
+#include <shardwright/comm/mpi/board.hpp>
 #include <shardwright/comm/mpi/cause.hpp>
-#include <shardwright/comm/mpi/heads.hpp>
 #include <shardwright/comm/mpi/last_call.hpp>
 #include <shardwright/comm/mpi/process.hpp>
 #include <shardwright/comm/mpi/shared_segment.hpp>
@@ -44,12 +44,12 @@ enum class RankState : std::uint32_t { unknown, running, finished, failed, dead 
 class MpiNode {
 public:
   /// Maps the segment `name`, which one rank of the node `creates`, filled with zeros, before the others
-  /// arrive: a rank that is too late finds none, and leaves none behind. The last of the `ranks_here` ranks
-  /// of the node unlinks it; a rank that gives up earlier calls unlink().
-  MpiNode(std::string name, int ranks, int own_rank, int ranks_here, bool creates)
-      : ranks_(ranks), own_(own_rank), segment_(std::move(name), bytes(ranks), creates),
-        header_(static_cast<Header*>(segment_.memory())), heads_(&slot(ranks)),
-        waits_(reinterpret_cast<std::byte*>(&slot(ranks)) + MpiHeads::bytes(ranks), ranks) {
+  /// arrive: a rank that is too late finds none, and leaves none behind. The last of the ranks `here`, which
+  /// ascend, unlinks it; a rank that gives up earlier calls unlink().
+  MpiNode(std::string name, int ranks, int own_rank, const std::vector<int>& here, bool creates)
+      : ranks_(ranks), own_(own_rank), segment_(std::move(name), bytes(ranks, here.size()), creates),
+        header_(static_cast<Header*>(segment_.memory())), board_(&slot(ranks), here),
+        waits_(reinterpret_cast<std::byte*>(&slot(ranks)) + MpiBoard::bytes(here.size()), ranks) {
     Slot& mine = slot(own_);
     mine.pid.store(::getpid(), std::memory_order_relaxed);
     mine.pid_namespace.store(pid_namespace(), std::memory_order_relaxed);
@@ -57,7 +57,7 @@ public:
     for (std::size_t i = 0; i < cores.bits.size(); ++i)
       mine.cores[i].store(cores.bits[i], std::memory_order_relaxed);
     mine.state.store(RankState::running, std::memory_order_release);
-    if (header_->opened.fetch_add(1) + 1 == ranks_here)
+    if (header_->opened.fetch_add(1) + 1 == static_cast<std::int32_t>(here.size()))
       unlink();
   }
   MpiNode(const MpiNode&) = delete;
@@ -88,7 +88,7 @@ public:
   [[nodiscard]] bool halted(int rank) const noexcept {
     return sees(rank) && process(rank) != ProcessState::alive;
   }
-  [[nodiscard]] const MpiHeads& heads() const noexcept { return heads_; }
+  [[nodiscard]] const MpiBoard& board() const noexcept { return board_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] int own_rank() const noexcept { return own_; }
   /// Number of cores that the ranks of this node may use altogether.
@@ -367,8 +367,8 @@ private:
     return state(rank) == RankState::running && process_gone(rank) && state(rank) == RankState::running;
   }
 
-  [[nodiscard]] static std::size_t bytes(int ranks) noexcept {
-    return sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot) + MpiHeads::bytes(ranks) +
+  [[nodiscard]] static std::size_t bytes(int ranks, std::size_t ranks_here) noexcept {
+    return sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot) + MpiBoard::bytes(ranks_here) +
            MpiWaits::bytes(ranks);
   }
 
@@ -376,7 +376,7 @@ private:
   int own_;
   SharedSegment segment_;
   Header* header_; ///< The slots follow, and then the memory of the next two members.
-  MpiHeads heads_;
+  MpiBoard board_;
   MpiWaits waits_;
   std::vector<int> watched_;
 };

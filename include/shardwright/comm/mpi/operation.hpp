@@ -29,7 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 class MpiOperation final : public PendingOperation {
 public:
   explicit MpiOperation(MpiGroup& group)
-      : group_(group), most_data_(MpiAgreement::data_bytes(sizeof(Fingerprint), group.size())) {}
+      : group_(group), most_data_(group.agreement().data_bytes(sizeof(Fingerprint))) {}
 
   /// Sets the call; its block spans are copied unless they live until it has ended.
   void begin(const CollectiveCall& call, std::uint64_t sequence, bool spans_live) {
@@ -166,12 +166,11 @@ private:
       move();
     }
     if (stage_ == Stage::agreeing) {
-      if (!group_.agreement().advance(group_.channel(), group_.rank(), tag_, site_))
+      if (!group_.agreement().advance(group_.channel(), tag_, site_))
         return;
       judge();
     }
-    if (stage_ == Stage::explaining &&
-        group_.agreement().advance(group_.channel(), group_.rank(), tag_ + 1, site_))
+    if (stage_ == Stage::explaining && group_.agreement().advance(group_.channel(), tag_ + 1, site_))
       throw CollectiveMismatch(std::string(name_of(kept_.call.operation)) + ": " +
                                    mismatch_sentence(group_, group_.agreement()),
                                site_.context());
@@ -191,8 +190,7 @@ private:
     if (group_.size() == 1 || (!meets && !group_.world().options().check))
       return move();
     const Fingerprint own = fingerprint(kept_.call, group_.rank(), group_.size(), site_.sequence);
-    group_.agreement().start(&own, sizeof own, kept_.call.in, data_beside_fingerprint(), most_data_,
-                             group_.size());
+    group_.agreement().start(&own, sizeof own, kept_.call.in, data_beside_fingerprint(), most_data_);
     stage_ = Stage::agreeing;
   }
 
@@ -235,13 +233,13 @@ private:
     const MpiAgreement& agreement = group_.agreement();
     FingerprintComparison comparison;
     for (int rank = 0; rank < group_.size(); ++rank) {
-      const auto one = agreement.head_as<Fingerprint>(rank, group_.rank());
+      const auto one = agreement.head_as<Fingerprint>(rank);
       comparison.add(one.common, one.unpaired());
     }
     if (comparison.agree())
       return data_beside_fingerprint() > 0 ? reduce_here() : move();
     const std::vector<std::byte> own = CallAccount::pack(kept_.call, site_.sequence, group_.size());
-    group_.agreement().start(own.data(), own.size(), nullptr, 0, 0, group_.size());
+    group_.agreement().start(own.data(), own.size(), nullptr, 0, 0);
     stage_ = Stage::explaining;
   }
 
@@ -249,7 +247,7 @@ private:
     if (kept_.call.times != nullptr)
       kept_.call.times->begin();
     transfer_.reduce_here(kept_.call, group_.scratch(), group_.size(),
-                          [this](int rank) { return group_.agreement().data(rank, group_.rank()); });
+                          [this](int rank) { return group_.agreement().data(rank); });
     succeed();
   }
 

@@ -53,7 +53,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// All ranks with their calls, equal calls grouped.
 [[nodiscard]] inline std::string mismatch_sentence(const MpiGroup& group, const MpiAgreement& agreement) {
   const std::string what = "their sequence numbers differ";
-  return mismatch_of_accounts(group, what, [&](int rank) { return agreement.head(rank, group.rank()); });
+  return mismatch_of_accounts(group, what, [&](int rank) { return agreement.head(rank); });
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

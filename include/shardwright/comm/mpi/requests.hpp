@@ -31,6 +31,9 @@ public:
   /// Up to this many bytes go in parts that are sent eagerly. A rendezvous takes longer than five of them if
   /// Open MPI reads the other process's memory (CMA, its default), and hardly less time otherwise.
   static constexpr std::size_t parted_bytes = std::size_t{16} << 10;
+  /// In an all_reduce, every rank reads all of every other's data up to this many bytes altogether, as one
+  /// round is faster than two.
+  static constexpr std::size_t one_round_bytes = std::size_t{16} << 10;
 
   /// Both sides must pass the same kind. A synchronous message is sent when its receive has begun; for a
   /// ragged one the receiver only knows the maximum length.

@@ -32,8 +32,6 @@ public:
     return std::clamp((std::size_t{4} << 20) / static_cast<std::size_t>(ranks), std::size_t{32} << 10,
                       std::size_t{512} << 10);
   }
-  /// all_reduce sends everything to everyone up to this many bytes received, as one round is faster than two.
-  static constexpr std::size_t one_round_bytes = std::size_t{16} << 10;
   /// broadcast runs along a tree up to this many bytes, along a chain above.
   static constexpr std::size_t tree_bytes = std::size_t{32} << 10;
 
@@ -114,8 +112,9 @@ private:
   }
 
   void plan_reduce() {
-    const bool at_once = call_->operation == Operation::all_reduce && ranks_ > 1 &&
-                         call_->count * element_bytes_ * static_cast<std::size_t>(ranks_) <= one_round_bytes;
+    const bool at_once =
+        call_->operation == Operation::all_reduce && ranks_ > 1 &&
+        call_->count * element_bytes_ * static_cast<std::size_t>(ranks_) <= MpiRequests::one_round_bytes;
     plan_ = at_once ? Plan::reduce_at_once : Plan::reduce;
     // Slices of an aligned buffer start at cache lines.
     slice_ = (call_->count + static_cast<std::size_t>(ranks_) - 1) / static_cast<std::size_t>(ranks_);

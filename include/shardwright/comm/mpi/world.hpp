@@ -347,9 +347,7 @@ private:
     std::snprintf(name, sizeof name, "/shardwright-%016llx",
                   static_cast<unsigned long long>(places[static_cast<std::size_t>(here_.front())].name));
     const bool creates = here_.front() == rank_;
-    const auto open = [&] {
-      return std::make_shared<MpiNode>(name, size_, rank_, static_cast<int>(here_.size()), creates);
-    };
+    const auto open = [&] { return std::make_shared<MpiNode>(name, size_, rank_, here_, creates); };
     const auto meet = [&] {
       check_mpi(MPI_Ibarrier(channel_.comm, &request), "MPI_Ibarrier");
       await(request, "MPI_Ibarrier");
