@@ -31,16 +31,20 @@ public:
   static constexpr std::size_t content_bytes = sizeof(Entry::content);
   static constexpr std::size_t most_groups = 64;
 
-  /// Over bytes() of memory that was initially zero, for the world ranks `here`, which ascend.
+  /// Over bytes() of memory that was initially zero, or a null pointer, for the world ranks `here`, which
+  /// ascend.
   MpiBoard(void* memory, std::vector<int> here) noexcept
       : groups_(static_cast<Groups*>(memory)), here_(std::move(here)) {}
   [[nodiscard]] static std::size_t bytes(std::size_t ranks_here) noexcept {
     return sizeof(Groups) + sizeof(Entry) * 2 * most_groups * ranks_here;
   }
 
-  /// The two entries of each rank of a group; none if a rank is on another node, or too many groups exist.
+  /// The two entries of each rank of a group; none if a rank is on another node, too many groups exist, or
+  /// there is no memory.
   [[nodiscard]] std::vector<Entry*> entries(std::uint64_t group_id,
                                             const std::vector<int>& world_ranks) const {
+    if (groups_ == nullptr)
+      return {};
     std::vector<Entry*> out;
     const std::size_t place = place_of(group_id);
     for (const int rank : world_ranks) {

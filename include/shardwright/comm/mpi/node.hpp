@@ -47,9 +47,10 @@ public:
   /// arrive: a rank that is too late finds none, and leaves none behind. The last of the ranks `here`, which
   /// ascend, unlinks it; a rank that gives up earlier calls unlink().
   MpiNode(std::string name, int ranks, int own_rank, const std::vector<int>& here, bool creates)
-      : ranks_(ranks), own_(own_rank), segment_(std::move(name), bytes(ranks, here.size()), creates),
-        header_(static_cast<Header*>(segment_.memory())), board_(&slot(ranks), here),
-        waits_(reinterpret_cast<std::byte*>(&slot(ranks)) + MpiBoard::bytes(here.size()), ranks) {
+      : ranks_(ranks), own_(own_rank),
+        segment_(std::move(name), bytes(ranks), MpiBoard::bytes(here.size()), creates),
+        header_(static_cast<Header*>(segment_.memory())), waits_(&slot(ranks), ranks),
+        board_(memory_of_board(creates), here) {
     Slot& mine = slot(own_);
     mine.pid.store(::getpid(), std::memory_order_relaxed);
     mine.pid_namespace.store(pid_namespace(), std::memory_order_relaxed);
@@ -340,6 +341,7 @@ private:
     std::atomic<bool> flights_written;
     std::atomic<std::int32_t> opened; ///< Number of ranks that have opened it.
     std::atomic<std::uint64_t> noticed;
+    std::atomic<bool> has_board;
   };
   struct alignas(128) Slot {
     std::atomic<std::uint32_t> version;
@@ -367,17 +369,24 @@ private:
     return state(rank) == RankState::running && process_gone(rank) && state(rank) == RankState::running;
   }
 
-  [[nodiscard]] static std::size_t bytes(int ranks, std::size_t ranks_here) noexcept {
-    return sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot) + MpiBoard::bytes(ranks_here) +
-           MpiWaits::bytes(ranks);
+  /// Without the board, which comes last, at a cache line.
+  [[nodiscard]] static std::size_t bytes(int ranks) noexcept {
+    const std::size_t all =
+        sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot) + MpiWaits::bytes(ranks);
+    return (all + 63) / 64 * 64;
+  }
+  [[nodiscard]] void* memory_of_board(bool creates) const noexcept {
+    if (creates)
+      header_->has_board.store(segment_.has_more());
+    return header_->has_board.load() ? static_cast<std::byte*>(segment_.memory()) + bytes(ranks_) : nullptr;
   }
 
   int ranks_;
   int own_;
   SharedSegment segment_;
   Header* header_; ///< The slots follow, and then the memory of the next two members.
-  MpiBoard board_;
   MpiWaits waits_;
+  MpiBoard board_;
   std::vector<int> watched_;
 };
 
