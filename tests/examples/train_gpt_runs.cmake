@@ -60,7 +60,8 @@ shardwright_train_gpt_run(
   --dropout 0.1 --verify
   SAYS ${predicted} "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
 shardwright_train_gpt_run(
-  memory_zero3 0 TRAINING zero3 OPTIONS ${tiny} --steps 3 --mesh pp=2,dp=2 --zero 3 --recompute selective SAYS ${predicted})
+  memory_zero3 0 TRAINING bf16_zero3 OPTIONS ${tiny} --steps 3 --mesh pp=2,dp=2 --zero 3 --precision bf16
+  --recompute selective SAYS ${predicted})
 shardwright_train_gpt_run(
   verify_experts 0 TRAINING experts OPTIONS --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2 --batch 8 --steps 4
   --mesh dp=2,ep=2,tp=2,pp=2 --capacity 1.5 --check-replicas 2 --verify --sample 4 --metrics "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_experts.jsonl"
