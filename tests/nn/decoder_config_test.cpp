@@ -181,7 +181,7 @@ TEST_CASE("the counts of latent attention are those of its matrices and keys, an
   refused([](LatentMoeConfig& c) { c.latent->plain_width = 0; }, "plain_width must be at least 1");
   refused([](LatentMoeConfig& c) { c.kv_heads = 64; }, "kv_heads must be the 128 heads");
   refused([](LatentMoeConfig& c) { c.head_elements = 192; }, "head_elements must be the rotary width, 64");
-  refused([](LatentMoeConfig& c) { c.frequencies = {1.0}; }, "one for each of the 32 rotated pairs");
+  refused([](LatentMoeConfig& c) { c.frequencies = {1.0}; }, "a frequency for each of the 32 rotated pairs");
 }
 
 TEST_CASE("the sizes of a decoder with experts: counts, room for rows, and invalid sizes") {
