@@ -84,7 +84,7 @@ TEST_CASE("user-defined models train in double precision with ZeRO-3 as on one r
   }
 }
 
-TEST_CASE("they do in single precision with replicated parameters, every second way") {
+TEST_CASE("they do in single precision with replicated parameters, in every second way") {
   for (const std::string& model : dense_models()) {
     const RunResult one = run(options_of(model, "fp32", {}));
     const std::vector<Way> ways = ways_of(model);
@@ -112,7 +112,8 @@ TEST_CASE("recomputation changes no bit, nor does a repeated run") {
 // which average out in the mean over the tokens of a batch; weights stay close because masters are floats. So
 // the mean over the 384 tokens of gpt2 and decoder may differ by one unit. The mean over the 24 samples of
 // mlp and encoder, a sixteenth of that number, may differ by four, and by half as much again for chance.
-TEST_CASE("they do in bfloat16 with ZeRO-3 the other ways, up to its roundoff relative to double precision") {
+TEST_CASE(
+    "they do in bfloat16 with ZeRO-3 in the other ways, up to its roundoff relative to double precision") {
   for (const std::string& model : dense_models()) {
     const double roundoffs = model == "mlp" || model == "encoder" ? 6 : 1;
     const RunResult one = run(options_of(model, "fp64", {}));

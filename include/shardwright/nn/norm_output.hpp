@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a norm returns: the normalised tensor, and the statistics for its gradient.
+/// @brief The results of norms.
 
 #include <shardwright/tensor/sharded_tensor.hpp>
 
