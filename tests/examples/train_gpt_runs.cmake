@@ -236,8 +236,9 @@ shardwright_train_gpt_run(
   SAYS "--resume: .*step-6 must belong to this run, but it was saved with .--dropout 0.1[0-9]*. where this one has .--dropout 0.2[0-9]*. .give")
 shardwright_train_gpt_run(
   saved_again 1 OPTIONS ${tiny} --steps 6 --checkpoint "${saved}_whole" SAYS "must not hold a checkpoint when a run begins, but it does .add --resume")
+# A run holds its checkpoint's lock, even one that ends with an error.
 foreach(name IN ITEMS saved_other_mesh saved_other_options saved_again)
-  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${name}" PROPERTIES FIXTURES_REQUIRED saved_whole)
+  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${name}" PROPERTIES FIXTURES_REQUIRED saved_whole RESOURCE_LOCK saved_whole)
 endforeach()
 set(experts --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2 --batch 4 --steps 2 --checkpoint "${saved}_experts")
 shardwright_train_gpt_run(saved_experts 0 TRAINING experts FRESH "${saved}_experts" OPTIONS ${experts} SAYS "step 2  saved: ")
@@ -257,7 +258,7 @@ function(shardwright_checkpoint_run name exit)
     examples.checkpoint.${name} LABEL examples
     COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=$<TARGET_FILE:checkpoint>|${words}" -DEXIT=${exit} "-DSAYS=${says}" -P
             "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/run_check.cmake")
-  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.checkpoint.${name}" PROPERTIES FIXTURES_REQUIRED saved_whole)
+  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.checkpoint.${name}" PROPERTIES FIXTURES_REQUIRED saved_whole RESOURCE_LOCK saved_whole)
 endfunction()
 shardwright_checkpoint_run(
   inspect 0 OPTIONS inspect "${saved}_whole"
