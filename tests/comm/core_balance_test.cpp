@@ -8,7 +8,9 @@
 
 #include <sched.h>
 
+#include <atomic>
 #include <chrono>
+#include <thread>
 
 namespace detail = shardwright::detail;
 
@@ -94,6 +96,116 @@ TEST_CASE("a rank that may use only one core stays there", "[comm]") {
     balance.settle(rank);
   CHECK(sched_getcpu() == core);
   CHECK(sched_setaffinity(0, sizeof(before), &before) == 0);
+}
+
+namespace {
+/// A thread that publishes its core, as rank 1, until the end.
+class PeerThread {
+public:
+  explicit PeerThread(detail::CoreBalance& balance) : thread_([this, &balance] { run(balance); }) {
+    while (core.load() < 0)
+      std::this_thread::yield();
+  }
+  ~PeerThread() {
+    over_.store(true);
+    thread_.join();
+  }
+  PeerThread(const PeerThread&) = delete;
+  PeerThread& operator=(const PeerThread&) = delete;
+
+  [[nodiscard]] cpu_set_t usable() const {
+    cpu_set_t out;
+    CPU_ZERO(&out);
+    CHECK(sched_getaffinity(id.load(), sizeof(out), &out) == 0);
+    return out;
+  }
+
+  std::atomic<bool> asleep{false};
+  std::atomic<int> core{-1};
+  std::atomic<int> id{0};
+
+private:
+  void run(detail::CoreBalance& balance) {
+    balance.thread_begins(1);
+    id.store(detail::this_thread());
+    while (!over_.load()) {
+      core.store(sched_getcpu());
+      if (asleep.load())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    balance.thread_ends(1);
+  }
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+} // namespace
+
+TEST_CASE("a rank that is about to sleep fetches the one it waits for, unless that runs", "[comm]") {
+  using namespace std::chrono_literals;
+  cpu_set_t before;
+  CPU_ZERO(&before);
+  REQUIRE(sched_getaffinity(0, sizeof(before), &before) == 0);
+  if (CPU_COUNT(&before) < 2) {
+    WARN("needs two cores");
+    return;
+  }
+  detail::CoreBalance balance(2, 2);
+  const detail::WaitClock::time_point now = detail::WaitClock::now();
+  CHECK_FALSE(balance.fetch(0, 1, now)); // no thread yet
+  {
+    PeerThread peer(balance);
+    CHECK_FALSE(balance.fetch(0, 0, now));
+    // The peer runs, though on a busy machine not at each moment.
+    bool stayed = false;
+    for (int attempt = 0; attempt < 1000 && !stayed; ++attempt)
+      stayed = !balance.fetch(0, 1, now);
+    CHECK(stayed);
+
+    // Asleep, or waiting for the core that this thread occupies.
+    peer.asleep.store(true);
+    bool fetched = false;
+    for (int attempt = 0; attempt < 1000 && !fetched; ++attempt) {
+      fetched = balance.fetch(0, 1, now);
+      std::this_thread::sleep_for(1ms);
+    }
+    CHECK(fetched);
+    const cpu_set_t after = peer.usable();
+    CHECK(CPU_EQUAL(&before, &after));
+  }
+  CHECK_FALSE(balance.fetch(0, 1, now)); // the thread has ended
+}
+
+TEST_CASE("ranks of which one fetched the other stay together for as long as they were apart", "[comm]") {
+  using namespace std::chrono_literals;
+  cpu_set_t before;
+  CPU_ZERO(&before);
+  REQUIRE(sched_getaffinity(0, sizeof(before), &before) == 0);
+  if (CPU_COUNT(&before) < 2) {
+    WARN("needs two cores");
+    return;
+  }
+  struct Case {
+    std::chrono::microseconds apart, together;
+  };
+  for (const Case& one : {Case{5ms, 5ms}, Case{10us, detail::CoreBalance::shortest_stay},
+                          Case{10s, detail::CoreBalance::longest_stay}}) {
+    INFO(one.apart.count());
+    detail::CoreBalance balance(2, 2);
+    PeerThread peer(balance);
+    peer.asleep.store(true);
+    const detail::WaitClock::time_point left{100s};
+    static_cast<void>(balance.depart(0, left));
+    const detail::WaitClock::time_point fetched = left + one.apart;
+    bool done = false;
+    for (int attempt = 0; attempt < 1000 && !done; ++attempt) {
+      done = balance.fetch(0, 1, fetched);
+      std::this_thread::sleep_for(1ms);
+    }
+    REQUIRE(done);
+    CHECK_FALSE(balance.depart(0, fetched + one.together - 1us));
+    CHECK(balance.next_departure(0) == fetched + one.together);
+    CHECK(balance.next_departure(1) == fetched + one.together);
+  }
 }
 
 #endif

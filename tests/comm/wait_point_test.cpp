@@ -73,13 +73,25 @@ TEST_CASE("a waiter polls, yields and sleeps in turn, and sleeps at once if it i
   }
 }
 
+namespace {
+struct Peers {
+  bool needs_core = false;
+  int* fetches = nullptr;
+  [[nodiscard]] bool in_the_way() const noexcept { return needs_core; }
+  void fetch() const noexcept {
+    if (fetches != nullptr)
+      ++*fetches;
+  }
+};
+} // namespace
+
 TEST_CASE("a waiter in the way of others hardly polls before it sleeps", "[comm]") {
   const auto looks = [](bool in_the_way) {
     detail::WaitPoint point;
     int count = 0;
     const detail::Patience patience{std::chrono::milliseconds(5), 0};
     CHECK_FALSE(point.wait([&count] { return ++count, false; }, patience, std::chrono::milliseconds(10),
-                           [in_the_way] { return in_the_way; }));
+                           Peers{in_the_way}));
     return count;
   };
   CHECK(looks(true) <= 32);
@@ -108,4 +120,14 @@ TEST_CASE("a napping sleeper checks again although nobody wakes it", "[comm]") {
   int looks = 0;
   const detail::Patience patience{std::chrono::nanoseconds(0), 0, false, false, 10};
   CHECK(point.wait([&looks] { return ++looks == 12; }, patience, std::chrono::minutes(1)));
+}
+
+TEST_CASE("a waiter fetches the threads that it waits for before each sleep, and only then", "[comm]") {
+  detail::WaitPoint point;
+  int fetches = 0;
+  CHECK(point.wait([] { return true; }, {}, std::chrono::minutes(1), Peers{false, &fetches}));
+  CHECK(fetches == 0);
+  const detail::Patience naps{std::chrono::nanoseconds(0), 0, false, false, 3};
+  CHECK_FALSE(point.wait([] { return false; }, naps, std::chrono::milliseconds(20), Peers{false, &fetches}));
+  CHECK(fetches >= 4); // three naps, and until the limit
 }

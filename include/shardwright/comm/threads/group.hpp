@@ -65,7 +65,7 @@ public:
     if (complete())
       meeting_.notify();
     else if (!meeting_.wait([&] { return complete() || ended(); }, patience, world().deadline(),
-                            [&] { return in_the_way(rank, seen, patience); }, world().notice(),
+                            Awaited{*this, rank, seen, patience.placed}, world().notice(),
                             [&] { first_to_notice(sequence) ? say() : void(); }))
       return Meeting::late;
     return !ended() || passed(sequence) ? Meeting::complete : Meeting::ended;
@@ -97,7 +97,7 @@ public:
     };
     if (!complete())
       return meeting_.wait([&] { return complete(); }, patience, limit,
-                           [&] { return in_the_way(rank, seen, patience); });
+                           Awaited{*this, rank, seen, patience.placed});
     meeting_.notify();
     return true;
   }
@@ -119,13 +119,29 @@ private:
         times->end();
   }
 
-  /// Whether a waiting rank must yield its core to one of those that it has not seen yet.
-  [[nodiscard]] bool in_the_way(int rank, std::size_t seen, const Patience& patience) const {
-    for (std::size_t other = seen; patience.placed && other < ranks(); ++other)
-      if (world().in_the_way(world_rank(rank), world_rank(static_cast<int>(other))))
-        return true;
-    return false;
-  }
+  /// The ranks that a waiting rank has not seen yet, from `seen` on.
+  struct Awaited {
+    const ThreadGroup& group;
+    int rank;
+    const std::size_t& seen;
+    bool placed; ///< The cores of the waiting threads are known.
+
+    [[nodiscard]] bool in_the_way() const noexcept {
+      return any([](ThreadWorld& world, int own, int other) { return world.in_the_way(own, other); });
+    }
+    void fetch() const noexcept {
+      static_cast<void>(any([](ThreadWorld& world, int own, int other) { return world.fetch(own, other); }));
+    }
+
+  private:
+    template <class Holds>
+    [[nodiscard]] bool any(Holds holds) const noexcept {
+      for (std::size_t other = seen; placed && other < group.ranks(); ++other)
+        if (holds(group.world(), group.world_rank(rank), group.world_rank(static_cast<int>(other))))
+          return true;
+      return false;
+    }
+  };
   [[nodiscard]] bool first_to_notice(std::uint64_t sequence) noexcept {
     return noticed_.exchange(sequence, std::memory_order_relaxed) != sequence;
   }

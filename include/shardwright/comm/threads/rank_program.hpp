@@ -27,6 +27,7 @@ public:
   RankProgram(ThreadWorld& world, int rank) noexcept : world_(world), rank_(rank), outer_(own_) {
     running_.fetch_add(1, std::memory_order_seq_cst);
     own_ = this;
+    world_.thread_begins(rank);
   }
   ~RankProgram() {
     own_ = outer_;

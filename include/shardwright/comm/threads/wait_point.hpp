@@ -75,6 +75,17 @@ struct Patience {
   }
 };
 
+/// What a waiter knows of the threads that it waits for.
+template <class T>
+concept AwaitedThreads = requires(T& awaited) {
+  { awaited.in_the_way() } -> std::same_as<bool>; // they need the waiter's core
+  awaited.fetch();                                // before the waiter sleeps: they may have its core
+};
+struct UnknownThreads {
+  [[nodiscard]] static bool in_the_way() noexcept { return false; }
+  static void fetch() noexcept {}
+};
+
 /// Sleepers of one condition. A notifier first changes the state by a seq_cst operation, then calls notify().
 class WaitPoint {
 public:
@@ -96,11 +107,10 @@ public:
   }
 
   /// Waits until `done()` holds; false if the time limit passed first. `done` loads its state by seq_cst. If
-  /// `in_the_way()` holds, the awaited threads need this core, so the waiter sleeps immediately.
-  template <class Done, class InTheWay>
-  requires std::predicate<InTheWay&>
+  /// `awaited` are in the way, the waiter sleeps immediately.
+  template <class Done, AwaitedThreads Awaited>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
-                          InTheWay in_the_way) {
+                          Awaited awaited) {
     // Reading the clock costs as much as a short wait, so the first checks do not read it.
     constexpr int first_looks = 16;
     constexpr int quick_looks = 256;
@@ -108,27 +118,27 @@ public:
     // If ranks share cores, the others cannot run while this one spins.
     if (look(done, spins ? first_looks : 4))
       return true;
-    const bool blocks = spins && in_the_way();
+    const bool blocks = spins && awaited.in_the_way();
     if (spins && !blocks && look(done, quick_looks - first_looks))
       return true;
     const auto start = WaitClock::now();
-    return poll(done, patience, start, blocks) || sleep_until(done, start + limit, patience.naps);
+    return poll(done, patience, start, blocks) || sleep_until(done, start + limit, patience.naps, awaited);
   }
   template <class Done>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit) {
-    return wait(std::move(done), patience, limit, [] { return false; });
+    return wait(std::move(done), patience, limit, UnknownThreads());
   }
 
   /// The same, but calls `say` once if it has taken longer than `notice`, unless that is zero.
-  template <class Done, class InTheWay, class Say>
+  template <class Done, AwaitedThreads Awaited, class Say>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
-                          InTheWay in_the_way, std::chrono::nanoseconds notice, Say say) {
+                          Awaited awaited, std::chrono::nanoseconds notice, Say say) {
     if (notice <= std::chrono::nanoseconds::zero() || notice >= limit)
-      return wait(done, patience, limit, in_the_way);
-    if (wait(done, patience, notice, in_the_way))
+      return wait(done, patience, limit, awaited);
+    if (wait(done, patience, notice, awaited))
       return true;
     say();
-    return wait(done, patience, limit - notice, in_the_way);
+    return wait(done, patience, limit - notice, awaited);
   }
 
 private:
@@ -182,8 +192,8 @@ private:
     return true;
   }
 
-  template <class Done>
-  bool sleep_until(Done& done, WaitClock::time_point deadline, int naps) {
+  template <class Done, class Awaited>
+  bool sleep_until(Done& done, WaitClock::time_point deadline, int naps, Awaited& awaited) {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     bool reached = false;
     for (;;) {
@@ -192,6 +202,7 @@ private:
       const auto now = WaitClock::now();
       if (reached || now >= deadline)
         break;
+      awaited.fetch();
       sleep(epoch, naps-- > 0 ? std::min(deadline, now + Patience::nap) : deadline);
     }
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);

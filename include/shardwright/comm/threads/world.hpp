@@ -87,6 +87,11 @@ public:
   [[nodiscard]] bool in_the_way(int rank, int other) noexcept {
     return balance_.beside(rank, other) && !balance_.depart(rank, WaitClock::now());
   }
+  /// Before a rank's thread sleeps until another has done something: gives that one its core, if it has none.
+  /// @return whether the system agreed to move it.
+  bool fetch(int rank, int other) noexcept {
+    return !crowded() && balance_.fetch(rank, other, WaitClock::now());
+  }
   [[nodiscard]] const CoreBalance& balance() const noexcept { return balance_; }
   /// For the threads that run the program.
   [[nodiscard]] Patience patience() const noexcept {
@@ -190,7 +195,10 @@ public:
 
   /// Before a rank's thread starts, and when its program has ended in any way.
   void program_begins(int rank) noexcept { program(rank).store(true, std::memory_order_seq_cst); }
+  /// On the thread that runs a rank's program.
+  void thread_begins(int rank) noexcept { balance_.thread_begins(rank); }
   void program_ends(int rank) noexcept {
+    balance_.thread_ends(rank);
     program(rank).store(false, std::memory_order_seq_cst);
     programs_end_.notify();
   }
