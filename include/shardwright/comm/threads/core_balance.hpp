@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <thread>
 
@@ -26,8 +27,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// while the other process has a core to itself. So a rank that waits for one on its own core leaves, and
 /// competes with the other process for its share of the other core. When its time slice there is over, the
 /// rank that waits for it fetches it to its own core, which would be idle otherwise, and the two share that
-/// core for as long as they had one each: the other process gets its fair share meanwhile. A rank may run
-/// anywhere after it was moved: nothing is pinned, and the scheduler continues to balance.
+/// core for half of the time for which they had one each: the other process gets its share meanwhile. A rank
+/// may run anywhere after it was moved: nothing is pinned, and the scheduler continues to balance.
 class CoreBalance {
 public:
   using Time = std::chrono::steady_clock::time_point;
@@ -36,7 +37,7 @@ public:
   static constexpr std::chrono::milliseconds between_departures{1};
   /// Bounds of the time for which two ranks share a core after one has fetched the other.
   static constexpr std::chrono::microseconds shortest_stay{500};
-  static constexpr std::chrono::milliseconds longest_stay{16};
+  static constexpr std::chrono::milliseconds longest_stay{4};
 
   CoreBalance(int ranks, int cores)
       : ranks_(ranks), share_((ranks + cores - 1) / cores),
@@ -55,8 +56,12 @@ public:
     place.moving.store(false, std::memory_order_release);
   }
 
-  /// Publishes the core of the calling thread, that of `rank`.
-  void note(int rank) noexcept { static_cast<void>(noted_core(rank)); }
+  /// Publishes the core of the calling thread, that of `rank`, which enters a collective or posts a message.
+  void note(int rank) noexcept {
+    std::atomic<std::uint64_t>& entered = place_of(rank).entered;
+    entered.store(entered.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    static_cast<void>(noted_core(rank));
+  }
 
   /// Moves the calling thread, that of `rank`, if its core has more ranks than its share.
   void settle(int rank) noexcept {
@@ -87,11 +92,13 @@ public:
   /// Brings the thread of `other` to the core of the calling thread, that of `rank`, which is about to sleep
   /// until `other` has done something, unless that runs. A thread that has just lost its core to another
   /// process would have to wait for a time slice to pass, since the scheduler often leaves it there although
-  /// a core is idle. Neither departs until they have shared a core for as long as each had its own.
+  /// a core is idle. Neither departs until they have shared a core for half of the time for which each had
+  /// its own. Ranks depart only when they wait, so those that seldom wait would share a core for longer than
+  /// that; for them, the scheduler does better.
   /// @return whether the system agreed to move it.
   bool fetch(int rank, int other, Time now) noexcept {
     Place& peer = place_of(other);
-    if (rank == other || peer.moving.exchange(true, std::memory_order_acquire))
+    if (rank == other || !meets_often(rank, now) || peer.moving.exchange(true, std::memory_order_acquire))
       return false;
     const int thread = peer.thread.load(std::memory_order_relaxed);
     const bool fetched = thread != 0 && !occupies_core(thread) && bring_to_this_core(thread);
@@ -118,6 +125,10 @@ private:
     std::atomic<int> core{-1};
     std::atomic<int> thread{0};
     std::atomic<bool> moving{false}; ///< A thread is changing the cores on which the rank's thread may run.
+    std::atomic<std::uint64_t> entered{0};
+    std::atomic<std::uint64_t> slept_in{0}; ///< Value of `entered` at the last sleep, and its time.
+    std::atomic<Time> slept{};
+    std::atomic<bool> often{false}; ///< What meets_often() found then.
     std::atomic<Time> departed{};
     std::atomic<Time> next_departure{};
   };
@@ -140,10 +151,24 @@ private:
     return count;
   }
 
+  /// Whether the rank has entered at least one collective per time between departures since it last slept in
+  /// another one.
+  bool meets_often(int rank, Time now) noexcept {
+    Place& place = place_of(rank);
+    const std::uint64_t entered = place.entered.load(std::memory_order_relaxed);
+    const std::uint64_t since = entered - place.slept_in.exchange(entered, std::memory_order_relaxed);
+    if (since > 0) {
+      const auto time = now - place.slept.exchange(now, std::memory_order_relaxed);
+      place.often.store(time <= static_cast<std::int64_t>(since) * between_departures,
+                        std::memory_order_relaxed);
+    }
+    return place.often.load(std::memory_order_relaxed);
+  }
+
   static void stay(Place& a, Place& b, Time now) noexcept {
     const auto apart = now - std::max(a.departed.load(std::memory_order_relaxed),
                                       b.departed.load(std::memory_order_relaxed));
-    const Time until = now + std::clamp<std::chrono::nanoseconds>(apart, shortest_stay, longest_stay);
+    const Time until = now + std::clamp<std::chrono::nanoseconds>(apart / 2, shortest_stay, longest_stay);
     a.next_departure.store(until, std::memory_order_relaxed);
     b.next_departure.store(until, std::memory_order_relaxed);
   }
