@@ -14,15 +14,27 @@
 
 namespace detail = shardwright::detail;
 
+namespace {
+[[nodiscard]] cpu_set_t usable_cores(int thread = 0) {
+  cpu_set_t out;
+  CPU_ZERO(&out);
+  REQUIRE(sched_getaffinity(thread, sizeof(out), &out) == 0);
+  return out;
+}
+/// Two or more; otherwise a warning.
+[[nodiscard]] bool several(const cpu_set_t& cores) {
+  if (CPU_COUNT(&cores) >= 2)
+    return true;
+  WARN("needs two cores");
+  return false;
+}
+} // namespace
+
 TEST_CASE("a rank leaves a core that has more than its share, and may run anywhere later", "[comm]") {
-  cpu_set_t before;
-  CPU_ZERO(&before);
-  REQUIRE(sched_getaffinity(0, sizeof(before), &before) == 0);
-  const int cores = CPU_COUNT(&before);
-  if (cores < 2) {
-    WARN("needs two cores");
+  const cpu_set_t before = usable_cores();
+  if (!several(before))
     return;
-  }
+  const int cores = CPU_COUNT(&before);
   // Two ranks for each core, all on one core.
   detail::CoreBalance balance(2 * cores, cores);
   cpu_set_t here;
@@ -36,21 +48,15 @@ TEST_CASE("a rank leaves a core that has more than its share, and may run anywhe
   balance.settle(2);
   CHECK_FALSE(balance.together(0, 2));
 
-  cpu_set_t after;
-  CPU_ZERO(&after);
-  REQUIRE(sched_getaffinity(0, sizeof(after), &after) == 0);
+  const cpu_set_t after = usable_cores();
   CHECK(CPU_EQUAL(&before, &after));
 }
 
 TEST_CASE("a rank that shares a core with the one it waits for moves away, but not again at once", "[comm]") {
   using namespace std::chrono_literals;
-  cpu_set_t before;
-  CPU_ZERO(&before);
-  REQUIRE(sched_getaffinity(0, sizeof(before), &before) == 0);
-  if (CPU_COUNT(&before) < 2) {
-    WARN("needs two cores");
+  const cpu_set_t before = usable_cores();
+  if (!several(before))
     return;
-  }
   detail::CoreBalance balance(2, 2);
   const int core = sched_getcpu();
   cpu_set_t here;
@@ -76,16 +82,12 @@ TEST_CASE("a rank that shares a core with the one it waits for moves away, but n
   CHECK(left);
   CHECK_FALSE(balance.together(0, 1));
 
-  cpu_set_t after;
-  CPU_ZERO(&after);
-  REQUIRE(sched_getaffinity(0, sizeof(after), &after) == 0);
+  const cpu_set_t after = usable_cores();
   CHECK(CPU_EQUAL(&before, &after));
 }
 
 TEST_CASE("a rank that may use only one core stays there", "[comm]") {
-  cpu_set_t before;
-  CPU_ZERO(&before);
-  REQUIRE(sched_getaffinity(0, sizeof(before), &before) == 0);
+  const cpu_set_t before = usable_cores();
   const int core = sched_getcpu();
   cpu_set_t here;
   CPU_ZERO(&here);
@@ -113,13 +115,6 @@ public:
   PeerThread(const PeerThread&) = delete;
   PeerThread& operator=(const PeerThread&) = delete;
 
-  [[nodiscard]] cpu_set_t usable() const {
-    cpu_set_t out;
-    CPU_ZERO(&out);
-    CHECK(sched_getaffinity(id.load(), sizeof(out), &out) == 0);
-    return out;
-  }
-
   std::atomic<bool> asleep{false};
   std::atomic<int> core{-1};
   std::atomic<int> id{0};
@@ -142,13 +137,9 @@ private:
 
 TEST_CASE("a rank that is about to sleep fetches the one it waits for, unless that runs", "[comm]") {
   using namespace std::chrono_literals;
-  cpu_set_t before;
-  CPU_ZERO(&before);
-  REQUIRE(sched_getaffinity(0, sizeof(before), &before) == 0);
-  if (CPU_COUNT(&before) < 2) {
-    WARN("needs two cores");
+  const cpu_set_t before = usable_cores();
+  if (!several(before))
     return;
-  }
   detail::CoreBalance balance(2, 2);
   const detail::WaitClock::time_point now = detail::WaitClock::now();
   balance.note(0);
@@ -174,7 +165,7 @@ TEST_CASE("a rank that is about to sleep fetches the one it waits for, unless th
     CHECK(fetched);
     balance.note(0);
     CHECK_FALSE(balance.fetch(0, 1, now + 5ms)); // ranks that meet seldom
-    const cpu_set_t after = peer.usable();
+    const cpu_set_t after = usable_cores(peer.id.load());
     CHECK(CPU_EQUAL(&before, &after));
   }
   CHECK_FALSE(balance.fetch(0, 1, now)); // the thread has ended
@@ -183,13 +174,9 @@ TEST_CASE("a rank that is about to sleep fetches the one it waits for, unless th
 TEST_CASE("ranks of which one fetched the other stay together for half as long as they were apart",
           "[comm]") {
   using namespace std::chrono_literals;
-  cpu_set_t before;
-  CPU_ZERO(&before);
-  REQUIRE(sched_getaffinity(0, sizeof(before), &before) == 0);
-  if (CPU_COUNT(&before) < 2) {
-    WARN("needs two cores");
+  const cpu_set_t before = usable_cores();
+  if (!several(before))
     return;
-  }
   struct Case {
     std::chrono::microseconds apart, together;
   };
