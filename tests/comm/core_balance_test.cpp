@@ -149,10 +149,13 @@ TEST_CASE("a rank that is about to sleep fetches the one it waits for, unless th
   {
     PeerThread peer(balance);
     CHECK_FALSE(balance.fetch(0, 0, now));
-    // The peer runs, though on a busy machine not at each moment.
+    // The peer runs, though on a busy machine not at each moment, and not while this thread has its core.
     bool stayed = false;
-    for (int attempt = 0; attempt < 1000 && !stayed; ++attempt)
+    for (int attempt = 0; attempt < 10000 && !stayed; ++attempt) {
       stayed = !balance.fetch(0, 1, now);
+      if (!stayed)
+        std::this_thread::sleep_for(1ms);
+    }
     CHECK(stayed);
 
     // Asleep, or waiting for the core that this thread occupies.
