@@ -149,12 +149,15 @@ TEST_CASE("a rank that is about to sleep fetches the one it waits for, unless th
   {
     PeerThread peer(balance);
     CHECK_FALSE(balance.fetch(0, 0, now));
-    // The peer runs, though on a busy machine not at each moment, and not while this thread has its core.
+    // The peer runs, though on a busy machine not at each moment, and not on the core of this thread.
     bool stayed = false;
     for (int attempt = 0; attempt < 10000 && !stayed; ++attempt) {
+      cpu_set_t elsewhere = before;
+      CPU_CLR(sched_getcpu(), &elsewhere);
+      REQUIRE(sched_setaffinity(peer.id.load(), sizeof(elsewhere), &elsewhere) == 0);
+      REQUIRE(sched_setaffinity(peer.id.load(), sizeof(before), &before) == 0);
+      std::this_thread::sleep_for(1ms);
       stayed = !balance.fetch(0, 1, now);
-      if (!stayed)
-        std::this_thread::sleep_for(1ms);
     }
     CHECK(stayed);
 
