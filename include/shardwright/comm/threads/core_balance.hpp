@@ -121,16 +121,17 @@ public:
   }
 
 private:
-  struct Place {
+  struct alignas(128) Place {
     std::atomic<int> core{-1};
     std::atomic<int> thread{0};
     std::atomic<bool> moving{false}; ///< A thread is changing the cores on which the rank's thread may run.
-    std::atomic<std::uint64_t> entered{0};
+    std::atomic<Time> departed{};
+    std::atomic<Time> next_departure{};
+    // Of the rank's own thread, which writes it in every call: away from what others read in every wait.
+    alignas(128) std::atomic<std::uint64_t> entered{0};
     std::atomic<std::uint64_t> slept_in{0}; ///< Value of `entered` at the last sleep, and its time.
     std::atomic<Time> slept{};
     std::atomic<bool> often{false}; ///< What meets_often() found then.
-    std::atomic<Time> departed{};
-    std::atomic<Time> next_departure{};
   };
 
   [[nodiscard]] Place& place_of(int rank) const noexcept { return places_[static_cast<std::size_t>(rank)]; }
