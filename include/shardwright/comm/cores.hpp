@@ -67,6 +67,21 @@ struct UsableCores {
 #endif
 }
 
+#if defined(__linux__)
+/// Moves a thread of this process, 0 for the calling one, to a core; it may run on all of `usable`
+/// afterwards.
+/// @return whether the system agreed.
+inline bool move_to_core(int thread, int core, const cpu_set_t& usable) noexcept {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  if (sched_setaffinity(thread, sizeof(one), &one) != 0)
+    return false;
+  sched_setaffinity(thread, sizeof(usable), &usable);
+  return true;
+}
+#endif
+
 /// Moves the calling thread to the core with the fewest ranks, if that has fewer than `limit`; it may run
 /// anywhere afterwards. `ranks_on(core)` counts ranks; `noted(core)` is called before the move.
 /// @return whether it has moved. Takes about 50 µs.
@@ -91,15 +106,9 @@ bool move_to_emptiest_core(int limit, RanksOn ranks_on, Noted noted) noexcept {
   }
   if (emptiest < 0)
     return false;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(emptiest, &one);
   // During the move, the thread may have to wait for its turn behind another process.
   noted(emptiest);
-  if (sched_setaffinity(0, sizeof(one), &one) != 0)
-    return false;
-  sched_setaffinity(0, sizeof(usable), &usable);
-  return true;
+  return move_to_core(0, emptiest, usable);
 #else
   static_cast<void>(limit);
   static_cast<void>(ranks_on);
@@ -152,13 +161,7 @@ inline bool bring_to_this_core(int thread) noexcept {
   if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(thread, sizeof(usable), &usable) != 0 ||
       !CPU_ISSET(core, &usable))
     return false;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  if (sched_setaffinity(thread, sizeof(one), &one) != 0)
-    return false;
-  sched_setaffinity(thread, sizeof(usable), &usable);
-  return true;
+  return move_to_core(thread, core, usable);
 #else
   static_cast<void>(thread);
   return false;
