@@ -40,7 +40,7 @@ public:
   void run(const CollectiveCall& call) override {
     member_.admit(call);
     if (sends_or_receives(call.operation)) {
-      member_.world().note_core(member_.world_rank(member_.rank()));
+      member_.world().balance().note(member_.world_rank(member_.rank()));
       ThreadMessage message;
       member_.post(message, call, false);
       member_.finish(message, patience_);

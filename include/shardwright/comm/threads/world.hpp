@@ -80,8 +80,6 @@ public:
     else
       balance_.note(rank);
   }
-  /// Before a rank's thread posts a message.
-  void note_core(int rank) noexcept { balance_.note(rank); }
   /// Whether a rank's thread, which waits for another, must yield its core to it: both run on it, and this
   /// one cannot move now.
   [[nodiscard]] bool in_the_way(int rank, int other) noexcept {
@@ -92,7 +90,7 @@ public:
   bool fetch(int rank, int other) noexcept {
     return !crowded() && balance_.fetch(rank, other, WaitClock::now());
   }
-  [[nodiscard]] const CoreBalance& balance() const noexcept { return balance_; }
+  [[nodiscard]] CoreBalance& balance() noexcept { return balance_; }
   /// For the threads that run the program.
   [[nodiscard]] Patience patience() const noexcept {
     Patience out = Patience::of(ranks_, cores_);
@@ -195,10 +193,7 @@ public:
 
   /// Before a rank's thread starts, and when its program has ended in any way.
   void program_begins(int rank) noexcept { program(rank).store(true, std::memory_order_seq_cst); }
-  /// On the thread that runs a rank's program.
-  void thread_begins(int rank) noexcept { balance_.thread_begins(rank); }
   void program_ends(int rank) noexcept {
-    balance_.thread_ends(rank);
     program(rank).store(false, std::memory_order_seq_cst);
     programs_end_.notify();
   }
