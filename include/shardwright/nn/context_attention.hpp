@@ -7,8 +7,8 @@
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/context.hpp>
 #include <shardwright/nn/ring_attention.hpp>
+#include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/vector_of.hpp>
-#include <shardwright/train/input_check.hpp>
 #include <shardwright/train/operation_node.hpp>
 
 #include <cstddef>

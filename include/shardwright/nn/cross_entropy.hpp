@@ -9,6 +9,7 @@
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reuse.hpp>
@@ -16,7 +17,6 @@
 #include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/device_loss.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
-#include <shardwright/train/input_check.hpp>
 #include <shardwright/train/loss.hpp>
 #include <shardwright/train/loss_node.hpp>
 #include <shardwright/train/loss_scale.hpp>

@@ -8,11 +8,11 @@
 #include <shardwright/layout/ragged.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/expert_exchange.hpp>
+#include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/make_expert_route.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/vector_of.hpp>
-#include <shardwright/train/input_check.hpp>
 #include <shardwright/train/lazy_sum.hpp>
 #include <shardwright/train/operation_node.hpp>
 

@@ -9,6 +9,7 @@
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/device_value.hpp>
+#include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/map_kernels.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
@@ -17,7 +18,6 @@
 #include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/device_loss.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
-#include <shardwright/train/input_check.hpp>
 #include <shardwright/train/loss.hpp>
 #include <shardwright/train/loss_node.hpp>
 

@@ -8,9 +8,9 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
-#include <shardwright/train/input_check.hpp>
 
 #include <algorithm>
 #include <cstddef>

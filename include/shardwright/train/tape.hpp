@@ -4,8 +4,8 @@
 /// @file
 /// @brief Tape: creates Vars and computes their gradients.
 
+#include <shardwright/tensor/input_check.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
-#include <shardwright/train/input_check.hpp>
 #include <shardwright/train/tape_core.hpp>
 #include <shardwright/train/var.hpp>
 

@@ -9,6 +9,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
 #include <shardwright/layout/describe.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/kernels/checksum.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
@@ -87,12 +88,8 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
     if (core.extent(axis) == 1 || axis_index(sharded_axes, core.name(axis)) >= 0)
       continue;
     std::vector<int> odd;
-    int stride = 1;
-    for (int inner = core.axis_count() - 1; inner > axis; --inner)
-      stride *= core.extent(inner);
     for (int rank = 0; rank < world.size(); ++rank)
-      if (const int first = rank - core.coordinate_of(rank, axis) * stride;
-          facts(rank)[max_tensor_rank] != facts(first)[max_tensor_rank])
+      if (facts(rank)[max_tensor_rank] != facts(first_along(core, rank, axis))[max_tensor_rank])
         odd.push_back(rank);
     if (!odd.empty())
       fail(
