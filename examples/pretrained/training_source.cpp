@@ -269,6 +269,8 @@ Dtype ModelSource::require(const std::string& name, Dtype wanted, const std::vec
   return wanted == Dtype::f64 ? wanted : Dtype::f32;
 }
 
+bool ModelSource::holds(const std::string& name) const { return weight_of(settings_, name).has_value(); }
+
 void ModelSource::read(const std::string& name, const sw::safetensors::BlockOf& wanted,
                        std::span<std::byte> out) const {
   const auto pieces = training_pieces(settings_, name, wanted.offset, wanted.extent);

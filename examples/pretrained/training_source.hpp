@@ -35,6 +35,7 @@ public:
   [[nodiscard]] sw::safetensors::Dtype require(const std::string& name, sw::safetensors::Dtype wanted,
                                                const std::vector<std::uint64_t>& shape,
                                                bool convert) const override;
+  [[nodiscard]] bool holds(const std::string& name) const override;
   void read(const std::string& name, const sw::safetensors::BlockOf& wanted,
             std::span<std::byte> out) const override;
   //! [source]

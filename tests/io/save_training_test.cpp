@@ -265,6 +265,61 @@ TEST_CASE("save_training: a save runs concurrently with the steps, and contains 
   CHECK(cp::saved_steps(scratch.root()) == std::vector<std::uint64_t>{4});
 }
 
+namespace {
+
+/// An optimizer as checkpoints of earlier versions saw it: without the steps of each parameter.
+struct WithoutSteps {
+  sw::AdamW& optimizer;
+  template <class P, class Visitor>
+  void for_each_state_made(const P& parameter, Visitor&& visit) {
+    optimizer.for_each_state_made(parameter, visit);
+  }
+};
+
+} // namespace
+
+TEST_CASE("save_training: steps are restored for each parameter, from checkpoints without them for all") {
+  const Scratch scratch;
+  using Description = train_test::SmallModel<double, sw::Zero1>;
+  CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
+          const Setup at{2, 1, 1, 1, "1f1b"};
+          Run<Description> run(world, at);
+          static_cast<void>(run.step(3));
+          cp::Saver old_form(world, scratch.root() / "old");
+          WithoutSteps without{run.training.optimizer()};
+          cp::stage(run.model, without, old_form.staging());
+          cp::Description old_about = about();
+          old_about.step = 3;
+          cp::add_progress(old_about.more, run.training.progress());
+          old_form.start(old_about, 1);
+          old_form.finish();
+          cp::Saver saver(world, scratch.root() / "new");
+          cp::save(saver, run.training, about(), 1);
+          const std::vector<double> wanted = run.step(3);
+          const auto all_have = [&](Run<Description>& found, std::int64_t steps) {
+            sw::for_each_parameter(found.model, [&](auto& parameter) {
+              const std::int64_t has = found.training.optimizer().parameter_steps(parameter);
+              findings.expect(has == steps, parameter.name(), " has ", has, " steps and not ", steps);
+            });
+          };
+          for (const char* form : {"old", "new"}) {
+            const auto reader = opened(world, scratch.root() / form);
+            const bool counts =
+                std::any_of(reader->manifest().tensors.begin(), reader->manifest().tensors.end(),
+                            [](const auto& each) { return each.first.starts_with("optimizer/steps/"); });
+            findings.expect(counts == (form == std::string("new")), form, " form");
+            Run<Description> next(world, at);
+            cp::load(world, *reader, next.training, "0123");
+            all_have(next, 3);
+            findings.expect(next.step(3) == wanted, "the same steps from the ", form, " form");
+          }
+          // A loop without a Training needs no more than the model and the optimizer.
+          Run<Description> own(world, at);
+          cp::load(world, *opened(world, scratch.root() / "new"), own.model, own.training.optimizer());
+          all_have(own, 3);
+        }) == "");
+}
+
 TEST_CASE("save_training: a checkpoint that does not fit is rejected by all ranks, and nothing changes") {
   const Scratch scratch;
   using Wide = train_test::SmallModel<double, sw::Zero1>;
@@ -358,8 +413,12 @@ TEST_CASE("save_training: experts, their load and their master weights are resto
     for (std::size_t from = 0; from < meshes.size(); ++from) {
       Experts wanted(mesh, static_cast<int>(from)), found(mesh, 99);
       const auto reader = opened(world, scratch.root() / std::to_string(from));
-      const std::vector<std::string> names{"up", cp::state_name("up", "first moment"),
-                                           "optimizer/second_moment/up", "load.bias", "load.counts"};
+      const std::vector<std::string> names{"up",
+                                           cp::state_name("up", "first moment"),
+                                           "optimizer/second_moment/up",
+                                           "optimizer/steps/up",
+                                           "load.bias",
+                                           "load.counts"};
       findings.expect(cp::require_state(*reader, found, found.optimizer) == names, "names");
       cp::read_state(*reader, found, found.optimizer);
       cp::Staging left, right;

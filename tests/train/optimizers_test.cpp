@@ -296,6 +296,50 @@ TEST_CASE("optimizer state belongs to the parameter, not to its address") {
         }) == "");
 }
 
+namespace {
+
+/// Weights of two parts after some steps, of which the second takes only those from `first` on. One optimizer
+/// updates both, or one each.
+template <class Target>
+std::vector<Values> two_parts(const sw::HostCommunicator& world, bool one_optimizer) {
+  const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<cp>(1), sw::extent<tp>(1)};
+  using Part = Model<double, sw::DataParallel, Target>;
+  Part left(mesh), right(mesh);
+  sw::GradAccumulator of_left(left), of_right(right);
+  sw::AdamW first, second;
+  const auto step = [&](Part& part, auto& accumulator, std::uint64_t seed, sw::AdamW& optimizer) {
+    part.add_gradients(seed, 0);
+    add_loss<Target>(accumulator, mesh.core(), 3);
+    optimizer.step(part, accumulator.finish(), 0.1);
+    accumulator.restart();
+  };
+  for (std::uint64_t number = 1; number <= 4; ++number) {
+    step(left, of_left, number, first);
+    if (number > 2)
+      step(right, of_right, 10 + number, one_optimizer ? first : second);
+  }
+  std::vector<Values> out;
+  for (Part* part : {&left, &right})
+    sw::for_each_parameter(*part, [&](auto& parameter) {
+      out.push_back(whole(parameter.stored()));
+      sw::AdamW& counts = part == &left || one_optimizer ? first : second;
+      out.push_back({static_cast<double>(counts.parameter_steps(parameter))});
+    });
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("one optimizer that updates two parts of a model counts the steps of each") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const std::vector<Values> wanted = two_parts<sw::DefaultTarget>(world, false);
+          findings.expect(wanted[1] == Values{4} && wanted[5] == Values{2}, "steps of each part");
+          findings.expect(two_parts<sw::DefaultTarget>(world, true) == wanted, "on a host");
+          findings.expect(two_parts<MimicTarget>(world, true) == wanted, "on a device");
+          findings.expect(two_parts<MimicTarget>(world, false) == wanted, "on a device, one optimizer each");
+        }) == "");
+}
+
 TEST_CASE("the clip coefficient reduces a norm to the limit and never increases it, for every optimizer") {
   CHECK(sw::clip_coefficient(0.5, 1.0) == 1.0);
   CHECK(sw::clip_coefficient(4.0, 1.0) == 1.0 / (4.0 + 1e-6));

@@ -441,6 +441,10 @@ public:
     CHECK((find(name).block.shape == shape && find(name).block.dtype == wanted));
     return wanted;
   }
+  bool holds(const std::string& name) const override {
+    return std::any_of(copied_.blocks().begin(), copied_.blocks().end(),
+                       [&](const auto& each) { return each.block.tensor == name; });
+  }
   void read(const std::string& name, const sw::safetensors::BlockOf&,
             std::span<std::byte> out) const override {
     std::copy_n(find(name).memory.begin(), out.size(), out.begin());

@@ -7,7 +7,9 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/device_value.hpp>
+#include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/optimizer_update.hpp>
+#include <shardwright/tensor/kernels/parts.hpp>
 #include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/optimizer_states.hpp>
@@ -35,11 +37,25 @@ namespace detail {
 /// Begins an optimizer step from the record of a finished step, with clipping.
 template <class Open>
 struct OpenClippedStep {
+  using functor = Open;
   Open open;
   const StepRecord* record;
   double max_norm;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     open.open(record->take != 0, record->scale * clip_coefficient(record->gradient_norm, max_norm));
+  }
+};
+
+/// Begins the update of a parameter, which counts its own steps, at the rate of the optimizer's step.
+template <class Open>
+struct OpenParameterStep {
+  OpenClippedStep<Open> clipped;
+  const kernels::OptimizerDeviceStep* of_all;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    if (!kernels::detail::first_lane())
+      return;
+    clipped.open.to->learning_rate = of_all->learning_rate;
+    clipped(i);
   }
 };
 
@@ -81,7 +97,7 @@ struct FinishedGradient {
 /// host, `state_names`, and static functions: `kept(options)`, how many states it needs; `step(options, rate,
 /// number, scale)`; `update_of(parameter, gradient, states, step)`, a functor of elements with `set_step` for
 /// devices, of type `Update<Element>`; and `open(options, device_step)`, the functor that begins a step
-/// there.
+/// there. Steps are counted for each parameter, since not every call of step() has to be for the whole model.
 template <class Rule>
 class Optimizer {
 public:
@@ -113,8 +129,16 @@ public:
           std::string(Rule::name) +
           ": a step on a device must know its learning rate (call set_learning_rate before step, or pass the rate to step)");
     const auto open = Rule::open(options_, device_step());
-    run_once("sw::open_step", summary.execution(),
-             OpenClippedStep<std::remove_const_t<decltype(open)>>{open, summary.record(), options_.max_norm});
+    using Opens = OpenClippedStep<std::remove_const_t<decltype(open)>>;
+    run_once("sw::open_step", summary.execution(), Opens{open, summary.record(), options_.max_norm});
+    kernels::detail::PartLauncher<typename Target::execution_space,
+                                  OpenParameterStep<typename Opens::functor>>
+        opens("sw::open_steps", summary.execution());
+    for_each_parameter(model, [&](auto& parameter) {
+      auto* const own = device_step_of(state_of(parameter), parameter.resources());
+      opens.add({{Rule::open(options_, own), summary.record(), options_.max_norm}, device_step()}, 1);
+    });
+    opens.launch();
     UpdatesTogether<Rule, Model, typename Target::execution_space> together(summary.execution());
     for_each_parameter(model, [&](auto& parameter) { update_on_device(parameter, together); });
     together.launch();
@@ -129,7 +153,7 @@ public:
   void set_learning_rate(TargetResources<Target>& resources, double learning_rate) {
     if (!device_step_) {
       device_step_ = BufferHandle(resources.take(sizeof(kernels::OptimizerDeviceStep)));
-      store_step(resources);
+      store_step(resources, device_step_, steps_);
     }
     run_once("sw::rate", resources.execution(),
              StoreKernel<double>{&device_step()->learning_rate, learning_rate});
@@ -141,6 +165,7 @@ public:
   void update(P& parameter, const G& gradient, Step constants) {
     if constexpr (FinishedGradient<P, typename G::layout>::value) {
       auto& state = state_of(parameter);
+      state.steps = state.steps.value_or(first_steps_) + 1;
       parameter.update_weights([&](auto& weights) {
         update_block<typename P::main_element, typename P::target>(weights.resources(),
                                                                    weights.mutable_data(), gradient.data(),
@@ -149,7 +174,8 @@ public:
     }
   }
 
-  /// @brief Begins the next step: returns the constants for update().
+  /// @brief Begins the next step: returns the constants for update(), which numbers a parameter's step
+  /// itself.
   [[nodiscard]] Step begin(GradientScale gradient_scale, double learning_rate) {
     return Rule::step(options_, learning_rate, ++steps_, gradient_scale.factor());
   }
@@ -165,25 +191,37 @@ public:
     static_cast<void>(state_of(parameter));
     states_.visit(parameter, visit);
   }
-  /// @brief Steps taken on the host.
+  /// @brief Calls of step() on the host that were for a whole model or a part of one.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
-  /// @brief Steps taken on a target; waits for a device.
+  /// @brief Such calls that were taken on a target; waits for a device.
   template <class Target>
   [[nodiscard]] std::int64_t steps(TargetResources<Target>& resources) const {
-    if (Target::host_accessible || !device_step_)
-      return steps_;
-    kernels::OptimizerDeviceStep step;
-    copy_to_host<Target>(resources.execution(), static_cast<const unsigned char*>(device_step_.data()),
-                         reinterpret_cast<unsigned char*>(&step), sizeof step);
-    return step.step;
+    return Target::host_accessible || !device_step_ ? steps_ : step_in(device_step_, resources);
   }
-  /// @brief Restores the number of steps; the caller fills the states.
+  /// @brief Restores steps(), which also becomes the number of updates of every parameter that has none of
+  /// its own yet, as after loading a checkpoint that holds none; the caller fills the states.
   template <class Target>
   void set_steps([[maybe_unused]] TargetResources<Target>& resources, std::int64_t steps) {
-    steps_ = steps;
+    first_steps_ = steps_ = steps;
     if constexpr (!Target::host_accessible)
       if (device_step_)
-        store_step(resources);
+        store_step(resources, device_step_, steps);
+  }
+  /// @brief Updates of a parameter so far; waits for a device.
+  template <class P>
+  [[nodiscard]] std::int64_t parameter_steps(const P& parameter) {
+    const State& state = states_.entry(parameter);
+    return state.device_step ? step_in(state.device_step, parameter.resources())
+                             : state.steps.value_or(first_steps_);
+  }
+  /// @brief Restores the number of updates of a parameter.
+  template <class P>
+  void set_parameter_steps(const P& parameter, std::int64_t steps) {
+    State& state = states_.entry(parameter);
+    state.steps = steps;
+    if constexpr (!P::target::host_accessible)
+      if (state.device_step)
+        store_step(parameter.resources(), state.device_step, steps);
   }
 
 private:
@@ -207,6 +245,8 @@ private:
                                              Step constants) {
     constants.learning_rate *= state.learning_rate_factor;
     constants.weight_decay *= state.weight_decay_factor;
+    if constexpr (requires { constants.step; })
+      constants.step = *state.steps;
     kernels::detail::run_elementwise<Number>(
         Rule::label, resources.execution(), elements,
         Rule::update_of(VectorView<Number, Target>(weights, elements),
@@ -231,7 +271,8 @@ private:
       const StateVectors<typename P::main_element, typename P::target> blocks{state, weights.size()};
       launches.add(Rule::update_of(weights, vector_of(parameter.gradient()), blocks, constants),
                    weights.size(), rounded, state.learning_rate_factor,
-                   constants.weight_decay * state.weight_decay_factor, device_step());
+                   constants.weight_decay * state.weight_decay_factor,
+                   static_cast<const kernels::OptimizerDeviceStep*>(state.device_step.data()));
     };
     const auto& execution = parameter.stored().execution();
     if (const auto place = parameter.in_place()) {
@@ -255,11 +296,29 @@ private:
 
   /// The device continues the host's step count.
   template <class Target>
-  void store_step(TargetResources<Target>& resources) {
+  static void store_step(TargetResources<Target>& resources, const BufferHandle& to, std::int64_t steps) {
     kernels::OptimizerDeviceStep first;
-    first.step = steps_;
+    first.step = steps;
     run_once("sw::first_step", resources.execution(),
-             StoreKernel<kernels::OptimizerDeviceStep>{device_step(), first});
+             StoreKernel<kernels::OptimizerDeviceStep>{static_cast<kernels::OptimizerDeviceStep*>(to.data()),
+                                                       first});
+  }
+  template <class Target>
+  [[nodiscard]] static std::int64_t step_in(const BufferHandle& from, TargetResources<Target>& resources) {
+    kernels::OptimizerDeviceStep step;
+    copy_to_host<Target>(resources.execution(), static_cast<const unsigned char*>(from.data()),
+                         reinterpret_cast<unsigned char*>(&step), sizeof step);
+    return step.step;
+  }
+  /// A parameter's own record on the device, created at its first step there.
+  template <class Target>
+  [[nodiscard]] kernels::OptimizerDeviceStep* device_step_of(State& state,
+                                                             TargetResources<Target>& resources) const {
+    if (!state.device_step) {
+      state.device_step = BufferHandle(resources.take(sizeof(kernels::OptimizerDeviceStep)));
+      store_step(resources, state.device_step, state.steps.value_or(first_steps_));
+    }
+    return static_cast<kernels::OptimizerDeviceStep*>(state.device_step.data());
   }
   [[nodiscard]] kernels::OptimizerDeviceStep* device_step() const {
     return static_cast<kernels::OptimizerDeviceStep*>(device_step_.data());
@@ -269,6 +328,7 @@ private:
   OptimizerStates<Rule::state_names.size()> states_{Rule::state_names};
   BufferHandle device_step_; // of the first device that needs it
   std::int64_t steps_ = 0;
+  std::int64_t first_steps_ = 0; // of parameters that have no number of their own yet
 };
 
 } // namespace detail

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -58,6 +59,9 @@ class OptimizerState {
 public:
   double weight_decay_factor = 1;
   double learning_rate_factor = 1;
+  /// Updates of the parameter so far; empty if it has had none, and no checkpoint gave a number.
+  std::optional<std::int64_t> steps;
+  BufferHandle device_step; ///< The device's own kernels::OptimizerDeviceStep, which continues `steps`.
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] BufferHandle& operator[](std::size_t i) noexcept { return blocks_[i]; }
@@ -103,7 +107,7 @@ public:
   template <class P>
   [[nodiscard]] State& of(const P& parameter, const std::vector<ParameterGroup>& groups,
                           std::size_t kept = count) {
-    State& state = place_of(parameter.number());
+    State& state = entry(parameter);
     if (!state.made()) {
       auto& resources = parameter.resources();
       const auto block =
@@ -113,6 +117,9 @@ public:
     }
     return state;
   }
+
+  /// @brief The same without creating the tensors.
+  [[nodiscard]] State& entry(const ParameterBase& parameter) { return place_of(parameter.number()); }
 
   /// @brief Calls visit(name, tensor) for each state of a parameter; nothing before its first use.
   template <class P, class Visitor>

@@ -41,6 +41,8 @@ public:
   [[nodiscard]] virtual safetensors::Dtype require(const std::string& name, safetensors::Dtype wanted,
                                                    const std::vector<std::uint64_t>& shape,
                                                    bool convert) const = 0;
+  /// @brief Whether there is a tensor of that name.
+  [[nodiscard]] virtual bool holds(const std::string& name) const = 0;
   /// @brief Reads any block of a tensor into `out`, dense and row-major, from all saved blocks that overlap
   /// it.
   /// @throws InvalidArgument for a block outside the tensor, memory of another size, or elements of less than

@@ -6,6 +6,7 @@
 /// on every mesh.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
 #include <shardwright/io/checkpoint/block.hpp>
 #include <shardwright/io/checkpoint/staged_block.hpp>
 #include <shardwright/train/members.hpp>
@@ -40,10 +41,32 @@ namespace detail {
   return {static_cast<std::uint64_t>(copies.rank()), static_cast<std::uint64_t>(copies.size())};
 }
 
+/// Whether an optimizer counts the steps of each parameter.
+template <class Optimizer, class P>
+concept CountsSteps = requires(Optimizer& optimizer, const P& parameter) {
+  optimizer.set_parameter_steps(parameter, optimizer.parameter_steps(parameter));
+};
+
+/// The number of steps that a checkpoint holds under that name.
+[[nodiscard]] inline std::int64_t steps_in(const BlockSource& source, const std::string& name) {
+  double steps = 0;
+  source.read(name, {{0}, {1}}, std::as_writable_bytes(std::span(&steps, 1)));
+  if (!(steps >= 0 && steps < 9e15)) // exact in a double
+    throw DataError("checkpoint: " + name + " must be a number of steps, but it is " + std::to_string(steps));
+  return static_cast<std::int64_t>(steps);
+}
+
+/// This rank's place among those of its mesh.
+template <class P>
+[[nodiscard]] Replica of_mesh(const P& parameter) {
+  const HostCommunicator& mesh = parameter.resources().core().world();
+  return {static_cast<std::uint64_t>(mesh.rank()), static_cast<std::uint64_t>(mesh.size())};
+}
+
 /// Calls visit(part, path, replica) for every part that keeps numbers beside its parameters. Every rank of a
 /// mesh holds them, and if several meshes hold a unit, every rank of each.
 template <class Visit>
-void each_kept(const std::vector<shardwright::detail::ListedPart>& unit, const Replica& of_mesh,
+void each_kept(const std::vector<shardwright::detail::ListedPart>& unit, const Replica& in_mesh,
                const Visit& visit) {
   Replica meshes;
   for (const auto& each : unit)
@@ -51,24 +74,21 @@ void each_kept(const std::vector<shardwright::detail::ListedPart>& unit, const R
       meshes = copy_of(*each.parameter);
   for (const auto& each : unit)
     if (each.parameter == nullptr)
-      visit(*each.part, each.path, of_mesh * meshes);
+      visit(*each.part, each.path, in_mesh * meshes);
 }
 template <class Model, class Visit>
 void for_each_kept(Model& model, const Visit& visit) {
-  Replica of_mesh;
-  for_each_parameter(model, [&](auto& parameter) {
-    const HostCommunicator& mesh = parameter.stored().core().world();
-    of_mesh = {static_cast<std::uint64_t>(mesh.rank()), static_cast<std::uint64_t>(mesh.size())};
-  });
+  Replica in_mesh;
+  for_each_parameter(model, [&](auto& parameter) { in_mesh = of_mesh(parameter); });
   if constexpr (requires { model.for_each_stage([](auto&) {}); }) {
     model.for_each_stage([&](auto& stage) {
       for (const auto& unit : stage.parts())
-        each_kept(unit, of_mesh, visit);
+        each_kept(unit, in_mesh, visit);
     });
   } else if constexpr (shardwright::detail::HasMembers<Model>) {
     std::vector<shardwright::detail::ListedPart> parts;
     shardwright::detail::list_parts(model, {}, parts);
-    each_kept(parts, of_mesh, visit);
+    each_kept(parts, in_mesh, visit);
   }
 }
 
@@ -76,8 +96,9 @@ void for_each_kept(Model& model, const Visit& visit) {
 
 /// @brief Copies a rank's share of a model and of its optimizer's state; not collective.
 ///
-/// Weights are saved in the element type of gradients: the master copy if there is one. A block that several
-/// ranks hold, within a mesh or, of a tied parameter, in several stages, is written once.
+/// Weights are saved in the element type of gradients: the master copy if there is one. The optimizer's
+/// number of steps is saved for each parameter, as "optimizer/steps/NAME" in F64. A block that several ranks
+/// hold, within a mesh or, of a tied parameter, in several stages, is written once.
 template <ParameterSet Model, class Optimizer>
 void stage(Model& model, Optimizer& optimizer, Staging& to) {
   for_each_parameter(model, [&](auto& parameter) {
@@ -89,6 +110,10 @@ void stage(Model& model, Optimizer& optimizer, Staging& to) {
     optimizer.for_each_state_made(parameter, [&](std::string_view name, const auto& state) {
       to.add(state_name(parameter.name(), name), state, meshes);
     });
+    if constexpr (detail::CountsSteps<Optimizer, std::remove_reference_t<decltype(parameter)>>)
+      to.add(state_name(parameter.name(), "steps"),
+             {static_cast<double>(optimizer.parameter_steps(parameter))},
+             detail::of_mesh(parameter) * meshes);
   });
   detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica& replica) {
     for (const PartState& each : part.state())
@@ -116,6 +141,9 @@ template <ParameterSet Model, class Optimizer>
     optimizer.for_each_state_made(parameter, [&](std::string_view name, const auto&) {
       require(state_name(parameter.name(), name), safetensors::dtype_of<Main>(), shape);
     });
+    if constexpr (detail::CountsSteps<Optimizer, std::remove_reference_t<decltype(parameter)>>)
+      if (std::string steps = state_name(parameter.name(), "steps"); source.holds(steps))
+        require(std::move(steps), safetensors::Dtype::f64, {1});
   });
   detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica&) {
     for (const PartState& each : part.state())
@@ -127,7 +155,9 @@ template <ParameterSet Model, class Optimizer>
 /// @brief Fills a rank's share of a model and of its optimizer's state, whatever mesh, stages and sharding
 /// they were saved from; not collective.
 ///
-/// Low-precision weights are the saved weights, rounded as they were before the save.
+/// Low-precision weights are the saved weights, rounded as they were before the save. Checkpoints of earlier
+/// versions hold one number of optimizer steps, in their description, for all parameters: call set_steps() of
+/// the optimizer with it, as Training::go_on_from() does.
 /// @param convert whether another floating-point type may have been saved
 /// @throws DataError as require_state(), and if data cannot be read: the model is then unusable.
 template <ParameterSet Model, class Optimizer>
@@ -139,6 +169,10 @@ void read_state(const BlockSource& source, Model& model, Optimizer& optimizer, b
     optimizer.for_each_state_made(parameter, [&](std::string_view name, auto& state) {
       read_tensor(source, state_name(parameter.name(), name), state, convert);
     });
+    if constexpr (detail::CountsSteps<Optimizer, std::remove_reference_t<decltype(parameter)>>)
+      if (const std::string name = state_name(parameter.name(), "steps"); source.holds(name)) {
+        optimizer.set_parameter_steps(parameter, detail::steps_in(source, name));
+      }
   });
   detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica&) {
     std::vector<PartState> state = part.state();

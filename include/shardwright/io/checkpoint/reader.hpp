@@ -102,6 +102,10 @@ public:
     return saved.dtype;
   }
 
+  [[nodiscard]] bool holds(const std::string& name) const override {
+    return manifest_.tensors.contains(name);
+  }
+
   /// @brief Reads only the requested part of each saved block, so it compares no hashes.
   void read(const std::string& name, const safetensors::BlockOf& wanted,
             std::span<std::byte> out) const override {
