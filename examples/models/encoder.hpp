@@ -46,7 +46,7 @@ struct Encoder {
   struct Batch {
     typename Ids::Handle ids, classes;
     sw::ShardedTensor<typename Lengths::layout, const std::int32_t, target> lengths;
-    [[nodiscard]] sw::TokenRuns runs() const { return ids.positions().runs(); }
+    [[nodiscard]] sw::RowOrder row_order() const { return ids.row_order(); }
   };
 
   class Embed {

@@ -229,8 +229,8 @@ private:
     keep(turned);
     const auto table = random(2 * rows, columns);
     const auto d_table = sums(2 * rows, columns);
-    kernels::add_positions(execution_, x, table, rows, {.first = 3, .split = 2, .jump = rows / 2}, y);
-    kernels::add_positions_backward(execution_, y, rows, {.first = 3, .split = 2, .jump = rows / 2}, d_table);
+    kernels::add_positions(execution_, x, table, rows, {3, {8, 2}}, y);
+    kernels::add_positions_backward(execution_, y, rows, {3, {8, 2}}, d_table);
     keep_all(y, d_table);
     const auto repeated = matrix(rows * 3, columns);
     kernels::repeat(execution_, 0.5, x, 3, columns, repeated);

@@ -51,6 +51,11 @@ void check_order(std::int64_t sequence, int ranks) {
     }
   }
   REQUIRE(gathered == seen.size());
+  const RowOrder order = Order::rows(sequence, ranks);
+  for (std::size_t row = 0; row < 2 * seen.size(); ++row) { // of two sequences
+    const std::size_t before = row / seen.size() * seen.size();
+    REQUIRE(row_of<Order>(order.position(row) - before, sequence, ranks) == row - before);
+  }
 }
 
 } // namespace

@@ -107,9 +107,10 @@ std::vector<Batch> batches_on(const Mesh& mesh, int count) {
   std::vector<Batch> out;
   const std::int64_t sequences = microbatches * 2 / count;
   for (int i = 0; i < count; ++i) {
-    Batch batch{{mesh, {sequences, positions, width}},
-                {mesh, {sequences, positions, width}},
-                sw::BatchOrigin{3, static_cast<std::uint64_t>(i * sequences)}};
+    Batch batch{
+        {mesh, {sequences, positions, width}},
+        {mesh, {sequences, positions, width}},
+        sw::BatchOrigin{3, static_cast<std::uint64_t>(i * sequences), static_cast<std::uint64_t>(sequences)}};
     for (auto* const tensor : {&batch.x, &batch.target}) {
       sw::ShardedTensor<Tokens, double> all(mesh, {microbatches * 2, positions, width});
       sw::fill_normal(all, {7, tensor == &batch.x ? 1u : 2u});

@@ -110,7 +110,7 @@ std::vector<Element> drawn(const Draw& draw, std::size_t row, std::size_t column
   const std::size_t rows = 3;
   std::vector<Element> block(rows * columns, Element(2));
   detail::RandomElements<Element, Draw> kernel{
-      block.data(), block.data(), {0, 0, row, column}, {1, 1, 11, 83}, {1, 1, rows, columns}, rows, 0, 1, 512,
+      block.data(), block.data(), {0, 0, row, column}, {1, 1, 11, 83}, {1, 1, rows, columns}, {}, 3, 1, 512,
       {5, 6},       draw};
   if (joined)
     kernel.join_rows();

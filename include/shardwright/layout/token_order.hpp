@@ -49,6 +49,28 @@ private:
   }
 };
 
+/// @brief Positions of the rows of whole sequences as gathered from the ranks that share them, first rank
+/// first: those of the text, or chunks of it, of which rank r has number r from the front and from the back.
+///
+/// It does not depend on the layout of a value: a block of rows knows its positions wherever it lies.
+struct RowOrder {
+  std::size_t sequence = 0; ///< Rows of a sequence; 0 if unknown.
+  std::size_t chunk = 0;    ///< Rows of a chunk; 0 if the rows are in the order of the text.
+
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr bool is_natural() const { return chunk == 0; }
+  /// @brief Position of a row; the rows of the next sequence follow.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t position(std::size_t row) const {
+    if (is_natural())
+      return row;
+    const std::size_t before = row / sequence * sequence, inside = row - before;
+    const std::size_t number = inside / chunk;
+    const std::size_t place = number % 2 == 0 ? number / 2 : sequence / chunk - 1 - number / 2;
+    return before + place * chunk + (inside - number * chunk);
+  }
+
+  friend constexpr bool operator==(const RowOrder&, const RowOrder&) = default;
+};
+
 /// @brief Rows in the order of the text: rank r of `ranks` holds the r-th ceil chunk of the sequence.
 struct NaturalOrder {
   static constexpr std::string_view name = "NaturalOrder";
@@ -58,6 +80,9 @@ struct NaturalOrder {
   [[nodiscard]] static constexpr TokenRuns runs(std::int64_t sequence, int ranks, int rank) {
     const DimensionBlock block = chunk_of({0, sequence}, ranks, rank);
     return TokenRuns::one(static_cast<std::size_t>(block.size), static_cast<std::size_t>(block.offset));
+  }
+  [[nodiscard]] static constexpr RowOrder rows(std::int64_t sequence, int) {
+    return {static_cast<std::size_t>(sequence)};
   }
 };
 
@@ -79,6 +104,10 @@ struct ZigZagOrder {
     return {2 * chunk, chunk, static_cast<std::size_t>(rank) * chunk,
             static_cast<std::size_t>(2 * ranks - 1 - rank) * chunk};
   }
+  [[nodiscard]] static constexpr RowOrder rows(std::int64_t sequence, int ranks) {
+    return {static_cast<std::size_t>(sequence),
+            ranks == 1 ? 0 : static_cast<std::size_t>(sequence / divisor(ranks))};
+  }
 };
 
 /// @brief An order of a sequence over the ranks that share it.
@@ -87,6 +116,7 @@ concept TokenOrder = requires(std::int64_t sequence, int ranks, int rank) {
   { Type::name } -> std::convertible_to<std::string_view>;
   { Type::divisor(ranks) } -> std::same_as<std::int64_t>;
   { Type::runs(sequence, ranks, rank) } -> std::same_as<TokenRuns>;
+  { Type::rows(sequence, ranks) } -> std::same_as<RowOrder>;
 };
 
 /// @brief Row of a position in the whole sequence as gathered from the ranks, first rank first.

@@ -162,6 +162,39 @@ template <class Tensor>
           size(heads.width), size(heads.value_width), size(heads.rotary_width)};
 }
 
+/// The positions must be those of the tensor's sequences and, if only one rank's rows have them, of this
+/// rank.
+template <class Tensor, class Order>
+void require_own_positions(const char* operation, const Tensor& tensor,
+                           const TokenPositions<Order>& positions, bool of_rank, SourceLocation where) {
+  const auto [ranks, rank] = sequence_ranks(tensor);
+  const bool elsewhere = of_rank && (positions.ranks() != ranks || positions.rank() != rank);
+  if (positions.sequence() == tensor.shape()[1] && !elsewhere)
+    return;
+  const auto text = [&](std::int64_t sequence, int of, int which) {
+    return std::to_string(sequence) +
+           (elsewhere ? " on rank " + std::to_string(which) + " of " + std::to_string(of) : "");
+  };
+  reject_operation(operation,
+                   "the positions must be those of the input's sequence of " +
+                       text(tensor.shape()[1], ranks, rank) + ", but they are of " +
+                       text(positions.sequence(), positions.ranks(), positions.rank()) +
+                       " (take them from the batch's token ids)",
+                   tensor.core(), where);
+}
+
+/// Positions of this rank's rows of a tensor: in the order of the text they follow from its layout, however
+/// the ids are split.
+template <class Tensor, class Order>
+[[nodiscard]] TokenRuns own_positions(const char* operation, const Tensor& tensor,
+                                      const TokenPositions<Order>& positions, SourceLocation where) {
+  const bool natural = positions.row_order().is_natural();
+  require_own_positions(operation, tensor, positions, !natural, where);
+  return natural ? TokenRuns::one(static_cast<std::size_t>(tensor.local_shape()[1]),
+                                  static_cast<std::size_t>(tensor.local_offset()[1]))
+                 : positions.runs();
+}
+
 /// The local block as [tokens, everything else].
 template <class Tensor>
 [[nodiscard]] auto token_rows(const Tensor& tensor) {
@@ -189,11 +222,12 @@ void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, T
                           detail::local_attention_shape(qkv, heads, where), positions);
 }
 /// @brief The same by the positions of a batch's ids.
+/// @throws InvalidArgument if they are of other sequences, or in ZigZagOrder of another rank's rows.
 template <LayoutType L, class Element, class Target, class Order>
 void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
             const TokenPositions<Order>& positions, HeadShape heads,
             SourceLocation where = SourceLocation::current()) {
-  rotate(qkv, table, positions.runs(), heads, where);
+  rotate(qkv, table, detail::own_positions("rotary", qkv, positions, where), heads, where);
 }
 
 /// @brief The inverse rotation, in place, times the table's factor again: the gradient of rotate.
@@ -203,7 +237,7 @@ void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<
                  SourceLocation where = SourceLocation::current()) {
   kernels::rotary_backward(gradient.execution(), detail::mutable_token_rows(gradient), table.cosines(),
                            table.sines(), detail::local_attention_shape(gradient, heads, where),
-                           positions.runs());
+                           detail::own_positions("rotary", gradient, positions, where));
 }
 
 namespace operation {

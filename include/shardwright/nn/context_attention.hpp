@@ -27,24 +27,10 @@ template <LayoutType L, class E, class Target, class Order>
 [[nodiscard]] std::optional<RingAttention<std::remove_const_t<E>, Target>>
 ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
         const kernels::KeyMask& mask, SourceLocation where) {
-  const auto [ranks, rank] = sequence_ranks(qkv);
-  const bool elsewhere =
-      AttentionOrder<L, Order>::sharded && (positions.ranks() != ranks || positions.rank() != rank);
-  if (positions.sequence() != qkv.shape()[1] || elsewhere) {
-    const auto text = [&](std::int64_t sequence, int of, int which) {
-      return std::to_string(sequence) +
-             (elsewhere ? " on rank " + std::to_string(which) + " of " + std::to_string(of) : "");
-    };
-    reject_operation("attention",
-                     "the positions must be those of the input's sequence of " +
-                         text(qkv.shape()[1], ranks, rank) + ", but they are of " +
-                         text(positions.sequence(), positions.ranks(), positions.rank()) +
-                         " (take them from the batch's token ids)",
-                     qkv.core(), where);
-  }
+  require_own_positions("attention", qkv, positions, AttentionOrder<L, Order>::sharded, where);
   if constexpr (AttentionOrder<L, Order>::value && AttentionOrder<L, Order>::sharded) {
     const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
-    if (ranks > 1 && shape.tokens() > 0) {
+    if (positions.ranks() > 1 && shape.tokens() > 0) {
       const AxisBinding binding = bind_axes(qkv.core(), L::axes);
       const int axis = binding.mesh_axis[static_cast<std::size_t>(L::value.shard(1)[0])];
       return RingAttention<std::remove_const_t<E>, Target>(

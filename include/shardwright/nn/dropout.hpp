@@ -5,11 +5,13 @@
 /// @brief Dropout whose mask is a function of the element's position in the training run, and is never
 /// stored.
 
+#include <shardwright/core/mix.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/layout/token_order.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/batch_origin.hpp>
@@ -29,33 +31,45 @@ struct DropoutUse {
   std::uint64_t seed = 0;
   std::uint32_t tensor = 0; ///< Number of the use in the model, different from that of any parameter.
   double rate = 0;          ///< Share of elements that become zero, in [0, 1).
+  std::uint32_t call = 0;   ///< Number of the call in a pass, if the same use is called several times.
 
-  /// @brief Step and tensor select the stream; step 0 shares its numbers with the parameter of the same
+  /// @brief Step, tensor and call select the stream; step 0 shares its numbers with the parameter of the same
   /// number.
   [[nodiscard]] constexpr RandomKey key(const BatchOrigin& origin) const noexcept {
-    return {seed, origin.step << 32 | tensor};
+    const auto number = call == 0 ? tensor : static_cast<std::uint32_t>(detail::mixed(tensor, call));
+    return {seed, origin.step << 32 | number};
   }
 };
 
 namespace detail {
 
-/// The block's position in [sequences of the global batch, position, column].
+/// The block's position in the tensor of the whole step. Its rows are sequences, or as many tokens of each.
 template <class Tensor>
 [[nodiscard]] kernels::BlockPosition position_in_step(const Tensor& tensor, const BatchOrigin& origin,
-                                                      const TokenRuns& runs) {
+                                                      const RowOrder& order, SourceLocation where) {
   kernels::BlockPosition position = position_of(tensor);
-  const auto first = static_cast<std::size_t>(origin.first_sequence);
-  position.offset[0] += first;
-  position.global[0] += first;
-  if (runs.rows > 0) {
-    // The rows of a context rank may be split once more, evenly.
-    const std::size_t row = position.offset[1] % runs.rows;
-    position.offset[1] = runs.position(row);
-    if (row < runs.split) {
-      position.split = runs.split - row;
-      position.jump = runs.second - (runs.first + runs.split);
-    }
-  }
+  const auto extent = [&tensor](std::size_t d) { return static_cast<std::size_t>(tensor.shape()[d]); };
+  const std::uint64_t of_sequence =
+      origin.sequences > 0 && extent(0) % origin.sequences == 0 ? extent(0) / origin.sequences : extent(0);
+  position.offset[0] += origin.first_sequence * of_sequence;
+  position.global[0] += origin.first_sequence * of_sequence;
+  if (order.is_natural())
+    return position;
+  position.order = order;
+  if constexpr (Tensor::tensor_rank > 1)
+    if (origin.sequences > 0 && of_sequence == order.sequence)
+      position.ordered = 0;
+  if constexpr (Tensor::tensor_rank > 2)
+    if (position.ordered != 0 && extent(1) == order.sequence)
+      position.ordered = 1;
+  if constexpr (Tensor::tensor_rank == 2 && !Tensor::layout::value.shard(1).empty())
+    if (extent(1) == order.sequence)
+      reject_operation(
+          "dropout",
+          "a tensor of two dimensions must hold columns in the second one, but the " +
+              std::to_string(extent(1)) +
+              " of this sharded one may be the positions of a sequence, which lie in another order (reshape it to three dimensions)",
+          tensor.core(), where);
   return position;
 }
 
@@ -71,10 +85,10 @@ struct Dropout {
   static constexpr bool gradient_reads_output = false;
   DropoutUse use;
   BatchOrigin origin;
-  TokenRuns runs;
+  RowOrder rows;
 
   template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation, X&& x) const {
+  [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     using L = typename std::remove_cvref_t<X>::layout;
     static_assert(
         !L::value.has_partial(),
@@ -85,7 +99,7 @@ struct Dropout {
     const auto from = x.local();
     auto out = detail::reuse(std::forward<X>(x)).out;
     kernels::dropout_into(out.execution(), from, out.mutable_local(),
-                          detail::position_in_step(out, origin, runs), use.key(origin), use.rate);
+                          detail::position_in_step(out, origin, rows, where), use.key(origin), use.rate);
     return out;
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
@@ -99,14 +113,18 @@ struct Dropout {
 /// @brief Each element of `x` becomes 0 with probability `rate`, else x / (1 - rate) (Srivastava et al.,
 /// 2014, scaled in training).
 ///
-/// The mask depends only on seed, tensor, step and the element's [sequence of the batch, position, column],
-/// not on the layout, on how the batch is divided, or on how often it is computed.
-/// @param runs positions of this context rank's rows, if they differ from those of the layout
+/// The mask depends only on seed, tensor, call, step and the element's index in the tensor of the whole step,
+/// [sequence, position, column] or [token, column], not on the layout, on how the batch is divided, or on how
+/// often it is computed. In every layout the first dimension holds the microbatch's sequences, or an equal
+/// number of rows of each.
+/// @param rows positions of the rows of the batch's sequences, if they are not those of the text
+/// @throws InvalidArgument if the last of two dimensions may be positions in another order than that of the
+/// text.
 template <AnyShardedTensor X>
 [[nodiscard]] auto dropout(const X& x, const DropoutUse& use, const BatchOrigin& origin,
-                           const TokenRuns& runs = {}) {
+                           const RowOrder& rows = {}, SourceLocation where = SourceLocation::current()) {
   const auto handle = x.share(); // kept, so that the result has its own memory
-  return operation::Dropout{use, origin, runs}.forward({}, handle);
+  return operation::Dropout{use, origin, rows}.forward(where, handle);
 }
 /// @brief The same on a tape, which knows the origin and the positions; in an evaluation `x` itself.
 /// @throws LifecycleError in training on a tape without an origin, since every step would drop the same
@@ -120,7 +138,7 @@ template <detail::TapeOperand X>
     throw LifecycleError(
         "dropout: a tape in training must know the position of its microbatch in the run, which keys the masks (pass restart() a BatchOrigin of step and first sequence, or give the batch of a stage a member `origin`)",
         {.rank = x.resources().core().world().rank(), .where = where});
-  return apply(operation::Dropout{use, *tape.origin(), tape.runs()}, where, std::forward<X>(x));
+  return apply(operation::Dropout{use, *tape.origin(), tape.rows()}, where, std::forward<X>(x));
 }
 /// @brief Rejects a rate without a position in the model, with an error sentence.
 template <Operand X>
@@ -130,7 +148,8 @@ void dropout(X&&, double) {
       "dropout: it must know its place in the model, which keys its mask (use the module Dropout, or pass a DropoutUse with a number of its own)");
 }
 
-/// @brief Dropout as a module; its position in the model keys its masks.
+/// @brief Dropout as a module; its position in the model keys its masks, which differ between the calls of a
+/// pass.
 class Dropout final : public NamedPart {
 public:
   /// @param tensor a number of the program's choice, different from that of any parameter; by default derived
@@ -144,7 +163,9 @@ public:
     if (use_.rate > 0 && !named_)
       throw LifecycleError(
           "Dropout: it must have a place in the model before it is used (list it in members(), and call initialize() with the whole model)");
-    return dropout(std::forward<X>(x), use_, where);
+    DropoutUse use = use_;
+    use.call = x.tape().next_call_of(this);
+    return dropout(std::forward<X>(x), use, where);
   }
   /// @brief Sets its position in the model; called by initialize().
   void initialize(const std::string& path, std::uint64_t seed) override {

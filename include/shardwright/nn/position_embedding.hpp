@@ -76,10 +76,10 @@ struct PositionOperands {
 template <class X, class Table>
 using WithPositions = AddLayout<typename X::layout, ReductionLayout<Sum, 0, typename Table::layout>>;
 
+/// Positions of the block's rows: its offset in whole sequences follows from the layout.
 template <class X>
-[[nodiscard]] kernels::RowPositions row_positions(const X& x, const TokenRuns& runs) {
-  const kernels::BlockPosition place = position_in_step(x, BatchOrigin{}, runs);
-  return {place.offset[1], place.split, place.jump};
+[[nodiscard]] kernels::RowPositions row_positions(const X& x, const RowOrder& order) {
+  return {static_cast<std::size_t>(x.local_offset()[1]), order};
 }
 
 } // namespace detail
@@ -103,7 +103,7 @@ struct AddPositions {
   static constexpr std::string_view name = "add_positions";
   static constexpr detail::GradientReads left_gradient_reads{};
   static constexpr detail::GradientReads right_gradient_reads{};
-  TokenRuns runs;
+  RowOrder order;
 
   template <AnyShardedTensor X, AnyShardedTensor Table>
   [[nodiscard]] auto forward(SourceLocation where, X&& x, const Table& table) const {
@@ -126,8 +126,16 @@ struct AddPositions {
                 detail::text_of(x.shape()) + " and " + detail::text_of(table.shape()) +
                 " (make the table longer, or the sequences shorter)",
             x.core(), where);
+      if (!order.is_natural() && x.shape()[1] != static_cast<std::int64_t>(order.sequence))
+        detail::reject_operation(
+            "add_positions",
+            "the stream must have the batch's sequences of " + std::to_string(order.sequence) +
+                " tokens, whose order over the ranks is not that of the text, but it has sequences of " +
+                std::to_string(x.shape()[1]) +
+                " (add the positions before the stream is made longer or shorter, or use NaturalOrder)",
+            x.core(), where);
       const auto rows = static_cast<std::size_t>(x.local_shape()[1]);
-      const kernels::RowPositions positions = detail::row_positions(x, runs);
+      const kernels::RowPositions positions = detail::row_positions(x, order);
       const auto from = x.local_matrix();
       auto out = detail::reuse(std::forward<X>(x)).out;
       if (out.local_size() > 0)
@@ -158,9 +166,9 @@ struct AddPositions {
 private:
   template <class Out, class G>
   void add_to(Out& out, const G& y_gradient, bool add) const {
-    kernels::add_positions_backward(out.execution(), y_gradient.local_matrix(),
-                                    static_cast<std::size_t>(y_gradient.local_shape()[1]),
-                                    detail::row_positions(y_gradient, runs), out.mutable_local_matrix(), add);
+    kernels::add_positions_backward(
+        out.execution(), y_gradient.local_matrix(), static_cast<std::size_t>(y_gradient.local_shape()[1]),
+        detail::row_positions(y_gradient, order), out.mutable_local_matrix(), add);
   }
 };
 
@@ -172,23 +180,25 @@ private:
 /// No communication. The table's gradient is Partial<Sum> over the axes that shard batch and sequence.
 /// @param x [batch, sequence, width], not Partial
 /// @param table [positions, width], width sharded as that of x
-/// @param runs positions of this context rank's rows, if they differ from those of the layout
-/// @throws InvalidArgument if the table has fewer rows than a sequence has positions, or the widths differ.
+/// @param order positions of the rows of whole sequences, if they are not those of the text
+/// @throws InvalidArgument if the table has fewer rows than a sequence has positions, the widths differ, or
+/// the stream's sequences are not those that have the order.
 template <AnyShardedTensor X, AnyShardedTensor Table>
-[[nodiscard]] auto add_positions(const X& x, const Table& table, const TokenRuns& runs = {},
+[[nodiscard]] auto add_positions(const X& x, const Table& table, const RowOrder& order = {},
                                  SourceLocation where = SourceLocation::current()) {
-  return operation::AddPositions{runs}.forward(where, x, table);
+  return operation::AddPositions{order}.forward(where, x, table);
 }
 /// @brief The same on a tape, which provides the positions; the table may be a parameter.
 template <detail::TapeOperand X, detail::TapeOperand Table>
 [[nodiscard]] auto add_positions(X&& x, Table&& table, SourceLocation where = SourceLocation::current()) {
-  const operation::AddPositions add{x.tape().runs()};
+  const operation::AddPositions add{x.tape().rows()};
   return apply(add, where, std::forward<X>(x), std::forward<Table>(table));
 }
 
 /// @brief A trained row for each position, added to a stream in layout `In`, [batch, sequence, width].
 ///
-/// Positions are those of the tape's batch, so ranks that share a sequence each add their own.
+/// Positions follow from the layout of the stream and the row order of the tape's batch, so ranks that share
+/// a sequence each add their own.
 template <LayoutType In, class Plan = ModelPlan<>>
 class PositionEmbedding {
 public:

@@ -21,8 +21,10 @@ struct TokenBatch {
   std::optional<BatchOrigin>
       origin{}; ///< Keys dropout masks; a constant origin would drop the same elements in every step.
 
-  /// @brief Returns the positions of this rank's rows in their sequences.
-  [[nodiscard]] TokenRuns runs() const { return ids.positions().runs(); }
+  /// @brief Sequences of the microbatch, on all ranks.
+  [[nodiscard]] std::uint64_t sequences() const { return static_cast<std::uint64_t>(ids.shape()[0]); }
+  /// @brief Positions of the rows of whole sequences.
+  [[nodiscard]] RowOrder row_order() const { return ids.row_order(); }
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

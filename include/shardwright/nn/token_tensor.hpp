@@ -39,6 +39,8 @@ public:
   [[nodiscard]] int rank() const noexcept { return rank_; }                  ///< This rank among them.
   /// @brief Positions of this rank's rows.
   [[nodiscard]] TokenRuns runs() const { return runs_of(rank_); }
+  /// @brief Positions of the rows of whole sequences, as gathered from the ranks.
+  [[nodiscard]] RowOrder row_order() const { return Order::rows(sequence_, ranks_); }
   /// @brief Positions of another rank's rows.
   [[nodiscard]] TokenRuns runs_of(int rank) const { return Order::runs(sequence_, ranks_, rank); }
 
@@ -111,6 +113,8 @@ public:
     const auto [ranks, rank] = detail::sequence_ranks(static_cast<const Base&>(*this));
     return {Base::shape()[1], ranks, rank};
   }
+  /// @brief Positions of the rows of whole sequences, for a tape of this batch.
+  [[nodiscard]] RowOrder row_order() const { return positions().row_order(); }
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -212,7 +212,7 @@ class CheckedFunction final : public NumberedFunction {
 public:
   CheckedFunction(Function& function, const MemberList<Types...>& inputs, const GradientCheck& options)
       : function_(function), tensors_(inputs), parameters_(inputs), origin_(options.origin),
-        runs_(options.runs) {
+        rows_(options.rows) {
     tensors_.list(moved_, core_);
     parameters_.list(moved_, core_);
     restart();
@@ -242,7 +242,7 @@ public:
   [[nodiscard]] const HostCommunicator& ranks() const { return core_->world(); }
 
 private:
-  void restart() { tape_.restart(Recording::training, origin_, runs_); }
+  void restart() { tape_.restart(Recording::training, origin_, rows_); }
   template <class... Vars>
   [[nodiscard]] auto call(const Vars&... variables) {
     if constexpr (std::is_invocable_v<Function&, const Vars&...>)
@@ -266,7 +266,7 @@ private:
   std::vector<MovedInput*> moved_;
   MeshCore* core_ = nullptr;
   BatchOrigin origin_;
-  TokenRuns runs_;
+  RowOrder rows_;
   Tape<Target> tape_;
   std::shared_ptr<void> weighing_; // of the one type of result
 };

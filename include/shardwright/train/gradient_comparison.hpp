@@ -33,7 +33,7 @@ struct GradientCheck {
   int elements = 0; ///< Elements of each input that are perturbed one by one; up to 100 if a direction fails.
   std::uint64_t seed = 1;
   BatchOrigin origin{}; ///< Of the function's batch; the tape passes it to operations such as dropout.
-  TokenRuns runs{};     ///< Positions of its rows on this rank.
+  RowOrder rows{};      ///< Positions of the rows of its sequences.
 };
 
 /// @brief The place where gradient and difference quotient differ most.

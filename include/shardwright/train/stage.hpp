@@ -32,16 +32,19 @@ namespace detail {
 /// The position of a microbatch in the run, if the batch provides it.
 template <class Batch>
 [[nodiscard]] std::optional<BatchOrigin> origin_of_batch(const Batch& batch) {
+  std::optional<BatchOrigin> origin;
   if constexpr (requires { batch.origin; })
-    return batch.origin;
-  else
-    return {};
+    origin = batch.origin;
+  if constexpr (requires { batch.sequences(); })
+    if (origin && origin->sequences == 0)
+      origin->sequences = batch.sequences();
+  return origin;
 }
-/// The positions of its rows in their sequences, if it has positions.
+/// The positions of the rows of its sequences, if they are not those of the text.
 template <class Batch>
-[[nodiscard]] TokenRuns runs_of_batch(const Batch& batch) {
-  if constexpr (requires { batch.runs(); })
-    return batch.runs();
+[[nodiscard]] RowOrder rows_of_batch(const Batch& batch) {
+  if constexpr (requires { batch.row_order(); })
+    return batch.row_order();
   else
     return {};
 }
@@ -323,7 +326,7 @@ private:
   [[nodiscard]] std::optional<Boundary> run(Recording recording, std::optional<Boundary> in,
                                             const Batch& batch, Saved& saved, const AtLast& at_last) {
     Tape<target>& tape = saved.tape;
-    tape.restart(recording, detail::origin_of_batch(batch), detail::runs_of_batch(batch));
+    tape.restart(recording, detail::origin_of_batch(batch), detail::rows_of_batch(batch));
     tape.set_loss_scale(loss_scale_);
     tape.check_inputs(checks_inputs_);
     std::optional<Stream> stream;

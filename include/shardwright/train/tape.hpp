@@ -68,10 +68,11 @@ class Tape {
 public:
   Tape() : Tape(Recording::training) {}
   /// @param origin keys the random numbers of the microbatch; dropout in training needs one
-  explicit Tape(Recording recording, const std::optional<BatchOrigin>& origin = {},
-                const TokenRuns& runs = {})
+  /// @param rows positions of the rows of its sequences: the row_order() of its ids; those of the text by
+  /// default
+  explicit Tape(Recording recording, const std::optional<BatchOrigin>& origin = {}, const RowOrder& rows = {})
       : core_(new detail::TapeOn<Target>) {
-    core_->restart(recording, origin, runs);
+    core_->restart(recording, origin, rows);
   }
   Tape(Tape&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
   Tape& operator=(Tape other) noexcept {
@@ -85,8 +86,8 @@ public:
 
   /// @brief Discards everything and starts again. @throws LifecycleError while a Var on it is in use.
   void restart(Recording recording = Recording::training, const std::optional<BatchOrigin>& origin = {},
-               const TokenRuns& runs = {}) {
-    core_->restart(recording, origin, runs);
+               const RowOrder& rows = {}) {
+    core_->restart(recording, origin, rows);
   }
   /// @brief Chooses whether ranks compare the data that enters the tape, such as inputs, token ids and
   /// targets; see require_equal_inputs(). Training does so in its first step.

@@ -116,14 +116,14 @@ public:
   virtual ~TapeCore() { clear(); }
 
   /// Discards everything and starts again. @throws LifecycleError while values on it are in use.
-  void restart(Recording recording, const std::optional<BatchOrigin>& origin, const TokenRuns& runs) {
+  void restart(Recording recording, const std::optional<BatchOrigin>& origin, const RowOrder& rows) {
     if (references_ > 1)
       throw LifecycleError("Tape: it must not restart while " + std::to_string(references_ - 1) +
                            " values on it are in use (release every Var of the last microbatch first)");
     clear();
     recording_ = recording;
     origin_ = origin;
-    runs_ = runs;
+    rows_ = rows;
     number_ = next_number();
   }
 
@@ -176,7 +176,16 @@ public:
   [[nodiscard]] bool counts_ahead() const noexcept { return recording_ == Recording::counting; }
   /// Empty if it was not set.
   [[nodiscard]] const std::optional<BatchOrigin>& origin() const noexcept { return origin_; }
-  [[nodiscard]] const TokenRuns& runs() const noexcept { return runs_; }
+  /// Positions of the rows of the batch's sequences.
+  [[nodiscard]] const RowOrder& rows() const noexcept { return rows_; }
+  /// How often a module has asked before in this recording.
+  [[nodiscard]] std::uint32_t next_call_of(const void* module) {
+    for (ModuleCalls& known : calls_)
+      if (known.module == module)
+        return known.calls++;
+    calls_.push_back({module, 1});
+    return 0;
+  }
   /// A unique number of the recording.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
@@ -194,6 +203,10 @@ public:
   }
 
 private:
+  struct ModuleCalls {
+    const void* module;
+    std::uint32_t calls;
+  };
   /// The passes that have begun; one that throws is not repeated.
   enum class Phase : std::uint8_t { recording, inputs_done, done };
 
@@ -219,6 +232,7 @@ private:
     arena_.reset();
     recomputation_ = {};
     regions_ = 0;
+    calls_.clear();
     phase_ = Phase::recording;
   }
   [[nodiscard]] static std::uint64_t next_number() noexcept {
@@ -230,10 +244,11 @@ private:
   TapeNode* last_ = nullptr;
   Recording recording_ = Recording::evaluation;
   std::optional<BatchOrigin> origin_;
-  TokenRuns runs_;
+  RowOrder rows_;
   std::uint64_t number_ = 0;
   RecomputationScope recomputation_;
   std::uint32_t regions_ = 0;
+  std::vector<ModuleCalls> calls_;
   Phase phase_ = Phase::recording;
   bool checks_inputs_ = always_checked;
   long references_ = 1;

@@ -4,6 +4,7 @@
 /// @file
 /// @brief Rows of a table added by the position of each token, and the table's gradient.
 
+#include <shardwright/layout/token_order.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -12,15 +13,18 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief Positions of a block's rows of a sequence: consecutive from `first` on, and shifted by `jump` from
-/// row `split` on.
+/// @brief Positions of a block's rows of a sequence, which start with row `first` of the whole sequence.
 struct RowPositions {
   std::size_t first = 0;
-  std::size_t split = ~std::size_t{0};
-  std::size_t jump = 0;
+  RowOrder order{};
 
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t of(std::size_t row) const {
-    return first + row + (row < split ? 0 : jump);
+    return order.position(first + row);
+  }
+  /// @brief All positions of the first `rows` rows are smaller.
+  [[nodiscard]] constexpr std::size_t end(std::size_t rows) const {
+    const std::size_t last = first + rows;
+    return order.is_natural() ? last : (last + order.sequence - 1) / order.sequence * order.sequence;
   }
 };
 
@@ -74,6 +78,12 @@ struct SumOfPositions {
   }
 };
 
+inline void require_positions(const char* operation, const RowPositions& positions, std::size_t rows,
+                              std::size_t table) {
+  require(positions.end(rows) <= table, operation,
+          "the table must have a row for each position (make it longer).");
+}
+
 } // namespace detail
 
 /// @brief out[s, row] = x[s, row] + table[position of the row]; `out` may be `x`.
@@ -89,6 +99,7 @@ void add_positions(const Execution& execution, const X& x, const Table& table, s
   detail::require(
       x.extent(1) == table.extent(1) && from.size == to.size && (rows == 0 || x.extent(0) % rows == 0),
       "add_positions", "input and result must be [sequences * rows, width] for a table [positions, width].");
+  detail::require_positions("add_positions", positions, rows, table.extent(0));
   const auto all = detail::span_of(table);
   detail::run_lanes("sw::positions", execution, x.extent(0),
                     detail::AddPositions<Element>{
@@ -109,6 +120,7 @@ void add_positions_backward(const Execution& execution, const DY& dy, std::size_
   detail::require(dy.extent(1) == d_table.extent(1) && (rows == 0 || dy.extent(0) % rows == 0),
                   "add_positions_backward",
                   "the gradient must be [sequences * rows, width] for a table [positions, width].");
+  detail::require_positions("add_positions_backward", positions, rows, d_table.extent(0));
   if (!add)
     fill(execution, d_table, Main(0));
   if (rows > 0)

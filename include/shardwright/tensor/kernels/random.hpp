@@ -7,6 +7,7 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/philox.hpp>
+#include <shardwright/layout/token_order.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
@@ -15,7 +16,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
@@ -24,10 +24,9 @@ struct BlockPosition {
   std::array<std::size_t, 4> offset{0, 0, 0,
                                     0}; ///< Global index of the block's first element, per dimension.
   std::array<std::size_t, 4> global{1, 1, 1, 1}; ///< Global extents, per dimension.
-  /// From this index on, indices of the second-to-last dimension are shifted by `jump`, for a block of two
-  /// pieces.
-  std::size_t split = std::numeric_limits<std::size_t>::max();
-  std::size_t jump = 0;
+  RowOrder order{};                   ///< Of a dimension's elements, whose numbers are keyed by position.
+  std::size_t ordered = no_dimension; ///< The dimension; not the last one.
+  static constexpr std::size_t no_dimension = ~std::size_t{0};
 };
 
 namespace detail {
@@ -82,8 +81,8 @@ struct RandomElements {
   std::uint64_t offset[4];
   std::uint64_t global[4];
   std::uint64_t extent[4];
-  std::uint64_t split;
-  std::uint64_t jump;
+  RowOrder order;
+  std::size_t ordered;  // the dimension that has this order; not 3: those are neighbours
   std::uint64_t pieces; // of a row
   std::uint64_t grain;
   RandomKey key;
@@ -111,7 +110,7 @@ struct RandomElements {
 
   /// Joins rows that are also contiguous in the whole tensor into one: divisions cost as much as a draw.
   void join_rows() {
-    for (std::size_t d = 3; d-- > 0 && extent[3] == global[3] && (d != 2 || split >= extent[2]);) {
+    for (std::size_t d = 3; d-- > 0 && extent[3] == global[3] && ordered != 2;) {
       offset[3] = offset[2] * global[3];
       extent[3] *= extent[2];
       global[3] *= global[2];
@@ -122,8 +121,7 @@ struct RandomElements {
       }
       offset[0] = 0;
       extent[0] = global[0] = 1;
-      split = extent[2];
-      jump = 0;
+      ordered += ordered < 2 ? 1 : 0;
     }
   }
 
@@ -137,9 +135,12 @@ private:
     }
     const std::uint64_t i0 = above < extent[1] ? 0 : above / extent[1];
     const std::uint64_t i1 = above - i0 * extent[1];
-    const std::uint64_t i2 = inside < split ? inside : inside + jump;
-    return (((offset[0] + i0) * global[1] + offset[1] + i1) * global[2] + offset[2] + i2) * global[3] +
+    return ((placed(0, i0) * global[1] + placed(1, i1)) * global[2] + placed(2, inside)) * global[3] +
            offset[3];
+  }
+  SHARDWRIGHT_FUNCTION std::uint64_t placed(std::size_t dimension, std::uint64_t index) const {
+    const std::uint64_t row = offset[dimension] + index;
+    return dimension == ordered ? order.position(row) : row;
   }
 
   /// `count` elements from `index` on.
@@ -249,26 +250,19 @@ void run_random(const char* label, const Execution& execution, const typename Vi
   static_assert(tensor_rank >= 1 && tensor_rank <= 4,
                 "random kernels: the view must have one to four dimensions.");
   using Element = typename View::value_type;
-  RandomElements<Element, Draw> functor{in,
-                                        flat_span_of(view, label).data,
-                                        {0, 0, 0, 0},
-                                        {1, 1, 1, 1},
-                                        {1, 1, 1, 1},
-                                        position.split,
-                                        position.jump,
-                                        1,
-                                        lane_grain_of<Execution>(1024),
-                                        key,
-                                        draw};
+  RandomElements<Element, Draw> functor{
+      in, flat_span_of(view, label).data, {0, 0, 0, 0}, {1, 1, 1, 1}, {1, 1, 1, 1}, position.order, 3,
+      1,  lane_grain_of<Execution>(1024), key,          draw};
   // Dimensions are right-aligned, so that the last one is always number 3.
   for (std::size_t d = 0; d < tensor_rank; ++d) {
     const std::size_t slot = 4 - tensor_rank + d;
     functor.offset[slot] = position.offset[d];
     functor.global[slot] = position.global[d];
     functor.extent[slot] = view.extent(static_cast<unsigned>(d));
-    const std::size_t jump = slot == 2 && position.split < functor.extent[slot] ? position.jump : 0;
-    require(functor.offset[slot] + functor.extent[slot] + jump <= functor.global[slot] || view.size() == 0,
-            label, "the block must lie inside the global extents (give the offsets of this rank's block).");
+    if (d == position.ordered && !position.order.is_natural())
+      functor.ordered = slot;
+    require(functor.offset[slot] + functor.extent[slot] <= functor.global[slot] || view.size() == 0, label,
+            "the block must lie inside the global extents (give the offsets of this rank's block).");
   }
   if (view.size() == 0)
     return;
