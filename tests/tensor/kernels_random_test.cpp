@@ -32,13 +32,19 @@ TEST_CASE("A block's random numbers are those of the whole tensor", "[kernels]")
           REQUIRE(block(a, 0, c, d) == whole(a + 1, 2, c, d + 3));
       }
     }
-    const View pieces("pieces", 2, 1, 3, 7); // indices 0, 3 and 4 of the third dimension
-    draw(pieces, {{1, 2, 0, 0}, global, 1, 2});
-    for (std::size_t a = 0; a < 2; ++a)
-      for (std::size_t c = 0; c < 3; ++c)
-        for (std::size_t d = 0; d < 7; ++d)
-          REQUIRE(pieces(a, 0, c, d) == whole(a + 1, 2, c == 0 ? 0 : c + 2, d));
-    REQUIRE_THROWS_AS(draw(pieces, {{1, 2, 0, 0}, global, 1, 3}), sw::InvalidArgument);
+    const View ordered("ordered", 2, 4, 4, 7); // positions 0, 3, 1, 2 of the second or third dimension
+    const std::array<std::size_t, 4> first{1, 0, 1, 0};
+    const sw::RowOrder order{4, 1};
+    const auto position = [&order](bool here, std::size_t row) { return here ? order.position(row) : row; };
+    for (const std::size_t dimension : {1, 2}) {
+      draw(ordered, {first, global, order, dimension});
+      for (std::size_t a = 0; a < 2; ++a)
+        for (std::size_t b = 0; b < 4; ++b)
+          for (std::size_t c = 0; c < 3; ++c)
+            for (std::size_t d = 0; d < 7; ++d)
+              REQUIRE(ordered(a, b, c, d) ==
+                      whole(a + 1, position(dimension == 1, b), position(dimension == 2, c + 1), d));
+    }
   }
   const View outside("outside", 3, 4, 5, 7);
   REQUIRE_THROWS_AS(kernels::fill_uniform(e, outside, {{0, 0, 0, 1}, global}, key, 0.0, 1.0),
