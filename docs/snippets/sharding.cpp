@@ -49,6 +49,13 @@ int program(sw::HostCommunicator world) {
   accumulator.set_bucket_bytes(256 << 10); // the same on all ranks
   sw::AdamW optimizer;
   //! [model]
+  //! [set]
+  sw::for_each_parameter(model, [](auto& parameter) {
+    if (parameter.role() ==
+        sw::ParameterRole::gain) // 1.5 on every rank, and in the master copy if there is one
+      parameter.fill_weights([](auto& weights) { sw::fill(weights, 1.5F); });
+  });
+  //! [set]
   Model::Batch::Ids ids(mesh, {8, config.sequence});
   Model::Batch::Ids targets(mesh, {8, config.sequence});
   double first = 0;

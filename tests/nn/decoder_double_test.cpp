@@ -112,7 +112,8 @@ void check_gradients(const sw::HostCommunicator& world, Findings& findings, cons
     for (std::uint64_t trial = 0; trial < 6; ++trial) {
       const std::uint64_t i =
           sw::random_words({problem.seed, 1u << 22}, 64 * number + trial).word[0] % gradient.size();
-      double* element = element_at(parameter.stored(), i);
+      double* element = nullptr;
+      parameter.fill_weights([&](auto& weights) { element = element_at(weights, i); });
       const double before = element != nullptr ? *element : 0;
       const auto loss_at = [&](double shift) {
         if (element != nullptr)

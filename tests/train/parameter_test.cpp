@@ -11,6 +11,7 @@
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/parameter.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -189,6 +190,65 @@ TEST_CASE(
           parameter.release();
           findings.expect(used() == before, "never waited for");
         }) == "");
+}
+
+namespace {
+
+/// Sets weights and takes a step that changes nothing, which rounds them from the master copy again.
+template <class Element, class Zero>
+void expect_kept(const sw::HostCommunicator& world, Findings& findings, const char* what) {
+  using P = Matrix<Element, Zero>;
+  STATIC_REQUIRE(std::is_same_v<decltype(std::declval<P&>().stored()), const typename P::Stored&>);
+  const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size()), sw::extent<cp>(1)};
+  Matrices<P> model;
+  model.list.push_back(make<P>(mesh));
+  P& parameter = model.list.front();
+  const sw::GradAccumulator accumulator(model);
+  sw::AdamW optimizer({.weight_decay = 0});
+  sw::ShardedTensor<Weight, typename P::main_element> wanted(mesh, {rows, columns});
+  sw::fill_normal(wanted, {7, 7});
+  const auto check = [&](const char* when) {
+    const auto found = sw::redistribute<Weight>(parameter.stored());
+    bool equal = true;
+    for (std::size_t i = 0; i < wanted.local_size(); ++i)
+      equal = equal && found.data()[i] == Element(wanted.data()[i]);
+    if constexpr (P::has_master) {
+      const auto master = sw::redistribute<Weight>(*parameter.master());
+      equal = equal && std::equal(wanted.data(), wanted.data() + wanted.local_size(), master.data());
+    }
+    findings.expect(equal, what, " ", when, " on ", world.size(), " ranks");
+  };
+  const auto step = [&] {
+    add_gradient(parameter);
+    parameter.gradient_state().finish();
+    optimizer.update(parameter, parameter.gradient(), optimizer.begin(sw::GradientScale(1), 1e-3));
+    parameter.gradient_state().drop();
+  };
+  parameter.fill_weights([](auto& weights) { sw::fill_normal(weights, {7, 7}); });
+  check("set");
+  step();
+  check("set, after a step");
+  sw::fill_normal(wanted, {8, 8});
+  parameter.update_weights([](auto& weights) { sw::fill_normal(weights, {8, 8}); });
+  step();
+  check("changed, after a step");
+}
+
+} // namespace
+
+TEST_CASE("weights are set and changed together with their master copy, whatever layout each has") {
+  for (const int ranks : {1, 3})
+    CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
+            expect_kept<float, sw::Zero1>(world, findings, "float, ZeRO-1");
+            expect_kept<sw::bfloat16, sw::DataParallel>(world, findings, "bfloat16");
+            expect_kept<sw::bfloat16, sw::Zero1>(world, findings, "bfloat16, ZeRO-1");
+            expect_kept<sw::float16, sw::Zero3>(world, findings, "float16, ZeRO-3");
+            const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size()), sw::extent<cp>(1)};
+            Matrix<float, sw::DataParallel> unlisted(mesh, {2, 2}, sw::Initial::zeros());
+            const std::string said =
+                failure_of<sw::LifecycleError>([&] { unlisted.fill_weights([](auto&) {}); });
+            findings.expect(has(said, "must have values before it is read or changed"), said);
+          }) == "");
 }
 
 TEST_CASE("buckets join small gradients, and each parameter gets its own sum") {

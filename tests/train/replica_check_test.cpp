@@ -22,8 +22,8 @@ using shardwright_test::on_ranks;
 
 /// Flips the lowest bit of one element of a tensor.
 template <class Tensor>
-void flip_bit(Tensor& tensor, std::size_t index) {
-  auto* const bytes = reinterpret_cast<unsigned char*>(tensor.mutable_data() + index);
+void flip_bit(const Tensor& tensor, std::size_t index) {
+  auto* const bytes = reinterpret_cast<unsigned char*>(const_cast<Tensor&>(tensor).mutable_data() + index);
   bytes[0] ^= 1u;
 }
 
@@ -138,7 +138,8 @@ TEST_CASE("of two differing copies neither is blamed, and swapped elements are d
           ToyModel<double> model(mesh);
           sw::AdamW optimizer;
           if (world.rank() == 1)
-            std::swap(model.vector.stored().mutable_data()[0], model.vector.stored().mutable_data()[5]);
+            model.vector.fill_weights(
+                [](auto& weights) { std::swap(weights.mutable_data()[0], weights.mutable_data()[5]); });
           findings.expect(
               text_of(sw::find_odd_replicas(model, optimizer, world)) ==
                   "weights of vector: rank 1 differs from rank 0 and nobody can say which is right\n",
@@ -160,8 +161,7 @@ TEST_CASE("copies on the meshes of a pipeline are compared, and equal names else
           if (number == 2)
             flip_bit(model.matrix.stored(), 0);
           if (number == 1)
-            for (std::size_t i = 0; i < model.vector.stored().local_size(); ++i)
-              model.vector.stored().mutable_data()[i] = 3;
+            model.vector.fill_weights([](auto& weights) { sw::fill(weights, 3.0F); });
           findings.expect(sw::find_odd_replicas(model, optimizer, world).empty(), "no copies, no difference");
           if (world.rank() == 4)
             flip_bit(model.vector.stored(), 1);

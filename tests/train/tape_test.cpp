@@ -439,10 +439,11 @@ TEST_CASE("a parameter that is used but not listed is named, and one that is lis
           Up unlisted = made();
           const std::string unknown =
               failure_of<sw::LifecycleError>([&] { static_cast<void>(unlisted(x.as<Tokens>())); });
-          findings.expect(has(unknown, "Parameter: the one of Layout<2, Shard<1, tp>> that was made at ") &&
-                              has(unknown, "tape_test.cpp:") &&
-                              has(unknown, "must have values before it is read (list it in members()"),
-                          unknown);
+          findings.expect(
+              has(unknown, "Parameter: the one of Layout<2, Shard<1, tp>> that was made at ") &&
+                  has(unknown, "tape_test.cpp:") &&
+                  has(unknown, "must have values before it is read or changed (list it in members()"),
+              unknown);
 
           Pair pair{made(), made()};
           sw::initialize(pair, 1);

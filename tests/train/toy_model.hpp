@@ -54,7 +54,9 @@ struct ToyModel {
   explicit ToyModel(const sw::DeviceMesh<dp, tp>& mesh)
       : matrix("matrix", {mesh, {3, 5}}), vector("vector", {mesh, {7}}), spread("spread", {mesh, {5, 4}}) {
     std::uint64_t number = 0;
-    for_each_parameter([&](auto& parameter) { sw::fill_normal(parameter.stored(), {1, ++number}); });
+    for_each_parameter([&](auto& parameter) {
+      parameter.fill_weights([&](auto& weights) { sw::fill_normal(weights, {1, ++number}); });
+    });
   }
 
   template <class Visitor>

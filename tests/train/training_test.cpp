@@ -345,7 +345,7 @@ TEST_CASE("copies that are no longer equal end the run") {
     bool first = true;
     run.model.for_each_parameter([&](auto& parameter) {
       if (std::exchange(first, false) && world.rank() == 2)
-        parameter.stored().mutable_data()[1] += 1;
+        parameter.fill_weights([](auto& weights) { weights.mutable_data()[1] += 1; });
     });
     run.training.require_equal_replicas();
   });

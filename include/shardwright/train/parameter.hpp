@@ -142,9 +142,9 @@ public:
   [[nodiscard]] const Shape& shape() const noexcept { return stored_.shape(); }
   /// @brief Pool and execution instance.
   [[nodiscard]] detail::TargetResources<Target>& resources() const noexcept { return *resources_; }
-  /// @brief The weights as stored.
+  /// @brief The weights as stored, to be read: fill_weights() sets and update_weights() changes them, with
+  /// the master copy.
   [[nodiscard]] const Stored& stored() const noexcept { return stored_; }
-  [[nodiscard]] Stored& stored() noexcept { return stored_; }
   /// @brief The optimizer's block of the weights in the element type of gradients; empty if the stored
   /// weights have that type.
   [[nodiscard]] const std::optional<GradientTensor>& master() const noexcept { return master_; }
@@ -201,7 +201,7 @@ public:
   /// @throws LifecycleError while the weights are gathered.
   [[nodiscard]] std::optional<InPlace> in_place() {
     static_assert(!Target::host_accessible);
-    require_released();
+    require_changeable();
     if (!detail::bind_transition<Transition<state_layout, stored_layout>>(stored_.core()).trivial())
       return std::nullopt;
     if constexpr (has_master)
@@ -210,31 +210,42 @@ public:
       return InPlace{stored_.mutable_data(), nullptr};
   }
 
-  /// @brief Calls `fill(weights)` with the stored weights and with the master copy, if there is one; both
-  /// must get the same values. Not collective.
-  /// @throws LifecycleError while the weights are gathered.
+  /// @brief Sets the weights: `fill(weights)` is called once, and writes every element of a tensor in the
+  /// stored layout and the main element type, from which stored weights and master copy follow. Not
+  /// collective.
+  ///
+  /// Cost: one tensor in that layout, if there is a master copy in another one.
+  /// @throws LifecycleError while the weights are gathered, and before initialize().
   template <class Fill>
   void fill_weights(Fill fill) {
-    require_released();
-    fill(stored_);
-    if constexpr (has_master)
-      fill(*master_);
+    require_changeable();
+    if constexpr (has_master) {
+      if constexpr (std::is_same_v<state_layout, stored_layout>) {
+        fill(*master_);
+        narrow_into_stored(*master_);
+      } else {
+        const detail::MemoryFor memory(MemoryKind::parameters);
+        ShardedTensor<stored_layout, main_element, Target> weights(*resources_, shape(), where_);
+        fill(weights);
+        redistribute_into(weights, *master_);
+        narrow_into_stored(weights);
+      }
+    } else {
+      fill(stored_);
+    }
   }
 
-  /// @brief Calls `change(weights)` with the weights of the optimizer's block, in its element type, and
-  /// redistributes them to the stored layout; on a device, into their existing memory, where captured kernels
-  /// find them in every step. Collective if the layouts differ.
-  /// @throws LifecycleError while the weights are gathered.
+  /// @brief Changes the weights: calls `change(weights)` with those of the optimizer's block, in its element
+  /// type, and redistributes them to the stored layout; on a device, into their existing memory, where
+  /// captured kernels find them in every step. Collective if the layouts differ.
+  /// @throws LifecycleError while the weights are gathered, and before initialize().
   template <class Change>
   void update_weights(Change change) {
-    require_released();
+    require_changeable();
     const detail::MemoryFor memory(MemoryKind::parameters);
     if constexpr (has_master) {
       change(*master_);
-      if constexpr (Target::host_accessible)
-        stored_ = redistribute<stored_layout>(convert<Element>(*master_));
-      else
-        redistribute_into(convert<Element>(*master_), stored_);
+      narrow_into_stored(*master_);
     } else if constexpr (std::is_same_v<state_layout, stored_layout>) {
       change(stored_);
     } else if constexpr (!Target::host_accessible) {
@@ -264,7 +275,17 @@ private:
     else
       return std::nullopt;
   }
-  void require_released() const {
+  /// Rounds weights in any layout, on a device into the memory of the stored ones.
+  template <class Weights>
+  void narrow_into_stored(const Weights& weights) {
+    if constexpr (Target::host_accessible)
+      stored_ = redistribute<stored_layout>(convert<Element>(weights));
+    else
+      redistribute_into(convert<Element>(weights), stored_);
+  }
+  void require_changeable() const {
+    if (!initialized())
+      detail::reject_unlisted(where(), detail::LayoutText<Compute>::value);
     if (weight_.in_use())
       detail::reject_parameter(
           name_, ": the weights must not be updated while they are gathered (release() them first)");

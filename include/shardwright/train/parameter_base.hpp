@@ -33,7 +33,7 @@ namespace detail {
 [[noreturn]] inline void reject_unlisted(SourceLocation where, std::string_view layout) {
   throw LifecycleError(
       "Parameter: the one of " + std::string(layout) + " that was made at " + where.text() +
-      " must have values before it is read (list it in members(), and call initialize() with the whole model)");
+      " must have values before it is read or changed (list it in members(), and call initialize() with the whole model)");
 }
 
 // Like all errors of parameters, in a type-independent function.

@@ -163,9 +163,7 @@ template <ParameterSet Model, class Optimizer>
 template <ParameterSet Model, class Optimizer>
 void read_state(const BlockSource& source, Model& model, Optimizer& optimizer, bool convert = false) {
   for_each_parameter(model, [&](auto& parameter) {
-    constexpr bool rounds = std::remove_reference_t<decltype(parameter)>::has_master;
-    parameter.fill_weights(
-        [&](auto& weights) { read_tensor(source, parameter.name(), weights, rounds || convert); });
+    parameter.fill_weights([&](auto& weights) { read_tensor(source, parameter.name(), weights, convert); });
     optimizer.for_each_state_made(parameter, [&](std::string_view name, auto& state) {
       read_tensor(source, state_name(parameter.name(), name), state, convert);
     });
