@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests every reader with inputs that were not written for it. The corpus of each is replayed as a plain test; with
-# SHARDWRIGHT_FUZZ, clang's libFuzzer also searches for new inputs, for a minute each: ctest -L '^fuzz$'.
+# SHARDWRIGHT_FUZZ, clang's libFuzzer also searches for new inputs, for a minute each, and random models are trained
+# that no other run has trained: ctest -L '^fuzz$'.
 option(SHARDWRIGHT_FUZZ "Build the fuzzers with clang++, and add their runs to the tests under the label fuzz" OFF)
 set(SHARDWRIGHT_FUZZ_SECONDS 60 CACHE STRING "Seconds that each fuzzer runs for")
 if(SHARDWRIGHT_FUZZ AND NOT SHARDWRIGHT_CLANG)
@@ -60,4 +61,11 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
   shardwright_fuzz(plan_json plan/json_text.cpp plan/specifications.cpp)
   shardwright_fuzz(command_line plan/json_text.cpp plan/options.cpp plan/simulation.cpp plan/specifications.cpp
                    schedule_viewer/options.cpp)
+endif()
+if(SHARDWRIGHT_FUZZ AND TARGET nn_test)
+  math(EXPR timeout "5 * ${SHARDWRIGHT_FUZZ_SECONDS} + 300")
+  shardwright_add_check(
+    fuzz.random_models LABEL fuzz TIMEOUT ${timeout} PROCESSORS 2
+    COMMAND "${CMAKE_COMMAND}" -E env "SHARDWRIGHT_RANDOM_MODELS=seconds=${SHARDWRIGHT_FUZZ_SECONDS}"
+            $<TARGET_FILE:nn_test> "[random_models]")
 endif()
