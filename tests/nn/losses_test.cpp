@@ -101,6 +101,16 @@ void check_cross_entropy(const Mesh& mesh, Findings& findings, const std::string
   }
   findings.expect(message.find("cross_entropy: the label smoothing must be at least 0 and below 1") == 0,
                   message);
+  message.clear();
+  try {
+    const sw::ShardedTensor<Rows, std::int32_t> more(mesh, {tokens + 1});
+    static_cast<void>(sw::cross_entropy(scores, more));
+  } catch (const sw::InvalidArgument& error) {
+    message = error.what();
+  }
+  findings.expect(message.find("the tensor of targets must have the shape [7], but it has [8]") !=
+                      std::string::npos,
+                  message);
 }
 
 void check(const sw::HostCommunicator& world, Findings& findings, Extents extents) {

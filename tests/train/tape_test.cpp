@@ -526,7 +526,13 @@ TEST_CASE("operands on two tapes are rejected, whatever the operation") {
                   [&] { static_cast<void>(sw::multiply(student.as<Tokens>(), teacher.as<Tokens>())); });
           refused("add", [&] { static_cast<void>(student + teacher); });
           refused("add", [&] { static_cast<void>(teacher.as<Tokens>() + student.as<Tokens>()); });
-          tape.seed(sw::multiply(student, tape.input(teacher.value())), random_stream(mesh, 3));
+          const auto product = sw::multiply(student, tape.input(teacher.value()));
+          const std::string said = failure_of<sw::InvalidArgument>([&] {
+            tape.seed(product, StreamTensor(mesh, {shape[0] + 1, shape[1]}));
+          });
+          findings.expect(has(said, "seed: the gradient must have the shape [13, 6], but it has [14, 6]"),
+                          said);
+          tape.seed(product, random_stream(mesh, 3));
           tape.backward();
           findings.expect(tape.gradient(student).data()[4] ==
                               random_stream(mesh, 3).data()[4] * teacher.value().data()[4],

@@ -233,6 +233,7 @@ template <class Stale, class Choice>
 /// Checks that logits and choice belong to the same tokens.
 template <class X, class Choice>
 void require_choice(const char* operation, const X& logits, const Choice& choice, SourceLocation where) {
+  require_one_mesh(operation, logits.resources(), choice, where);
   require_equal_extents(operation, "the choice must be of the tokens of the logits", choice.shape(), 0,
                         logits.shape(), 0, std::size_t{X::tensor_rank} - 1, choice.core(), where);
 }

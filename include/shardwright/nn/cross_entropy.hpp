@@ -6,11 +6,13 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/scalars.hpp>
@@ -48,6 +50,21 @@ struct CrossEntropyOptions {
 
 namespace detail {
 
+/// The trace shows the layout of the targets and the one that the scores ask for.
+template <class Targets, class Wanted>
+struct TargetsOfScores {
+  static constexpr bool value = any_invalid<Wanted> || std::is_same_v<Targets, Wanted>;
+  static_assert(
+      value,
+      "cross_entropy: the targets must have the layout of the scores without their last dimension, replicated over the axes of the vocabulary (redistribute the targets to the second layout in the trace)");
+};
+
+/// Whether scores in layout `L` can be compared with targets in layout `I`: row by row, on the same ranks.
+template <LayoutType L, LayoutType I>
+inline constexpr bool scores_fit_targets = TargetsOfScores<
+    I, Gradient<ReductionLayout<Sum, L::tensor_rank - 1,
+                                ElementwiseNonlinearLayout<operation::cross_entropy, L>>>>::value;
+
 /// Row statistics over the whole vocabulary; every rank along its axes has them. `Element` is a MainElement.
 template <LayoutType Rows, class Element, class Target>
 struct RowStatistics {
@@ -61,13 +78,15 @@ struct RowStatistics {
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] auto row_statistics(const ShardedTensor<L, E, Target>& scores,
                                   const ShardedTensor<I, Id, Target>& targets,
-                                  const kernels::TargetRule& rule) {
+                                  const kernels::TargetRule& rule, SourceLocation where) {
   using Element = MainElement<E>;
   using Checked = ElementwiseNonlinearLayout<operation::cross_entropy, L>;
   using Maxima = ReductionLayout<Max, L::tensor_rank - 1, Checked>;
   using Sums = ReductionLayout<Sum, L::tensor_rank - 1, Checked>;
   constexpr std::size_t last = L::tensor_rank - 1;
   const auto shape = rows_shape(scores.shape());
+  require_one_mesh("cross_entropy", scores, targets, where);
+  require_shape("cross_entropy", "tensor of targets", targets.shape(), shape, scores.core(), where);
   const auto& execution = scores.execution();
   ShardedTensor<Maxima, Element, Target> local_maximum(scores.resources(), shape);
   ShardedTensor<Sums, Element, Target> local_sum(scores.resources(), shape);
@@ -100,7 +119,7 @@ template <LayoutType I, class Element, class Target, class Id>
 /// The options that kernels need.
 template <class Scores>
 [[nodiscard]] kernels::TargetRule target_rule(const Scores& scores, const CrossEntropyOptions& options,
-                                              SourceLocation where = {}) {
+                                              SourceLocation where) {
   if (!(options.label_smoothing >= 0 && options.label_smoothing < 1))
     reject_operation("cross_entropy",
                      "the label smoothing must be at least 0 and below 1, but it is " +
@@ -117,14 +136,18 @@ template <class Scores>
 /// The row maximum is an all_reduce of Partial<Max>, the sums of exponentials and target scores of
 /// Partial<Sum>, over the axes that shard the vocabulary (Shoeybi et al., arXiv 1909.08053, section 3).
 /// @param scores [..., vocabulary]
-/// @param targets int32 [...]
-/// @throws InvalidArgument for a label smoothing outside of [0, 1).
+/// @param targets int32 [...], sharded like the scores but for the vocabulary
+/// @throws InvalidArgument for a label smoothing outside of [0, 1), and for targets of another shape or mesh.
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
-[[nodiscard]] CrossEntropyOn<I, Target> cross_entropy(const ShardedTensor<L, E, Target>& scores,
-                                                      const ShardedTensor<I, Id, Target>& targets,
-                                                      const CrossEntropyOptions& options = {}) {
-  const kernels::TargetRule rule = detail::target_rule(scores, options);
-  return detail::sum_of_losses(detail::row_statistics(scores, targets, rule), targets, rule);
+[[nodiscard]] CrossEntropyOn<I, Target>
+cross_entropy(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
+              const CrossEntropyOptions& options = {}, SourceLocation where = SourceLocation::current()) {
+  if constexpr (detail::scores_fit_targets<L, I>) {
+    const kernels::TargetRule rule = detail::target_rule(scores, options, where);
+    return detail::sum_of_losses(detail::row_statistics(scores, targets, rule, where), targets, rule);
+  } else {
+    return {};
+  }
 }
 
 namespace detail {
@@ -133,14 +156,19 @@ namespace detail {
 template <LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target>
 cross_entropy_in_place(ShardedTensor<L, Element, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
-                       const kernels::LossFactor& factor, const CrossEntropyOptions& options) {
-  const kernels::TargetRule rule = target_rule(scores, options);
-  const auto rows = row_statistics(scores, targets, rule);
-  constexpr std::size_t last = L::tensor_rank - 1;
-  const auto data = scores.mutable_local_matrix();
-  kernels::cross_entropy_backward(scores.execution(), data, vector_of(rows.maximum), vector_of(rows.sum),
-                                  vector_of(targets), scores.local_offset()[last], factor, data, rule);
-  return sum_of_losses(rows, targets, rule);
+                       const kernels::LossFactor& factor, const CrossEntropyOptions& options,
+                       SourceLocation where) {
+  if constexpr (scores_fit_targets<L, I>) {
+    const kernels::TargetRule rule = target_rule(scores, options, where);
+    const auto rows = row_statistics(scores, targets, rule, where);
+    constexpr std::size_t last = L::tensor_rank - 1;
+    const auto data = scores.mutable_local_matrix();
+    kernels::cross_entropy_backward(scores.execution(), data, vector_of(rows.maximum), vector_of(rows.sum),
+                                    vector_of(targets), scores.local_offset()[last], factor, data, rule);
+    return sum_of_losses(rows, targets, rule);
+  } else {
+    return {};
+  }
 }
 
 /// A loss scale in the form that the kernels of cross entropy expect.
@@ -161,8 +189,9 @@ template <LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target>
 cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
                             const ShardedTensor<I, Id, Target>& targets, LossScale scale = {},
-                            const CrossEntropyOptions& options = {}) {
-  return detail::cross_entropy_in_place(scores, targets, scale.factor(), options);
+                            const CrossEntropyOptions& options = {},
+                            SourceLocation where = SourceLocation::current()) {
+  return detail::cross_entropy_in_place(scores, targets, scale.factor(), options, where);
 }
 
 namespace operation {
@@ -175,14 +204,15 @@ struct CrossEntropyLoss {
   CrossEntropyOptions options;
 
   template <AnyShardedTensor X>
-  [[nodiscard]] auto loss(SourceLocation, const X& scores) const {
-    return shardwright::cross_entropy(scores, targets, options);
+  [[nodiscard]] auto loss(SourceLocation where, const X& scores) const {
+    return shardwright::cross_entropy(scores, targets, options, where);
   }
   template <AnyShardedTensor X, class Scale>
-  [[nodiscard]] auto loss_and_gradient(SourceLocation, X&& scores, const Scale& scale) const {
+  [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& scores, const Scale& scale) const {
     auto gradient = detail::owned(std::forward<X>(scores));
     auto loss = detail::cross_entropy_in_place(
-        gradient, targets, detail::loss_factor_of<typename decltype(gradient)::target>(scale), options);
+        gradient, targets, detail::loss_factor_of<typename decltype(gradient)::target>(scale), options,
+        where);
     return std::pair{std::move(loss), std::move(gradient)};
   }
 };
@@ -196,8 +226,8 @@ struct CrossEntropyLoss {
 /// Vocabulary and targets may be sharded as for tensors. The gradient overwrites the scores if they have no
 /// other reader.
 /// @param scores [..., vocabulary]
-/// @param targets int32 [...]
-/// @throws InvalidArgument for a label smoothing outside of [0, 1).
+/// @param targets int32 [...], sharded like the scores but for the vocabulary
+/// @throws InvalidArgument for a label smoothing outside of [0, 1), and for targets of another shape or mesh.
 template <detail::TapeOperand X, LayoutType I, class Id, class Target>
 [[nodiscard]] auto cross_entropy(X&& scores, const ShardedTensor<I, Id, Target>& targets,
                                  const CrossEntropyOptions& options = {},

@@ -120,9 +120,12 @@ public:
   }
 
   /// @brief Adds a gradient to a value, as if from an operation that reads it.
+  /// @throws InvalidArgument if their shapes differ, or they are on two meshes.
   template <LayoutType L, class Element, class E>
   void seed(const Var<L, Element, Target>& value, ShardedTensor<Gradient<L>, E, Target> gradient,
             SourceLocation where = SourceLocation::current()) {
+    detail::require_one_mesh("seed", value.resources(), gradient, where);
+    detail::require_shape("seed", "gradient", gradient.shape(), value.shape(), gradient.core(), where);
     value.slot().give(std::move(gradient), where);
   }
   /// @brief Computes the gradients of everything on the tape, inputs and parameters, from the last operation
