@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/block_check.hpp"
 #include "support/catch.hpp"
+#include "support/failures.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/linear_cross_entropy.hpp>
 #include <shardwright/nn/mse.hpp>
+#include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/reduce.hpp>
+#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>
@@ -23,7 +26,9 @@ namespace {
 namespace sw = shardwright;
 using namespace nn_test;
 using namespace sw::axis;
+using shardwright_test::failure_of;
 using shardwright_test::Findings;
+using shardwright_test::has;
 using shardwright_test::on_ranks;
 
 constexpr std::int64_t tokens = 7;
@@ -256,4 +261,82 @@ TEST_CASE("the head's weight gradient in a later pass has its input, which is re
               for (const bool apart : {false, true})
                 findings.expect(gradients(kind, apart) == kept, "the gradients differ");
           }) == "");
+}
+
+namespace {
+
+/// A trained table of words, in a loop of the program's own.
+struct OwnHead {
+  using Hidden = sw::Layout<2, sw::Shard<0, dp>>;
+  using Table = sw::Layout<2>;
+  using Raw = sw::Layout<2, sw::Partial<sw::Sum, dp>>;
+  sw::Parameter<Table, Raw, double> table;
+  auto members() { return sw::members("table", table); }
+
+  explicit OwnHead(const Mesh& mesh) : table("table", random_tensor<Table>(mesh, {vocabulary, 4}, 3)) {}
+};
+
+} // namespace
+
+TEST_CASE("a tape's loss scale travels with its sums, and the accumulator removes it") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {2, 1});
+          const auto x = random_tensor<OwnHead::Hidden>(mesh, {tokens, 4}, 2);
+          const auto targets = targets_on(mesh);
+          OwnHead head(mesh);
+          sw::GradAccumulator accumulator(head);
+          const auto add = [&](int exponent) {
+            sw::Tape<> tape;
+            tape.set_loss_scale(sw::LossScale::power_of_two(exponent));
+            auto sums = sw::linear_cross_entropy(tape.input(x), head.table, targets);
+            tape.backward();
+            accumulator.add(sums);
+          };
+          const auto norm_at = [&](int exponent) {
+            add(exponent);
+            add(exponent);
+            const double norm = accumulator.finish().gradient_norm;
+            accumulator.restart();
+            return norm;
+          };
+          const double plain = norm_at(0), scaled = norm_at(10);
+          findings.expect(plain == scaled, "the norm is ", scaled, " instead of ", plain);
+          add(3);
+          const std::string two = failure_of<sw::LifecycleError>([&] { add(4); });
+          findings.expect(has(two, "all losses of a step must have one loss scale"), two);
+          sw::Tape<> tape;
+          static_cast<void>(tape.input(x));
+          const std::string late = failure_of<sw::LifecycleError>([&] { tape.set_loss_scale({}); });
+          findings.expect(has(late, "the loss scale must be set before anything is recorded"), late);
+        }) == "");
+}
+
+TEST_CASE("a loss that is read away from its axes cannot be added with one rank's count") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {2, 1});
+          const auto x = random_tensor<OwnHead::Hidden>(mesh, {6, 4}, 2);
+          OwnHead head(mesh);
+          sw::GradAccumulator accumulator(head);
+          const auto sums_of = [&](auto in, std::int64_t count) {
+            sw::Tape<> tape;
+            using In = decltype(in);
+            const auto loss = sw::sum(sw::square(sw::matmul_transposed(tape.input(x), head.table)));
+            auto sums = sw::sum_loss(loss.template as<In>(), sw::TokenCount<In>{count});
+            tape.backward();
+            return sums;
+          };
+          accumulator.add(sums_of(sw::Layout<0, sw::Partial<sw::Sum, dp>>{}, 3));
+          const sw::GradientSummary summary = accumulator.finish();
+          accumulator.restart();
+          const auto whole = sums_of(sw::Layout<0>{}, 3);
+          const std::string said = failure_of<sw::InvalidArgument>([&] { accumulator.add(whole); });
+          findings.expect(has(said, "loss and count must be Partial over dp"), said);
+          accumulator.restart();
+          const auto counted = sums_of(sw::Layout<0>{}, 6); // of both ranks
+          accumulator.add(sw::assume_replicated(counted));
+          const sw::GradientSummary same = accumulator.finish();
+          findings.expect(same.tokens == 6 && std::abs(same.loss.value / summary.loss.value - 1) < 1e-14 &&
+                              std::abs(same.gradient_norm / summary.gradient_norm - 1) < 1e-14,
+                          "loss ", same.loss.value, " norm ", same.gradient_norm);
+        }) == "");
 }

@@ -5,12 +5,14 @@
 #include "support/ranks.hpp"
 #include "train/toy_model.hpp"
 
+#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -146,22 +148,80 @@ TEST_CASE("the calls of an accumulator must come in order, and errors name the m
       }) == "");
 }
 
-TEST_CASE("a global batch without a valid token is an error on every rank, but an empty rank is not") {
+TEST_CASE(
+    "a global batch without a valid token gives a summary that no optimizer takes, an empty rank does not") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
           ToyModel<double> model(mesh);
           sw::GradAccumulator accumulator(model);
+          sw::AdamW optimizer({.weight_decay = 0.1});
+          const auto step_of = [&](double loss, int tokens) {
+            model.add_gradients(1, mesh.rank());
+            accumulator.add(LossSum<OverDp>{loss}, TokenCount<OverDp>{tokens});
+            const sw::GradientSummary summary = accumulator.finish();
+            optimizer.step(model, summary, 0.1);
+            accumulator.restart();
+            return summary;
+          };
+          const std::vector<double> before = whole(model.matrix.stored());
+          const sw::GradientSummary masked = step_of(0, 0);
+          findings.expect(masked.tokens == 0 && !masked.finite() && masked.scale.factor() == 0, "no tokens");
+          findings.expect(whole(model.matrix.stored()) == before, "the weights stay");
+          std::size_t states = 0;
+          optimizer.for_each_state(model.matrix, [&](std::string_view, const auto&) { ++states; });
+          findings.expect(states == 0, "the optimizer has not begun");
+          findings.expect(step_of(mesh.rank() == 0 ? 6 : 0, mesh.rank() == 0 ? 2 : 0).loss.value == 3,
+                          "one rank without tokens");
+          findings.expect(whole(model.matrix.stored()) != before, "the step is taken");
+        }) == "");
+}
+
+TEST_CASE("losses over different axes in one step each count on the ranks of their own axes") {
+  CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
+          using OverBoth = sw::Layout<0, sw::Partial<sw::Sum, dp, tp>>;
+          const int data = mesh.coordinate<dp>();
+          // Tokens of dp: 4 of 1 and {1, 2} of 3; tokens split further, over tp: 0, 1, 2 and 3 of one each.
+          for (const bool first_over_dp : {true, false}) {
+            ToyModel<double> model(mesh);
+            sw::GradAccumulator accumulator(model);
+            model.add_gradients(1, mesh.rank());
+            const auto over_dp = [&] {
+              accumulator.add(LossSum<OverDp>{data == 0 ? 4.0 : 3.0}, TokenCount<OverDp>{data == 0 ? 1 : 3});
+            };
+            if (first_over_dp)
+              over_dp();
+            accumulator.add(sw::CountedLoss<OverBoth>{{static_cast<double>(mesh.rank())}, {1}});
+            if (!first_over_dp)
+              over_dp();
+            const sw::GradientSummary summary = accumulator.finish();
+            findings.expect(summary.tokens == 8 && summary.loss.value == (7 + 6) / 8.0, "loss ",
+                            summary.loss.value, " of ", summary.tokens, " tokens");
+            findings.expect(accumulator.local_loss() == (data == 0 ? 4 : 3) + mesh.rank(),
+                            "this rank's own losses");
+          }
+        }) == "");
+}
+
+TEST_CASE("a loss whose layout lacks an axis of every gradient must say that it is replicated") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
+          using Whole = sw::Layout<0>;
+          ToyModel<double> model(mesh);
+          sw::GradAccumulator accumulator(model);
           model.add_gradients(1, mesh.rank());
-          accumulator.add(LossSum<OverDp>{0}, TokenCount<OverDp>{0});
-          findings.expect(
-              has(failure_of<sw::InvalidArgument>([&] { static_cast<void>(accumulator.finish()); }),
-                  "the global batch must have at least one valid token"),
-              "no tokens");
-          accumulator.restart();
-          model.add_gradients(1, mesh.rank());
-          accumulator.add(LossSum<OverDp>{mesh.rank() == 0 ? 6.0 : 0.0},
-                          TokenCount<OverDp>{mesh.rank() == 0 ? 2 : 0});
-          findings.expect(accumulator.finish().loss.value == 3, "one rank without tokens");
+          const std::string said = failure_of<sw::InvalidArgument>(
+              [&] { accumulator.add(LossSum<Whole>{3}, TokenCount<Whole>{2}); });
+          findings.expect(has(said,
+                              "GradAccumulator: loss and count must be Partial over dp, over which every "
+                              "parameter's gradient is a sum"),
+                          said);
+          findings.expect(accumulator.microbatches() == 0, "nothing was added");
+          const sw::CountedLoss<Whole> reduced{{3}, {4}};
+          accumulator.add(sw::assume_replicated(reduced));
+          const sw::GradientSummary summary = accumulator.finish();
+          findings.expect(summary.tokens == 4 && summary.loss.value == 0.75,
+                          "counted once: ", summary.loss.value);
         }) == "");
 }
 

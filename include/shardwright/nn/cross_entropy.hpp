@@ -191,7 +191,12 @@ cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
                             const ShardedTensor<I, Id, Target>& targets, LossScale scale = {},
                             const CrossEntropyOptions& options = {},
                             SourceLocation where = SourceLocation::current()) {
-  return detail::cross_entropy_in_place(scores, targets, scale.factor(), options, where);
+  auto sums = detail::cross_entropy_in_place(scores, targets, scale.factor(), options, where);
+  if constexpr (Target::host_accessible)
+    sums.loss.scale.known = scale;
+  else
+    sums.scale.known = scale;
+  return sums;
 }
 
 namespace operation {

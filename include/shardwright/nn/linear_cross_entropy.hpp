@@ -149,8 +149,9 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T, La
   detail::TapeCore& tape = operand.tape();
   if (tape.checks_inputs())
     require_equal_inputs(targets, where);
-  return tape.record<Node>(where, std::move(operand), std::move(weight), targets.share(), options)
-      .take_loss();
+  return detail::on_tape<T>(
+      tape.record<Node>(where, std::move(operand), std::move(weight), targets.share(), options).take_loss(),
+      tape);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

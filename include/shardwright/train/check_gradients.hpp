@@ -176,13 +176,13 @@ public:
   void finish() {
     using Once = Layout<0>;
     if constexpr (Target::host_accessible) {
-      accumulator_->add(LossSum<Once>{0}, TokenCount<Once>{1});
+      accumulator_->add(assume_replicated(CountedLoss<Once>{{0}, {1}}));
     } else {
       ShardedTensor<Layout<1>, double, Target> ones(core_->template resources<Target>(), {2});
       fill(ones, 1.0);
       Scalars<2, Target> numbers(core_->template resources<Target>());
       kernels::copy(ones.execution(), vector_of(ones), numbers.view());
-      accumulator_->add(DeviceLoss<Once, Target>(std::move(numbers)));
+      accumulator_->add(assume_replicated(DeviceLoss<Once, Target>(std::move(numbers))));
     }
     static_cast<void>(accumulator_->finish());
   }

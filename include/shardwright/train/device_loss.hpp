@@ -6,6 +6,7 @@
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/scalars.hpp>
+#include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/loss.hpp>
 
 #include <array>
@@ -58,9 +59,17 @@ template <LayoutType L, class Target>
 class DeviceLoss : public detail::DeviceSums<Target> {
 public:
   using layout = L;
+  detail::ScaleOfSum<detail::DeviceLossScale<Target>> scale{}; ///< Of the tape that computed it.
+
   DeviceLoss() = default; ///< No loss and no tokens.
   explicit DeviceLoss(detail::Scalars<2, Target> sums) : detail::DeviceSums<Target>(std::move(sums)) {}
 
+  /// @brief The sums of both batches. @throws LifecycleError for tapes with different loss scales.
+  DeviceLoss& operator+=(const DeviceLoss& other) {
+    scale.join(other.scale);
+    detail::DeviceSums<Target>::operator+=(other);
+    return *this;
+  }
   /// @brief The numbers, once the device has them: waits for it.
   [[nodiscard]] CountedLoss<L> read() const {
     const std::array<double, 2> host = this->numbers();

@@ -6,6 +6,8 @@
 /// once.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/layout/describe.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/scalars.hpp>
@@ -13,6 +15,7 @@
 #include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/loss.hpp>
+#include <shardwright/train/loss_axes.hpp>
 #include <shardwright/train/loss_scale.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/parameter_gradient.hpp>
@@ -46,13 +49,13 @@ struct TargetOfModel<Model> {
   using type = typename Model::target;
 };
 
-/// The factor on a model's loss; 1 for models without one.
+/// The factor on a model's loss; nothing for models without one.
 template <class Model>
-[[nodiscard]] LossScaleOn<typename TargetOfModel<Model>::type> loss_scale_of(const Model& model) {
+[[nodiscard]] auto loss_scale_of(const Model& model) {
+  ScaleOfSum<LossScaleOn<typename TargetOfModel<Model>::type>> out;
   if constexpr (requires { model.loss_scale(); })
-    return model.loss_scale();
-  else
-    return {};
+    out.known = model.loss_scale();
+  return out;
 }
 
 } // namespace detail
@@ -63,7 +66,8 @@ template <class Model>
 /// It takes the *sum* of token losses and the *number* of tokens, each with the axes over which ranks hold
 /// different tokens, and divides once, by the number of valid tokens of the global batch (definition: token
 /// losses {4} and {1,1,1} in two microbatches give 1.75, not the 2.5 of averaged means). The summary's scale
-/// removes the model's `loss_scale()` from its gradients.
+/// removes the loss scale of the tapes, or the model's `loss_scale()`, from its gradients. A batch without
+/// valid tokens gives a summary that is not finite(), of 0 tokens, which optimizers skip.
 ///
 /// On a device all sums stay in device memory and the host never waits: `add` takes the model's loss as is,
 /// and `finish` returns a DeviceSummary.
@@ -116,16 +120,16 @@ public:
       group.set_bucket_bytes(bytes);
   }
 
-  /// @brief Adds a microbatch whose backward pass has filled the parameters' slots.
-  /// @throws LifecycleError after finish().
+  /// @brief Adds a microbatch whose backward pass has filled the parameters' slots. Losses over different
+  /// axes may be added in one step.
+  /// @throws LifecycleError after finish(), and for losses with different loss scales; InvalidArgument if the
+  /// layout does not name an axis over which every parameter's gradient is a sum.
   template <LayoutType L>
   void add(LossSum<L> loss, TokenCount<L> tokens) {
     static_assert(
         on_host,
         "GradAccumulator: the sums of a model on a device must be passed on unchanged, in device memory (call add(sums) with what the model returned)");
-    open_microbatch<L>();
-    loss_ += loss.value;
-    tokens_ += tokens.value;
+    add(CountedLoss<L>{loss, tokens});
   }
 
   /// @brief The same with both sums in one object, as models return them.
@@ -135,12 +139,25 @@ public:
     sums.read();
   }
   void add(const Sums& sums) {
-    if constexpr (on_host) {
-      add(sums.loss, sums.tokens);
-    } else {
-      open_microbatch<typename Sums::layout>();
-      device_.add(sums);
-    }
+    if constexpr (!requires { typename Model::Loss::layout; })
+      if (core_ != nullptr)
+        summed_.require_in(Sums::layout::axes, detail::LayoutText<typename Sums::layout>::value, *core_);
+    add_counted(sums);
+  }
+  /// @brief The same with sums that the program has reduced over axes that their layout no longer names. In
+  /// checked builds collective over the mesh.
+  /// @throws ConfigurationMismatch in checked builds, on every rank, if ranks along such an axis differ.
+  template <class Sums>
+  void add(const AssumedReplicated<Sums>& assumed,
+           [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+    if constexpr (always_checked)
+      if (core_ != nullptr) {
+        const auto own = assumed.sums.read();
+        const std::array<detail::GivenNumber, 2> given{
+            {{"loss", own.loss.value}, {"count", own.tokens.value}}};
+        detail::require_agreement(*core_, "assume_replicated", given, Sums::layout::axes, where);
+      }
+    add_counted(assumed.sums);
   }
 
   /// @brief Rejects anything but a sum with its count, with an error sentence.
@@ -155,15 +172,14 @@ public:
   /// mesh.
   ///
   /// Collective. Cost: the transitions of the accumulators, and one all_reduce of three numbers.
-  /// @throws LifecycleError before any add(), on a second call, or if a parameter has no gradient;
-  /// @throws InvalidArgument if no rank has a valid token.
+  /// @throws LifecycleError before any add(), on a second call, or if a parameter has no gradient.
   [[nodiscard]] Summary finish() {
     if (finished_)
       detail::reject_use(
           "GradAccumulator: finish() must be called once in a step (call restart() for the next)");
     if (microbatches_ == 0)
       detail::reject_use("GradAccumulator: finish() must follow at least one add() (run a microbatch)");
-    if (loss_scale_ != detail::loss_scale_of(*model_))
+    if (const auto scale = detail::loss_scale_of(*model_).known; scale && *scale != loss_scale_.known)
       detail::reject_use(
           "GradAccumulator: the loss scale must not change between add() and finish(), as gradients of both would be summed (set it after restart())");
     finished_ = true;
@@ -182,16 +198,15 @@ public:
     std::optional<Totals> squares;
     if (core != nullptr)
       sum_squares(squares.emplace(core->template resources<Target>()), partial_sums);
-    const bool once = core != nullptr && contributes_(*core);
+    const LossScaleOn<Target> scale = loss_scale_.known.value_or(LossScaleOn<Target>{});
     if constexpr (on_host) {
-      std::array<double, 3> totals{once ? loss_ : 0, once ? static_cast<double>(tokens_) : 0,
+      std::array<double, 3> totals{counted_.loss, static_cast<double>(counted_.tokens),
                                    squares ? squares->read()[0] : 0};
       detail::sum_over_ranks(ranks_.valid() ? ranks_ : core->world(), totals);
-      detail::require_tokens(totals[1]);
       GradientSummary summary;
       summary.loss.value = totals[0] / totals[1];
       summary.tokens = static_cast<std::int64_t>(totals[1]);
-      summary.scale = GradientScale(summary.tokens, loss_scale_);
+      summary.scale = GradientScale(summary.tokens, scale);
       summary.gradient_norm = std::sqrt(totals[2]) * summary.scale.factor();
       return summary;
     } else {
@@ -201,7 +216,7 @@ public:
       const HostCommunicator& ranks = ranks_.valid() ? ranks_ : core->world();
       if (ranks.size() > 1 && !group_.valid())
         group_ = detail::reach<Target>(*core, ranks);
-      return device_.finish(group_.valid() ? &group_ : nullptr, *squares, once, loss_scale_);
+      return device_.finish(group_.valid() ? &group_ : nullptr, *squares, scale);
     }
   }
 
@@ -211,8 +226,9 @@ public:
       group.end_last_pass();
     for (const auto& gradient : gradients_)
       gradient->drop();
-    loss_ = 0;
-    tokens_ = 0;
+    local_loss_ = 0;
+    counted_ = {};
+    loss_scale_ = {};
     if constexpr (!on_host)
       device_.restart();
     microbatches_ = 0;
@@ -222,7 +238,7 @@ public:
   /// @brief The sum of this rank's token losses since the last restart; on a device, waits for it.
   [[nodiscard]] double local_loss() const {
     if constexpr (on_host)
-      return loss_;
+      return local_loss_;
     else
       return device_.local_loss();
   }
@@ -247,6 +263,7 @@ private:
       static_assert(
           std::is_same_v<typename P::target, Target>,
           "GradAccumulator: the model must name the target of its parameters (add `using target = ...` to it)");
+      summed_.keep_only(detail::partial_axes<typename P::raw_layout>());
       hold(std::make_unique<detail::ParameterGradient<P>>(parameter, group), parameter.resources().core());
     });
   }
@@ -270,15 +287,31 @@ private:
     return by_name_;
   }
 
-  template <LayoutType L>
-  void open_microbatch() {
+  /// Each microbatch counts on the ranks that its own axes determine.
+  template <class Sums>
+  void add_counted(const Sums& sums) {
+    using L = typename Sums::layout;
     static_cast<void>(detail::LossOverTokens<Model, L>{});
+    const bool counts = core_ != nullptr && detail::counts_once<L>(*core_);
+    if constexpr (on_host) {
+      open_microbatch(sums.loss.scale);
+      local_loss_ += sums.loss.value;
+      if (counts) {
+        counted_.loss += sums.loss.value;
+        counted_.tokens += sums.tokens.value;
+      }
+    } else {
+      open_microbatch(sums.scale);
+      device_.add(sums, counts);
+    }
+  }
+  void open_microbatch(const detail::ScaleOfSum<LossScaleOn<Target>>& scale) {
     if (finished_)
       detail::reject_use(
           "GradAccumulator: add() must not follow finish() (call restart() for the next step)");
     if (microbatches_ == 0)
       loss_scale_ = detail::loss_scale_of(*model_);
-    contributes_ = &detail::counts_once<L>;
+    loss_scale_.join(scale);
     ++microbatches_;
   }
 
@@ -299,14 +332,17 @@ private:
   std::vector<std::unique_ptr<detail::AnyParameterGradient<Target>>> gradients_; // of each parameter
   std::vector<detail::AnyParameterGradient<Target>*> by_name_;
   detail::MeshCore* core_ = nullptr; // of the parameters; null for a rank without any
-  double loss_ = 0;
-  std::int64_t tokens_ = 0;
+  detail::SummedAxes summed_;
+  double local_loss_ = 0;
+  struct {
+    double loss = 0;
+    std::int64_t tokens = 0;
+  } counted_; // of the microbatches that count on this rank
   int microbatches_ = 0;
-  LossScaleOn<Target> loss_scale_;
+  detail::ScaleOfSum<LossScaleOn<Target>> loss_scale_; // of the step
   std::conditional_t<on_host, Nothing, detail::StepTotals<Target>> device_;
   CommunicatorOf<Target> group_; // of a device, over all ranks
   bool finished_ = false;
-  bool (*contributes_)(const detail::MeshCore&) = nullptr;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

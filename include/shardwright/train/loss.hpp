@@ -4,12 +4,34 @@
 /// @file
 /// @brief Loss sums and token counts as types, so that a mean cannot be averaged again.
 
+#include <shardwright/core/error.hpp>
 #include <shardwright/layout/layout.hpp>
+#include <shardwright/train/loss_scale.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// The loss scale that the gradients of a sum contain; nothing for a sum that a program made from numbers.
+template <class Scale>
+struct ScaleOfSum {
+  std::optional<Scale> known{};
+
+  /// @throws LifecycleError for two different ones.
+  void join(const ScaleOfSum& other) {
+    if (known && other.known && *known != *other.known)
+      reject_use(
+          "LossSum: all losses of a step must have one loss scale, that of the model if it has one, but two differ (set the model's loss_scale() on every tape)");
+    if (!known)
+      known = other.known;
+  }
+};
+
+} // namespace detail
 
 /// @brief This rank's part of the sum of token losses; `L` is Layout<0, Partial<Sum, axes...>> over the axes
 /// whose ranks hold different tokens.
@@ -19,6 +41,7 @@ struct LossSum {
                 "LossSum: its layout must be that of a scalar (use Layout<0, Partial<Sum, axes...>>)");
   using layout = L;
   double value = 0;
+  detail::ScaleOfSum<LossScale> scale{}; ///< Of the tape that computed it.
 };
 
 /// @brief This rank's part of the number of tokens that count; padding does not.
@@ -54,8 +77,9 @@ struct CountedLoss {
   LossSum<L> loss;
   TokenCount<L> tokens;
 
-  /// @brief The sums of both batches.
+  /// @brief The sums of both batches. @throws LifecycleError for tapes with different loss scales.
   CountedLoss& operator+=(const CountedLoss& other) {
+    loss.scale.join(other.loss.scale);
     loss.value += other.loss.value;
     tokens.value += other.tokens.value;
     return *this;

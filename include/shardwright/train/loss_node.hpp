@@ -68,13 +68,28 @@ private:
   std::optional<typename Made::second_type> gradient_;
 };
 
+/// The sums of a loss on a tape, with the loss scale that their gradients will contain.
+template <class Target, class Sums>
+[[nodiscard]] Sums on_tape(Sums sums, const TapeCore& tape) {
+  if (!tape.trains())
+    return sums;
+  const auto& scale = static_cast<const TapeOn<Target>&>(tape).loss_scale;
+  if constexpr (Target::host_accessible)
+    sums.loss.scale.known = scale;
+  else
+    sums.scale.known = scale;
+  return sums;
+}
+
 /// Records a loss and returns its sums.
 template <class Operation, TapeOperand X>
 [[nodiscard]] auto record_loss(Operation operation, SourceLocation where, X&& x) {
   auto operand = operand_of(std::forward<X>(x), where);
   TapeCore& tape = operand.tape();
+  using Target = typename decltype(operand)::target;
   using Node = LossNode<Operation, decltype(operand)>;
-  return tape.record<Node>(std::move(operation), where, std::move(operand)).take_loss();
+  return on_tape<Target>(tape.record<Node>(std::move(operation), where, std::move(operand)).take_loss(),
+                         tape);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

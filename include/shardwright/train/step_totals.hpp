@@ -39,7 +39,7 @@ struct SummarizeTotals {
   LossExponent exponent;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     const int loss_exponent = exponent.value();
-    const double factor = 1 / totals[1] / std::ldexp(1.0, loss_exponent);
+    const double factor = totals[1] > 0 ? 1 / totals[1] / std::ldexp(1.0, loss_exponent) : 0;
     record->loss = totals[0] / totals[1];
     record->tokens = totals[1];
     record->gradient_norm = std::sqrt(totals[2]) * factor;
@@ -59,11 +59,12 @@ struct SummarizeTotals {
 template <class Target>
 class StepTotals {
 public:
-  void add(const DeviceSums<Target>& sums) { sums_ += sums; }
+  /// @param counts whether this rank is the one of its replicas that counts
+  void add(const DeviceSums<Target>& sums, bool counts) { (counts ? counted_ : others_) += sums; }
 
   /// The reduced step. Collective over `ranks`; null for a single rank.
   template <class Ranks>
-  [[nodiscard]] DeviceSummary<Target> finish(Ranks* ranks, const Scalars<1, Target>& squares, bool counts,
+  [[nodiscard]] DeviceSummary<Target> finish(Ranks* ranks, const Scalars<1, Target>& squares,
                                              const DeviceLossScale<Target>& scale) {
     TargetResources<Target>& resources = squares.resources();
     const auto& execution = resources.execution();
@@ -72,8 +73,7 @@ public:
       record_.emplace(resources);
     }
     double* const totals = totals_->view().data();
-    run_once("sw::collect", execution,
-             CollectTotals{counts ? sums_.data() : nullptr, squares.values().data(), totals});
+    run_once("sw::collect", execution, CollectTotals{counted_.data(), squares.values().data(), totals});
     if (ranks != nullptr)
       ranks->all_reduce_in_place(std::span<double>(totals, 3));
     run_once("sw::summarize", execution, SummarizeTotals{totals, record_->get(), scale.exponent()});
@@ -81,11 +81,14 @@ public:
   }
 
   /// The sum of this rank's token losses; waits for the device.
-  [[nodiscard]] double local_loss() const { return sums_.numbers()[0]; }
-  void restart() { sums_ = {}; }
+  [[nodiscard]] double local_loss() const { return counted_.numbers()[0] + others_.numbers()[0]; }
+  void restart() {
+    counted_ = {};
+    others_ = {};
+  }
 
 private:
-  DeviceSums<Target> sums_;
+  DeviceSums<Target> counted_, others_;
   // At the same address in all steps, where captured kernels find them.
   std::optional<Scalars<3, Target>> totals_;
   std::optional<DeviceValue<StepRecord, Target>> record_;

@@ -94,8 +94,15 @@ public:
   void check_inputs(bool on) { core_->check_inputs(on); }
   /// @brief Returns the FirstPass for counters: none in an evaluation, and none once backward passes run.
   [[nodiscard]] std::optional<FirstPass> first_pass() const noexcept { return core_->first_pass(); }
-  /// @brief Sets the factor by which the gradients of losses are multiplied.
-  void set_loss_scale(LossScaleOn<Target> scale) { core_->loss_scale = std::move(scale); }
+  /// @brief Sets the factor by which the gradients of losses are multiplied. It travels with their sums, and
+  /// the GradAccumulator to which these are added removes it.
+  /// @throws LifecycleError once something is recorded.
+  void set_loss_scale(LossScaleOn<Target> scale) {
+    if (!core_->empty())
+      detail::reject_use(
+          "Tape: the loss scale must be set before anything is recorded, as all gradients of a microbatch have one (set it after restart())");
+    core_->loss_scale = std::move(scale);
+  }
 
   /// @brief Puts a tensor on the tape as data, without a gradient. It shares the tensor's memory, which must
   /// not be written until the last gradient.

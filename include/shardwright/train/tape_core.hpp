@@ -160,6 +160,8 @@ public:
     for (TapeNode* node = last_; node != nullptr; node = node->before_)
       node->backward(pass);
   }
+  /// Whether nothing has been recorded.
+  [[nodiscard]] bool empty() const noexcept { return last_ == nullptr; }
   /// Whether the current forward computation is a replay.
   [[nodiscard]] bool replays() const noexcept { return phase_ != Phase::recording; }
   [[nodiscard]] std::optional<FirstPass> first_pass() const noexcept {

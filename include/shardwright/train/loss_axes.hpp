@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The axes over which the ranks of a loss hold different tokens, compared with those of the
+/// parameters' gradients.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/mesh/mesh_core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Sums that each rank along some axes has in full; see assume_replicated().
+template <class Sums>
+struct AssumedReplicated {
+  const Sums& sums;
+};
+
+/// @brief Declares that loss and count do not differ along the axes that their layout does not name, although
+/// every parameter's gradient is a sum over one of these, because the program has reduced both: pass the
+/// result to GradAccumulator::add at once. Verified in checked builds.
+template <class Sums>
+[[nodiscard]] AssumedReplicated<Sums> assume_replicated(const Sums& sums) {
+  return {sums};
+}
+
+namespace detail {
+
+/// The axes over which the raw gradient of every parameter of a rank is a sum: their ranks hold different
+/// tokens.
+class SummedAxes {
+public:
+  /// @param partial those of a parameter
+  [[gnu::noinline]] void keep_only(const std::vector<std::string_view>& partial) {
+    if (std::exchange(begun_, true))
+      names_.erase(std::remove_if(names_.begin(), names_.end(),
+                                  [&](std::string_view name) {
+                                    return std::find(partial.begin(), partial.end(), name) == partial.end();
+                                  }),
+                   names_.end());
+    else
+      names_ = partial;
+  }
+  /// @throws InvalidArgument for a loss whose layout does not name one of them.
+  [[gnu::noinline]] void require_in(std::span<const std::string_view> loss, std::string_view layout,
+                                    const MeshCore& core) const {
+    for (const std::string_view name : names_)
+      if (axis_index(loss, name) < 0)
+        throw InvalidArgument(
+            "GradAccumulator: loss and count must be Partial over " + std::string(name) +
+                ", over which every parameter's gradient is a sum, but they are " + std::string(layout) +
+                " and those of one rank would be taken for all (add the sums that the loss on the tape returns, or call assume_replicated(sums) if the program has reduced both over " +
+                std::string(name) + ")",
+            {.rank = core.world().rank(), .layout = std::string(layout)});
+  }
+
+private:
+  std::vector<std::string_view> names_;
+  bool begun_ = false;
+};
+
+template <LayoutType L>
+[[nodiscard]] std::vector<std::string_view> partial_axes() {
+  std::vector<std::string_view> out;
+  for (std::size_t axis = 0; axis < L::axes.size(); ++axis)
+    if (L::value.is_partial(static_cast<int>(axis)))
+      out.push_back(L::axes[axis]);
+  return out;
+}
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI
