@@ -340,3 +340,33 @@ TEST_CASE("a loss that is read away from its axes cannot be added with one rank'
                           "loss ", same.loss.value, " norm ", same.gradient_norm);
         }) == "");
 }
+
+TEST_CASE("weights must not change between a forward pass and its backward pass") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {2, 1});
+          const auto x = random_tensor<OwnHead::Hidden>(mesh, {tokens, 4}, 2);
+          const auto targets = targets_on(mesh);
+          OwnHead head(mesh);
+          sw::GradAccumulator accumulator(head);
+          sw::AdamW optimizer;
+          sw::Tape<> tape, ahead;
+          const auto forward = [&](sw::Tape<>& on) {
+            on.restart();
+            return sw::linear_cross_entropy(on.variable(x), head.table, targets);
+          };
+          const auto first = forward(tape);
+          static_cast<void>(forward(ahead));
+          tape.backward();
+          accumulator.add(first);
+          optimizer.step(head, accumulator.finish(), 0.1);
+          accumulator.restart();
+          const std::string said = failure_of<sw::LifecycleError>([&] { ahead.backward(); });
+          findings.expect(
+              has(said, "Parameter table: its weights must stay the same from a forward pass until"), said);
+          accumulator.restart();
+          const auto again = forward(ahead);
+          ahead.backward();
+          accumulator.add(again);
+          findings.expect(accumulator.finish().finite(), "recorded again, it runs");
+        }) == "");
+}

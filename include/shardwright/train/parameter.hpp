@@ -201,7 +201,7 @@ public:
   /// @throws LifecycleError while the weights are gathered.
   [[nodiscard]] std::optional<InPlace> in_place() {
     static_assert(!Target::host_accessible);
-    require_changeable();
+    begin_write();
     if (!detail::bind_transition<Transition<state_layout, stored_layout>>(stored_.core()).trivial())
       return std::nullopt;
     if constexpr (has_master)
@@ -218,7 +218,7 @@ public:
   /// @throws LifecycleError while the weights are gathered, and before initialize().
   template <class Fill>
   void fill_weights(Fill fill) {
-    require_changeable();
+    begin_write();
     if constexpr (has_master) {
       if constexpr (std::is_same_v<state_layout, stored_layout>) {
         fill(*master_);
@@ -241,7 +241,7 @@ public:
   /// @throws LifecycleError while the weights are gathered, and before initialize().
   template <class Change>
   void update_weights(Change change) {
-    require_changeable();
+    begin_write();
     const detail::MemoryFor memory(MemoryKind::parameters);
     if constexpr (has_master) {
       change(*master_);
@@ -283,12 +283,13 @@ private:
     else
       redistribute_into(convert<Element>(weights), stored_);
   }
-  void require_changeable() const {
+  void begin_write() {
     if (!initialized())
       detail::reject_unlisted(where(), detail::LayoutText<Compute>::value);
     if (weight_.in_use())
       detail::reject_parameter(
           name_, ": the weights must not be updated while they are gathered (release() them first)");
+    note_write();
   }
 
   detail::TargetResources<Target>* resources_;

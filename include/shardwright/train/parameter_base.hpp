@@ -145,6 +145,8 @@ public:
 
   /// @brief Its role in its operation.
   [[nodiscard]] ParameterRole role() const noexcept { return role_; }
+  /// @brief How often its weights have been written.
+  [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
   /// @brief A number that is unique in this process; it moves with the parameter.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
@@ -178,6 +180,8 @@ protected:
 
   /// Sets whether a gradient belongs to it, which refers to it by address.
   void stay(bool on) noexcept { stays_ = on; }
+  /// The weights are about to be written.
+  void note_write() noexcept { ++version_; }
 
   std::string name_;
   SourceLocation where_;
@@ -200,6 +204,7 @@ private:
   HostCommunicator copies_;
   std::uint64_t number_ = next_number();
   std::uint64_t recording_ = 0;
+  std::uint64_t version_ = 0;
   bool completes_with_step_ = false;
   bool stays_ = false;
 };

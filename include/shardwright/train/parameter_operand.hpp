@@ -10,6 +10,7 @@
 #include <shardwright/train/shared_parts.hpp>
 #include <shardwright/train/tape_core.hpp>
 
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -45,7 +46,7 @@ public:
   using Value = ShardedTensor<layout, const element, target>;
   static constexpr bool is_parameter = true;
 
-  explicit ParameterOperand(P& parameter) : parameter_(&parameter) {}
+  explicit ParameterOperand(P& parameter) : parameter_(&parameter), version_(parameter.version()) {}
 
   [[nodiscard]] static constexpr bool wants_gradient() noexcept { return true; }
   [[nodiscard]] const auto& shape() const noexcept { return parameter_->shape(); }
@@ -59,10 +60,12 @@ public:
   /// The weights are available during the lifetime of the result.
   template <bool reads = true>
   [[nodiscard]] auto reading() const {
-    if constexpr (reads)
+    if constexpr (reads) {
+      require_unchanged();
       return WeightReading<P>(*parameter_);
-    else
+    } else {
       return true;
+    }
   }
   [[nodiscard]] Value read() const { return parameter_->weight(); }
   [[nodiscard]] Value outline() const {
@@ -79,9 +82,13 @@ public:
     return fits;
   }
   /// The sum to which the gradient is added.
-  [[nodiscard]] typename P::Slot slot() const { return parameter_->gradient_state().slot(); }
+  [[nodiscard]] typename P::Slot slot() const {
+    require_unchanged();
+    return parameter_->gradient_state().slot();
+  }
   template <AnyShardedTensor Raw>
   void give(const Raw& raw) const {
+    require_unchanged();
     if constexpr (takes<typename Raw::layout>())
       parameter_->gradient_state().add(raw);
   }
@@ -92,7 +99,16 @@ public:
   }
 
 private:
+  /// A pass must see the weights with which its microbatch was recorded.
+  void require_unchanged() const {
+    if (parameter_->version() != version_)
+      reject_parameter(
+          parameter_->name(),
+          ": its weights must stay the same from a forward pass until the backward pass of that microbatch, but they were written in between (run the backward pass first, or record the microbatch again)");
+  }
+
   P* parameter_;
+  std::uint64_t version_;
   bool ends_pass_ = false;
 };
 
