@@ -106,11 +106,12 @@ std::string Options::configuration_text() const {
       << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
       << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
       << temperature << "\n--prompt " << prompt << "\n--non-finite " << static_cast<int>(non_finite)
-      << "\n--check-replicas " << check_replicas << "\n--link-latency " << link.latency_seconds
-      << "\n--link-bandwidth " << link.bytes_per_second << "\n--timeline " << records() << "\n--verify "
-      << verify << "\n--checkpoint " << checkpoint.directory.string() << "\n--save-every " << checkpoint.every
-      << "\n--keep " << checkpoint.keep << "\n--resume " << checkpoint.resume << "\n--stop-after "
-      << checkpoint.stop_after << "\n--init " << init.string() << "\n--export " << export_to.string() << "\n";
+      << "\n--empty-batch " << static_cast<int>(empty_batch) << "\n--check-replicas " << check_replicas
+      << "\n--link-latency " << link.latency_seconds << "\n--link-bandwidth " << link.bytes_per_second
+      << "\n--timeline " << records() << "\n--verify " << verify << "\n--checkpoint "
+      << checkpoint.directory.string() << "\n--save-every " << checkpoint.every << "\n--keep "
+      << checkpoint.keep << "\n--resume " << checkpoint.resume << "\n--stop-after " << checkpoint.stop_after
+      << "\n--init " << init.string() << "\n--export " << export_to.string() << "\n";
   return out.str();
 }
 
@@ -126,6 +127,7 @@ struct Words {
   std::string recompute = "none";
   std::string context = "all-to-all";
   std::string non_finite = "stop";
+  std::string empty_batch = "skip";
   std::string metrics, tensorboard, timeline, timeline_svg, dry_run_json, checkpoint, init,
       export_to;     ///< Paths.
   std::string ranks; ///< Of a dry run.
@@ -321,6 +323,10 @@ void add_training_options(CLI::App& app, Options& options, Words& words) {
          "All ranks do the same, and name the place. Default: stop.")
       ->check(one_of({"stop", "skip"}))
       ->type_name("NAME");
+  in.add("--empty-batch", words.empty_batch,
+         "What to do with a step whose targets are all masked: skip, or stop. Default: skip.")
+      ->check(one_of({"skip", "stop"}))
+      ->type_name("NAME");
   in.count("--check-replicas", options.check_replicas, 0,
            "Steps between comparisons of all copies of weights and optimizer state; 0 for none.");
 }
@@ -411,6 +417,8 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
   options.export_to = words.export_to;
   options.non_finite =
       words.non_finite == "skip" ? shardwright::NonFinite::skip : shardwright::NonFinite::stop;
+  options.empty_batch =
+      words.empty_batch == "stop" ? shardwright::EmptyBatch::stop : shardwright::EmptyBatch::skip;
   options.link = {words.link_microseconds * 1e-6, words.link_gigabytes * 1e9};
   options.timeline = words.timeline;
   options.timeline_svg = words.timeline_svg;

@@ -123,6 +123,7 @@ struct Options {
   double clip = 1.0;
 
   shardwright::NonFinite non_finite = shardwright::NonFinite::stop;
+  shardwright::EmptyBatch empty_batch = shardwright::EmptyBatch::skip;
   std::int64_t check_replicas = 0; ///< Steps between comparisons of all copies; 0: none.
   shardwright::LinkOptions link;   ///< Simulated if it has a latency or a bandwidth.
 

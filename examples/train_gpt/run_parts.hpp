@@ -131,6 +131,7 @@ template <class Layouts>
 inline sw::TrainingOptions training_options(const Options& options, bool scales_loss) {
   sw::TrainingOptions out;
   out.non_finite = options.non_finite;
+  out.empty_batch = options.empty_batch;
   out.record = options.records();
   out.capture = options.cuda_graph;
   if (scales_loss)

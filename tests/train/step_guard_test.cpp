@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/failures.hpp"
 #include "support/ranks.hpp"
 #include "train/toy_model.hpp"
 
@@ -16,7 +17,9 @@
 namespace {
 
 using namespace train_test;
+using shardwright_test::failure_of;
 using shardwright_test::Findings;
+using shardwright_test::has;
 using shardwright_test::on_ranks;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -136,6 +139,44 @@ TEST_CASE("a skipped step leaves weights and optimizer unchanged, and the run co
             return everything(model);
           };
           findings.expect(train(true) == train(false), "a skipped step leaves a trace");
+        }) == "");
+}
+
+TEST_CASE("a step without a token that counts is skipped, or ends the run if it shall") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
+          const auto train = [&](bool with_masked) {
+            ToyModel<double> model(mesh);
+            sw::GradAccumulator accumulator(model);
+            sw::AdamW optimizer;
+            sw::StepGuard guard(sw::NonFinite::stop, world);
+            for (std::uint64_t step = 1; step <= 3; ++step) {
+              if (step == 2 && with_masked) {
+                model.add_gradients(7, mesh.rank());
+                accumulator.add(sw::LossSum<OverDp>{0}, sw::TokenCount<OverDp>{0});
+                findings.expect(!guard.admit(accumulator, accumulator.finish(), 2), "not admitted");
+                findings.expect(guard.sentence() == "the global batch must have a token that counts, but all "
+                                                    "of its targets are masked",
+                                guard.sentence());
+                accumulator.restart();
+              }
+              const auto summary = run_step(model, accumulator, mesh, step, Trouble::none);
+              if (guard.admit(accumulator, summary, static_cast<std::int64_t>(step)))
+                optimizer.step(model, summary, 0.01);
+              accumulator.restart();
+            }
+            return everything(model);
+          };
+          findings.expect(train(true) == train(false), "a skipped step leaves a trace");
+
+          ToyModel<double> model(mesh);
+          sw::GradAccumulator accumulator(model);
+          sw::StepGuard guard(sw::NonFinite::skip, world, 10, sw::EmptyBatch::stop);
+          model.add_gradients(7, mesh.rank());
+          accumulator.add(sw::LossSum<OverDp>{0}, sw::TokenCount<OverDp>{0});
+          const std::string said = failure_of<sw::DataError>(
+              [&] { static_cast<void>(guard.admit(accumulator, accumulator.finish(), 4)); });
+          findings.expect(has(said, "step 4: the global batch must have a token that counts"), said);
         }) == "");
 }
 

@@ -34,6 +34,8 @@ struct UpdateLossScale {
   StepRecord* record;
   LossScaleOptions options;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    if (record->tokens == 0) // there was no gradient
+      return;
     const bool finite = record->finite != 0;
     state->good_steps = finite ? state->good_steps + 1 : 0;
     state->overflows += finite ? 0 : 1;

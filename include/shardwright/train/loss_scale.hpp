@@ -37,9 +37,9 @@ private:
 /// The optimizer applies it once.
 class GradientScale {
 public:
-  /// @brief 1 / (tokens * loss scale).
+  /// @brief 1 / (tokens * loss scale); 0 without tokens.
   explicit GradientScale(std::int64_t tokens, LossScale scale = {})
-      : factor_(1 / static_cast<double>(tokens) / scale.factor()) {}
+      : factor_(tokens > 0 ? 1 / static_cast<double>(tokens) / scale.factor() : 0) {}
 
   /// @brief Combined with the clipping factor; see clip_coefficient.
   [[nodiscard]] GradientScale clipped(double coefficient) const {

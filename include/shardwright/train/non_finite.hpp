@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief How to treat a non-finite step, as a value for command lines.
+/// @brief How to treat a step that no optimizer can take, as values for command lines.
 
 #include <shardwright/core/config.hpp>
 
@@ -14,6 +14,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 enum class NonFinite : std::uint8_t {
   stop, ///< Throw on every rank.
   skip  ///< Leave parameters and optimizer unchanged and continue.
+};
+
+/// @brief How to treat a step whose global batch has no token that counts, since all targets are masked.
+enum class EmptyBatch : std::uint8_t {
+  skip, ///< Leave parameters and optimizer unchanged and continue.
+  stop  ///< Throw on every rank.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -107,9 +107,12 @@ public:
   explicit Optimizer(Options options = {}) : options_(std::move(options)) {}
 
   /// @brief Updates every parameter of the model from its reduced gradient. Collective if parameters are
-  /// stored in another layout than their optimizer state (ZeRO-1, ZeRO-2): the updated blocks are gathered.
+  /// stored in another layout than their optimizer state (ZeRO-1, ZeRO-2): the updated blocks are gathered. A
+  /// batch without tokens is skipped, and does not count as a step.
   template <ParameterSet Model>
   void step(Model& model, const GradientSummary& summary, double learning_rate) {
+    if (summary.tokens == 0)
+      return;
     const Step constants = begin(
         summary.scale.clipped(clip_coefficient(summary.gradient_norm, options_.max_norm)), learning_rate);
     for_each_parameter(model, [&](auto& parameter) { update(parameter, parameter.gradient(), constants); });

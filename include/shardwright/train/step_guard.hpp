@@ -113,13 +113,13 @@ struct JudgeStep {
   GuardState* guard;
   StepRecord* record;
   std::int64_t most_in_a_row;
-  bool stops;
+  bool stops, stops_without_tokens;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     if (record->finite != 0) {
       guard->in_a_row = 0;
     } else if (record->overflowed == 0 && guard->halted == 0) {
       ++guard->in_a_row;
-      if (stops || guard->in_a_row == most_in_a_row)
+      if ((record->tokens == 0 ? stops_without_tokens : stops) || guard->in_a_row == most_in_a_row)
         guard->halted = 1;
     }
     if (guard->halted != 0)
@@ -134,20 +134,23 @@ struct JudgeStep {
 /// @brief Admits finite steps and treats others as configured; all ranks decide alike, because the loss and
 /// the norm of a GradientSummary are the same on all.
 ///
-/// A finite step costs nothing. For dynamic loss scaling, choose `skip`, and lower the scale if `admit`
+/// A step whose batch has no valid token has no gradient: it is skipped, or ends the run if so configured. A
+/// finite step costs nothing. For dynamic loss scaling, choose `skip`, and lower the scale if `admit`
 /// returns false. On a device the verdict is made there, and the host learns of it from the step's report: a
 /// non-finite step is not taken, and if the run must stop, neither is any later step. Then `end_run` throws.
 class StepGuard {
 public:
   /// @param ranks all ranks that hold a part of the model
   /// @param most_in_a_row skipped steps in a row after which the run stops anyway; 0: never
-  StepGuard(NonFinite choice, HostCommunicator ranks, std::int64_t most_in_a_row = 10)
-      : choice_(choice), ranks_(std::move(ranks)), most_in_a_row_(most_in_a_row) {}
+  StepGuard(NonFinite choice, HostCommunicator ranks, std::int64_t most_in_a_row = 10,
+            EmptyBatch empty = EmptyBatch::skip)
+      : choice_(choice), empty_(empty), ranks_(std::move(ranks)), most_in_a_row_(most_in_a_row) {}
 
   /// @brief Returns whether the optimizer may take the step; if not, restart the accumulator and continue.
   ///
   /// Collective only if the summary is not finite. Call it between finish() and restart() of the accumulator.
-  /// @throws NonFiniteStep on every rank if the choice is to stop, or after too many skipped steps.
+  /// @throws NonFiniteStep on every rank if the choice is to stop, or after too many skipped steps; DataError
+  /// if the step is one without tokens.
   template <ParameterSet Model>
   [[nodiscard]] bool admit(const GradAccumulator<Model>& accumulator, const GradientSummary& summary,
                            std::int64_t step) {
@@ -156,9 +159,12 @@ public:
       return true;
     }
     ++skipped_;
-    if (++in_a_row_ == most_in_a_row_ || choice_ == NonFinite::stop)
-      end_run(accumulator, step, in_a_row_);
-    places_ = find_non_finite(accumulator, ranks_);
+    without_tokens_ = summary.tokens == 0;
+    const bool stops = without_tokens_ ? empty_ == EmptyBatch::stop : choice_ == NonFinite::stop;
+    if (++in_a_row_ == most_in_a_row_ || stops)
+      end_run(accumulator, summary, step, in_a_row_);
+    if (!without_tokens_)
+      places_ = find_non_finite(accumulator, ranks_);
     return false;
   }
 
@@ -171,30 +177,39 @@ public:
       detail::run_once("sw::guard_start", summary.execution(),
                        detail::StoreKernel<detail::GuardState>{device_state(), {in_a_row_, 0}});
     }
-    detail::run_once(
-        "sw::guard", summary.execution(),
-        detail::JudgeStep{device_state(), summary.record(), most_in_a_row_, choice_ == NonFinite::stop});
+    detail::run_once("sw::guard", summary.execution(),
+                     detail::JudgeStep{device_state(), summary.record(), most_in_a_row_,
+                                       choice_ == NonFinite::stop, empty_ == EmptyBatch::stop});
     return true;
   }
 
-  /// @brief Ends the run because of a non-finite step, and says where: the gradients must be those of that
-  /// step. Collective over the ranks; reads the gradients and waits.
+  /// @brief Ends the run because of a step that is not finite, and says where, or of one without tokens: the
+  /// gradients must be those of that step. Collective over the ranks; reads the gradients and waits.
   /// @param in_a_row skipped steps up to this one
   template <ParameterSet Model>
-  [[noreturn]] void end_run(const GradAccumulator<Model>& accumulator, std::int64_t step,
-                            std::int64_t in_a_row) {
+  [[noreturn]] void end_run(const GradAccumulator<Model>& accumulator, const GradientSummary& summary,
+                            std::int64_t step, std::int64_t in_a_row) {
+    without_tokens_ = summary.tokens == 0;
+    const bool skips = without_tokens_ ? empty_ == EmptyBatch::skip : choice_ == NonFinite::skip;
+    const std::string before = "step " + std::to_string(step) + ": ";
+    const std::string row =
+        skips ? ", the last of " + std::to_string(in_a_row) + " skipped steps in a row" : std::string();
+    const ErrorContext context{
+        .rank = ranks_.world_rank(), .group = ranks_.name(), .operation = "non-finite check"};
+    if (without_tokens_)
+      throw DataError(before + sentence() + row + " (look at the targets of the batch)", context);
     places_ = find_non_finite(accumulator, ranks_);
-    throw NonFiniteStep("step " + std::to_string(step) + ": " + sentence() +
-                            (choice_ == NonFinite::skip
-                                 ? ", the last of " + std::to_string(in_a_row) + " skipped steps in a row"
-                                 : std::string()) +
+    throw NonFiniteStep(before + sentence() + row +
                             " (lower the learning rate, lengthen its warm-up, or look at the batch)",
-                        places_, {ranks_.world_rank(), ranks_.name(), "non-finite check"});
+                        places_, context);
   }
 
-  /// @brief Describes what was not finite in a step: the loss, and then the parameters that the backward pass
-  /// reaches first, since an error there spreads to earlier ones. The same on every rank.
+  /// @brief Says why a step was not admitted: no token counted, or what was not finite: the loss, and then
+  /// the parameters that the backward pass reaches first, since an error there spreads to earlier ones. The
+  /// same on every rank.
   [[nodiscard]] std::string sentence() const {
+    if (without_tokens_)
+      return "the global batch must have a token that counts, but all of its targets are masked";
     constexpr std::size_t shown = 3;
     std::string out = std::string("loss and gradients must be finite, but not finite ") +
                       (places_.size() == 1 ? "is " : "are ");
@@ -220,11 +235,13 @@ private:
   }
 
   NonFinite choice_;
+  EmptyBatch empty_;
   HostCommunicator ranks_;
   std::int64_t most_in_a_row_;
   std::int64_t in_a_row_ = 0;
   std::int64_t skipped_ = 0;
   std::vector<NonFinitePlace> places_;
+  bool without_tokens_ = false;       // the last of them
   detail::BufferHandle device_state_; // of the device whose steps it admits
 };
 

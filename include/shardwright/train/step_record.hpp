@@ -36,7 +36,7 @@ struct GradientSummary {
   GradientScale scale{1};   ///< The gradients are those of the scaled, summed loss; this factor converts them
                             ///< to those of the mean.
 
-  /// @brief Returns whether loss and gradients are finite numbers.
+  /// @brief Returns whether loss and gradients are finite numbers; false without tokens.
   [[nodiscard]] bool finite() const { return std::isfinite(loss.value) && std::isfinite(gradient_norm); }
   /// @brief Returns itself, like DeviceSummary::read on a device.
   [[nodiscard]] const GradientSummary& read() const noexcept { return *this; }
@@ -44,15 +44,7 @@ struct GradientSummary {
 
 namespace detail {
 
-/// @throws InvalidArgument for a batch without tokens.
-inline void require_tokens(double tokens) {
-  if (tokens <= 0)
-    throw InvalidArgument(
-        "GradAccumulator: the global batch must have at least one valid token (all targets are masked)");
-}
-
 [[nodiscard]] inline GradientSummary summary_of(const StepRecord& record) {
-  require_tokens(record.tokens);
   GradientSummary out;
   out.loss.value = record.loss;
   out.tokens = static_cast<std::int64_t>(record.tokens);
@@ -75,7 +67,6 @@ public:
   [[nodiscard]] const typename Target::execution_space& execution() const { return record_->execution(); }
 
   /// @brief The numbers; waits for the device (StepReports does not).
-  /// @throws InvalidArgument if no rank had a valid token.
   [[nodiscard]] GradientSummary read() const { return detail::summary_of(record_->read()); }
 
 private:

@@ -87,8 +87,8 @@ public:
   [[nodiscard]] bool ready() const { return pending() > 0 && arrived(); }
 
   /// @brief The oldest report; waits for it, but not for later work on the stream.
-  /// @throws LifecycleError if none is pending; DeadlineExceeded; InvalidArgument for a batch without tokens;
-  /// the error of the device, or of a call that cannot end.
+  /// @throws LifecycleError if none is pending; DeadlineExceeded; the error of the device, or of a call that
+  /// cannot end.
   [[nodiscard]] DeviceStepReport take(SourceLocation where = SourceLocation::current()) {
     if (pending() == 0)
       throw LifecycleError("StepReports: take() must follow an append() (append the step's summary first)");

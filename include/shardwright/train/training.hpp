@@ -34,7 +34,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The options of training steps.
 struct TrainingOptions {
-  NonFinite non_finite = NonFinite::stop; ///< How to treat steps whose loss or gradients are not finite.
+  NonFinite non_finite = NonFinite::stop;    ///< How to treat steps whose loss or gradients are not finite.
+  EmptyBatch empty_batch = EmptyBatch::skip; ///< How to treat steps without a token that counts.
   std::int64_t most_skipped = 10; ///< Skipped steps in a row after which the run stops anyway; 0: never.
   std::optional<LossScaleOptions> loss_scale{}; ///< Scales the loss dynamically: for float16.
   bool record = false;                          ///< Keep timelines of pipelines and of reductions.
@@ -131,8 +132,8 @@ public:
   /// a host repeats a step with the same batches. If it throws, the step has not begun.
   /// @return the report that is available by then: on a host that of this step, on a device that of the
   /// previous one
-  /// @throws NonFiniteStep on every rank if the run must end; LifecycleError after a step or an evaluation
-  /// that threw.
+  /// @throws NonFiniteStep on every rank if the run must end, DataError if that is for a batch without
+  /// tokens; LifecycleError after a step or an evaluation that threw.
   template <class MakeBatches>
   [[nodiscard]] std::optional<StepReport> step(MakeBatches&& make_batches, double learning_rate) {
     require_whole();
@@ -215,7 +216,8 @@ private:
            const TrainingOptions& options, detail::MakeRunner, RunnerArguments&&... runner)
       : core_(&mesh.core()), model_(model), world_(world), options_(options),
         runner_(std::forward<RunnerArguments>(runner)...), accumulator_(model, world),
-        guard_(options.loss_scale ? NonFinite::skip : options.non_finite, world, options.most_skipped),
+        guard_(options.loss_scale ? NonFinite::skip : options.non_finite, world, options.most_skipped,
+               options.empty_batch),
         optimizer_(std::move(optimizer)), device_(mesh, world, options) {
     if (!options.loss_scale)
       return;
@@ -267,7 +269,7 @@ private:
           "gradients overflowed, the loss scale is now 2^" + std::to_string(loss_scale_->scale().exponent());
     } else {
       std::optional<WatchRawGradients<Model>> watch;
-      if (!summary.finite()) {
+      if (!summary.finite() && summary.tokens > 0) {
         // Repeats the step, and checks each rank's own gradients before they are summed, to name the rank.
         accumulator_.restart();
         end_step({.taken = false}); // the repetition counts again
@@ -288,7 +290,7 @@ private:
   }
   /// Whether the step overflowed and there is a smaller loss scale to try.
   [[nodiscard]] bool lowers_loss_scale(const GradientSummary& summary) {
-    return loss_scale_ && !loss_scale_->update(summary.finite()) &&
+    return loss_scale_ && summary.tokens > 0 && !loss_scale_->update(summary.finite()) &&
            loss_scale_->scale() != model_.loss_scale();
   }
   [[nodiscard]] static StepReport filled(StepReport report, std::int64_t number,
@@ -342,7 +344,9 @@ private:
     report.note = std::exchange(device_.note, {});
     report.skipped = !device.taken;
     if (report.skipped)
-      report.note += (report.note.empty() ? "" : "; ") + std::string("loss or gradients were not finite");
+      report.note += (report.note.empty() ? "" : "; ") +
+                     std::string(device.summary.tokens == 0 ? "no token counted, as all targets are masked"
+                                                            : "loss or gradients were not finite");
     return filled(std::move(report), step.number, device.summary, step.learning_rate);
   }
   /// Repeats the step that ended the run, which has changed nothing, and checks each rank's own gradients.
@@ -354,7 +358,7 @@ private:
     const WatchRawGradients<Model> watch(accumulator_);
     auto&& made = make_batches(number);
     static_cast<void>(gradients(Batches(made)).read());
-    guard_.end_run(accumulator_, number + 1, device.skipped);
+    guard_.end_run(accumulator_, device.summary, number + 1, device.skipped);
   }
 
   detail::MeshCore* core_;
