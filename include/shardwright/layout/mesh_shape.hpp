@@ -34,6 +34,23 @@ struct StaticExtent {
   static constexpr std::int64_t value = extent_value;
 };
 
+namespace detail {
+
+/// Names a type that is no axis.
+template <class Tag>
+struct ExtentOf {
+  static_assert(
+      Axis<Tag>,
+      "extent: it must be of an axis (write struct name : axis_tag<name> { static constexpr std::string_view name = \"name\"; }, or use one of namespace axis)");
+};
+
+} // namespace detail
+
+/// @brief Rejects the extent of what is no axis, with an error sentence.
+template <class Tag>
+requires(!Axis<Tag>) constexpr void extent(std::int64_t) { static_cast<void>(detail::ExtentOf<Tag>{}); }
+template <class Tag, std::int64_t>
+requires(!Axis<Tag>) constexpr void extent() { static_cast<void>(detail::ExtentOf<Tag>{}); }
 /// @brief A run-time extent: `extent<dp>(2)`.
 template <Axis A>
 [[nodiscard]] constexpr RuntimeExtent<A> extent(std::int64_t value) {

@@ -35,7 +35,7 @@ public:
 
   /// @param shape [experts, in, out]
   template <class Mesh>
-  GroupedLinear(const Mesh& mesh, const typename Matrices::Shape& shape, const Initial& initial,
+  GroupedLinear(const Mesh& mesh, const typename Matrices::GivenShape& shape, const Initial& initial,
                 SourceLocation where = SourceLocation::current())
       : weight_(mesh, shape, initial, where) {}
 

@@ -53,7 +53,7 @@ public:
 
   /// @param shape of W
   template <class Mesh>
-  Linear(const Mesh& mesh, const typename Matrix::Shape& shape, const Initial& initial,
+  Linear(const Mesh& mesh, const typename Matrix::GivenShape& shape, const Initial& initial,
          SourceLocation where = SourceLocation::current())
       : weight_(mesh, shape, initial, where) {}
 
@@ -86,10 +86,10 @@ public:
 
   /// @param shape of W; b, zeros at first, has its output dimensions
   template <class Mesh>
-  BiasedLinear(const Mesh& mesh, const typename Product::Matrix::Shape& shape, const Initial& initial,
+  BiasedLinear(const Mesh& mesh, const typename Product::Matrix::GivenShape& shape, const Initial& initial,
                SourceLocation where = SourceLocation::current())
       : product_(mesh, shape, initial, where),
-        bias_(mesh, outputs(shape), Initial::zeros(), ParameterRole::bias, where) {}
+        bias_(mesh, outputs(shape.shape), Initial::zeros(), ParameterRole::bias, where) {}
 
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {

@@ -92,7 +92,7 @@ public:
   /// @brief An uninitialised tensor of `shape`.
   /// @throws InvalidArgument if the sequence does not divide as the order requires.
   template <class... Axes>
-  requires(!Base::read_only) TokenTensor(const DeviceMesh<Axes...>& mesh, const typename Base::Shape& shape,
+  requires(!Base::read_only) TokenTensor(const DeviceMesh<Axes...>& mesh, const detail::GivenShape<L>& shape,
                                          SourceLocation where = SourceLocation::current())
       : Base(mesh, shape, where) {
     static_cast<void>(positions());

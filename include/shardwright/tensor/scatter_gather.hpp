@@ -138,8 +138,9 @@ void set_local_values(ShardedTensor<L, E, Target>& tensor, const Data& values,
 /// @throws InvalidArgument if the data's size is not the shape's or the root is not a rank.
 template <LayoutType L, class Target = DefaultTarget, class... Axes, class Data>
 [[nodiscard]] auto scatter(const DeviceMesh<Axes...>& mesh, int root, const Data& data,
-                           const std::array<std::int64_t, static_cast<std::size_t>(L::tensor_rank)>& shape,
+                           const detail::GivenShape<L>& given_shape,
                            SourceLocation where = SourceLocation::current()) {
+  const auto& shape = given_shape.shape;
   using Element = std::remove_cv_t<detail::element_of<const Data>>;
   ShardedTensor<L, Element, Target> out(mesh, shape, where);
   if constexpr (detail::ScatteredInto<L>::value) {

@@ -13,6 +13,7 @@
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/block_copy.hpp>
 #include <shardwright/tensor/expert_route.hpp>
+#include <shardwright/tensor/given_shape.hpp>
 #include <shardwright/tensor/local_extents.hpp>
 
 #include <array>
@@ -44,7 +45,7 @@ struct TensorAccess {
   template <class To, class From>
   [[nodiscard]] static To adopt(const From& from) {
     from.require_memory();
-    To to;
+    To to{typename To::Nothing{}};
     to.buffer_ = from.buffer_;
     to.global_ = from.global_;
     to.local_ = from.local_;
@@ -54,7 +55,7 @@ struct TensorAccess {
   template <class To, class From>
   [[nodiscard]] static To take(From&& from) {
     from.require_memory();
-    To to;
+    To to{typename To::Nothing{}};
     to.buffer_ = std::move(from.buffer_);
     to.global_ = from.global_;
     to.local_ = from.local_;
@@ -63,7 +64,7 @@ struct TensorAccess {
   /// `To` of a shape in memory that holds its block.
   template <class To>
   [[nodiscard]] static To in_memory(BufferHandle memory, const typename To::Shape& shape) {
-    To to;
+    To to{typename To::Nothing{}};
     to.global_ = shape;
     to.local_ = local_shape_of<typename To::layout>(memory.pool().core(), shape);
     to.buffer_ = std::move(memory);
@@ -73,12 +74,12 @@ struct TensorAccess {
   /// would take time to compile for every type of tensor.
   template <class To>
   [[nodiscard]] static To nothing() noexcept {
-    return To();
+    return To(typename To::Nothing{});
   }
   /// A tensor without memory, which only knows its extents.
   template <class To>
   [[nodiscard]] static To outline(const MeshCore& core, const typename To::Shape& shape) {
-    To to;
+    To to{typename To::Nothing{}};
     to.global_ = shape;
     to.local_ = local_shape_of<typename To::layout>(core, shape);
     return to;
@@ -106,10 +107,27 @@ struct TensorAccess {
   }
 };
 
+/// Names the layout of a tensor that is made without a mesh.
+template <class L>
+struct OnMesh {
+  static_assert(
+      any_invalid<L>,
+      "ShardedTensor: it must be made on a mesh, which says which block this rank holds (write ShardedTensor<Layout>(mesh, {extents}), or hold it in a std::optional)");
+};
+
 /// Shown by compilers when a tensor of one layout is used as one of another.
 struct NoImplicitConversionCallRedistributeShareOrClone {};
 /// The same for a copied owner.
 struct NoImplicitCopyCallShareOrClone {};
+
+/// Whether a layout has a Partial<Avg>.
+template <class L>
+inline constexpr bool is_average = [] {
+  for (int axis = 0; axis < static_cast<int>(L::axes.size()); ++axis)
+    if (L::value.is_partial(axis) && L::value.op(axis) == ReduceOp::average)
+      return true;
+  return false;
+}();
 
 template <class T>
 inline constexpr bool is_sharded_tensor = false;
@@ -148,14 +166,29 @@ public:
       CollectiveElement<value_type>,
       "ShardedTensor: the element must be float, double, bfloat16, float16, a byte, or an integer of 4 or 8 bytes (convert it first)");
 
-  /// @brief An uninitialised tensor of `shape`; not collective, no communication.
+  static_assert(
+      RealElement<value_type> || !detail::is_average<LayoutType>,
+      "ShardedTensor: a Partial<Avg> must have floating-point elements, because an average of integers is no integer (use Partial<Sum>)");
+
+  /// @brief An uninitialised tensor of a shape, `{4, 8}`; not collective, no communication.
   /// @throws InvalidArgument for a negative extent or a size that overflows, Error when memory runs out.
   template <class... Axes>
-  requires(!read_only) ShardedTensor(const DeviceMesh<Axes...>& mesh, const Shape& shape,
-                                     SourceLocation where = SourceLocation::current())
-      : ShardedTensor(mesh.core().template resources<Target>(), shape, where) {
+  requires(!read_only)
+      ShardedTensor(const DeviceMesh<Axes...>& mesh, const detail::GivenShape<LayoutType>& given,
+                    SourceLocation where = SourceLocation::current())
+      : ShardedTensor(mesh.core().template resources<Target>(), given.shape, where) {
     static_cast<void>(fits_mesh<LayoutType, typename DeviceMesh<Axes...>::axis_list>);
-    mesh.core().made_tensors().add(detail::SubjectShape::of(shape));
+    mesh.core().made_tensors().add(detail::SubjectShape::of(given.shape));
+  }
+
+  /// @brief Rejects a tensor without a mesh, with an error sentence.
+  template <class Nowhere = LayoutType>
+  ShardedTensor() {
+    static_cast<void>(detail::OnMesh<Nowhere>{});
+  }
+  template <class Nowhere = LayoutType>
+  explicit ShardedTensor(const detail::GivenShape<Nowhere>&) {
+    static_cast<void>(detail::OnMesh<Nowhere>{});
   }
 
   /// @brief The same on the mesh and pool of another tensor.
@@ -273,7 +306,8 @@ public:
 
 private:
   friend struct detail::TensorAccess;
-  ShardedTensor() = default;
+  struct Nothing {};
+  explicit ShardedTensor(Nothing) noexcept {}
 
   static LocalShape checked_local_shape(const detail::MeshCore& core, const Shape& shape,
                                         SourceLocation where) {

@@ -50,6 +50,14 @@ requires(bool(Kokkos::is_view<View>::value)) struct OverView<L, Where, View> {
   static constexpr bool value = has_rank && row_major && in_place;
 };
 
+/// Names a view without a layout.
+template <class View>
+struct LayoutOver {
+  static_assert(
+      !std::is_same_v<View, View>,
+      "tensor_over: the layout must be named, because memory does not tell how ranks share it (write tensor_over<Layout<2, Shard<0, dp>>>(mesh, view, {extents}))");
+};
+
 /// Whether the elements are contiguous in row-major order.
 template <class View, std::size_t rank>
 [[nodiscard]] bool is_packed(const View& view, const std::array<std::int64_t, rank>& extents) {
@@ -70,9 +78,9 @@ inline constexpr std::uintptr_t device_alignment = 16;
 /// @throws InvalidArgument for a negative extent.
 template <LayoutType L, class... Axes>
 [[nodiscard]] std::array<std::int64_t, static_cast<std::size_t>(L::tensor_rank)>
-block_shape(const DeviceMesh<Axes...>& mesh,
-            const std::array<std::int64_t, static_cast<std::size_t>(L::tensor_rank)>& shape,
+block_shape(const DeviceMesh<Axes...>& mesh, const detail::GivenShape<L>& given,
             SourceLocation where = SourceLocation::current()) {
+  const auto& shape = given.shape;
   static_cast<void>(fits_mesh<L, typename DeviceMesh<Axes...>::axis_list>);
   detail::check_shape(shape, 1, where);
   return detail::local_shape_of<L>(mesh.core(), shape);
@@ -95,10 +103,10 @@ block_shape(const DeviceMesh<Axes...>& mesh,
 /// @throws InvalidArgument if the view has other extents, strides or alignment; the same as ShardedTensor's
 /// constructor for a shape.
 template <LayoutType L, Target Where = DefaultTarget, class View, class... Axes>
-[[nodiscard]] auto
-tensor_over(const DeviceMesh<Axes...>& mesh, const View& view,
-            const std::array<std::int64_t, static_cast<std::size_t>(L::tensor_rank)>& shape,
-            SourceLocation where = SourceLocation::current()) {
+[[nodiscard]] auto tensor_over(const DeviceMesh<Axes...>& mesh, const View& view,
+                               const detail::GivenShape<L>& given_shape,
+                               SourceLocation where = SourceLocation::current()) {
+  const auto& shape = given_shape.shape;
   static_cast<void>(fits_mesh<L, typename DeviceMesh<Axes...>::axis_list>);
   if constexpr (detail::OverView<L, Where, View>::value) {
     using Element = typename View::value_type;
@@ -132,6 +140,18 @@ tensor_over(const DeviceMesh<Axes...>& mesh, const View& view,
     core.made_tensors().add(detail::SubjectShape::of(shape));
     return detail::TensorAccess::in_memory<Tensor>(detail::BufferHandle(resources.borrow(data)), shape);
   }
+}
+
+/// @brief Rejects a tensor without a layout, with an error sentence.
+template <int = 0, class Mesh, class View, class... Others>
+requires requires { typename Mesh::axis_list; }
+void tensor_over(const Mesh&, const View&, const Others&...) {
+  static_cast<void>(detail::LayoutOver<View>{});
+}
+template <int = 0, class Mesh, class View, std::size_t rank>
+requires requires { typename Mesh::axis_list; }
+void tensor_over(const Mesh&, const View&, const std::int64_t (&)[rank]) {
+  static_cast<void>(detail::LayoutOver<View>{});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

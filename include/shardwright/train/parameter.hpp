@@ -70,6 +70,8 @@ public:
   using RawTensor = ShardedTensor<Raw, main_element, Target>;
   using GradientTensor = ShardedTensor<gradient_layout, main_element, Target>;
   using Shape = typename Stored::Shape;
+  /// @brief A shape as an argument: the number of extents is checked by the compiler.
+  using GivenShape = detail::GivenShape<stored_layout>;
 
   static constexpr int tensor_rank = Compute::tensor_rank;
   /// @brief True if each microbatch's gradient is reduced, rather than their sum.
@@ -77,6 +79,9 @@ public:
   /// @brief True if there are master weights with another element type.
   static constexpr bool has_master = !std::is_same_v<main_element, Element>;
 
+  static_assert(
+      RealElement<Element>,
+      "Parameter: the elements must be floating-point, because a weight has a gradient (keep integers in a ShardedTensor)");
   static_assert(
       !state_layout::value.has_partial(),
       "Parameter: the optimizer state must not be Partial, an incomplete sum (keep it replicated or sharded)");
@@ -92,17 +97,17 @@ public:
 
   /// @brief A parameter that initialize() names and fills; until then it has no memory. Not collective.
   template <class Mesh>
-  Parameter(const Mesh& mesh, const Shape& shape, const Initial& initial,
+  Parameter(const Mesh& mesh, const GivenShape& shape, const Initial& initial,
             SourceLocation where = SourceLocation::current())
       : Parameter(mesh, shape, initial, ParameterRole::weight, where) {}
   /// @brief The same for a gain or a bias, which optimizers may treat differently: see decay_matrices().
   template <class Mesh>
-  Parameter(const Mesh& mesh, const Shape& shape, const Initial& initial, ParameterRole role,
+  Parameter(const Mesh& mesh, const GivenShape& given, const Initial& initial, ParameterRole role,
             SourceLocation where = SourceLocation::current())
       : ParameterBase({}, where, role), resources_(&mesh.core().template resources<Target>()),
-        initial_(initial), stored_(detail::TensorAccess::outline<Stored>(mesh.core(), shape)) {
+        initial_(initial), stored_(detail::TensorAccess::outline<Stored>(mesh.core(), given.shape)) {
     static_cast<void>(fits_mesh<stored_layout, typename Mesh::axis_list>);
-    detail::check_shape(shape, sizeof(main_element), where);
+    detail::check_shape(given.shape, sizeof(main_element), where);
   }
 
   /// @brief A parameter with given values.
@@ -124,11 +129,13 @@ public:
       detail::reject_second_initialization(name_, name);
     const detail::MemoryFor memory(MemoryKind::parameters);
     ShardedTensor<stored_layout, main_element, Target> weights(*resources_, shape(), where_);
-    if (initial_.deviation > 0)
+    if constexpr (!RealElement<Element>)
+      return; // the sentence above says why
+    else if (initial_.deviation > 0)
       fill_normal(weights, {seed, initial_.key.value_or(detail::key_of(name))}, initial_.mean,
-                  initial_.deviation);
+                  initial_.deviation, where_);
     else
-      fill(weights, static_cast<main_element>(initial_.mean));
+      fill(weights, {initial_.mean, where_});
     name_ = name;
     if constexpr (has_master) {
       master_ = master_of(weights);
