@@ -92,6 +92,16 @@ struct Square : Function<Square> {
   static auto call(auto x) { return sw::square(x); }
 };
 
+struct Shifted : Function<Shifted> {
+  static constexpr std::string_view name = "operator+, operator-";
+  static auto call(auto x) { return 1.5 - (0.5 + (x * 2.0 + 2) - 3.0); }
+};
+struct Inverse : Function<Inverse> {
+  static constexpr std::string_view name = "operator/";
+  static constexpr double low = 0.5;
+  static auto call(auto x) { return 2.0 / x; }
+};
+
 // Functions of rows.
 
 template <class Entry>
@@ -496,11 +506,11 @@ struct InsertShared : OfTwo<InsertShared> {
 /// @brief The list. Operations of one operand, and of parameters beside it, are checked on three ranks of one
 /// axis, those of two operands on two axes.
 using OnOneAxis =
-    Operations<GeluTanh, GeluErf, Silu, Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Square, Softmax, LogSoftmax,
-               Scale, Signs, Convert, SumOver0, SumOver1, MeanOver2, SumOfAll, MeanOfAll, SquaredNorm, Norm,
-               Transpose, Reshape, Merge, Split, RmsNorm, LayerNorm, Swiglu, Dropout, AddPositions, Embed,
-               CrossEntropy, LinearCrossEntropy, Mse, Route, Balance, SumLoss, Rotary, HeadNorm, Attention,
-               Experts>;
+    Operations<GeluTanh, GeluErf, Silu, Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Square, Shifted, Inverse,
+               Softmax, LogSoftmax, Scale, Signs, Convert, SumOver0, SumOver1, MeanOver2, SumOfAll, MeanOfAll,
+               SquaredNorm, Norm, Transpose, Reshape, Merge, Split, RmsNorm, LayerNorm, Swiglu, Dropout,
+               AddPositions, Embed, CrossEntropy, LinearCrossEntropy, Mse, Route, Balance, SumLoss, Rotary,
+               HeadNorm, Attention, Experts>;
 using OnTwoAxes = Operations<Add, AddRow, Subtract, SubtractRow, Multiply, MultiplyRow, Divide, DivideRow,
                              Dot, Matmul, MatmulTransposed, InsertColumns, InsertShared>;
 

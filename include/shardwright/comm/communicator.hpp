@@ -250,7 +250,10 @@ private:
   template <class Range>
   static detail::Elements writable(Range& range) {
     static_assert(
-        MutableElementRange<Range>,
+        ElementRange<Range>,
+        "In-place collective: the elements must be float, double, bfloat16, float16, bytes, or integers of 4 or 8 bytes, in a span, vector or array (convert them first)");
+    static_assert(
+        MutableElementRange<Range> || !ElementRange<Range>,
         "In-place collective: the elements must be writable, not a read-only view or handle (give the span, vector or array that owns them, or use the form with an input and an output)");
     if constexpr (MutableElementRange<Range>)
       return view(range);

@@ -244,39 +244,12 @@ void reduce_by(ElementType type, const ReduceRun& task) noexcept {
   });
 }
 
-/// Divides by the divisor itself, which the element type may not be able to represent.
-template <class Element>
-void divide_outputs(const ReduceRun& task) noexcept {
-  for (int j = 0; j < task.out_count; ++j) {
-    auto* const out = static_cast<Element*>(task.outs[j]);
-    for (std::size_t i = 0; i < task.count; ++i)
-      out[i] = static_cast<Element>(out[i] / task.divisor);
-  }
-}
-
-/// Averages: the wrapped sum, divided once; a signed average truncates towards zero.
-inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
-  const bool more_ranks_than_bytes_count = type == ElementType::uint8 && task.divisor > UINT8_MAX;
-  if (type != ElementType::int32 && type != ElementType::int64 && !more_ranks_than_bytes_count)
-    return reduce_by<SumOf>(type, task);
-  ReduceRun sum = task;
-  sum.divisor = 1;
-  reduce_by<SumOf>(type, sum);
-  if (type == ElementType::int32)
-    divide_outputs<std::int32_t>(task);
-  else if (type == ElementType::int64)
-    divide_outputs<std::int64_t>(task);
-  else
-    divide_outputs<std::uint8_t>(task);
-}
-
-/// Runs one reduction.
+/// Runs one reduction; averages are of real elements.
 inline void reduce_run(ElementType type, ReduceOp op, const ReduceRun& task) noexcept {
   switch (op) {
   case ReduceOp::sum:
-    return reduce_by<SumOf>(type, task);
   case ReduceOp::average:
-    return reduce_average(type, task);
+    return reduce_by<SumOf>(type, task);
   case ReduceOp::product:
     return reduce_by<ProductOf>(type, task);
   case ReduceOp::maximum:

@@ -97,6 +97,18 @@ void need_size(const Self& self, Operation operation, const char* what, std::siz
              std::to_string(size) + " (pass a span of exactly the elements meant)");
 }
 
+/// An average of integers would be rounded, differently from a sum that is divided as a real number.
+template <class Self>
+void need_real_average(const Self& self, Operation operation, ElementType type, ReduceOp op,
+                       const SourceLocation& where) {
+  const bool real = type == ElementType::float32 || type == ElementType::float64 ||
+                    type == ElementType::bfloat16 || type == ElementType::float16;
+  if (op == ReduceOp::average && !real)
+    reject(self, operation, where,
+           "an average must be of floating-point elements, but these are " + std::string(name_of(type)) +
+               " (reduce them with ReduceOp::sum, and divide the sum)");
+}
+
 /// One block per rank, each inside the buffer.
 template <class Self>
 void need_blocks(const Self& self, Operation operation, const char* what,
@@ -119,6 +131,7 @@ template <class Self>
 CollectiveCall all_reduce_call(const Self& self, Elements in, Elements out, ReduceOp op,
                                const ReductionOrder& order, const SourceLocation& where) {
   need_same_type(self, Operation::all_reduce, in, out, where);
+  need_real_average(self, Operation::all_reduce, in.type, op, where);
   need_size(self, Operation::all_reduce, "output", out.size, in.size, where);
   CollectiveCall call{
       .operation = Operation::all_reduce, .reduce_op = op, .element = in.type, .count = in.size};
@@ -155,6 +168,7 @@ CollectiveCall reduce_scatter_call(const Self& self, Elements in, Elements out,
                                    const ReductionOrder& order, const SourceLocation& where) {
   constexpr auto operation = Operation::reduce_scatter;
   need_same_type(self, operation, in, out, where);
+  need_real_average(self, operation, in.type, op, where);
   if (blocks.empty()) {
     need_size(self, operation, "input", in.size, out.size * static_cast<std::size_t>(self.size()), where);
   } else {

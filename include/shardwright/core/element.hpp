@@ -28,8 +28,8 @@ enum class ElementType : std::uint8_t {
   float16
 };
 
-/// @brief The operation with which a reduction combines elements. `average` is a sum, divided once by the
-/// number of ranks.
+/// @brief The operation with which a reduction combines elements. `average` is a sum of real elements,
+/// divided once by the number of ranks.
 enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
 
 /// @brief Bytes of one element.

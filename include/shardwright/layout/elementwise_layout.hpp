@@ -71,6 +71,30 @@ struct Divisor {
   };
 };
 
+/// A number that is added to a tensor.
+struct NumberAdded {
+  static constexpr bool takes_halos = true;
+  static constexpr bool takes_ragged = true;
+  template <class Axis, PropagationFault fault>
+  struct Over {
+    static_assert(
+        fault != PropagationFault::partial_unfinished,
+        "add: a number must not be added to a Partial, an incomplete sum, because every rank's part would count it (redistribute the Partial first)");
+  };
+};
+
+/// Integers that are divided by a number.
+struct RoundedQuotient {
+  static constexpr bool takes_halos = true;
+  static constexpr bool takes_ragged = true;
+  template <class Axis, PropagationFault fault>
+  struct Over {
+    static_assert(
+        fault != PropagationFault::partial_unfinished,
+        "divide: integers must not be divided while they are Partial, an incomplete sum, because every rank would round its part (redistribute them first)");
+  };
+};
+
 template <bool fit>
 struct AnyRanks {};
 

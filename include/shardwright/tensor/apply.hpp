@@ -5,6 +5,7 @@
 /// @brief A common entry point for operations on tensors and on values of a tape.
 
 #include <shardwright/core/source_location.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <type_traits>
@@ -26,12 +27,33 @@ struct GradientReads {
   bool right = false;
 };
 
+/// An operation that numbers of the program change: `numbers()` returns those that ranks must give alike.
+template <class Operation>
+concept HasNumbers = requires(const Operation& operation) {
+  operation.numbers();
+};
+
+/// Compares the numbers of an operation on a tensor of layout `L`. Collective over the mesh.
+template <class L, class Operation>
+void compare_numbers(const Operation& operation, const MeshCore& core, SourceLocation where) {
+  if constexpr (HasNumbers<Operation>)
+    require_agreement(core, Operation::name, operation.numbers(), SplittingAxes<L>::names, where);
+}
+
+template <class Operation, class First, class... Others>
+void compare_numbers_beside(const Operation& operation, SourceLocation where, const First& first,
+                            const Others&...) {
+  compare_numbers<typename First::layout>(operation, first.core(), where);
+}
+
 } // namespace detail
 
 /// @brief Executes an operation on tensors. For values of a tape, an overload also records the operation
 /// (train/operation_node.hpp); it is found by argument-dependent lookup, so call it without a namespace.
 template <class Operation, AnyShardedTensor... Tensors>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, const Tensors&... tensors) {
+  if constexpr (always_checked)
+    detail::compare_numbers_beside(operation, where, tensors...);
   return operation.forward(where, tensors...);
 }
 

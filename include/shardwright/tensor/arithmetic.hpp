@@ -44,11 +44,20 @@ struct MultiplyOperation {
   using layout = MultiplyLayout<Left, Right>;
 };
 struct DivideOperation {
+  static constexpr bool needs_real = true;
   static constexpr const char* name = "divide";
   using Function = kernels::detail::QuotientElements;
   template <class Left, class Right>
   using layout = DivideLayout<Left, Right>;
 };
+
+/// Checks the elements of operations whose results are no integers.
+template <class Operation, class Element>
+[[nodiscard]] constexpr bool combines() {
+  if constexpr (requires { Operation::needs_real; })
+    return RealOperand<Operation, Element>::value;
+  return true;
+}
 
 template <class Operation, class Left, class Right>
 using CombinedTensor =
@@ -103,7 +112,8 @@ template <class Operation, class Left, class Right>
   using First = std::remove_cvref_t<Left>;
   using Second = std::remove_cvref_t<Right>;
   using Result = CombinedTensor<Operation, First, Second>;
-  if constexpr (SameElementAndTarget<First, Second>::value && !any_invalid<typename Result::layout>) {
+  if constexpr (SameElementAndTarget<First, Second>::value && !any_invalid<typename Result::layout> &&
+                combines<Operation, typename First::value_type>()) {
     require_one_mesh(Operation::name, left, right, where);
     require_broadcast(Operation::name, left, right, where);
     const auto* const first = left.data();
@@ -121,7 +131,8 @@ template <class Operation, class Left, class Right>
 template <class Operation, class Out, class Left, class Right>
 void combined_into(Out& out, const Left& left, const Right& right, SourceLocation where) {
   using Result = CombinedTensor<Operation, Left, Right>;
-  if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
+  if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout> &&
+                combines<Operation, typename Left::value_type>()) {
     if constexpr (DestinationOf<Result, Out>::value) {
       require_one_mesh(Operation::name, left, right, where);
       require_one_mesh(Operation::name, left, out, where);

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/halo_exchange.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/map_kernels.hpp>
@@ -26,9 +27,12 @@ struct AxpyOperands {
   static constexpr bool same =
       std::is_same_v<WithoutHalos<typename X::layout>, WithoutHalos<typename Y::layout>>;
   static_assert(same, "axpy: both tensors must have the same layout (redistribute x)");
+  static_assert(
+      RealElement<typename Y::value_type>,
+      "axpy: the elements must be floating-point, because the factor would be rounded to an integer (write y = a * x + y with a whole number)");
   static_assert(!Y::read_only, "axpy: y must own its memory (give a tensor, not a read-only handle)");
-  static constexpr bool value = same && !Y::read_only && WholeRows<typename Y::layout>::value &&
-                                SameElementAndTarget<X, Y>::value &&
+  static constexpr bool value = same && RealElement<typename Y::value_type> && !Y::read_only &&
+                                WholeRows<typename Y::layout>::value && SameElementAndTarget<X, Y>::value &&
                                 !any_invalid<ElementwiseLinearLayout<typename Y::layout>>;
 };
 
@@ -72,6 +76,7 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
   using Element = typename Y::value_type;
   require_one_mesh(name, x, y, where);
   require_shape(name, "tensor y", y.shape(), x.shape(), x.core(), where);
+  agreed<typename Y::layout>(y.core(), name, {{"factor of x", a}, {"factor of y", b}}, where);
   if (y.local_size() == 0)
     return;
   const auto first = static_cast<MainElement<Element>>(a);
@@ -93,8 +98,8 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
 
 /// @brief y = factor * x + y, in place and without other memory.
 ///
-/// Linear: two Partial Sums of the same layout give a third. No communication. If the halos of the two
-/// layouts differ, only the owned elements are updated; refresh_halos then updates the halos of y.
+/// Linear: two Partial Sums of the same layout give a third. No communication. Real elements. If the halos of
+/// the two layouts differ, only the owned elements are updated; refresh_halos then updates the halos of y.
 /// @throws InvalidArgument if the shapes differ or the tensors are on two meshes.
 template <AnyShardedTensor X, AnyShardedTensor Y>
 void axpy(double factor, const X& x, Y& y, SourceLocation where = SourceLocation::current()) {
@@ -102,7 +107,7 @@ void axpy(double factor, const X& x, Y& y, SourceLocation where = SourceLocation
     detail::axpby_checked("axpy", factor, x, 1, y, where);
 }
 
-/// @brief y = a * x + b * y, as axpy; real elements.
+/// @brief y = a * x + b * y, as axpy.
 template <AnyShardedTensor X, AnyShardedTensor Y>
 void axpby(double a, const X& x, double b, Y& y, SourceLocation where = SourceLocation::current()) {
   if constexpr (detail::AxpyOperands<X, Y>::value)

@@ -17,6 +17,7 @@
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/vector_of.hpp>
+#include <shardwright/tensor/with_number.hpp>
 
 #include <string_view>
 #include <type_traits>
@@ -24,51 +25,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-namespace detail {
-
-/// out = factor * from.
-template <class Element, class Out>
-void scale_elements(const Element* from, Out& out, double factor) {
-  if (out.local_size() == 0)
-    return;
-  if constexpr (RealElement<Element>)
-    kernels::detail::run_elementwise<Element>(
-        "sw::scale", out.execution(), out.local_size(),
-        kernels::detail::ScaleElements<Element>{static_cast<MainElement<Element>>(factor), from,
-                                                out.mutable_data()});
-  else
-    kernels::detail::run("sw::scale", out.execution(), out.local_size(),
-                         MapKernel<Element, ScaleFunction<Element>>{from, out.mutable_data(), {factor}});
-}
-
-} // namespace detail
-
 namespace operation {
-
-/// @brief factor * x with its gradient.
-struct Scale {
-  static constexpr std::string_view name = "scale";
-  static constexpr bool gradient_reads_input = false;
-  static constexpr bool gradient_reads_output = false;
-  double factor;
-
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
-    using Input = std::remove_cvref_t<X>;
-    using L = ElementwiseLinearLayout<typename Input::layout>;
-    if constexpr (detail::any_invalid<L>) {
-      return detail::ResultTensor<L, Input>(x.resources(), {});
-    } else {
-      auto [from, out] = detail::reuse(std::forward<X>(x), where);
-      detail::scale_elements(from, out, factor);
-      return std::move(out);
-    }
-  }
-  template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
-  [[nodiscard]] auto gradient(G&& y_gradient, const X&, const Y&) const {
-    return forward({}, std::forward<G>(y_gradient));
-  }
-};
 
 /// @brief x with another element, and its gradient with that of x.
 template <class To>
@@ -95,16 +52,21 @@ struct Convert {
 
 } // namespace operation
 
-/// @brief factor * x; linear, so Partial Sums and Avgs are allowed.
+/// @brief factor * x; linear, so Partial Sums and Avgs are allowed. A tensor of integers takes only a whole
+/// factor, and wraps.
 template <Operand X>
-[[nodiscard]] auto scale(X&& x, double factor, SourceLocation where = SourceLocation::current()) {
-  return apply(operation::Scale{factor}, where, std::forward<X>(x));
+[[nodiscard]] auto scale(X&& x, detail::NumberFor<X> factor,
+                         SourceLocation where = SourceLocation::current()) {
+  return detail::apply_with_number<detail::TimesNumber>(std::forward<X>(x), factor, where);
 }
 /// @brief tensor = factor * tensor.
 template <AnyShardedTensor Tensor>
-void scale_in_place(Tensor& tensor, double factor) {
-  if constexpr (!detail::any_invalid<ElementwiseLinearLayout<typename Tensor::layout>>)
-    detail::scale_elements(tensor.data(), tensor, factor);
+void scale_in_place(Tensor& tensor, detail::NumberFor<Tensor> factor) {
+  using L = typename Tensor::layout;
+  if constexpr (!detail::any_invalid<ElementwiseLinearLayout<L>>) {
+    detail::agreed<L>(tensor.core(), "scale_in_place", {{"factor", factor.value}}, factor.where);
+    detail::with_number<detail::TimesNumber>(tensor.data(), tensor, factor.value);
+  }
 }
 
 /// @brief x with another floating-point element type; narrowing rounds to nearest, ties to even. Its gradient

@@ -6,8 +6,10 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/philox.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/map_kernels.hpp>
+#include <shardwright/tensor/number.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <cstddef>
@@ -22,6 +24,20 @@ struct ConstantKernel {
   Element* out;
   Element value;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = value; }
+};
+
+/// What fills a tensor: a number, or a byte.
+template <class Tensor>
+struct FillValueOf {
+  using type = NumberFor<Tensor>;
+};
+template <class Tensor>
+requires std::is_same_v<typename Tensor::value_type, std::byte>
+struct FillValueOf<Tensor> {
+  struct type {
+    std::byte value;
+    type(std::byte given) : value(given) {}
+  };
 };
 
 template <class Tensor>
@@ -59,12 +75,18 @@ template <class Tensor>
 
 } // namespace detail
 
-/// @brief Every element = value.
+/// @brief Every element = value, a whole number for integers.
+/// @throws InvalidArgument for a number that an integer element cannot hold.
 template <AnyShardedTensor Tensor>
-void fill(Tensor& tensor, typename Tensor::value_type value) {
-  if constexpr (detail::FillOf<Tensor>::value)
-    kernels::detail::run("sw::fill", tensor.execution(), tensor.local_size(),
-                         detail::ConstantKernel<typename Tensor::value_type>{tensor.mutable_data(), value});
+void fill(Tensor& tensor, typename detail::FillValueOf<Tensor>::type value) {
+  using Element = typename Tensor::value_type;
+  if constexpr (detail::FillOf<Tensor>::value) {
+    if constexpr (std::is_arithmetic_v<decltype(value.value)>)
+      detail::agreed<typename Tensor::layout>(tensor.core(), "fill", {{"value", value.value}}, value.where);
+    kernels::detail::run(
+        "sw::fill", tensor.execution(), tensor.local_size(),
+        detail::ConstantKernel<Element>{tensor.mutable_data(), static_cast<Element>(value.value)});
+  }
 }
 
 /// @brief Every element = 0; a Partial Sum starts from nothing.
@@ -76,7 +98,10 @@ void fill_zero(Tensor& tensor) {
 /// @brief Uniform numbers in (low, high), keyed by seed, tensor and global element index: the same on every
 /// layout.
 template <AnyShardedTensor Tensor>
-void fill_uniform(Tensor& tensor, RandomKey key, double low = 0.0, double high = 1.0) {
+void fill_uniform(Tensor& tensor, RandomKey key, double low = 0.0, double high = 1.0,
+                  SourceLocation where = SourceLocation::current()) {
+  detail::agreed(tensor.core(), "fill_uniform",
+                 {{"seed", key.seed}, {"tensor's key", key.tensor}, {"low", low}, {"high", high}}, where);
   if constexpr (detail::RandomFillOf<Tensor>::value)
     kernels::fill_uniform(tensor.execution(), tensor.mutable_local(), detail::position_of(tensor), key, low,
                           high);
@@ -84,7 +109,11 @@ void fill_uniform(Tensor& tensor, RandomKey key, double low = 0.0, double high =
 
 /// @brief Normal numbers, keyed by seed, tensor and global element index: the same on every layout.
 template <AnyShardedTensor Tensor>
-void fill_normal(Tensor& tensor, RandomKey key, double mean = 0.0, double deviation = 1.0) {
+void fill_normal(Tensor& tensor, RandomKey key, double mean = 0.0, double deviation = 1.0,
+                 SourceLocation where = SourceLocation::current()) {
+  detail::agreed(tensor.core(), "fill_normal",
+                 {{"seed", key.seed}, {"tensor's key", key.tensor}, {"mean", mean}, {"deviation", deviation}},
+                 where);
   if constexpr (detail::RandomFillOf<Tensor>::value)
     kernels::fill_normal(tensor.execution(), tensor.mutable_local(), detail::position_of(tensor), key, mean,
                          deviation);

@@ -33,7 +33,7 @@ void map_elements_of(const Element* from, Out& out) {
 template <class Tag, class Function, class Out, class X>
 void mapped_into(Out& out, const X& x, SourceLocation where) {
   using Result = ResultTensor<ElementwiseFunctionLayout<Tag, typename X::layout>, X>;
-  if constexpr (!any_invalid<typename Result::layout>) {
+  if constexpr (!any_invalid<typename Result::layout> && RealOperand<Tag, typename X::value_type>::value) {
     if constexpr (DestinationOf<Result, Out>::value) {
       require_one_mesh(Tag::name.data(), x, out, where);
       require_shape(Tag::name.data(), "destination", out.shape(), x.shape(), x.core(), where);
@@ -59,7 +59,7 @@ struct Mapped {
   [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     using Input = std::remove_cvref_t<X>;
     using L = ElementwiseFunctionLayout<Tag, typename Input::layout>;
-    if constexpr (detail::any_invalid<L>) {
+    if constexpr (detail::any_invalid<L> || !detail::RealOperand<Tag, typename Input::value_type>::value) {
       return detail::ResultTensor<L, Input>(x.resources(), {});
     } else {
       auto [from, out] = detail::reuse(std::forward<X>(x), where);

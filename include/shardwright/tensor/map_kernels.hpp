@@ -15,14 +15,6 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-template <class Number>
-struct ScaleFunction {
-  double factor;
-  SHARDWRIGHT_FUNCTION Number operator()(Number x) const {
-    return static_cast<Number>(static_cast<Number>(factor) * x);
-  }
-};
-
 template <class Element, class Function>
 struct MapKernel {
   const Element* in;

@@ -51,7 +51,7 @@ template <class Op, class X, class Reduce>
 [[nodiscard]] double norm_of(const X& x, Reduce reduce, SourceLocation where) {
   using L = NormLayout<Op, X>;
   double number = 0;
-  if constexpr (!any_invalid<L>) {
+  if constexpr (!any_invalid<L> && RealOperand<operation::square, typename X::value_type>::value) {
     const auto& owned = without_halos(x);
     number = finished_number<L>(
         owned,

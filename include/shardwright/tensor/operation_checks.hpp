@@ -5,6 +5,7 @@
 /// @brief Checks that the typed operations on tensors share: one mesh, agreeing extents, elements and
 /// targets.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -91,6 +92,15 @@ struct SameElementAndTarget {
                 "Operation: both tensors must be on the same target (copy one first)");
   static constexpr bool value = std::is_same_v<typename First::value_type, typename Second::value_type> &&
                                 std::is_same_v<typename First::target, typename Second::target>;
+};
+
+/// An operand of an operation whose results are no integers; the trace names it.
+template <class Operation, class Element>
+struct RealOperand {
+  static constexpr bool value = RealElement<Element>;
+  static_assert(
+      value,
+      "Operation: the elements must be floating-point, because the results of integers would be rounded (use a tensor of floats)");
 };
 
 /// The destination of an `_into` form must have the layout and element type of the result.

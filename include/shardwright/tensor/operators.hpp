@@ -31,21 +31,48 @@ template <Operand Left, Operand Right>
 [[nodiscard]] auto operator/(Left&& left, Right&& right) {
   return divide(std::forward<Left>(left), std::forward<Right>(right), SourceLocation{});
 }
+/// @}
+
+/// @name The same with a plain number, in either order. A number added to a Partial does not compile, nor
+/// does a number divided by one. A tensor of integers takes only whole numbers, wraps, and is rounded towards
+/// zero when it is divided; it is no divisor.
+/// @{
 template <Operand X>
-[[nodiscard]] auto operator*(double factor, X&& x) {
-  return scale(std::forward<X>(x), factor, SourceLocation{});
+[[nodiscard]] auto operator*(X&& x, detail::NumberFor<X> factor) {
+  return scale(std::forward<X>(x), factor, factor.where);
 }
 template <Operand X>
-[[nodiscard]] auto operator*(X&& x, double factor) {
-  return scale(std::forward<X>(x), factor, SourceLocation{});
+[[nodiscard]] auto operator*(detail::NumberFor<X> factor, X&& x) {
+  return scale(std::forward<X>(x), factor, factor.where);
 }
 template <Operand X>
-[[nodiscard]] auto operator/(X&& x, double divisor) {
-  return scale(std::forward<X>(x), 1 / divisor, SourceLocation{});
+[[nodiscard]] auto operator+(X&& x, detail::NumberFor<X> number) {
+  return detail::apply_with_number<detail::PlusNumber>(std::forward<X>(x), number, number.where);
+}
+template <Operand X>
+[[nodiscard]] auto operator+(detail::NumberFor<X> number, X&& x) {
+  return detail::apply_with_number<detail::PlusNumber>(std::forward<X>(x), number, number.where);
+}
+template <Operand X>
+[[nodiscard]] auto operator-(X&& x, detail::NumberFor<X> number) {
+  return detail::minus_number(std::forward<X>(x), number);
+}
+template <Operand X>
+[[nodiscard]] auto operator-(detail::NumberFor<X> number, X&& x) {
+  return detail::apply_with_number<detail::NumberMinus>(std::forward<X>(x), number, number.where);
+}
+/// @throws InvalidArgument for integers divided by 0.
+template <Operand X>
+[[nodiscard]] auto operator/(X&& x, detail::NumberFor<X> divisor) {
+  return detail::over_number(std::forward<X>(x), divisor);
+}
+template <Operand X>
+[[nodiscard]] auto operator/(detail::NumberFor<X> number, X&& x) {
+  return detail::apply_with_number<detail::NumberOver>(std::forward<X>(x), number, number.where);
 }
 template <Operand X>
 [[nodiscard]] auto operator-(X&& x) {
-  return scale(std::forward<X>(x), -1.0, SourceLocation{});
+  return scale(std::forward<X>(x), detail::NumberFor<X>(1, SourceLocation{}).opposite(), SourceLocation{});
 }
 /// @}
 

@@ -131,6 +131,15 @@ struct NoAverage {
       "reduce: an average must be a Sum that is scaled once (take mean, or reduce with Sum and scale by 1 / extent)");
 };
 
+/// Means of integers are no integers.
+template <class X>
+struct RealMean {
+  static constexpr bool value = RealElement<typename std::remove_cvref_t<X>::element>;
+  static_assert(
+      value,
+      "mean: the elements must be floating-point, because a mean of integers is no integer (take the sum, and divide it as a floating-point number)");
+};
+
 /// Only values of a tape have gradients; tensors do not.
 template <class Op, class X>
 struct ReductionWithGradient {
@@ -282,11 +291,12 @@ template <Operand X>
 /// Partial<Sum>, not Avg, over the axes that shard the summed dimensions. Real elements.
 template <int dimension, Operand X>
 [[nodiscard]] auto mean(X&& x, SourceLocation where = SourceLocation::current()) {
-  return apply(operation::Reduce<Sum, dimension>{.mean = true}, where, std::forward<X>(x));
+  return apply(operation::Reduce<Sum, dimension>{.mean = detail::RealMean<X>::value}, where,
+               std::forward<X>(x));
 }
 template <Operand X>
 [[nodiscard]] auto mean(X&& x, SourceLocation where = SourceLocation::current()) {
-  return apply(operation::ReduceAll<Sum>{.mean = true}, where, std::forward<X>(x));
+  return apply(operation::ReduceAll<Sum>{.mean = detail::RealMean<X>::value}, where, std::forward<X>(x));
 }
 
 /// @brief The number in a tensor of rank 0, the same on every rank; waits for the kernels that compute it. In

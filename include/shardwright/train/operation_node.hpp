@@ -267,6 +267,15 @@ template <class Left, class Right>
   }
 }
 
+/// Compares the numbers of an operation on a tape that checks its inputs.
+template <class Operation, class X>
+void compare_numbers_on(const TapeCore& tape, const Operation& operation, const X& operand,
+                        SourceLocation where) {
+  if constexpr (HasNumbers<Operation>)
+    if (tape.checks_inputs())
+      compare_numbers<typename X::layout>(operation, operand.resources().core(), where);
+}
+
 template <class Type>
 concept TapeOperand = requires {
   typename std::remove_cvref_t<Type>::tape_operand;
@@ -281,6 +290,7 @@ template <class Operation, detail::TapeOperand X>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, X&& x) {
   auto operand = detail::operand_of(std::forward<X>(x), where);
   detail::TapeCore& tape = operand.tape();
+  detail::compare_numbers_on(tape, operation, operand, where);
   using Node = detail::UnaryNode<Operation, decltype(operand)>;
   return Var(tape.record<Node>(operation, where, std::move(operand)).result());
 }
@@ -291,6 +301,10 @@ template <class Operation, detail::TapeOperand Left, detail::TapeOperand Right>
   auto first = detail::operand_of(std::forward<Left>(left), where);
   auto second = detail::operand_of(std::forward<Right>(right), where);
   detail::TapeCore& tape = detail::tape_of(detail::name_of_operation<Operation>, first, second, where);
+  if constexpr (decltype(first)::is_parameter)
+    detail::compare_numbers_on(tape, operation, second, where);
+  else
+    detail::compare_numbers_on(tape, operation, first, where);
   using Node = detail::BinaryNode<Operation, decltype(first), decltype(second)>;
   return Var(tape.record<Node>(operation, where, std::move(first), std::move(second)).result());
 }
