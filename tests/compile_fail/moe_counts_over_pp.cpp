@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: Mesh: the mesh must have every axis that a layout names (add it, with extent 1 if it is not used)
+// expect: Mesh: an axis that divides the model, such as pp, must not be named on a mesh that lacks it, since ranks along it hold other parts of the model (name other axes, or use the mesh that has it)
 
 #include <shardwright/nn/expert_load.hpp>
 

@@ -7,11 +7,22 @@
 
 #include <array>
 #include <numeric>
+#include <string_view>
 #include <vector>
 
 using namespace shardwright;
 using namespace shardwright::axis;
 using shardwright_test::ContainsSubstring;
+
+namespace {
+
+struct towers : axis_tag<towers> {
+  static constexpr std::string_view name = "towers";
+  static constexpr bool divides_model = true;
+};
+static_assert(divides_model<pp> && divides_model<towers> && !divides_model<dp> && !divides_model<cp>);
+
+} // namespace
 
 TEST_CASE("a mesh shape has run-time and static extents", "[mesh_shape]") {
   constexpr MeshShape shape{extent<dp>(2), extent<tp, 4>()};
@@ -19,7 +30,8 @@ TEST_CASE("a mesh shape has run-time and static extents", "[mesh_shape]") {
   STATIC_REQUIRE(shape.extent_of<dp>() == 2);
   STATIC_REQUIRE(shape.extent_of<tp>() == 4);
   STATIC_REQUIRE(shape.has<tp>);
-  STATIC_REQUIRE(!shape.has<pp>);
+  STATIC_REQUIRE(!shape.has<cp> && !shape.has<pp>);
+  STATIC_REQUIRE(shape.extent_of<cp>() == 1);
   STATIC_REQUIRE(shape.axes[0] == "dp");
   STATIC_REQUIRE(shape.extents() == std::array{2, 4});
   STATIC_REQUIRE(MeshShape<>().size() == 1);

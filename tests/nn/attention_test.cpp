@@ -391,7 +391,7 @@ TEST_CASE("attention names heads that do not divide evenly and a fused width tha
         };
         const std::string uneven = sentence(3, group_width);
         findings.expect(
-            uneven.find("attention: kv_heads 3 must be a multiple of the 2 ranks that share them") !=
+            uneven.find("attention: kv_heads 3 must be a multiple of the 2 ranks of tp, which share them") !=
                 std::string::npos,
             uneven);
         const std::string narrow = sentence(2, group_width + 1);

@@ -83,18 +83,18 @@ TEST_CASE("sizes that do not fit are errors with both numbers and a fix") {
   check(
       1, [](DecoderConfig& config) { config.head_elements = -2; }, "head_elements must be at least 1");
   check(
-      3, [](DecoderConfig&) {}, "kv_heads 4 must be a multiple of the tensor-parallel ranks 3");
+      3, [](DecoderConfig&) {}, "kv_heads 4 must be a multiple of the tensor-parallel ranks, tp = 3");
   check(
       3, [](DecoderConfig&) {}, "split tp into two axes");
   check(
       2, [](DecoderConfig& config) { config.hidden = 385; },
-      "hidden 385 must be a multiple of the tensor-parallel ranks 2 (round hidden up)");
+      "hidden 385 must be a multiple of the tensor-parallel ranks, tp = 2 (round hidden up)");
   check(
       2, [](DecoderConfig& config) { config.vocabulary = 257; },
-      "vocabulary 257 must be a multiple of the tensor-parallel ranks 2 (pad the vocabulary)");
+      "vocabulary 257 must be a multiple of the tensor-parallel ranks, tp = 2 (pad the vocabulary)");
   check(
       2, [](DecoderConfig& config) { config.sequence = 127; },
-      "sequence 127 must be a multiple of the tensor-parallel ranks under sequence parallelism 2");
+      "sequence 127 must be a multiple of the tensor-parallel ranks under sequence parallelism, tp = 2");
 }
 
 TEST_CASE("sizes split over context ranks must divide evenly, as each form requires") {
@@ -114,7 +114,8 @@ TEST_CASE("sizes split over context ranks must divide evenly, as each form requi
   CHECK(check(AllToAllContext::extents(2), false, short_sequence) == "fits");
   CHECK(check(RingContext::extents(4), true, nothing) == "fits");
   CHECK_THAT(check(AllToAllContext::extents(4), false, nothing),
-             ContainsSubstring("kv_heads 4 must be a multiple of the tensor times context-parallel ranks 8"));
+             ContainsSubstring(
+                 "kv_heads 4 must be a multiple of the tensor times context-parallel ranks, tp * cp = 8"));
   CHECK_THAT(check(RingContext::extents(2), false, short_sequence),
              ContainsSubstring("sequence 6 must be a multiple of twice the context-parallel ranks"));
   CHECK_THAT(

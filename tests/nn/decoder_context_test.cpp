@@ -86,7 +86,7 @@ TEST_CASE("a ring names the sequence lengths that it can split") {
         }
         findings.expect(
             said.find(
-                "sequence 10 must be a multiple of twice the context-parallel ranks, two chunks for each, 4 (change the sequence length)") !=
+                "sequence 10 must be a multiple of twice the context-parallel ranks, two chunks for each, 2 cp = 4 (change the sequence length)") !=
                 std::string::npos,
             said);
       }) == "");

@@ -280,11 +280,11 @@ TEST_CASE("a decoder whose sizes do not fit the mesh is an error with both numbe
   };
   const auto nothing = [](sw::DecoderConfig&) {};
   CHECK_THAT(sentence({.tp = 3}, nothing),
-             ContainsSubstring("kv_heads 2 must be a multiple of the tensor-parallel ranks 3"));
+             ContainsSubstring("kv_heads 2 must be a multiple of the tensor-parallel ranks, tp = 3"));
   CHECK_THAT(sentence({.tp = 2}, [](sw::DecoderConfig& config) { config.vocabulary = 11; }),
-             ContainsSubstring("vocabulary 11 must be a multiple of the tensor-parallel ranks 2"));
+             ContainsSubstring("vocabulary 11 must be a multiple of the tensor-parallel ranks, tp = 2"));
   CHECK_THAT(
       sentence({.tp = 2, .sequence_parallel = true}, [](sw::DecoderConfig& config) { config.sequence = 7; }),
       ContainsSubstring(
-          "sequence 7 must be a multiple of the tensor-parallel ranks under sequence parallelism 2"));
+          "sequence 7 must be a multiple of the tensor-parallel ranks under sequence parallelism, tp = 2"));
 }

@@ -199,16 +199,6 @@ TEST_CASE(
         }) == "");
 }
 
-TEST_CASE("a layout that names an axis the mesh lacks is rejected at the latest when it is used") {
-  CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
-          const DeviceMesh mesh{world, extent<dp>(2)};
-          const ShardedTensor<Rows> x(mesh, {4, 3});
-          const std::string message = message_of<InvalidArgument>(
-              [&] { static_cast<void>(redistribute<Layout<2, Shard<0, dp>, Shard<1, tp>>>(x)); });
-          findings.expect(contains(message, "it has no axis tp"), message);
-        }) == "");
-}
-
 TEST_CASE("destinations of another shape or mesh are rejected on every rank before data moves") {
   CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2)};

@@ -28,6 +28,19 @@ concept Axis = std::derived_from<Tag, axis_tag<Tag>> && requires {
   { Tag::name } -> std::convertible_to<std::string_view>;
 };
 
+/// @brief True for an axis along which ranks hold different parts of a model: its tag has a member
+/// `divides_model` that is true.
+///
+/// Any other axis that a mesh lacks has extent 1. Such an axis must not be named on a mesh without it: that
+/// is the mesh of one part, and its other ranks are elsewhere.
+template <Axis A>
+inline constexpr bool divides_model = [] {
+  if constexpr (requires { A::divides_model; })
+    return static_cast<bool>(A::divides_model);
+  else
+    return false;
+}();
+
 /// @brief The usual axes; programs add their own tags in their own namespace.
 namespace axis {
 
@@ -46,6 +59,7 @@ struct tp : axis_tag<tp> {
 /// @brief Pipeline parallel.
 struct pp : axis_tag<pp> {
   static constexpr std::string_view name = "pp";
+  static constexpr bool divides_model = true;
 };
 /// @brief Context parallel.
 struct cp : axis_tag<cp> {
@@ -61,6 +75,38 @@ struct edp : axis_tag<edp> {
 };
 
 } // namespace axis
+
+namespace detail {
+
+/// In place of a type that is not an axis, after its error sentence.
+struct no_axis : axis_tag<no_axis> {
+  static constexpr std::string_view name = "no_axis";
+};
+
+/// A type that a program names as an axis. The trace shows it.
+template <class Tag>
+struct NamedAxis {
+  static constexpr bool value = Axis<Tag>;
+  static_assert(
+      value,
+      "Mesh: an axis must be an axis tag (derive the tag from axis_tag and give it a name: struct foo : axis_tag<foo> { static constexpr std::string_view name = \"foo\"; })");
+};
+
+/// An axis that a program names on a mesh.
+template <class Tag, bool present>
+struct AxisOnMesh {
+  static constexpr bool allowed = [] {
+    if constexpr (Axis<Tag>)
+      return present || !divides_model<Tag>;
+    else
+      return true;
+  }();
+  static_assert(
+      allowed,
+      "Mesh: an axis that divides the model, such as pp, must not be named on a mesh that lacks it, since ranks along it hold other parts of the model (name other axes, or use the mesh that has it)");
+};
+
+} // namespace detail
 
 /// @brief A list of axes.
 template <class... Axes>

@@ -78,20 +78,13 @@ struct Tied {
   using type = std::conditional_t<equal, First, InvalidLayout>;
 };
 
-template <class NamedAxis, bool present>
-struct MeshHas {
-  static_assert(
-      present,
-      "Mesh: the mesh must have every axis that a layout names (add it, with extent 1 if it is not used)");
-};
-
 template <class LayoutAxes, class MeshAxes>
-struct MeshHasAll;
+struct AxesOnMesh;
 template <class... Axes, class MeshAxes>
-struct MeshHasAll<AxisList<Axes...>, MeshAxes> {
-  static constexpr bool value = (true && ... && (axis_index(MeshAxes::names, Axes::name) >= 0));
-  static_assert((true && ... &&
-                 (sizeof(MeshHas<Axes, (axis_index(MeshAxes::names, Axes::name) >= 0)>) != 0)));
+struct AxesOnMesh<AxisList<Axes...>, MeshAxes> {
+  template <class A>
+  using On = AxisOnMesh<A, (axis_index(MeshAxes::names, A::name) >= 0)>;
+  static constexpr bool value = (true && ... && On<Axes>::allowed);
 };
 
 } // namespace detail
@@ -112,9 +105,9 @@ using Adjoint = decltype(detail::adjoint_of(std::declval<const Forward&>()));
 template <LayoutType First, LayoutType Second>
 using TiedLayouts = typename detail::Tied<First, Second>::type;
 
-/// @brief True if a mesh (an AxisList in any order) has every axis of a layout. An error names the missing
-/// axis.
+/// @brief True if a layout may be used on a mesh (an AxisList in any order). Axes that the mesh lacks have
+/// extent 1, except those that divide the model: an error names the axis.
 template <LayoutType Placed, class MeshAxes>
-inline constexpr bool fits_mesh = detail::MeshHasAll<typename Placed::axis_list, MeshAxes>::value;
+inline constexpr bool fits_mesh = detail::AxesOnMesh<typename Placed::axis_list, MeshAxes>::value;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -6,7 +6,6 @@
 /// block.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/core/error.hpp>
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/layout/mesh_shape.hpp>
@@ -15,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -41,24 +39,21 @@ struct MeshPlace {
     }
   }
 
-  /// @brief Extents and coordinates of the axes of a table, in its order.
+  /// @brief Extents and coordinates of the axes of a table, in its order. An axis that the mesh lacks has
+  /// extent 1.
   struct Bound {
     std::array<int, max_axes> extents{};
     std::array<int, max_axes> coordinates{};
   };
-  /// @throws InvalidArgument for an axis that the mesh does not have.
   [[nodiscard]] constexpr Bound bind(std::span<const std::string_view> table) const {
     Bound bound;
     for (std::size_t i = 0; i < table.size(); ++i) {
       std::size_t axis = 0;
       while (axis < static_cast<std::size_t>(axis_count) && names[axis] != table[i])
         ++axis;
-      if (axis == static_cast<std::size_t>(axis_count))
-        throw InvalidArgument(
-            "MeshPlace: the mesh must have every axis that a layout names, but it has no axis " +
-            std::string(table[i]) + " (add it, with extent 1 if it is not used)");
-      bound.extents[i] = extents[axis];
-      bound.coordinates[i] = coordinates[axis];
+      const bool present = axis < static_cast<std::size_t>(axis_count);
+      bound.extents[i] = present ? extents[axis] : 1;
+      bound.coordinates[i] = present ? coordinates[axis] : 0;
     }
     return bound;
   }

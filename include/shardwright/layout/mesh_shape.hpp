@@ -57,6 +57,13 @@ template <Axis A>
   return {value};
 }
 
+/// @brief Rejects a type that is not an axis, with an error sentence.
+template <class Tag>
+requires(!Axis<Tag>) [[nodiscard]] constexpr RuntimeExtent<detail::no_axis> extent(std::int64_t value) {
+  static_assert(detail::NamedAxis<Tag>::value);
+  return {value};
+}
+
 /// @brief A static extent: `extent<dp, 2>()`.
 template <Axis A, std::int64_t value>
 [[nodiscard]] constexpr StaticExtent<A, value> extent() {
@@ -101,12 +108,14 @@ public:
   template <Axis A>
   static constexpr bool has = axis_index(axes, A::name) >= 0;
 
-  /// @brief Extent of one axis.
+  /// @brief Extent of one axis; 1 if the mesh lacks it.
   template <Axis A>
   [[nodiscard]] constexpr int extent_of() const {
-    static_assert(
-        has<A>, "MeshShape: the mesh must have the axis that is asked for (add it, with extent 1 if unused)");
-    return extents_[static_cast<std::size_t>(axis_index(axes, A::name))];
+    static_cast<void>(detail::AxisOnMesh<A, has<A>>::allowed);
+    if constexpr (has<A>)
+      return extents_[static_cast<std::size_t>(axis_index(axes, A::name))];
+    else
+      return 1;
   }
   /// @brief Extents in mesh order.
   [[nodiscard]] constexpr const std::array<int, sizeof...(Extents)>& extents() const noexcept {

@@ -48,9 +48,10 @@ struct EntryFromExtent<RuntimeExtent<A>> {
 /// @brief Named axes over the ranks of a world: `DeviceMesh mesh{world, extent<dp>(2), extent<tp>(4)}`.
 ///
 /// Axes go from the outermost (slowest links) to the innermost: neighbouring ranks differ in the last axis.
-/// Template arguments are axis tags, or StaticExtent if the extent belongs to the type. A mesh is a handle
-/// for one rank's thread: copies refer to the same groups and pools. Tensors keep alive what they need of it.
-/// Cost: three splits for each set of axes of extent above 1.
+/// Template arguments are axis tags, or StaticExtent if the extent belongs to the type. An axis that a mesh
+/// lacks has extent 1, wherever it is named; only one that divides the model, such as pp, does not compile. A
+/// mesh is a handle for one rank's thread: copies refer to the same groups and pools. Tensors keep alive what
+/// they need of it. Cost: three splits for each set of axes of extent above 1.
 template <class... Axes>
 class DeviceMesh {
 public:
@@ -96,19 +97,19 @@ public:
       (0 + ... +
        (detail::MeshEntry<Axes>::axis::name == A::name ? detail::MeshEntry<Axes>::static_extent : 0));
 
-  /// @brief Ranks along an axis.
-  template <Axis A>
+  /// @brief Ranks along an axis; 1 if the mesh lacks it.
+  template <class A>
   [[nodiscard]] int extent() const {
     return core_->extent(index<A>());
   }
   /// @brief This rank's coordinate along an axis, from 0.
-  template <Axis A>
+  template <class A>
   [[nodiscard]] int coordinate() const {
     return core_->coordinate(index<A>());
   }
   /// @brief The ranks that differ from this one only along the axes, numbered in mesh order; without axes,
   /// only this rank.
-  template <Axis... A>
+  template <class... A>
   [[nodiscard]] HostCommunicator& communicator() const {
     return core_->communicator((0u | ... | (1u << index<A>())));
   }
@@ -146,12 +147,14 @@ public:
   [[nodiscard]] detail::MeshCore& core() const noexcept { return *core_; }
 
 private:
-  template <Axis A>
+  template <class A>
   static constexpr int index() {
-    static_assert(
-        has<A>,
-        "DeviceMesh: the mesh must have the axis that is asked for (add it, with extent 1 if unused)");
-    return axis_index(axis_list::names, A::name);
+    if constexpr (detail::NamedAxis<A>::value) {
+      static_cast<void>(detail::AxisOnMesh<A, has<A>>::allowed);
+      if constexpr (has<A>)
+        return axis_index(axis_list::names, A::name);
+    }
+    return detail::MeshCore::absent_axis;
   }
 
   detail::MeshCore* core_;

@@ -47,11 +47,14 @@ struct BackgroundCall {
 class MeshCore {
 public:
   static constexpr int max_axes = 8;
+  /// Number of every axis that the mesh lacks: it has extent 1.
+  static constexpr int absent_axis = max_axes;
 
   /// Collective over `world`: every rank must pass the same axes, in the same order.
   MeshCore(const HostCommunicator& world, std::span<const std::string_view> names,
            std::span<const int> extents)
       : world_(world), axis_count_(static_cast<int>(names.size())) {
+    extents_[absent_axis] = 1;
     int stride = world.size();
     int below = world.rank();
     for (std::size_t axis = 0; axis < names.size(); ++axis) {
@@ -86,14 +89,14 @@ public:
     return rank % extent(axis);
   }
 
-  /// Number of the axis with this name, or -1.
+  /// Number of the axis with this name, or absent_axis.
   [[nodiscard]] int axis_index(std::string_view name) const noexcept {
     for (int axis = 0; axis < axis_count_; ++axis) {
       const std::string_view candidate = names_[static_cast<std::size_t>(axis)];
       if (candidate.data() == name.data() || candidate == name)
         return axis;
     }
-    return -1;
+    return absent_axis;
   }
 
   /// The group of ranks that differ from this one only along the axes of `mask`, ranked in mesh order.
@@ -276,8 +279,8 @@ private:
   int axis_count_;
   unsigned wide_ = 0; // axes of extent above 1
   std::array<std::string_view, max_axes> names_{};
-  std::array<int, max_axes> extents_{};
-  std::array<int, max_axes> coordinates_{};
+  std::array<int, max_axes + 1> extents_{};
+  std::array<int, max_axes + 1> coordinates_{};
   std::vector<HostCommunicator> communicators_;             // those of narrow axes have no group
   std::array<std::vector<HostCommunicator>, 2> background_; // by purpose
   std::vector<std::unique_ptr<BackgroundCall>> background_calls_;

@@ -151,10 +151,14 @@ template <class Tensor>
   for (const int axis : Tensor::layout::value.shard(2))
     ranks *= bind_axes(qkv.core(), Tensor::layout::axes).extents[static_cast<std::size_t>(axis)];
   if (qkv.shape()[2] % ranks != 0) {
+    std::string axes;
+    for (const int axis : Tensor::layout::value.shard(2))
+      axes.append(axes.empty() ? "" : " x ").append(Tensor::layout::axes[static_cast<std::size_t>(axis)]);
     reject_operation(
         "attention",
         "kv_heads " + std::to_string(qkv.shape()[2]) + " must be a multiple of the " + std::to_string(ranks) +
-            " ranks that share them (use fewer ranks on these axes, split one in two, or use RingContext, which does not split the heads over cp)",
+            " ranks of " + axes +
+            ", which share them (use fewer ranks on these axes, split one in two, or use RingContext, which does not split the heads over cp)",
         qkv.core(), where);
   }
   const auto size = [](std::int64_t extent) { return static_cast<std::size_t>(extent); };

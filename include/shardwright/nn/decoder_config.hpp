@@ -99,22 +99,23 @@ inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks
          " must be even for rotary positions (change width or heads, or head_elements)");
   }
   divides(
-      config.kv_heads, "kv_heads", tensor_ranks, "the tensor-parallel ranks",
+      config.kv_heads, "kv_heads", tensor_ranks, "the tensor-parallel ranks, tp =",
       "use fewer tensor-parallel ranks, or split tp into two axes and shard the key and value heads over one of them");
-  divides(config.hidden, "hidden", tensor_ranks, "the tensor-parallel ranks", "round hidden up");
-  divides(config.vocabulary, "vocabulary", tensor_ranks, "the tensor-parallel ranks", "pad the vocabulary");
+  divides(config.hidden, "hidden", tensor_ranks, "the tensor-parallel ranks, tp =", "round hidden up");
+  divides(config.vocabulary, "vocabulary", tensor_ranks,
+          "the tensor-parallel ranks, tp =", "pad the vocabulary");
   divides(config.sequence, "sequence", context.sequence_divisor,
           context.sequence_divisor == context.ranks
-              ? "the context-parallel ranks"
-              : "twice the context-parallel ranks, two chunks for each,",
+              ? "the context-parallel ranks, cp ="
+              : "twice the context-parallel ranks, two chunks for each, 2 cp =",
           "change the sequence length");
   divides(config.kv_heads, "kv_heads", tensor_ranks * context.head_ranks,
-          "the tensor times context-parallel ranks",
+          "the tensor times context-parallel ranks, tp * cp =",
           "use fewer of them, or RingContext, which does not split the heads over cp");
   if (sequence_parallel) {
     divides(config.sequence / context.ranks, context.ranks == 1 ? "sequence" : "sequence of a context rank",
-            tensor_ranks, "the tensor-parallel ranks under sequence parallelism",
-            "change the sequence length");
+            tensor_ranks,
+            "the tensor-parallel ranks under sequence parallelism, tp =", "change the sequence length");
   }
 }
 

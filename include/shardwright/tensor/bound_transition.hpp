@@ -78,12 +78,16 @@ struct TransitionSteps {
   std::span<const TransitionStep> steps;
   const LayoutValue* from;
   const LayoutValue* to;
+  unsigned model_axes; ///< Those of `axes` that divide the model.
 };
 template <class Steps>
 inline constexpr TransitionSteps transition_steps{Steps::axes, Steps::steps, &Steps::from_value,
-                                                  &Steps::to_value};
+                                                  &Steps::to_value,
+                                                  model_axes_of(typename Steps::axis_list{})};
 
 [[nodiscard]] inline BoundTransition bind_transition(MeshCore& core, const TransitionSteps& table) {
+  if (table.model_axes != 0) // a layout that no constructor has compared with the mesh
+    require_model_axes(core, table.axes, table.model_axes);
   BoundTransition bound{bind_axes(core, table.axes), table.steps};
   count_steps(bound);
   // Dropping axes of extent 1 is enough for a single step; two steps may be a detour that only such an axis

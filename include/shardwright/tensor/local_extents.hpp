@@ -6,6 +6,7 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/integers.hpp>
+#include <shardwright/layout/axis.hpp>
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/layout_value.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
@@ -28,18 +29,31 @@ struct AxisBinding {
 };
 
 [[noreturn]] inline void reject_axis(const MeshCore& core, std::string_view name) {
-  throw InvalidArgument("Mesh: the mesh must have every axis that a layout names, but it has no axis " +
-                            std::string(name) + " (add it, with extent 1 if it is not used)",
-                        {.rank = core.world().rank()});
+  throw InvalidArgument(
+      "Mesh: an axis that divides the model must not be named on a mesh that lacks it, but a layout names " +
+          std::string(name) +
+          ", along which ranks hold other parts of the model (name other axes, or use the mesh that has it)",
+      {.rank = core.world().rank()});
+}
+/// Those axes of a list that divide the model, as bits.
+template <class... Axes>
+[[nodiscard]] constexpr unsigned model_axes_of(AxisList<Axes...>) {
+  unsigned bit = 1, out = 0;
+  ((out |= divides_model<Axes> ? bit : 0, bit <<= 1), ...);
+  return out;
+}
+inline void require_model_axes(const MeshCore& core, std::span<const std::string_view> names,
+                               unsigned model_axes) {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if ((model_axes >> i & 1u) != 0 && core.axis_index(names[i]) == MeshCore::absent_axis)
+      reject_axis(core, names[i]);
 }
 
-/// @throws InvalidArgument for an axis that the mesh does not have.
+/// An axis that the mesh lacks has extent 1.
 inline AxisBinding bind_axes(const MeshCore& core, std::span<const std::string_view> names) {
   AxisBinding binding;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const int axis = core.axis_index(names[i]);
-    if (axis < 0)
-      reject_axis(core, names[i]);
     binding.mesh_axis[i] = axis;
     binding.extents[i] = core.extent(axis);
     binding.coordinates[i] = core.coordinate(axis);

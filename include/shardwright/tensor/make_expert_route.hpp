@@ -52,7 +52,7 @@ struct ExpertOwners {
     out.mask |= 1u << static_cast<unsigned>(axis);
     ranks *= core.extent(axis);
   }
-  std::array<int, MeshCore::max_axes> place{};
+  std::array<int, MeshCore::max_axes + 1> place{}; // of an axis that the mesh lacks, too
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     auto below = static_cast<int>(rank);
     bool own = true;
