@@ -192,10 +192,7 @@ cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
                             const CrossEntropyOptions& options = {},
                             SourceLocation where = SourceLocation::current()) {
   auto sums = detail::cross_entropy_in_place(scores, targets, scale.factor(), options, where);
-  if constexpr (Target::host_accessible)
-    sums.loss.scale.known = scale;
-  else
-    sums.scale.known = scale;
+  detail::origin_of(sums).scale = scale;
   return sums;
 }
 

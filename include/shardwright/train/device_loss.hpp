@@ -59,14 +59,14 @@ template <LayoutType L, class Target>
 class DeviceLoss : public detail::DeviceSums<Target> {
 public:
   using layout = L;
-  detail::ScaleOfSum<detail::DeviceLossScale<Target>> scale{}; ///< Of the tape that computed it.
+  detail::SumOrigin<detail::DeviceLossScale<Target>> origin{};
 
   DeviceLoss() = default; ///< No loss and no tokens.
   explicit DeviceLoss(detail::Scalars<2, Target> sums) : detail::DeviceSums<Target>(std::move(sums)) {}
 
   /// @brief The sums of both batches. @throws LifecycleError for tapes with different loss scales.
   DeviceLoss& operator+=(const DeviceLoss& other) {
-    scale.join(other.scale);
+    origin.join(other.origin, this->data() == nullptr);
     detail::DeviceSums<Target>::operator+=(other);
     return *this;
   }
@@ -84,14 +84,25 @@ using CountedLossOn =
 
 namespace detail {
 
+/// The origin of sums on a host or on a device.
+template <class Sums>
+[[nodiscard]] auto& origin_of(Sums& sums) noexcept {
+  if constexpr (requires { sums.origin; })
+    return sums.origin;
+  else
+    return sums.loss.origin;
+}
+
 /// Wraps the sums that kernels have computed: loss and count.
 template <LayoutType L, class Target>
 [[nodiscard]] CountedLossOn<L, Target> counted_loss(Scalars<2, Target>&& totals) {
   if constexpr (Target::host_accessible) {
     const auto host = totals.read();
-    return {{host[0]}, {static_cast<std::int64_t>(std::llround(host[1]))}};
+    return {{host[0], {.counted = true}}, {static_cast<std::int64_t>(std::llround(host[1]))}};
   } else {
-    return CountedLossOn<L, Target>(std::move(totals));
+    CountedLossOn<L, Target> out(std::move(totals));
+    out.origin.counted = true;
+    return out;
   }
 }
 

@@ -68,8 +68,8 @@ requires(detail::names_axes_of<To, From>)
   for (std::size_t i = 0; i < To::axes.size(); ++i)
     if (axis_index(From::axes, To::axes[i]) < 0 &&
         mesh.core().coordinate(mesh.core().axis_index(To::axes[i])) != 0)
-      return {};
-  return {{sum.loss.value}, {sum.tokens.value}};
+      return {{0, sum.loss.origin}, {0}};
+  return {{sum.loss.value, sum.loss.origin}, {sum.tokens.value}};
 }
 
 /// @brief The mean loss per token over all ranks of the mesh; for evaluation without gradients.

@@ -52,9 +52,9 @@ struct TargetOfModel<Model> {
 /// The factor on a model's loss; nothing for models without one.
 template <class Model>
 [[nodiscard]] auto loss_scale_of(const Model& model) {
-  ScaleOfSum<LossScaleOn<typename TargetOfModel<Model>::type>> out;
+  std::optional<LossScaleOn<typename TargetOfModel<Model>::type>> out;
   if constexpr (requires { model.loss_scale(); })
-    out.known = model.loss_scale();
+    out = model.loss_scale();
   return out;
 }
 
@@ -123,7 +123,8 @@ public:
   /// @brief Adds a microbatch whose backward pass has filled the parameters' slots. Losses over different
   /// axes may be added in one step.
   /// @throws LifecycleError after finish(), and for losses with different loss scales; InvalidArgument if the
-  /// layout does not name an axis over which every parameter's gradient is a sum.
+  /// program gives the count itself, and its layout does not name an axis over which every parameter's
+  /// gradient is a sum.
   template <LayoutType L>
   void add(LossSum<L> loss, TokenCount<L> tokens) {
     static_assert(
@@ -140,7 +141,7 @@ public:
   }
   void add(const Sums& sums) {
     if constexpr (!requires { typename Model::Loss::layout; })
-      if (core_ != nullptr)
+      if (core_ != nullptr && !detail::origin_of(sums).counted)
         summed_.require_in(Sums::layout::axes, detail::LayoutText<typename Sums::layout>::value, *core_);
     add_counted(sums);
   }
@@ -179,7 +180,7 @@ public:
           "GradAccumulator: finish() must be called once in a step (call restart() for the next)");
     if (microbatches_ == 0)
       detail::reject_use("GradAccumulator: finish() must follow at least one add() (run a microbatch)");
-    if (const auto scale = detail::loss_scale_of(*model_).known; scale && *scale != loss_scale_.known)
+    if (const auto scale = detail::loss_scale_of(*model_); scale && scale != origin_.scale)
       detail::reject_use(
           "GradAccumulator: the loss scale must not change between add() and finish(), as gradients of both would be summed (set it after restart())");
     finished_ = true;
@@ -198,7 +199,7 @@ public:
     std::optional<Totals> squares;
     if (core != nullptr)
       sum_squares(squares.emplace(core->template resources<Target>()), partial_sums);
-    const LossScaleOn<Target> scale = loss_scale_.known.value_or(LossScaleOn<Target>{});
+    const LossScaleOn<Target> scale = origin_.scale.value_or(LossScaleOn<Target>{});
     if constexpr (on_host) {
       std::array<double, 3> totals{counted_.loss, static_cast<double>(counted_.tokens),
                                    squares ? squares->read()[0] : 0};
@@ -228,7 +229,7 @@ public:
       gradient->drop();
     local_loss_ = 0;
     counted_ = {};
-    loss_scale_ = {};
+    origin_ = {};
     if constexpr (!on_host)
       device_.restart();
     microbatches_ = 0;
@@ -294,24 +295,24 @@ private:
     static_cast<void>(detail::LossOverTokens<Model, L>{});
     const bool counts = core_ != nullptr && detail::counts_once<L>(*core_);
     if constexpr (on_host) {
-      open_microbatch(sums.loss.scale);
+      open_microbatch(sums.loss.origin);
       local_loss_ += sums.loss.value;
       if (counts) {
         counted_.loss += sums.loss.value;
         counted_.tokens += sums.tokens.value;
       }
     } else {
-      open_microbatch(sums.scale);
+      open_microbatch(sums.origin);
       device_.add(sums, counts);
     }
   }
-  void open_microbatch(const detail::ScaleOfSum<LossScaleOn<Target>>& scale) {
+  void open_microbatch(const detail::SumOrigin<LossScaleOn<Target>>& origin) {
     if (finished_)
       detail::reject_use(
           "GradAccumulator: add() must not follow finish() (call restart() for the next step)");
     if (microbatches_ == 0)
-      loss_scale_ = detail::loss_scale_of(*model_);
-    loss_scale_.join(scale);
+      origin_.scale = detail::loss_scale_of(*model_);
+    origin_.join(origin, microbatches_ == 0);
     ++microbatches_;
   }
 
@@ -339,7 +340,7 @@ private:
     std::int64_t tokens = 0;
   } counted_; // of the microbatches that count on this rank
   int microbatches_ = 0;
-  detail::ScaleOfSum<LossScaleOn<Target>> loss_scale_; // of the step
+  detail::SumOrigin<LossScaleOn<Target>> origin_; // of the step's sums
   std::conditional_t<on_host, Nothing, detail::StepTotals<Target>> device_;
   CommunicatorOf<Target> group_; // of a device, over all ranks
   bool finished_ = false;

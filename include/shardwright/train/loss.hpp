@@ -16,18 +16,21 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The loss scale that the gradients of a sum contain; nothing for a sum that a program made from numbers.
+/// How a sum of losses came about.
 template <class Scale>
-struct ScaleOfSum {
-  std::optional<Scale> known{};
+struct SumOrigin {
+  std::optional<Scale> scale{}; ///< The loss scale in its gradients, if a tape or a loss knows it.
+  bool counted = false;         ///< Whether a loss has counted the tokens itself, in its own layout.
 
-  /// @throws LifecycleError for two different ones.
-  void join(const ScaleOfSum& other) {
-    if (known && other.known && *known != *other.known)
+  /// Adds another sum to one that is `empty` so far.
+  /// @throws LifecycleError for two different scales.
+  void join(const SumOrigin& other, bool empty) {
+    if (scale && other.scale && *scale != *other.scale)
       reject_use(
           "LossSum: all losses of a step must have one loss scale, that of the model if it has one, but two differ (set the model's loss_scale() on every tape)");
-    if (!known)
-      known = other.known;
+    if (!scale)
+      scale = other.scale;
+    counted = (counted || empty) && other.counted;
   }
 };
 
@@ -41,7 +44,7 @@ struct LossSum {
                 "LossSum: its layout must be that of a scalar (use Layout<0, Partial<Sum, axes...>>)");
   using layout = L;
   double value = 0;
-  detail::ScaleOfSum<LossScale> scale{}; ///< Of the tape that computed it.
+  detail::SumOrigin<LossScale> origin{};
 };
 
 /// @brief This rank's part of the number of tokens that count; padding does not.
@@ -79,7 +82,7 @@ struct CountedLoss {
 
   /// @brief The sums of both batches. @throws LifecycleError for tapes with different loss scales.
   CountedLoss& operator+=(const CountedLoss& other) {
-    loss.scale.join(other.loss.scale);
+    loss.origin.join(other.loss.origin, loss.value == 0 && tokens.value == 0);
     loss.value += other.loss.value;
     tokens.value += other.tokens.value;
     return *this;

@@ -71,13 +71,8 @@ private:
 /// The sums of a loss on a tape, with the loss scale that their gradients will contain.
 template <class Target, class Sums>
 [[nodiscard]] Sums on_tape(Sums sums, const TapeCore& tape) {
-  if (!tape.trains())
-    return sums;
-  const auto& scale = static_cast<const TapeOn<Target>&>(tape).loss_scale;
-  if constexpr (Target::host_accessible)
-    sums.loss.scale.known = scale;
-  else
-    sums.scale.known = scale;
+  if (tape.trains())
+    origin_of(sums).scale = static_cast<const TapeOn<Target>&>(tape).loss_scale;
   return sums;
 }
 

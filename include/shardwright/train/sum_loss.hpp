@@ -72,7 +72,9 @@ struct SumLoss {
     detail::run_once("sw::sum_loss", x.execution(),
                      detail::StoreLoss<typename X::value_type>{x.data(), static_cast<double>(tokens.value),
                                                                totals.view().data()});
-    return detail::counted_loss<L>(std::move(totals));
+    auto sums = detail::counted_loss<L>(std::move(totals));
+    detail::origin_of(sums).counted = false; // but by the program
+    return sums;
   }
   template <AnyShardedTensor X, class Scale>
   [[nodiscard]] auto loss_and_gradient(SourceLocation where, const X& x, const Scale& scale) const {
