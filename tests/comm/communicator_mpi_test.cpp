@@ -6,6 +6,7 @@
 #include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/comm/observe/slow_link.hpp>
 #include <shardwright/launch.hpp>
+#include <shardwright/mesh/device_mesh.hpp>
 
 #include <array>
 #include <chrono>
@@ -123,6 +124,36 @@ TEST_CASE("MPI proceeds while a rank waits for others", "[comm]") {
   world.barrier();
   MPI_Wait(&received, MPI_STATUS_IGNORE);
   CHECK(data == (world.rank() == 0 ? 1 : world.rank()));
+}
+
+TEST_CASE("half of the MPI ranks make a mesh while the others wait for them", "[comm]") {
+  sw::HostCommunicator world = breakable_world(true, std::chrono::seconds(60), GENERATE(0, 1));
+  const int half = (world.size() + 1) / 2;
+  sw::HostCommunicator own = world.split(world.rank() < half ? 0 : 1, world.rank());
+  if (world.rank() < half) {
+    const sw::DeviceMesh mesh{own, sw::extent<sw::axis::dp>(own.size()), sw::extent<sw::axis::tp>(1)};
+    std::vector<std::int64_t> sum{world.rank()};
+    sw::HostCommunicator rows = mesh.communicator<sw::axis::dp>();
+    rows.all_reduce_in_place(sum);
+    CHECK(sum[0] == half * (half - 1) / 2);
+  }
+  world.barrier();
+}
+
+TEST_CASE("a split that a rank of the group misses names that rank and the group", "[comm]") {
+  sw::HostCommunicator world = breakable_world(true, std::chrono::milliseconds(400));
+  if (world.size() < 4)
+    return;
+  sw::HostCommunicator half = world.split(world.rank() / 2, world.rank(), world.rank() < 2 ? "low" : "high");
+  if (world.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  } else if (world.rank() == 0) {
+    const std::string told = message_of<sw::DeadlineExceeded>([&] { static_cast<void>(half.split(0, 0)); });
+    CHECK_THAT(told, ContainsSubstring("every rank of group low must enter split() #") &&
+                         ContainsSubstring("rank 1 did not arrive"));
+  } else {
+    CHECK(half.split(0, 0).size() == 2);
+  }
 }
 
 TEST_CASE("launch returns the largest exit code of the MPI ranks", "[comm]") {
@@ -533,11 +564,10 @@ TEST_CASE("MPI's error codes become TransportError with MPI's text", "[comm]") {
   }
   // A code that MPI itself returns: a message to a rank that does not exist.
   const auto transport = sw::detail::make_mpi_transport(MPI_COMM_WORLD, options(), 0);
-  sw::detail::MpiChannel channel = transport->world().channel();
-  channel.addresses[0] = transport->size() + 5;
   sw::detail::MpiRequests requests;
   const sw::detail::MpiCallSite site{};
-  CHECK_THROWS_AS(requests.send(channel, "x", 1, 0, 1, site), sw::TransportError);
+  CHECK_THROWS_AS(requests.send(transport->world().channel(), "x", 1, transport->size() + 5, 1, site),
+                  sw::TransportError);
 }
 
 TEST_CASE("MPI is initialised once, and launches do not nest", "[comm]") {

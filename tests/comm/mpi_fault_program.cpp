@@ -32,6 +32,7 @@ namespace {
 
 std::size_t allocations = 0;
 bool stops_before_the_board = false;
+bool stops_in_split = false;
 
 /// The failing rank does this instead of its second collective.
 void fail(const std::string& fault) {
@@ -288,14 +289,14 @@ void steady(sw::HostCommunicator world) {
 }
 
 template <class Call>
-void expect_lifecycle_error(const char* what, Call call) {
+void expect_lifecycle_error(const std::string& what, Call call) {
   try {
     call();
   } catch (const sw::LifecycleError& error) {
-    std::printf("%s: %s\n", what, error.what());
+    std::printf("%s: %s\n", what.c_str(), error.what());
     return;
   }
-  std::fprintf(stderr, "%s: no LifecycleError\n", what);
+  std::fprintf(stderr, "%s: no LifecycleError\n", what.c_str());
   std::_Exit(9);
 }
 
@@ -305,12 +306,21 @@ void level(const std::string& asked) {
   int provided = 0;
   if (asked == "level_single") {
     MPI_Init(nullptr, nullptr);
-    expect_lifecycle_error("single", [] { static_cast<void>(sw::world_from(MPI_COMM_WORLD)); });
   } else {
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  }
+  {
     sw::HostCommunicator world = sw::world_from(MPI_COMM_WORLD);
-    world.barrier();
-    std::thread([&] { expect_lifecycle_error("funneled", [&] { world.barrier(); }); }).join();
+    sw::HostCommunicator part = world.split(0, 0);
+    part.barrier();
+    sw::Pending started = world.barrier_async();
+    std::thread([&] {
+      expect_lifecycle_error(asked + " barrier", [&] { world.barrier(); });
+      expect_lifecycle_error(asked + " split", [&] { static_cast<void>(world.split(0, 0)); });
+      expect_lifecycle_error(asked + " ready", [&] { static_cast<void>(started.ready()); });
+      part = {}; // must not free what it may not touch
+    }).join();
+    started.wait();
     world.barrier();
   }
   int finalised = 1;
@@ -350,6 +360,15 @@ extern "C" int shm_open(const char* name, int flags, mode_t mode) {
   return open(name, flags, mode);
 }
 
+/// Stands before MPI's own: one rank stops when all have met for a split.
+extern "C" int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* out) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  if (stops_in_split && rank == 2)
+    std::raise(SIGSTOP);
+  return PMPI_Comm_create_group(comm, group, tag, out);
+}
+
 // Out of line, or g++ takes malloc() for the counterpart of operator delete.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
@@ -377,6 +396,7 @@ int main(int argc, char** argv) {
   }
   fail_to_start(fault);
   stops_before_the_board = fault == "stops_before_the_board";
+  stops_in_split = fault == "stops_in_split";
   const bool notices = fault == "late" || fault.starts_with("works_on");
   // The others must hear of a fault long before the deadline, which a rank without a core must not pass.
   const bool halts = fault == "freezes" || fault.starts_with("stops") || fault.starts_with("spins") ||
@@ -401,6 +421,8 @@ int main(int argc, char** argv) {
         late(std::move(world));
       else if (fault == "forks")
         fork_child();
+      else if (fault == "stops_in_split")
+        static_cast<void>(world.split(0, world.rank()));
       else
         collectives(std::move(world), fault);
     });

@@ -32,8 +32,15 @@ shardwright_mpi_fault(forks zero 0 "child ended with 0")
 shardwright_mpi_fault(endless zero 0 "pid [0-9]+")
 shardwright_mpi_fault(lifecycle zero 0 "before init: " "double init: " "after finalise: " "init after finalise: "
                       "launch after finalise: ")
-shardwright_mpi_fault(level_single zero 0 "single: MpiEnvironment: MPI must provide at least MPI_THREAD_FUNNELED")
-shardwright_mpi_fault(level_funneled zero 0 "funneled: barrier: calls must come from the thread that initialised MPI")
+# The thread that initialised MPI makes all calls; another one is told at each.
+foreach(level IN ITEMS single funneled)
+  set(says)
+  string(TOUPPER ${level} provided)
+  foreach(call IN ITEMS barrier split ready)
+    list(APPEND says "level_${level} ${call}: [a-z]+: calls must come from the thread that initialised MPI, because MPI provides MPI_THREAD_${provided}")
+  endforeach()
+  shardwright_mpi_fault(level_${level} zero 0 ${says})
+endforeach()
 # Each of the others learns which rank failed, why, and in which of its own calls.
 foreach(rank IN ITEMS 0 1)
   list(
@@ -83,6 +90,11 @@ shardwright_mpi_fault(killed_after nonzero any "signal 9")
 # One rank is stopped before it opens the memory of its node.
 shardwright_mpi_fault(stops_before_the_board nonzero any
                       "rank [01] failed: MPI_Ibarrier: .* but rank 2 did not open the memory .* rank 2 is stopped")
+# One rank is stopped when all have met for a split, and MPI cannot be interrupted.
+shardwright_mpi_fault(
+  stops_in_split nonzero 1
+  "MPI_Comm_create_group: all ranks of the new group must arrive within the deadline of 1.5 s, but rank 2 did not: rank 2: its process is stopped .* the process ends"
+)
 # The failure begins a line, whatever the ranks have written before, and cannot control the terminal.
 shardwright_mpi_fault(throws_controls nonzero 1 "rank 2 failed: the disk.x1b.2J is .x07 on.x0dfire")
 shardwright_mpi_fault(exits nonzero 1 "rank 2 left: it called exit")

@@ -129,7 +129,7 @@ private:
     // sends itself none, so this finds nothing, and MPI proceeds.
     if (++looks_ % 64 == 0) {
       int found = 0;
-      check_mpi(MPI_Iprobe(channel.addresses[rank_], tag, channel.comm, &found, MPI_STATUS_IGNORE),
+      check_mpi(MPI_Iprobe(static_cast<int>(rank_), tag, channel.comm, &found, MPI_STATUS_IGNORE),
                 "MPI_Iprobe", &site);
     }
     for (; have_ < ranks_ && arrived(wrapped(rank_ + have_)); ++have_)

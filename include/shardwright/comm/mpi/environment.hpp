@@ -130,8 +130,8 @@ private:
 
 /// @brief Initialises MPI for this process and finalises it when destroyed; create one, at the start of main.
 ///
-/// Shardwright's ranks communicate from one thread at a time: MPI_THREAD_SERIALIZED is requested,
-/// MPI_THREAD_FUNNELED is enough.
+/// Shardwright's ranks communicate from one thread at a time, so MPI_THREAD_SERIALIZED is requested. If MPI
+/// provides less, all calls must come from the thread that initialised it.
 class MpiEnvironment {
 public:
   /// @param finalise_deadline The longest time that the destructor waits for the other ranks to finish.
@@ -163,7 +163,6 @@ public:
     }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-    check_thread_level(provided);
   }
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
@@ -219,16 +218,13 @@ public:
           ": MPI must not be finalised yet (let MpiEnvironment outlive the last use of every communicator)");
   }
   /// @brief Checks that MPI is ready for use.
-  /// @throws LifecycleError unless MPI is initialised, not finalised, and has the thread level needed.
+  /// @throws LifecycleError unless MPI is initialised and not finalised.
   static void require(std::string_view subject) {
     require_not_finalised(subject);
     if (!initialised())
       throw LifecycleError(
           std::string(subject) +
           ": MPI must be initialised first (use launch(), or make an MpiEnvironment in main)");
-    int provided = MPI_THREAD_SINGLE;
-    MPI_Query_thread(&provided);
-    check_thread_level(provided);
   }
 
 private:
@@ -242,13 +238,6 @@ private:
     MPI_Finalized(&flag);
     return flag != 0;
   }
-  static void check_thread_level(int provided) {
-    if (provided >= MPI_THREAD_FUNNELED)
-      return;
-    throw LifecycleError(
-        "MpiEnvironment: MPI must provide at least MPI_THREAD_FUNNELED, but it provides MPI_THREAD_SINGLE (initialise MPI by MPI_Init_thread, or let launch() do it)");
-  }
-
   /// Watches the others during the end, on a second thread while this one is inside MPI.
   [[nodiscard]] static std::function<bool()> end_watch(std::atomic<bool>& lost) {
     std::optional<detail::MpiEndWait> others;

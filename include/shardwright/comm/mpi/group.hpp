@@ -36,10 +36,10 @@ public:
   /// Whether MPI communicators can be freed: after a failure messages may still be in flight, and freeing is
   /// collective.
   [[nodiscard]] bool may_free() const noexcept {
-    return MpiEnvironment::active() && !ended_ && world_->ended_by() < 0;
+    return MpiEnvironment::active() && !ended_ && world_->ended_by() < 0 && world_->may_call();
   }
   [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] int size() const noexcept { return static_cast<int>(channel_.addresses.size()); }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(channel_.world_ranks.size()); }
   [[nodiscard]] int world_rank(int rank) const {
     return channel_.world_ranks[static_cast<std::size_t>(rank)];
   }

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Enforces that only one thread of a rank at a time calls MPI.
+/// @brief Enforces that only one thread of a rank at a time calls MPI, and the main thread alone if MPI
+/// provides no more.
 
 #include <shardwright/comm/mpi/environment.hpp>
 
@@ -24,19 +25,17 @@ public:
     if (!funneled || on_main_thread())
       return;
     inside_.store(false, std::memory_order_release);
-    fail(
-        site(),
-        ": calls must come from the thread that initialised MPI, because MPI provides MPI_THREAD_FUNNELED (make them there, or initialise MPI with MPI_THREAD_SERIALIZED)");
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    fail(site(), ": calls must come from the thread that initialised MPI, because MPI provides " +
+                     std::string(level == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE" : "MPI_THREAD_FUNNELED") +
+                     " (make them there, or initialise MPI by MPI_Init_thread with MPI_THREAD_SERIALIZED)");
   }
   ~MpiInside() { inside_.store(false, std::memory_order_release); }
   MpiInside(const MpiInside&) = delete;
   MpiInside& operator=(const MpiInside&) = delete;
 
-private:
-  [[noreturn]] static void fail(const MpiCallSite& site, const char* sentence) {
-    throw LifecycleError(std::string(name_of(site.operation)) + sentence, site.context());
-  }
-  /// Asks MPI once for each thread.
+  /// Whether this is the thread that initialised MPI. Asks MPI once for each thread.
   static bool on_main_thread() noexcept {
     static thread_local const bool main = [] {
       int flag = 0;
@@ -44,6 +43,11 @@ private:
       return flag != 0;
     }();
     return main;
+  }
+
+private:
+  [[noreturn]] static void fail(const MpiCallSite& site, const std::string& sentence) {
+    throw LifecycleError(std::string(name_of(site.operation)) + sentence, site.context());
   }
 
   inline static std::atomic<bool> inside_{false}; ///< Shared by all worlds: there is one MPI.

@@ -68,12 +68,25 @@ public:
   }
 
   [[nodiscard]] bool ready() override {
-    const MpiInside inside(group_.world().funneled(), [this] { return site_; });
+    MpiWorld& world = group_.world();
+    const MpiInside inside(world.funneled(), [this] { return site_; });
     if (!done())
-      group_.world().progress();
-    if (++polls_ % 64 == 0)
-      group_.world().node().beat(std::chrono::steady_clock::now());
+      world.progress();
+    if (!done() && world.time_to_look_around()) {
+      world.node().beat(std::chrono::steady_clock::now());
+      world.look_around();
+    }
     return done() || group_.failure_elsewhere();
+  }
+  [[nodiscard]] bool expire(std::chrono::nanoseconds polled) override {
+    MpiWorld& world = group_.world();
+    if (polled <= world.options().deadline)
+      return false;
+    const MpiInside inside(world.funneled(), [this] { return site_; });
+    if (!world.is_last(this))
+      publish();
+    look_around(true);
+    return done();
   }
 
   void wait() override {
@@ -392,7 +405,6 @@ private:
   MpiSecondLook second_look_;
   std::vector<int> waits_; ///< World ranks, as last determined.
   std::vector<bool> direct_;
-  unsigned polls_ = 0;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -13,10 +13,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// An MPI communicator with the ranks and tags of one group inside it.
+/// The MPI communicator of a group, which has its ranks alone, in its order.
 struct MpiChannel {
   MPI_Comm comm = MPI_COMM_NULL;
-  std::vector<int> addresses;   ///< Rank in `comm` of each rank of the group.
   std::vector<int> world_ranks; ///< Rank in the world of each rank of the group.
 };
 
@@ -48,9 +47,8 @@ public:
       part = std::min(bytes, most);
       MPI_Request& request = add({peer, part});
       const auto post = mode == Mode::synchronous ? MPI_Issend : MPI_Isend;
-      check_mpi(post(from, static_cast<int>(part), MPI_BYTE,
-                     channel.addresses[static_cast<std::size_t>(peer)], tag, channel.comm, &request),
-                "MPI_Isend", &site);
+      check_mpi(post(from, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request), "MPI_Isend",
+                &site);
       from += part;
       bytes -= part;
     } while (part == most);
@@ -64,8 +62,7 @@ public:
     do {
       part = std::min(bytes, most);
       MPI_Request& request = add({peer, part, true, mode == Mode::ragged});
-      check_mpi(MPI_Irecv(to, static_cast<int>(part), MPI_BYTE,
-                          channel.addresses[static_cast<std::size_t>(peer)], tag, channel.comm, &request),
+      check_mpi(MPI_Irecv(to, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request),
                 "MPI_Irecv", &site);
       to += part;
       bytes -= part;

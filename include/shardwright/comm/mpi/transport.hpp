@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/mpi/operation.hpp>
+#include <shardwright/comm/mpi/part.hpp>
 #include <shardwright/comm/mpi/retired.hpp>
 #include <shardwright/comm/validate.hpp>
 
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,7 +73,7 @@ public:
     const std::array<int, 2> own{colour, key};
     std::vector<int> all(2 * static_cast<std::size_t>(size()));
     HostCommunicator(shared_from_this()).all_gather(own, all, where);
-    return joined(colour, all, std::move(name));
+    return joined(colour, all, std::move(name), group_.site(meet, collectives_begun_));
   }
 
   void abort(const std::string& reason) override { group_.world().fail(Failure::Kind::aborted, reason); }
@@ -88,21 +90,14 @@ public:
   [[nodiscard]] MPI_Comm exported(SourceLocation where) {
     if (exported_ != MPI_COMM_NULL)
       return exported_;
-    // MPI creates a communicator without a deadline, so all ranks meet first.
     CollectiveCall meet;
     meet.operation = Operation::barrier;
     meet.where = where;
     run(meet);
     const MpiCallSite site = group_.site(meet, collectives_begun_);
-    const std::vector<int>& addresses = group_.channel().addresses;
-    const MPI_Comm whole = group_.channel().comm;
-    MPI_Group all = MPI_GROUP_NULL;
-    MPI_Group own = MPI_GROUP_NULL;
-    check_mpi(MPI_Comm_group(whole, &all), "MPI_Comm_group", &site);
-    check_mpi(MPI_Group_incl(all, size(), addresses.data(), &own), "MPI_Group_incl", &site);
-    check_mpi(MPI_Comm_create_group(whole, own, 0, &exported_), "MPI_Comm_create_group", &site);
-    MPI_Group_free(&own);
-    MPI_Group_free(&all);
+    std::vector<int> all(static_cast<std::size_t>(size()));
+    std::iota(all.begin(), all.end(), 0);
+    exported_ = create_mpi_part(group_, all, site);
     // The library's own channels return errors; other code expects MPI's default.
     check_mpi(MPI_Comm_set_errhandler(exported_, MPI_ERRORS_ARE_FATAL), "MPI_Comm_set_errhandler", &site);
     return exported_;
@@ -115,10 +110,10 @@ private:
     std::uint64_t& last = message ? messages_begun_ : collectives_begun_;
     group_.require_alive(call, last + 1);
     validate(call, group_, last + 1);
-    if (message && (call.tag < 0 || call.tag >= group_.world().user_tags()))
-      throw InvalidArgument(std::string(name_of(call.operation)) + ": the tag must be at least 0 and below " +
+    if (message && call.tag >= group_.world().user_tags())
+      throw InvalidArgument(std::string(name_of(call.operation)) + ": the tag must be below " +
                                 std::to_string(group_.world().user_tags()) + ", but it is " +
-                                std::to_string(call.tag) + " (MPI has no more tags)",
+                                std::to_string(call.tag) + " (this MPI library has no more tags)",
                             group_.site(call, last + 1).context());
     MpiOperation& operation = unused();
     operation.begin(call, ++last, spans_live);
@@ -182,31 +177,22 @@ private:
     return true;
   }
 
-  /// The new group communicates over a duplicate of this group's channel, which can be created within a
-  /// deadline.
+  /// The group of this rank's colour, given the colours and keys of all ranks of this one.
   [[nodiscard]] std::shared_ptr<MpiTransport> joined(int colour, const std::vector<int>& all,
-                                                     std::string name) {
+                                                     std::string name, const MpiCallSite& site) {
     const std::uint64_t number = group_.next_split();
-    MpiChannel channel;
-    group_.world().publish_wait(Operation::split, group_.channel().world_ranks);
-    channel.comm = group_.world().duplicate(group_.channel().comm);
-    group_.world().publish_end(nullptr);
-    std::vector<std::pair<int, int>> members;
+    if (colour < 0)
+      return nullptr;
+    const auto key = [&all](int rank) { return all[2 * static_cast<std::size_t>(rank) + 1]; };
+    std::vector<int> members;
     for (int rank = 0; rank < size(); ++rank)
       if (all[2 * static_cast<std::size_t>(rank)] == colour)
-        members.emplace_back(all[2 * static_cast<std::size_t>(rank) + 1], rank);
-    std::stable_sort(members.begin(), members.end());
-    if (colour < 0) {
-      MpiRetired::leave(channel.comm);
-      return nullptr;
-    }
-    int own = 0;
-    for (const auto& [key, member] : members) {
-      if (member == rank())
-        own = static_cast<int>(channel.addresses.size());
-      channel.addresses.push_back(group_.channel().addresses[static_cast<std::size_t>(member)]);
+        members.push_back(rank);
+    std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return key(a) < key(b); });
+    MpiChannel channel{create_mpi_part(group_, members, site), {}};
+    for (const int member : members)
       channel.world_ranks.push_back(world_rank(member));
-    }
+    const auto own = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
     const std::uint64_t id = mixed(mixed(group_.id(), number), static_cast<std::uint64_t>(colour));
     if (name.empty())
       name = group_.name() + "/" + std::to_string(colour);
@@ -237,11 +223,11 @@ make_mpi_transport(MPI_Comm comm, const LaunchOptions& options, int ranks_per_no
 /// @brief Collective over an MPI communicator of the program: creates a world of its ranks, in its order.
 ///
 /// Only duplicates of `comm` are used, and MPI is neither initialised nor finalised; to free MPI's memory,
-/// the last handle must be gone before MPI_Finalize. MPI must provide at least MPI_THREAD_FUNNELED, and more
-/// if threads other than the one that initialised it make calls. Several worlds may coexist, disjoint or not;
-/// a failure ends the calls of one world, and not the job. Reductions have the fixed order of ReductionOrder
+/// the last handle must be gone before MPI_Finalize. MPI must provide MPI_THREAD_SERIALIZED or more if
+/// threads other than the one that initialised it make calls. Several worlds may coexist, disjoint or not; a
+/// failure ends the calls of one world, and not the job. Reductions have the fixed order of ReductionOrder
 /// and give the same bits as thread ranks.
-/// @throws LifecycleError unless MPI is ready for use at that level; InvalidArgument for MPI_COMM_NULL, an
+/// @throws LifecycleError unless MPI is ready for use; InvalidArgument for MPI_COMM_NULL, an
 /// intercommunicator or options out of range; DeadlineExceeded; TransportError.
 [[nodiscard]] inline HostCommunicator world_from(MPI_Comm comm, const LaunchOptions& options = {}) {
   MpiEnvironment::require("world_from");

@@ -12,6 +12,7 @@
 #include <shardwright/comm/mpi/blame.hpp>
 #include <shardwright/comm/mpi/end_wait.hpp>
 #include <shardwright/comm/mpi/environment.hpp>
+#include <shardwright/comm/mpi/inside.hpp>
 #include <shardwright/comm/mpi/launcher.hpp>
 #include <shardwright/comm/mpi/node.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
@@ -32,6 +33,7 @@
 #include <iterator>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,13 +61,11 @@ public:
     check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
     channel_.comm = duplicate(comm);
     control_ = duplicate(comm);
-    channel_.addresses.resize(static_cast<std::size_t>(size_));
-    for (int rank = 0; rank < size_; ++rank)
-      channel_.addresses[static_cast<std::size_t>(rank)] = rank;
-    channel_.world_ranks = channel_.addresses;
+    channel_.world_ranks.resize(static_cast<std::size_t>(size_));
+    std::iota(channel_.world_ranks.begin(), channel_.world_ranks.end(), 0);
     int provided = MPI_THREAD_SINGLE;
     MPI_Query_thread(&provided);
-    funneled_ = provided == MPI_THREAD_FUNNELED;
+    funneled_ = provided <= MPI_THREAD_FUNNELED;
     read_tag_bound();
     share_memory(ranks_per_node);
     int same = MPI_UNEQUAL;
@@ -80,7 +80,7 @@ public:
     if (std::uncaught_exceptions() > 0 && !finished_ && ended_by() < 0)
       fail(Failure::Kind::left, "an exception ended its use of the world");
     node_->finish();
-    if (MpiEnvironment::active() && ended_by() < 0 && news_.empty())
+    if (MpiEnvironment::active() && ended_by() < 0 && news_.empty() && may_call())
       MpiRetired::leave(control_);
   }
 
@@ -95,6 +95,8 @@ public:
   [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
   /// Whether only the thread that initialised MPI may call it.
   [[nodiscard]] bool funneled() const noexcept { return funneled_; }
+  /// Whether this thread may.
+  [[nodiscard]] bool may_call() const noexcept { return !funneled_ || MpiInside::on_main_thread(); }
   /// Polls of a waiting rank before it yields its core.
   [[nodiscard]] int polls() const noexcept { return polls_; }
   /// Before this rank waits.
@@ -221,18 +223,6 @@ public:
   /// Whether ranks run on other nodes.
   [[nodiscard]] bool has_remote() const noexcept { return !remote_.empty(); }
 
-  /// A duplicate of an MPI communicator, created within the deadline.
-  MPI_Comm duplicate(MPI_Comm comm) {
-    MpiRetired::free_some();
-    Lent<MPI_Comm> copy(MPI_COMM_NULL);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Comm_idup(comm, &*copy, &request), "MPI_Comm_idup");
-    await(request, "MPI_Comm_idup");
-    copy.take_back();
-    check_mpi(MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    return *copy;
-  }
-
 private:
   /// A failure as a message to ranks on other nodes.
   struct News {
@@ -262,6 +252,18 @@ private:
     std::uint64_t host = 0;
     std::uint64_t name = 0;
   };
+
+  /// A duplicate of an MPI communicator, created within the deadline.
+  MPI_Comm duplicate(MPI_Comm comm) {
+    MpiRetired::free_some();
+    Lent<MPI_Comm> copy(MPI_COMM_NULL);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Comm_idup(comm, &*copy, &request), "MPI_Comm_idup");
+    await(request, "MPI_Comm_idup");
+    copy.take_back();
+    check_mpi(MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    return *copy;
+  }
 
   void await(MPI_Request& request, const char* function) {
     Waiting waiting(options_.deadline);
