@@ -550,6 +550,10 @@ void messages(Place on) {
     require(on.get(first) == elements_of<float>(before, count, 40) &&
                 on.get(second) == elements_of<float>(before, count, 41),
             "messages by tag");
+    sw::Pending highest = comm.send_async(one, next, sw::message_tags - 1);
+    comm.receive(second, before, sw::message_tags - 1);
+    highest.wait();
+    require(on.get(second) == elements_of<float>(before, count, 40), "a message under the highest tag");
     sw::Pending received = comm.receive_async(first, before);
     sw::Pending sent = comm.send_async(two, next);
     sent.wait();
@@ -611,6 +615,91 @@ void splits(Place on) {
     require(listed.world_rank(0) == comm.world_rank(evens[0]), "a subgroup keeps the order of its list");
 }
 
+/// Lists of a subgroup that differ are named on a rank whose list is not the group.
+template <class Place>
+void lists_that_differ(Place on) {
+  auto comm = on.comm;
+  const int rank = comm.rank(), ranks = comm.size();
+  const auto told = [&](std::vector<int> list) {
+    try {
+      static_cast<void>(comm.subgroup(list));
+      return std::string();
+    } catch (const sw::CollectiveMismatch& error) {
+      return std::string(error.what());
+    }
+  };
+  const auto names = [](const std::string& text, const char* named, const char* formed) {
+    return text.find(named) != std::string::npos && text.find(formed) != std::string::npos;
+  };
+  if (ranks > 1) {
+    const std::string order = told(rank == 0   ? std::vector{0, 1}
+                                   : rank == 1 ? std::vector{1, 0}
+                                               : std::vector{rank});
+    require(rank == 1 ? names(order, "rank 1 named {1, 0}", "became {0, 1}") : order.empty(),
+            "another order of a list: " + order);
+  }
+  if (ranks > 2) {
+    const std::string other = told(rank == 0   ? std::vector{0, 1}
+                                   : rank == 2 ? std::vector{0, 2}
+                                               : std::vector{rank});
+    require(rank == 0 ? names(other, "rank 0 named {0, 1}", "became {0, 2}") : other.empty(),
+            "another list: " + other);
+  }
+  comm.barrier();
+}
+
+/// Splits of groups by their own ranks, which the other ranks of the world do not take part in.
+template <class Place>
+void splits_of_some(Place on) {
+  auto comm = on.comm;
+  const int rank = comm.rank(), ranks = comm.size();
+  const auto works = [&on](auto& group, int size) {
+    auto sum = on.put(std::vector<std::int64_t>{1});
+    group.all_reduce_in_place(sum);
+    require(group.size() == size && on.get(sum)[0] == size, "a group that some ranks have split off");
+  };
+  const int middle = (ranks + 1) / 2;
+  const bool lower = rank < middle;
+  const int own = lower ? middle : ranks - middle;
+  auto half = comm.split(lower ? 0 : 1, rank);
+  // One half splits while the other meets at a barrier.
+  if (lower) {
+    auto part = half.split(rank % 2, rank);
+    works(part, (middle + 1 - rank % 2) / 2);
+  }
+  comm.barrier();
+  // One half splits once, the other three times, each time the group before.
+  auto nested = half;
+  for (int time = 0; time < (lower ? 1 : 3); ++time) {
+    nested = nested.split(0, -nested.rank());
+    works(nested, own);
+  }
+  // One rank belongs to no group while the others split theirs.
+  const bool watches = ranks > 1 && rank == ranks - 1;
+  if (auto workers = comm.split(watches ? -1 : 0, rank); workers.valid()) {
+    auto alone = workers.split(rank, 0);
+    works(alone, 1);
+    works(workers, std::max(1, ranks - 1));
+  }
+  // One half drops its handle, the other one splits its own.
+  auto dropped = comm.split(lower ? 0 : 1, rank);
+  if (lower) {
+    auto part = dropped.split(0, rank);
+    works(part, own);
+  } else {
+    dropped = {};
+  }
+  // A message orders the splits of the two halves.
+  auto word = on.put(std::vector<std::int32_t>{1});
+  if (!lower && rank == middle)
+    comm.receive(word, 0);
+  auto part = half.split(0, rank);
+  works(part, own);
+  if (rank == 0 && ranks > 1)
+    comm.send(word, middle);
+  comm.barrier();
+}
+
 /// Many calls in flight at once, of several kinds and groups, waited for in another order.
 template <class Place>
 void started_calls(Place on) {
@@ -666,6 +755,8 @@ const std::vector<PartOn<Place>>& parts() {
                                               {"broadcast and barrier", broadcasts<Place>},
                                               {"send and receive", messages<Place>},
                                               {"split and subgroup", splits<Place>},
+                                              {"splits of some ranks", splits_of_some<Place>},
+                                              {"lists that differ", lists_that_differ<Place>},
                                               {"started calls", started_calls<Place>}};
   return all;
 }

@@ -379,6 +379,14 @@ void bad_arguments(Scene<Place>& on) {
     line = __LINE__ + 1;
     comm.send(data, comm.rank());
   });
+  refused("send", "the tag must be at least 0 and below 268435456, but it is -1", [&] {
+    line = __LINE__ + 1;
+    comm.send(data, (comm.rank() + 1) % comm.size(), -1);
+  });
+  refused("receive", "but it is 268435456", [&] {
+    line = __LINE__ + 1;
+    comm.receive(data, (comm.rank() + 1) % comm.size(), sw::message_tags);
+  });
   refused("all_reduce", "must not overlap", [&] {
     line = __LINE__ + 1;
     comm.all_reduce(all.first(5), all.last(5));
@@ -408,6 +416,40 @@ void receive_alone(Scene<Place>& on) {
              "rank 1 must be missing: " + told.text);
   on.require(told.says("receive(4 float32, from rank 1, tag 6) #1"),
              "the message must be named: " + told.text);
+}
+
+/// A program that polls for a call which rank 1 does not join is told at the deadline, as if it had waited.
+template <class Place, class Start>
+void polled(Scene<Place>& on, bool polls, Start start) {
+  on.begin();
+  if (!polls)
+    return on.stay_away();
+  const Report told = on.report([&] {
+    sw::Pending pending = start();
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!pending.ready() && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    on.require(pending.ready(), "a poll must end at the deadline");
+    pending.wait();
+  });
+  on.stay_away(); // no rank drops its handles while another one still waits
+  on.require_deadline(told);
+  on.require(told.says("rank 1"), "rank 1 must be named: " + told.text);
+  on.require_over();
+}
+
+/// 16. A receive that is polled, and whose send never comes.
+template <class Place>
+void polled_receive(Scene<Place>& on) {
+  auto data = on.put(Numbers(4));
+  polled(on, on.comm().rank() == 0, [&] { return on.comm().receive_async(data, 1, 6); });
+}
+
+/// 4. A collective that is polled, and that a frozen rank does not join.
+template <class Place>
+void polled_collective(Scene<Place>& on) {
+  auto data = on.put(Numbers(8, 1));
+  polled(on, !on.guilty(), [&] { return on.comm().all_reduce_in_place_async(data); });
 }
 
 /// 16. A message under another tag than the one that is waited for.
@@ -595,6 +637,8 @@ template <class Place>
                                                {"other group", true, other_group<Place>},
                                                {"bad arguments", false, bad_arguments<Place>},
                                                {"receive alone", true, receive_alone<Place>},
+                                               {"polled receive", true, polled_receive<Place>},
+                                               {"polled collective", true, polled_collective<Place>},
                                                {"other tag", true, other_tag<Place>},
                                                {"receive cycle", true, receive_cycle<Place>},
                                                {"dropped", false, dropped<Place>},

@@ -56,6 +56,10 @@ enum class Operation : std::uint8_t {
   return "unknown";
 }
 
+/// @brief Tags of messages are below this number on every transport; MPI libraries with less than three times
+/// as many tags reject the highest ones.
+inline constexpr int message_tags = 1 << 28;
+
 /// @brief The times at which a call moved its data, as observed by its transport; the caller keeps the object
 /// alive until the call has ended.
 ///
@@ -134,7 +138,7 @@ struct CollectiveCall {
   ReduceOp reduce_op = ReduceOp::sum;
   ElementType element = ElementType::uint8;
   int root = 0; ///< Root of a broadcast; peer of a send or receive.
-  int tag = 0;  ///< Matches sends with receives.
+  int tag = 0;  ///< Matches sends with receives; at least 0 and below message_tags.
   std::size_t count = 0;
   const void* in = nullptr;
   void* out = nullptr;

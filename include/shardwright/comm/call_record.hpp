@@ -7,6 +7,7 @@
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/pending.hpp>
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -40,6 +41,7 @@ struct StartedCall final : PendingOperation, State {
   explicit StartedCall(Owner& of, Arguments&&... arguments)
       : State(std::forward<Arguments>(arguments)...), owner(of) {}
   [[nodiscard]] bool ready() override { return owner.ready(*this); }
+  [[nodiscard]] bool expire(std::chrono::nanoseconds polled) override { return owner.expire(*this, polled); }
   void wait() override { owner.wait(*this); }
   void abandon() noexcept override { owner.abandon(*this); }
 

@@ -126,7 +126,8 @@ public:
   ///
   /// Different ranks may name different, disjoint lists in one call, so that all rows of a mesh are formed at
   /// once.
-  /// @throws InvalidArgument for a rank out of range or named twice.
+  /// @throws InvalidArgument for a rank out of range or named twice; CollectiveMismatch on a rank whose list
+  /// is not the group that the lists of all ranks form.
   [[nodiscard]] Self subgroup(std::span<const int> ranks, std::string name = {},
                               SourceLocation where = SourceLocation::current()) {
     check_list(ranks, where);
@@ -135,12 +136,22 @@ public:
       return split(-1, 0, std::move(name), where);
     const int colour = *std::min_element(ranks.begin(), ranks.end());
     Self part = split(colour, static_cast<int>(own - ranks.begin()), std::move(name), where);
-    if (part.size() != static_cast<int>(ranks.size()))
-      throw CollectiveMismatch("subgroup: all " + std::to_string(ranks.size()) +
-                                   " ranks of the list must name the same list, but " +
-                                   std::to_string(part.size()) + " did (compute the list only from the mesh)",
-                               context(where));
-    return part;
+    const auto all = [&](int count, auto&& member) { // "0, 2", as ranks of this group
+      std::string out;
+      for (int at = 0; at < count; ++at)
+        out += (at == 0 ? "" : ", ") + std::to_string(member(at));
+      return out;
+    };
+    const std::string named =
+        all(static_cast<int>(ranks.size()), [&](int at) { return ranks[static_cast<std::size_t>(at)]; });
+    const std::string formed = all(part.size(), [&](int at) { return rank_of(part.world_rank(at)); });
+    if (named == formed)
+      return part;
+    part = Self(); // before the exception, during which its end would count as a failure
+    throw CollectiveMismatch("subgroup: all ranks of a list must name the same list, but rank " +
+                                 std::to_string(rank()) + " named {" + named + "} and its group became {" +
+                                 formed + "} by the others' lists (compute the list only from the mesh)",
+                             context(where));
   }
 
   /// @brief Ends the whole world with a reason: every waiting rank wakes with PeerFailed.
@@ -178,6 +189,14 @@ protected:
 private:
   [[nodiscard]] ErrorContext context(SourceLocation where) const {
     return {world_rank(), name(), "split", 0, {}, where};
+  }
+
+  /// The rank in this group of a rank of the world.
+  [[nodiscard]] int rank_of(int world_rank) const {
+    int out = 0;
+    while (this->world_rank(out) != world_rank)
+      ++out;
+    return out;
   }
 
   void check_list(std::span<const int> ranks, SourceLocation where) const {

@@ -6,6 +6,8 @@
 
 #include <shardwright/core/error.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -15,8 +17,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 class PendingOperation {
 public:
   virtual ~PendingOperation() = default;
-  /// @brief Returns whether the call is done, without waiting.
+  /// @brief Returns whether the call is done or has failed, without waiting.
   [[nodiscard]] virtual bool ready() = 0;
+  /// @brief Called while it is not ready, with the time for which the program has polled: at its deadline the
+  /// call fails as a wait would. @return whether it has.
+  [[nodiscard]] virtual bool expire(std::chrono::nanoseconds /*polled*/) { return false; }
   /// @brief Waits until the call is done. @throws the call's typed error, at the latest at its deadline.
   virtual void wait() = 0;
   /// @brief Called when the handle is dropped without a wait: makes the communicator fail rather than hang.
@@ -37,6 +42,8 @@ public:
     if (this != &other) {
       drop();
       operation_ = std::move(other.operation_);
+      last_poll_ = other.last_poll_;
+      polled_ = other.polled_;
     }
     return *this;
   }
@@ -44,8 +51,23 @@ public:
   Pending& operator=(const Pending&) = delete;
   ~Pending() { drop(); }
 
-  /// @brief Returns whether a wait would return immediately.
-  [[nodiscard]] bool ready() const { return !operation_ || operation_->ready(); }
+  /// @brief Returns whether a wait would return or throw immediately. A poll waits too: at the deadline the
+  /// call fails, and this is true.
+  ///
+  /// The time between two polls counts as a second at most, since the program may be doing other work.
+  [[nodiscard]] bool ready() const {
+    if (done())
+      return true;
+    constexpr std::chrono::nanoseconds most = std::chrono::seconds(1);
+    const auto now = std::chrono::steady_clock::now();
+    if (last_poll_ != std::chrono::steady_clock::time_point())
+      polled_ += std::min<std::chrono::nanoseconds>(now - last_poll_, most);
+    last_poll_ = now;
+    return operation_->expire(polled_);
+  }
+
+  /// @brief Returns whether the call is done or has failed; does not count as a wait.
+  [[nodiscard]] bool done() const { return !operation_ || operation_->ready(); }
 
   /// @brief Waits for the end. @throws LifecycleError on a second wait, else the call's own error.
   void wait() {
@@ -65,6 +87,8 @@ private:
   }
 
   std::shared_ptr<PendingOperation> operation_;
+  mutable std::chrono::steady_clock::time_point last_poll_{};
+  mutable std::chrono::nanoseconds polled_{0};
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

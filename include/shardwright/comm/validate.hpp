@@ -208,6 +208,9 @@ private:
            ", but it is " + std::to_string(call_.root) + " (name a rank of this group)");
     if (message && call_.root == group_.rank())
       fail("the peer must be another rank, but it is this one (copy the elements instead)");
+    if (message && (call_.tag < 0 || call_.tag >= message_tags))
+      fail("the tag must be at least 0 and below " + std::to_string(message_tags) + ", but it is " +
+           std::to_string(call_.tag) + " (count messages from 0)");
   }
 
   void check_blocks(const char* what, std::span<const StridedBlock> blocks, bool allowed,

@@ -117,7 +117,7 @@ private:
   }
 
   void wait(Pending& pending, PipelineWork work, const Action& action) {
-    if (!recorder_.active() || pending.ready())
+    if (!recorder_.active() || pending.done())
       return pending.wait();
     const auto span = recorder_.span(work, action);
     pending.wait();

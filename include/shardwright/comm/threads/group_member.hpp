@@ -118,6 +118,15 @@ public:
     disagree(mismatch_of(message), message.call, message.sequence);
   }
 
+  /// Ends the group if a message has been polled for longer than the deadline. @return whether it has.
+  [[nodiscard]] bool expire(ThreadMessage& message, std::chrono::nanoseconds polled) noexcept {
+    if (polled <= world().deadline())
+      return false;
+    if (message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::posted)
+      fail([&] { return late(message); });
+    return true;
+  }
+
   /// finish() for a message that was started: the rank waits for it from now on.
   void wait_for(ThreadMessage& message, const Patience& patience) {
     if (!message.over())

@@ -95,6 +95,11 @@ public:
   [[nodiscard]] bool ready(const ThreadMessage& message) const noexcept {
     return message.over() || member_.group().ended_for(message.call.root);
   }
+  /// The worker's own wait has a deadline.
+  [[nodiscard]] static bool expire(const Collective&, std::chrono::nanoseconds) noexcept { return false; }
+  [[nodiscard]] bool expire(ThreadMessage& message, std::chrono::nanoseconds polled) {
+    return member_.expire(message, polled);
+  }
   void wait(StartedCollective& started) {
     const RecordPool<StartedCollective>::Return back(collectives_, started);
     finish(started);

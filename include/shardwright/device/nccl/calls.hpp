@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct NcclCall : KeptCall {
     held = true;
     watched = false;
     on_own_stream = true;
+    failed = nullptr;
   }
 
   std::uint64_t sequence = 0;
@@ -48,6 +50,7 @@ struct NcclCall : KeptCall {
   bool held = false;                   ///< Its handle still exists.
   bool watched = false;                ///< On a stream and not known to be done.
   bool on_own_stream = true;           ///< On the communicator's stream; else on the rank's.
+  std::exception_ptr failed;           ///< What a poll has found, for the wait to throw.
   typename Runtime::Event ready_event; ///< Marks the rank's stream at the start of the call.
   typename Runtime::Event done_event;
   /// When it was issued to NCCL, and later when it became the oldest on its stream.

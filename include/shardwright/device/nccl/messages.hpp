@@ -57,7 +57,7 @@ public:
   [[nodiscard]] bool taken(const Call& message) const {
     for (std::size_t i = announcements_.size(); i-- > 0;) // newest first: records of calls are reused
       if (announcements_[i]->message == &message)
-        return announcements_[i]->sent.ready();
+        return announcements_[i]->sent.done();
     return true;
   }
 
@@ -142,7 +142,7 @@ private:
 
   /// Consumed announcements are reused.
   void reap() {
-    while (!announcements_.empty() && announcements_.front()->sent.ready()) {
+    while (!announcements_.empty() && announcements_.front()->sent.done()) {
       member_.guarded([&] { announcements_.front()->sent.wait(); });
       announcements_.front()->message = nullptr;
       spare_.push_back(std::move(announcements_.front()));
@@ -158,7 +158,7 @@ private:
         pending_header_ = member_.guarded(
             [&] { return member_.host().receive_async(bytes_of(header_), peer_, host_tag, first.where); });
       reading_ = true;
-      if (!pending_header_.ready())
+      if (!pending_header_.done())
         return;
       reading_ = false;
       member_.guarded([&] { pending_header_.wait(); });

@@ -131,12 +131,30 @@ private:
   [[nodiscard]] bool ready(Call& started) {
     if (member_.ended())
       return true; // wait() throws
-    progress();
-    watch(false);
-    return issued(started) && runtime_.done(started.done_event);
+    try {
+      progress();
+      watch(false);
+      return issued(started) && runtime_.done(started.done_event);
+    } catch (const std::exception&) {
+      started.failed = std::current_exception();
+      return true;
+    }
+  }
+  [[nodiscard]] bool expire(Call& started, std::chrono::nanoseconds polled) {
+    // The host group times out first: it names the missing ranks.
+    if (polled <= deadline() + deadline() / 16 || issued(started))
+      return false;
+    try {
+      member_.late(Member::to_be_issued, started.call, started.sequence, found(started));
+    } catch (const DeadlineExceeded&) {
+      started.failed = std::current_exception();
+    }
+    return true;
   }
   void wait(Call& started) {
     const Release release{*this, started};
+    if (started.failed)
+      std::rethrow_exception(std::exchange(started.failed, nullptr));
     member_.require_open(started.call, started.sequence);
     if (!issued(started))
       member_.await(

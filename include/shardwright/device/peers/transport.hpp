@@ -247,6 +247,12 @@ private:
       return true;
     }
   }
+  [[nodiscard]] bool expire(Collective& started, std::chrono::nanoseconds polled) {
+    if (polled <= deadline() || started.round->state.load(std::memory_order_seq_cst) != Round::State::open)
+      return false;
+    const CollectiveCall& call = started.round->parts[static_cast<std::size_t>(rank())].call;
+    return group_.give_up(started.round->sequence, member_.late(call, started.round->sequence));
+  }
   void wait(StartedCollective& started) {
     const Returned<StartedCollective> back(collectives_, started);
     if (started.round == nullptr)
@@ -269,6 +275,9 @@ private:
   }
   [[nodiscard]] bool ready(Message& message) {
     return message.over() ? runtime().done(message.carried) : group_.ended_for(message.call.root);
+  }
+  [[nodiscard]] bool expire(Message& message, std::chrono::nanoseconds polled) {
+    return !message.over() && member_.expire(message, polled);
   }
   void wait(StartedMessage& started) {
     const Returned<StartedMessage> back(messages_, started);
