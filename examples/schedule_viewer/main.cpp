@@ -33,7 +33,21 @@ sw::Schedule read_schedule(const std::filesystem::path& path) {
   } catch (const sw::DataError& error) {
     throw sw::DataError("--csv " + std::string(error.what()));
   }
+  if (const std::string ignored = sw::ignored_cells_text(text); !ignored.empty())
+    std::cerr << "schedule_viewer: " << path.string() << ": " << ignored << "\n";
   return sw::schedule_from_csv(text, path.stem().string());
+}
+
+/// ZB-H2 needs many microbatches to be worth its memory.
+void compare_with_zbh1(const sw::Schedule& schedule, const sw::Timetable& table, const sw::PassCosts& costs) {
+  if (schedule.name() != "zbh2")
+    return;
+  const sw::Timetable plain =
+      sw::planned_timetable(sw::make_schedule("zbh1", schedule.ranks(), schedule.microbatches()), costs);
+  if (plain.makespan() < table.makespan())
+    std::cout << "ZB-H1 takes less: " << sw::figures_text(plain) << " (with fewer than "
+              << 2 * schedule.ranks() - 1 << " microbatches on " << schedule.ranks()
+              << " ranks, ZB-H2 runs its weight gradients too late)\n";
 }
 
 void write_file(const std::filesystem::path& path, const std::string& text) {
@@ -47,6 +61,7 @@ void show(const sw::Schedule& schedule, const schedule_viewer::Options& options)
   const std::string title = sw::title_text(schedule);
   const std::string figures = sw::figures_text(table) + ", at " + sw::costs_text(options.costs);
   std::cout << title << "\n" << figures << "\n";
+  compare_with_zbh1(schedule, table, options.costs);
   if (options.text)
     std::cout << "\n" << sw::timetable_text(table, static_cast<std::size_t>(options.columns));
   if (!options.svg.empty())

@@ -57,13 +57,15 @@ shardwright::PassCosts parse_costs(const std::string& word) {
 
 constexpr const char* footer =
     "Schedules:\n"
-    "  gpipe        all forwards, then all backwards; any loss, most memory\n"
-    "  1f1b         one forward, one backward; memory bounded by the ranks\n"
-    "  interleaved  1f1b over several chunks of the model per rank, which divide the bubble\n"
-    "  zbh1, zbh2   weight gradients (W) apart from input gradients (I), later, where a rank would idle\n"
-    "  zbv          two chunks in a V; no idle time inside a rank's span where F = I = W\n"
-    "  dualpipe     microbatches enter at both ends, forwards overlapped with backwards\n"
-    "  dualpipev    the same in a V, with every stage once\n"
+    "  gpipe          all forwards, then all backwards; any loss, most memory\n"
+    "  1f1b           one forward, one backward; memory bounded by the ranks\n"
+    "  interleaved    1f1b over several chunks of the model per rank, which divide the bubble\n"
+    "  zbh1, zbh2     weight gradients (W) apart from input gradients (I), later, where a rank would idle;\n"
+    "                 zbh2 needs 2p - 1 microbatches on p ranks\n"
+    "  interleavedzb  the same over several chunks of the model per rank, with their shorter bubble\n"
+    "  zbv            two chunks in a V; no idle time inside a rank's span where F = I = W\n"
+    "  dualpipe       microbatches enter at both ends, forwards overlapped with backwards\n"
+    "  dualpipev      the same in a V, with every stage once\n"
     "\nExamples:\n"
     "  schedule_viewer --schedule zbv --ranks 4 --microbatches 8 --svg zbv.svg\n"
     "  schedule_viewer --schedule dualpipe --ranks 8 --microbatches 20 --costs F=1,I=1.2,W=0.8,overlapped=2.5\n"
@@ -134,9 +136,10 @@ ParseResult parse(int argc, const char* const* argv) {
         if (given(name))
           throw UsageError(std::string(name) +
                            " is determined by the file of --csv (leave one of the two out)");
-    if (given("--chunks") && options.schedule != "interleaved")
-      throw UsageError("--chunks belongs to the interleaved schedule, but --schedule is " + options.schedule +
-                       " (give --schedule interleaved, or leave --chunks out)");
+    if (given("--chunks") && !shardwright::schedule_takes_chunks(options.schedule))
+      throw UsageError("--chunks belongs to the interleaved schedules, but --schedule is " +
+                       options.schedule +
+                       " (give --schedule interleaved or interleavedzb, or leave --chunks out)");
   } catch (const UsageError& error) {
     return {std::nullopt, std::string("schedule_viewer: ") + error.what(), 2};
   }

@@ -8,6 +8,7 @@
 
 #include <command_line/words.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
 
 #include <algorithm>
 #include <array>
@@ -150,7 +151,8 @@ void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& g
     }
     return preset.size.experts == 0 &&
            preset.size.layers >=
-               options.extent("pp") * (options.schedule == "interleaved" ? options.chunks : 1);
+               options.extent("pp") *
+                   (shardwright::schedule_takes_chunks(options.schedule) ? options.chunks : 1);
   };
   if (const auto current = std::find_if(presets().begin(), presets().end(),
                                         [&](const Preset& preset) { return preset.name == options.model; });
@@ -315,9 +317,9 @@ void settle_batch(Options& options, const IsGiven& given) {
 }
 
 void settle_schedule(const Options& options, const IsGiven& given) {
-  if (given("--chunks") && options.schedule != "interleaved")
-    throw UsageError("--chunks belongs to the interleaved schedule, but --schedule is " + options.schedule +
-                     " (give --schedule interleaved, or leave --chunks out)");
+  if (given("--chunks") && !shardwright::schedule_takes_chunks(options.schedule))
+    throw UsageError("--chunks belongs to the interleaved schedules, but --schedule is " + options.schedule +
+                     " (give --schedule interleaved or interleavedzb, or leave --chunks out)");
   try {
     static_cast<void>(schedule_of(options));
   } catch (const shardwright::Error& error) {

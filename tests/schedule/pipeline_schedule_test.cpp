@@ -7,6 +7,7 @@
 #include <shardwright/schedule/dual_pipe_v.hpp>
 #include <shardwright/schedule/gpipe.hpp>
 #include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/interleaved_zb.hpp>
 #include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/zb_h1.hpp>
@@ -126,6 +127,53 @@ TEST_CASE("interleaved 1F1B keeps w+1 chunks, with a bubble of (p-1)(F+B)/v", "[
   check_interleaved<2>();
   check_interleaved<3>();
   check_interleaved<4>();
+}
+
+template <int chunks>
+void check_interleaved_zb() {
+  // (p-1)(F+I-W) of a chunk, as in ZB-H1. With m < p a rank waits at each of its v - 1 further chunks, and
+  // runs the W's of the last one meanwhile.
+  const auto bubble = [](int p, int m, const PassCosts& c) {
+    const double short_of_ranks = std::max(0, p - m), w = c.weight_gradient;
+    if (m < p && w > std::min(c.forward, c.input_gradient))
+      return std::nan("");
+    return (p - 1 + (chunks - 1) * short_of_ranks) * (c.forward + c.input_gradient) -
+           (std::min(p, m) - 1) * std::min({w, c.forward, c.input_gradient}) -
+           (chunks - 1) * std::min(m * w, short_of_ranks * c.input_gradient);
+  };
+  const auto peak = [](int p, int m, int r) {
+    const int ahead = (chunks - 1) * (m / std::max(1, m / p));
+    return Expected{std::min(ahead + p, m * chunks), std::min(ahead + p - r, m * chunks)};
+  };
+  const std::vector<PassCosts> equal{{1, 1, 1}}; // for others the window may delay sends
+  check<InterleavedZB<chunks>>(all_costs, peak, not_claimed, not_claimed);
+  check<InterleavedZB<chunks>>(equal, peak, bubble, not_claimed);
+  for (const PassCosts& c : all_costs)
+    for (int p = 1; p <= 12; ++p)
+      for (int m = 1; m <= 30; ++m)
+        if (schedule_rule<InterleavedZB<chunks>>(p, m).holds()) {
+          const double is = PipelineSchedule<InterleavedZB<chunks>>::prove(p, m, c, {2, 30}).bubble;
+          INFO("p " << p << " m " << m << " F " << c.forward << " I " << c.input_gradient << " W "
+                    << c.weight_gradient);
+          if (const double b = bubble(p, m, c); !std::isnan(b))
+            REQUIRE(is == b);
+        }
+}
+
+TEST_CASE("the interleaved zero bubble keeps (v-1)g+p chunks, with a bubble of (p-1)(F+I-W)/v", "[proof]") {
+  check_interleaved_zb<2>();
+  check_interleaved_zb<3>();
+  check_interleaved_zb<4>();
+  STATIC_REQUIRE(PipelineSchedule<InterleavedZB<2>>::prove(8, 8).makespan == 55);
+  STATIC_REQUIRE(PipelineSchedule<ZBV>::prove(8, 8).makespan == 62);
+}
+
+TEST_CASE("below 2p-1 microbatches ZB-H2 takes no less time than ZB-H1 if F = I = W", "[proof]") {
+  STATIC_REQUIRE(PipelineSchedule<ZBH2>::prove(8, 8).makespan == 34);
+  STATIC_REQUIRE(PipelineSchedule<ZBH1>::prove(8, 8).makespan == 31);
+  for (int p = 2; p <= 12; ++p)
+    for (int m = 1; m <= 2 * p - 1; ++m)
+      REQUIRE(PipelineSchedule<ZBH2>::prove(p, m).makespan >= PipelineSchedule<ZBH1>::prove(p, m).makespan);
 }
 
 TEST_CASE("ZB-H1 keeps p until W and p-r until I, with a bubble of (p-1)(F+I-W)", "[proof]") {
@@ -276,6 +324,7 @@ TEST_CASE("the proof agrees with a plain implementation of the message rules, in
   check_against_reference<OneFOneB>();
   check_against_reference<Interleaved<2>>();
   check_against_reference<Interleaved<3>>();
+  check_against_reference<InterleavedZB<2>>();
   check_against_reference<ZBH1>();
   check_against_reference<ZBH2>();
   check_against_reference<ZBV>();

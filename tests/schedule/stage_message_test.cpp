@@ -4,6 +4,7 @@
 
 #include <shardwright/schedule/dual_pipe.hpp>
 #include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/interleaved_zb.hpp>
 #include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/schedule.hpp>
 #include <shardwright/schedule/stage_message.hpp>
@@ -98,8 +99,9 @@ TEST_CASE("proven schedules need messages that are matched by tag", "[message]")
 }
 
 TEST_CASE("every output of a schedule is the input of one action on the rank that it names", "[message]") {
-  for (const Schedule& schedule : std::vector<Schedule>{
-           make_schedule<Interleaved<3>>(4, 8), make_schedule<ZBV>(3, 7), make_schedule<DualPipe>(4, 10)}) {
+  for (const Schedule& schedule :
+       std::vector<Schedule>{make_schedule<Interleaved<3>>(4, 8), make_schedule<InterleavedZB<2>>(3, 8),
+                             make_schedule<ZBV>(3, 7), make_schedule<DualPipe>(4, 10)}) {
     std::map<std::tuple<bool, int, int>, std::vector<StageMessage>> made;
     std::map<std::tuple<bool, int, int>, std::vector<StageMessage>> taken;
     for (int rank = 0; rank < schedule.ranks(); ++rank)

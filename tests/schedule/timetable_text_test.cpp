@@ -72,6 +72,9 @@ TEST_CASE("Policies have the titles of their papers") {
     CHECK(sw::schedule_title(name) != name);
   CHECK(sw::schedule_title("zbv") == "ZB-V");
   CHECK(sw::schedule_title("mine") == "mine");
+  CHECK(sw::schedule_takes_chunks("interleavedzb"));
+  CHECK_FALSE(sw::schedule_takes_chunks("zbv"));
+  CHECK_FALSE(sw::schedule_takes_chunks("mine"));
 }
 
 TEST_CASE("Numbers are short") {

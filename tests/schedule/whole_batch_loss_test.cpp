@@ -8,6 +8,7 @@
 #include <shardwright/schedule/dual_pipe_v.hpp>
 #include <shardwright/schedule/gpipe.hpp>
 #include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/interleaved_zb.hpp>
 #include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/whole_batch_loss.hpp>
 #include <shardwright/schedule/zb_h1.hpp>
@@ -40,6 +41,7 @@ TEST_CASE("policies correctly say whether their forwards come first", "[loss]") 
   check_declared<GPipe>(1, 3);
   check_declared<OneFOneB>(4, 8);
   check_declared<Interleaved<2>>(4, 8);
+  check_declared<InterleavedZB<2>>(4, 8);
   check_declared<ZBH1>(4, 8);
   check_declared<ZBH2>(4, 8);
   check_declared<ZBV>(4, 8);

@@ -107,7 +107,7 @@ TEST_CASE("the plans of all ranks agree on every message of every schedule") {
     for (const int microbatches : {1, 2, 5, 8, 10})
       for (const std::string& name : sw::schedule_names())
         for (const int chunks : {2, 3}) {
-          if (chunks == 3 && name != "interleaved")
+          if (chunks == 3 && !name.starts_with("interleaved"))
             continue;
           try {
             check_plans(sw::make_schedule(name, ranks, microbatches, chunks));

@@ -170,7 +170,7 @@ private:
   std::vector<sw::Schedule> out;
   for (const std::string& name : sw::schedule_names())
     for (const int chunks : {2, 3}) {
-      if (chunks != 2 && name != "interleaved")
+      if (chunks != 2 && !name.starts_with("interleaved"))
         continue;
       try {
         out.push_back(sw::make_schedule(name, ranks, microbatches, chunks));

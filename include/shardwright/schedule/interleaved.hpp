@@ -5,7 +5,7 @@
 /// @brief Interleaved 1F1B: several chunks of the model per rank; the bubble is divided by their number.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/schedule/action.hpp>
+#include <shardwright/schedule/interleaved_order.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
@@ -15,44 +15,6 @@
 #include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-namespace detail {
-
-/// The order of a rank that runs its chunks in turn, `group` microbatches each.
-///
-/// It is 1F1B over chunks * microbatches passes; the k-th forward belongs to chunk (k / group) % chunks, the
-/// k-th backward to the mirrored one. A smaller last group is treated the same way.
-class InterleavedCursor {
-public:
-  constexpr InterleavedCursor() = default;
-  constexpr InterleavedCursor(int ranks, int microbatches, int rank, int chunks, int group)
-      : passes_(warm_up_order(0, chunks * microbatches, 2 * (ranks - rank - 1) + (chunks - 1) * group + 1)),
-        ranks_(ranks), microbatches_(microbatches), rank_(rank), chunks_(chunks), group_(group) {}
-
-  /// The next step of the rank; false at its end.
-  constexpr bool next(Step& step) {
-    if (!passes_.next(step))
-      return false;
-    const int k = step.first.microbatch;
-    const int begin = k / (chunks_ * group_) * group_; // first microbatch of the group
-    const int size = microbatches_ - begin < group_ ? microbatches_ - begin : group_;
-    const int turn = (k - begin * chunks_) / size;
-    step.first = {step.first.pass,
-                  (step.first.pass == Pass::forward ? turn : chunks_ - 1 - turn) * ranks_ + rank_,
-                  begin + (k - begin * chunks_) % size};
-    return true;
-  }
-
-private:
-  PhaseCursor passes_{};
-  int ranks_ = 1;
-  int microbatches_ = 1;
-  int rank_ = 0;
-  int chunks_ = 1;
-  int group_ = 1;
-};
-
-} // namespace detail
 
 /// @brief 1F1B over v = `chunks` chunks per rank, in groups of g microbatches.
 ///
@@ -70,16 +32,15 @@ struct Interleaved {
   static constexpr bool forwards_first = false;
 
   [[nodiscard]] static constexpr int group(int ranks, int microbatches) {
-    return group_size > 0 ? group_size : microbatches / std::max(1, microbatches / ranks);
+    return group_size > 0 ? group_size : detail::equal_group(ranks, microbatches);
   }
   [[nodiscard]] static constexpr ScheduleRule rule(int ranks, int microbatches) {
-    const int each = group(ranks, microbatches);
-    const int last = microbatches % each;
-    if (group_size == 0 && last != 0)
-      return {"the microbatches must divide into equal groups of at least as many as there are ranks"};
-    if (each < ranks && microbatches > each)
+    if (group_size == 0)
+      return detail::equal_groups_rule(ranks, microbatches);
+    const int last = microbatches % group_size;
+    if (group_size < ranks && microbatches > group_size)
       return {"the ranks must be no more than the microbatches of a group", ScheduleExtent::ranks};
-    if (microbatches > each && last != 0 && last < ranks)
+    if (microbatches > group_size && last != 0 && last < ranks)
       return {"the last group must have no fewer microbatches than there are ranks"};
     return {};
   }
@@ -92,7 +53,10 @@ struct Interleaved {
     return StagePlacement::loop(ranks, chunks);
   }
   [[nodiscard]] static constexpr detail::InterleavedCursor cursor(int ranks, int microbatches, int rank) {
-    return {ranks, microbatches, rank, chunks, group(ranks, microbatches)};
+    const int each = group(ranks, microbatches);
+    const int warm_up = 2 * (ranks - rank - 1) + (chunks - 1) * each + 1;
+    return {
+        detail::warm_up_order(0, chunks * microbatches, warm_up), ranks, microbatches, rank, chunks, each};
   }
 };
 

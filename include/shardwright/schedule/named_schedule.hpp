@@ -11,6 +11,7 @@
 #include <shardwright/schedule/dual_pipe_v.hpp>
 #include <shardwright/schedule/gpipe.hpp>
 #include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/interleaved_zb.hpp>
 #include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/schedule.hpp>
 #include <shardwright/schedule/zb_h1.hpp>
@@ -18,6 +19,7 @@
 #include <shardwright/schedule/zb_v.hpp>
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,15 +32,15 @@ struct NamedSchedule {
   std::string_view name;
   std::string_view title; ///< As written in its paper.
   int chunks;             ///< Stages per rank, of the schedule that may have several numbers of them; else 0.
-  Schedule (*make)(int ranks, int microbatches);
+  Schedule (*make)(std::int64_t ranks, std::int64_t microbatches);
 };
 
 template <class Policy>
-[[nodiscard]] Schedule make_any(int ranks, int microbatches) {
+[[nodiscard]] Schedule make_any(std::int64_t ranks, std::int64_t microbatches) {
   return make_schedule<Policy>(ranks, microbatches);
 }
 
-inline constexpr std::array<NamedSchedule, 10> named_schedules{
+inline constexpr std::array<NamedSchedule, 13> named_schedules{
     {{"gpipe", "GPipe", 0, make_any<GPipe>},
      {"1f1b", "1F1B", 0, make_any<OneFOneB>},
      {"interleaved", "Interleaved 1F1B", 2, make_any<Interleaved<2>>},
@@ -46,6 +48,9 @@ inline constexpr std::array<NamedSchedule, 10> named_schedules{
      {"interleaved", "Interleaved 1F1B", 4, make_any<Interleaved<4>>},
      {"zbh1", "ZB-H1", 0, make_any<ZBH1>},
      {"zbh2", "ZB-H2", 0, make_any<ZBH2>},
+     {"interleavedzb", "Interleaved zero bubble", 2, make_any<InterleavedZB<2>>},
+     {"interleavedzb", "Interleaved zero bubble", 3, make_any<InterleavedZB<3>>},
+     {"interleavedzb", "Interleaved zero bubble", 4, make_any<InterleavedZB<4>>},
      {"zbv", "ZB-V", 0, make_any<ZBV>},
      {"dualpipe", "DualPipe", 0, make_any<DualPipe>},
      {"dualpipev", "DualPipeV", 0, make_any<DualPipeV>}}};
@@ -69,12 +74,21 @@ inline constexpr std::array<NamedSchedule, 10> named_schedules{
   return std::string(name);
 }
 
+/// @brief Returns whether `make_schedule` takes a number of chunks for a name.
+[[nodiscard]] inline bool schedule_takes_chunks(std::string_view name) {
+  for (const detail::NamedSchedule& known : detail::named_schedules)
+    if (known.name == name)
+      return known.chunks > 0;
+  return false;
+}
+
 /// @brief Makes a published schedule by its name.
-/// @param chunks stages per rank of "interleaved", 2 to 4; the others have a fixed number of them.
+/// @param chunks stages per rank of "interleaved" and "interleavedzb", 2 to 4; the others have a fixed number
+/// of them.
 /// @throws InvalidArgument for an unknown name or number, listing the valid ones, and if the schedule does
 /// not allow the numbers of ranks or microbatches, with the nearest legal values.
-[[nodiscard]] inline Schedule make_schedule(std::string_view name, int ranks, int microbatches,
-                                            int chunks = 2) {
+[[nodiscard]] inline Schedule make_schedule(std::string_view name, std::int64_t ranks,
+                                            std::int64_t microbatches, std::int64_t chunks = 2) {
   std::string names;
   bool exists = false;
   for (const detail::NamedSchedule& known : detail::named_schedules) {
