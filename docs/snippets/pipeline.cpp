@@ -47,7 +47,7 @@ int program(sw::HostCommunicator world) {
 
   //! [schedule]
   constexpr int microbatches = 4;
-  static_assert(sw::PipelineSchedule<sw::ZBV>::prove(2, microbatches).deadlock_free);
+  static_assert(sw::proven<sw::ZBV, 2, microbatches>);
   const auto schedule = sw::make_schedule<sw::ZBV>(2, microbatches);
   //! [schedule]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: PipelineSchedule: the policy must allow this number of microbatches on these ranks
-// expect: (take one of the two numbers of NearestMicrobatches in the trace, where 0 means none)
+// expect: (take one of the first two numbers of NearestMicrobatches in the trace, where 0 means none
 // expect: NearestMicrobatches<8,
 
 #include <shardwright/schedule/dual_pipe.hpp>

@@ -7,7 +7,10 @@
 #include <shardwright/schedule/dual_pipe_v.hpp>
 #include <shardwright/schedule/gpipe.hpp>
 #include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/interleaved_zb.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/schedule.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>
 #include <shardwright/schedule/zb_h1.hpp>
@@ -15,6 +18,7 @@
 #include <shardwright/schedule/zb_v.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 using namespace shardwright;
@@ -82,6 +86,7 @@ TEST_CASE("policies allow what the definitions allow, and name the nearest legal
   check_rule<ZBV>(always);
   check_rule<Interleaved<1>>([](int p, int m) { return m % std::max(1, m / p) == 0; });
   check_rule<Interleaved<4>>([](int p, int m) { return m % std::max(1, m / p) == 0; });
+  check_rule<InterleavedZB<2>>([](int p, int m) { return m % std::max(1, m / p) == 0; });
   check_rule<DualPipe>([](int p, int m) { return p % 2 == 0 && m % 2 == 0 && m >= 2 * p; });
   check_rule<DualPipeV>([](int p, int m) { return m >= 2 * p; });
 }
@@ -95,10 +100,59 @@ TEST_CASE("an error states the rule and the nearest legal numbers", "[rule]") {
       "dualpipe: the number of ranks must be even, but there are 20 microbatches on 5 ranks (the nearest legal numbers of ranks are 4 and 6)");
   CHECK_THAT(refusal<DualPipeV>(4, 7), ContainsSubstring("microbatches are 8)"));
   STATIC_REQUIRE(Interleaved<2, 1>::group(4, 8) == 1);
-  CHECK_THAT(refusal<Interleaved<2>>(2, 5), ContainsSubstring("divide into equal groups"));
+  CHECK(
+      refusal<Interleaved<2>>(2, 5) ==
+      "interleaved: the number of microbatches must be divisible by microbatches / ranks, rounded down, but there are 5 microbatches on 2 ranks (the nearest legal numbers of microbatches are 4 and 6)");
   CHECK_THAT((refusal<Interleaved<2, 4>>(8, 9)),
              ContainsSubstring("the nearest legal numbers of ranks are 4"));
   CHECK_THAT((refusal<Interleaved<2, 4>>(4, 9)), ContainsSubstring("the last group"));
+}
+
+TEST_CASE("an advice that needs another number of the other kind names both", "[rule]") {
+  CHECK(
+      refusal<DualPipe>(3, 5) ==
+      "dualpipe: the number of ranks must be even, but there are 5 microbatches on 3 ranks (the nearest legal numbers of ranks are 2 with 6 microbatches and 4 with 8 microbatches)");
+  CHECK_THAT(refusal<DualPipe>(5, 8), ContainsSubstring("are 4 and 6 with 12 microbatches)"));
+  for (int p = 1; p <= 12; ++p)
+    for (int m = 1; m <= 30; ++m) {
+      const ScheduleRule rule = schedule_rule<DualPipe>(p, m);
+      if (rule.holds())
+        continue;
+      const NearestLegal nearest = nearest_legal<DualPipe>(rule.about, p, m);
+      const bool of_ranks = rule.about == ScheduleExtent::ranks;
+      const auto legal = [&](int value, int beside) {
+        const int other = beside > 0 ? beside : of_ranks ? m : p;
+        return value == 0 ||
+               schedule_rule<DualPipe>(of_ranks ? value : other, of_ranks ? other : value).holds();
+      };
+      REQUIRE(nearest.above > 0);
+      REQUIRE(legal(nearest.below, nearest.beside_below));
+      REQUIRE(legal(nearest.above, nearest.beside_above));
+    }
+}
+
+TEST_CASE("numbers of 64 bits are not cut to 32", "[rule]") {
+  constexpr std::int64_t four = (std::int64_t{1} << 32) + 4; // 4 in its lower half
+  const auto sentence = [](const auto& make) {
+    try {
+      make();
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(sentence([] { static_cast<void>(make_schedule<ZBV>(four, 8)); }) ==
+        "zbv: the number of ranks must be at most 2147483647, but it is 4294967300 (take fewer)");
+  CHECK_THAT(
+      sentence([] { static_cast<void>(make_schedule("zbv", 2, four)); }),
+      ContainsSubstring("the number of microbatches must be at most 2147483647, but it is 4294967300"));
+  CHECK_THAT(sentence([] { static_cast<void>(make_schedule("interleaved", 2, 8, four)); }),
+             ContainsSubstring("but there are 4294967300"));
+  CHECK_THAT(sentence([] { static_cast<void>(make_schedule("zbv", four - (std::int64_t{1} << 33), 8)); }),
+             ContainsSubstring("must be positive"));
+  CHECK_THAT(sentence([] { static_cast<void>(PipelineSchedule<ZBV>::prove(2, four)); }),
+             ContainsSubstring("at most 2147483647"));
+  CHECK(make_schedule("zbv", std::int64_t{2}, std::int64_t{4}).microbatches() == 4);
 }
 
 TEST_CASE("static numbers are checked by the compiler", "[rule]") {

@@ -8,11 +8,14 @@
 #include <shardwright/schedule/coverage.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/proof.hpp>
+#include <shardwright/schedule/schedule_policy.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>
 #include <shardwright/schedule/simulation.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -21,10 +24,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// never stored.
 template <class Policy>
 class PolicyOrders {
+  static_assert(sizeof(detail::PolicyOf<Policy>) != 0);
+
 public:
   /// @throws InvalidArgument if the policy does not allow the numbers, with the nearest legal values.
-  constexpr PolicyOrders(int ranks, int microbatches) : ranks_(ranks), microbatches_(microbatches) {
-    detail::check_schedule_rule<Policy>(ranks, microbatches);
+  constexpr PolicyOrders(std::int64_t ranks, std::int64_t microbatches)
+      : ranks_(detail::schedule_extent(Policy::name, ScheduleExtent::ranks, ranks)),
+        microbatches_(detail::schedule_extent(Policy::name, ScheduleExtent::microbatches, microbatches)) {
+    detail::check_schedule_rule<Policy>(ranks_, microbatches_);
   }
   [[nodiscard]] constexpr StagePlacement placement() const {
     return Policy::placement(ranks_, microbatches_);
@@ -117,16 +124,28 @@ struct ScheduleFaultAt {
       "PipelineSchedule: ranks must not wait for one another (ScheduleFaultAt in the trace names a rank, its step and what it waits for; the proof at run time prints the cycle)");
 };
 
+/// The proof of a policy for numbers that the compiler knows; only those that hold compile.
+template <class Policy, int ranks, int microbatches>
+struct ProvenAt {
+  static_assert(sizeof(PolicyOf<Policy>) != 0);
+  static_assert(sizeof(StaticRule<Policy, ranks, microbatches>) != 0);
+  static constexpr Proof proof = [] {
+    if constexpr (schedule_rule<Policy>(ranks, microbatches).holds())
+      return shardwright::prove(PolicyOrders<Policy>(ranks, microbatches));
+    else
+      return Proof{};
+  }();
+  static constexpr ScheduleFailure failure = proof.failure;
+  static_assert(sizeof(ScheduleFaultAt<failure.fault, failure.rank, failure.step, failure.needed.pass,
+                                       failure.needed.stage, failure.needed.microbatch>) != 0);
+};
+
 /// Policies with fixed numbers of ranks and microbatches are proven where they are named.
 template <class Policy>
 struct ProvenWhereFixed {};
 template <class Policy>
-requires(Policy::ranks > 0 && Policy::microbatches > 0) struct ProvenWhereFixed<Policy> {
-  static constexpr Proof proof =
-      shardwright::prove(PolicyOrders<Policy>(Policy::ranks, Policy::microbatches));
-  static constexpr ScheduleFailure failure = proof.failure;
-  static_assert(sizeof(ScheduleFaultAt<failure.fault, failure.rank, failure.step, failure.needed.pass,
-                                       failure.needed.stage, failure.needed.microbatch>) != 0);
+requires(Policy::ranks > 0 && Policy::microbatches > 0) struct ProvenWhereFixed<Policy>
+    : ProvenAt<Policy, Policy::ranks, Policy::microbatches> {
 };
 
 } // namespace detail
@@ -134,15 +153,17 @@ requires(Policy::ranks > 0 && Policy::microbatches > 0) struct ProvenWhereFixed<
 /// @brief A pipeline schedule described by a policy; one from CsvSchedule compiles only if its proof holds.
 template <class Policy>
 struct PipelineSchedule : detail::ProvenWhereFixed<Policy> {
+  static_assert(sizeof(detail::PolicyOf<Policy>) != 0);
   using policy = Policy;
 
   /// @brief Proves the schedule for numbers of ranks and microbatches, at compile time or at run time.
   /// @throws InvalidArgument if the policy does not allow them, with the nearest legal values.
-  [[nodiscard]] static constexpr Proof prove(int ranks, int microbatches, const PassCosts& costs = {}) {
+  [[nodiscard]] static constexpr Proof prove(std::int64_t ranks, std::int64_t microbatches,
+                                             const PassCosts& costs = {}) {
     return shardwright::prove(PolicyOrders<Policy>(ranks, microbatches), costs);
   }
-  [[nodiscard]] static constexpr Proof prove(int ranks, int microbatches, const PassCosts& costs,
-                                             const MessageWindow& window,
+  [[nodiscard]] static constexpr Proof prove(std::int64_t ranks, std::int64_t microbatches,
+                                             const PassCosts& costs, const MessageWindow& window,
                                              std::span<RankProof> per_rank = {}) {
     return shardwright::prove(PolicyOrders<Policy>(ranks, microbatches), costs, window, per_rank);
   }
@@ -154,5 +175,10 @@ struct PipelineSchedule : detail::ProvenWhereFixed<Policy> {
     return {ranks, microbatches};
   }
 };
+
+/// @brief True if a policy holds for numbers that the compiler knows; otherwise it does not compile, and the
+/// message says which fault is where: `static_assert(proven<ZBV, 4, 8>)`.
+template <class Policy, int ranks, int microbatches>
+inline constexpr bool proven = detail::ProvenAt<Policy, ranks, microbatches>::proof.holds();
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -8,6 +8,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
+#include <shardwright/schedule/schedule_policy.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
 
@@ -47,6 +48,8 @@ public:
            MessageWindow window = {})
       : name_(std::move(name)), placement_(placement), microbatches_(microbatches), steps_(std::move(steps)),
         window_(window) {}
+  /// @brief The same steps in another window.
+  Schedule(Schedule other, const MessageWindow& window) : Schedule(std::move(other)) { window_ = window; }
 
   /// @brief Name of its policy, or of its source.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
@@ -103,7 +106,11 @@ namespace detail {
 /// @throws InvalidArgument if the policy does not allow them, with the nearest legal values, or if there are
 /// more than `most_forward_passes`.
 template <class Policy>
-[[nodiscard]] PolicySchedule<Policy> make_schedule(int ranks, int microbatches) {
+[[nodiscard]] PolicySchedule<Policy> make_schedule(std::int64_t all_ranks, std::int64_t all_microbatches) {
+  static_assert(sizeof(detail::PolicyOf<Policy>) != 0);
+  const int ranks = detail::schedule_extent(Policy::name, ScheduleExtent::ranks, all_ranks);
+  const int microbatches =
+      detail::schedule_extent(Policy::name, ScheduleExtent::microbatches, all_microbatches);
   if (ranks > 0 && microbatches > 0) {
     const StagePlacement placement = Policy::placement(ranks, microbatches);
     const std::int64_t stages = std::int64_t{ranks} * placement.chunks;

@@ -8,6 +8,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ struct ScheduleRule {
 struct NearestLegal {
   int below = 0;
   int above = 0;
+  int beside_below = 0; ///< If the other number must change as well: what it must be, else 0.
+  int beside_above = 0; ///< The same for `above`.
 
   friend constexpr bool operator==(const NearestLegal&, const NearestLegal&) = default;
 };
@@ -52,23 +55,58 @@ template <class Policy>
     return {};
 }
 
-/// @brief The legal values of one number next to the given one, the other number unchanged.
+namespace detail {
+
+/// The largest number of ranks or microbatches that a policy can be asked for.
+inline constexpr std::int64_t most_schedule_extent = 2147483647;
+
+/// The values of one number nearest to the given one that break no rule about it, the other number unchanged.
 template <class Policy>
-[[nodiscard]] constexpr NearestLegal nearest_legal(ScheduleExtent about, int ranks, int microbatches) {
+[[nodiscard]] constexpr NearestLegal nearest_values(ScheduleExtent about, int ranks, int microbatches) {
   const bool of_ranks = about == ScheduleExtent::ranks;
-  const auto legal = [&](int value) {
-    const ScheduleRule rule =
-        schedule_rule<Policy>(of_ranks ? value : ranks, of_ranks ? microbatches : value);
+  const auto legal = [&](std::int64_t value) {
+    const ScheduleRule rule = schedule_rule<Policy>(of_ranks ? static_cast<int>(value) : ranks,
+                                                    of_ranks ? microbatches : static_cast<int>(value));
     return rule.holds() || rule.about != about;
   };
-  const int value = of_ranks ? ranks : microbatches;
+  const std::int64_t value = of_ranks ? ranks : microbatches;
   // Upwards every rule is met within twice the ranks: the next multiple of the ranks, or the least number.
-  const int highest = (value > 0 ? value : 0) + 2 * (ranks > 0 ? ranks : 0) + 2;
+  const std::int64_t highest = std::min<std::int64_t>(
+      std::max<std::int64_t>(value, 0) + 2 * std::max<std::int64_t>(ranks, 0) + 2, most_schedule_extent);
   NearestLegal nearest;
-  for (int below = value - 1; below > 0 && nearest.below == 0; --below)
-    nearest.below = legal(below) ? below : 0;
-  for (int above = value < 0 ? 1 : value + 1; above <= highest && nearest.above == 0; ++above)
-    nearest.above = legal(above) ? above : 0;
+  for (std::int64_t below = value - 1; below > 0 && nearest.below == 0; --below)
+    nearest.below = legal(below) ? static_cast<int>(below) : 0;
+  for (std::int64_t above = std::max<std::int64_t>(value, 0) + 1; above <= highest && nearest.above == 0;
+       ++above)
+    nearest.above = legal(above) ? static_cast<int>(above) : 0;
+  return nearest;
+}
+
+} // namespace detail
+
+/// @brief The legal values of one number next to the given one; the other number is unchanged if a rule about
+/// it allows that.
+template <class Policy>
+[[nodiscard]] constexpr NearestLegal nearest_legal(ScheduleExtent about, int ranks, int microbatches) {
+  NearestLegal nearest = detail::nearest_values<Policy>(about, ranks, microbatches);
+  const bool of_ranks = about == ScheduleExtent::ranks;
+  const auto complete = [&](int& value, int& beside) {
+    const int other = of_ranks ? microbatches : ranks;
+    const auto rule_beside = [&](int number) {
+      return of_ranks ? schedule_rule<Policy>(value, number) : schedule_rule<Policy>(number, value);
+    };
+    if (value == 0 || rule_beside(other).holds())
+      return;
+    const NearestLegal next = of_ranks
+                                  ? detail::nearest_values<Policy>(ScheduleExtent::microbatches, value, other)
+                                  : detail::nearest_values<Policy>(ScheduleExtent::ranks, other, value);
+    beside = next.below > 0 && (next.above == 0 || other - next.below < next.above - other) ? next.below
+                                                                                            : next.above;
+    if (!rule_beside(beside).holds())
+      value = beside = 0;
+  };
+  complete(nearest.below, nearest.beside_below);
+  complete(nearest.above, nearest.beside_above);
   return nearest;
 }
 
@@ -76,17 +114,36 @@ namespace detail {
 
 [[noreturn]] inline void fail_schedule_rule(std::string_view policy, ScheduleRule rule, NearestLegal nearest,
                                             int ranks, int microbatches) {
+  const bool of_ranks = rule.about == ScheduleExtent::ranks;
+  const auto number = [&](int value, int beside) {
+    std::string out = std::to_string(value);
+    if (beside > 0)
+      out += " with " + std::to_string(beside) + (of_ranks ? " microbatches" : " ranks");
+    return out;
+  };
   std::string advice = "choose another policy";
   if (nearest.below > 0 || nearest.above > 0) {
-    advice = "the nearest legal numbers of ";
-    advice += rule.about == ScheduleExtent::ranks ? "ranks are " : "microbatches are ";
-    advice += nearest.below > 0 ? std::to_string(nearest.below) : "";
+    advice = of_ranks ? "the nearest legal numbers of ranks are "
+                      : "the nearest legal numbers of microbatches are ";
+    advice += nearest.below > 0 ? number(nearest.below, nearest.beside_below) : "";
     advice += nearest.below > 0 && nearest.above > 0 ? " and " : "";
-    advice += nearest.above > 0 ? std::to_string(nearest.above) : "";
+    advice += nearest.above > 0 ? number(nearest.above, nearest.beside_above) : "";
   }
   throw InvalidArgument(std::string(policy) + ": " + std::string(rule.broken) + ", but there are " +
                         std::to_string(microbatches) + " microbatches on " + std::to_string(ranks) +
                         " ranks (" + advice + ")");
+}
+
+/// A number of ranks or microbatches that a policy can be asked for, as it takes it.
+/// @throws InvalidArgument if it is larger; smaller numbers than 1 are for `check_schedule_rule`.
+[[nodiscard]] constexpr int schedule_extent(std::string_view policy, ScheduleExtent which,
+                                            std::int64_t number) {
+  if (number > most_schedule_extent)
+    throw InvalidArgument(std::string(policy) + ": the number of " +
+                          (which == ScheduleExtent::ranks ? "ranks" : "microbatches") + " must be at most " +
+                          std::to_string(most_schedule_extent) + ", but it is " + std::to_string(number) +
+                          " (take fewer)");
+  return static_cast<int>(std::max(number, -most_schedule_extent));
 }
 
 /// Checks that a policy allows the two numbers.
@@ -99,18 +156,18 @@ constexpr void check_schedule_rule(int ranks, int microbatches) {
                        microbatches);
 }
 
-template <int below, int above, bool legal>
+template <int below, int above, int microbatches_below, int microbatches_above, bool legal>
 struct NearestRanks {
   static_assert(
       legal,
-      "PipelineSchedule: the policy must allow this number of ranks (take one of the two numbers of NearestRanks in the trace, where 0 means none)");
+      "PipelineSchedule: the policy must allow this number of ranks (take one of the first two numbers of NearestRanks in the trace, where 0 means none; if the third or fourth is not 0, with that number of microbatches)");
 };
 
-template <int below, int above, bool legal>
+template <int below, int above, int ranks_below, int ranks_above, bool legal>
 struct NearestMicrobatches {
   static_assert(
       legal,
-      "PipelineSchedule: the policy must allow this number of microbatches on these ranks (take one of the two numbers of NearestMicrobatches in the trace, where 0 means none)");
+      "PipelineSchedule: the policy must allow this number of microbatches on these ranks (take one of the first two numbers of NearestMicrobatches in the trace, where 0 means none; if the third or fourth is not 0, with that number of ranks)");
 };
 
 template <class Policy, int ranks, int microbatches>
@@ -120,8 +177,10 @@ struct StaticRule {
   static constexpr bool microbatches_legal = rule.holds() || rule.about != ScheduleExtent::microbatches;
   static constexpr NearestLegal nearest =
       rule.holds() ? NearestLegal{} : nearest_legal<Policy>(rule.about, ranks, microbatches);
-  static_assert(sizeof(NearestRanks<nearest.below, nearest.above, ranks_legal>) != 0);
-  static_assert(sizeof(NearestMicrobatches<nearest.below, nearest.above, microbatches_legal>) != 0);
+  static_assert(sizeof(NearestRanks<nearest.below, nearest.above, nearest.beside_below, nearest.beside_above,
+                                    ranks_legal>) != 0);
+  static_assert(sizeof(NearestMicrobatches<nearest.below, nearest.above, nearest.beside_below,
+                                           nearest.beside_above, microbatches_legal>) != 0);
 };
 
 } // namespace detail

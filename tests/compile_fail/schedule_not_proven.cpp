@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: PipelineSchedule: ranks must not wait for one another
+// expect: (ScheduleFaultAt in the trace names a rank, its step and what it waits for
+// expect: ScheduleFault::deadlock
+
+#include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/pipeline_schedule.hpp>
+
+using namespace shardwright;
+
+struct Narrow : Interleaved<2> {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static constexpr MessageWindow window(int, int) { return {2, 2}; }
+#endif
+};
+static_assert(proven<Narrow, 7, 20>);
