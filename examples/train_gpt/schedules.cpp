@@ -23,27 +23,30 @@ namespace {
 
 namespace sw = shardwright;
 
-sw::Schedule read_schedule(const std::string& path) {
-  std::string text;
+std::string read_file(const std::string& path) {
   try {
-    text = sw::read_text(path, command_line::most_schedule_bytes);
+    return sw::read_text(path, command_line::most_schedule_bytes);
   } catch (const sw::DataError& error) {
     throw sw::InvalidArgument(
         std::string(error.what()) +
         "; the file must be readable and hold a line for each rank (write one with schedule_viewer, or name a schedule)");
   }
-  return sw::schedule_from_csv(text, path);
 }
 
 } // namespace
 
 bool is_schedule_file(const std::string& word) { return word.ends_with(".csv"); }
 
+std::string ignored_in_schedule(const Options& options) {
+  return is_schedule_file(options.schedule) ? sw::ignored_cells_text(read_file(options.schedule))
+                                            : std::string();
+}
+
 sw::Schedule schedule_of(const Options& options) {
   const int ranks = options.extent("pp");
   const int microbatches = options.accumulation;
   sw::Schedule schedule = is_schedule_file(options.schedule)
-                              ? read_schedule(options.schedule)
+                              ? sw::schedule_from_csv(read_file(options.schedule), options.schedule)
                               : sw::make_schedule(options.schedule, ranks, microbatches, options.chunks);
   if (schedule.ranks() != ranks || schedule.microbatches() != microbatches)
     throw sw::InvalidArgument(options.schedule + ": it is for pp=" + text(schedule.ranks()) + " and " +

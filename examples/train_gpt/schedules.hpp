@@ -20,4 +20,7 @@ namespace train_gpt {
 /// file's proof does not hold; shardwright::DataError if a file is malformed.
 [[nodiscard]] shardwright::Schedule schedule_of(const Options& options);
 
+/// @brief What the file after --schedule holds beside passes, which is ignored; empty if there is nothing.
+[[nodiscard]] std::string ignored_in_schedule(const Options& options);
+
 } // namespace train_gpt

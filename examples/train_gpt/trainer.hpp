@@ -173,6 +173,8 @@ private:
     if (run_.whole.template extent<pp>() > 1)
       std::printf("schedule %s: %d stages on %d ranks, %d microbatches\n", run_.schedule.name().c_str(),
                   run_.schedule.stages(), run_.schedule.ranks(), run_.schedule.microbatches());
+    if (const std::string ignored = ignored_in_schedule(options_); !ignored.empty())
+      std::printf("%s: %s\n", options_.schedule.c_str(), ignored.c_str());
     std::fflush(stdout);
   }
   /// The line that compares the pools' peaks with the predictions; the rank that is furthest off stands for

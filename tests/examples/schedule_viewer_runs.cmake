@@ -35,6 +35,17 @@ file(WRITE "${viewer_files}/own.csv" "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
 shardwright_schedule_viewer_run(
   csv 0 OPTIONS --csv "${viewer_files}/own.csv"
   SAYS "own: 2 ranks, 2 microbatches" "rank 0  F0 F1 [.]  [.]  B0--- [.]  B1---")
+file(WRITE "${viewer_files}/exported.csv" "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0\n")
+shardwright_schedule_viewer_run(
+  csv_exported 0 OPTIONS --csv "${viewer_files}/exported.csv"
+  SAYS "exported.csv: 6 cells that are no pass, the first .0UNSHARD. on line 1, ignored" "exported: 2 ranks, 1 microbatch"
+       "rank 0  F0 [.]  [.]  [.]  B0---")
+shardwright_schedule_viewer_run(
+  few_for_zbh2 0 OPTIONS --schedule zbh2 --ranks 8 --microbatches 8
+  SAYS "makespan 34" "ZB-H1 takes less: makespan 31, .*with fewer than 15 microbatches on 8 ranks")
+shardwright_schedule_viewer_run(
+  interleaved_zb 0 OPTIONS --schedule interleavedzb --ranks 8 --microbatches 8 --chunks 3
+  SAYS "Interleaved zero bubble: 8 ranks, 3 stages each, 8 microbatches" "makespan 79, bubble 7 ")
 file(WRITE "${viewer_files}/incomplete.csv" "0F0,0F1,0B0,0B1\n1F0,1B0,1B1\n")
 shardwright_schedule_viewer_run(
   csv_incomplete 1 OPTIONS --csv "${viewer_files}/incomplete.csv" SAYS "1F1 is missing on rank 1")

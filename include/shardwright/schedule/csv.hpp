@@ -9,6 +9,7 @@
 #include <shardwright/core/foreign_text.hpp>
 #include <shardwright/schedule/csv_text.hpp>
 #include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/smallest_window.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +44,7 @@ namespace detail {
   throw DataError(
       "schedule CSV: line " + std::to_string(shape.bad_line) + ", cell " + std::to_string(shape.bad_column) +
       " is " + quoted_text(reader.spelling()) +
-      ", but a cell must be empty, an action such as 0F7 (stage; F, B, I or W; microbatch) or a pair such as (0F7;7B3)OVERLAP_F_B");
+      ", but a cell must be empty, an action such as 0F7 (stage; F, B, I or W; microbatch), a pair such as (0F7;7B3)OVERLAP_F_B, or one of PyTorch's other actions, such as 0UNSHARD");
 }
 
 [[noreturn]] inline void fail_csv_placement(std::string_view text, const CsvShape& shape) {
@@ -95,11 +96,23 @@ inline void read_older_spelling(std::vector<std::vector<Step>>& steps, int micro
 
 } // namespace detail
 
+/// @brief What `schedule_from_csv` ignores in a text, as a sentence; empty if it reads every cell.
+[[nodiscard]] inline std::string ignored_cells_text(std::string_view text) {
+  const detail::CsvShape shape = detail::csv_shape(text);
+  return shape.ignored == 0
+             ? ""
+             : std::to_string(shape.ignored) + (shape.ignored == 1 ? " cell that is" : " cells that are") +
+                   " no pass, the first " + detail::quoted_text(shape.first_ignored) + " on line " +
+                   std::to_string(shape.ignored_line) + ", ignored: the runner plans communication itself";
+}
+
 /// @brief Reads a schedule: line r holds the steps of rank r, and empty cells do not count.
 ///
-/// The numbers of stages and microbatches follow from the highest indices; the placement is the first of
-/// loop, V and bidirectional that fits. Use `prove` to check the schedule. PyTorch's older notation, where B
-/// and W are the two gradients of a microbatch, is read as I and W.
+/// Cells of PyTorch's exports that are no passes, such as 0UNSHARD or 1SEND_F0, do not count either
+/// (`ignored_cells_text`). The window is the `smallest_window`, which the text does not name. The numbers of
+/// stages and microbatches follow from the highest indices; the placement is the first of loop, V and
+/// bidirectional that fits. Use `prove` to check the schedule. PyTorch's older notation, where B and W are
+/// the two gradients of a microbatch, is read as I and W.
 /// @throws DataError naming line and cell if the text is malformed or fits no placement.
 /// @throws InvalidArgument if it names more than `most_forward_passes`.
 [[nodiscard]] inline Schedule schedule_from_csv(std::string_view text, std::string name = "csv") {
@@ -118,7 +131,9 @@ inline void read_older_spelling(std::vector<std::vector<Step>>& steps, int micro
     if (reader.cell().kind == CsvCell::Kind::step)
       steps[static_cast<std::size_t>(reader.line() - 1)].push_back(reader.cell().step);
   detail::read_older_spelling(steps, shape.microbatches, std::int64_t{shape.stages} * shape.microbatches);
-  return {std::move(name), placement, shape.microbatches, std::move(steps)};
+  Schedule schedule(std::move(name), placement, shape.microbatches, std::move(steps));
+  const MessageWindow window = smallest_window(schedule);
+  return {std::move(schedule), window};
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -6,7 +6,9 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/csv_text.hpp>
+#include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>
+#include <shardwright/schedule/smallest_window.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
 
 #include <array>
@@ -70,12 +72,24 @@ struct CsvSchedule {
   [[nodiscard]] static constexpr detail::CsvCursor cursor(int, int, int rank) {
     return detail::CsvCursor(lines[static_cast<std::size_t>(rank)]);
   }
+  /// @brief The `smallest_window`, which the text does not name.
+  [[nodiscard]] static constexpr MessageWindow window(int, int) { return own_window; }
   static constexpr bool forwards_first = [] {
     for (const std::string_view line : lines)
       if (!detail::forwards_come_first(detail::CsvCursor(line)))
         return false;
     return true;
   }();
+
+private:
+  struct Orders {
+    [[nodiscard]] constexpr StagePlacement placement() const { return stage_placement; }
+    [[nodiscard]] constexpr int microbatches() const { return CsvSchedule::microbatches; }
+    [[nodiscard]] constexpr detail::CsvCursor cursor(int rank) const {
+      return detail::CsvCursor(lines[static_cast<std::size_t>(rank)]);
+    }
+  };
+  static constexpr MessageWindow own_window = smallest_window(Orders{});
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

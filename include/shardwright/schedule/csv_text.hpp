@@ -31,7 +31,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The content of one cell of the text.
 struct CsvCell {
-  enum class Kind : std::uint8_t { step, idle, malformed };
+  enum class Kind : std::uint8_t {
+    step,
+    idle,
+    ignored, ///< An action of PyTorch's runtime that is no pass, such as 0UNSHARD or 3SEND_F1.
+    malformed
+  };
   Kind kind = Kind::malformed;
   Step step{};
 };
@@ -61,6 +66,22 @@ namespace detail {
           microbatch < 0 ? -1 : stage, microbatch};
 }
 
+/// Returns whether a cell is a communication or a wait in an export of PyTorch's runtime: a stage, a word,
+/// and for most words a microbatch.
+[[nodiscard]] constexpr bool is_runtime_action(std::string_view cell) {
+  constexpr std::string_view digits = "0123456789";
+  const std::size_t begin = cell.find_first_not_of(digits);
+  const std::size_t end = cell.find_last_not_of(digits);
+  if (begin == 0 || begin == std::string_view::npos)
+    return false;
+  const std::string_view word = cell.substr(begin, end + 1 - begin);
+  for (const std::string_view known : {"UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD", "SEND_F",
+                                       "RECV_F", "SEND_B", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B"})
+    if (word == known)
+      return true;
+  return false;
+}
+
 /// Removes a prefix from a text; false if the text does not begin with it.
 constexpr bool take(std::string_view& text, std::string_view front) {
   if (!text.starts_with(front))
@@ -79,6 +100,8 @@ constexpr bool take(std::string_view& text, std::string_view front) {
     cell.remove_suffix(1);
   if (cell.empty())
     return {CsvCell::Kind::idle, {}};
+  if (detail::is_runtime_action(cell))
+    return {CsvCell::Kind::ignored, {}};
   const bool overlapped = detail::take(cell, "(");
   const Action first = detail::take_action(cell);
   if (first.stage < 0)
@@ -143,6 +166,9 @@ struct CsvShape {
   int microbatches = 0; ///< One more than the highest microbatch that is named.
   int bad_line = 0;     ///< Line of the first malformed cell, from 1; 0 if there is none.
   int bad_column = 0;   ///< Its place in the line, from 1.
+  int ignored = 0;      ///< Cells that are no passes.
+  int ignored_line = 0; ///< Line of the first of them, from 1.
+  std::string_view first_ignored{};
 };
 
 /// Goes through a text once.
@@ -153,6 +179,10 @@ struct CsvShape {
     if (reader.cell().kind == CsvCell::Kind::malformed && shape.bad_line == 0) {
       shape.bad_line = reader.line();
       shape.bad_column = reader.column();
+    }
+    if (reader.cell().kind == CsvCell::Kind::ignored && ++shape.ignored == 1) {
+      shape.ignored_line = reader.line();
+      shape.first_ignored = reader.spelling();
     }
     if (reader.cell().kind == CsvCell::Kind::step)
       for (int i = 0; i < reader.cell().step.size(); ++i) {

@@ -47,7 +47,8 @@ public:
         kept_(std::max(window.receive_ahead, 0) + 1), slots_(std::max(window.sends_in_flight, 1)),
         passed_(stages_.cells()), ranks_(static_cast<std::size_t>(placement_.ranks)),
         planned_(ranks_.size * static_cast<std::size_t>(kept_)),
-        sends_(ranks_.size * static_cast<std::size_t>(4 * slots_)), runnable_(ranks_.size),
+        sends_(ranks_.size * static_cast<std::size_t>(4 * slots_)),
+        slot_of_(slots_ > searched_slots ? 2 * passed_.size : 1), runnable_(ranks_.size),
         left_(3 * static_cast<std::int64_t>(passed_.size)) {
     for (int rank = static_cast<int>(ranks_.size); rank-- > 0; wake(rank))
       ranks_.items[rank].cursor = source.cursor(rank);
@@ -65,6 +66,8 @@ public:
   /// The first action in a wrong position.
   [[nodiscard]] constexpr const ScheduleFailure& failure() const noexcept { return failure_; }
   [[nodiscard]] constexpr const RankProof& proof_of(int rank) const { return ranks_.items[rank].proof; }
+  /// Whether a send had to wait for an earlier one; if not, more sends in flight change nothing.
+  [[nodiscard]] constexpr bool window_was_full() const noexcept { return full_; }
 
   /// Returns what a rank waits for once `run` has returned.
   [[nodiscard]] constexpr RankWait wait_of(int rank) const {
@@ -126,6 +129,7 @@ private:
   static constexpr int needs_from[4] = {1, 2, 2, 0};
   static constexpr int keeps[4] = {1, -1, 0, -1};
   static constexpr int keeps_until_input_gradient[4] = {1, -1, -1, 0};
+  static constexpr int searched_slots = 16; // of a channel; more are found in a table
 
   [[nodiscard]] constexpr StageMessage message_of(std::int64_t key) const {
     return *stage_message(placement_, static_cast<int>(key / 2 / stages_.microbatches()),
@@ -185,7 +189,8 @@ private:
     Message& in = planned.in[i];
     in = {2 * (planned.index[i] + stages_on * stages_.microbatches()) + gradient, me.now, -1};
     Message* out = sends_.items + (4 * other + 2 * gradient + at->runs_back) * slots_;
-    for (int slot = 0; slot < slots_; ++slot)
+    const bool table = slots_ > searched_slots;
+    for (int slot = table ? slot_of_.items[in.key] : 0, end = table ? slot + 1 : slots_; slot < end; ++slot)
       if (out[slot].key == in.key && out[slot].ended < 0)
         meet(out[slot], in, other, true);
     return true;
@@ -251,13 +256,17 @@ private:
     }
     const int gradient = stages_on > 0 ? 0 : 1;
     const int number = 2 * gradient + planned.at[i]->runs_back;
-    Message& out = sends_.items[(4 * rank + number) * slots_ + me.sent[number] % slots_];
+    const int slot = me.sent[number] % slots_;
+    Message& out = sends_.items[(4 * rank + number) * slots_ + slot];
+    full_ = full_ || out.ended < 0 || me.now < out.ended;
     if (out.ended < 0)
       return false;
     me.part = i == 0 && planned.step.overlapped ? Part::sending_second : Part::beginning;
     ++me.sent[number];
     me.now = me.now < out.ended ? out.ended : me.now;
     out = {2 * planned.index[i] + gradient, me.now, -1};
+    if (slots_ > searched_slots)
+      slot_of_.items[out.key] = slot;
     Planned* theirs = planned_.items + other * kept_;
     for (int k = 0; k < 2 * kept_; ++k)
       if (theirs[k / 2].in[k % 2].key == out.key && theirs[k / 2].in[k % 2].ended < 0)
@@ -282,8 +291,10 @@ private:
   FixedArray<Rank> ranks_;
   FixedArray<Planned> planned_;
   FixedArray<Message> sends_; // slots_ per channel, four channels per rank
+  FixedArray<int> slot_of_;   // of each message, if there are too many slots to search
   FixedArray<int> runnable_;
   int runnable_count_ = 0;
+  bool full_ = false;
   std::int64_t left_;
   ScheduleFailure failure_{};
 };
