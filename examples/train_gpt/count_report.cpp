@@ -28,7 +28,7 @@ int report_dry_run(std::ostream& out, const Options& options) {
       << options.schedule << "\n\n"
       << sw::dry_run_text(runs);
   if (runs.size() > 1 && differences.empty())
-    out << "\nthese " << runs.size() << " ranks make the same calls in the same order\n";
+    out << "\n" << sw::comparison_text(runs);
   for (const std::string& difference : differences)
     out << "\ndifferent calls: " << difference << "\n";
   if (!options.dry_run_json.empty()) {

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,33 @@ TEST_CASE("a dry run is shown with its memory, holders, calls and operations") {
   CHECK_THAT(text, ContainsSubstring("layers.0 matmul") && ContainsSubstring("8.00 KiB") &&
                        ContainsSubstring("2.5e+09 floating-point operations"));
   CHECK_THAT(text, !ContainsSubstring("head")); // only the largest holder was requested
+}
+
+TEST_CASE("ranks that share few groups are not said to make the same calls on the others") {
+  const auto gathers = [](std::uint64_t id, const std::string& group, std::size_t count, DryRun& out) {
+    out.groups.push_back({id, group});
+    for (std::size_t i = 0; i < count; ++i)
+      out.calls.push_back(
+          {group, id, Operation::all_gather, ReduceOp::sum, ElementType::float32, -1, 0, 64, false, {}});
+  };
+  std::array<DryRun, 2> runs{};
+  runs[1].rank = 9000;
+  for (DryRun& each : runs)
+    gathers(1, "world", 3, each);
+  gathers(2, "dp", 508, runs[0]);
+  gathers(3, "dp", 444, runs[1]);
+  gathers(4, "pp", 0, runs[1]);
+  runs[1].calls.push_back(
+      {"pp", 4, Operation::send, ReduceOp::sum, ElementType::float32, 9008, 0, 64, false, {}});
+  REQUIRE(call_differences(runs).empty());
+  const std::string not_compared = "not compared, as no other rank of the group was run: ";
+  CHECK(comparison_text(runs) == "ranks 0 and 9000 make the same 3 calls in the same order on world\n" +
+                                     not_compared + "rank 0, 508 calls on dp\n" + not_compared +
+                                     "rank 9000, 444 calls on dp, 1 message on pp\n");
+  runs[0].groups.erase(runs[0].groups.begin());
+  runs[0].calls.erase(runs[0].calls.begin(), runs[0].calls.begin() + 3);
+  CHECK(comparison_text(runs).starts_with("no calls were compared: no group has two of these ranks\n" +
+                                          not_compared));
 }
 
 TEST_CASE("a dry run as JSON keeps the calls in their order") {

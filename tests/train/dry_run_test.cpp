@@ -292,6 +292,22 @@ TEST_CASE("ranks whose calls agree show no difference, and a rank that skips a c
   CHECK(has(end[0], "rank 1 none, rank 3 receive of 12 bytes from rank 1"));
 }
 
+TEST_CASE("what is compared between ranks, and what has nobody to be compared with, is named") {
+  const std::vector<sw::DryRun> all = runs_of({});
+  for (const sw::ComparedCalls& each : sw::compared_calls(all))
+    CHECK(each.ranks.size() > 1);
+  // Ranks 0 and 3 share only the world.
+  const std::vector<sw::DryRun> corners{all[0], all[3]};
+  CHECK(sw::call_differences(corners).empty());
+  std::size_t alone = 0;
+  for (const sw::ComparedCalls& each : sw::compared_calls(corners)) {
+    CHECK(each.calls > 0);
+    CHECK((each.ranks.size() == 2) == (each.group == "world" && !each.messages));
+    alone += each.ranks.size() == 1 ? 1 : 0;
+  }
+  CHECK(alone >= 2);
+}
+
 TEST_CASE("uneven blocks are not a difference, a different element type or operation is") {
   const auto run = [](auto program) {
     std::vector<sw::DryRun> out;

@@ -88,6 +88,36 @@ struct CallTotal {
   return out;
 }
 
+/// @brief What `call_differences` compared and what it could not, for several dry runs without a difference.
+[[nodiscard]] inline std::string comparison_text(std::span<const DryRun> runs) {
+  const auto number = [](std::size_t count, bool messages) {
+    return std::to_string(count) + (messages ? " message" : " call") + (count == 1 ? "" : "s");
+  };
+  std::string same;
+  std::map<int, std::map<std::pair<std::string, bool>, std::size_t>> alone; // calls by rank and group
+  for (const ComparedCalls& each : compared_calls(runs)) {
+    if (each.ranks.size() == 1) {
+      alone[each.ranks.front()][{each.group, each.messages}] += each.calls;
+      continue;
+    }
+    std::string ranks;
+    for (std::size_t i = 0; i < each.ranks.size(); ++i)
+      ranks += (i == 0 ? "" : i + 1 == each.ranks.size() ? " and " : ", ") + std::to_string(each.ranks[i]);
+    same += "ranks " + ranks + (each.messages ? " agree on " : " make the same ") +
+            number(each.calls, each.messages) + (each.messages ? " over " : " in the same order on ") +
+            each.group + "\n";
+  }
+  std::string out = same.empty() ? "no calls were compared: no group has two of these ranks\n" : same;
+  for (const auto& [rank, groups] : alone) {
+    out += "not compared, as no other rank of the group was run: rank " + std::to_string(rank);
+    const char* separator = ", ";
+    for (const auto& [group, calls] : groups)
+      out += separator + number(calls, group.second) + " on " + group.first;
+    out += "\n";
+  }
+  return out;
+}
+
 /// @brief A dry run as an object: `rank`, `memory` (bytes by kind), `holders`, `calls` in order, `flops`.
 [[nodiscard]] inline nlohmann::json dry_run_json(const DryRun& run) {
   nlohmann::json memory = nlohmann::json::object();

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -115,65 +114,107 @@ template <class Same>
   return "call " + std::to_string(at + 1) + " on " + group + ": " + side(left) + ", " + side(right);
 }
 
+/// The calls of several ranks as they are compared: collectives by group, messages by sender and receiver.
+struct GroupedCalls {
+  struct Group {
+    std::string name;
+    std::vector<CallSequence> collectives; ///< Of each of the ranks that belongs to it.
+  };
+  std::map<std::uint64_t, Group> groups;
+  std::map<std::tuple<std::uint64_t, int, int>, std::array<CallSequence, 2>> messages; ///< Group, from, to.
+
+  explicit GroupedCalls(std::span<const DryRun> runs) {
+    for (const DryRun& run : runs) {
+      for (const CallLog::Group& each : run.groups) {
+        Group& group = groups[each.id];
+        group.name = each.name;
+        group.collectives.push_back({run.rank, {}});
+      }
+      for (const RecordedCall& call : run.calls) {
+        Group& group = groups[call.group_id];
+        if (call.operation != Operation::send && call.operation != Operation::receive) {
+          group.collectives.back().calls.push_back(&call);
+          continue;
+        }
+        const bool sends = call.operation == Operation::send;
+        auto& sides = messages[{call.group_id, sends ? run.rank : call.peer, sends ? call.peer : run.rank}];
+        sides[0].rank = sends ? run.rank : call.peer;
+        sides[1].rank = sends ? call.peer : run.rank;
+        sides[sends ? 0 : 1].calls.push_back(&call);
+      }
+    }
+  }
+};
+
+[[nodiscard]] inline bool was_run(std::span<const DryRun> runs, int rank) {
+  return std::any_of(runs.begin(), runs.end(), [rank](const DryRun& run) { return run.rank == rank; });
+}
+
 } // namespace detail
+
+/// @brief Calls of some of the ranks of a world that `call_differences` can or cannot compare.
+struct ComparedCalls {
+  std::string group;      ///< The axes of a mesh, such as "dp,tp".
+  bool messages = false;  ///< Whether they are messages, or else collectives.
+  std::vector<int> ranks; ///< Ranks whose calls are compared; one rank has nobody to be compared with.
+  std::size_t calls = 0;  ///< Of the rank that has most.
+};
+
+/// @brief What `call_differences` compares: the collectives of each group that several of the ranks belong
+/// to, the messages between two of them, and, with a single rank each, everything that it cannot compare.
+[[nodiscard]] inline std::vector<ComparedCalls> compared_calls(std::span<const DryRun> runs) {
+  const detail::GroupedCalls grouped(runs);
+  std::vector<ComparedCalls> out;
+  for (const auto& [id, group] : grouped.groups) {
+    ComparedCalls all{group.name, false, {}, 0};
+    for (const detail::CallSequence& each : group.collectives) {
+      all.ranks.push_back(each.rank);
+      all.calls = std::max(all.calls, each.calls.size());
+    }
+    if (all.calls > 0)
+      out.push_back(std::move(all));
+  }
+  for (const auto& [key, sides] : grouped.messages) {
+    ComparedCalls both{grouped.groups.at(std::get<0>(key)).name, true, {}, 0};
+    for (const detail::CallSequence& side : sides)
+      if (detail::was_run(runs, side.rank)) {
+        both.ranks.push_back(side.rank);
+        both.calls = std::max(both.calls, side.calls.size());
+      }
+    out.push_back(std::move(both));
+  }
+  return out;
+}
 
 /// @brief Finds differences in the calls of the ranks of a world or their order, and returns a sentence for
 /// each group with a difference.
 ///
 /// Collectives are compared on every group that contains several of the ranks, messages if both sides are
-/// among them. Empty if the calls agree: for these ranks, and for the values that a dry run reads.
+/// among them: `compared_calls` says which these are. Empty if these calls agree: for these ranks, and for
+/// the values that a dry run reads.
 [[nodiscard]] inline std::vector<std::string> call_differences(std::span<const DryRun> runs) {
-  struct Group {
-    std::string name;
-    std::vector<detail::CallSequence> collectives;
-  };
-  std::map<std::uint64_t, Group> groups;
-  std::map<std::tuple<std::uint64_t, int, int>, std::array<detail::CallSequence, 2>>
-      messages; // group, from, to
-  std::set<int> ranks;
-  for (const DryRun& run : runs)
-    ranks.insert(run.rank);
-  for (const DryRun& run : runs) {
-    for (const CallLog::Group& each : run.groups) {
-      Group& group = groups[each.id];
-      group.name = each.name;
-      group.collectives.push_back({run.rank, {}});
-    }
-    for (const RecordedCall& call : run.calls) {
-      Group& group = groups[call.group_id];
-      if (call.operation == Operation::send || call.operation == Operation::receive) {
-        const bool sends = call.operation == Operation::send;
-        if (ranks.count(call.peer) == 0)
-          continue;
-        auto& sides = messages[{call.group_id, sends ? run.rank : call.peer, sends ? call.peer : run.rank}];
-        sides[0].rank = sends ? run.rank : call.peer;
-        sides[1].rank = sends ? call.peer : run.rank;
-        sides[sends ? 0 : 1].calls.push_back(&call);
-      } else {
-        group.collectives.back().calls.push_back(&call);
-      }
-    }
-  }
+  const detail::GroupedCalls grouped(runs);
   std::vector<std::string> out;
-  for (const auto& [id, group] : groups)
+  for (const auto& [id, group] : grouped.groups)
     for (std::size_t i = 1; i < group.collectives.size(); ++i)
       if (std::string text = detail::first_difference(group.collectives[0], group.collectives[i], group.name,
                                                       detail::same_collective);
           !text.empty())
         out.push_back(std::move(text));
-  for (const auto& [key, sides] : messages) {
+  for (const auto& [key, sides] : grouped.messages) {
+    if (!detail::was_run(runs, sides[0].rank) || !detail::was_run(runs, sides[1].rank))
+      continue;
     // Messages match by tag, not by order.
     auto sorted = sides;
     for (detail::CallSequence& side : sorted)
       std::stable_sort(
           side.calls.begin(), side.calls.end(),
           [](const RecordedCall* left, const RecordedCall* right) { return left->tag < right->tag; });
-    if (std::string text = detail::first_difference(sorted[0], sorted[1], groups[std::get<0>(key)].name,
-                                                    [](const RecordedCall& left, const RecordedCall& right) {
-                                                      return left.tag == right.tag &&
-                                                             left.bytes == right.bytes &&
-                                                             left.element == right.element;
-                                                    });
+    if (std::string text = detail::first_difference(
+            sorted[0], sorted[1], grouped.groups.at(std::get<0>(key)).name,
+            [](const RecordedCall& left, const RecordedCall& right) {
+              return left.tag == right.tag && left.bytes == right.bytes && left.element == right.element;
+            });
         !text.empty())
       out.push_back(std::move(text));
   }
