@@ -118,6 +118,19 @@ TEST_CASE("A drawing has the requested width") {
   }
 }
 
+TEST_CASE("A drawing of many short passes fits on a screen, and has the number of every pass") {
+  sw::Timetable measured = sw::planned_timetable(sw::make_schedule("1f1b", 4, 40));
+  for (auto& steps : measured.ranks) // as measured: one pass is much shorter than the others
+    steps.back().start = steps.back().end - 1e-3;
+  const std::string svg = drawn(measured);
+  CHECK(balanced(svg));
+  CHECK(svg.find("\" width=\"1440\" height=\"") != std::string::npos);
+  std::size_t numbers = 0;
+  for (const char* kind : {"n", "nd", "s", "sd"})
+    numbers += count_of(svg, "<text class=\"" + std::string(kind) + "\"");
+  CHECK(numbers == 4 * 2 * 40 - 4);
+}
+
 TEST_CASE("The words of a legend are beside their boxes") {
   const std::regex entry(
       R"re(x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)" height="[0-9.]+"/>\s*<text class="note" x="([0-9.]+)" y="78">)re");

@@ -27,7 +27,7 @@ struct DrawingText {
   std::string title;
   std::string subtitle;
   std::string time_unit = "1"; ///< The unit of the time axis, such as "ms".
-  double width = 0;            ///< Of the time axis in pixels; 0 fits the numbers in the boxes.
+  double width = 0;            ///< Of the time axis in pixels; 0 fits numbers in boxes and drawing on screen.
 };
 
 namespace detail {
@@ -67,7 +67,8 @@ public:
                             " steps, but it has " + std::to_string(boxes) +
                             " (draw fewer ranks or microbatches)");
     // Wide enough for the numbers in the boxes, but no wider than a screen can show.
-    scale_ = text_.width > 0 ? text_.width / span_ : std::clamp(18 / shortest, 920 / span_, 2400 / span_);
+    scale_ = text_.width > 0 ? text_.width / span_
+                             : std::clamp(18 / shortest, 920 / span_, (screen - left - right) / span_);
   }
 
   [[nodiscard]] std::string text() {
@@ -213,11 +214,17 @@ private:
             number_text(timed.start, 3) + " to " + number_text(timed.end, 3));
     const auto digits = static_cast<double>(number.size());
     const bool small = height < lane || width < 7 * digits + 4;
-    if (width < 5.2 * digits + 2)
+    const double fitting = (width - 1) / (0.6 * digits); // for those who zoom
+    if (fitting < 1)
       return;
     const bool dark = !colour_of(action.pass, chunk, placement.chunks).light();
+    const bool tiny = width < 5.2 * digits + 2;
     words(std::string(small ? "s" : "n") + (dark ? "d" : ""), x_of(timed.start) + width / 2,
-          y + height / 2 + (small ? 3.2 : 4), number);
+          y + height / 2 +
+              (tiny    ? 0.36 * fitting
+               : small ? 3.2
+                       : 4),
+          number, tiny ? fitting : 0);
   }
 
   /// The last timetable's curve as an area, those before it as dashed lines.

@@ -15,6 +15,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// Text to which drawings append their elements; `kind` names a CSS class.
 class SvgText {
 protected:
+  static constexpr double screen = 1440; ///< Width of a screen that must show a drawing whole.
+
   [[nodiscard]] static std::string px(double value) { return number_text(value, 1); }
 
   [[nodiscard]] static std::string escaped(std::string_view words) {
@@ -23,9 +25,10 @@ protected:
       out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
     return out;
   }
-  void words(std::string_view kind, double x, double y, std::string_view what) {
-    out_ += "<text class=\"" + std::string(kind) + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\">" +
-            escaped(what) + "</text>\n";
+  /// @param size of the font in pixels, if not that of its kind
+  void words(std::string_view kind, double x, double y, std::string_view what, double size = 0) {
+    out_ += "<text class=\"" + std::string(kind) + "\" x=\"" + px(x) + "\" y=\"" + px(y) +
+            (size > 0 ? "\" style=\"font-size:" + px(size) + "px" : "") + "\">" + escaped(what) + "</text>\n";
   }
   void box(std::string_view kind, double x, double y, double width, double height,
            std::string_view tip = {}) {

@@ -50,7 +50,7 @@ public:
       throw InvalidArgument("Drawing: the timelines must have at most " + std::to_string(most_boxes) +
                             " spans, but they have " + std::to_string(boxes) +
                             " (draw fewer replicas, stages or microbatches)");
-    scale_ = std::clamp(0.25 * static_cast<double>(boxes / drawn_.size()), 920.0, 2400.0) /
+    scale_ = std::clamp(0.25 * static_cast<double>(boxes / drawn_.size()), 920.0, screen - left - right) /
              simulation.step_seconds;
   }
 
