@@ -8,6 +8,7 @@
 #include <shardwright/shardwright.hpp>
 
 // Values on tapes, and parameters.
+#include <shardwright/train/constant_operand.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/parameter.hpp>

@@ -4,6 +4,7 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/nn/layer_norm.hpp>
+#include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/recompute.hpp>
@@ -117,5 +118,59 @@ TEST_CASE("layer_norm, its module and their gradients equal those of whole tenso
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
             check<true>(world, findings, extents);
             check<false>(world, findings, extents);
+          }) == "");
+}
+
+namespace {
+
+/// Norms that read a sum in its own layout and in another one.
+struct NormsOfOthers {
+  using Rows = sw::Layout<3, sw::Shard<0, dp>>;
+  sw::LayerNorm<X, Plan> own;
+  sw::LayerNorm<Rows, Plan> layer;
+  sw::RmsNorm<Rows, Plan> rms;
+
+  explicit NormsOfOthers(const Mesh& mesh)
+      : own(mesh, width, epsilon), layer(mesh, width, epsilon), rms(mesh, width, epsilon) {}
+  auto operator()(sw::Var<X, double> x, sw::Var<X, double> y) {
+    const auto sum = x + sw::square(y);
+    auto out = own(sum.as<X>());
+    out = std::move(out) + layer(sum.as<Rows>()).as<X>();
+    return std::move(out) + rms((x + y).as<Rows>()).as<X>();
+  }
+  auto members() { return sw::members("own", own, "layer", layer, "rms", rms); }
+};
+
+} // namespace
+
+TEST_CASE("norms read a value, also a sum, in another layout") {
+  for (const Extents extents : block_meshes)
+    CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
+            const Mesh mesh = mesh_of(world, extents);
+            const auto x = random_tensor<X>(mesh, shape, 1), y = random_tensor<X>(mesh, shape, 2);
+            NormsOfOthers norms(mesh);
+            sw::initialize(norms, 5);
+            sw::Tape<> tape(sw::Recording::evaluation);
+            const Vector xs = whole_of(x), ys = whole_of(y),
+                         found = whole_of(norms(tape.input(x), tape.input(y)).value());
+            Vector sum = xs, rows = xs;
+            for (std::size_t i = 0; i < xs.size(); ++i) {
+              sum[i] += ys[i] * ys[i];
+              rows[i] += ys[i];
+            }
+            Vector expected = plain_norm(sum, Vector(width, 2), Vector(width, 0)); // two norms of one sum
+            for (std::size_t row = 0; row < rows.size(); row += width) {
+              double squares = 0;
+              for (std::size_t i = 0; i < width; ++i)
+                squares += rows[row + i] * rows[row + i] / width;
+              for (std::size_t i = 0; i < width; ++i)
+                expected[row + i] += rows[row + i] / std::sqrt(squares + epsilon);
+            }
+            findings.expect(difference(found, expected) < 1e-13, "values are off by ",
+                            difference(found, expected));
+            const auto worst =
+                sw::check_gradients([&](auto a, auto b) { return norms(std::move(a), std::move(b)); },
+                                    sw::members("x", x, "y", y, "norms", norms), {.directions = 1});
+            findings.expect(worst.error < 1e-7, worst.input, " is off by ", worst.error);
           }) == "");
 }

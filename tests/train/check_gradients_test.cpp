@@ -6,7 +6,6 @@
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/check_gradients.hpp>
-#include <shardwright/train/constant_operand.hpp>
 
 #include <cmath>
 #include <cstddef>

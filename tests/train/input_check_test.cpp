@@ -8,7 +8,6 @@
 #include <shardwright/tensor/arithmetic.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/input_check.hpp>
-#include <shardwright/train/constant_operand.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <cstdint>

@@ -78,10 +78,12 @@ public:
         rotary_key_(mesh, {sizes.width, sizes.rotary_width}, inner, where),
         out_(mesh, {sizes.heads * sizes.value_width, sizes.width}, out, where) {}
 
-  /// @param x in layout Residual @param positions of this rank's tokens, from the batch's ids
-  template <LayoutType L, class Element, class Target, TokenOrder Order, AttentionMask Mask = CausalMask>
-  [[nodiscard]] auto operator()(const Var<L, Element, Target>& x, const TokenPositions<Order>& positions,
-                                const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {
+  /// @param tokens in layout Residual
+  /// @param positions of this rank's tokens, from the batch's ids
+  template <detail::TapeValue X, TokenOrder Order, AttentionMask Mask = CausalMask>
+  [[nodiscard]] auto operator()(X&& tokens, const TokenPositions<Order>& positions, const Mask& mask = {},
+                                SourceLocation where = SourceLocation::current()) {
+    const auto x = as_var(std::forward<X>(tokens), where);
     const HeadShape heads{1, sizes_.head_width(), sizes_.value_width, sizes_.rotary_width,
                           sizes_.score_factor};
     const auto attend = [&](auto queries, auto latents, auto rotary_keys) {

@@ -41,10 +41,10 @@ public:
       : router_(std::make_from_tuple<Router>(router)), experts_(std::make_from_tuple<Experts>(experts)),
         shared_(std::make_from_tuple<Shared>(shared)) {}
 
-  /// @brief x may have any layout that can be redistributed to those of `Layouts`.
-  template <LayoutType L, class Element, class Target>
-  [[nodiscard]] auto operator()(const Var<L, Element, Target>& x,
-                                SourceLocation where = SourceLocation::current()) {
+  /// @brief The tokens may have any layout that can be redistributed to those of `Layouts`.
+  template <detail::TapeValue X>
+  [[nodiscard]] auto operator()(X&& tokens, SourceLocation where = SourceLocation::current()) {
+    const auto x = as_var(std::forward<X>(tokens), where);
     auto chosen = router_(x.template as<Tokens>(where), where);
     auto routed = experts_(x.template as<Tokens>(where), chosen.experts, std::move(chosen.gates), where);
     if constexpr (detail::ModulePointer<Shared>)

@@ -50,15 +50,16 @@ public:
     std::apply(
         [this](auto&... weight) {
           [[maybe_unused]] const auto readings = std::tuple{weight.reading()...};
-          if (auto* const sum = x_.sum()) {
-            auto [left, right] = sum->take_terms();
-            auto made = norm_.forward_sum(std::move(left), std::move(right), weight.read()...);
-            x_.slot().set(std::move(made.sum));
-            static_cast<void>(x_.read());
-            finish_forward(std::move(made));
-          } else {
-            finish_forward(norm_.forward(x_.read(), weight.read()...));
-          }
+          if constexpr (X::in_own_layout)
+            if (auto* const sum = x_.sum()) {
+              auto [left, right] = sum->take_terms();
+              auto made = norm_.forward_sum(std::move(left), std::move(right), weight.read()...);
+              x_.slot().set(std::move(made.sum));
+              static_cast<void>(x_.read());
+              finish_forward(std::move(made));
+              return;
+            }
+          finish_forward(norm_.forward(x_.read(), weight.read()...));
         },
         weights_);
   }

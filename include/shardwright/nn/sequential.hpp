@@ -105,8 +105,9 @@ public:
       modules_.push_back(make(i));
   }
 
-  template <class Value>
-  [[nodiscard]] Value operator()(Value x, SourceLocation where = SourceLocation::current()) {
+  template <detail::TapeValue X>
+  [[nodiscard]] auto operator()(X&& tokens, SourceLocation where = SourceLocation::current()) {
+    auto x = as_var(std::forward<X>(tokens), where);
     for (Module& module : modules_)
       x = detail::call_module(module, std::move(x), where);
     return x;

@@ -7,9 +7,8 @@
 
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/train/lazy_sum.hpp>
+#include <shardwright/train/leaf_node.hpp>
 #include <shardwright/train/operation_node.hpp>
-#include <shardwright/train/tape.hpp>
 
 #include <utility>
 

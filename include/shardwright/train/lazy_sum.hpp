@@ -76,12 +76,6 @@ private:
   std::optional<Pair> terms_;
 };
 
-/// A value on a tape, in a layout, but not a parameter.
-template <class Type>
-concept TapeValue = TapeOperand<Type> && requires(const std::remove_cvref_t<Type>& value) {
-  value.tape();
-};
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
 
 namespace shardwright::inline SHARDWRIGHT_ABI {

@@ -281,6 +281,12 @@ concept TapeOperand = requires {
   typename std::remove_cvref_t<Type>::tape_operand;
 };
 
+/// A value on a tape, in a layout, but not a parameter.
+template <class Type>
+concept TapeValue = TapeOperand<Type> && requires(const std::remove_cvref_t<Type>& value) {
+  value.tape();
+};
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
 
 namespace shardwright::inline SHARDWRIGHT_ABI {

@@ -4,8 +4,9 @@
 /// @file
 /// @brief Tape: creates Vars and computes their gradients.
 
-#include <shardwright/tensor/input_check.hpp>
+#include <shardwright/train/constant_operand.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
+#include <shardwright/train/leaf_node.hpp>
 #include <shardwright/train/tape_core.hpp>
 #include <shardwright/train/var.hpp>
 
@@ -15,41 +16,6 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
-
-/// A value that is not the result of an operation.
-template <class L, class Element, class Target>
-class LeafNode final : public TapeNode {
-public:
-  LeafNode(TapeCore& tape, ShardedTensor<L, const Element, Target>&& value, bool wants_gradient)
-      : TapeNode(tape), slot_(*this) {
-    slot_.set(std::move(value));
-    slot_.want_gradient(wants_gradient);
-    if (recomputes()) // nothing can recompute it
-      slot_.keep_always();
-  }
-  void forward() override {}
-  void backward(GradientPass pass) override {
-    if (pass != GradientPass::weight)
-      static_cast<void>(slot_.receive_gradient());
-  }
-  [[nodiscard]] Slot<L, Element, Target>& result() noexcept { return slot_; }
-
-private:
-  Slot<L, Element, Target> slot_;
-};
-
-/// A tensor on a tape. Data without a gradient is compared between ranks.
-template <LayoutType L, class E, class Target>
-[[nodiscard]] auto leaf_on(TapeCore& tape, ShardedTensor<L, E, Target>&& tensor, bool wants_gradient,
-                           SourceLocation where) {
-  if (tape.checks_inputs() && !wants_gradient)
-    require_equal_inputs(tensor, where);
-  using Element = std::remove_const_t<E>;
-  using Handle = ShardedTensor<L, const Element, Target>;
-  using Node = LeafNode<L, Element, Target>;
-  return Var<L, Element, Target>(
-      tape.add<Node>(TensorAccess::take<Handle>(std::move(tensor)), wants_gradient).result());
-}
 
 template <class Target>
 class TapeOn final : public TapeCore {

@@ -152,6 +152,8 @@ public:
   using target = Target;
   using Value = ShardedTensor<To, const Element, Target>;
   static constexpr bool is_parameter = false;
+  /// Whether the node reads the value in its own layout.
+  static constexpr bool in_own_layout = std::is_same_v<From, To>;
 
   VarOperand(const Var<From, Element, Target>& source, SourceLocation where)
       : slot_(&source.slot()), where_(where) {
@@ -214,7 +216,7 @@ public:
     if (!for_gradient_ && tape().replays())
       unpin();
     Value out = [this] {
-      if constexpr (std::is_same_v<From, To>)
+      if constexpr (in_own_layout)
         return slot_->value();
       else
         return slot_->template value_in<To>(place(), where_);
@@ -235,7 +237,7 @@ public:
   }
   /// The deferred sum, if the value is one that has not been computed.
   [[nodiscard]] LazySum<Value>* sum() {
-    if constexpr (std::is_same_v<From, To>)
+    if constexpr (in_own_layout)
       return slot_->sum();
     else
       return nullptr;
@@ -243,7 +245,7 @@ public:
   /// The gradient from other readers so far, for an operation that adds it to its own; empty if there is
   /// none.
   [[nodiscard]] std::optional<ShardedTensor<Gradient<To>, const Element, Target>> take_gradient() {
-    if constexpr (std::is_same_v<From, To>)
+    if constexpr (in_own_layout)
       if (slot_->has_gradient())
         return slot_->take_gradient();
     return std::nullopt;
@@ -258,7 +260,7 @@ public:
 
 private:
   [[nodiscard]] HeldValue& place() {
-    if constexpr (std::is_same_v<From, To>)
+    if constexpr (in_own_layout)
       return slot_->own();
     else
       return slot_->other(&layout_identity<To>);
