@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -146,6 +147,43 @@ TEST_CASE("the calls of an accumulator must come in order, and errors name the m
         const sw::GradientSummary summary = accumulator.finish();
         findings.expect(summary.tokens == 2 && summary.loss.value == 1, "the next step starts from nothing");
       }) == "");
+}
+
+TEST_CASE("an accumulator needs a model with parameters, which must outlive it") {
+  CHECK(on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
+          using sw::LifecycleError;
+          struct Empty {
+            auto members() { return sw::members(); }
+          } empty;
+          const std::string none = failure_of<LifecycleError>([&] { sw::GradAccumulator<Empty>{empty}; });
+          findings.expect(has(none, "the model must have a parameter, but it lists none"), none);
+
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<tp>(1)};
+          std::optional<ToyModel<float>> model(mesh);
+          {
+            sw::GradAccumulator accumulator(*model, world);
+            model->add_gradients(1, 0);
+            accumulator.add(LossSum<OverDp>{1}, TokenCount<OverDp>{1});
+            model.reset();
+            const char* const sentence = "the model must outlive it, but the model, or a parameter of it";
+            const auto expect = [&](const char* call, auto use) {
+              const std::string said = failure_of<LifecycleError>(use);
+              findings.expect(has(said, sentence), call, ": ", said);
+            };
+            expect("finish", [&] { static_cast<void>(accumulator.finish()); });
+            expect("add", [&] { accumulator.add(LossSum<OverDp>{1}, TokenCount<OverDp>{1}); });
+            expect("restart", [&] { accumulator.restart(); });
+            expect("visit", [&] {
+              accumulator.for_each_gradient(
+                  [](const auto& gradient) { static_cast<void>(gradient.parameter()); });
+            });
+          }
+          model.emplace(mesh);
+          sw::GradAccumulator next(*model, world);
+          model->add_gradients(1, 0);
+          next.add(LossSum<OverDp>{3}, TokenCount<OverDp>{2});
+          findings.expect(next.finish().loss.value == 1.5, "another accumulator of another model");
+        }) == "");
 }
 
 TEST_CASE(

@@ -2,6 +2,7 @@
 #include "support/catch.hpp"
 #include "support/failures.hpp"
 #include "support/larger.hpp"
+#include "support/matchers.hpp"
 #include "support/ranks.hpp"
 #include "train/small_model.hpp"
 
@@ -30,6 +31,7 @@
 namespace {
 
 namespace sw = shardwright;
+using shardwright_test::ContainsSubstring;
 using shardwright_test::failure_of;
 using shardwright_test::Findings;
 using shardwright_test::has;
@@ -427,6 +429,75 @@ TEST_CASE("the purpose of memory is reset when a pass throws") {
             findings.expect(sw::detail::memory_purpose().part.empty(), sw::detail::memory_purpose().part);
           }
         }) == "");
+}
+
+namespace {
+
+/// A last part without parameters; with `detached`, its loss is of a value that the tape does not follow.
+template <bool detached>
+struct BareLoss : Small {
+  class Last {
+  public:
+    template <class Place>
+    Last(const Place&, const Config&) {}
+    auto operator()(Value x, const Batch& batch) {
+      if constexpr (detached)
+        return sw::mse(sw::redistribute<Tokens>(x.value()), batch.wanted);
+      else
+        return sw::mse(std::move(x).template as<Tokens>(), batch.wanted);
+    }
+    auto members() { return sw::members(); }
+  };
+  using Parts = sw::Parts<Small::First, sw::Repeat<Small::Layer, &Config::layers>, Last>;
+};
+
+/// The sentence that a step ends with, or its loss and norm: on one stage, or on two of which the last has
+/// only the loss.
+template <bool detached>
+[[nodiscard]] std::string bare_step(const sw::HostCommunicator& world) {
+  const auto text = [](const sw::GradientSummary& summary) {
+    return std::to_string(summary.loss.value) + " " + std::to_string(summary.gradient_norm);
+  };
+  const Mesh mesh = small_mesh(sw::HostCommunicator(world).split(world.rank(), 0), 1);
+  const std::vector<Small::Batch> batches{small_batch<Small>(mesh, 0, 0)};
+  if (world.size() == 1) {
+    sw::WholeModel<BareLoss<detached>> model(mesh, {}, 3);
+    sw::GradAccumulator accumulator(model);
+    accumulator.add(model.forward_backward(batches[0], true));
+    return text(accumulator.finish());
+  }
+  using Model = sw::PipelineModel<BareLoss<detached>>;
+  const auto schedule = sw::make_schedule("1f1b", 2, 1);
+  Model model(mesh, world, schedule.placement(), sw::LayerPartition(3, {3, 0}), {}, 3);
+  sw::PipelineRunner<typename Model::Stage> runner(world, schedule, model.chunks());
+  sw::GradAccumulator<Model> accumulator(model, world);
+  accumulator.add(runner.run(batches));
+  return text(accumulator.finish());
+}
+
+} // namespace
+
+TEST_CASE("a loss that no gradient leaves for the stream ends with a sentence on every number of stages") {
+  const auto ended = [](int ranks) {
+    return failure_of<std::exception>([ranks] {
+      shardwright_test::launch_ranks({.ranks = ranks}, [](const sw::HostCommunicator& world) {
+        static_cast<void>(bare_step<true>(world));
+      });
+    });
+  };
+  CHECK_THAT(ended(1), ContainsSubstring("Parameter in: a step must give every parameter a gradient"));
+  CHECK_THAT(ended(2), ContainsSubstring("Stage: the gradient of the loss must reach the stream"));
+}
+
+TEST_CASE("a stage may have a loss and no parameters") {
+  std::string one;
+  for (const int ranks : {1, 2})
+    CHECK(on_ranks(ranks, [&](const sw::HostCommunicator& world, Findings& findings) {
+            const std::string found = bare_step<false>(world);
+            if (world.size() == 1)
+              one = found;
+            findings.expect(found == one, found, " instead of ", one);
+          }) == "");
 }
 
 TEST_CASE("a partition that does not match the model's layers is an error") {

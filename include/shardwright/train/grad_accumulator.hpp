@@ -29,7 +29,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -85,25 +84,26 @@ public:
 
   /// @param ranks all ranks that hold a part of the model, such as the world of a pipeline; by default those
   /// of the parameters' mesh.
-  /// @throws LifecycleError if another accumulator holds a parameter's gradient.
+  /// @throws LifecycleError if another accumulator holds a parameter's gradient, or if a model that is not a
+  /// stage of a pipeline has no parameter.
   explicit GradAccumulator(Model& model, HostCommunicator ranks = {})
       : model_(&model), ranks_(std::move(ranks)) {
     if constexpr (has_stages) {
-      model.for_each_stage([this](auto& stage) { hold(stage, groups_.emplace_back()); });
+      model.for_each_stage([this](auto& stage) {
+        core_ = &stage.core();
+        hold(stage, groups_.emplace_back());
+      });
       // When nothing throws any more.
       model.for_each_stage([group = groups_.begin()](auto& stage) mutable { stage.set_gradients(*group++); });
     } else {
       hold(model, groups_.emplace_back());
     }
+    if (core_ == nullptr)
+      detail::reject_use(
+          "GradAccumulator: the model must have a parameter, but it lists none (list its parameters in members())");
   }
   /// @brief Detaches the gradients; the model has none until another accumulator holds them.
-  ~GradAccumulator() {
-    if constexpr (has_stages)
-      model_->for_each_stage([this](auto& stage) {
-        for (const detail::GradientGroup& group : groups_)
-          stage.forget_gradients(group);
-      });
-  }
+  ~GradAccumulator() = default;
   GradAccumulator(const GradAccumulator&) = delete;
   GradAccumulator& operator=(const GradAccumulator&) = delete;
 
@@ -173,8 +173,10 @@ public:
   /// mesh.
   ///
   /// Collective. Cost: the transitions of the accumulators, and one all_reduce of three numbers.
-  /// @throws LifecycleError before any add(), on a second call, or if a parameter has no gradient.
+  /// @throws LifecycleError before any add(), on a second call, if a parameter has no gradient, or if the
+  /// model is destroyed.
   [[nodiscard]] Summary finish() {
+    require_model();
     if (finished_)
       detail::reject_use(
           "GradAccumulator: finish() must be called once in a step (call restart() for the next)");
@@ -188,7 +190,6 @@ public:
       group.end_last_pass();
     for (const auto& gradient : gradients_)
       gradient->end_passes();
-    detail::MeshCore* const core = core_;
     std::size_t partial_sums = 0;
     for (const auto& gradient : gradients_)
       gradient->finish_reductions();
@@ -196,14 +197,13 @@ public:
       gradient->finish_copies();
     for (const auto& gradient : gradients_)
       partial_sums += gradient->squares_workspace();
-    std::optional<Totals> squares;
-    if (core != nullptr)
-      sum_squares(squares.emplace(core->template resources<Target>()), partial_sums);
+    Totals squares(core_->template resources<Target>());
+    sum_squares(squares, partial_sums);
     const LossScaleOn<Target> scale = origin_.scale.value_or(LossScaleOn<Target>{});
+    const HostCommunicator& ranks = ranks_.valid() ? ranks_ : core_->world();
     if constexpr (on_host) {
-      std::array<double, 3> totals{counted_.loss, static_cast<double>(counted_.tokens),
-                                   squares ? squares->read()[0] : 0};
-      detail::sum_over_ranks(ranks_.valid() ? ranks_ : core->world(), totals);
+      std::array<double, 3> totals{counted_.loss, static_cast<double>(counted_.tokens), squares.read()[0]};
+      detail::sum_over_ranks(ranks, totals);
       GradientSummary summary;
       summary.loss.value = totals[0] / totals[1];
       summary.tokens = static_cast<std::int64_t>(totals[1]);
@@ -211,18 +211,15 @@ public:
       summary.gradient_norm = std::sqrt(totals[2]) * summary.scale.factor();
       return summary;
     } else {
-      if (core == nullptr)
-        throw InvalidArgument(
-            "GradAccumulator: every rank on a device must hold a parameter, but this one holds none (use fewer stages, or other layers for them)");
-      const HostCommunicator& ranks = ranks_.valid() ? ranks_ : core->world();
       if (ranks.size() > 1 && !group_.valid())
-        group_ = detail::reach<Target>(*core, ranks);
-      return device_.finish(group_.valid() ? &group_ : nullptr, *squares, scale);
+        group_ = detail::reach<Target>(*core_, ranks);
+      return device_.finish(group_.valid() ? &group_ : nullptr, squares, scale);
     }
   }
 
   /// @brief Discards the step's losses and gradients and begins the next step.
   void restart() {
+    require_model();
     for (detail::GradientGroup& group : groups_)
       group.end_last_pass();
     for (const auto& gradient : gradients_)
@@ -256,6 +253,12 @@ public:
 private:
   using Totals = detail::Scalars<1, Target>;
   struct Nothing {};
+
+  void require_model() const {
+    for (const detail::GradientGroup& group : groups_)
+      if (group.lost())
+        detail::reject_lost_model();
+  }
 
   template <class Part>
   void hold(Part& part, detail::GradientGroup& group) {
@@ -293,7 +296,7 @@ private:
   void add_counted(const Sums& sums) {
     using L = typename Sums::layout;
     static_cast<void>(detail::LossOverTokens<Model, L>{});
-    const bool counts = core_ != nullptr && detail::counts_once<L>(*core_);
+    const bool counts = detail::counts_once<L>(*core_);
     if constexpr (on_host) {
       open_microbatch(sums.loss.origin);
       local_loss_ += sums.loss.value;
@@ -307,6 +310,7 @@ private:
     }
   }
   void open_microbatch(const detail::SumOrigin<LossScaleOn<Target>>& origin) {
+    require_model();
     if (finished_)
       detail::reject_use(
           "GradAccumulator: add() must not follow finish() (call restart() for the next step)");
@@ -332,7 +336,7 @@ private:
   std::list<detail::GradientGroup> groups_; // of each stage; a deque takes longer to compile
   std::vector<std::unique_ptr<detail::AnyParameterGradient<Target>>> gradients_; // of each parameter
   std::vector<detail::AnyParameterGradient<Target>*> by_name_;
-  detail::MeshCore* core_ = nullptr; // of the parameters; null for a rank without any
+  detail::MeshCore* core_ = nullptr; // of the model
   detail::SummedAxes summed_;
   double local_loss_ = 0;
   struct {

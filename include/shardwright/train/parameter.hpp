@@ -190,7 +190,7 @@ public:
           name_,
           ": only one GradAccumulator may hold its gradient, but there is a second one (destroy the first)");
     gradient_ = gradient;
-    stay(gradient != nullptr);
+    belong(gradient);
   }
 
   /// @brief Returns whether this rank, of all that hold the same block, counts its squares in the norm.

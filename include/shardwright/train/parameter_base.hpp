@@ -45,6 +45,15 @@ namespace detail {
                        next + " (list it in one module, or make it a TiedParameter)");
 }
 
+/// A gradient, which refers to its parameter by address.
+class GradientOfParameter {
+public:
+  virtual void forget_parameter() noexcept = 0;
+
+protected:
+  ~GradientOfParameter() = default;
+};
+
 /// Properties that copies of a parameter must share.
 struct ParameterType {
   std::string_view compute; ///< Layout in which it is read.
@@ -176,10 +185,13 @@ protected:
     completes_with_step_ = std::exchange(other.completes_with_step_, false);
     return *this;
   }
-  [[gnu::noinline]] ~ParameterBase() {} // NOLINT(modernize-use-equals-default)
+  [[gnu::noinline]] ~ParameterBase() {
+    if (gradient_ != nullptr)
+      gradient_->forget_parameter();
+  }
 
-  /// Sets whether a gradient belongs to it, which refers to it by address.
-  void stay(bool on) noexcept { stays_ = on; }
+  /// Sets the gradient that belongs to it; null if there is none.
+  void belong(detail::GradientOfParameter* gradient) noexcept { gradient_ = gradient; }
   /// The weights are about to be written.
   void note_write() noexcept { ++version_; }
 
@@ -189,7 +201,7 @@ protected:
 private:
   [[nodiscard]] virtual detail::ParameterType type() const noexcept = 0;
   [[nodiscard]] ParameterBase& movable() {
-    if (stays_)
+    if (gradient_ != nullptr)
       detail::reject_parameter(
           name_,
           ": it must stay where it is while a GradAccumulator holds its gradient (construct the model where it stays, or move it before you make the GradAccumulator)");
@@ -206,7 +218,7 @@ private:
   std::uint64_t recording_ = 0;
   std::uint64_t version_ = 0;
   bool completes_with_step_ = false;
-  bool stays_ = false;
+  detail::GradientOfParameter* gradient_ = nullptr;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -26,7 +26,7 @@ template <class Target>
 class AnyParameterGradient {
 public:
   virtual ~AnyParameterGradient() = default;
-  [[nodiscard]] virtual const ParameterBase& parameter() const noexcept = 0;
+  [[nodiscard]] virtual const ParameterBase& parameter() const = 0;
 
   /// Declares that the step has no more passes. Collective like end_pass.
   virtual void end_passes() = 0;
@@ -128,6 +128,7 @@ protected:
         shape_(shape), steps_{&first, &second}, each_pass_(each_pass) {}
   [[gnu::noinline]] ~GradientReduction() override {} // NOLINT(modernize-use-equals-default): one for all
 
+  void lose_parameter() noexcept { group_.lose_model(); }
   /// Whether the step's passes are over.
   [[nodiscard]] bool complete() const noexcept { return complete_; }
 
@@ -229,7 +230,8 @@ private:
 
 /// The gradient of a parameter, in its layouts.
 template <class P>
-class ParameterGradient final : public GradientReduction<typename P::main_element, typename P::target> {
+class ParameterGradient final : public GradientReduction<typename P::main_element, typename P::target>,
+                                public GradientOfParameter {
   using Number = typename P::main_element;
   using Target = typename P::target;
   using Block = MatrixView<const Number, Target>;
@@ -246,22 +248,29 @@ public:
       : GradientReduction<Number, Target>(group, parameter.resources(), parameter.shape(),
                                           transition_steps<FirstPhase>, transition_steps<SecondPhase>,
                                           P::reduces_each_microbatch),
-        parameter_(parameter) {
+        parameter_(&parameter) {
     parameter.hold_gradient(this);
   }
-  ~ParameterGradient() override { parameter_.hold_gradient(nullptr); }
+  ~ParameterGradient() override {
+    if (parameter_ != nullptr)
+      parameter_->hold_gradient(nullptr);
+  }
+  void forget_parameter() noexcept override {
+    parameter_ = nullptr;
+    this->lose_parameter();
+  }
 
   /// Memory to which this microbatch's raw gradient is added; the first gradient overwrites.
   /// @throws LifecycleError after the step's last gradient, until drop() begins the next step.
   [[nodiscard]] typename P::Slot slot() {
     if (this->complete())
       reject_parameter(
-          parameter_.name(),
+          parameter_->name(),
           ": the step's gradient is complete, and nothing may be added to it (call restart() for the next step)");
     const bool first = !raw_.valid();
     const MemoryFor memory(MemoryKind::gradients);
     if (first)
-      raw_ = RawTensor(parameter_.resources(), parameter_.shape());
+      raw_ = RawTensor(parameter_->resources(), parameter_->shape());
     return {raw_, first ? Number(0) : Number(1)};
   }
   /// Adds a raw gradient that was computed elsewhere.
@@ -279,27 +288,31 @@ public:
   /// @throws LifecycleError before finish().
   [[nodiscard]] const GradientTensor& finished() const {
     if (!gradient_.valid())
-      reject_parameter(parameter_.name(),
+      reject_parameter(parameter_->name(),
                        ": the gradient is not finished (call finish() of the GradAccumulator first)");
     return gradient_;
   }
-  [[nodiscard]] const ParameterBase& parameter() const noexcept override { return parameter_; }
+  [[nodiscard]] const ParameterBase& parameter() const override {
+    if (parameter_ == nullptr)
+      reject_lost_model();
+    return *parameter_;
+  }
 
 private:
-  [[nodiscard]] bool counts_once() const override { return parameter_.counts_once(); }
+  [[nodiscard]] bool counts_once() const override { return parameter_->counts_once(); }
   [[nodiscard]] bool has_raw() const override { return raw_.valid(); }
   [[nodiscard]] Block raw_block() const override { return raw_.local_matrix(); }
   [[nodiscard]] BufferHandle take_raw() override { return TensorAccess::take_memory(std::move(raw_)); }
   [[nodiscard]] Block finished_block() const override { return finished().local_matrix(); }
   void keep(BufferHandle memory) override {
-    gradient_ = TensorAccess::in_memory<GradientTensor>(std::move(memory), parameter_.shape());
+    gradient_ = TensorAccess::in_memory<GradientTensor>(std::move(memory), parameter_->shape());
   }
   void let_go() override {
     gradient_ = TensorAccess::nothing<GradientTensor>();
     raw_ = TensorAccess::nothing<RawTensor>();
   }
 
-  P& parameter_;
+  P* parameter_;                                                      // null once it is destroyed
   RawTensor raw_ = TensorAccess::nothing<RawTensor>();                // of the microbatches so far
   GradientTensor gradient_ = TensorAccess::nothing<GradientTensor>(); // finished
 };

@@ -163,6 +163,10 @@ public:
   }
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
+  ~Stage() {
+    if (gradients_ != nullptr)
+      gradients_->lose_stage();
+  }
 
   [[nodiscard]] const Config& config() const noexcept { return config_; }
   /// @brief Index of its first part in the model, by which stages are ordered.
@@ -251,13 +255,10 @@ public:
   /// @brief The parts of its units, including tied parameters of other stages on the rank.
   [[nodiscard]] const std::vector<std::vector<detail::ListedPart>>& parts() const noexcept { return parts_; }
 
-  /// @brief Sets the group that reduces its gradients; called by GradAccumulator, which resets it when
-  /// destroyed.
-  void set_gradients(detail::GradientGroup& gradients) noexcept { gradients_ = &gradients; }
-  void forget_gradients(const detail::GradientGroup& gradients) noexcept {
-    if (gradients_ == &gradients)
-      gradients_ = nullptr;
-  }
+  /// @brief The mesh of its parts.
+  [[nodiscard]] detail::MeshCore& core() const noexcept { return resources_->core(); }
+  /// @brief Sets the group that reduces its gradients, as long as a GradAccumulator holds that.
+  void set_gradients(detail::GradientGroup& gradients) noexcept { gradients.attach(gradients_); }
   /// @brief Declares that the next pass with weight gradients is the last of the step: reductions start part
   /// by part.
   void begin_last_gradients() { gradients().begin_last_pass(); }
@@ -372,6 +373,9 @@ private:
     saved.tape.core().backward(pass);
     if (holds_first_)
       return std::nullopt;
+    if (!saved.in->has_gradient())
+      detail::reject_use(
+          "Stage: the gradient of the loss must reach the stream, but in this stage no operation whose result the loss depends on reads it (compute the loss from the Var that the last part gets, not from its value())");
     return detail::owned(saved.in->take_gradient());
   }
 
