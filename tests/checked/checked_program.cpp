@@ -1,51 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests a build with SHARDWRIGHT_CHECKED: all tensors that ranks make on a mesh are compared, new ones hold
-// NaN, and what a program declares to be replicated is compared.
+// Tests a build with SHARDWRIGHT_CHECKED: numbers that ranks give differently end with a sentence that names
+// both, their ranks, the axis and the line; memory of the program holds what its layout says; new tensors
+// hold NaN.
 
 #include <shardwright/launch.hpp>
-#include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/tensor/fill.hpp>
-#include <shardwright/tensor/redistribute.hpp>
-#include <shardwright/train/grad_accumulator.hpp>
-#include <shardwright/train/members.hpp>
+#include <shardwright/models.hpp>
 
 #include <Kokkos_Core.hpp>
 
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
 namespace sw = shardwright;
-using sw::axis::dp;
+using namespace sw::axis;
 
 namespace {
 
-/// A tensor that no call moves, of another shape on one rank, before a call that all make alike.
-void make_and_sum(const sw::HostCommunicator& world, std::int64_t extra) {
-  const sw::DeviceMesh<dp> mesh(world, sw::extent<dp>(2));
-  const sw::ShardedTensor<sw::Layout<1>, float> unmoved(mesh, {12 + (world.rank() == 1 ? extra : 0)});
-  sw::ShardedTensor<sw::Layout<1, sw::Partial<sw::Sum, dp>>, float> parts(mesh, {4});
-  sw::fill_zero(parts);
-  static_cast<void>(sw::redistribute<sw::Layout<1>>(parts));
-}
-
-/// A model of one parameter, and sums of a loss that each rank says that all have.
-struct OneWeight {
-  using Vector = sw::Layout<1>;
-  sw::Parameter<Vector, sw::Layout<1, sw::Partial<sw::Sum, dp>>> weight;
-  auto members() { return sw::members("weight", weight); }
-};
-void add_replicated(const sw::HostCommunicator& world, double loss, std::int64_t count) {
-  const sw::DeviceMesh<dp> mesh(world, sw::extent<dp>(2));
-  sw::ShardedTensor<OneWeight::Vector> weight(mesh, {3});
-  sw::fill(weight, 1.0f);
-  OneWeight model{{"weight", std::move(weight)}};
-  sw::GradAccumulator accumulator(model);
-  const sw::CountedLoss<sw::Layout<0>> sums{{loss}, {count}};
-  accumulator.add(sw::assume_replicated(sums));
-}
+using Mesh = sw::DeviceMesh<dp, tp>;
+using Rows = sw::Layout<2, sw::Shard<0, dp>>; // replicated over tp
+using Tokens = sw::TokenLayout<Rows>;
+using Whole = sw::Layout<0>;
+using Loss = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
 
 int failures = 0;
 void expect(bool holds, const std::string& what) {
@@ -55,42 +36,211 @@ void expect(bool holds, const std::string& what) {
   std::fprintf(stderr, "expected: %s\n", what.c_str());
 }
 
+/// What the ranks of dp = 2, tp = 2 say; "nothing" if the program ends.
+std::string said(const std::function<void(const Mesh&)>& program) {
+  try {
+    sw::launch({.ranks = 4}, [&](const sw::HostCommunicator& world) {
+      program(Mesh(world, sw::extent<dp>(2), sw::extent<tp>(2)));
+    });
+  } catch (const sw::Error& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+/// A program whose ranks along tp must give a number alike: it ends if they do, and if rank 1 and rank 3 give
+/// another number, with a sentence that names `wanted`.
+void compares(const char* wanted, const std::function<void(const Mesh&, double)>& program) {
+  const std::string alike = said([&](const Mesh& mesh) { program(mesh, 1); });
+  expect(alike == "nothing", std::string("ranks that agree about ") + wanted + ", not: " + alike);
+  const std::string other = said([&](const Mesh& mesh) { program(mesh, 1 + mesh.coordinate<tp>()); });
+  for (const char* part : {wanted, "all ranks along tp must give the same ", "on rank 0 and ", "on rank 1 (",
+                           "checked_program.cpp:"})
+    expect(other.find(part) != std::string::npos, std::string(part) + ", not: " + other);
+}
+
+sw::ShardedTensor<Rows> rows_on(const Mesh& mesh) {
+  sw::ShardedTensor<Rows> out(mesh, {4, 3});
+  sw::fill_normal(out, {1, 1});
+  return out;
+}
+sw::ShardedTensor<Loss> part_on(const Mesh& mesh) {
+  sw::ShardedTensor<Loss> out(mesh, {});
+  out.mutable_data()[0] = 1;
+  return out;
+}
+sw::ShardedTensor<Tokens, std::int32_t> targets_on(const Mesh& mesh) {
+  sw::ShardedTensor<Tokens, std::int32_t> out(mesh, {4});
+  sw::fill(out, 2);
+  return out;
+}
+
+void numbers_beside_tensors() {
+  compares("scale: all ranks along tp must give the same factor, but it is 1 on rank 0 and 2 on rank 1",
+           [](const Mesh& mesh, double number) { static_cast<void>(rows_on(mesh) * number); });
+  compares("factor", [](const Mesh& mesh, double number) { static_cast<void>(number * rows_on(mesh)); });
+  compares("factor",
+           [](const Mesh& mesh, double number) { static_cast<void>(sw::scale(rows_on(mesh), number)); });
+  compares("divide: all ranks along tp must give the same divisor, but it is 1 on rank 0 and 2 on rank 1",
+           [](const Mesh& mesh, double number) { static_cast<void>(part_on(mesh) / number); });
+  compares("add: all ranks along tp must give the same number",
+           [](const Mesh& mesh, double number) { static_cast<void>(rows_on(mesh) + number); });
+  compares("number", [](const Mesh& mesh, double number) { static_cast<void>(rows_on(mesh) - number); });
+  compares("subtract", [](const Mesh& mesh, double number) { static_cast<void>(number - rows_on(mesh)); });
+  compares("divide", [](const Mesh& mesh, double number) { static_cast<void>(number / rows_on(mesh)); });
+  compares("scale_in_place", [](const Mesh& mesh, double number) {
+    auto x = rows_on(mesh);
+    sw::scale_in_place(x, number);
+  });
+  compares("axpy", [](const Mesh& mesh, double number) {
+    auto y = rows_on(mesh);
+    sw::axpy(number, rows_on(mesh), y);
+  });
+  compares("axpby: all ranks along tp must give the same factor of y", [](const Mesh& mesh, double number) {
+    auto y = rows_on(mesh);
+    sw::axpby(0.5, rows_on(mesh), number, y);
+  });
+  compares("factor", [](const Mesh& mesh, double number) { // a whole number
+    static_cast<void>(targets_on(mesh) * static_cast<int>(number));
+  });
+  compares("factor", [](const Mesh& mesh, double number) {
+    sw::Tape<> tape;
+    static_cast<void>(tape.input(rows_on(mesh)) * number);
+  });
+}
+
+void new_tensors() {
+  compares(
+      "ShardedTensor: all ranks along tp must give the same extent of dimension 1, but it is 1 on rank 0 "
+      "and 2 on rank 1",
+      [](const Mesh& mesh, double number) {
+        const sw::ShardedTensor<Rows> x(mesh, {4, static_cast<std::int64_t>(number)});
+      });
+  compares("reshape: all ranks along tp must give the same extent", [](const Mesh& mesh, double number) {
+    const auto columns = static_cast<std::int64_t>(number);
+    static_cast<void>(sw::reshape(rows_on(mesh), {4, columns, 3 / columns}));
+  });
+  compares("fill: all ranks along tp must give the same value", [](const Mesh& mesh, double number) {
+    sw::ShardedTensor<Rows> x(mesh, {4, 3});
+    sw::fill(x, number);
+  });
+  compares("fill_normal: all ranks along tp must give the same seed", [](const Mesh& mesh, double number) {
+    sw::ShardedTensor<Rows> x(mesh, {4, 3});
+    sw::fill_normal(x, {static_cast<std::uint64_t>(number), 1});
+  });
+  compares("fill_normal: all ranks along tp must give the same deviation", [](const Mesh& mesh,
+                                                                              double number) {
+    sw::ShardedTensor<sw::Layout<2, sw::Shard<1, tp>>> x(mesh, {4, 3}); // that are the same on every layout
+    sw::fill_normal(x, {1, 1}, 0.0, number);
+  });
+  compares("fill_uniform: all ranks along tp must give the same high", [](const Mesh& mesh, double number) {
+    sw::ShardedTensor<Rows> x(mesh, {4, 3});
+    sw::fill_uniform(x, {1, 1}, 0.0, number);
+  });
+}
+
+/// A product and what a step of training needs.
+struct Model {
+  using element = float;
+  sw::Linear<Rows, sw::Layout<2>> product;
+  Model(const Mesh& mesh, const sw::Initial& initial) : product(mesh, {3, 3}, initial) {}
+  [[nodiscard]] auto members() { return sw::members("product", product); }
+};
+
+/// One step of own training, in which one number is the program's.
+struct Step {
+  std::uint64_t seed = 1;
+  double deviation = 0.1, rate = 0.01, max_norm = 1, decay = 0, smoothing = 0, dropped = 0;
+  std::int64_t more_tokens = 0;
+
+  void run(const Mesh& mesh) const {
+    Model model(mesh, sw::Initial::normal(deviation));
+    sw::initialize(model, seed);
+    sw::GradAccumulator<Model> accumulator(model);
+    sw::AdamW optimizer({.weight_decay = decay, .max_norm = max_norm});
+    sw::Tape<> tape(sw::Recording::training, sw::BatchOrigin{});
+    {
+      auto scores = model.product(tape.input(rows_on(mesh)));
+      scores = sw::dropout(std::move(scores), {.seed = 1, .tensor = 1, .rate = dropped});
+      auto sums = sw::cross_entropy(std::move(scores), targets_on(mesh), {.label_smoothing = smoothing});
+      sums.tokens.value += more_tokens;
+      tape.backward();
+      accumulator.add(sums);
+    }
+    optimizer.step(model, accumulator.finish(), rate);
+  }
+};
+
+void training() {
+  compares("fill_normal: all ranks along tp must give the same seed", [](const Mesh& mesh, double number) {
+    Step{.seed = static_cast<std::uint64_t>(number)}.run(mesh);
+  });
+  compares("deviation", [](const Mesh& mesh, double number) { Step{.deviation = number}.run(mesh); });
+  compares("AdamW: all ranks along tp must give the same learning rate",
+           [](const Mesh& mesh, double number) { Step{.rate = number}.run(mesh); });
+  compares("AdamW: all ranks along tp must give the same max_norm",
+           [](const Mesh& mesh, double number) { Step{.max_norm = number}.run(mesh); });
+  compares("weight decay", [](const Mesh& mesh, double number) { Step{.decay = number}.run(mesh); });
+  compares("cross_entropy: all ranks along tp must give the same label smoothing",
+           [](const Mesh& mesh, double number) { Step{.smoothing = number / 8}.run(mesh); });
+  compares("dropout: all ranks along tp must give the same rate",
+           [](const Mesh& mesh, double number) { Step{.dropped = number / 8}.run(mesh); });
+  compares("GradAccumulator: all ranks along tp must give the same number of tokens",
+           [](const Mesh& mesh, double number) {
+             Step{.more_tokens = static_cast<std::int64_t>(number)}.run(mesh);
+           });
+  compares("rms_norm: all ranks along tp must give the same epsilon", [](const Mesh& mesh, double number) {
+    sw::RmsNorm<Rows> norm(mesh, 3, number);
+    sw::initialize(norm, 1);
+    sw::Tape<> tape;
+    static_cast<void>(norm(tape.input(rows_on(mesh))));
+  });
+  compares("layer_norm: all ranks along tp must give the same epsilon", [](const Mesh& mesh, double number) {
+    sw::LayerNorm<Rows> norm(mesh, 3, number);
+    sw::initialize(norm, 1);
+    sw::Tape<> tape;
+    static_cast<void>(norm(tape.input(rows_on(mesh))));
+  });
+  compares("sum_loss: all ranks along tp must give the same number of tokens",
+           [](const Mesh& mesh, double number) {
+             sw::Tape<> tape;
+             static_cast<void>(sw::sum_loss(sw::sum(tape.input(rows_on(mesh))),
+                                            sw::TokenCount<Loss>{static_cast<std::int64_t>(number)}));
+           });
+}
+
+void memory_of_the_program() {
+  const auto summed = [](bool alike) {
+    return said([alike](const Mesh& mesh) {
+      const Kokkos::View<float*, Kokkos::HostSpace> memory("memory", 4);
+      for (std::size_t i = 0; i < 4; ++i)
+        memory(i) = alike ? 1.0F : static_cast<float>(mesh.coordinate<tp>());
+      const auto x = sw::tensor_over<sw::Layout<1>>(mesh, memory, {4});
+      static_cast<void>(sw::redistribute<sw::Layout<1, sw::Shard<0, dp>>>(x));
+      static_cast<void>(sw::square(x));
+    });
+  };
+  expect(summed(true) == "nothing", "memory that all ranks fill alike, not: " + summed(true));
+  const std::string other = summed(false);
+  for (const char* part :
+       {"tensor_over: ranks along tp, over which the declared layout replicates, must have equal "
+        "values, but ranks 1 and 3 differ",
+        "checked_program.cpp:"})
+    expect(other.find(part) != std::string::npos, std::string(part) + ", not: " + other);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
   const Kokkos::ScopeGuard kokkos(argc, argv);
-  const auto said = [](std::int64_t extra) -> std::string {
-    try {
-      sw::launch({.ranks = 2}, [&](const sw::HostCommunicator& world) { make_and_sum(world, extra); });
-    } catch (const sw::CollectiveMismatch& error) {
-      return error.what();
-    }
-    return "nothing";
-  };
-  const std::string equal = said(0), other = said(1);
-  expect(equal == "nothing", "ranks that make equal tensors, not: " + equal);
-  expect(other.find("tensor 1 that they made on the mesh is [12] and [13]") != std::string::npos,
-         "both shapes, not: " + other);
-
-  const auto replicated = [](double loss, std::int64_t count) -> std::string {
-    try {
-      sw::launch({.ranks = 2}, [&](const sw::HostCommunicator& world) {
-        add_replicated(world, world.rank() == 0 ? 3.0 : loss, world.rank() == 0 ? 2 : count);
-      });
-    } catch (const sw::ConfigurationMismatch& error) {
-      return error.what();
-    }
-    return "nothing";
-  };
-  const std::string same = replicated(3.0, 2), losses = replicated(4.0, 2), counts = replicated(3.0, 5);
-  expect(same == "nothing", "equal sums, not: " + same);
-  expect(
-      losses.find("assume_replicated: all ranks along dp must give the same loss, but it is 3 on rank 0 and "
-                  "4 on rank 1") != std::string::npos,
-      "both losses, not: " + losses);
-  expect(counts.find("the same count, but it is 2 on rank 0 and 5 on rank 1") != std::string::npos,
-         "both counts, not: " + counts);
-
+  numbers_beside_tensors();
+  new_tensors();
+  training();
+  memory_of_the_program();
+  expect(said([](const Mesh& mesh) { // blocks that no other rank along dp has
+           static_cast<void>(rows_on(mesh) * (1 + mesh.coordinate<dp>()));
+         }) == "nothing",
+         "numbers of blocks may differ");
   sw::launch({.ranks = 1}, [](const sw::HostCommunicator& world) {
     const sw::DeviceMesh<dp> mesh(world, sw::extent<dp>(1));
     const sw::ShardedTensor<sw::Layout<1>, double> fresh(mesh, {5});

@@ -8,6 +8,7 @@
 #include <shardwright/tensor/arithmetic.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/input_check.hpp>
+#include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <cstdint>
@@ -28,10 +29,12 @@ using Rows = sw::Layout<2, sw::Shard<0, dp>>;
 [[nodiscard]] Mesh mesh_of(const sw::HostCommunicator& world) {
   return Mesh(world, sw::extent<dp>(world.size() / 2), sw::extent<tp>(2));
 }
-[[nodiscard]] sw::ShardedTensor<Rows> random_rows(const Mesh& mesh, std::int64_t rows,
-                                                  std::uint64_t seed = 1) {
-  sw::ShardedTensor<Rows> out(mesh, {rows, 3});
-  sw::fill_normal(out, {seed, 1});
+[[nodiscard]] sw::ShardedTensor<Rows> random_rows(const Mesh& mesh, std::int64_t rows, float more = 0) {
+  // Not made on the mesh, which compares shapes in a checked build.
+  sw::ShardedTensor<Rows> out(mesh.core().resources<sw::DefaultTarget>(), {rows, 3});
+  sw::fill_normal(out, {1, 1});
+  for (std::size_t i = 0; i < out.local_size(); ++i)
+    out.mutable_data()[i] += more;
   return out;
 }
 
@@ -67,7 +70,7 @@ TEST_CASE("ranks with a tensor of a different shape are named on every rank") {
 TEST_CASE("ranks whose copies of an input differ are named with the axis, on every rank") {
   const auto outcomes = rank_outcomes::of(6, rank_outcomes::ample, [](const sw::HostCommunicator& world) {
     const Mesh mesh = mesh_of(world);
-    sw::require_equal_inputs(random_rows(mesh, 9, world.rank() == 1 || world.rank() == 5 ? 2 : 1));
+    sw::require_equal_inputs(random_rows(mesh, 9, world.rank() == 1 || world.rank() == 5 ? 1.0F : 0.0F));
   });
   for (const auto& outcome : outcomes)
     CHECK_THAT(
@@ -81,7 +84,7 @@ TEST_CASE("a tape compares its inputs if told to, and never variables") {
   for (const bool on : {false, true}) {
     const auto outcomes = rank_outcomes::of(2, rank_outcomes::ample, [on](const sw::HostCommunicator& world) {
       const Mesh mesh = mesh_of(world);
-      const auto odd = random_rows(mesh, 4, static_cast<std::uint64_t>(world.rank()));
+      const auto odd = random_rows(mesh, 4, static_cast<float>(world.rank()));
       sw::Tape<> tape;
       tape.check_inputs(on);
       static_cast<void>(tape.variable(odd));
@@ -103,7 +106,7 @@ TEST_CASE("a constant tensor operand is compared like an input") {
       const auto outcomes =
           rank_outcomes::of(2, rank_outcomes::ample, [&](const sw::HostCommunicator& world) {
             const Mesh mesh = mesh_of(world);
-            const auto odd = random_rows(mesh, 4, static_cast<std::uint64_t>(world.rank()));
+            const auto odd = random_rows(mesh, 4, static_cast<float>(world.rank()));
             sw::Tape<> tape;
             tape.check_inputs(on);
             const auto x = tape.input(random_rows(mesh, 4));
@@ -120,4 +123,26 @@ TEST_CASE("a constant tensor operand is compared like an input") {
           CHECK(outcome == nullptr);
       }
     }
+}
+
+TEST_CASE("a tape compares the numbers of its operations if told to") {
+  for (const bool on : {false, true}) {
+    const auto outcomes = rank_outcomes::of(4, rank_outcomes::ample, [on](const sw::HostCommunicator& world) {
+      const Mesh mesh = mesh_of(world);
+      sw::Tape<> tape;
+      tape.check_inputs(on);
+      const auto x = tape.input(random_rows(mesh, 4));
+      static_cast<void>(x * (2 + mesh.coordinate<dp>())); // of its own rows
+      static_cast<void>(x / (1 + mesh.coordinate<tp>()));
+    });
+    for (const auto& outcome : outcomes) {
+      if (on || sw::always_checked)
+        CHECK_THAT(rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
+                   ContainsSubstring("divide: all ranks along tp must give the same divisor, but it is 1 on "
+                                     "rank 0 and 2 on rank 1 (compute it from what all ranks share)") &&
+                       ContainsSubstring("input_check_test.cpp:"));
+      else
+        CHECK(outcome == nullptr);
+    }
+  }
 }

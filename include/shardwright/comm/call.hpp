@@ -145,7 +145,7 @@ struct CollectiveCall {
   std::span<const StridedBlock> in_blocks{};
   std::span<const StridedBlock> out_blocks{};
   ReductionOrder order{};
-  detail::CallSubject subject{}; ///< Also compared when ranks compare calls.
+  detail::SubjectShape subject{}; ///< Also compared when ranks compare calls.
   SourceLocation where{};
   CallTimes* times = nullptr; ///< Receives the times of the work; if null, the transport reads no clock.
   detail::DirectExchange* direct = nullptr; ///< For an all_to_all of thread ranks; must outlive the call.

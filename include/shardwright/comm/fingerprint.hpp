@@ -78,7 +78,7 @@ private:
   out.common = detail::mixed(sequence, kinds);
   if (reduces && call.order.count > 0)
     out.common = detail::mixed(out.common, detail::hash_of(call.order));
-  if (call.subject.shape.known())
+  if (call.subject.known())
     out.common = detail::mixed(out.common, call.subject.hash());
   switch (call.operation) {
   case Operation::all_reduce:
@@ -118,8 +118,8 @@ private:
     add((call.operation == Operation::all_to_all && !call.in_blocks.empty() ? "uneven"
                                                                             : std::to_string(call.count)) +
         " " + std::string(name_of(call.element)));
-  if (call.subject.shape.known())
-    add("of " + call.subject.shape.text());
+  if (call.subject.known())
+    add("of " + call.subject.text());
   if (call.operation == Operation::broadcast)
     add("root " + std::to_string(call.root));
   if (call.operation == Operation::send)
@@ -158,10 +158,8 @@ namespace detail {
       return "the counts differ";
   if (reduces(a.operation) && hash_of(a.order) != hash_of(b.order))
     return "the reduction orders differ";
-  if (a.subject.shape != b.subject.shape)
+  if (a.subject != b.subject)
     return "the shapes of their tensors differ";
-  if (a.subject.made.hash() != b.subject.made.hash())
-    return CallSubject::Made::difference(a.subject.made, b.subject.made);
   for (int r = 0; r < ranks; ++r) {
     const bool gather =
         a.operation == Operation::all_gather && a.out_block(r).count() != b.out_block(r).count();

@@ -145,14 +145,31 @@ inline void require_agreement(const MeshCore& core, std::string_view operation,
   }
 }
 
-/// The same for numbers that act on a tensor of layout `L`, whose blocks may be treated differently; in
-/// checked builds.
-template <class L = Layout<0>>
-void agreed([[maybe_unused]] const MeshCore& core, [[maybe_unused]] std::string_view operation,
-            [[maybe_unused]] std::initializer_list<GivenNumber> numbers,
-            [[maybe_unused]] SourceLocation where) {
+/// The same in checked builds.
+inline void agreed([[maybe_unused]] const MeshCore& core, [[maybe_unused]] std::string_view operation,
+                   [[maybe_unused]] std::initializer_list<GivenNumber> numbers,
+                   [[maybe_unused]] SourceLocation where,
+                   [[maybe_unused]] std::span<const std::string_view> split = {}) {
   if constexpr (always_checked)
-    require_agreement(core, operation, {numbers.begin(), numbers.size()}, SplittingAxes<L>::names, where);
+    require_agreement(core, operation, {numbers.begin(), numbers.size()}, split, where);
+}
+
+/// The extents of a shape as numbers that ranks must give alike.
+[[nodiscard]] inline std::vector<GivenNumber> given_extents(std::span<const std::int64_t> shape) {
+  constexpr std::array names{"extent of dimension 0", "extent of dimension 1", "extent of dimension 2",
+                             "extent of dimension 3", "extent of dimension 4", "extent of dimension 5"};
+  std::vector<GivenNumber> out;
+  for (const std::int64_t extent : shape)
+    out.emplace_back(names[out.size()], extent);
+  return out;
+}
+
+/// The same for the shape of a new tensor.
+inline void agreed_shape([[maybe_unused]] const MeshCore& core,
+                         [[maybe_unused]] std::span<const std::int64_t> shape,
+                         [[maybe_unused]] SourceLocation where) {
+  if constexpr (always_checked)
+    require_agreement(core, "ShardedTensor", given_extents(shape), {}, where);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -216,6 +216,8 @@ public:
   [[nodiscard]] bool shared() const noexcept { return buffer_->references > 1; }
   /// Whether another tensor may be stored in the block: there is no other reference, and the pool owns it.
   [[nodiscard]] bool reusable() const noexcept { return buffer_->references == 1 && !buffer_->borrowed; }
+  /// Whether the program owns the memory.
+  [[nodiscard]] bool borrowed() const noexcept { return buffer_->borrowed; }
   [[nodiscard]] SubjectShape& reduced_from() const noexcept { return buffer_->reduced_from; }
   [[nodiscard]] BufferPool& pool() const noexcept { return *buffer_->pool; }
   explicit operator bool() const noexcept { return buffer_ != nullptr; }

@@ -169,9 +169,6 @@ public:
     return {planned_.back().steps.data(), planned_.back().steps.size()};
   }
 
-  /// The tensors that the program has made on the mesh, in checked builds.
-  [[nodiscard]] CallSubject::Made& made_tensors() noexcept { return made_tensors_; }
-
   /// Collectives of transitions that ran before.
   [[nodiscard]] BoundCalls& bound_calls() noexcept { return bound_calls_; }
   /// Memory of the vectors of a step, which the next step reuses.
@@ -290,7 +287,6 @@ private:
   BoundCalls bound_calls_;
   HaloPlans halo_plans_;
   const KeptMemory kept_memory_ = make_kept_memory();
-  CallSubject::Made made_tensors_;
   long references_ = 1; // the mesh handles and every buffer that is in use
 };
 

@@ -58,8 +58,10 @@ template <class Element, class Target>
 class RotaryTable {
 public:
   template <class Mesh>
-  RotaryTable(const Mesh& mesh, std::int64_t positions, std::int64_t head_width, double base)
+  RotaryTable(const Mesh& mesh, std::int64_t positions, std::int64_t head_width, double base,
+              SourceLocation where = SourceLocation::current())
       : cosines_(mesh, {positions, head_width / 2}), sines_(mesh, {positions, head_width / 2}) {
+    detail::agreed(mesh.core(), "RotaryTable", {{"base", base}}, where);
     kernels::fill_rotary_tables(cosines_.execution(), cosines_.mutable_local_matrix(),
                                 sines_.mutable_local_matrix(), base);
   }

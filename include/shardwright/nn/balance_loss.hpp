@@ -5,6 +5,7 @@
 /// @brief Losses that balance the load of experts, and the z-loss of a router, as sums over tokens.
 
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/nn/expert_counts.hpp>
 #include <shardwright/nn/route.hpp>
 #include <shardwright/tensor/kernels/balance.hpp>
@@ -126,6 +127,9 @@ struct RowLoss {
   static constexpr std::string_view name = Rows::name;
   Rows rows;
 
+  [[nodiscard]] std::array<GivenNumber, 1> numbers() const {
+    return {{{"coefficient", rows.coefficient_of_loss()}}};
+  }
   template <AnyShardedTensor X>
   [[nodiscard]] auto loss(SourceLocation, const X& logits) const {
     using Number = typename X::value_type;
@@ -160,6 +164,7 @@ struct BalanceOfRows {
   std::size_t rows_of_set;
   BalanceOptions options;
 
+  [[nodiscard]] double coefficient_of_loss() const noexcept { return options.coefficient; }
   template <class Number>
   [[nodiscard]] auto kernel(const Number* logits, double* losses, Number* gradient, std::int64_t experts,
                             LossExponent exponent) const {
@@ -185,6 +190,7 @@ struct SquaresOfRows {
   Choice choice;
   double coefficient;
 
+  [[nodiscard]] double coefficient_of_loss() const noexcept { return coefficient; }
   template <class Number>
   [[nodiscard]] auto kernel(const Number* logits, double* losses, Number* gradient, std::int64_t experts,
                             LossExponent exponent) const {

@@ -9,6 +9,7 @@
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
@@ -23,6 +24,7 @@
 #include <shardwright/train/loss_node.hpp>
 #include <shardwright/train/loss_scale.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -46,6 +48,11 @@ struct CrossEntropyOptions {
   /// section 7), in [0, 1).
   double label_smoothing = 0;
   std::int32_t ignored = -1; ///< Targets with this id do not count; neither do negative ones.
+
+  /// @brief Those that ranks compare.
+  [[nodiscard]] std::array<detail::GivenNumber, 2> numbers() const {
+    return {{{"label smoothing", label_smoothing}, {"ignored id", ignored}}};
+  }
 };
 
 namespace detail {
@@ -204,6 +211,8 @@ struct CrossEntropyLoss {
   static constexpr std::string_view name = "cross_entropy";
   Targets targets;
   CrossEntropyOptions options;
+
+  [[nodiscard]] auto numbers() const { return options.numbers(); }
 
   template <AnyShardedTensor X>
   [[nodiscard]] auto loss(SourceLocation where, const X& scores) const {

@@ -8,6 +8,7 @@
 #include <shardwright/core/mix.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/layout/token_order.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
@@ -18,10 +19,12 @@
 #include <shardwright/train/operation_node.hpp>
 #include <shardwright/train/parameter.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -83,9 +86,15 @@ struct Dropout {
   static constexpr std::string_view name = "dropout";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
+  static constexpr std::array<std::string_view, 0> differs_along{};
   DropoutUse use;
   BatchOrigin origin;
   RowOrder rows;
+
+  [[nodiscard]] std::array<detail::GivenNumber, 4> numbers() const {
+    return {
+        {{"seed", use.seed}, {"number of the use", use.tensor}, {"rate", use.rate}, {"step", origin.step}}};
+  }
 
   template <AnyShardedTensor X>
   [[nodiscard]] auto forward(SourceLocation where, X&& x) const {

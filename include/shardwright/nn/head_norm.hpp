@@ -5,6 +5,7 @@
 /// @brief RMSNorm of each head of queries and keys separately, before attention.
 
 #include <shardwright/core/element.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/model_plan.hpp>
 #include <shardwright/nn/norm_node.hpp>
@@ -20,9 +21,11 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -118,11 +121,13 @@ namespace operation {
 
 /// @brief head_norm() with its gradients.
 struct HeadNorm {
+  static constexpr std::string_view name = "head_norm";
   template <LayoutType Qkv>
   using WeightGradient = GainGradientLayout<Qkv>;
   HeadShape heads;
   double epsilon;
 
+  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const { return {{{"epsilon", epsilon}}}; }
   template <class X, class Gain>
   [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
     return shardwright::head_norm(x, gain, heads, epsilon);
@@ -150,7 +155,7 @@ struct HeadNorm {
 template <detail::TapeOperand Qkv, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto head_norm(Qkv&& qkv, Parameter<C, R, E, Z, T>& gain, HeadShape heads, double epsilon,
                              SourceLocation where = SourceLocation::current()) {
-  return detail::record_norm(operation::HeadNorm{heads, epsilon},
+  return detail::record_norm(operation::HeadNorm{heads, epsilon}, where,
                              detail::operand_of(std::forward<Qkv>(qkv), where),
                              detail::operand_of(gain, where));
 }

@@ -8,6 +8,7 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/nn/model_plan.hpp>
 #include <shardwright/nn/norm_node.hpp>
 #include <shardwright/nn/norm_output.hpp>
@@ -18,6 +19,7 @@
 #include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/members.hpp>
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
@@ -180,6 +182,7 @@ struct LayerNorm {
   using WeightGradient = LayerNormGradientLayout<X>;
   double epsilon;
 
+  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const { return {{{"epsilon", epsilon}}}; }
   template <class X, class... Weights>
   [[nodiscard]] auto forward(const X& x, const Weights&... weights) const {
     return shardwright::layer_norm(x, weights..., epsilon);
@@ -213,15 +216,16 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T, cl
           class BZ, class BT>
 [[nodiscard]] auto layer_norm(X&& x, Parameter<C, R, E, Z, T>& gain, Parameter<BC, BR, BE, BZ, BT>& bias,
                               double epsilon, SourceLocation where = SourceLocation::current()) {
-  return detail::record_norm(operation::LayerNorm{epsilon}, detail::operand_of(std::forward<X>(x), where),
-                             detail::operand_of(gain, where), detail::operand_of(bias, where));
+  return detail::record_norm(operation::LayerNorm{epsilon}, where,
+                             detail::operand_of(std::forward<X>(x), where), detail::operand_of(gain, where),
+                             detail::operand_of(bias, where));
 }
 /// @brief The same without a bias.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto layer_norm(X&& x, Parameter<C, R, E, Z, T>& gain, double epsilon,
                               SourceLocation where = SourceLocation::current()) {
-  return detail::record_norm(operation::LayerNorm{epsilon}, detail::operand_of(std::forward<X>(x), where),
-                             detail::operand_of(gain, where));
+  return detail::record_norm(operation::LayerNorm{epsilon}, where,
+                             detail::operand_of(std::forward<X>(x), where), detail::operand_of(gain, where));
 }
 
 /// @brief LayerNorm of a stream in layout `In` with a trained gain and, if `biased`, a trained bias.

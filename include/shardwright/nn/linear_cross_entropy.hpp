@@ -147,8 +147,10 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T, La
   using Targets = ShardedTensor<I, const std::remove_const_t<Id>, T>;
   using Node = detail::LinearCrossEntropyNode<decltype(operand), decltype(weight), Targets>;
   detail::TapeCore& tape = operand.tape();
-  if (tape.checks_inputs())
+  if (tape.checks_inputs()) {
     require_equal_inputs(targets, where);
+    detail::require_agreement(targets.core(), "linear_cross_entropy", options.numbers(), {}, where);
+  }
   return detail::on_tape<T>(
       tape.record<Node>(where, std::move(operand), std::move(weight), targets.share(), options).take_loss(),
       tape);

@@ -114,9 +114,10 @@ private:
 
 /// The norm of an operand, on its tape.
 template <class Norm, class X, class... Weights>
-[[nodiscard]] auto record_norm(const Norm& norm, X x, Weights... weights) {
+[[nodiscard]] auto record_norm(const Norm& norm, SourceLocation where, X x, Weights... weights) {
   using Node = NormNode<Norm, X, Weights...>;
   TapeCore& tape = x.tape();
+  compare_numbers_on(tape, norm, x, where);
   return Var(tape.record<Node>(norm, std::move(x), std::move(weights)...).result());
 }
 

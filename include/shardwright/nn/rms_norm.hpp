@@ -8,6 +8,7 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/nn/model_plan.hpp>
 #include <shardwright/nn/norm_node.hpp>
 #include <shardwright/nn/norm_output.hpp>
@@ -21,6 +22,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -138,10 +140,12 @@ namespace operation {
 
 /// @brief RMSNorm with its gradients.
 struct RmsNorm {
+  static constexpr std::string_view name = "rms_norm";
   template <LayoutType X>
   using WeightGradient = GainGradientLayout<X>;
   double epsilon;
 
+  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const { return {{{"epsilon", epsilon}}}; }
   template <class X, class Gain>
   [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
     return shardwright::rms_norm(x, gain, epsilon);
@@ -164,8 +168,8 @@ struct RmsNorm {
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto rms_norm(X&& x, Parameter<C, R, E, Z, T>& gain, double epsilon,
                             SourceLocation where = SourceLocation::current()) {
-  return detail::record_norm(operation::RmsNorm{epsilon}, detail::operand_of(std::forward<X>(x), where),
-                             detail::operand_of(gain, where));
+  return detail::record_norm(operation::RmsNorm{epsilon}, where,
+                             detail::operand_of(std::forward<X>(x), where), detail::operand_of(gain, where));
 }
 
 /// @brief RMSNorm of a stream in layout `In` with a trained gain.

@@ -17,6 +17,7 @@
 #include <shardwright/train/lazy_sum.hpp>
 #include <shardwright/train/operation_node.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -244,6 +245,11 @@ template <detail::TapeValue X>
   } else {
     auto operand = detail::operand_of(std::forward<X>(logits), where);
     detail::TapeCore& tape = operand.tape();
+    if (tape.checks_inputs()) {
+      const std::array<detail::GivenNumber, 2> numbers{
+          {{"scale", options.scale}, {"chosen", options.chosen}}};
+      detail::require_agreement(operand.resources().core(), "route", numbers, {}, where);
+    }
     using Node = detail::RouteNode<decltype(operand)>;
     Node& node = tape.record<Node>(options, with, where, std::move(operand));
     using Out = typename Node::Out;

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/mesh/agreement.hpp>
+#include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <type_traits>
@@ -27,7 +28,8 @@ struct GradientReads {
   bool right = false;
 };
 
-/// An operation that numbers of the program change: `numbers()` returns those that ranks must give alike.
+/// An operation that numbers of the program change: `numbers()` returns those that ranks must give alike,
+/// except along the axes that split the operand, or those of `differs_along`.
 template <class Operation>
 concept HasNumbers = requires(const Operation& operation) {
   operation.numbers();
@@ -36,7 +38,9 @@ concept HasNumbers = requires(const Operation& operation) {
 /// Compares the numbers of an operation on a tensor of layout `L`. Collective over the mesh.
 template <class L, class Operation>
 void compare_numbers(const Operation& operation, const MeshCore& core, SourceLocation where) {
-  if constexpr (HasNumbers<Operation>)
+  if constexpr (requires { Operation::differs_along; })
+    require_agreement(core, Operation::name, operation.numbers(), Operation::differs_along, where);
+  else if constexpr (HasNumbers<Operation>)
     require_agreement(core, Operation::name, operation.numbers(), SplittingAxes<L>::names, where);
 }
 
@@ -52,6 +56,7 @@ void compare_numbers_beside(const Operation& operation, SourceLocation where, co
 /// (train/operation_node.hpp); it is found by argument-dependent lookup, so call it without a namespace.
 template <class Operation, AnyShardedTensor... Tensors>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, const Tensors&... tensors) {
+  detail::begin_operation(where, tensors...);
   if constexpr (always_checked)
     detail::compare_numbers_beside(operation, where, tensors...);
   return operation.forward(where, tensors...);

@@ -74,9 +74,11 @@ struct AxpbyRows {
 template <class X, class Y>
 void axpby_checked(const char* name, double a, const X& x, double b, Y& y, SourceLocation where) {
   using Element = typename Y::value_type;
+  begin_operation(where, x, y);
   require_one_mesh(name, x, y, where);
   require_shape(name, "tensor y", y.shape(), x.shape(), x.core(), where);
-  agreed<typename Y::layout>(y.core(), name, {{"factor of x", a}, {"factor of y", b}}, where);
+  agreed(y.core(), name, {{"factor of x", a}, {"factor of y", b}}, where,
+         SplittingAxes<typename Y::layout>::names);
   if (y.local_size() == 0)
     return;
   const auto first = static_cast<MainElement<Element>>(a);

@@ -64,7 +64,9 @@ template <AnyShardedTensor Tensor>
 void scale_in_place(Tensor& tensor, detail::NumberFor<Tensor> factor) {
   using L = typename Tensor::layout;
   if constexpr (!detail::any_invalid<ElementwiseLinearLayout<L>>) {
-    detail::agreed<L>(tensor.core(), "scale_in_place", {{"factor", factor.value}}, factor.where);
+    tensor.require_memory(factor.where);
+    detail::agreed(tensor.core(), "scale_in_place", {{"factor", factor.value}}, factor.where,
+                   detail::SplittingAxes<L>::names);
     detail::with_number<detail::TimesNumber>(tensor.data(), tensor, factor.value);
   }
 }

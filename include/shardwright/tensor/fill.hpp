@@ -36,7 +36,8 @@ requires std::is_same_v<typename Tensor::value_type, std::byte>
 struct FillValueOf<Tensor> {
   struct type {
     std::byte value;
-    type(std::byte given) : value(given) {}
+    SourceLocation where;
+    type(std::byte given, SourceLocation line = SourceLocation::current()) : value(given), where(line) {}
   };
 };
 
@@ -81,8 +82,10 @@ template <AnyShardedTensor Tensor>
 void fill(Tensor& tensor, typename detail::FillValueOf<Tensor>::type value) {
   using Element = typename Tensor::value_type;
   if constexpr (detail::FillOf<Tensor>::value) {
+    tensor.require_memory(value.where);
     if constexpr (std::is_arithmetic_v<decltype(value.value)>)
-      detail::agreed<typename Tensor::layout>(tensor.core(), "fill", {{"value", value.value}}, value.where);
+      detail::agreed(tensor.core(), "fill", {{"value", value.value}}, value.where,
+                     detail::SplittingAxes<typename Tensor::layout>::names);
     kernels::detail::run(
         "sw::fill", tensor.execution(), tensor.local_size(),
         detail::ConstantKernel<Element>{tensor.mutable_data(), static_cast<Element>(value.value)});
@@ -91,7 +94,8 @@ void fill(Tensor& tensor, typename detail::FillValueOf<Tensor>::type value) {
 
 /// @brief Every element = 0; a Partial Sum starts from nothing.
 template <AnyShardedTensor Tensor>
-void fill_zero(Tensor& tensor) {
+void fill_zero(Tensor& tensor, SourceLocation where = SourceLocation::current()) {
+  tensor.require_memory(where);
   detail::fill_zero<typename Tensor::target>(tensor.execution(), tensor.mutable_data(), tensor.local_size());
 }
 
@@ -100,6 +104,7 @@ void fill_zero(Tensor& tensor) {
 template <AnyShardedTensor Tensor>
 void fill_uniform(Tensor& tensor, RandomKey key, double low = 0.0, double high = 1.0,
                   SourceLocation where = SourceLocation::current()) {
+  tensor.require_memory(where);
   detail::agreed(tensor.core(), "fill_uniform",
                  {{"seed", key.seed}, {"tensor's key", key.tensor}, {"low", low}, {"high", high}}, where);
   if constexpr (detail::RandomFillOf<Tensor>::value)
@@ -111,6 +116,7 @@ void fill_uniform(Tensor& tensor, RandomKey key, double low = 0.0, double high =
 template <AnyShardedTensor Tensor>
 void fill_normal(Tensor& tensor, RandomKey key, double mean = 0.0, double deviation = 1.0,
                  SourceLocation where = SourceLocation::current()) {
+  tensor.require_memory(where);
   detail::agreed(tensor.core(), "fill_normal",
                  {{"seed", key.seed}, {"tensor's key", key.tensor}, {"mean", mean}, {"deviation", deviation}},
                  where);

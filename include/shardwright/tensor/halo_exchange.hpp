@@ -125,7 +125,7 @@ template <class Tensor>
 /// received elements.
 template <class Function, class Target, class Element>
 void exchange_boxes(TargetResources<Target>& resources, const HaloPlan& plan, const HaloSide& from,
-                    const HaloSide& to, Element* block, const CallSubject& subject,
+                    const HaloSide& to, Element* block, const SubjectShape& subject,
                     const SourceLocation& where) {
   const auto& execution = resources.execution();
   const BufferHandle buffer(resources.take((from.count + (plan.meets ? to.count : 0)) * sizeof(Element)));
@@ -156,8 +156,7 @@ void exchange_boxes(TargetResources<Target>& resources, const HaloPlan& plan, co
 template <class Tensor>
 void exchange_halos(Tensor& tensor, const HaloPlan& plan, const SourceLocation& where) {
   exchange_boxes<UnpackElement>(tensor.resources(), plan, plan.lent, plan.borrowed, tensor.mutable_data(),
-                                CallSubject{SubjectShape::of(tensor.shape()), tensor.core().made_tensors()},
-                                where);
+                                SubjectShape::of(tensor.shape()), where);
 }
 
 /// Fills a tensor with halos from one without: copies the owned elements, and writes 0 beyond the ends.

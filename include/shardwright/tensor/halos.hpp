@@ -32,6 +32,7 @@ struct HasHalos {
 /// a read-only handle shares the memory; the typed errors of communicators.
 template <AnyShardedTensor Tensor>
 void refresh_halos(Tensor& tensor, SourceLocation where = SourceLocation::current()) {
+  tensor.require_memory(where);
   if constexpr (detail::HasHalos<Tensor>::value)
     detail::exchange_halos(tensor, detail::halo_plan(tensor, where), where);
 }
@@ -44,14 +45,14 @@ void refresh_halos(Tensor& tensor, SourceLocation where = SourceLocation::curren
 /// order. Cost and errors as refresh_halos.
 template <AnyShardedTensor Tensor>
 void add_halos(Tensor& tensor, SourceLocation where = SourceLocation::current()) {
+  tensor.require_memory(where);
   if constexpr (detail::HasHalos<Tensor>::value) {
     using Element = typename Tensor::value_type;
     using Target = typename Tensor::target;
     const detail::HaloPlan& plan = detail::halo_plan(tensor, where);
     Element* const block = tensor.mutable_data();
-    detail::exchange_boxes<detail::AddElement>(
-        tensor.resources(), plan, plan.borrowed, plan.lent, block,
-        detail::CallSubject{detail::SubjectShape::of(tensor.shape()), tensor.core().made_tensors()}, where);
+    detail::exchange_boxes<detail::AddElement>(tensor.resources(), plan, plan.borrowed, plan.lent, block,
+                                               detail::SubjectShape::of(tensor.shape()), where);
     for (const auto* boxes : {&plan.borrowed.boxes, &plan.outside})
       for (const detail::HaloBox& box : *boxes)
         detail::visit_box<Target, detail::ClearElement, Element>(tensor.execution(), box, block, nullptr);

@@ -12,7 +12,6 @@
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/kernels/checksum.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/scalars.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/vector_of.hpp>
@@ -52,11 +51,18 @@ struct InputFacts {
   std::uint64_t content = 0;
 };
 
+/// What is compared, and what to do if it differs.
+struct InputSubject {
+  const char* name = "Input";
+  const char* layout = "the layout";
+  const char* advice = "read the batch with load_rows(), or draw random data from one seed on all of them";
+};
+
 /// Compares these properties over all ranks of a mesh. The verdict is the same on every rank.
 /// @throws ConfigurationMismatch.
 inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::size_t tensor_rank,
                            std::span<const std::string_view> sharded_axes, std::string_view layout,
-                           SourceLocation where) {
+                           SourceLocation where, const InputSubject& subject = {}) {
   constexpr std::size_t words = max_tensor_rank + 1;
   std::array<std::uint64_t, words> sent{};
   for (std::size_t d = 0; d < tensor_rank; ++d)
@@ -81,8 +87,8 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
   };
   for (int rank = 1; rank < world.size(); ++rank)
     if (!std::equal(facts(rank), facts(rank) + tensor_rank, facts(0)))
-      fail("Input: a tensor must have the same global shape on all ranks, but it is " + shape_text(0) +
-           " on rank 0 and " + shape_text(rank) + " on rank " + std::to_string(rank) +
+      fail(std::string(subject.name) + ": a tensor must have the same global shape on all ranks, but it is " +
+           shape_text(0) + " on rank 0 and " + shape_text(rank) + " on rank " + std::to_string(rank) +
            " (compute the shape from what all ranks share)");
   for (int axis = 0; axis < core.axis_count(); ++axis) {
     if (core.extent(axis) == 1 || axis_index(sharded_axes, core.name(axis)) >= 0)
@@ -92,11 +98,37 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
       if (facts(rank)[max_tensor_rank] != facts(first_along(core, rank, axis))[max_tensor_rank])
         odd.push_back(rank);
     if (!odd.empty())
-      fail(
-          "Input: ranks along " + std::string(core.name(axis)) +
-          ", over which the layout replicates, must have equal values, but " + rank_list(odd) +
-          (odd.size() == 1 ? " differs" : " differ") +
-          " from the first rank along it (read the batch with load_rows(), or draw random data from one seed on all of them)");
+      fail(std::string(subject.name) + ": ranks along " + std::string(core.name(axis)) + ", over which " +
+           subject.layout + " replicates, must have equal values, but " + rank_list(odd) +
+           (odd.size() == 1 ? " differs" : " differ") + " from the first rank along it (" + subject.advice +
+           ")");
+  }
+}
+
+} // namespace detail
+
+namespace detail {
+
+template <AnyShardedTensor Tensor>
+void compare_tensor(const Tensor& tensor, SourceLocation where, const InputSubject& subject) {
+  using L = typename Tensor::layout;
+  InputFacts own;
+  std::copy(tensor.shape().begin(), tensor.shape().end(), own.shape.begin());
+  own.content = content_hash(tensor);
+  compare_inputs(tensor.core(), own, tensor.shape().size(), L::axes, LayoutText<L>::value, where, subject);
+}
+
+/// Begins an operation that reads tensors: they have memory, and in checked builds memory of the program
+/// holds what its layout says.
+/// @throws LifecycleError for a tensor that was moved from; ConfigurationMismatch on every rank.
+template <AnyShardedTensor... Tensors>
+void begin_operation(SourceLocation where, const Tensors&... tensors) {
+  (tensors.require_memory(where), ...);
+  if constexpr (always_checked) {
+    constexpr InputSubject borrowed{
+        "tensor_over", "the declared layout",
+        "fill the memory alike, or declare the layout that it has, such as a Partial for parts of a sum"};
+    ((TensorAccess::buffer(tensors).borrowed() ? compare_tensor(tensors, where, borrowed) : void()), ...);
   }
 }
 
@@ -107,12 +139,7 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
 /// @throws ConfigurationMismatch on every rank, naming the shapes, or the axis and the ranks.
 template <AnyShardedTensor Tensor>
 void require_equal_inputs(const Tensor& tensor, SourceLocation where = SourceLocation::current()) {
-  using L = typename Tensor::layout;
-  detail::InputFacts own;
-  std::copy(tensor.shape().begin(), tensor.shape().end(), own.shape.begin());
-  own.content = detail::content_hash(tensor);
-  detail::compare_inputs(tensor.core(), own, tensor.shape().size(), L::axes, detail::LayoutText<L>::value,
-                         where);
+  detail::compare_tensor(tensor, where, {});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

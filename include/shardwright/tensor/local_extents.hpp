@@ -21,6 +21,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
+/// "[4, 512]".
+[[nodiscard]] inline std::string text_of(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    text += (d == 0 ? "" : ", ") + std::to_string(shape[d]);
+  return text + "]";
+}
+
 /// A table of axes bound to a mesh: the mesh axis, extent and this rank's coordinate for each.
 struct AxisBinding {
   std::array<int, max_axes> mesh_axis{};

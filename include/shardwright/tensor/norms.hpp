@@ -52,6 +52,7 @@ template <class Op, class X, class Reduce>
   using L = NormLayout<Op, X>;
   double number = 0;
   if constexpr (!any_invalid<L> && RealOperand<operation::square, typename X::value_type>::value) {
+    begin_operation(where, x);
     const auto& owned = without_halos(x);
     number = finished_number<L>(
         owned,
@@ -82,6 +83,7 @@ template <AnyShardedTensor Left, AnyShardedTensor Right>
                 !detail::any_invalid<L>) {
     static_assert(RealElement<typename Left::value_type>,
                   "dot: the elements must be floating-point (convert them first)");
+    detail::begin_operation(where, left, right);
     detail::require_one_mesh("dot_value", left, right, where);
     detail::require_shape("dot_value", "right tensor", right.shape(), left.shape(), left.core(), where);
     const auto& first = detail::without_halos(left);

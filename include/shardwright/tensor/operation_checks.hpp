@@ -19,14 +19,6 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// "[4, 512]".
-[[nodiscard]] inline std::string text_of(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (std::size_t d = 0; d < shape.size(); ++d)
-    text += (d == 0 ? "" : ", ") + std::to_string(shape[d]);
-  return text + "]";
-}
-
 [[noreturn]] inline void reject_operation(const char* operation, const std::string& sentence,
                                           const MeshCore& core, SourceLocation where) {
   throw InvalidArgument(std::string(operation) + ": " + sentence,

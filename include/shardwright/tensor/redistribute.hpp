@@ -7,6 +7,7 @@
 
 #include <shardwright/layout/transition.hpp>
 #include <shardwright/tensor/halo_exchange.hpp>
+#include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/transition_run.hpp>
@@ -26,25 +27,24 @@ using TensorIn = ShardedTensor<To, typename From::value_type, typename From::tar
 template <class To, class From>
 using HandleIn = ShardedTensor<To, const typename From::value_type, typename From::target>;
 
-/// The properties of a transition of a tensor in `memory` that ranks compare.
-[[nodiscard]] inline CallSubject subject_of(MeshCore& core, const BufferHandle& memory,
-                                            std::span<const std::int64_t> shape) noexcept {
+/// The shape of a tensor in `memory` that ranks compare when they move it.
+[[nodiscard]] inline SubjectShape subject_of(const BufferHandle& memory,
+                                             std::span<const std::int64_t> shape) noexcept {
   static_assert(max_tensor_rank == SubjectShape::most_dimensions);
-  return {memory.reduced_from().known() ? memory.reduced_from() : SubjectShape::of(shape),
-          core.made_tensors()};
+  return memory.reduced_from().known() ? memory.reduced_from() : SubjectShape::of(shape);
 }
 
 /// Runs the steps of a tensor of a global shape from `in` to `out`.
 template <class Element, class Place>
 void run_steps(TargetResources<Place>& resources, const BoundTransition& bound, const Extents& shape,
-               const Element* in, Element* out, const CallSubject& subject, SourceLocation where) {
+               const Element* in, Element* out, const SubjectShape& subject, SourceLocation where) {
   TransitionRun<Element, Place>(resources, bound, shape, in, out, subject, where).run();
 }
 template <class From, class Destination>
 void run_transition(const From& from, const BoundTransition& bound, Destination& to, SourceLocation where) {
-  run_steps<typename From::value_type>(
-      from.resources(), bound, extents_of(from.shape()), from.data(), to.mutable_data(),
-      subject_of(from.core(), TensorAccess::buffer(from), from.shape()), where);
+  run_steps<typename From::value_type>(from.resources(), bound, extents_of(from.shape()), from.data(),
+                                       to.mutable_data(),
+                                       subject_of(TensorAccess::buffer(from), from.shape()), where);
 }
 
 /// The block in `memory` after the transition: the same memory if nothing moves, or if an all_reduce may
@@ -57,7 +57,7 @@ template <class Element, class Place>
   if (bound.trivial())
     return memory;
   const auto* const in = static_cast<const Element*>(memory.data());
-  const CallSubject subject = subject_of(resources.core(), memory, shape);
+  const SubjectShape subject = subject_of(memory, shape);
   if (bound.is_all_reduce() && memory.reusable()) {
     memory.reduced_from() = {}; // as it would be in new memory
     run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(memory.data()), subject,
@@ -116,6 +116,7 @@ template <LayoutType To, class L, class E, class Where>
 redistribute(const ShardedTensor<L, E, Where>& from, SourceLocation where = SourceLocation::current()) {
   using Handle = ShardedTensor<To, const std::remove_const_t<E>, Where>;
   static_cast<void>(Transition<L, To>::is_identity);
+  detail::begin_operation(where, from);
   if constexpr (!detail::moves_halos<L, To>)
     return detail::transition_of<To, Transition<L, To>>(from, where);
   else if constexpr (std::is_same_v<L, To>)
@@ -131,6 +132,7 @@ requires(!std::is_const_v<E>)
     [[nodiscard]] ShardedTensor<To, E, Where> redistribute(ShardedTensor<L, E, Where>&& from,
                                                            SourceLocation where = SourceLocation::current()) {
   static_cast<void>(Transition<L, To>::is_identity);
+  detail::begin_operation(where, from);
   if constexpr (!detail::moves_halos<L, To>)
     return detail::transition_of_owner<To, Transition<L, To>>(std::move(from), where);
   else if constexpr (std::is_same_v<L, To>)
@@ -159,6 +161,8 @@ void redistribute_into(const ShardedTensor<L, E, Where>& from, ShardedTensor<To,
   static_assert(std::is_same_v<std::remove_const_t<E>, std::remove_const_t<Element>>,
                 "redistribute_into: both tensors must have the same element type (convert one first)");
   if constexpr (std::is_same_v<std::remove_const_t<E>, Element>) {
+    detail::begin_operation(where, from);
+    to.require_memory(where);
     detail::require_one_mesh("redistribute_into", from, to, where);
     detail::require_shape("redistribute_into", "destination", to.shape(), from.shape(), from.core(), where);
     if constexpr (detail::moves_halos<L, To> && !std::is_same_v<L, To>) {
@@ -242,6 +246,7 @@ redistribute_async(const ShardedTensor<L, E, Where>& from, SourceLocation where 
   using Element = std::remove_const_t<E>;
   using Handle = ShardedTensor<To, const Element, Where>;
   PendingTensor<To, Element, Where> pending;
+  detail::begin_operation(where, from);
   const detail::BoundTransition bound = detail::bind_transition<Steps>(from.core());
   if (bound.trivial()) {
     pending.result_.emplace(detail::TensorAccess::adopt<Handle>(from));
@@ -250,7 +255,7 @@ redistribute_async(const ShardedTensor<L, E, Where>& from, SourceLocation where 
   ShardedTensor<To, Element, Where> to(from.resources(), from.shape(), where);
   pending.run_ = std::make_unique<detail::TransitionRun<Element, Where>>(
       from.resources(), bound, detail::extents_of(from.shape()), from.data(), to.mutable_data(),
-      detail::subject_of(from.core(), detail::TensorAccess::buffer(from), from.shape()), where);
+      detail::subject_of(detail::TensorAccess::buffer(from), from.shape()), where);
   pending.source_ = detail::TensorAccess::buffer(from);
   pending.result_.emplace(detail::TensorAccess::take<Handle>(std::move(to)));
   pending.run_->start();

@@ -302,7 +302,9 @@ template <Operand X>
 /// @brief The number in a tensor of rank 0, the same on every rank; waits for the kernels that compute it. In
 /// a dry run, 1.
 template <AnyShardedTensor Tensor>
-[[nodiscard]] typename Tensor::value_type item(const Tensor& tensor) {
+[[nodiscard]] typename Tensor::value_type item(const Tensor& tensor,
+                                               SourceLocation where = SourceLocation::current()) {
+  tensor.require_memory(where);
   static_assert(Tensor::tensor_rank == 0, "item: the tensor must have rank 0 (reduce it first)");
   static_assert(!Tensor::layout::value.has_partial(),
                 "item: the tensor must not be Partial, an incomplete sum (redistribute it first)");

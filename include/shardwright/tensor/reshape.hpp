@@ -70,7 +70,10 @@ struct Regroup {
   static constexpr std::string_view name = "reshape";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
+  static constexpr std::array<std::string_view, 0> differs_along{};
   std::array<std::int64_t, made> shape;
+
+  [[nodiscard]] auto numbers() const { return detail::given_extents(shape); }
 
   template <AnyShardedTensor X>
   [[nodiscard]] auto forward(SourceLocation where, const X& x) const {

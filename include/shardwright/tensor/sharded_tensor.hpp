@@ -8,8 +8,10 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/block.hpp>
+#include <shardwright/layout/describe.hpp>
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/layout.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/block_copy.hpp>
 #include <shardwright/tensor/expert_route.hpp>
@@ -19,6 +21,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -30,9 +34,12 @@ class ShardedTensor;
 namespace detail {
 
 // Errors are thrown in non-template functions, because throw expressions are slow to compile.
-[[noreturn]] inline void reject_moved_tensor() {
+[[noreturn, gnu::noinline]] inline void reject_moved_tensor(const LayoutValue& layout,
+                                                            std::span<const std::string_view> axes, int rank,
+                                                            SourceLocation where) {
   throw LifecycleError(
-      "ShardedTensor: it must have memory, but this one was moved from (use the tensor it moved to)");
+      "ShardedTensor: it must have memory, but this one was moved from (use the tensor it moved to)",
+      {.rank = rank, .layout = describe(layout, axes), .where = where});
 }
 [[noreturn]] inline void reject_shared_tensor() {
   throw LifecycleError(
@@ -49,6 +56,7 @@ struct TensorAccess {
     to.buffer_ = from.buffer_;
     to.global_ = from.global_;
     to.local_ = from.local_;
+    to.rank_ = from.rank_;
     return to;
   }
   /// `To` with the memory of `from`, which loses it.
@@ -59,6 +67,7 @@ struct TensorAccess {
     to.buffer_ = std::move(from.buffer_);
     to.global_ = from.global_;
     to.local_ = from.local_;
+    to.rank_ = from.rank_;
     return to;
   }
   /// `To` of a shape in memory that holds its block.
@@ -67,6 +76,7 @@ struct TensorAccess {
     To to{typename To::Nothing{}};
     to.global_ = shape;
     to.local_ = local_shape_of<typename To::layout>(memory.pool().core(), shape);
+    to.rank_ = memory.pool().core().world().rank();
     to.buffer_ = std::move(memory);
     return to;
   }
@@ -82,6 +92,7 @@ struct TensorAccess {
     To to{typename To::Nothing{}};
     to.global_ = shape;
     to.local_ = local_shape_of<typename To::layout>(core, shape);
+    to.rank_ = core.world().rank();
     return to;
   }
   /// Takes the memory of a tensor.
@@ -170,7 +181,8 @@ public:
       RealElement<value_type> || !detail::is_average<LayoutType>,
       "ShardedTensor: a Partial<Avg> must have floating-point elements, because an average of integers is no integer (use Partial<Sum>)");
 
-  /// @brief An uninitialised tensor of a shape, `{4, 8}`; not collective, no communication.
+  /// @brief An uninitialised tensor of a shape, `{4, 8}`; not collective, except that ranks compare the shape
+  /// in checked builds.
   /// @throws InvalidArgument for a negative extent or a size that overflows, Error when memory runs out.
   template <class... Axes>
   requires(!read_only)
@@ -178,7 +190,7 @@ public:
                     SourceLocation where = SourceLocation::current())
       : ShardedTensor(mesh.core().template resources<Target>(), given.shape, where) {
     static_cast<void>(fits_mesh<LayoutType, typename DeviceMesh<Axes...>::axis_list>);
-    mesh.core().made_tensors().add(detail::SubjectShape::of(given.shape));
+    detail::agreed_shape(mesh.core(), given.shape, where);
   }
 
   /// @brief Rejects a tensor without a mesh, with an error sentence.
@@ -196,6 +208,7 @@ public:
                 SourceLocation where = SourceLocation::current()) requires(!read_only)
       : global_(shape), local_(checked_local_shape(resources.core(), shape, where)) {
     buffer_ = detail::new_block<Element>(resources, local_size(), where);
+    rank_ = resources.core().world().rank();
   }
 
   /// @brief Layouts, elements and targets never convert implicitly: the name of the deleted constructor,
@@ -225,14 +238,14 @@ public:
     return out;
   }
   /// @brief Returns the global index of the first element that this rank owns; for an empty block, its end.
-  [[nodiscard]] LocalShape local_offset() const {
+  [[nodiscard]] LocalShape local_offset(SourceLocation where = SourceLocation::current()) const {
     static_assert(
         !detail::is_ragged<LayoutType>,
         "Ragged: rows grouped by expert have no place in a whole tensor, which this operation needs (use it on tokens, before dispatch() or after combine())");
     if constexpr (detail::is_ragged<LayoutType>)
       return {};
     else
-      return detail::local_offset_of<LayoutType>(core(), global_);
+      return detail::local_offset_of<LayoutType>(core(where), global_);
   }
   /// @brief Elements of the whole tensor.
   [[nodiscard]] std::size_t size() const noexcept { return detail::product(global_); }
@@ -240,54 +253,62 @@ public:
   [[nodiscard]] std::size_t local_size() const noexcept { return detail::product(local_); }
 
   /// @brief This rank's block, read-only.
-  [[nodiscard]] ConstLocal local() const { return detail::make_view<ConstLocal>(data(), local_); }
+  [[nodiscard]] ConstLocal local(SourceLocation where = SourceLocation::current()) const {
+    return detail::make_view<ConstLocal>(data(where), local_);
+  }
   /// @brief The elements that this rank owns: local() without its halos; read-only.
-  [[nodiscard]] StridedView<const value_type, tensor_rank, Target> owned() const {
-    return detail::make_owned_view<StridedView<const value_type, tensor_rank, Target>, LayoutType>(data(),
-                                                                                                   local_);
+  [[nodiscard]] StridedView<const value_type, tensor_rank, Target>
+  owned(SourceLocation where = SourceLocation::current()) const {
+    return detail::make_owned_view<StridedView<const value_type, tensor_rank, Target>, LayoutType>(
+        data(where), local_);
   }
   /// @brief The same for writing. @throws LifecycleError while a read-only handle shares it.
-  [[nodiscard]] StridedView<value_type, tensor_rank, Target> mutable_owned() {
-    return detail::make_owned_view<StridedView<value_type, tensor_rank, Target>, LayoutType>(mutable_data(),
-                                                                                             local_);
+  [[nodiscard]] StridedView<value_type, tensor_rank, Target>
+  mutable_owned(SourceLocation where = SourceLocation::current()) {
+    return detail::make_owned_view<StridedView<value_type, tensor_rank, Target>, LayoutType>(
+        mutable_data(where), local_);
   }
   /// @brief This rank's block as [product of the leading extents, last extent], read-only.
-  [[nodiscard]] MatrixView<const value_type, Target> local_matrix() const {
-    return detail::make_matrix<MatrixView<const value_type, Target>>(data(), local_);
+  [[nodiscard]] MatrixView<const value_type, Target>
+  local_matrix(SourceLocation where = SourceLocation::current()) const {
+    return detail::make_matrix<MatrixView<const value_type, Target>>(data(where), local_);
   }
   /// @brief This rank's block for writing. @throws LifecycleError while a read-only handle shares it.
-  [[nodiscard]] MutableLocal mutable_local() {
-    return detail::make_view<MutableLocal>(mutable_data(), local_);
+  [[nodiscard]] MutableLocal mutable_local(SourceLocation where = SourceLocation::current()) {
+    return detail::make_view<MutableLocal>(mutable_data(where), local_);
   }
   /// @brief As local_matrix, for writing. @throws LifecycleError while a read-only handle shares it.
-  [[nodiscard]] MatrixView<value_type, Target> mutable_local_matrix() {
-    return detail::make_matrix<MatrixView<value_type, Target>>(mutable_data(), local_);
+  [[nodiscard]] MatrixView<value_type, Target>
+  mutable_local_matrix(SourceLocation where = SourceLocation::current()) {
+    return detail::make_matrix<MatrixView<value_type, Target>>(mutable_data(where), local_);
   }
 
   /// @brief First element of this rank's block.
-  [[nodiscard]] const value_type* data() const {
-    require_memory();
+  [[nodiscard]] const value_type* data(SourceLocation where = SourceLocation::current()) const {
+    require_memory(where);
     return static_cast<const value_type*>(buffer_.data());
   }
   /// @brief The same for writing. @throws LifecycleError while a read-only handle shares the memory.
-  [[nodiscard]] value_type* mutable_data() {
+  [[nodiscard]] value_type* mutable_data(SourceLocation where = SourceLocation::current()) {
     static_assert(
         !read_only,
         "ShardedTensor: a read-only handle must not be written (write into the tensor that owns the memory, or into a clone)");
-    require_memory();
+    require_memory(where);
     if (buffer_.shared())
       detail::reject_shared_tensor();
     return static_cast<value_type*>(buffer_.data());
   }
 
   /// @brief A read-only handle to the same memory.
-  [[nodiscard]] ShardedTensor<LayoutType, const value_type, Target> share() const {
+  [[nodiscard]] ShardedTensor<LayoutType, const value_type, Target>
+  share(SourceLocation where = SourceLocation::current()) const {
+    require_memory(where);
     return detail::TensorAccess::adopt<ShardedTensor<LayoutType, const value_type, Target>>(*this);
   }
   /// @brief A copy in separate memory.
   [[nodiscard]] ShardedTensor<LayoutType, value_type, Target>
   clone(SourceLocation where = SourceLocation::current()) const {
-    ShardedTensor<LayoutType, value_type, Target> copy(resources(), global_, where);
+    ShardedTensor<LayoutType, value_type, Target> copy(resources(where), global_, where);
     detail::copy_block<Target>(execution(), data(), contiguous_block(0, local_size()), copy.mutable_data());
     return copy;
   }
@@ -295,14 +316,26 @@ public:
   /// @brief Returns whether the tensor has memory; a moved-from one has none.
   [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(buffer_); }
   /// @brief The execution instance on which its kernels run.
-  [[nodiscard]] const typename Target::execution_space& execution() const { return resources().execution(); }
+  [[nodiscard]] const typename Target::execution_space&
+  execution(SourceLocation where = SourceLocation::current()) const {
+    return resources(where).execution();
+  }
   /// @brief Pool and execution instance.
-  [[nodiscard]] detail::TargetResources<Target>& resources() const {
-    require_memory();
+  [[nodiscard]] detail::TargetResources<Target>&
+  resources(SourceLocation where = SourceLocation::current()) const {
+    require_memory(where);
     return static_cast<detail::TargetResources<Target>&>(buffer_.pool());
   }
   /// @brief The run-time part of the mesh.
-  [[nodiscard]] detail::MeshCore& core() const { return resources().core(); }
+  [[nodiscard]] detail::MeshCore& core(SourceLocation where = SourceLocation::current()) const {
+    return resources(where).core();
+  }
+  /// @brief Checks that it has memory. @throws LifecycleError if it was moved from, naming its rank, layout
+  /// and the line.
+  void require_memory(SourceLocation where = SourceLocation::current()) const {
+    if (!buffer_)
+      detail::reject_moved_tensor(LayoutType::value, LayoutType::axes, rank_, where);
+  }
 
 private:
   friend struct detail::TensorAccess;
@@ -319,14 +352,10 @@ private:
       return detail::local_shape_of<LayoutType>(core, shape);
   }
 
-  void require_memory() const {
-    if (!buffer_)
-      detail::reject_moved_tensor();
-  }
-
   detail::BufferHandle buffer_;
   Shape global_{};
   LocalShape local_{};
+  int rank_ = -1; // of the mesh, for errors of a tensor that was moved from
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -4,7 +4,7 @@
 /// @file
 /// @brief Tensors over memory that the program owns: a Kokkos::View as a rank's block.
 
-#include <shardwright/comm/call_subject.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
@@ -137,7 +137,7 @@ template <LayoutType L, Target Where = DefaultTarget, class View, class... Axes>
             "the first element of the view must be aligned to 16 bytes on a device (start the view elsewhere, or copy the elements into a tensor)",
             core, where);
     auto& resources = core.template resources<Where>();
-    core.made_tensors().add(detail::SubjectShape::of(shape));
+    detail::agreed_shape(core, shape, where);
     return detail::TensorAccess::in_memory<Tensor>(detail::BufferHandle(resources.borrow(data)), shape);
   }
 }

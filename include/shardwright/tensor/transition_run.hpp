@@ -26,7 +26,7 @@ template <class Element, class Target>
 class TransitionRun {
 public:
   TransitionRun(TargetResources<Target>& resources, const BoundTransition& bound, const Extents& shape,
-                const Element* in, Element* out, const CallSubject& subject, SourceLocation where)
+                const Element* in, Element* out, const SubjectShape& subject, SourceLocation where)
       : resources_(&resources), binding_(bound.binding), shape_(shape), next_(bound.steps), in_(in),
         out_(out), subject_(subject), where_(where), remaining_(bound.effective) {}
   TransitionRun(const TransitionRun&) = delete;
@@ -125,7 +125,7 @@ private:
   std::span<const TransitionStep> next_;
   const Element* in_;
   Element* out_;
-  CallSubject subject_;
+  SubjectShape subject_;
   SourceLocation where_;
   int remaining_;
   Element* destination_ = nullptr; // of the current step

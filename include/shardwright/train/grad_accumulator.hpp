@@ -126,11 +126,11 @@ public:
   /// program gives the count itself, and its layout does not name an axis over which every parameter's
   /// gradient is a sum.
   template <LayoutType L>
-  void add(LossSum<L> loss, TokenCount<L> tokens) {
+  void add(LossSum<L> loss, TokenCount<L> tokens, SourceLocation where = SourceLocation::current()) {
     static_assert(
         on_host,
         "GradAccumulator: the sums of a model on a device must be passed on unchanged, in device memory (call add(sums) with what the model returned)");
-    add(CountedLoss<L>{loss, tokens});
+    add(CountedLoss<L>{loss, tokens}, where);
   }
 
   /// @brief The same with both sums in one object, as models return them.
@@ -139,7 +139,11 @@ public:
     typename Sums::layout;
     sums.read();
   }
-  void add(const Sums& sums) {
+  void add(const Sums& sums, SourceLocation where = SourceLocation::current()) {
+    if constexpr (on_host)
+      if (core_ != nullptr)
+        detail::agreed(*core_, "GradAccumulator", {{"number of tokens", sums.tokens.value}}, where,
+                       Sums::layout::axes);
     if constexpr (!requires { typename Model::Loss::layout; })
       if (core_ != nullptr && !detail::origin_of(sums).counted)
         summed_.require_in(Sums::layout::axes, detail::LayoutText<typename Sums::layout>::value, *core_);

@@ -81,6 +81,7 @@ template <class Operation, TapeOperand X>
 [[nodiscard]] auto record_loss(Operation operation, SourceLocation where, X&& x) {
   auto operand = operand_of(std::forward<X>(x), where);
   TapeCore& tape = operand.tape();
+  compare_numbers_on(tape, operation, operand, where);
   using Target = typename decltype(operand)::target;
   using Node = LossNode<Operation, decltype(operand)>;
   return on_tape<Target>(tape.record<Node>(std::move(operation), where, std::move(operand)).take_loss(),

@@ -110,9 +110,11 @@ public:
   /// stored in another layout than their optimizer state (ZeRO-1, ZeRO-2): the updated blocks are gathered. A
   /// batch without tokens is skipped, and does not count as a step.
   template <ParameterSet Model>
-  void step(Model& model, const GradientSummary& summary, double learning_rate) {
+  void step(Model& model, const GradientSummary& summary, double learning_rate,
+            SourceLocation where = SourceLocation::current()) {
     if (summary.tokens == 0)
       return;
+    agree_on_step(model, learning_rate, summary.scale.factor(), where);
     const Step constants = begin(
         summary.scale.clipped(clip_coefficient(summary.gradient_norm, options_.max_norm)), learning_rate);
     for_each_parameter(model, [&](auto& parameter) { update(parameter, parameter.gradient(), constants); });
@@ -120,7 +122,9 @@ public:
 
   /// @brief The same on a device.
   template <ParameterSet Model, class Target>
-  void step(Model& model, const DeviceSummary<Target>& summary, double learning_rate) {
+  void step(Model& model, const DeviceSummary<Target>& summary, double learning_rate,
+            SourceLocation where = SourceLocation::current()) {
+    agree_on_step(model, learning_rate, 1, where);
     set_learning_rate(summary.resources(), learning_rate);
     step(model, summary);
   }
@@ -229,6 +233,26 @@ public:
 
 private:
   using State = OptimizerState<Rule::state_names.size()>;
+
+  /// Compares the numbers of a step between the ranks of every mesh with parameters, in checked builds.
+  template <class Model>
+  void agree_on_step([[maybe_unused]] Model& model, [[maybe_unused]] double learning_rate,
+                     [[maybe_unused]] double scale, [[maybe_unused]] SourceLocation where) const {
+    if constexpr (always_checked) {
+      const MeshCore* last = nullptr;
+      const double weight_decay = Rule::step(options_, learning_rate, 1, 1).weight_decay;
+      for_each_parameter(model, [&](auto& parameter) {
+        const MeshCore& core = parameter.resources().core();
+        if (std::exchange(last, &core) != &core)
+          agreed(core, Rule::name,
+                 {{"learning rate", learning_rate},
+                  {"max_norm", options_.max_norm},
+                  {"weight decay", weight_decay},
+                  {"factor of the gradients", scale}},
+                 where);
+      });
+    }
+  }
 
   /// The blocks of a state as vectors.
   template <class Number, class Target>

@@ -4,6 +4,7 @@
 /// @file
 /// @brief sum_loss: a scalar value on a tape as the loss of a model.
 
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/device_value.hpp>
 #include <shardwright/tensor/scalars.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -12,6 +13,7 @@
 #include <shardwright/train/loss.hpp>
 #include <shardwright/train/loss_node.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <string_view>
@@ -63,7 +65,12 @@ namespace operation {
 template <LayoutType L>
 struct SumLoss {
   static constexpr std::string_view name = "sum_loss";
+  static constexpr auto differs_along = L::axes;
   TokenCount<L> tokens;
+
+  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
+    return {{{"number of tokens", tokens.value}}};
+  }
 
   template <AnyShardedTensor X>
   [[nodiscard]] auto loss(SourceLocation, const X& x) const {
