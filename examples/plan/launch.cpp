@@ -79,7 +79,7 @@ Launch launch_of(const Options& options, const sw::PlanConfiguration& plan) {
                 (mesh.empty() ? "dp=1" : mesh);
   if (plan.pp > 1) {
     out.command += " --schedule " + std::string(sw::schedule_name(plan.schedule));
-    if (plan.schedule == sw::PlanSchedule::interleaved)
+    if (takes_chunks(plan.schedule))
       out.command += number("--chunks", plan.chunks);
   }
   out.command +=

@@ -127,7 +127,7 @@ sw::SearchSpace parse_fixed(const std::string& word) {
     const std::string name = part.substr(0, equals);
     const std::string value = equals == std::string::npos ? std::string() : part.substr(equals + 1);
     if (name == "schedule") {
-      space.schedule = named<sw::PlanSchedule>(value, 8, sw::schedule_name);
+      space.schedule = named<sw::PlanSchedule>(value, sw::plan_schedule_count, sw::schedule_name);
       continue;
     }
     if (name == "recomputation") {

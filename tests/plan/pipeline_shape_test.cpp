@@ -5,6 +5,7 @@
 
 #include <shardwright/plan/cost/pipeline_shape.hpp>
 #include <shardwright/schedule/gpipe.hpp>
+#include <shardwright/schedule/interleaved_zb.hpp>
 #include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/zb_h1.hpp>
@@ -62,6 +63,12 @@ TEST_CASE("the closed form of a schedule agrees with its proof", "[pipeline_shap
   SECTION("interleaved, 5 chunks") { compare_with_proofs<Interleaved<5>>(PlanSchedule::interleaved, 5); }
   SECTION("ZB-H1") { compare_with_proofs<ZBH1>(PlanSchedule::zb_h1, 1); }
   SECTION("ZB-H2") { compare_with_proofs<ZBH2>(PlanSchedule::zb_h2, 1); }
+  SECTION("interleaved zero bubble, 2 chunks") {
+    compare_with_proofs<InterleavedZB<2>>(PlanSchedule::interleaved_zb, 2);
+  }
+  SECTION("interleaved zero bubble, 4 chunks") {
+    compare_with_proofs<InterleavedZB<4>>(PlanSchedule::interleaved_zb, 4);
+  }
   SECTION("ZB-V") { compare_with_proofs<ZBV>(PlanSchedule::zb_v, 2); }
   SECTION("DualPipe") { compare_with_proofs<DualPipe>(PlanSchedule::dual_pipe, 1); }
   SECTION("DualPipeV") { compare_with_proofs<DualPipeV>(PlanSchedule::dual_pipe_v, 2); }

@@ -15,10 +15,11 @@ TEST_CASE("the timetable of a plan lasts as long as its passes and its bubble", 
   const RunSpec run{.sequences = 512, .sequence_length = 8192};
   for (const PlanSchedule schedule :
        {PlanSchedule::gpipe, PlanSchedule::one_f_one_b, PlanSchedule::interleaved, PlanSchedule::zb_h1,
-        PlanSchedule::zb_h2, PlanSchedule::zb_v, PlanSchedule::dual_pipe, PlanSchedule::dual_pipe_v})
+        PlanSchedule::zb_h2, PlanSchedule::interleaved_zb, PlanSchedule::zb_v, PlanSchedule::dual_pipe,
+        PlanSchedule::dual_pipe_v})
     for (const int pp : {2, 4, 8}) {
       PlanConfiguration plan{.tp = 8, .pp = pp, .schedule = schedule, .dp = 64 / pp, .zero_stage = 1};
-      plan.chunks = schedule == PlanSchedule::interleaved ? 2 : 1;
+      plan.chunks = takes_chunks(schedule) ? 2 : 1;
       const StepCost cost = evaluate(model, cluster, run, plan);
       const Timetable table = plan_timetable(plan, run, cost);
       const double passes = cost.passes.forward + cost.passes.input_gradient + cost.passes.weight_gradient;

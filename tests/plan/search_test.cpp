@@ -49,12 +49,12 @@ std::vector<PlanConfiguration> all_plans(const ModelSpec& model, const ClusterSp
           for (plan.microbatch = 1; plan.microbatch <= run.sequences; ++plan.microbatch)
             for (plan.zero_stage = 0; plan.zero_stage <= 3; ++plan.zero_stage)
               for (int recomputation = 0; recomputation < 3; ++recomputation)
-                for (int schedule = 0; schedule < 8; ++schedule) {
+                for (int schedule = 0; schedule < plan_schedule_count; ++schedule) {
                   plan.recomputation = static_cast<Recompute>(recomputation);
                   plan.schedule = static_cast<PlanSchedule>(schedule);
                   if (plan.pp == 1 && plan.schedule != PlanSchedule::one_f_one_b)
                     continue;
-                  const bool interleaved = plan.schedule == PlanSchedule::interleaved;
+                  const bool interleaved = takes_chunks(plan.schedule);
                   for (plan.chunks = interleaved ? 2 : 1; plan.chunks <= (interleaved ? most_chunks : 1);
                        ++plan.chunks)
                     if (problem_of(model, cluster, run, plan) == PlanProblem::none)

@@ -25,9 +25,10 @@ using shardwright_test::ContainsSubstring;
 
 namespace {
 
-constexpr std::array<PlanSchedule, 8> all_schedules{
-    PlanSchedule::gpipe, PlanSchedule::one_f_one_b, PlanSchedule::interleaved, PlanSchedule::zb_h1,
-    PlanSchedule::zb_h2, PlanSchedule::zb_v,        PlanSchedule::dual_pipe,   PlanSchedule::dual_pipe_v};
+constexpr std::array<PlanSchedule, plan_schedule_count> all_schedules{
+    PlanSchedule::gpipe, PlanSchedule::one_f_one_b, PlanSchedule::interleaved,
+    PlanSchedule::zb_h1, PlanSchedule::zb_h2,       PlanSchedule::interleaved_zb,
+    PlanSchedule::zb_v,  PlanSchedule::dual_pipe,   PlanSchedule::dual_pipe_v};
 
 /// The step time of the cost model without the terms that the simulation leaves out: statistical jitter, and
 /// uneven stages.
@@ -55,7 +56,7 @@ int for_each_plan(const Function& function) {
               const PlanConfiguration plan{.tp = tp,
                                            .cp = pp == 2 ? 2 : 1,
                                            .pp = pp,
-                                           .chunks = schedule == PlanSchedule::interleaved ? 2 : 1,
+                                           .chunks = takes_chunks(schedule) ? 2 : 1,
                                            .schedule = schedule,
                                            .ep = model.experts.used() ? 8 : 1,
                                            .dp = 64 / (tp * pp * (pp == 2 ? 2 : 1)),
@@ -149,14 +150,14 @@ TEST_CASE("the cost of random plans is within 3% of their simulation for nearly 
     PlanConfiguration plan{.tp = 1 << below(4),
                            .cp = 1 << below(2),
                            .pp = stages[static_cast<std::size_t>(below(stages.size()))],
-                           .schedule = all_schedules[static_cast<std::size_t>(below(8))],
+                           .schedule = all_schedules[static_cast<std::size_t>(below(plan_schedule_count))],
                            .ep = model.experts.used() ? 1 << below(6) : 1,
                            .dp = 1 << below(6),
                            .zero_stage = below(4),
                            .microbatch = 1 << below(2),
                            .recomputation = static_cast<Recompute>(below(3)),
                            .order = static_cast<PlanOrder>(below(plan_order_count))};
-    plan.chunks = plan.schedule == PlanSchedule::interleaved ? 2 + below(3) : 1;
+    plan.chunks = takes_chunks(plan.schedule) ? 2 + below(3) : 1;
     const int microbatches = batches[static_cast<std::size_t>(below(batches.size()))];
     const ClusterSpec cluster = cluster_of(chip, plan.chips(), 8);
     const RunSpec run{.sequences = std::int64_t{microbatches} * plan.dp * plan.microbatch,
@@ -235,8 +236,7 @@ TEST_CASE("a plan that a search returns costs what its simulation says", "[simul
 TEST_CASE("the events of a pipeline have the times of its proof", "[simulate_step]") {
   for (const PlanSchedule schedule : all_schedules)
     for (const double bandwidth : {450e9, 4e9}) { // sends that take no time, and a good part of a pass
-      const PlanConfiguration plan{
-          .pp = 4, .chunks = schedule == PlanSchedule::interleaved ? 2 : 1, .schedule = schedule};
+      const PlanConfiguration plan{.pp = 4, .chunks = takes_chunks(schedule) ? 2 : 1, .schedule = schedule};
       ClusterSpec cluster = cluster_of(chip::h100, 4);
       cluster.domains[0].bandwidth = bandwidth;
       const RunSpec run{.sequences = 12, .sequence_length = 4096};

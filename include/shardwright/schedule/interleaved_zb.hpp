@@ -34,10 +34,10 @@ struct InterleavedZB {
   [[nodiscard]] static constexpr ScheduleRule rule(int ranks, int microbatches) {
     return detail::equal_groups_rule(ranks, microbatches);
   }
-  /// @brief The first rank runs ahead of the last one, by one pass in three: make room for what it sends and
-  /// for groups with more microbatches than ranks. With fewer sends in flight, ranks wait if F = I = W.
+  /// @brief The first rank may be a group ahead of the last one, whatever the passes cost: make room for what
+  /// it sends.
   [[nodiscard]] static constexpr MessageWindow window(int ranks, int microbatches) {
-    return {2, std::max(2, detail::equal_group(ranks, microbatches) - (ranks + 2) / 3)};
+    return {2, std::max(2, detail::equal_group(ranks, microbatches) - 1)};
   }
   [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {
     return StagePlacement::loop(ranks, chunks);

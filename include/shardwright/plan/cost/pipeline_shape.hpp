@@ -31,14 +31,14 @@ namespace detail {
 }
 /// Returns whether all weight gradients are separate passes.
 [[nodiscard]] constexpr bool splits_backward(PlanSchedule schedule) noexcept {
-  return schedule == PlanSchedule::zb_h1 || schedule == PlanSchedule::zb_h2 || schedule == PlanSchedule::zb_v;
+  return fills_with_weights(schedule) && schedule <= PlanSchedule::zb_v;
 }
 
 } // namespace detail
 
 /// @brief Stages per rank; V-shaped and bidirectional schedules have two.
 [[nodiscard]] constexpr int chunks_of(PlanSchedule schedule, int chunks) noexcept {
-  return schedule == PlanSchedule::interleaved                                     ? chunks
+  return takes_chunks(schedule)                                                    ? chunks
          : schedule == PlanSchedule::zb_v || schedule == PlanSchedule::dual_pipe_v ? 2
                                                                                    : 1;
 }
@@ -47,6 +47,7 @@ namespace detail {
 [[nodiscard]] constexpr ScheduleRule rule_of(PlanSchedule schedule, int ranks, int microbatches) {
   switch (schedule) {
   case PlanSchedule::interleaved:
+  case PlanSchedule::interleaved_zb: // the same
     return schedule_rule<Interleaved<2>>(ranks, microbatches);
   case PlanSchedule::dual_pipe:
     return schedule_rule<DualPipe>(ranks, microbatches);
@@ -71,18 +72,23 @@ namespace detail {
   const double p = ranks, m = microbatches, around = p - 1;
   const double filled = std::min(1.0, (m - 1) / p); // the critical path turns back no more often
   const double f = costs.forward, i = costs.input_gradient, w = costs.weight_gradient;
+  // Of the schedules with chunks.
+  const double v = chunks, group = microbatches / std::max(1, microbatches / ranks);
+  const double short_of_ranks = std::max(0.0, p - m);
   switch (schedule) {
   case PlanSchedule::gpipe:
     return {around * (f + i + w), m, 2 * around};
   case PlanSchedule::one_f_one_b:
     return {around * (f + i + w), std::min(p, m), std::max(2 * around, 2 * around * m / p + 2 * (p - 1))};
-  case PlanSchedule::interleaved: {
-    const double v = chunks;
-    const double group = microbatches / std::max(1, microbatches / ranks);
-    const double short_of_ranks = std::max(0.0, p - m);
+  case PlanSchedule::interleaved:
     return {(around + (v - 1) * short_of_ranks) * (f + i + w) / v,
             std::min(2 * around + (v - 1) * group + 1, m * v) / v, 2 * (p * v - 1)};
-  }
+  case PlanSchedule::interleaved_zb:
+    return {((around + (v - 1) * short_of_ranks) * (f + i) - (std::min(p, m) - 1) * w -
+             (v - 1) * std::min(m * w, short_of_ranks * i)) /
+                v,
+            std::min(p + (v - 1) * group, m * v) / v,
+            m < p ? 2 * (p * v - 1) + 2 * (m - 1) : 4 * around + (group > p ? 0 : (v - 1) * p)};
   case PlanSchedule::zb_h1:
     return {around * (f + i) - (std::min(p, m) - 1) * w, std::min(p, m), 2 * around * (1 + filled)};
   case PlanSchedule::zb_h2: {

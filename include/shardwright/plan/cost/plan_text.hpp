@@ -19,8 +19,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The name of a schedule as `make_schedule` expects it.
 [[nodiscard]] constexpr std::string_view schedule_name(PlanSchedule schedule) noexcept {
-  constexpr std::array<std::string_view, 8> names{"gpipe", "1f1b", "interleaved", "zbh1",
-                                                  "zbh2",  "zbv",  "dualpipe",    "dualpipev"};
+  constexpr std::array<std::string_view, plan_schedule_count> names{
+      "gpipe", "1f1b", "interleaved", "zbh1", "zbh2", "interleavedzb", "zbv", "dualpipe", "dualpipev"};
   return names[static_cast<std::size_t>(schedule)];
 }
 

@@ -71,7 +71,7 @@ struct StageSeconds {
                                                  const PlanConfiguration& plan) noexcept {
   const int more = model.stacked_layers() % plan.pp;
   const bool waits = plan.schedule == PlanSchedule::one_f_one_b || plan.schedule == PlanSchedule::zb_h1 ||
-                     plan.schedule == PlanSchedule::interleaved;
+                     takes_chunks(plan.schedule);
   return more == 0 || !waits ? 0 : plan.pp - 1 - std::min(more, plan.pp - 2);
 }
 
@@ -98,7 +98,7 @@ struct StageSeconds {
     const double light = more == 0 ? fullest : fullest * layers / (layers + 1);
     last = (last + light) / 2;
     fullest = 2 * more >= plan.pp - 1 ? fullest : (fullest + light) / 2;
-  } else if (plan.schedule == PlanSchedule::interleaved) {
+  } else if (takes_chunks(plan.schedule)) {
     const double early = std::min(1.0, of_last / (plan.pp - 1));
     last += early * stages.beside_last;
     of_last += early * (1 - 1.0 / plan.chunks);
@@ -203,7 +203,7 @@ struct StageSeconds {
   }
   double waiting = heaviest;
   // The heaviest stage waits for the passes of the others, and has more weight gradients to fill that time.
-  if (one_way || plan.schedule == PlanSchedule::dual_pipe) {
+  if (one_way || plan.schedule == PlanSchedule::dual_pipe || plan.schedule == PlanSchedule::interleaved_zb) {
     PassCosts filled = passes;
     filled.weight_gradient = std::max(passes.weight_gradient, stages.weight);
     const int chunks = chunks_of(plan.schedule, plan.chunks);
@@ -238,7 +238,7 @@ struct ScheduleTime {
   // While ranks wait for the heaviest stage, they also wait for the sends between them, except while the
   // pipeline fills and drains; with the interleaved schedule, ranks wait between their own stages, unless
   // groups have more microbatches than there are ranks.
-  const bool turns = plan.schedule == PlanSchedule::interleaved && (each < plan.pp || each % plan.pp == 0);
+  const bool turns = takes_chunks(plan.schedule) && (each < plan.pp || each % plan.pp == 0);
   if (shape.hops > 0 && !turns) {
     const double ways = plan.schedule == PlanSchedule::zb_v ? 3.5 : 2; // along the pipeline
     const double ends = std::min(1.0, ways * (plan.pp - 1) / shape.hops);

@@ -23,7 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   const auto microbatches =
       static_cast<int>(run.sequences / (static_cast<std::int64_t>(plan.dp) * plan.microbatch));
   return make_schedule(schedule_name(plan.schedule), plan.pp, microbatches,
-                       plan.schedule == PlanSchedule::interleaved ? plan.chunks : 2);
+                       takes_chunks(plan.schedule) ? plan.chunks : 2);
 }
 
 /// @brief Returns the timetable of one pipeline in seconds. All stages take the mean stage's time, and sends

@@ -28,7 +28,7 @@ struct SearchSchedules {
     PlanSchedule schedule = PlanSchedule::one_f_one_b;
     int chunks = 1;
   };
-  std::array<One, 8 + most_chunks> plans{};
+  std::array<One, plan_schedule_count + 2 * most_chunks> plans{};
   int count = 0;
 
   /// Those that a space and, with `of_plan`, the numbers of a plan do not rule out.
@@ -40,9 +40,9 @@ struct SearchSchedules {
       return;
     }
     const auto microbatches = static_cast<int>(microbatches_of(run, plan));
-    for (int number = 0; number < 8; ++number) {
+    for (int number = 0; number < plan_schedule_count; ++number) {
       plan.schedule = static_cast<PlanSchedule>(number);
-      const bool interleaved = plan.schedule == PlanSchedule::interleaved;
+      const bool interleaved = takes_chunks(plan.schedule);
       if ((space.schedule && *space.schedule != plan.schedule) ||
           (of_plan && !rule_of(plan.schedule, plan.pp, microbatches).holds()))
         continue;

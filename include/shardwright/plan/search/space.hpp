@@ -40,7 +40,7 @@ inline constexpr int most_chunks = 4;
 /// one to three for a schedule beyond GPipe and 1F1B, the stage of ZeRO, and one for an order of the mesh
 /// that is not the usual one.
 [[nodiscard]] constexpr int complexity(const PlanConfiguration& plan) noexcept {
-  constexpr std::array<int, 8> of_schedule{0, 0, 1, 1, 1, 2, 3, 2};
+  constexpr std::array<int, plan_schedule_count> of_schedule{0, 0, 1, 1, 1, 2, 2, 3, 2};
   const int pipeline = plan.pp > 1 ? 2 + of_schedule[static_cast<std::size_t>(plan.schedule)] : 0;
   return (plan.tp > 1 ? 1 : 0) + (plan.cp > 1 ? 1 : 0) + (plan.ep > 1 ? 1 : 0) + pipeline + plan.zero_stage +
          (plan.recomputation != Recompute::none ? 1 : 0) +

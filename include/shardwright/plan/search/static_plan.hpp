@@ -13,6 +13,7 @@
 #include <shardwright/schedule/dual_pipe_v.hpp>
 #include <shardwright/schedule/gpipe.hpp>
 #include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/interleaved_zb.hpp>
 #include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/zb_h1.hpp>
@@ -96,11 +97,11 @@ struct PlanTypes {
   /// The sharding of parameters, gradients and optimizer state over data-parallel ranks.
   using Zero = std::tuple_element_t<static_cast<std::size_t>(configuration.zero_stage),
                                     std::tuple<DataParallel, Zero1, Zero2, Zero3>>;
+  static constexpr int chunks = configuration.chunks > 1 ? configuration.chunks : 2;
   /// Its schedule's policy.
-  using Policy = std::tuple_element_t<
-      static_cast<std::size_t>(configuration.schedule),
-      std::tuple<GPipe, OneFOneB, Interleaved<(configuration.chunks > 1 ? configuration.chunks : 2)>, ZBH1,
-                 ZBH2, ZBV, DualPipe, DualPipeV>>;
+  using Policy = std::tuple_element_t<static_cast<std::size_t>(configuration.schedule),
+                                      std::tuple<GPipe, OneFOneB, Interleaved<chunks>, ZBH1, ZBH2,
+                                                 InterleavedZB<chunks>, ZBV, DualPipe, DualPipeV>>;
   using Schedule = PipelineSchedule<Policy>;
   static constexpr bool sequence_parallel = configuration.tp > 1 && configuration.sequence_parallel;
 

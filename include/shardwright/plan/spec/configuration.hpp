@@ -19,10 +19,17 @@ enum class PlanSchedule : std::uint8_t {
   interleaved,
   zb_h1,
   zb_h2,
+  interleaved_zb,
   zb_v,
   dual_pipe,
   dual_pipe_v
 };
+inline constexpr int plan_schedule_count = 9;
+
+/// @brief Returns whether a schedule may have several numbers of chunks.
+[[nodiscard]] constexpr bool takes_chunks(PlanSchedule schedule) noexcept {
+  return schedule == PlanSchedule::interleaved || schedule == PlanSchedule::interleaved_zb;
+}
 
 /// @brief The spread of a run over chips: the extents of the mesh, and the order in which its axes are placed
 /// on the domains of the cluster.
@@ -34,7 +41,7 @@ struct PlanConfiguration {
   int tp = 1;
   int cp = 1;
   int pp = 1;
-  int chunks = 1; ///< Stages per pipeline rank, for the interleaved schedule.
+  int chunks = 1; ///< Stages per pipeline rank, for the interleaved schedules.
   PlanSchedule schedule = PlanSchedule::one_f_one_b;
   int ep = 1;
   int dp = 1;
