@@ -91,7 +91,7 @@ private:
   template <class Scores>
   [[nodiscard]] auto cross_entropy(Scores& scores) {
     return sw::detail::cross_entropy_in_place(scores, targets_, sw::detail::loss_factor_of<Target>(scale_),
-                                              {}, {});
+                                              {}, {}, {});
   }
 
   sw::ShardedTensor<Rows, Element, Target> input_;

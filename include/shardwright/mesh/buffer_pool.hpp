@@ -243,6 +243,8 @@ public:
   [[nodiscard]] const typename Target::execution_space& execution() const noexcept { return execution_; }
   /// Communicators of device targets, made at their first use.
   [[nodiscard]] std::vector<DeviceCommunicator>& groups() noexcept { return groups_; }
+  /// Where kernels note token ids beyond the vocabulary, made at its first use; see id_fault().
+  [[nodiscard]] std::shared_ptr<void>& id_faults() noexcept { return id_faults_; }
 
 private:
   [[nodiscard]] static typename Target::execution_space make_execution_space() {
@@ -269,6 +271,7 @@ private:
 
   typename Target::execution_space execution_;
   std::vector<DeviceCommunicator> groups_;
+  std::shared_ptr<void> id_faults_;
 };
 
 } // namespace detail

@@ -11,6 +11,7 @@
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/tensor/id_faults.hpp>
 #include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
@@ -83,9 +84,9 @@ struct RowStatistics {
 /// One read of the scores, then three reductions over the vocabulary's axes: Partial<Max>, then twice
 /// Partial<Sum>, finished by type.
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
-[[nodiscard]] auto row_statistics(const ShardedTensor<L, E, Target>& scores,
-                                  const ShardedTensor<I, Id, Target>& targets,
-                                  const kernels::TargetRule& rule, SourceLocation where) {
+[[nodiscard]] auto
+row_statistics(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
+               const kernels::TargetRule& rule, const RowOrder& order, SourceLocation where) {
   using Element = MainElement<E>;
   using Checked = ElementwiseNonlinearLayout<operation::cross_entropy, L>;
   using Maxima = ReductionLayout<Max, L::tensor_rank - 1, Checked>;
@@ -100,7 +101,9 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
   ShardedTensor<Sums, Element, Target> local_target(scores.resources(), shape);
   kernels::cross_entropy_statistics(execution, scores.local_matrix(), vector_of(targets),
                                     scores.local_offset()[last], mutable_vector_of(local_maximum),
-                                    mutable_vector_of(local_sum), mutable_vector_of(local_target), rule);
+                                    mutable_vector_of(local_sum), mutable_vector_of(local_target), rule,
+                                    id_check(targets, scores.shape()[last], true, order));
+  reject_unknown_ids(targets, where);
   auto maximum = redistribute<I>(local_maximum);
   if constexpr (Maxima::value.has_partial())
     kernels::cross_entropy_rebase(execution, vector_of(local_maximum), vector_of(maximum),
@@ -136,6 +139,19 @@ template <class Scores>
   return {options.ignored, options.label_smoothing, static_cast<double>(scores.shape().back())};
 }
 
+/// The loss. `order` is that of the rows of the batch's sequences, for errors.
+template <LayoutType L, class E, class Target, LayoutType I, class Id>
+[[nodiscard]] CrossEntropyOn<I, Target>
+cross_entropy_at(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
+                 const CrossEntropyOptions& options, const RowOrder& order, SourceLocation where) {
+  if constexpr (scores_fit_targets<L, I>) {
+    const kernels::TargetRule rule = target_rule(scores, options, where);
+    return sum_of_losses(row_statistics(scores, targets, rule, order, where), targets, rule);
+  } else {
+    return {};
+  }
+}
+
 } // namespace detail
 
 /// @brief Summed cross entropy of next-token scores, in nats; negative targets do not count.
@@ -144,17 +160,13 @@ template <class Scores>
 /// Partial<Sum>, over the axes that shard the vocabulary (Shoeybi et al., arXiv 1909.08053, section 3).
 /// @param scores [..., vocabulary]
 /// @param targets int32 [...], sharded like the scores but for the vocabulary
-/// @throws InvalidArgument for a label smoothing outside of [0, 1), and for targets of another shape or mesh.
+/// @throws InvalidArgument for a label smoothing outside of [0, 1), and for targets of another shape or mesh;
+/// DataError for a target beyond the vocabulary, with its place: on a device, the report of the step does.
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target>
 cross_entropy(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
               const CrossEntropyOptions& options = {}, SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::scores_fit_targets<L, I>) {
-    const kernels::TargetRule rule = detail::target_rule(scores, options, where);
-    return detail::sum_of_losses(detail::row_statistics(scores, targets, rule, where), targets, rule);
-  } else {
-    return {};
-  }
+  return detail::cross_entropy_at(scores, targets, options, {}, where);
 }
 
 namespace detail {
@@ -164,10 +176,10 @@ template <LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target>
 cross_entropy_in_place(ShardedTensor<L, Element, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
                        const kernels::LossFactor& factor, const CrossEntropyOptions& options,
-                       SourceLocation where) {
+                       const RowOrder& order, SourceLocation where) {
   if constexpr (scores_fit_targets<L, I>) {
     const kernels::TargetRule rule = target_rule(scores, options, where);
-    const auto rows = row_statistics(scores, targets, rule, where);
+    const auto rows = row_statistics(scores, targets, rule, order, where);
     constexpr std::size_t last = L::tensor_rank - 1;
     const auto data = scores.mutable_local_matrix();
     kernels::cross_entropy_backward(scores.execution(), data, vector_of(rows.maximum), vector_of(rows.sum),
@@ -198,7 +210,7 @@ cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
                             const ShardedTensor<I, Id, Target>& targets, LossScale scale = {},
                             const CrossEntropyOptions& options = {},
                             SourceLocation where = SourceLocation::current()) {
-  auto sums = detail::cross_entropy_in_place(scores, targets, scale.factor(), options, where);
+  auto sums = detail::cross_entropy_in_place(scores, targets, scale.factor(), options, {}, where);
   detail::origin_of(sums).scale = scale;
   return sums;
 }
@@ -211,18 +223,19 @@ struct CrossEntropyLoss {
   static constexpr std::string_view name = "cross_entropy";
   Targets targets;
   CrossEntropyOptions options;
+  RowOrder order;
 
   [[nodiscard]] auto numbers() const { return options.numbers(); }
 
   template <AnyShardedTensor X>
   [[nodiscard]] auto loss(SourceLocation where, const X& scores) const {
-    return shardwright::cross_entropy(scores, targets, options, where);
+    return detail::cross_entropy_at(scores, targets, options, order, where);
   }
   template <AnyShardedTensor X, class Scale>
   [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& scores, const Scale& scale) const {
     auto gradient = detail::owned(std::forward<X>(scores));
     auto loss = detail::cross_entropy_in_place(
-        gradient, targets, detail::loss_factor_of<typename decltype(gradient)::target>(scale), options,
+        gradient, targets, detail::loss_factor_of<typename decltype(gradient)::target>(scale), options, order,
         where);
     return std::pair{std::move(loss), std::move(gradient)};
   }
@@ -238,7 +251,8 @@ struct CrossEntropyLoss {
 /// other reader.
 /// @param scores [..., vocabulary]
 /// @param targets int32 [...], sharded like the scores but for the vocabulary
-/// @throws InvalidArgument for a label smoothing outside of [0, 1), and for targets of another shape or mesh.
+/// @throws InvalidArgument for a label smoothing outside of [0, 1), and for targets of another shape or mesh;
+/// DataError for a target beyond the vocabulary, with its place: on a device, the report of the step does.
 template <detail::TapeOperand X, LayoutType I, class Id, class Target>
 [[nodiscard]] auto cross_entropy(X&& scores, const ShardedTensor<I, Id, Target>& targets,
                                  const CrossEntropyOptions& options = {},
@@ -246,8 +260,9 @@ template <detail::TapeOperand X, LayoutType I, class Id, class Target>
   using Targets = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
   if (scores.tape().checks_inputs())
     require_equal_inputs(targets, where);
-  return detail::record_loss(operation::CrossEntropyLoss<Targets>{targets.share(), options}, where,
-                             std::forward<X>(scores));
+  return detail::record_loss(
+      operation::CrossEntropyLoss<Targets>{targets.share(), options, scores.tape().rows()}, where,
+      std::forward<X>(scores));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -8,7 +8,9 @@
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/nn/model_plan.hpp>
 #include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/tensor/id_faults.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/members.hpp>
@@ -23,21 +25,36 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief out[..., :] = table[ids[...], :]; Partial<Sum> over the axes that shard the vocabulary, since each
-/// rank has only its own words.
-/// @param ids int32, within [0, vocabulary)
-/// @param table [vocabulary, width]
+namespace detail {
+
+/// The rows of the table. `order` is that of the rows of the batch's sequences, for errors.
 template <LayoutType I, class Id, class Target, LayoutType T, class E>
-[[nodiscard]] auto embed(const ShardedTensor<I, Id, Target>& ids, const ShardedTensor<T, E, Target>& table) {
+[[nodiscard]] auto embedded(const ShardedTensor<I, Id, Target>& ids, const ShardedTensor<T, E, Target>& table,
+                            const RowOrder& order, SourceLocation where) {
+  require_one_mesh("embed", table, ids, where);
   constexpr std::size_t rank = I::tensor_rank;
   std::array<std::int64_t, rank + 1> shape{};
   for (std::size_t d = 0; d < rank; ++d)
     shape[d] = ids.shape()[d];
   shape[rank] = table.shape()[1];
   ShardedTensor<EmbeddingLayout<I, T>, std::remove_const_t<E>, Target> out(table.resources(), shape);
-  kernels::embedding_forward(table.execution(), detail::vector_of(ids), table.local_matrix(),
-                             table.local_offset()[0], out.mutable_local_matrix());
+  kernels::embedding_forward(table.execution(), vector_of(ids), table.local_matrix(), table.local_offset()[0],
+                             out.mutable_local_matrix(), id_check(ids, table.shape()[0], false, order));
+  reject_unknown_ids(ids, where);
   return out;
+}
+
+} // namespace detail
+
+/// @brief out[..., :] = table[ids[...], :]; Partial<Sum> over the axes that shard the vocabulary, since each
+/// rank has only its own words.
+/// @param ids int32, within [0, vocabulary)
+/// @param table [vocabulary, width]
+/// @throws DataError for another id, with its place; on a device, the report of the step does.
+template <LayoutType I, class Id, class Target, LayoutType T, class E>
+[[nodiscard]] auto embed(const ShardedTensor<I, Id, Target>& ids, const ShardedTensor<T, E, Target>& table,
+                         SourceLocation where = SourceLocation::current()) {
+  return detail::embedded(ids, table, {}, where);
 }
 
 /// @brief Adds the table's gradient, tokens in order, to `slot`.
@@ -62,8 +79,8 @@ class EmbeddingNode final : public TapeNode {
 public:
   using Out = Slot<typename Result::layout, typename Result::value_type, typename Result::target>;
 
-  EmbeddingNode(TapeCore& tape, Ids ids, Table table)
-      : TapeNode(tape), ids_(std::move(ids)), table_(std::move(table)), y_(*this) {
+  EmbeddingNode(TapeCore& tape, SourceLocation where, Ids ids, Table table)
+      : TapeNode(tape), where_(where), ids_(std::move(ids)), table_(std::move(table)), y_(*this) {
     if (!tape.trains())
       return;
     table_.note_use(tape);
@@ -73,7 +90,7 @@ public:
   void forward() override {
     const MemoryFor memory(MemoryKind::activations, "embedding");
     const auto reading = table_.reading();
-    y_.set(embed(ids_, table_.read()));
+    y_.set(embedded(ids_, table_.read(), tape().rows(), where_));
   }
   void backward(GradientPass pass) override {
     const MemoryFor memory(MemoryKind::activations, "embedding");
@@ -88,6 +105,7 @@ public:
   [[nodiscard]] Out& result() noexcept { return y_; }
 
 private:
+  SourceLocation where_;
   Ids ids_;
   Table table_;
   Out y_;
@@ -96,6 +114,7 @@ private:
 } // namespace detail
 
 /// @brief The same on a tape, with a table that is a parameter.
+/// @throws DataError as above.
 template <LayoutType I, class Id, class Target, class C, class R, class E, class Z>
 [[nodiscard]] auto embed(Tape<Target>& tape, const ShardedTensor<I, Id, Target>& ids,
                          Parameter<C, R, E, Z, Target>& table,
@@ -105,7 +124,7 @@ template <LayoutType I, class Id, class Target, class C, class R, class E, class
   auto weight = detail::operand_of(table, where);
   using Handle = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
   using Node = detail::EmbeddingNode<Handle, decltype(weight)>;
-  return Var(tape.core().template record<Node>(ids.share(), std::move(weight)).result());
+  return Var(tape.core().template record<Node>(where, ids.share(), std::move(weight)).result());
 }
 
 /// @brief A trained row of a table in layout `Weight`, [vocabulary, width], for each id of a tensor in layout

@@ -69,10 +69,10 @@ public:
     if (tape().trains() && (tape().replays() || !recomputes())) {
       loss_ = cross_entropy_in_place(scores, targets_,
                                      loss_factor_of<Target>(static_cast<TapeOn<Target>&>(tape()).loss_scale),
-                                     options_, where_);
+                                     options_, tape().rows(), where_);
       scores_gradient_.emplace(std::move(scores));
     } else {
-      loss_ = cross_entropy(scores, targets_, options_, where_);
+      loss_ = cross_entropy_at(scores, targets_, options_, tape().rows(), where_);
     }
   }
 
@@ -136,7 +136,8 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 /// @param x [..., width]
 /// @param table [vocabulary, width]
 /// @param targets int32 [...], sharded like the scores but for the vocabulary
-/// @throws InvalidArgument for a label smoothing outside of [0, 1), and for targets of another shape or mesh.
+/// @throws InvalidArgument for a label smoothing outside of [0, 1), and for targets of another shape or mesh;
+/// DataError for a target beyond the vocabulary, with its place: on a device, the report of the step does.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T, LayoutType I, class Id>
 [[nodiscard]] auto linear_cross_entropy(X&& x, Parameter<C, R, E, Z, T>& table,
                                         const ShardedTensor<I, Id, T>& targets,

@@ -4,6 +4,7 @@
 /// @file
 /// @brief Loss sums and token counts that stay in device memory for later kernels.
 
+#include <shardwright/tensor/id_faults.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/scalars.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
@@ -48,6 +49,13 @@ public:
     return sums_ ? sums_->read() : std::array<double, 2>{};
   }
 
+protected:
+  /// @pre the device is done
+  void require_known_ids() const {
+    if (sums_)
+      detail::require_known_ids(sums_->resources());
+  }
+
 private:
   std::optional<Scalars<2, Target>> sums_;
 };
@@ -71,8 +79,10 @@ public:
     return *this;
   }
   /// @brief The numbers, once the device has them: waits for it.
+  /// @throws DataError if this rank has met a token id beyond the vocabulary.
   [[nodiscard]] CountedLoss<L> read() const {
     const std::array<double, 2> host = this->numbers();
+    this->require_known_ids();
     return {{host[0]}, {static_cast<std::int64_t>(std::llround(host[1]))}};
   }
 };

@@ -115,7 +115,9 @@ struct JudgeStep {
   std::int64_t most_in_a_row;
   bool stops, stops_without_tokens;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
-    if (record->finite != 0) {
+    if (record->unknown_ids > 0) { // the report is an error
+      guard->halted = 1;
+    } else if (record->finite != 0) {
       guard->in_a_row = 0;
     } else if (record->overflowed == 0 && guard->halted == 0) {
       ++guard->in_a_row;

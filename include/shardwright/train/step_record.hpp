@@ -5,12 +5,14 @@
 /// @brief The results of a finished step: as host numbers, or as a record in device memory that kernels read.
 
 #include <shardwright/tensor/device_value.hpp>
+#include <shardwright/tensor/id_faults.hpp>
 #include <shardwright/train/loss.hpp>
 #include <shardwright/train/loss_scale.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -24,6 +26,7 @@ struct StepRecord {
   std::int32_t finite = 0;        ///< Whether loss and norm are finite.
   std::int32_t overflowed = 0;    ///< Whether a smaller loss scale is tried instead.
   std::int32_t take = 0;          ///< Whether the optimizer takes the step.
+  std::int32_t unknown_ids = 0;   ///< Ranks that have met a token id beyond the vocabulary.
   std::int32_t halted = 0;        ///< Whether a StepGuard admits no more steps.
   std::int64_t skipped = 0;       ///< Steps in a row that a StepGuard has rejected, up to this one.
 };
@@ -44,7 +47,17 @@ struct GradientSummary {
 
 namespace detail {
 
-[[nodiscard]] inline GradientSummary summary_of(const StepRecord& record) {
+/// @param resources of the rank whose record it is
+/// @throws DataError if a rank has met a token id beyond the vocabulary; the rank's own error has its place.
+template <class Target>
+[[nodiscard]] GradientSummary summary_of(const StepRecord& record, TargetResources<Target>& resources) {
+  if (record.unknown_ids > 0) {
+    require_known_ids(resources);
+    throw DataError("Token ids: they must be below the vocabulary on all ranks, but " +
+                        std::to_string(record.unknown_ids) +
+                        " of the other ranks have read one beyond it (see their errors, which name it)",
+                    {.rank = resources.core().world().world_rank()});
+  }
   GradientSummary out;
   out.loss.value = record.loss;
   out.tokens = static_cast<std::int64_t>(record.tokens);
@@ -67,7 +80,8 @@ public:
   [[nodiscard]] const typename Target::execution_space& execution() const { return record_->execution(); }
 
   /// @brief The numbers; waits for the device (StepReports does not).
-  [[nodiscard]] GradientSummary read() const { return detail::summary_of(record_->read()); }
+  /// @throws DataError on every rank if one has met a token id beyond the vocabulary.
+  [[nodiscard]] GradientSummary read() const { return detail::summary_of(record_->read(), resources()); }
 
 private:
   const detail::DeviceValue<StepRecord, Target>* record_;

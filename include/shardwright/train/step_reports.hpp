@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -72,7 +71,7 @@ public:
       throw LifecycleError("StepReports: at most " + std::to_string(capacity) +
                            " reports may be pending (take() the oldest before the next append)");
     ++appended_;
-    execution_ = summary.execution();
+    resources_ = &summary.resources();
     detail::run_once(
         "sw::report", summary.execution(),
         detail::PublishReport{summary.record(), slots_.data() + (appended_ - 1) % capacity, appended_});
@@ -87,22 +86,23 @@ public:
   [[nodiscard]] bool ready() const { return pending() > 0 && arrived(); }
 
   /// @brief The oldest report; waits for it, but not for later work on the stream.
-  /// @throws LifecycleError if none is pending; DeadlineExceeded; the error of the device, or of a call that
-  /// cannot end.
+  /// @throws LifecycleError if none is pending; DeadlineExceeded; DataError for a token id beyond the
+  /// vocabulary; the error of the device, or of a call that cannot end.
   [[nodiscard]] DeviceStepReport take(SourceLocation where = SourceLocation::current()) {
     if (pending() == 0)
       throw LifecycleError("StepReports: take() must follow an append() (append the step's summary first)");
     const auto reported = [this] {
       if (arrived())
         return true;
-      static_cast<void>(Target::idle(*execution_)); // a device that has failed throws, and never reports
+      static_cast<void>(
+          Target::idle(resources_->execution())); // a device that has failed throws, and never reports
       return false;
     };
     if (!detail::await_device(reported, deadline_))
       late(where);
     const StepRecord record = slots_.data()[taken_ % capacity].record;
     ++taken_;
-    return {detail::summary_of(record), record.take != 0, record.halted != 0, record.skipped};
+    return {detail::summary_of(record, *resources_), record.take != 0, record.halted != 0, record.skipped};
   }
 
 private:
@@ -122,7 +122,7 @@ private:
   }
 
   std::chrono::nanoseconds deadline_;
-  std::optional<typename Target::execution_space> execution_;
+  detail::TargetResources<Target>* resources_ = nullptr;
   detail::SharedMemory<detail::ReportSlot, Target> slots_; // take() every report before the end
   std::uint64_t appended_ = 0;
   std::uint64_t taken_ = 0;

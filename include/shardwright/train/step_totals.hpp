@@ -24,11 +24,13 @@ namespace detail {
 struct CollectTotals {
   const double* loss; // and tokens
   const double* squares;
+  const kernels::IdFault* fault;
   double* totals;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     totals[0] = loss == nullptr ? 0 : loss[0];
     totals[1] = loss == nullptr ? 0 : loss[1];
     totals[2] = *squares;
+    totals[3] = fault == nullptr ? 0 : fault->found;
   }
 };
 
@@ -50,7 +52,8 @@ struct SummarizeTotals {
         record->loss - record->loss == 0 && record->gradient_norm - record->gradient_norm == 0;
     record->finite = finite ? 1 : 0;
     record->overflowed = 0;
-    record->take = record->finite;
+    record->unknown_ids = static_cast<std::int32_t>(totals[3]);
+    record->take = record->unknown_ids == 0 ? record->finite : 0;
     record->halted = 0;
   }
 };
@@ -73,9 +76,11 @@ public:
       record_.emplace(resources);
     }
     double* const totals = totals_->view().data();
-    run_once("sw::collect", execution, CollectTotals{counted_.data(), squares.values().data(), totals});
+    run_once("sw::collect", execution,
+             CollectTotals{counted_.data(), squares.values().data(),
+                           resources.id_faults() ? id_fault(resources) : nullptr, totals});
     if (ranks != nullptr)
-      ranks->all_reduce_in_place(std::span<double>(totals, 3));
+      ranks->all_reduce_in_place(std::span<double>(totals, 4));
     run_once("sw::summarize", execution, SummarizeTotals{totals, record_->get(), scale.exponent()});
     return DeviceSummary<Target>(*record_);
   }
@@ -90,7 +95,7 @@ public:
 private:
   DeviceSums<Target> counted_, others_;
   // At the same address in all steps, where captured kernels find them.
-  std::optional<Scalars<3, Target>> totals_;
+  std::optional<Scalars<4, Target>> totals_;
   std::optional<DeviceValue<StepRecord, Target>> record_;
 };
 

@@ -6,6 +6,7 @@
 /// ranks combine their results.
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/id_check.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/math.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
@@ -107,6 +108,7 @@ struct RowStatistics {
   Number* sum;
   Number* target_logit;
   TargetRule rule;
+  IdCheck check;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     if (rule.smoothing > 0)
@@ -126,12 +128,16 @@ private:
                                       running.add(x, length);
                                       if constexpr (smooth)
                                         add_below(length, x, total);
+                                      else
+                                        static_cast<void>(total);
                                     });
     const Number largest = running.largest();
     const Number whole = running.sum(largest);
     const Number of_all = smooth ? sum_of<Number>(total) : Number(0);
     if (!first_lane())
       return;
+    if (rule.counts(targets[i]))
+      check(targets[i], i);
     maximum[i] = largest;
     sum[i] = whole;
     const std::int64_t target = targets[i] - first_id;
@@ -286,10 +292,12 @@ void require_rows(const char* operation, const Targets& targets, const Logits& l
 /// @param row_sum       [tokens]; cross_entropy_rebase, then combine over the ranks by sum
 /// @param target_logit  [tokens]; combine over the ranks by sum
 /// @param rule          with smoothing, target_logit is the mean of logits under the target's distribution
+/// @param check         notes a target beyond the vocabulary
 template <class Execution, KernelMatrix Logits, KernelVector Targets, KernelVector Rows>
 void cross_entropy_statistics(const Execution& execution, const Logits& logits, const Targets& targets,
                               std::int64_t first_id, const Rows& row_max, const Rows& row_sum,
-                              const Rows& target_logit, const TargetRule& rule = {}) {
+                              const Rows& target_logit, const TargetRule& rule = {},
+                              const IdCheck& check = {}) {
   using Element = typename Logits::non_const_value_type;
   detail::require_rows("cross_entropy_statistics", targets, logits, row_max, row_sum, target_logit);
   const auto in = detail::span_of(logits);
@@ -300,7 +308,8 @@ void cross_entropy_statistics(const Execution& execution, const Logits& logits, 
                                                    row_max.data(),
                                                    row_sum.data(),
                                                    target_logit.data(),
-                                                   rule});
+                                                   rule,
+                                                   check});
 }
 
 /// @brief row_sum *= exp(block_max - row_max): a block's sums relative to the largest logit of all blocks.

@@ -6,6 +6,7 @@
 
 #include <shardwright/tensor/kernels/block.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/id_check.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #if defined(KOKKOS_ENABLE_CUDA)
@@ -31,7 +32,9 @@ struct EmbeddingForward {
   MatrixSpan<const Element> table;
   std::int64_t first_id;
   MatrixSpan<Element> out;
+  IdCheck check;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t token) const {
+    check(ids[token], token);
     const std::size_t row = block_row(ids[token], first_id, table.rows);
     const bool here = row < table.rows;
     const Element* from = table.row(here ? row : 0);
@@ -228,9 +231,10 @@ struct EmbeddingBackward {
 /// @param ids    int32 [tokens]
 /// @param table  [block of the vocabulary, width], which starts at id `first_id`
 /// @param out    [tokens, width]
+/// @param check  notes an id beyond the vocabulary
 template <class Execution, KernelVector Ids, KernelMatrix Table, KernelMatrix Out>
 void embedding_forward(const Execution& execution, const Ids& ids, const Table& table, std::int64_t first_id,
-                       const Out& out) {
+                       const Out& out, const IdCheck& check = {}) {
   using Element = typename Out::value_type;
   static_assert(std::is_same_v<typename Ids::non_const_value_type, std::int32_t>,
                 "embedding_forward: token ids must be int32.");
@@ -239,10 +243,12 @@ void embedding_forward(const Execution& execution, const Ids& ids, const Table& 
   detail::require(table.extent(1) == out.extent(1), "embedding_forward",
                   "table and output must have the same width.");
   const auto rows = detail::span_of(table);
-  detail::run_lanes(
-      "sw::embedding", execution, out.extent(0),
-      detail::EmbeddingForward<Element>{
-          ids.data(), {rows.data, rows.rows, rows.columns, rows.stride}, first_id, detail::span_of(out)});
+  detail::run_lanes("sw::embedding", execution, out.extent(0),
+                    detail::EmbeddingForward<Element>{ids.data(),
+                                                      {rows.data, rows.rows, rows.columns, rows.stride},
+                                                      first_id,
+                                                      detail::span_of(out),
+                                                      check});
 }
 
 /// @brief d_table[ids[t] - first_id] += d_out[t] for the ids of the block, tokens in order.
