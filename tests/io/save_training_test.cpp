@@ -271,6 +271,10 @@ namespace {
 struct WithoutSteps {
   sw::AdamW& optimizer;
   template <class P, class Visitor>
+  void for_each_state(const P& parameter, Visitor&& visit) {
+    optimizer.for_each_state(parameter, visit);
+  }
+  template <class P, class Visitor>
   void for_each_state_made(const P& parameter, Visitor&& visit) {
     optimizer.for_each_state_made(parameter, visit);
   }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/failures.hpp"
+#include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
@@ -8,6 +10,7 @@
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/train/adamw.hpp>
+#include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/loss_scale.hpp>
 #include <shardwright/train/members.hpp>
 
@@ -21,6 +24,7 @@
 namespace {
 
 namespace sw = shardwright;
+using shardwright_test::ContainsSubstring;
 using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 using sw::axis::dp;
@@ -134,6 +138,29 @@ TEST_CASE("the scale halves at an overflow, doubles after many good steps, and s
   for (const int wanted : {2, 1, 0, 0})
     CHECK(after(false) == wanted);
   CHECK(scale.overflows() == 5);
+}
+
+TEST_CASE("a loss scale outside its bounds, or one that would never grow, is rejected") {
+  const auto said = [](const auto& use) { return shardwright_test::failure_of<sw::InvalidArgument>(use); };
+  const auto made = [&](const sw::LossScaleOptions& options) {
+    return said([&] { static_cast<void>(sw::DynamicLossScale(options)); });
+  };
+  CHECK_THAT(made({.initial_exponent = 16}),
+             ContainsSubstring("but 16 is not from 0 to 15 (correct initial_exponent"));
+  CHECK_THAT(made({.initial_exponent = 3, .least_exponent = 4}),
+             ContainsSubstring("but 3 is not from 4 to 15"));
+  CHECK_THAT(made({.growth_steps = 0}), ContainsSubstring("growth_steps must be at least 1, but it is 0"));
+  sw::DynamicLossScale scale;
+  CHECK_THAT(said([&] { scale.set_state({16, 0, 0}); }), ContainsSubstring("but 16 is not from 0 to 15"));
+  CHECK(on_ranks(1, [&](const sw::HostCommunicator& world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(1)};
+          using OnDevice = sw::DynamicDeviceLossScale<sw::DefaultTarget>;
+          const std::string none = said([&] { OnDevice(mesh, {.growth_steps = 0}); });
+          findings.expect(shardwright_test::has(none, "growth_steps must be at least 1"), none);
+          OnDevice device(mesh);
+          const std::string high = said([&] { device.set_state({16, 0, 0}); });
+          findings.expect(shardwright_test::has(high, "but 16 is not from 0 to 15"), high);
+        }) == "");
 }
 
 TEST_CASE("one factor undoes the loss scale and applies the division by tokens and clipping") {

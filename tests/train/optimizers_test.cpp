@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/failures.hpp"
 #include "support/mimic_target.hpp"
 #include "support/ranks.hpp"
 
@@ -10,12 +11,14 @@
 #include <shardwright/tensor/host_copy.hpp>
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/lion.hpp>
+#include <shardwright/train/optimizer_for.hpp>
 #include <shardwright/train/sgd.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -246,6 +249,25 @@ TEST_CASE("matrices decay, vectors and biases of several dimensions do not") {
   CHECK(factor("layers.3.norm.gain", 1) == 0);
   CHECK(factor("layers.3.attention.qkv.bias", 2) == 0);
   CHECK(factor("bias", 2) == 0);
+}
+
+TEST_CASE(
+    "the library's optimizers are optimizers for models on hosts and devices, and an empty class is not") {
+  using OnHost = Model<double, sw::DataParallel, sw::DefaultTarget>;
+  using OnDevice = Model<double, sw::DataParallel, MimicTarget>;
+  STATIC_REQUIRE(sw::OptimizerFor<sw::AdamW, OnHost>);
+  STATIC_REQUIRE(sw::OptimizerFor<sw::Sgd, OnDevice>);
+  STATIC_REQUIRE(sw::OptimizerFor<sw::Lion, OnDevice>);
+  struct Nothing {};
+  STATIC_REQUIRE(!sw::OptimizerFor<Nothing, OnHost>);
+}
+
+TEST_CASE("a group must have a predicate") {
+  const std::string said = shardwright_test::failure_of<sw::InvalidArgument>([] {
+    static_cast<void>(sw::ParameterGroup{.matches = std::function<bool(const sw::ParameterInfo&)>()});
+  });
+  CHECK(
+      shardwright_test::has(said, "a group must say which parameters belong to it, but matches is an empty"));
 }
 
 TEST_CASE("biases and gains do not decay, whatever their number of dimensions, and matrices do") {

@@ -90,9 +90,10 @@ using LossScaleOn =
 template <class Target>
 class DynamicDeviceLossScale {
 public:
+  /// @throws InvalidArgument as DynamicLossScale.
   template <class Mesh>
   explicit DynamicDeviceLossScale(const Mesh& mesh, LossScaleOptions options = {})
-      : options_(options),
+      : options_((detail::check_loss_scale(options, options.initial_exponent), options)),
         state_(std::make_shared<detail::DeviceValue<LossScaleState, Target>>(
             mesh.core().template resources<Target>(), LossScaleState{options.initial_exponent, 0, 0})) {}
 
@@ -108,8 +109,11 @@ public:
   [[nodiscard]] std::int64_t overflows() const { return state().overflows; }
   /// @brief Everything that changes from step to step; waits for the device.
   [[nodiscard]] LossScaleState state() const { return state_->read(); }
-  /// @brief Restores a state from state().
-  void set_state(const LossScaleState& state) { state_->store(state); }
+  /// @brief Restores a state from state(). @throws InvalidArgument as DynamicLossScale.
+  void set_state(const LossScaleState& state) {
+    detail::check_loss_scale(options_, state.exponent);
+    state_->store(state);
+  }
 
 private:
   LossScaleOptions options_;

@@ -6,10 +6,12 @@
 /// rule that finds the largest factor without overflow.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -92,6 +94,24 @@ struct LossScaleState {
   friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
 };
 
+namespace detail {
+
+/// @throws InvalidArgument if an exponent is outside the range of the options, or the scale would never grow.
+inline void check_loss_scale(const LossScaleOptions& options, int exponent) {
+  if (options.least_exponent > exponent || exponent > options.most_exponent)
+    throw InvalidArgument(
+        "LossScaleOptions: the exponent must be from least_exponent to most_exponent, but " +
+        std::to_string(exponent) + " is not from " + std::to_string(options.least_exponent) + " to " +
+        std::to_string(options.most_exponent) +
+        " (correct initial_exponent, or the bounds; in float16 2^15 is the largest scale without overflow)");
+  if (options.growth_steps < 1)
+    throw InvalidArgument("LossScaleOptions: growth_steps must be at least 1, but it is " +
+                          std::to_string(options.growth_steps) +
+                          " (for a scale that never grows, set most_exponent to initial_exponent)");
+}
+
+} // namespace detail
+
 /// @brief Halves the scale after a step that overflowed and doubles it after many that did not (Micikevicius
 /// et al., arXiv 1710.03740, section 3.2).
 ///
@@ -100,8 +120,11 @@ struct LossScaleState {
 /// a run.
 class DynamicLossScale {
 public:
+  /// @throws InvalidArgument if the initial exponent is outside the bounds, or for fewer than one growth
+  /// step.
   explicit DynamicLossScale(LossScaleOptions options = {})
-      : options_(options), scale_(LossScale::power_of_two(options.initial_exponent)) {}
+      : options_(options), scale_((detail::check_loss_scale(options, options.initial_exponent),
+                                   LossScale::power_of_two(options.initial_exponent))) {}
 
   /// @brief The scale of the next step.
   [[nodiscard]] LossScale scale() const noexcept { return scale_; }
@@ -110,8 +133,9 @@ public:
 
   /// @brief Everything that changes from step to step.
   [[nodiscard]] LossScaleState state() const noexcept { return {scale_.exponent(), good_steps_, overflows_}; }
-  /// @brief Restores a state from state().
-  void set_state(const LossScaleState& state) noexcept {
+  /// @brief Restores a state from state(). @throws InvalidArgument if its exponent is outside the bounds.
+  void set_state(const LossScaleState& state) {
+    detail::check_loss_scale(options_, state.exponent);
     scale_ = LossScale::power_of_two(state.exponent);
     good_steps_ = state.good_steps;
     overflows_ = state.overflows;

@@ -16,6 +16,7 @@
 #include <functional>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -29,9 +30,34 @@ struct ParameterInfo {
   ParameterRole role = ParameterRole::weight;
 };
 
+/// @brief Which parameters belong to a group: a predicate, the same on all ranks.
+class ParameterMatch {
+public:
+  /// @brief Rejects a group without one, with an error sentence.
+  template <bool none = false>
+  ParameterMatch() {
+    static_assert(
+        none,
+        "ParameterGroup: a group must say which parameters belong to it (set matches; for all parameters, to [](const ParameterInfo&) { return true; })");
+  }
+  /// @throws InvalidArgument for an empty std::function.
+  template <class Predicate>
+  requires std::is_invocable_r_v<bool, const Predicate&, const ParameterInfo&>
+  ParameterMatch(Predicate predicate) // NOLINT(google-explicit-constructor): written as a lambda
+      : predicate_(std::move(predicate)) {
+    if (!predicate_)
+      throw InvalidArgument(
+          "ParameterGroup: a group must say which parameters belong to it, but matches is an empty function (set it to a predicate)");
+  }
+  [[nodiscard]] bool operator()(const ParameterInfo& parameter) const { return predicate_(parameter); }
+
+private:
+  std::function<bool(const ParameterInfo&)> predicate_;
+};
+
 /// @brief Settings for a group of parameters: the first group that matches applies.
 struct ParameterGroup {
-  std::function<bool(const ParameterInfo&)> matches; ///< The same on all ranks.
+  ParameterMatch matches;
   double weight_decay_factor = 1;
   double learning_rate_factor = 1;
 };

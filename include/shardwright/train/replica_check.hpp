@@ -11,6 +11,7 @@
 #include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/optimizer_for.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -129,6 +130,7 @@ template <ParameterSet Model>
 template <ParameterSet Model, class Optimizer>
 [[nodiscard]] std::vector<ReplicaDifference> find_odd_replicas(Model& model, Optimizer& optimizer,
                                                                const HostCommunicator& ranks) {
+  static_assert(sizeof(detail::StatesOf<Optimizer, Model>) > 0);
   detail::BlockHashes own;
   const std::vector<std::uint64_t> origins = detail::origins_of(model);
   auto next = origins.begin();

@@ -12,6 +12,7 @@
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/loss_scale.hpp>
+#include <shardwright/train/optimizer_for.hpp>
 #include <shardwright/train/replica_check.hpp>
 #include <shardwright/train/step_graph.hpp>
 #include <shardwright/train/step_guard.hpp>
@@ -95,11 +96,13 @@ struct StepsUnderWay {
 /// decide alike. A step or an evaluation that throws is the last one: other ranks may be at a different point
 /// in it.
 /// @tparam Model WholeModel or PipelineModel
+/// @tparam Optimizer an OptimizerFor the model
 template <class Model, class Optimizer = AdamW>
 class Training {
   using Target = typename Model::target;
   using Batch = typename Model::Batch;
   static constexpr bool on_host = Target::host_accessible;
+  static_assert(sizeof(detail::RequiredOptimizer<Optimizer, Model>) > 0);
   using Runner = typename detail::RunnerOf<Model>::type;
   using Batches = std::span<const Batch>;
 

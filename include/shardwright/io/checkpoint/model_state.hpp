@@ -10,6 +10,7 @@
 #include <shardwright/io/checkpoint/block.hpp>
 #include <shardwright/io/checkpoint/staged_block.hpp>
 #include <shardwright/train/members.hpp>
+#include <shardwright/train/optimizer_for.hpp>
 #include <shardwright/train/parameter_base.hpp>
 
 #include <algorithm>
@@ -101,6 +102,7 @@ void for_each_kept(Model& model, const Visit& visit) {
 /// hold, within a mesh or, of a tied parameter, in several stages, is written once.
 template <ParameterSet Model, class Optimizer>
 void stage(Model& model, Optimizer& optimizer, Staging& to) {
+  static_assert(sizeof(shardwright::detail::StatesOf<Optimizer, Model>) > 0);
   for_each_parameter(model, [&](auto& parameter) {
     const Replica meshes = detail::copy_of(parameter);
     if constexpr (std::remove_reference_t<decltype(parameter)>::has_master)
@@ -128,6 +130,7 @@ void stage(Model& model, Optimizer& optimizer, Staging& to) {
 template <ParameterSet Model, class Optimizer>
 [[nodiscard]] std::vector<std::string> require_state(const BlockSource& source, Model& model,
                                                      Optimizer& optimizer, bool convert = false) {
+  static_assert(sizeof(shardwright::detail::StatesOf<Optimizer, Model>) > 0);
   std::vector<std::string> names;
   const auto require = [&](std::string name, safetensors::Dtype dtype,
                            const std::vector<std::uint64_t>& shape) {
@@ -162,6 +165,7 @@ template <ParameterSet Model, class Optimizer>
 /// @throws DataError as require_state(), and if data cannot be read: the model is then unusable.
 template <ParameterSet Model, class Optimizer>
 void read_state(const BlockSource& source, Model& model, Optimizer& optimizer, bool convert = false) {
+  static_assert(sizeof(shardwright::detail::StatesOf<Optimizer, Model>) > 0);
   for_each_parameter(model, [&](auto& parameter) {
     parameter.fill_weights([&](auto& weights) { read_tensor(source, parameter.name(), weights, convert); });
     optimizer.for_each_state_made(parameter, [&](std::string_view name, auto& state) {
