@@ -136,9 +136,7 @@ private:
   std::string out = std::string(name_of(call.operation)) + "(" + inside + ")";
   if (sequence != 0)
     out += " #" + std::to_string(sequence);
-  if (call.where.line != 0)
-    out += " at " + call.where.text();
-  return out;
+  return out + call.where.text_after(" at ");
 }
 
 namespace detail {

@@ -34,10 +34,7 @@ struct FlightEntry {
       out += " to rank " + std::to_string(peer) + " under tag " + std::to_string(tag);
     if (operation == Operation::receive)
       out += " from rank " + std::to_string(peer) + " under tag " + std::to_string(tag);
-    out += " #" + std::to_string(sequence) + " on group " + group;
-    if (where.line != 0)
-      out += " at " + where.text();
-    return out;
+    return out + " #" + std::to_string(sequence) + " on group " + group + where.text_after(" at ");
   }
 };
 

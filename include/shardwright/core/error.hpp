@@ -36,8 +36,8 @@ struct ErrorContext {
       add(operation + (sequence == 0 ? "" : " #" + std::to_string(sequence)));
     if (!layout.empty())
       add("layout " + layout);
-    if (where.line != 0)
-      add("at " + where.text());
+    if (const std::string place = where.text_after("at "); !place.empty())
+      add(place);
     return out;
   }
 };

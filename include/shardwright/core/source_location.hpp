@@ -7,6 +7,7 @@
 #include <shardwright/core/config.hpp>
 
 #include <string>
+#include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -23,9 +24,14 @@ struct SourceLocation {
     return {file, line, function};
   }
 
-  /// @brief "file:line", or an empty string if the location is unknown.
-  [[nodiscard]] std::string text() const {
-    return line == 0 ? std::string() : std::string(file) + ":" + std::to_string(line);
+  /// @brief "file:line", or an empty string if the location is unknown: also where a standard container made
+  /// the call, as in `std::make_unique<Linear>(mesh, ...)`, since its line says nothing about the program.
+  [[nodiscard]] std::string text() const { return text_after(""); }
+  /// @brief The same after `words`, such as " at "; without a location an empty string.
+  [[nodiscard]] std::string text_after(std::string_view words) const {
+    if (line == 0 || std::string_view(file).find("/include/c++/") != std::string_view::npos)
+      return {};
+    return std::string(words) + file + ":" + std::to_string(line);
   }
 };
 

@@ -38,7 +38,7 @@ struct CallTotal {
 [[nodiscard]] inline std::vector<CallTotal> call_totals(const DryRun& run) {
   std::map<std::tuple<std::string, std::string, std::string, std::string>, CallTotal> sums;
   for (const RecordedCall& call : run.calls) {
-    const std::string where = call.where.line == 0 ? std::string() : call.where.text();
+    const std::string where = call.where.text();
     CallTotal& sum =
         sums[{call.group, std::string(name_of(call.operation)), std::string(name_of(call.element)), where}];
     ++sum.calls;
@@ -136,8 +136,8 @@ struct CallTotal {
                         {"bytes", each.bytes}};
     if (each.peer >= 0)
       call["peer"] = each.peer;
-    if (each.where.line != 0)
-      call["where"] = each.where.text();
+    if (std::string where = each.where.text(); !where.empty())
+      call["where"] = std::move(where);
     calls.push_back(std::move(call));
   }
   return {{"rank", run.rank},

@@ -80,7 +80,7 @@ namespace detail {
             : call.operation == Operation::send  ? " to rank "
                                                  : " of rank ") +
            std::to_string(call.peer);
-  return call.where.line == 0 ? out : out + " at " + call.where.text();
+  return out + call.where.text_after(" at ");
 }
 
 /// Whether two ranks of a group make the same collective; blocks of uneven shards may differ.

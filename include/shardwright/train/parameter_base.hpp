@@ -32,7 +32,7 @@ namespace detail {
 
 [[noreturn]] inline void reject_unlisted(SourceLocation where, std::string_view layout) {
   throw LifecycleError(
-      "Parameter: the one of " + std::string(layout) + " that was made at " + where.text() +
+      "Parameter: the one of " + std::string(layout) + where.text_after(" that was made at ") +
       " must have values before it is read or changed (list it in members(), and call initialize() with the whole model)");
 }
 

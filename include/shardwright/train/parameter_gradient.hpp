@@ -101,8 +101,8 @@ public:
     const ParameterBase& parameter = this->parameter();
     if (!sums_[1])
       throw LifecycleError("Parameter " + parameter.name() +
-                           ": a step must give every parameter a gradient, but this one, made at " +
-                           parameter.where().text() +
+                           ": a step must give every parameter a gradient, but this one" +
+                           parameter.where().text_after(", made at ") +
                            ", got none (use it in the model, or leave it out of members())");
   }
   void finish_copies() final {
