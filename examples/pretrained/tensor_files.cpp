@@ -8,6 +8,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
 #include <shardwright/core/narrow_float.hpp>
+#include <shardwright/io/new_file.hpp>
 #include <shardwright/io/safetensors/write.hpp>
 
 #include <algorithm>
@@ -231,7 +232,7 @@ void TensorWriter::write(const std::filesystem::path& directory, Dtype element) 
                        : element == Dtype::f16 ? narrow(sw::float16(), tensor.values)
                                                : std::as_bytes(std::span(tensor.values))});
   constexpr std::uint64_t most_bytes = std::uint64_t{4} << 30; // of one file
-  std::filesystem::create_directories(directory);
+  sw::detail::make_directories(directory);
   sw::safetensors::write_sharded(directory, sources, most_bytes, {{"format", "pt"}});
 }
 

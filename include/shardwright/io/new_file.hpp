@@ -42,6 +42,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return 0;
 }
 
+/// Makes a directory and those above it; returns whether it was missing. @throws DataError if that fails.
+inline bool make_directories(const std::filesystem::path& directory) {
+  std::error_code code;
+  const bool is_new = std::filesystem::create_directories(directory, code);
+  if (code)
+    reject_unwritable(directory, code.value());
+  return is_new;
+}
+
 /// A name in the same directory that no other writer uses: a counter makes it unique in the process, the
 /// process ID among processes.
 [[nodiscard]] inline std::string temporary_beside(const std::string& path) {

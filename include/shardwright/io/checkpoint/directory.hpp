@@ -243,11 +243,11 @@ public:
 
 private:
   [[nodiscard]] static std::filesystem::path made(const std::filesystem::path& directory) {
+    const bool is_new = shardwright::detail::make_directories(directory);
     std::error_code code;
-    const bool is_new = std::filesystem::create_directories(directory, code);
+    std::filesystem::path out = std::filesystem::canonical(directory, code);
     if (code)
       shardwright::detail::reject_unwritable(directory, code.value());
-    const std::filesystem::path out = std::filesystem::canonical(directory);
     if (const int failed = is_new ? shardwright::detail::sync_directory(out.parent_path()) : 0; failed != 0)
       shardwright::detail::reject_unwritable(directory, failed);
     return out;
