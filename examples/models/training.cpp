@@ -31,10 +31,10 @@ Function find(const Options& options) {
       others += (others.empty() ? "" : ", or ") + std::string("--precision ") + known.precision +
                 " with --zero " + std::to_string(known.zero);
   }
-  throw shardwright::InvalidArgument(
-      "train_models: this build must hold the training that the options name, but --model " + kind.model +
-      " with --precision " + kind.precision + " and --zero " + std::to_string(kind.zero) +
-      " was left out (give " + others + ", or add a line to its file examples/models/training_*.cpp)");
+  throw shardwright::InvalidArgument("this build must hold the training that the options name, but --model " +
+                                     kind.model + " with --precision " + kind.precision + " and --zero " +
+                                     std::to_string(kind.zero) + " was left out (give " + others +
+                                     ", or add a line to its file examples/models/training_*.cpp)");
 }
 
 } // namespace

@@ -66,6 +66,7 @@ int main(int argc, char** argv) {
     const Kokkos::ScopeGuard kokkos;
     if (options.dry_run)
       return sw::checked_output("train_gpt", train_gpt::report_dry_run(std::cout, options));
+    train_gpt::require_training(options);
     const sw::ByteDataset dataset = train_gpt::read_dataset(options);
     const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(
         std::chrono::duration<double>(options.deadline_seconds));

@@ -320,6 +320,10 @@ void settle_schedule(const Options& options, const IsGiven& given) {
   if (given("--chunks") && !shardwright::schedule_takes_chunks(options.schedule))
     throw UsageError("--chunks belongs to the interleaved schedules, but --schedule is " + options.schedule +
                      " (give --schedule interleaved or interleavedzb, or leave --chunks out)");
+  if (given("--schedule") && options.extent("pp") == 1)
+    throw UsageError("--schedule " + options.schedule + " orders the passes of a pipeline, but the mesh " +
+                     options.mesh_text() +
+                     " has pp=1 (leave it out, or give a mesh with pp such as --mesh pp=2)");
   try {
     static_cast<void>(schedule_of(options));
   } catch (const shardwright::Error& error) {

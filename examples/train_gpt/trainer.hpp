@@ -88,6 +88,10 @@ public:
     resume();
     tell_saves(monitor);
     const std::int64_t first = run_.training.steps();
+    if (first >= options_.steps && first > 0)
+      monitor.note(
+          "resume: all " + std::to_string(first) +
+          " steps of the run are done, so it is only validated (begin a longer one in another directory)");
     for (std::int64_t step = first; step < options_.steps && !checkpoints_.stopping(); ++step) {
       monitor.begin_step();
       //! [step]
@@ -121,7 +125,7 @@ public:
     }
     if (options_.steps > first + 1 && options_.validate_every == 0)
       result.pool_allocations = static_cast<std::int64_t>(pool().allocations - allocations);
-    const std::string memory = measured_memory();
+    const std::string memory = measured_memory(options_.steps > first);
     if (options_.records()) {
       const std::vector<sw::RankTimeline> world =
           sw::gather_timelines(run_.whole.world(), run_.training.runner().timeline(run_.mesh));
@@ -166,10 +170,13 @@ private:
   void announce(double matrix_rate) const {
     if (!reports_)
       return;
-    std::printf("%lld parameters on %s, %zu %s of text, matrix rate %.1f GFLOP/s over %d ranks\n",
+    const int ranks = run_.whole.size();
+    std::printf("%lld parameters on %s, %zu %s of text\n"
+                "matrix rate %.1f GFLOP/s: of large products of matrices, measured just now on %s; "
+                "the steps reach a share of it\n",
                 static_cast<long long>(run_.model.config().parameters()), options_.mesh_text().c_str(),
                 dataset_.bytes(), options_.published ? "tokens" : "bytes", matrix_rate * 1e-9,
-                run_.whole.size());
+                ranks == 1 ? "one rank" : ("all " + std::to_string(ranks) + " ranks at once").c_str());
     if (run_.whole.template extent<pp>() > 1)
       std::printf("schedule %s: %d stages on %d ranks, %d microbatches\n", run_.schedule.name().c_str(),
                   run_.schedule.stages(), run_.schedule.ranks(), run_.schedule.microbatches());
@@ -177,9 +184,9 @@ private:
       std::printf("%s: %s\n", options_.schedule.c_str(), ignored.c_str());
     std::fflush(stdout);
   }
-  /// The line that compares the pools' peaks with the predictions; the rank that is furthest off stands for
-  /// all. Collective.
-  [[nodiscard]] std::string measured_memory() const {
+  /// The line that compares the pools' peaks with the predictions, which are those of steps; the rank that is
+  /// furthest off stands for all. Collective.
+  [[nodiscard]] std::string measured_memory(bool trained) const {
     const std::array<double, 2> own{static_cast<double>(pool().peak_bytes),
                                     static_cast<double>(memory_.total())};
     std::vector<double> all(own.size() * static_cast<std::size_t>(run_.whole.size()));
@@ -193,7 +200,7 @@ private:
         off = share;
     }
     char line[160];
-    if (has_dry_run(options_))
+    if (trained && has_dry_run(options_))
       std::snprintf(line, sizeof line, "memory: at most %s measured on a rank, %+.2f%% from the prediction",
                     sw::bytes_text(largest).c_str(), 100 * off);
     else

@@ -48,9 +48,9 @@ Function find(const Options& options) {
   const TrainingKind kind = kind_of(options);
   if (kind.target == Device::cuda)
     throw shardwright::InvalidArgument(
-        "train_gpt: --target cuda must be compiled in, but this build has no CUDA or leaves the training out (set KOKKOS_CUDA_ROOT to a Kokkos with the Cuda backend, and build with cmake --preset cuda && cmake --build --preset cuda)");
+        "--target cuda must be compiled in, but this build has no CUDA or leaves the training out (set KOKKOS_CUDA_ROOT to a Kokkos with the Cuda backend, and build with cmake --preset cuda && cmake --build --preset cuda)");
   throw shardwright::InvalidArgument(
-      "train_gpt: this build must hold the training that the options name, but --precision " +
+      "this build must hold the training that the options name, but --precision " +
       std::string(name_of(kind.precision)) + " with --zero " + std::to_string(kind.zero) +
       (kind.ring ? " and --context ring" : "") + (kind.experts ? " and experts" : "") +
       " was left out (configure the build with -DTRAIN_GPT_TRAININGS=all and -DTRAIN_GPT_DRY_RUNS=ON, and build it again)");
@@ -65,6 +65,9 @@ CompiledDryRun::CompiledDryRun(TrainingKind kind, Function function) {
   compiled<Function>().emplace_back(kind, function);
 }
 
+void require_training(const Options& options) {
+  static_cast<void>(find<CompiledTraining::Function>(options));
+}
 RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                 const shardwright::ByteDataset& dataset, bool quiet) {
   return find<CompiledTraining::Function>(options)(world, options, dataset, quiet);

@@ -59,8 +59,10 @@ public:
   CompiledTraining(TrainingKind kind, Function function);
 };
 
-/// @brief Runs the training selected by the options.
-/// @throws InvalidArgument if the build does not include it.
+/// @throws InvalidArgument if the build does not include the training selected by the options.
+void require_training(const Options& options);
+/// @brief Runs it.
+/// @throws InvalidArgument as require_training.
 [[nodiscard]] RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                               const shardwright::ByteDataset& dataset, bool quiet);
 

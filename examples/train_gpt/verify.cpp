@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace train_gpt {
 
@@ -42,6 +43,37 @@ void print(std::ostream& out, const std::string& name, double absolute, double r
   std::snprintf(line, sizeof line, "  %-28s %12.3e %12.3e  %s\n", name.c_str(), absolute, relative,
                 where.c_str());
   out << line;
+}
+
+/// The parameters that differ most, each relative to its largest element; the others differ less.
+void print_parameters(std::ostream& out, const RunResult& run, const RunResult& one) {
+  struct Row {
+    const std::string* name;
+    double absolute, relative;
+  };
+  std::vector<Row> rows;
+  for (std::size_t p = 0; p < run.parameters.size(); ++p) {
+    const auto& mine = run.parameters[p].values;
+    const auto& theirs = one.parameters[p].values;
+    double absolute = 0;
+    double largest = 0;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const double difference = std::abs(mine[i] - theirs[i]);
+      if (!(difference <= absolute))
+        absolute = difference;
+      largest = std::max(largest, std::abs(theirs[i]));
+    }
+    rows.push_back({&run.parameters[p].name, absolute, absolute / std::max(largest, 1e-300)});
+  }
+  // A NaN differs most.
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return std::isnan(a.relative) ? !std::isnan(b.relative) : a.relative > b.relative;
+  });
+  constexpr std::size_t shown = 3;
+  for (std::size_t i = 0; i < std::min(shown, rows.size()); ++i)
+    print(out, *rows[i].name, rows[i].absolute, rows[i].relative, "of the largest element");
+  if (rows.size() > shown)
+    out << "  and less in " << rows.size() - shown << " other parameters\n";
 }
 
 /// Sums in another order differ by a few roundings of the arithmetic. 16-bit activations are rounded wherever
@@ -101,36 +133,21 @@ int report_differences(std::ostream& out, const Options& options, const RunResul
   Difference validation;
   validation.take(run.validation_loss, one.validation_loss, 0);
 
-  out << "verify: " << options.mesh_text()
-      << (options.target == Device::cuda ? " on the GPU against one rank of the host in fp32"
-                                         : " against one rank")
-      << ", largest differences\n";
-  char heading[128];
-  std::snprintf(heading, sizeof heading, "  %-28s %12s %12s\n", "quantity", "absolute", "relative");
-  out << heading;
-  print(out, "training loss", loss.absolute, loss.relative, "step " + std::to_string(loss.at));
-  print(out, "validation loss", validation.absolute, validation.relative, "");
-  print(out, "gradient norm", norm.absolute, norm.relative, "step " + std::to_string(norm.at));
-  for (std::size_t p = 0; p < run.parameters.size(); ++p) {
-    const auto& mine = run.parameters[p].values;
-    const auto& theirs = one.parameters[p].values;
-    double absolute = 0;
-    double largest = 0;
-    for (std::size_t i = 0; i < mine.size(); ++i) {
-      const double difference = std::abs(mine[i] - theirs[i]);
-      if (!(difference <= absolute))
-        absolute = difference;
-      largest = std::max(largest, std::abs(theirs[i]));
-    }
-    print(out, run.parameters[p].name, absolute, absolute / std::max(largest, 1e-300),
-          "of the largest element");
-  }
   const double tolerance = tolerance_of(options.precision);
   const bool agree = loss.relative <= tolerance && validation.relative <= tolerance;
   char line[160];
   std::snprintf(line, sizeof line, "verify: %s: losses differ by %.2e relative at most, %.0e is allowed\n",
                 agree ? "passed" : "FAILED", std::max(loss.relative, validation.relative), tolerance);
-  out << line << std::flush;
+  out << line << "largest differences of " << options.mesh_text()
+      << (options.target == Device::cuda ? " on the GPU from one rank of the host in fp32" : " from one rank")
+      << ":\n";
+  std::snprintf(line, sizeof line, "  %-28s %12s %12s\n", "quantity", "absolute", "relative");
+  out << line;
+  print(out, "training loss", loss.absolute, loss.relative, "step " + std::to_string(loss.at));
+  print(out, "validation loss", validation.absolute, validation.relative, "");
+  print(out, "gradient norm", norm.absolute, norm.relative, "step " + std::to_string(norm.at));
+  print_parameters(out, run, one);
+  out << std::flush;
   return agree ? 0 : 1;
 }
 

@@ -151,6 +151,8 @@ TEST_CASE(
              ContainsSubstring(
                  "there are 6 microbatches on 4 ranks (the nearest legal numbers of microbatches are 8"));
   CHECK_THAT(refused({"--mesh", "pp=2", "--chunks", "3"}), ContainsSubstring("give --schedule interleaved"));
+  CHECK_THAT(refused({"--mesh", "dp=2", "--schedule", "zbv"}),
+             ContainsSubstring("--schedule zbv orders the passes of a pipeline, but the mesh dp=2 has pp=1"));
   CHECK_THAT(refused({"--mesh", "pp=2", "--schedule", "interleaved", "--chunks", "9"}),
              ContainsSubstring("there must be 2 to 4 chunks, but there are 9"));
 }

@@ -59,6 +59,16 @@ TEST_CASE("a summary contains speed, communication, memory and loss") {
                                   !ContainsSubstring("communication"));
 }
 
+TEST_CASE(
+    "a summary of a run without steps, such as a finished one that is resumed, has no loss or speed of steps") {
+  RunSummary resumed;
+  resumed.validation_loss = 2.5;
+  resumed.pool_peak_bytes = 1024;
+  CHECK_THAT(resumed.text(), ContainsSubstring("  loss           held out 2.5000\n  memory "));
+  CHECK(resumed.record()["last_loss"].is_null());
+  CHECK(summary().record()["last_loss"] == 2.25);
+}
+
 TEST_CASE("the record of a summary contains the numbers of the text") {
   const nlohmann::json record = summary().record();
   CHECK(record["tokens_per_second"] == 4000.0);

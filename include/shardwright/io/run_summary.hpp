@@ -75,7 +75,7 @@ struct RunSummary {
   double tokens = 0;
   double flops_per_token = 0;
   double machine_flops_per_second = 0; ///< Measured rate of matrix products on all ranks together.
-  double first_loss = 0;
+  double first_loss = 0;               ///< Of a run with a step, like the last one.
   double last_loss = 0;
   double validation_loss = 0;
   int ranks = 1;
@@ -113,11 +113,15 @@ inline std::string RunSummary::text() const {
     out += ", " + std::to_string(skipped_steps) + " of them skipped";
   if (spikes > 0)
     out += ", " + plural(spikes, "spike");
-  out += "\n  loss           " + detail::printed("%.4f", first_loss) + " at first, " +
-         detail::printed("%.4f", last_loss) + " at last, held out " +
-         detail::printed("%.4f", validation_loss) + "\n  speed          " +
-         readable_rate(tokens_per_second()) + " tokens/s, " + percent(matrix_rate_share()) +
-         " of the matrix rate of " + detail::printed("%.1f", machine_flops_per_second * 1e-9) + " GFLOP/s\n";
+  out += "\n  loss           ";
+  if (steps > 0)
+    out += detail::printed("%.4f", first_loss) + " at first, " + detail::printed("%.4f", last_loss) +
+           " at last, ";
+  out += "held out " + detail::printed("%.4f", validation_loss) + "\n";
+  if (steps > 0)
+    out += "  speed          " + readable_rate(tokens_per_second()) + " tokens/s, " +
+           percent(matrix_rate_share()) + " of the matrix rate of " +
+           detail::printed("%.1f", machine_flops_per_second * 1e-9) + " GFLOP/s\n";
   const auto times = [&](const CommunicationTotals& totals) {
     return "exposed " + readable_time(totals.exposed_seconds) + ", hidden " +
            readable_time(totals.hidden_seconds()) + ", waited for peers " +
@@ -159,8 +163,8 @@ inline nlohmann::json RunSummary::record() const {
                      {"tokens", tokens},
                      {"tokens_per_second", tokens_per_second()},
                      {"matrix_rate_share", matrix_rate_share()},
-                     {"first_loss", first_loss},
-                     {"last_loss", last_loss},
+                     {"first_loss", steps > 0 ? nlohmann::json(first_loss) : nlohmann::json()},
+                     {"last_loss", steps > 0 ? nlohmann::json(last_loss) : nlohmann::json()},
                      {"validation_loss", validation_loss},
                      {"ranks", ranks},
                      {"pool_peak_bytes", pool_peak_bytes},
