@@ -698,6 +698,17 @@ void splits_of_some(Place on) {
   if (rank == 0 && ranks > 1)
     comm.send(word, middle);
   comm.barrier();
+  // A message is under way while its group is split.
+  std::vector<sw::Pending> sent;
+  if (rank == 0)
+    for (int to = 1; to < ranks; ++to)
+      sent.push_back(comm.send_async(word, to, 0));
+  auto all = comm.split(0, rank);
+  works(all, ranks);
+  if (rank != 0)
+    comm.receive(word, 0, 0);
+  for (sw::Pending& each : sent)
+    each.wait();
 }
 
 /// Many calls in flight at once, of several kinds and groups, waited for in another order.

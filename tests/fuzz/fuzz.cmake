@@ -69,3 +69,27 @@ if(SHARDWRIGHT_FUZZ AND TARGET nn_test)
     COMMAND "${CMAKE_COMMAND}" -E env "SHARDWRIGHT_RANDOM_MODELS=seconds=${SHARDWRIGHT_FUZZ_SECONDS}"
             $<TARGET_FILE:nn_test> "[random_models]")
 endif()
+
+# Random communication programs, on threads and between processes: the same ones in every run, as many as the time
+# allows; with SHARDWRIGHT_FUZZ, new ones for the time of the other fuzzers.
+set(SHARDWRIGHT_COMMUNICATION_SECONDS 20 CACHE STRING "Seconds of random communication in every run of the tests")
+add_executable(fuzz_communication "${CMAKE_CURRENT_LIST_DIR}/communication.cpp")
+target_link_libraries(fuzz_communication PRIVATE shardwright::shardwright)
+shardwright_program_flags(fuzz_communication)
+
+# shardwright_fuzz_communication(<prefix> <label> <timeout> <word>...)
+function(shardwright_fuzz_communication prefix label timeout)
+  shardwright_add_check(${prefix}.threads LABEL ${label} TIMEOUT ${timeout} PROCESSORS 2
+                        COMMAND fuzz_communication ${ARGN})
+  if(TARGET shardwright::mpi)
+    shardwright_add_mpi_test(${prefix}.mpi 4 fuzz_communication ${ARGN})
+    set_tests_properties(${prefix}.mpi PROPERTIES TIMEOUT ${timeout} LABELS "mpi;${label}")
+  endif()
+endfunction()
+
+shardwright_fuzz_communication(communication communication 300 --seed 1
+                               --seconds ${SHARDWRIGHT_COMMUNICATION_SECONDS})
+if(SHARDWRIGHT_FUZZ)
+  math(EXPR timeout "${SHARDWRIGHT_FUZZ_SECONDS} + 600")
+  shardwright_fuzz_communication(fuzz.communication fuzz ${timeout} --seconds ${SHARDWRIGHT_FUZZ_SECONDS})
+endif()

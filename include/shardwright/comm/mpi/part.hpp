@@ -61,7 +61,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
       std::_Exit(1);
       return false;
     });
-    check_mpi(MPI_Comm_create_group(group.channel().comm, part, 0, &out), "MPI_Comm_create_group", &site);
+    // Open MPI 4 does it by messages of the group under this tag.
+    check_mpi(MPI_Comm_create_group(group.channel().comm, part, world.unused_tag(), &out),
+              "MPI_Comm_create_group", &site);
   }
   world.publish_end(nullptr);
   MPI_Group_free(&part);

@@ -93,9 +93,8 @@ public:
   /// The ranks of this node, for a wait at the end.
   [[nodiscard]] MpiRoll roll() const { return {node_, lonely_, options_.deadline, options_.notice}; }
   [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
-  /// Whether only the thread that initialised MPI may call it.
+  /// Whether only the thread that initialised MPI may call it, and whether this one may.
   [[nodiscard]] bool funneled() const noexcept { return funneled_; }
-  /// Whether this thread may.
   [[nodiscard]] bool may_call() const noexcept { return !funneled_ || MpiInside::on_main_thread(); }
   /// Polls of a waiting rank before it yields its core.
   [[nodiscard]] int polls() const noexcept { return polls_; }
@@ -119,6 +118,7 @@ public:
   /// Tags below this are for users; as many above it are for the headers of users' messages, and the rest for
   /// collectives.
   [[nodiscard]] int user_tags() const noexcept { return tag_bound_ / 3; }
+  [[nodiscard]] int unused_tag() const noexcept { return tag_bound_; } ///< Of no message.
 
   void attach(MpiProgress* one) { in_progress_.push_back(one); }
   void detach(MpiProgress* one) noexcept { std::erase(in_progress_, one); }
