@@ -53,6 +53,14 @@ struct CombineGates {
       "combine: the gates must have the element type of the rows, or float if that has 16 bits, and the same target (convert the gates)");
 };
 
+template <class Owner>
+struct DispatchOwners {
+  static constexpr bool value = Axis<Owner>;
+  static_assert(
+      value,
+      "dispatch: its template arguments must be the axes whose ranks own the experts, as in dispatch<ep> (the number of experts belongs into the ExpertSet)");
+};
+
 /// Makes the route for choices in the layout of the tokens.
 template <class Owners, class L, class Id, class Target>
 [[nodiscard]] std::shared_ptr<const ExpertRoute> expert_route(TargetResources<Target>& resources,
@@ -299,6 +307,17 @@ template <Axis... Owners, Operand X, LayoutType L, class Id, class Target>
     auto route = detail::expert_route<AxisList<Owners...>>(x.resources(), experts, set, where);
     return apply(operation::Dispatch<Owners...>{std::move(route)}, where, std::forward<X>(x));
   }
+}
+
+/// @brief Rejects a number in place of the owners, with an error sentence.
+template <auto number, Operand X, class Choices>
+void dispatch(const X&, const Choices&, const ExpertSet&) {
+  static_assert(detail::DispatchOwners<std::integral_constant<decltype(number), number>>::value);
+}
+/// @brief Rejects a type that is no axis, with an error sentence.
+template <class Owner, Operand X, class Choices>
+requires(!Axis<Owner>) void dispatch(const X&, const Choices&, const ExpertSet&) {
+  static_assert(detail::DispatchOwners<Owner>::value);
 }
 
 /// @brief The sum of each token's rows, times its gates [tokens..., slots]: tokens [tokens..., width] as they

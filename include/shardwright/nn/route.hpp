@@ -49,14 +49,42 @@ using TokenLayout = ReductionLayout<Sum, Logits::tensor_rank - 1, RowwiseLayout<
 template <LayoutType Logits, class Target = DefaultTarget>
 using ExpertChoice = ShardedTensor<RowwiseLayout<operation::route, Logits>, const std::int32_t, Target>;
 
+namespace detail {
+
+/// The trace shows both tensors.
+template <class Given, class Wanted>
+struct PaddingOfTokens {
+  static_assert(
+      std::is_same_v<Given, Wanted>,
+      "route: padding must be int32, one number for each token, in the layout of the logits' tokens, TokenLayout<Logits>, and on their target (redistribute it)");
+};
+
+} // namespace detail
+
+/// @brief int32 [tokens...], negative for padding, as ids or targets may be: such a token chooses nothing,
+/// and its gates are 0. Or nothing.
+template <LayoutType Logits, class Target = DefaultTarget>
+class TokenPadding : public std::optional<ShardedTensor<TokenLayout<Logits>, const std::int32_t, Target>> {
+public:
+  using Tensor = ShardedTensor<TokenLayout<Logits>, const std::int32_t, Target>;
+
+  using std::optional<Tensor>::optional;
+  /// @brief A handle to a tensor; another layout is rejected with an error sentence.
+  template <LayoutType L, class E, class Place>
+  TokenPadding(const ShardedTensor<L, E, Place>& tensor) {
+    using Handle = ShardedTensor<L, const E, Place>;
+    static_assert(sizeof(detail::PaddingOfTokens<Handle, Tensor>) != 0);
+    if constexpr (std::is_same_v<Handle, Tensor>)
+      this->emplace(tensor.share());
+  }
+};
+
 /// @brief Optional inputs of route() in addition to the logits.
 template <LayoutType Logits, class Target = DefaultTarget>
 struct RouteWith {
   /// @brief [experts], added to the scores only for the choice; see ExpertLoad.
   std::optional<ShardedTensor<Layout<1>, const float, Target>> bias{};
-  /// @brief [tokens...], negative for padding, as ids or targets may be: such a token chooses nothing, and
-  /// its gates are 0.
-  std::optional<ShardedTensor<TokenLayout<Logits>, const std::int32_t, Target>> padding{};
+  TokenPadding<Logits, Target> padding{};
 };
 
 /// @brief The experts of tokens and their gates.

@@ -42,7 +42,7 @@ class Router {
 public:
   using Logits = typename Product::Out;
   using Out = RoutedTokens<Logits, Element, Target>;
-  using Padding = ShardedTensor<TokenLayout<Logits>, const std::int32_t, Target>;
+  using Padding = TokenPadding<Logits, Target>;
 
   /// @throws InvalidArgument for inconsistent options.
   template <class Mesh>
@@ -55,10 +55,10 @@ public:
   }
 
   /// @brief Routes tokens, and counts them in a first pass.
-  /// @param padding [tokens...], negative for tokens that choose nothing; see RouteWith
+  /// @param padding [tokens...], negative for tokens that choose nothing
   /// @throws InvalidArgument as choose_experts
   template <detail::TapeValue X>
-  [[nodiscard]] Out operator()(X&& x, const std::optional<Padding>& padding = {},
+  [[nodiscard]] Out operator()(X&& x, const Padding& padding = {},
                                SourceLocation where = SourceLocation::current()) {
     auto logits = product(std::forward<X>(x), where);
     RouteWith<Logits, Target> with{.padding = padding};

@@ -6,6 +6,7 @@
 
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/train/operation_contract.hpp>
 #include <shardwright/train/parameter_operand.hpp>
 #include <shardwright/train/var.hpp>
 
@@ -17,45 +18,6 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The name of an operation in a dry run.
-template <class Operation>
-inline constexpr std::string_view name_of_operation = [] {
-  if constexpr (requires { Operation::name; })
-    return std::string_view(Operation::name);
-  else
-    return std::string_view("operation");
-}();
-
-/// The result of an operation, and the additional state that its gradient needs.
-template <class Value, class State>
-struct WithState {
-  Value value;
-  State state;
-};
-
-template <class Result>
-struct ResultParts {
-  using Value = Result;
-  struct State {};
-  static constexpr bool has_state = false;
-};
-template <class V, class S>
-struct ResultParts<WithState<V, S>> {
-  using Value = V;
-  using State = S;
-  static constexpr bool has_state = true;
-};
-
-/// Calls the forward pass of an operation, with the FirstPass if it accepts one.
-template <class Operation, class Value>
-[[nodiscard]] auto forward_of(const Operation& operation, SourceLocation where, std::optional<FirstPass> pass,
-                              Value x) {
-  if constexpr (requires { operation.forward(where, std::move(x), pass); })
-    return operation.forward(where, std::move(x), pass);
-  else
-    return operation.forward(where, std::move(x));
-}
-
 /// y = operation(x).
 ///
 /// `Operation` has `forward(where, x)`, which returns a tensor, or one with a state, and takes a third
@@ -63,9 +25,7 @@ template <class Operation, class Value>
 /// argument; and it declares which of x and y the gradient reads: for the others it gets only extents.
 template <class Operation, class X>
 class UnaryNode final : public TapeNode {
-  using Parts =
-      ResultParts<decltype(forward_of(std::declval<const Operation&>(), SourceLocation{},
-                                      std::optional<FirstPass>(), std::declval<typename X::Value>()))>;
+  using Parts = ResultParts<ForwardOf<Operation, X>>;
   using Result = typename Parts::Value;
   static constexpr bool reads_x = Operation::gradient_reads_input;
   static constexpr bool reads_y = Operation::gradient_reads_output;
@@ -136,8 +96,7 @@ private:
 /// y_gradient, left)`.
 template <class Operation, class Left, class Right>
 class BinaryNode final : public TapeNode {
-  using Result = decltype(std::declval<const Operation&>().forward(
-      SourceLocation{}, std::declval<typename Left::Value>(), std::declval<typename Right::Value>()));
+  using Result = ForwardOf<Operation, Left, Right>;
   static constexpr unsigned left_side = 1;
   static constexpr unsigned right_side = 2;
 
@@ -297,8 +256,12 @@ template <class Operation, detail::TapeOperand X>
   auto operand = detail::operand_of(std::forward<X>(x), where);
   detail::TapeCore& tape = operand.tape();
   detail::compare_numbers_on(tape, operation, operand, where);
-  using Node = detail::UnaryNode<Operation, decltype(operand)>;
-  return Var(tape.record<Node>(operation, where, std::move(operand)).result());
+  if constexpr (detail::records<Operation, decltype(operand)>()) {
+    using Node = detail::UnaryNode<Operation, decltype(operand)>;
+    return Var(tape.record<Node>(operation, where, std::move(operand)).result());
+  } else { // after the error sentence
+    return as_var(x, where);
+  }
 }
 /// @brief The same for two operands, one of which may be a parameter.
 /// @throws InvalidArgument if both are values, on different tapes.
@@ -311,8 +274,12 @@ template <class Operation, detail::TapeOperand Left, detail::TapeOperand Right>
     detail::compare_numbers_on(tape, operation, second, where);
   else
     detail::compare_numbers_on(tape, operation, first, where);
-  using Node = detail::BinaryNode<Operation, decltype(first), decltype(second)>;
-  return Var(tape.record<Node>(operation, where, std::move(first), std::move(second)).result());
+  if constexpr (detail::records<Operation, decltype(first), decltype(second)>()) {
+    using Node = detail::BinaryNode<Operation, decltype(first), decltype(second)>;
+    return Var(tape.record<Node>(operation, where, std::move(first), std::move(second)).result());
+  } else { // after the error sentence
+    return as_var(left, where);
+  }
 }
 
 namespace operation {
