@@ -194,6 +194,43 @@ TEST_CASE("data are compared between ranks only in the first step") {
   }
 }
 
+TEST_CASE("weights of different seeds and learning rates that differ are found in the first step") {
+  const auto said = [](std::uint64_t seed, double more, bool checks) -> std::string {
+    const auto outcomes = rank_outcomes::of(2, rank_outcomes::ample, [&](const sw::HostCommunicator& world) {
+      const Mesh mesh = mesh_of(world);
+      const auto rank = static_cast<unsigned>(world.rank());
+      sw::TrainingOptions options;
+      options.check_inputs = checks;
+      sw::WholeModel<Host> model(mesh, {}, 3 + rank * seed);
+      sw::Training<sw::WholeModel<Host>> training(mesh, model, sw::AdamW(), options);
+      Batches<Host> batches(mesh);
+      static_cast<void>(training.step(batches, rate + rank * more));
+      static_cast<void>(training.step(batches, rate));
+    });
+    for (const auto& outcome : outcomes) {
+      CHECK((outcome == nullptr) == (outcomes[0] == nullptr));
+      if (outcome != nullptr)
+        return rank_outcomes::text<sw::Error>(outcome);
+    }
+    return "nothing";
+  };
+  CHECK(said(0, 0, true) == "nothing");
+  if (sw::always_checked)
+    return; // numbers are compared where they are given
+  CHECK_THAT(
+      said(1, 0, true),
+      ContainsSubstring("Replica check: all copies of a parameter must be equal, but before the first step "
+                        "weights of ") &&
+          ContainsSubstring("rank 1 differs from rank 0") &&
+          ContainsSubstring("(initialize the model from one seed"));
+  CHECK_THAT(
+      said(0, 0.5, true),
+      ContainsSubstring("Training: all ranks along tp must give the same learning rate, but it is 0.01 on "
+                        "rank 0 and 0.51 on rank 1") &&
+          ContainsSubstring("training_test.cpp:"));
+  CHECK(said(1, 0.5, false) == "nothing");
+}
+
 TEST_CASE("a non-finite step ends the run on every rank, and names the ranks whose gradients are at fault") {
   CHECK(
       on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {

@@ -7,6 +7,7 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/host_copy.hpp>
+#include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
@@ -189,6 +190,7 @@ template <class L, class E, class Target>
   using Element = std::remove_const_t<E>;
   std::vector<Element> whole;
   if constexpr (detail::FinishedFor<L>::value) {
+    detail::begin_operation(where, tensor);
     detail::MeshCore& core = tensor.core();
     detail::require_root("gather", core, root, where);
     HostCommunicator world = core.world();

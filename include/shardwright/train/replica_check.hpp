@@ -176,6 +176,7 @@ template <ParameterSet Model, class Optimizer>
 }
 
 /// @brief Throws on every rank unless all copies are equal; as find_odd_replicas otherwise.
+/// @param step that has been taken; 0: none, so that the initial weights differ
 /// @throws ReplicaMismatch naming parameters and ranks.
 template <ParameterSet Model, class Optimizer>
 void require_equal_replicas(Model& model, Optimizer& optimizer, const HostCommunicator& ranks,
@@ -185,14 +186,17 @@ void require_equal_replicas(Model& model, Optimizer& optimizer, const HostCommun
     return;
   constexpr std::size_t shown = 3;
   std::string sentence =
-      "Replica check: all copies of a parameter must be equal, but after step " + std::to_string(step) + " ";
+      "Replica check: all copies of a parameter must be equal, but " +
+      (step == 0 ? std::string("before the first step") : "after step " + std::to_string(step)) + " ";
   for (std::size_t i = 0; i < std::min(shown, found.size()); ++i)
     sentence += (i == 0 ? "" : "; ") + found[i].text();
   if (found.size() > shown)
     sentence += "; and " + std::to_string(found.size() - shown) + " more";
-  throw ReplicaMismatch(sentence +
-                            " (check the memory of the ranks that differ, and resume from a checkpoint)",
-                        std::move(found), {ranks.world_rank(), ranks.name(), "replica check"});
+  throw ReplicaMismatch(
+      sentence + (step == 0
+                      ? " (initialize the model from one seed, with the same distributions, on all ranks)"
+                      : " (check the memory of the ranks that differ, and resume from a checkpoint)"),
+      std::move(found), {ranks.world_rank(), ranks.name(), "replica check"});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -21,6 +21,7 @@
 #include <shardwright/train/training_progress.hpp>
 #include <shardwright/train/whole_runner.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -40,8 +41,10 @@ struct TrainingOptions {
   std::int64_t most_skipped = 10; ///< Skipped steps in a row after which the run stops anyway; 0: never.
   std::optional<LossScaleOptions> loss_scale{}; ///< Scales the loss dynamically: for float16.
   bool record = false;                          ///< Keep timelines of pipelines and of reductions.
-  bool check_inputs = true; ///< Compare data between ranks in the first step: see require_equal_inputs().
-  bool capture = false;     ///< Capture steps on a device, and replay them, if possible.
+  /// Compare what ranks must have in common in the first step: data (see require_equal_inputs()), numbers of
+  /// operations, the learning rate, and the copies of weights and optimizer state.
+  bool check_inputs = true;
+  bool capture = false;           ///< Capture steps on a device, and replay them, if possible.
   std::shared_ptr<Turns> turns{}; ///< Of the mesh, if it was created with in_turns: see PipelineOptions.
 };
 
@@ -138,12 +141,18 @@ public:
   /// @throws NonFiniteStep on every rank if the run must end, DataError if that is for a batch without
   /// tokens; LifecycleError after a step or an evaluation that threw.
   template <class MakeBatches>
-  [[nodiscard]] std::optional<StepReport> step(MakeBatches&& make_batches, double learning_rate) {
+  [[nodiscard]] std::optional<StepReport> step(MakeBatches&& make_batches, double learning_rate,
+                                               SourceLocation where = SourceLocation::current()) {
     require_whole();
     auto&& made = make_batches(steps_);
     const Batches batches(made);
     const std::int64_t number = steps_++;
     return whole([&]() -> std::optional<StepReport> {
+      if (options_.check_inputs && number == first_step_ && !counts_only<Target>) {
+        const std::array<detail::GivenNumber, 1> numbers{{{"learning rate", learning_rate}}};
+        detail::require_agreement(*core_, "Training", numbers, {}, where);
+        shardwright::require_equal_replicas(model_, optimizer_, world_, number);
+      }
       if (number < first_step_ + 2)
         model_.for_each_stage(
             [&](auto& stage) { stage.check_inputs(options_.check_inputs && number == first_step_); });
