@@ -8,6 +8,7 @@
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/train/loss_scale.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <type_traits>
@@ -15,6 +16,15 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
+
+/// Whether every Partial of a layout is a sum.
+template <LayoutType L>
+inline constexpr bool only_sums = [] {
+  for (std::size_t axis = 0; axis < L::axes.size(); ++axis)
+    if (L::value.is_partial(static_cast<int>(axis)) && L::value.op(static_cast<int>(axis)) != ReduceOp::sum)
+      return false;
+  return true;
+}();
 
 /// How a sum of losses came about.
 template <class Scale>
@@ -42,6 +52,9 @@ template <LayoutType L>
 struct LossSum {
   static_assert(L::tensor_rank == 0,
                 "LossSum: its layout must be that of a scalar (use Layout<0, Partial<Sum, axes...>>)");
+  static_assert(
+      detail::only_sums<L>,
+      "LossSum: the parts of ranks must be added, not averaged or compared (give the sum over this rank's tokens, in Layout<0, Partial<Sum, axes...>>)");
   using layout = L;
   double value = 0;
   detail::SumOrigin<LossScale> origin{};
@@ -52,6 +65,9 @@ template <LayoutType L>
 struct TokenCount {
   static_assert(L::tensor_rank == 0,
                 "TokenCount: its layout must be that of a scalar (use Layout<0, Partial<Sum, axes...>>)");
+  static_assert(
+      detail::only_sums<L>,
+      "TokenCount: the parts of ranks must be added, not averaged or compared (use Layout<0, Partial<Sum, axes...>>)");
   using layout = L;
   std::int64_t value = 0;
 };
