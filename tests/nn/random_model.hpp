@@ -235,14 +235,14 @@ private:
   }
   /// Numbers that are not trained, equal on all meshes.
   template <class L>
-  [[nodiscard]] Value<L> frozen(const std::array<std::int64_t, L::tensor_rank>& shape) {
+  [[nodiscard]] sw::ShardedTensor<L, double> frozen(const std::array<std::int64_t, L::tensor_rank>& shape) {
     sw::ShardedTensor<L, double> out(mesh_, shape);
     const double size = 1 / std::sqrt(static_cast<double>(shape[0]));
     sw::load_rows(out, [size](std::int64_t row, std::span<double> to) {
       for (std::size_t i = 0; i < to.size(); ++i)
         to[i] = size * wave(row, 2 * i, 0.9);
     });
-    return tape_.input(std::move(out));
+    return out;
   }
 
   [[nodiscard]] AnyValue result_of(const Step& step) {
@@ -256,9 +256,13 @@ private:
     case Piece::attention:
       return attend(step);
     case Piece::layer_norm:
-      return keep(step, part(model_.layer_norms, step)(as<Stream>(take(step.x, step.x_last))));
+      return in<Stream>(take(step.x, step.x_last), [&](auto&& x) {
+        return keep(step, part(model_.layer_norms, step)(std::forward<decltype(x)>(x)));
+      });
     case Piece::rms_norm:
-      return keep(step, masked(step, part(model_.rms_norms, step)(as<Split>(take(step.x, step.x_last)))));
+      return in<Split>(take(step.x, step.x_last), [&](auto&& x) {
+        return keep(step, masked(step, part(model_.rms_norms, step)(std::forward<decltype(x)>(x))));
+      });
     case Piece::positions:
       switch (step.read) {
       case Kept::stream:
@@ -285,7 +289,7 @@ private:
                                    frozen<sw::Layout<2>>({drawn_.width, drawn_.width})));
     case Piece::frozen_gain:
       return keep(step, sw::multiply(as<Width>(take(step.x, step.x_last)),
-                                     frozen<sw::Layout<1, sw::Shard<0, tp>>>({drawn_.width})));
+                                     tape_.input(frozen<sw::Layout<1, sw::Shard<0, tp>>>({drawn_.width}))));
     case Piece::merge: {
       auto rows = masked(step, sw::merge_dimensions<0, 2>(as<Whole>(take(step.x, step.x_last))));
       return keep(step, sw::split_dimension<0>(sw::sigmoid(std::move(rows)),

@@ -348,12 +348,10 @@ inline void write(const std::vector<Step>& steps, int depth, std::string& out) {
   while (!before.trained(trained))
     --trained;
   const int losses = draw.between(1, 3);
-  const int axes = draw.below(3);
   for (int i = 0; i < losses; ++i) {
     Step loss;
-    loss.piece = axes == 0   ? Piece::loss_split
-                 : axes == 1 ? (draw.one_in(2) ? Piece::loss_stream : Piece::loss_scores)
-                             : (draw.one_in(2) ? Piece::loss_width : Piece::loss_pooled);
+    loss.piece = static_cast<Piece>(
+        draw.between(static_cast<int>(Piece::loss_stream), static_cast<int>(Piece::loss_pooled)));
     loss.x = i == 0 ? trained : draw.below(values);
     loss.mask = draw.between(-1, 1);
     loss.part = draw.below(2);
