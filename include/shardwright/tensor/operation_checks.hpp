@@ -28,7 +28,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// The two tensors of an operation must be on the same mesh: otherwise their blocks would not match.
 template <class First, class Second>
 void require_one_mesh(const char* operation, const First& first, const Second& second, SourceLocation where) {
-  if (&first.core(where) != &second.core(where))
+  if constexpr (AnyShardedTensor<First>)
+    first.require_memory(where);
+  if constexpr (AnyShardedTensor<Second>)
+    second.require_memory(where);
+  if (&first.core() != &second.core())
     reject_operation(operation,
                      "the tensors must be on one mesh, but they are on two (make both from one DeviceMesh)",
                      first.core(), where);
