@@ -34,23 +34,6 @@ struct StaticExtent {
   static constexpr std::int64_t value = extent_value;
 };
 
-namespace detail {
-
-/// Names a type that is no axis.
-template <class Tag>
-struct ExtentOf {
-  static_assert(
-      Axis<Tag>,
-      "extent: it must be of an axis (write struct name : axis_tag<name> { static constexpr std::string_view name = \"name\"; }, or use one of namespace axis)");
-};
-
-} // namespace detail
-
-/// @brief Rejects the extent of what is no axis, with an error sentence.
-template <class Tag>
-requires(!Axis<Tag>) constexpr void extent(std::int64_t) { static_cast<void>(detail::ExtentOf<Tag>{}); }
-template <class Tag, std::int64_t>
-requires(!Axis<Tag>) constexpr void extent() { static_cast<void>(detail::ExtentOf<Tag>{}); }
 /// @brief A run-time extent: `extent<dp>(2)`.
 template <Axis A>
 [[nodiscard]] constexpr RuntimeExtent<A> extent(std::int64_t value) {
@@ -67,6 +50,11 @@ requires(!Axis<Tag>) [[nodiscard]] constexpr RuntimeExtent<detail::no_axis> exte
 /// @brief A static extent: `extent<dp, 2>()`.
 template <Axis A, std::int64_t value>
 [[nodiscard]] constexpr StaticExtent<A, value> extent() {
+  return {};
+}
+template <class Tag, std::int64_t value>
+requires(!Axis<Tag>) [[nodiscard]] constexpr StaticExtent<detail::no_axis, value> extent() {
+  static_assert(detail::NamedAxis<Tag>::value);
   return {};
 }
 
