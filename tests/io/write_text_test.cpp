@@ -6,17 +6,26 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/io/large_file.hpp>
+#include <shardwright/io/safetensors/write.hpp>
 #include <shardwright/io/write_text.hpp>
 
 #include <algorithm>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 using namespace shardwright;
 using namespace shardwright_test;
@@ -86,17 +95,88 @@ TEST_CASE("write_text: after a failure the file is unchanged, and nothing is lef
   CHECK_THAT(sentence_of(scratch.root(), "text"), ContainsSubstring("must be writable"));
 }
 
-TEST_CASE("write_text: a link keeps pointing to its file, and a device is written in place") {
+TEST_CASE("every writer keeps links and devices, and writes pipes and standard output in place") {
   const Scratch scratch;
-  const fs::path path = scratch.write("below/text", "before");
-  fs::create_symlink(path, scratch.root() / "link");
-  write_text(scratch.root() / "link", "after");
-  CHECK(fs::is_symlink(scratch.root() / "link"));
-  CHECK(bytes_of(path) == "after");
-  write_text("/dev/null", "anything");
-#ifdef __linux__
-  CHECK_THAT(sentence_of("/dev/full", "text"), ContainsSubstring("No space left on device"));
-#endif
+  const std::vector<float> numbers{1, 2};
+  const std::vector<std::pair<std::string, std::function<void(const fs::path&)>>> writers{
+      {"text", [](const fs::path& path) { write_text(path, "after"); }},
+      {"tensors",
+       [&](const fs::path& path) {
+         safetensors::write(path, {safetensors::source<float>("a", {2}, numbers)});
+       }},
+      {"large", [](const fs::path& path) {
+         detail::LargeFile file(path);
+         file.write("after");
+         file.commit();
+       }}};
+  for (const auto& [name, write] : writers) {
+    CAPTURE(name);
+    const auto said = [&](const fs::path& path) -> std::string {
+      try {
+        write(path);
+      } catch (const DataError& error) {
+        return error.what();
+      }
+      return {};
+    };
+    const fs::path root = scratch.root() / name;
+    const fs::path path = scratch.write(name + "/below/text", "before");
+    fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
+    fs::create_symlink("below/text", root / "link");
+    fs::create_symlink(root / "link", root / "second");
+    write(root / "second");
+    const std::string after = bytes_of(path);
+    CHECK_THAT(after, !ContainsSubstring("before"));
+    CHECK(fs::is_symlink(root / "second"));
+    CHECK(fs::is_symlink(root / "link"));
+    CHECK(fs::status(path).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+
+    fs::create_symlink("below/new", root / "ahead"); // to a file that is not there yet
+    write(root / "ahead");
+    CHECK(fs::is_symlink(root / "ahead"));
+    CHECK(bytes_of(root / "below/new") == after);
+    CHECK(files_in(root / "below") == 2);
+    fs::create_symlink("round", root / "round");
+    CHECK_THAT(said(root / "round"), ContainsSubstring("round must be writable, but"));
+
+    // Without a reader opening a pipe would wait; with one, the bytes pass in their order.
+    const fs::path pipe = root / "pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    CHECK_THAT(said(pipe), ContainsSubstring("pipe must be writable, but No such device"));
+    const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+    write(pipe);
+    std::string read(after.size() + 10, ' ');
+    read.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(reader, read.data(), read.size()), 0)));
+    ::close(reader);
+    CHECK(read == after);
+    CHECK(fs::is_fifo(pipe));
+
+    // A device of the test's own, never the machine's: a writer that is wrong replaces what it is given.
+    const fs::path full = root / "full";
+    if (::mknod(full.c_str(), S_IFCHR | 0600, makedev(1, 7)) == 0 && ::access(full.c_str(), W_OK) == 0) {
+      const std::string sentence = said(full);
+      if (sentence.find("Permission denied") == sentence.npos) // a file system without devices
+        CHECK_THAT(sentence, ContainsSubstring("full must be writable, but No space left on device"));
+      CHECK(fs::is_character_file(full));
+    }
+
+    // The file that the program prints to keeps what was printed, before and after.
+    const fs::path printed = root / "printed";
+    std::fflush(stdout);
+    const int real = ::dup(STDOUT_FILENO);
+    const int file = ::open(printed.c_str(), O_WRONLY | O_CREAT, 0600);
+    ::dup2(file, STDOUT_FILENO);
+    std::string failure;
+    const bool wrote = ::write(STDOUT_FILENO, "one ", 4) == 4;
+    failure = said("/dev/stdout");
+    const bool again = ::write(STDOUT_FILENO, " two", 4) == 4;
+    ::dup2(real, STDOUT_FILENO);
+    ::close(real);
+    ::close(file);
+    CHECK(failure == "");
+    CHECK((wrote && again));
+    CHECK(bytes_of(printed) == "one " + after + " two");
+  }
 }
 
 TEST_CASE("a large file contains the pieces written to it, whatever their sizes and places in memory") {

@@ -111,7 +111,7 @@ private:
   void bypass([[maybe_unused]] bool on) noexcept {
 #if defined(O_DIRECT)
     const int flags = ::fcntl(file_.descriptor(), F_GETFL);
-    if (flags >= 0 && on != bypasses_ &&
+    if (flags >= 0 && on != bypasses_ && !file_.in_place() && // to a pipe the flag means packets
         ::fcntl(file_.descriptor(), F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0)
       bypasses_ = on;
 #endif

@@ -88,7 +88,8 @@ inline void remove_index(const std::filesystem::path& path) {
 } // namespace detail
 
 /// @brief Writes a file that holds these tensors, byte for byte as the reference implementation does. It
-/// appears under its name once all of it is on disk; only then does it replace an existing file.
+/// appears under its name once all of it is on disk; only then does it replace an existing file. A symbolic
+/// link keeps pointing to its file; a device or a pipe is written in place.
 /// @throws InvalidArgument if a name is used twice or bytes and shape disagree.
 /// @throws DataError if the file cannot be written; the path then holds what it held before.
 inline void write(const std::filesystem::path& path, std::vector<Source> tensors,
