@@ -212,10 +212,8 @@ void check_model(const Options& options) {
                      text(nearest_divisor(size.heads, size.kv_heads)) + ")");
   const int tp = options.extent("tp");
   if (options.published) // no other sizes can be given
-    for (const auto& [name, value] : {std::pair{"num_attention_heads", size.heads},
-                                      {"num_key_value_heads", size.kv_heads},
-                                      {"intermediate_size", size.hidden},
-                                      {"vocab_size", size.vocabulary}})
+    for (const auto& [name, value] :
+         {std::pair{"num_attention_heads", size.heads}, {"num_key_value_heads", size.kv_heads}})
       if (value % tp != 0)
         throw UsageError("--init " + options.init.string() + ": " + name + " " + text(value) +
                          " must be divisible by tp=" + text(tp) +
@@ -231,12 +229,6 @@ void check_model(const Options& options) {
   if (!options.ring && size.kv_heads % (tp * cp) != 0)
     throw UsageError("--kv-heads " + text(size.kv_heads) + " must be divisible by tp x cp=" + text(tp * cp) +
                      " (give --kv-heads " + multiples_near(size.kv_heads, tp * cp) + ", or --context ring)");
-  need_divisible("--hidden", size.hidden, tp);
-  if (size.vocabulary % tp != 0)
-    throw UsageError("--vocabulary " + text(size.vocabulary) + " must be divisible by tp=" + text(tp) +
-                     " (give --vocabulary " + text((std::int64_t{size.vocabulary} + tp - 1) / tp * tp) +
-                     ", whose last tokens never occur, or tp=" + text(nearest_divisor(size.vocabulary, tp)) +
-                     ")");
   if (!options.sequence_parallel)
     return;
   if (tp == 1)

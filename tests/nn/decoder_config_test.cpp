@@ -87,12 +87,6 @@ TEST_CASE("sizes that do not fit are errors with both numbers and a fix") {
   check(
       3, [](DecoderConfig&) {}, "split tp into two axes");
   check(
-      2, [](DecoderConfig& config) { config.hidden = 385; },
-      "hidden 385 must be a multiple of the tensor-parallel ranks, tp = 2 (round hidden up)");
-  check(
-      2, [](DecoderConfig& config) { config.vocabulary = 257; },
-      "vocabulary 257 must be a multiple of the tensor-parallel ranks, tp = 2 (pad the vocabulary)");
-  check(
       2, [](DecoderConfig& config) { config.sequence = 127; },
       "sequence 127 must be a multiple of the tensor-parallel ranks under sequence parallelism, tp = 2");
 }

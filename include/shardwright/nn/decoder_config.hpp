@@ -101,9 +101,6 @@ inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks
   divides(
       config.kv_heads, "kv_heads", tensor_ranks, "the tensor-parallel ranks, tp =",
       "use fewer tensor-parallel ranks, or split tp into two axes and shard the key and value heads over one of them");
-  divides(config.hidden, "hidden", tensor_ranks, "the tensor-parallel ranks, tp =", "round hidden up");
-  divides(config.vocabulary, "vocabulary", tensor_ranks,
-          "the tensor-parallel ranks, tp =", "pad the vocabulary");
   divides(config.sequence, "sequence", context.sequence_divisor,
           context.sequence_divisor == context.ranks
               ? "the context-parallel ranks, cp ="
