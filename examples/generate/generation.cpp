@@ -5,12 +5,14 @@
 
 #include "generation.hpp"
 
+#include <shardwright/core/error.hpp>
 #include <shardwright/core/philox.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <string>
 #include <utility>
 
 namespace generate {
@@ -41,6 +43,21 @@ std::int32_t pick(std::span<const float> scores, const Sampling& sampling, std::
   return likely[chosen].second;
 }
 
+namespace {
+
+/// No choice follows from scores that are not numbers.
+void require_finite(std::span<const float> scores, std::int64_t tokens) {
+  const auto bad =
+      std::find_if(scores.begin(), scores.end(), [](float score) { return !std::isfinite(score); });
+  if (bad != scores.end())
+    throw sw::DataError("Model: the scores must be finite, but that of token " +
+                        std::to_string(bad - scores.begin()) + " after " + std::to_string(tokens) +
+                        " tokens is " + (std::isnan(*bad) ? "not a number" : "infinite") +
+                        " (these weights overflow float: fetch them again)");
+}
+
+} // namespace
+
 Generation continue_prompt(Model& model, std::span<const std::int32_t> prompt, std::int64_t most,
                            const Sampling& sampling, std::span<const std::int32_t> ends, bool keep_scores,
                            const std::function<void(std::int32_t)>& on_token) {
@@ -50,6 +67,7 @@ Generation continue_prompt(Model& model, std::span<const std::int32_t> prompt, s
   if (keep_scores)
     out.prompt_scores = scores;
   for (std::int64_t i = 0; i < most; ++i) {
+    require_finite(std::span(scores).last(vocabulary), model.size());
     const std::int32_t token =
         pick(std::span(scores).last(vocabulary), sampling, static_cast<std::uint64_t>(i));
     out.tokens.push_back(token);

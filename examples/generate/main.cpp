@@ -19,7 +19,9 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 namespace {
 
@@ -82,6 +84,18 @@ private:
   bool first_ = true;
 };
 
+/// Checks that nothing is written over the model that is read, or mixed with another one.
+void check_targets(const generate::Options& options) {
+  if (!options.export_to.empty())
+    pretrained::require_new_model(options.export_to);
+  std::error_code ignored;
+  for (const auto& file : std::filesystem::directory_iterator(options.model, ignored))
+    if (std::filesystem::equivalent(file.path(), options.dump, ignored) &&
+        (file.path().extension() == ".json" || file.path().filename().string().starts_with("model")))
+      throw sw::InvalidArgument("--dump " + options.dump.string() +
+                                " must not be a file of the model (name another file)");
+}
+
 void dump(const generate::Options& options, const std::vector<std::int32_t>& prompt,
           const generate::Generation& made) {
   const std::uint64_t tokens = prompt.size(), vocabulary = made.prompt_scores.size() / tokens;
@@ -138,7 +152,8 @@ int main(int argc, char** argv) {
     const generate::Options& options = *parsed.options;
     sw::kernels::use_single_threaded_blas();
     const Kokkos::ScopeGuard kokkos;
-    const pretrained::Settings settings = pretrained::read_settings(options.model, options.fp8);
+    check_targets(options);
+    const pretrained::Settings settings = pretrained::read_settings(options.model, options.accepted);
     const Prompt prompt = read_prompt(options, settings);
     const int code = sw::launch({.ranks = options.extents.ranks()}, [&](const sw::HostCommunicator& world) {
       run(world, options, settings, prompt);

@@ -175,12 +175,12 @@ void check_mesh(const Settings& settings, const Extents& extents) {
   if (settings.kv_heads % extents.tp != 0)
     fail("the " + std::to_string(settings.kv_heads) + " key and value heads must be a multiple of the " +
          std::to_string(extents.tp) + " ranks of tp (use fewer)");
+  if (settings.experts.count == 0 && extents.ep > 1)
+    fail("ep=" + std::to_string(extents.ep) +
+         " must be 1, as the model has no experts to divide (leave ep out)");
   if (std::max<std::int64_t>(settings.experts.count, 1) < extents.ep)
     fail("the " + std::to_string(settings.experts.count) + " experts must be at least as many as the " +
          std::to_string(extents.ep) + " ranks of ep (use fewer)");
-  if (settings.layers < extents.pp)
-    fail("the " + std::to_string(settings.layers) + " layers must be at least as many as the " +
-         std::to_string(extents.pp) + " ranks of pp (use fewer)");
 }
 
 } // namespace

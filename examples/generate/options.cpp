@@ -28,7 +28,7 @@ std::string Options::text() const {
   out << "\n--mesh " << extents.pp << " " << extents.ep << " " << extents.tp << "\n--tokens " << tokens
       << "\n--temperature " << sampling.temperature << "\n--top-p " << sampling.top_p << "\n--seed "
       << sampling.seed << "\n--ignore-end " << ignores_end << "\n--widen-fp8 "
-      << (fp8 == pretrained::Fp8::widened) << "\n--dump " << !dump.empty() << "\n--export "
+      << (accepted.fp8 == pretrained::Fp8::widened) << "\n--dump " << !dump.empty() << "\n--export "
       << !export_to.empty() << "\n";
   return out.str();
 }
@@ -103,6 +103,11 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(whole_from<std::uint64_t>(0, std::numeric_limits<std::uint64_t>::max()))
       ->type_name("N");
   app.add_flag("--widen-fp8", widens, "Accept FP8 weights with block scales, and convert them to float.");
+  app.add_option("--accept-field", options.accepted.fields,
+                 "Field of config.json that this program does not know and that changes nothing, such as "
+                 "my_note; may be given more than once.")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   app.add_flag("--ignore-end", options.ignores_end, "Continue after the model's end-of-text token.");
   app.add_option("--dump", dump, "File for the token ids and logits of the prompt, as safetensors.")
       ->type_name("FILE");
@@ -120,7 +125,7 @@ ParseResult parse(int argc, const char* const* argv) {
       options.prompt = prompt;
     options.prompt_ids = parse_ids(ids);
     options.extents = parse_extents(mesh);
-    options.fp8 = widens ? pretrained::Fp8::widened : pretrained::Fp8::refused;
+    options.accepted.fp8 = widens ? pretrained::Fp8::widened : pretrained::Fp8::refused;
     options.dump = dump;
     options.export_to = export_to;
     check(options);

@@ -24,7 +24,7 @@ struct Options {
   std::int64_t tokens = 100; ///< The most new tokens.
   Sampling sampling;
   bool ignores_end = false;
-  pretrained::Fp8 fp8 = pretrained::Fp8::refused;
+  pretrained::Accepted accepted;
   std::filesystem::path dump;      ///< File for ids and scores; empty: none.
   std::filesystem::path export_to; ///< Directory for the model as float; empty: none.
 

@@ -4,6 +4,7 @@
 /// @brief The settings of a published model, from its config.json.
 
 #include "settings.hpp"
+#include "json_text.hpp"
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
@@ -29,18 +30,14 @@ constexpr std::int64_t most_parts = 65536; // of layers, heads or experts, for w
   throw sw::DataError(subject + ": " + sentence);
 }
 
-Json parsed(std::string_view text, const std::string& subject) {
-  Json json = Json::parse(text.begin(), text.end(), nullptr, false);
-  if (!json.is_object())
-    refuse(subject, "it must be a JSON object (fetch it again)");
-  return json;
-}
-
 /// The fields of an object, each to be read or skipped by name; any that are left over are unknown.
 class Fields {
 public:
-  Fields(const Json& object, std::string subject, std::string prefix = {})
-      : object_(object), subject_(std::move(subject)), prefix_(std::move(prefix)) {}
+  Fields(const Json& object, std::string subject, std::vector<std::string> accepted)
+      : object_(object), subject_(std::move(subject)), accepted_(std::move(accepted)) {}
+  /// The fields of an object in a field.
+  Fields(const Json& object, const Fields& outer, const std::string& name)
+      : object_(object), subject_(outer.subject_), prefix_(name + "."), accepted_(outer.accepted_) {}
 
   [[noreturn]] void fail(const std::string& name, const std::string& must) const {
     refuse(subject_,
@@ -100,24 +97,22 @@ public:
       fail(name, "null or absent");
   }
   void pass_over(std::initializer_list<const char*> names) { known_.insert(names.begin(), names.end()); }
+  /// Names that begin with an underscore are notes of the program that wrote the file.
   void finish() const {
     for (const auto& [name, value] : object_.items())
-      if (!known_.contains(name))
+      if (!known_.contains(name) && !name.starts_with('_') &&
+          std::find(accepted_.begin(), accepted_.end(), prefix_ + name) == accepted_.end())
         refuse(subject_,
                "field " + sw::detail::quoted_text(prefix_ + name) +
-                   " must be one that this program knows, but it may change what the model computes "
-                   "(remove it if it does not)");
+                   " must be one that this program knows, as it may change what the model computes, "
+                   "and it is " +
+                   shown(value) + " (give --accept-field with its name if it changes nothing)");
   }
-  [[nodiscard]] const std::string& subject() const { return subject_; }
 
 private:
-  static std::string shown(const Json& value) {
-    const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-    return text.size() <= 80 ? text : text.substr(0, 80) + "...";
-  }
-
   const Json& object_;
   std::string subject_, prefix_;
+  std::vector<std::string> accepted_;
   std::set<std::string> known_;
 };
 
@@ -149,7 +144,7 @@ void read_positions(Fields& fields, Settings& out) {
   const std::string name = both != nullptr ? "rope_parameters" : "rope_scaling";
   if (!from->is_object())
     fields.fail(name, "an object");
-  Fields rope(*from, fields.subject(), name + ".");
+  Fields rope(*from, fields, name);
   if (rope.find("rope_theta") != nullptr)
     out.rope_base = rope.positive("rope_theta");
   const std::string old_type = rope.word("type", "default");
@@ -168,6 +163,7 @@ void read_positions(Fields& fields, Settings& out) {
     rope.fail(rope.find("rope_type") != nullptr ? "rope_type" : "type",
               yarn_known ? "default or yarn" : "default or llama3");
   }
+  rope.only("partial_rotary_factor", 1.0);
   rope.finish();
 }
 
@@ -185,11 +181,10 @@ void read_latent(Fields& fields, Settings& out) {
   latent.interleaved = fields.flag("rope_interleave", true);
   out.latent = latent;
   fields.only("attention_bias", false);
-  fields.only("pretraining_tp", 1);
   fields.only("qk_head_dim", latent.plain_width + latent.rotary_width);
   // For training, and for layers that predict tokens after the next one.
   fields.pass_over({"aux_loss_alpha", "seq_aux", "output_router_logits", "num_nextn_predict_layers",
-                    "num_mtp_layers", "ep_size", "auto_map", "router_aux_loss_coef"});
+                    "num_mtp_layers", "ep_size", "auto_map", "router_aux_loss_coef", "pretraining_tp"});
 }
 void read_deepseek_experts(Fields& fields, Settings& out) {
   ExpertSettings& experts = out.experts;
@@ -222,7 +217,10 @@ void read_family(Fields& fields, Settings& out) {
   if (family == "llama") {
     out.qkv_bias = out.out_bias = fields.flag("attention_bias");
     fields.only("mlp_bias", false);
-    fields.only("pretraining_tp", 1);
+    fields.only("rope_interleaved", false);
+    fields.absent("sliding_window");
+    fields.pass_over(
+        {"pretraining_tp", "is_llama_config", "max_sequence_length"}); // the first: of sums' order
   } else if (family == "qwen2" || family == "qwen3") {
     out.head_norms = family == "qwen3";
     out.qkv_bias = family == "qwen2" || fields.flag("attention_bias");
@@ -233,6 +231,7 @@ void read_family(Fields& fields, Settings& out) {
   } else if (family == "mistral" || family == "mixtral") {
     if (fields.find("sliding_window") != nullptr)
       out.window = fields.count("sliding_window");
+    fields.only("attention_bias", false);
     if (family == "mixtral") {
       out.experts.count = fields.count("num_local_experts", most_parts);
       out.experts.chosen = fields.count("num_experts_per_tok");
@@ -280,7 +279,7 @@ void read_quantization(Fields& fields, Settings& out, Fp8 fp8) {
     fields.absent("quantization_config");
   if (fp8 == Fp8::refused)
     fields.fail("quantization_config", "null, or --widen-fp8 must be given, which reads its FP8 weights");
-  Fields blocks(*found, fields.subject(), "quantization_config.");
+  Fields blocks(*found, fields, "quantization_config");
   blocks.only("quant_method", "fp8");
   blocks.only("fmt", "e4m3");
   blocks.pass_over({"activation_scheme"}); // activations are not quantized here
@@ -296,11 +295,91 @@ void read_quantization(Fields& fields, Settings& out, Fp8 fp8) {
   blocks.finish();
 }
 
+/// What transformers keeps for every model, and other programs beside it.
+void read_common(Fields& fields) {
+  for (const char* name : {"is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"})
+    fields.only(name, false);
+  fields.absent("cross_attention_hidden_size");
+  fields.only("partial_rotary_factor", 1.0);
+  if (const Json* const pruned = fields.find("pruned_heads"); pruned != nullptr && !pruned->empty())
+    fields.fail("pruned_heads", "empty");
+  // Of tokens other than the last ones, and of the program that wrote the file.
+  fields.pass_over({"architectures",
+                    "bos_token_id",
+                    "cls_token_id",
+                    "decoder_start_token_id",
+                    "mask_token_id",
+                    "pad_token_id",
+                    "sep_token_id",
+                    "unk_token_id",
+                    "dtype",
+                    "torch_dtype",
+                    "transformers_version",
+                    "tokenizer_class",
+                    "prefix",
+                    "name_or_path",
+                    "model_max_length",
+                    "is_decoder",
+                    "transformers.js_config",
+                    "unsloth_version",
+                    "unsloth_fixed",
+                    "attn_implementation",
+                    "experts_implementation"});
+  // Of training, of other tasks, and of what a call returns or how it computes it.
+  fields.pass_over({"attention_dropout",
+                    "hidden_dropout",
+                    "initializer_range",
+                    "gradient_checkpointing",
+                    "neftune_noise_alpha",
+                    "finetuning_task",
+                    "id2label",
+                    "label2id",
+                    "num_labels",
+                    "problem_type",
+                    "task_specific_params",
+                    "classifier_dropout",
+                    "use_cache",
+                    "output_attentions",
+                    "output_hidden_states",
+                    "return_dict",
+                    "use_return_dict",
+                    "torchscript",
+                    "use_bfloat16",
+                    "tf_legacy_loss",
+                    "chunk_size_feed_forward"});
+  // Of generation, in files from before generation_config.json; the options of this program decide.
+  fields.pass_over({"max_length",
+                    "min_length",
+                    "do_sample",
+                    "early_stopping",
+                    "num_beams",
+                    "num_beam_groups",
+                    "diversity_penalty",
+                    "temperature",
+                    "top_k",
+                    "top_p",
+                    "typical_p",
+                    "repetition_penalty",
+                    "length_penalty",
+                    "no_repeat_ngram_size",
+                    "encoder_no_repeat_ngram_size",
+                    "bad_words_ids",
+                    "num_return_sequences",
+                    "output_scores",
+                    "return_dict_in_generate",
+                    "forced_bos_token_id",
+                    "forced_eos_token_id",
+                    "remove_invalid_values",
+                    "exponential_decay_length_penalty",
+                    "suppress_tokens",
+                    "begin_suppress_tokens"});
+}
+
 } // namespace
 
-Settings parse_settings(std::string_view text, const std::string& subject, Fp8 fp8) {
-  const Json json = parsed(text, subject);
-  Fields fields(json, subject);
+Settings parse_settings(std::string_view text, const std::string& subject, const Accepted& accepted) {
+  const auto json = parse_object(text, subject);
+  Fields fields(json, subject, accepted.fields);
   Settings out;
   out.family = fields.word("model_type");
   read_family(fields, out);
@@ -328,20 +407,18 @@ Settings parse_settings(std::string_view text, const std::string& subject, Fp8 f
   out.tied_embedding = fields.flag("tie_word_embeddings");
   read_end_tokens(fields, out.end_tokens);
   fields.only("hidden_act", "silu");
-  read_quantization(fields, out, fp8);
-  // Concern training, tokens other than the last one, or the program that wrote the file.
-  fields.pass_over({"architectures", "attention_dropout", "bos_token_id", "dtype", "initializer_range",
-                    "pad_token_id", "torch_dtype", "transformers_version", "use_cache", "_name_or_path"});
+  read_quantization(fields, out, accepted.fp8);
+  read_common(fields);
   fields.finish();
   return out;
 }
 
-Settings read_settings(const std::filesystem::path& directory, Fp8 fp8) {
+Settings read_settings(const std::filesystem::path& directory, const Accepted& accepted) {
   const auto path = directory / "config.json";
-  Settings out = parse_settings(sw::read_text(path, most_bytes), path.string(), fp8);
+  Settings out = parse_settings(sw::read_text(path, most_bytes), path.string(), accepted);
   if (const auto more = directory / "generation_config.json"; std::filesystem::exists(more)) {
-    const Json json = parsed(sw::read_text(more, most_bytes), more.string());
-    Fields fields(json, more.string());
+    const auto json = parse_object(sw::read_text(more, most_bytes), more.string());
+    Fields fields(json, more.string(), {});
     read_end_tokens(fields, out.end_tokens);
   }
   return out;

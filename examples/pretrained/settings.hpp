@@ -96,15 +96,24 @@ struct Settings {
 /// @brief The treatment of FP8 weights: an error, or conversion of their blocks to the model's element type.
 enum class Fp8 : bool { refused, widened };
 
-/// @brief Reads the text of a config.json.
+/// @brief What a reader accepts beyond the settings that it knows.
+struct Accepted {
+  Fp8 fp8 = Fp8::refused;
+  std::vector<std::string>
+      fields; ///< Unknown ones that change nothing, such as "my_note" or "rope_scaling.my_note".
+};
+
+/// @brief Reads the text of a config.json. Fields that begin with an underscore, and those of transformers
+/// that change nothing that the model computes, are ignored.
 /// @param subject the file, for messages
-/// @throws sw::DataError naming the field that is missing, unknown, or not supported by this program.
+/// @throws sw::DataError naming the field that is missing, unknown, or not supported by this program, or the
+/// byte at which the text is no JSON.
 [[nodiscard]] Settings parse_settings(std::string_view text, const std::string& subject,
-                                      Fp8 fp8 = Fp8::refused);
+                                      const Accepted& accepted = {});
 
 /// @brief Reads `directory`/config.json, and the end tokens from generation_config.json if there is one.
 /// @throws sw::DataError as parse_settings, or if the file cannot be read.
-[[nodiscard]] Settings read_settings(const std::filesystem::path& directory, Fp8 fp8 = Fp8::refused);
+[[nodiscard]] Settings read_settings(const std::filesystem::path& directory, const Accepted& accepted = {});
 
 /// @brief The text of a config.json with these settings, for weights that are not FP8.
 /// @param element of the weights: "float32", "bfloat16" or "float16"

@@ -3,6 +3,7 @@
 /// @file
 /// @brief Settings of a published model as text, and values derived from them.
 
+#include "json_text.hpp"
 #include "tensor_files.hpp"
 
 #include <shardwright/io/read_text.hpp>
@@ -158,7 +159,8 @@ void write_settings(const std::filesystem::path& directory, const Settings& sett
 
 void copy_settings(const std::filesystem::path& from, const std::filesystem::path& to,
                    const std::string& element) {
-  auto config = nlohmann::ordered_json::parse(sw::read_text(from / "config.json", most_bytes));
+  auto config = parse_object<nlohmann::ordered_json>(sw::read_text(from / "config.json", most_bytes),
+                                                     (from / "config.json").string());
   config.erase("quantization_config");
   for (const char* name : {"dtype", "torch_dtype"}) // of current and of older programs
     config[name] = element;

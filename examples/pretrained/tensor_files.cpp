@@ -18,6 +18,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 namespace pretrained {
@@ -115,6 +116,19 @@ void widen(std::span<const std::byte> from, Dtype dtype, std::span<float> to) {
                    &widened_fp8);
 }
 
+[[noreturn]] void refuse_number(const sw::safetensors::File& file, const Piece& piece,
+                                std::pair<std::uint64_t, std::uint64_t> at, float value) {
+  std::string place = std::to_string(at.first);
+  if (piece.part.offset.size() == 2)
+    place += ", " + std::to_string(piece.part.offset[1] + at.second);
+  throw sw::DataError(file.path().string() + ": tensor " + sw::detail::quoted_text(piece.tensor) +
+                      " must be finite, but element [" + place + "] is " +
+                      (std::isnan(value) ? "not a number"
+                       : value < 0       ? "-infinity"
+                                         : "infinity") +
+                      " (fetch the file again)");
+}
+
 /// Calls place(i, j, value) for the elements of a piece, several rows at a time.
 template <class Place>
 void read_piece(const sw::safetensors::Files& files, const Settings& settings, const Piece& piece,
@@ -146,6 +160,9 @@ void read_piece(const sw::safetensors::Files& files, const Settings& settings, c
             scales[(part.offset[0] + i / columns) / static_cast<std::uint64_t>(settings.fp8_rows) *
                        scales_of_row +
                    (part.offset[1] + i % columns) / static_cast<std::uint64_t>(settings.fp8_columns)];
+    for (std::size_t i = 0; i < count; ++i)
+      if (!std::isfinite(values[i])) // else every score is one, too, and the text is of the first token alone
+        refuse_number(file, piece, {part.offset[0] + i / columns, i % columns}, values[i]);
     // The rows read together stay in the cache, whatever the block's memory order.
     for (std::size_t column = 0; column < columns; ++column)
       for (std::size_t i = 0; i < part.extent[0]; ++i)
@@ -234,6 +251,17 @@ void TensorWriter::write(const std::filesystem::path& directory, Dtype element) 
   constexpr std::uint64_t most_bytes = std::uint64_t{4} << 30; // of one file
   sw::detail::make_directories(directory);
   sw::safetensors::write_sharded(directory, sources, most_bytes, {{"format", "pt"}});
+}
+
+void require_new_model(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "config.json" || name.find(".safetensors") != name.npos)
+      throw sw::InvalidArgument("--export " + directory.string() + " must have no model in it yet, but has " +
+                                sw::detail::quoted_text(name) +
+                                " (name a new directory, or remove the old model)");
+  }
 }
 
 void write_model(const std::filesystem::path& directory, const Settings& settings,

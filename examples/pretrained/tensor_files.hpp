@@ -27,8 +27,14 @@ namespace pretrained {
                                                      const sw::safetensors::Files& files);
 
 /// @brief Reads pieces of tensors into a block as floats, and nothing else of the files.
+/// @throws sw::DataError naming the first element that is not finite.
 void read_pieces(const sw::safetensors::Files& files, const Settings& settings, std::span<const Piece> pieces,
                  std::span<float> block);
+
+/// @brief Checks that a directory, if it is there, has no model: files of an old one would stay beside the
+/// new ones, and the model that is read could be the one that is replaced.
+/// @throws sw::InvalidArgument naming a file of a model.
+void require_new_model(const std::filesystem::path& directory);
 
 /// @brief Reassembles blocks of parameters into whole tensors with a file's shapes, and writes them. It holds
 /// all of them as floats and, while it writes BF16 or F16, as those elements, too.

@@ -5,6 +5,7 @@
 
 #include "tokenizer.hpp"
 #include "byte_pairs.hpp"
+#include "word_splits.hpp"
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
@@ -13,7 +14,6 @@
 #include <nlohmann/json.hpp>
 
 #include <unicode/normalizer2.h>
-#include <unicode/regex.h>
 #include <unicode/unistr.h>
 #include <unicode/ustring.h>
 
@@ -31,24 +31,6 @@ namespace {
 
 namespace sw = shardwright;
 using Json = nlohmann::json;
-
-[[noreturn]] void refuse(const std::string& subject, const std::string& field, const std::string& must) {
-  throw sw::DataError(subject + ": field " + sw::detail::quoted_text(field) + " must be " + must +
-                      " (this program reads no other)");
-}
-
-const Json& field_of(const Json& object, const char* name) {
-  static const Json null;
-  if (!object.is_object())
-    return null;
-  const auto at = object.find(name);
-  return at == object.end() ? null : *at;
-}
-
-std::string type_of(const Json& object) {
-  const Json& type = field_of(object, "type");
-  return type.is_string() ? type.get<std::string>() : std::string();
-}
 
 /// The number of bytes of the UTF-8 character that begins with `lead`.
 std::size_t character_bytes(char lead) {
@@ -80,28 +62,6 @@ struct Normalization {
   std::string from, to;                   // replacement; if `from` is empty, `to` is prepended
 };
 
-/// Whitespace as defined by Unicode; ICU's own class omits two characters.
-std::string with_unicode_spaces(const std::string& pattern) {
-  std::string out;
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] != '\\' || i + 1 == pattern.size()) {
-      out += pattern[i];
-      continue;
-    }
-    const char escaped = pattern[++i];
-    out += escaped == 's'   ? "\\p{White_Space}"
-           : escaped == 'S' ? "\\P{White_Space}"
-                            : std::string("\\") + escaped;
-  }
-  return out;
-}
-
-/// A step that splits text into words.
-struct Split {
-  std::unique_ptr<icu::RegexPattern> pattern; // null if there is none
-  bool adds_space = false;                    // in front, unless there is one
-};
-
 /// A token that is matched by its text anywhere.
 struct Added {
   std::string text;
@@ -111,14 +71,12 @@ using AddedByLead = std::map<char, std::vector<Added>>; // the longest first
 
 class BytePairTokenizer final : public Tokenizer {
 public:
-  BytePairTokenizer(const Json& json, std::string subject) : subject_(std::move(subject)) {
-    for (const char* name : {"normalizer", "pre_tokenizer", "post_processor"})
-      require_shallow(field_of(json, name), name, 0);
+  BytePairTokenizer(const Json& json, const std::string& subject) : subject_(subject), splits_(subject) {
     for (const char* name : {"truncation", "padding"})
-      if (!field_of(json, name).is_null())
-        refuse(subject_, name, "null");
+      if (const Json& found = field_of(json, name); !found.is_null())
+        refuse(name, "null", found);
     read_normalizer(field_of(json, "normalizer"));
-    read_splits(field_of(json, "pre_tokenizer"));
+    splits_.read(field_of(json, "pre_tokenizer"));
     read_model(field_of(json, "model"));
     read_added(field_of(json, "added_tokens"));
     read_template(field_of(json, "post_processor"));
@@ -132,8 +90,9 @@ public:
       out = before_;
     for_each_part(text, raw_, out, [&](std::string_view part) {
       const std::string normal = normalized(std::string(part));
-      for_each_part(normal, normal_, out,
-                    [&](std::string_view words) { encode_words(std::string(words), out); });
+      for_each_part(normal, normal_, out, [&](std::string_view words) {
+        encode_words(std::string(words), part.data() == text.data() && words.data() == normal.data(), out);
+      });
     });
     if (adds_special)
       out.insert(out.end(), after_.begin(), after_.end());
@@ -149,13 +108,8 @@ public:
   }
 
 private:
-  void require_shallow(const Json& json, const char* field, int depth) const {
-    constexpr int most = 32;
-    if (depth > most)
-      refuse(subject_, field, "nested at most 32 deep");
-    if (json.is_structured())
-      for (const Json& each : json)
-        require_shallow(each, field, depth + 1);
+  [[noreturn]] void refuse(const std::string& field, const std::string& must, const Json& found) const {
+    refuse_field(subject_, field, must, found);
   }
 
   void read_normalizer(const Json& json) {
@@ -177,73 +131,45 @@ private:
       normalizations_.push_back(
           {nullptr, from.get<std::string>(), field_of(json, "content").get<std::string>()});
     } else {
-      refuse(subject_, "normalizer", "null, NFC, NFKC, Prepend, Replace of a text, or a Sequence of them");
+      refuse("normalizer", "null, NFC, NFKC, Prepend, Replace of a text, or a Sequence of them", json);
     }
     if (U_FAILURE(code) != 0)
       throw sw::DataError(subject_ + ": ICU has no tables for its normalizer (install ICU's data)");
   }
 
-  void read_splits(const Json& json) {
-    const std::string type = type_of(json);
-    if (json.is_null())
-      return;
-    if (type == "Sequence") {
-      for (const Json& each : field_of(json, "pretokenizers"))
-        read_splits(each);
-    } else if (type == "ByteLevel") {
-      byte_level_ = true;
-      Split split{nullptr, field_of(json, "add_prefix_space") == true};
-      if (field_of(json, "use_regex") != false)
-        split.pattern =
-            compiled("'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+");
-      splits_.push_back(std::move(split));
-    } else if (const Json& pattern = field_of(field_of(json, "pattern"), "Regex");
-               type == "Split" && pattern.is_string() && field_of(json, "behavior") == "Isolated" &&
-               field_of(json, "invert") != true) {
-      splits_.push_back({compiled(pattern.get<std::string>()), false});
-    } else {
-      refuse(subject_, "pre_tokenizer", "null, ByteLevel, Split by an isolated Regex, or a Sequence of them");
-    }
-  }
-
-  std::unique_ptr<icu::RegexPattern> compiled(const std::string& pattern) const {
-    UErrorCode code = U_ZERO_ERROR;
-    UParseError place;
-    std::unique_ptr<icu::RegexPattern> out(
-        icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(with_unicode_spaces(pattern)), place, code));
-    if (U_FAILURE(code) != 0)
-      refuse(subject_, "pre_tokenizer.pattern",
-             "a pattern that ICU knows, not " + sw::detail::quoted_text(pattern));
-    return out;
-  }
-
   std::int32_t number(const Json& id, const char* field) const {
     if (!id.is_number_integer() || id < 0 || id > std::numeric_limits<std::int32_t>::max())
-      refuse(subject_, field, "the number of a token");
+      refuse(field, "the number of a token", id);
     return id.get<std::int32_t>();
   }
 
   void read_model(const Json& json) {
     if (type_of(json) != "BPE")
-      refuse(subject_, "model.type", "BPE");
+      refuse("model.type", "BPE", field_of(json, "type"));
     for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"})
       if (const Json& value = field_of(json, name); !value.is_null() && value != "")
-        refuse(subject_, std::string("model.") + name, "null or empty");
+        refuse(std::string("model.") + name, "null or empty", value);
     if (const Json& dropout = field_of(json, "dropout"); !dropout.is_null() && dropout != 0)
-      refuse(subject_, "model.dropout", "null");
+      refuse("model.dropout", "null", dropout);
     const bool falls_back = field_of(json, "byte_fallback") == true;
-    if (falls_back == byte_level_)
-      refuse(subject_, "model.byte_fallback", "false with a ByteLevel pre_tokenizer, and true without");
+    if (falls_back && splits_.byte_level())
+      refuse("model.byte_fallback", "false with a ByteLevel pre_tokenizer", field_of(json, "byte_fallback"));
     whole_words_ = field_of(json, "ignore_merges") == true;
+    fuses_unknown_ = field_of(json, "fuse_unk") == true;
     const Json& vocabulary = field_of(json, "vocab");
     if (!vocabulary.is_object())
-      refuse(subject_, "model.vocab", "an object");
+      refuse("model.vocab", "an object", vocabulary);
     for (const auto& [token, id] : vocabulary.items())
       ids_.emplace(token, number(id, "model.vocab"));
-    read_bytes();
+    if (const Json& unknown = field_of(json, "unk_token"); unknown.is_string())
+      if (const auto found = ids_.find(unknown.get<std::string>()); found != ids_.end())
+        unknown_ = found->second;
+    if (splits_.byte_level() || falls_back)
+      read_bytes();
+    read_spellings();
     const Json& merges = field_of(json, "merges");
     if (!merges.is_array())
-      refuse(subject_, "model.merges", "a list");
+      refuse("model.merges", "a list", merges);
     for (const Json& merge : merges)
       read_merge(merge);
   }
@@ -261,36 +187,34 @@ private:
     }
     const auto a = ids_.find(left), b = ids_.find(right), c = ids_.find(left + right);
     if (a == ids_.end() || b == ids_.end() || c == ids_.end())
-      refuse(subject_, "model.merges",
-             "pairs of tokens whose union is a token, not " +
-                 sw::detail::quoted_text(merge.dump(-1, ' ', true, Json::error_handler_t::replace)));
+      refuse("model.merges", "pairs of tokens whose union is a token", merge);
     pairs_.add(a->second, b->second, c->second);
   }
 
-  /// The token of each byte, and the bytes of each token.
+  /// The token of each byte that has one.
   void read_bytes() {
-    std::map<std::string, char> byte_of;
     const auto alphabet = byte_alphabet();
     for (unsigned byte = 0; byte < 256; ++byte) {
       char fallback[8];
       std::snprintf(fallback, sizeof fallback, "<0x%02X>", byte);
-      const std::string& name = byte_level_ ? alphabet[byte] : fallback;
-      byte_of.emplace(name, static_cast<char>(byte));
+      const std::string& name = splits_.byte_level() ? alphabet[byte] : fallback;
+      byte_of_.emplace(name, static_cast<char>(byte));
       if (const auto found = ids_.find(name); found != ids_.end())
         byte_ids_[byte] = found->second;
-      else
-        refuse(subject_, "model.vocab",
-               "a vocabulary with all bytes, but " + sw::detail::quoted_text(name) + " is missing");
     }
+  }
+
+  /// The bytes of each token.
+  void read_spellings() {
     for (const auto& [token, id] : ids_) {
       std::string bytes;
-      if (!byte_level_) {
-        const auto byte = byte_of.find(token);
-        bytes = byte != byte_of.end() ? std::string(1, byte->second) : replaced(token, "\u2581", " ");
+      if (!splits_.byte_level()) {
+        const auto byte = byte_of_.find(token);
+        bytes = byte != byte_of_.end() ? std::string(1, byte->second) : replaced(token, "\u2581", " ");
       } else {
         for (std::size_t i = 0; i < token.size(); i += character_bytes(token[i])) {
-          const auto byte = byte_of.find(token.substr(i, character_bytes(token[i])));
-          if (byte == byte_of.end()) {
+          const auto byte = byte_of_.find(token.substr(i, character_bytes(token[i])));
+          if (byte == byte_of_.end()) {
             bytes = token; // a text token, not a byte
             break;
           }
@@ -303,20 +227,20 @@ private:
 
   void read_added(const Json& json) {
     if (!json.is_null() && !json.is_array())
-      refuse(subject_, "added_tokens", "a list");
+      refuse("added_tokens", "a list", json);
     for (const Json& token : json) {
       const Json& content = field_of(token, "content");
       if (!content.is_string() || content == "")
-        refuse(subject_, "added_tokens.content", "a text");
+        refuse("added_tokens.content", "a text", content);
       for (const char* name : {"single_word", "lstrip", "rstrip"})
-        if (field_of(token, name) == true)
-          refuse(subject_, std::string("added_tokens.") + name, "false");
+        if (const Json& found = field_of(token, name); found == true)
+          refuse(std::string("added_tokens.") + name, "false", found);
       const std::int32_t id = number(field_of(token, "id"), "added_tokens.id");
       const bool normal = field_of(token, "normalized") == true;
       const std::string text = content.get<std::string>();
       const std::string shown = normal ? normalized(text) : text;
       if (shown.empty())
-        refuse(subject_, "added_tokens.content", "a text that its normalizer leaves there");
+        refuse("added_tokens.content", "a text that its normalizer leaves there", content);
       (normal ? normal_ : raw_)[shown.front()].push_back({shown, id});
       bytes_[id] = text;
       if (field_of(token, "special") == true)
@@ -338,7 +262,7 @@ private:
       return;
     }
     if (type != "TemplateProcessing")
-      refuse(subject_, "post_processor", "null, ByteLevel, TemplateProcessing, or a Sequence of them");
+      refuse("post_processor", "null, ByteLevel, TemplateProcessing, or a Sequence of them", json);
     bool text_seen = false;
     for (const Json& piece : field_of(json, "single")) {
       if (field_of(piece, "Sequence").is_object()) {
@@ -350,7 +274,7 @@ private:
                                           name.is_string() ? name.get_ref<const std::string&>().c_str() : ""),
                                  "ids");
       if (!ids.is_array())
-        refuse(subject_, "post_processor.single", "texts and special tokens with their ids");
+        refuse("post_processor.single", "texts and special tokens with their ids", piece);
       for (const Json& id : ids)
         (text_seen ? after_ : before_).push_back(number(id, "post_processor.special_tokens"));
     }
@@ -358,9 +282,11 @@ private:
 
   void read_decoder(const Json& json) const {
     const std::string type = type_of(json);
-    const bool fits = byte_level_ ? type == "ByteLevel" : type == "Sequence";
+    const bool fits = splits_.byte_level() ? type == "ByteLevel" : type == "Sequence" || type == "Metaspace";
     if (!fits)
-      refuse(subject_, "decoder.type", byte_level_ ? "ByteLevel" : "Sequence, of bytes and spaces");
+      refuse("decoder.type",
+             splits_.byte_level() ? "ByteLevel" : "Metaspace, or a Sequence of bytes and spaces",
+             field_of(json, "type"));
   }
 
   static std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -423,68 +349,58 @@ private:
     flush(text.size());
   }
 
-  void encode_words(const std::string& text, std::vector<std::int32_t>& out) const {
-    std::vector<icu::UnicodeString> words{icu::UnicodeString::fromUTF8(text)};
-    for (const Split& split : splits_)
-      words = split_all(split, words);
+  void encode_words(const std::string& text, bool first, std::vector<std::int32_t>& out) const {
     std::string word;
-    for (const icu::UnicodeString& each : words) {
+    for (const icu::UnicodeString& each : splits_(text, first)) {
       word.clear();
       each.toUTF8String(word);
       encode_word(word, out);
     }
   }
 
-  /// Each match is a word, and so is the text between matches.
-  std::vector<icu::UnicodeString> split_all(const Split& split,
-                                            std::vector<icu::UnicodeString>& words) const {
-    std::vector<icu::UnicodeString> out;
-    for (icu::UnicodeString& word : words) {
-      if (split.adds_space && !word.startsWith(u" ", 1))
-        word.insert(0, u' ');
-      if (!split.pattern) {
-        out.push_back(word);
-        continue;
-      }
-      UErrorCode code = U_ZERO_ERROR;
-      const std::unique_ptr<icu::RegexMatcher> matcher(split.pattern->matcher(word, code));
-      std::int32_t done = 0;
-      const auto add = [&](std::int32_t end) {
-        if (end > done)
-          out.emplace_back(word, done, end - done);
-        done = end;
-      };
-      while (U_SUCCESS(code) != 0 && matcher->find(code) != 0) {
-        add(matcher->start(code));
-        add(matcher->end(code));
-      }
-      if (U_FAILURE(code) != 0)
-        throw sw::DataError(subject_ +
-                            ": its pattern must split the text within ICU's limits (split the text before)");
-      add(word.length());
-    }
-    return out;
-  }
-
   void encode_word(const std::string& word, std::vector<std::int32_t>& out) const {
+    if (whole_words_ && splits_.byte_level())
+      if (const auto found = ids_.find(spelled(word)); found != ids_.end())
+        return out.push_back(found->second);
     std::vector<std::int32_t> symbols;
-    if (byte_level_) {
-      if (whole_words_)
-        if (const auto found = ids_.find(spelled(word)); found != ids_.end())
-          return out.push_back(found->second);
-      for (const char byte : word)
-        symbols.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
-    } else {
-      for (std::size_t i = 0; i < word.size(); i += character_bytes(word[i])) {
-        const std::string character = word.substr(i, character_bytes(word[i]));
-        if (const auto found = ids_.find(character); found != ids_.end())
-          symbols.push_back(found->second);
-        else
-          for (const char byte : character)
-            symbols.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
-      }
+    bool unknown = false; // the symbol before
+    const auto has_token = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)] >= 0; };
+    const auto add = [&](std::int32_t id) {
+      symbols.push_back(id);
+      unknown = false;
+    };
+    const auto add_unknown = [&](std::string_view bytes) {
+      if (!unknown_)
+        refuse_unknown(bytes, word);
+      if (!unknown || !fuses_unknown_)
+        symbols.push_back(*unknown_);
+      unknown = true;
+    };
+    for (std::size_t i = 0, size = 1; i < word.size(); i += size) {
+      size = splits_.byte_level() ? 1 : character_bytes(word[i]);
+      const std::string_view character = std::string_view(word).substr(i, size);
+      const auto found = splits_.byte_level() ? ids_.end() : ids_.find(std::string(character));
+      if (found != ids_.end())
+        add(found->second);
+      else if (std::all_of(character.begin(), character.end(), has_token))
+        for (const char byte : character)
+          add(byte_ids_[static_cast<unsigned char>(byte)]);
+      else
+        add_unknown(character);
     }
     pairs_.merge(std::move(symbols), out);
+  }
+
+  [[noreturn]] void refuse_unknown(std::string_view bytes, const std::string& word) const {
+    std::string shown_bytes;
+    for (const char byte : bytes) {
+      char text[8];
+      std::snprintf(text, sizeof text, " 0x%02X", static_cast<unsigned char>(byte));
+      shown_bytes += text;
+    }
+    throw sw::InvalidArgument(
+        subject_ + ": the text must be of bytes that have tokens, as there is no unknown token, but" +
+        shown_bytes + " in " + sw::detail::quoted_text(word) + " has none (take it out of the text)");
   }
 
   /// A word in the characters of the vocabulary.
@@ -496,13 +412,21 @@ private:
     return out;
   }
 
+  static std::array<std::int32_t, 256> without_tokens() {
+    std::array<std::int32_t, 256> out{};
+    out.fill(-1);
+    return out;
+  }
+
   std::string subject_;
   std::vector<Normalization> normalizations_;
-  std::vector<Split> splits_;
-  bool byte_level_ = false, whole_words_ = false;
+  WordSplits splits_;
+  bool whole_words_ = false, fuses_unknown_ = false;
   std::unordered_map<std::string, std::int32_t> ids_;
   std::unordered_map<std::int32_t, std::string> bytes_;
-  std::array<std::int32_t, 256> byte_ids_{};
+  std::unordered_map<std::string, char> byte_of_;
+  std::array<std::int32_t, 256> byte_ids_ = without_tokens();
+  std::optional<std::int32_t> unknown_;
   BytePairs pairs_;
   AddedByLead raw_, normal_;
   std::set<std::int32_t> special_;
@@ -514,9 +438,7 @@ private:
 std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& path) {
   constexpr std::size_t most_bytes = std::size_t{1} << 28;
   const std::string text = sw::read_text(path, most_bytes);
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object())
-    throw sw::DataError(path.string() + ": it must be a JSON object (fetch it again)");
+  const auto json = parse_object(text, path.string());
   return std::make_unique<BytePairTokenizer>(json, path.string());
 }
 bool has_tokenizer() noexcept { return true; }

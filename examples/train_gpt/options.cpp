@@ -374,6 +374,10 @@ void add_checkpoint_options(CLI::App& app, Options& options, Words& words) {
       ->type_name("DIR");
   in.flag("--widen-fp8", options.widen_fp8,
           "Read weights of --init that are FP8 with a scale per block, as in DeepSeek-V3.");
+  in.add("--accept-field", options.accepted_fields,
+         "Field of config.json in --init that is not known and changes nothing; may be given more than once.")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   in.add(
         "--export", words.export_to,
         "Directory for the trained model, such that transformers and generate load it; with --init --steps may be 0.")

@@ -138,8 +138,9 @@ struct Options {
   std::filesystem::path timeline_svg; ///< Drawing of it, planned and measured; empty: none.
   bool verify = false;
   CheckpointOptions checkpoint;
-  std::filesystem::path init; ///< Directory of a published model to start from; empty: none.
-  bool widen_fp8 = false;     ///< Read its FP8 weights.
+  std::filesystem::path init;               ///< Directory of a published model to start from; empty: none.
+  bool widen_fp8 = false;                   ///< Read its FP8 weights.
+  std::vector<std::string> accepted_fields; ///< Unknown ones of its config.json.
   std::optional<pretrained::Settings> published; ///< Its settings.
   std::filesystem::path export_to;               ///< Directory for the trained model; empty: none.
 

@@ -6,6 +6,7 @@
 #include "published.hpp"
 
 #include <command_line/words.hpp>
+#include <pretrained/tensor_files.hpp>
 #include <pretrained/tokenizer.hpp>
 #include <pretrained/training_source.hpp>
 #include <shardwright/core/error.hpp>
@@ -73,6 +74,14 @@ void settle_published(Options& options, const IsGiven& given) {
         "--export writes a model with experts only if --init has started from one (leave it out)");
   if (options.init.empty() && options.widen_fp8)
     throw UsageError("--widen-fp8 is for the weights of --init (give --init, or leave it out)");
+  if (options.init.empty() && !options.accepted_fields.empty())
+    throw UsageError("--accept-field is for the config.json of --init (give --init, or leave it out)");
+  std::error_code none;
+  if (!options.init.empty() && std::filesystem::equivalent(options.init, options.export_to, none))
+    throw UsageError("--export must name another directory than --init " + options.init.string() +
+                     " (name a new one)");
+  if (!options.export_to.empty())
+    pretrained::require_new_model(options.export_to);
   if (options.init.empty())
     return;
   for (const char* name :
@@ -83,12 +92,9 @@ void settle_published(Options& options, const IsGiven& given) {
   if (options.sample > 0)
     throw UsageError(
         "--sample is for models of bytes (leave it out, and run generate on what --export writes)");
-  std::error_code none;
-  if (std::filesystem::equivalent(options.init, options.export_to, none))
-    throw UsageError("--export must name another directory than --init " + options.init.string() +
-                     " (name a new one)");
   const pretrained::Settings settings = pretrained::read_settings(
-      options.init, options.widen_fp8 ? pretrained::Fp8::widened : pretrained::Fp8::refused);
+      options.init, {.fp8 = options.widen_fp8 ? pretrained::Fp8::widened : pretrained::Fp8::refused,
+                     .fields = options.accepted_fields});
   const auto number = [](std::int64_t size) { return static_cast<int>(size); };
   constexpr std::int64_t usual_sequence = 512;
   if (!given("--sequence"))

@@ -5,6 +5,10 @@ shardwright_add_check(
   COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/generate_transformers.py" $<TARGET_FILE:generate>
           $<TARGET_FILE:train_gpt>)
 
+shardwright_add_check(
+  examples.generate.real LABEL examples TIMEOUT 600
+  COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/generate_real.py" $<TARGET_FILE:generate>)
+
 if(TARGET examples_test)
   shardwright_add_check(
     examples.generate.tokenizers LABEL examples TIMEOUT 1200
@@ -49,7 +53,13 @@ if(TARGET examples_test)
   shardwright_generate_run(too_long 1 OPTIONS --model "${generate_model}" --prompt-ids 3,17,28,0,11,11,5 --tokens 60 SAYS "at most max_position_embeddings, 64, but they are 67")
   shardwright_generate_run(too_many_ranks 1 OPTIONS ${options} --mesh tp=4 SAYS "2 key and value heads must be a multiple of the 4")
   shardwright_generate_run(seed 0 OPTIONS ${options} --temperature 2 --top-p 0.9 SAYS "^[0-9,]+\n")
-  set(runs threads to_the_end too_long too_many_ranks seed)
+  shardwright_generate_run(more_stages_than_layers 0 OPTIONS ${options} --mesh pp=5 --ignore-end SAYS "^${generate_tokens}\n")
+  shardwright_generate_run(no_experts 1 OPTIONS ${options} --mesh ep=2 SAYS "ep=2 must be 1, as the model has no experts")
+  shardwright_generate_run(
+    onto_itself 1 OPTIONS ${options} --export "${generate_model}" SAYS "--export .* must have no model in it yet, but has '")
+  shardwright_generate_run(
+    dump_onto_model 1 OPTIONS ${options} --dump "${generate_model}/config.json" SAYS "--dump .* must not be a file of the model")
+  set(runs threads to_the_end too_long too_many_ranks seed more_stages_than_layers no_experts onto_itself dump_onto_model)
   if(TARGET shardwright::mpi)
     shardwright_add_mpi_test(examples.generate.mpi 4 generate ${options} --mesh pp=2,tp=2 --ignore-end)
     set_tests_properties(examples.generate.mpi PROPERTIES PASS_REGULAR_EXPRESSION "${generate_tokens}\n")

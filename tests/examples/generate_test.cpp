@@ -417,7 +417,7 @@ TEST_CASE("a model of each family continues a prompt like plain loops, on every 
     write(directory.root(), config, model);
     const Continuation plain = plain_continuation(Plain(model, family));
     for (const generate::Extents extents :
-         {generate::Extents{1, 1, 1}, {1, 1, 2}, {3, 1, 1}, {2, 1, 2}, {1, 3, 2}}) {
+         {generate::Extents{1, 1, 1}, {1, 1, 2}, {4, 1, 1}, {2, 1, 2}, {1, 3, 2}}) {
       if (extents.ep > 1 && config.find("experts") == config.npos)
         continue;
       INFO(family << " on pp " << extents.pp << " ep " << extents.ep << " tp " << extents.tp);
@@ -507,7 +507,17 @@ TEST_CASE("unknown settings are errors that name the field") {
   CHECK_THAT(refusal("500.0", "500, \"quantization_config\": {}"),
              has("'quantization_config' must be null or absent"));
   CHECK_THAT(refusal("[7, 9]", "\"end\""), has("'eos_token_id' must be a token's number"));
-  CHECK_THAT(refusal("9]}", "9]"), has("it must be a JSON object"));
+  CHECK_THAT(refusal("9]}", "9]"),
+             has("it must be JSON in UTF-8, but is not from byte " + std::to_string(llama.size()) + " of " +
+                 std::to_string(llama.size() - 1) + " on"));
+  CHECK_THAT(refusal("8.0", "1e999"), has("its numbers must fit 64 bits"));
+  CHECK_THAT(refusal("[7, 9]", std::string(99999, '[') + std::string(99999, ']')),
+             has("nested at most 32 deep"));
+  CHECK_THAT(refusal(llama, "[1]"), has("it must be a JSON object, but is array"));
+  CHECK_THAT(refusal("500.0", "500, \"rope_interleaved\": true"), has("'rope_interleaved' must be false"));
+  CHECK_THAT(refusal("500.0", "500, \"is_encoder_decoder\": true"),
+             has("'is_encoder_decoder' must be false"));
+  CHECK_THAT(refusal("500.0", "500, \"pruned_heads\": {\"1\": [0]}"), has("'pruned_heads' must be empty"));
   const auto of_deepseek = [&](const std::string& from, const std::string& to) {
     return refusal(from, to, deepseek);
   };
@@ -526,6 +536,79 @@ TEST_CASE("unknown settings are errors that name the field") {
              has("'index_topk' must be one that this program knows"));
   CHECK_THAT(of_deepseek("500.0", "500, \"quantization_config\": {}"),
              has("'quantization_config' must be null, or --widen-fp8 must be given"));
+}
+
+TEST_CASE("settings that change nothing are ignored, and unknown ones only by name") {
+  const std::string plain = pretrained::settings_text(pretrained::parse_settings(llama, "x"));
+  const auto with = [](const std::string& more) {
+    return llama.substr(0, llama.rfind('}')) + ", " + more + "}";
+  };
+  const auto text_of = [](const std::string& text, const std::vector<std::string>& fields = {}) {
+    return pretrained::settings_text(pretrained::parse_settings(text, "x", {.fields = fields}));
+  };
+  // What transformers writes for any model, what published models have beside it, and notes.
+  for (const char* more :
+       {R"("_model_name_or_path": "a", "_attn_implementation_autoset": true, "unk_token_id": 0)",
+        R"("is_llama_config": true, "rope_interleaved": false, "pretraining_tp": 2)",
+        R"("transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}})",
+        R"("temperature": 0.7, "do_sample": true, "max_length": 20, "id2label": {"0": "a"})",
+        R"("return_dict": true, "torchscript": false, "pruned_heads": {}, "is_decoder": true)"})
+    CHECK(text_of(with(more)) == plain);
+  const std::string unknown = with(R"("my_note": 3)");
+  CHECK(text_of(unknown, {"my_note"}) == plain);
+  CHECK_THROWS_AS(text_of(unknown, {"note"}), sw::DataError);
+  std::string nested = llama;
+  nested.replace(nested.find("\"factor\""), 8, "\"shape\": 1, \"factor\"");
+  CHECK_THROWS_AS(text_of(nested, {"shape"}), sw::DataError);
+  CHECK(text_of(nested, {"rope_scaling.shape"}) == plain);
+  // No name makes this program run what it cannot.
+  CHECK_THROWS_AS(text_of(with(R"("mlp_bias": true)"), {"mlp_bias"}), sw::DataError);
+}
+
+TEST_CASE("a weight that is no number, and scores that are none, are errors that name their place") {
+  const Scratch directory;
+  Directory model = random_model("llama");
+  model["model.layers.1.mlp.up_proj.weight"].values[2 * width + 7] = std::nanf("");
+  model["model.layers.2.mlp.down_proj.weight"].values[0] = -INFINITY;
+  write(directory.root(), llama, model);
+  const auto settings = pretrained::read_settings(directory.root());
+  const auto said = [&](const generate::Extents& extents) {
+    const files::Files opened(directory.root());
+    try {
+      return on_ranks(extents.ranks(), [&](const sw::HostCommunicator& world, Findings&) {
+        const auto made = generate::load_model(world, extents, settings, opened, 8, nothing);
+        (void)generate::continue_prompt(*made, prompt, 1, {}, {}, false, [](std::int32_t) {});
+      });
+    } catch (const sw::DataError& error) {
+      return std::string(error.what());
+    }
+  };
+  const std::string bad =
+      "tensor 'model.layers.1.mlp.up_proj.weight' must be finite, but element [2, 7] is not a number";
+  for (const generate::Extents extents : {generate::Extents{}, {1, 1, 2}})
+    CHECK_THAT(said(extents), shardwright_test::ContainsSubstring(bad));
+  for (auto& [name, tensor] : model)
+    for (float& value : tensor.values)
+      value = name == "lm_head.weight" ? 3e38F : 1;
+  write(directory.root(), llama, model);
+  CHECK_THAT(said({}), shardwright_test::ContainsSubstring(
+                           "the scores must be finite, but that of token 0 after 7 tokens is infinite"));
+}
+
+TEST_CASE("a model is exported only where there is none") {
+  const Scratch scratch;
+  pretrained::require_new_model(scratch.root());
+  pretrained::require_new_model(scratch.root() / "not there");
+  (void)scratch.write("notes.txt", "");
+  pretrained::require_new_model(scratch.root());
+  for (const char* name :
+       {"config.json", "model-00002-of-00003.safetensors", "model.safetensors.index.json"}) {
+    const auto path = scratch.write(name, "");
+    CHECK_THROWS_WITH(pretrained::require_new_model(scratch.root()),
+                      shardwright_test::ContainsSubstring("must have no model in it yet, but has '" +
+                                                          std::string(name) + "'"));
+    std::filesystem::remove(path);
+  }
 }
 
 TEST_CASE("tensors that are missing, surplus or wrong are named in one error") {
@@ -553,7 +636,8 @@ TEST_CASE("blocks of FP8 are widened with their scales, and layers after the mod
   std::string config = deepseek;
   config.insert(config.rfind('}'), R"(, "quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
     "activation_scheme": "dynamic", "weight_block_size": [2, 3]})");
-  const auto settings = pretrained::parse_settings(config, "x", pretrained::Fp8::widened);
+  const auto settings =
+      pretrained::parse_settings(config, "x", {.fp8 = pretrained::Fp8::widened, .fields = {}});
   Directory model = random_model("deepseek_v3");
   model["model.layers.3.eh_proj.weight"] = {{2, 2}, {1, 2, 3, 4}};
   const std::string name = "model.layers.0.self_attn.kv_a_proj_with_mqa.weight"; // [9, 12]
@@ -694,15 +778,15 @@ TEST_CASE("a tokenizer splits text as its file says, and decodes it again") {
     return std::string("none");
   };
   for (const auto& [from, to, part] : std::vector<std::array<std::string, 3>>{
-           {"\"BPE\"", "\"Unigram\"", "'model.type' must be BPE"},
+           {"\"BPE\"", "\"Unigram\"", "'model.type' must be BPE, but it is \"Unigram\""},
            {"\"NFC\"", "\"Lowercase\"", "'normalizer' must be null, NFC"},
            {"{\"type\": \"NFC\"}", std::string(99, '[') + std::string(99, ']'),
-            "'normalizer' must be nested at most 32"},
-           {"\"Isolated\"", "\"Removed\"", "'pre_tokenizer' must be"},
+            "it must be nested at most 32 deep"},
+           {"\"Isolated\"", "\"Shuffled\"", "'pre_tokenizer.behavior' must be Isolated, Removed"},
+           {"\"Split\"", "\"UnicodeScripts\"", "'pre_tokenizer' must be null, ByteLevel, Digits"},
            {"(?i:", "(?z:", "'pre_tokenizer.pattern' must be a pattern that ICU knows"},
            {"\"lstrip\": false", "\"lstrip\": true", "'added_tokens.lstrip' must be false"},
            {"\"he ll\"", "\"he lx\"", "'model.merges' must be pairs of tokens whose union is a token"},
-           {"\"\\u0041\": 65, ", "", "a vocabulary with all bytes, but 'A' is missing"},
            {"\"dropout\": null", "\"dropout\": 0.1", "'model.dropout' must be null"},
            {"\"truncation\": null", "\"truncation\": {}", "'truncation' must be null"},
            {"\"ids\": [300]", "\"ids\": [-1]",
@@ -710,6 +794,88 @@ TEST_CASE("a tokenizer splits text as its file says, and decodes it again") {
            {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": null",
             "'decoder.type' must be ByteLevel"}})
     CHECK_THAT(refusal(from, to), shardwright_test::ContainsSubstring(part));
+  const std::string whole = small_tokenizer();
+  CHECK_THAT(refusal(whole, whole.substr(0, 999)),
+             shardwright_test::ContainsSubstring("but is not from byte 1000 of 999 on"));
+}
+
+TEST_CASE("a tokenizer need not know every byte, nor have a pattern that ends") {
+  if (!pretrained::has_tokenizer())
+    return;
+  const Scratch directory;
+  using Ids = std::vector<std::int32_t>;
+  const auto changed = [&](const std::vector<std::pair<std::string, std::string>>& changes) {
+    std::string text = small_tokenizer();
+    for (const auto& [from, to] : changes)
+      text.replace(text.find(from), from.size(), to);
+    return pretrained::read_tokenizer(directory.write("tokenizer.json", text));
+  };
+  const auto said = [](const pretrained::Tokenizer& tokenizer, const std::string& text) {
+    try {
+      (void)tokenizer.encode(text, false);
+    } catch (const sw::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  const auto has = [](const std::string& part) { return shardwright_test::ContainsSubstring(part); };
+  const std::pair<std::string, std::string> no_z{"\"\\u007a\": 122, ", ""};
+  const auto without = changed({no_z});
+  CHECK(without->encode("hell", false) == Ids{258});
+  CHECK_THAT(said(*without, "he zoo"),
+             has("must be of bytes that have tokens, as there is no unknown token, but 0x7A in ' zoo'"));
+  // The unknown token of the file, for each byte or once for several.
+  const auto marked = changed({no_z, {"\"dropout\": null", "\"unk_token\": \"hell\""}});
+  CHECK(marked->encode("azzb", false) == Ids{'a', 258, 258, 'b'});
+  const auto fused = changed({no_z, {"\"dropout\": null", "\"unk_token\": \"hell\", \"fuse_unk\": true"}});
+  CHECK(fused->encode("azzb z", false) == Ids{'a', 258, 'b', ' ', 258});
+
+  // Exponentially many steps, and a memory that grows with the text.
+  const std::string pattern = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|)"; // the beginning of the small tokenizer's
+  const auto hangs = changed({{pattern, "(a+)+$|.|"}});
+  CHECK_THAT(
+      said(*hangs, std::string(60, 'a') + "b"),
+      has("pattern '(a+)+$|.|") &&
+          has("must split a text in steps and memory that grow with its length, but from character 0 of 61"));
+  CHECK(hangs->encode("b" + std::string(10, 'a'), false) ==
+        Ids{'b', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a'});
+  CHECK_THAT(said(*changed({{pattern, "(?:a|b)*c|"}}), std::string(1 << 20, 'a')), has("exceeds the limit"));
+}
+
+TEST_CASE("a tokenizer splits words by digits, texts and marks as transformers does") {
+  if (!pretrained::has_tokenizer())
+    return;
+  const Scratch directory;
+  using Ids = std::vector<std::int32_t>;
+  // Merges everything, so that tokens are words: a, b, 1, 2, the mark and their pairs.
+  const auto split = [&](const std::string& steps, const std::string& text) {
+    const std::string file = R"({"pre_tokenizer": )" + steps + R"(, "decoder": {"type": "Metaspace"},
+      "model": {"type": "BPE", "unk_token": "?", "vocab": {"?": 0, "a": 1, "b": 2, "1": 3, "2": 4, "_": 5, " ": 6,
+        "ab": 12, "12": 34, "_a": 51, "a_": 15, "_1": 53, " a": 61, "a ": 16, "a1": 13, "__": 55},
+      "merges": ["a b", "1 2", "_ a", "a _", "_ 1", [" ", "a"], ["a", " "], "a 1", "_ _"]}})";
+    return pretrained::read_tokenizer(directory.write("tokenizer.json", file))->encode(text);
+  };
+  CHECK(split(R"({"type": "Digits", "individual_digits": true})", "ab12ab") == Ids{12, 3, 4, 12});
+  CHECK(split(R"({"type": "Digits", "individual_digits": false})", "ab12a1") == Ids{12, 34, 1, 3});
+  const auto by_space = [](const std::string& behavior, const std::string& more = "") {
+    return R"({"type": "Split", "pattern": {"String": " "}, "behavior": ")" + behavior + "\"" + more + "}";
+  };
+  CHECK(split(by_space("Isolated"), "a a") == Ids{1, 6, 1});
+  CHECK(split(by_space("Removed"), "a a") == Ids{1, 1});
+  CHECK(split(by_space("MergedWithPrevious"), "a a") == Ids{16, 1});
+  CHECK(split(by_space("MergedWithNext"), "a a") == Ids{1, 61});
+  CHECK(split(by_space("Removed", R"(, "invert": true)"), "a a") == Ids{6});
+  CHECK(split(R"({"type": "Split", "pattern": {"Regex": "[0-9]"}, "behavior": "Contiguous"})", "a12a") ==
+        Ids{1, 34, 1});
+  CHECK(split(R"({"type": "Split", "pattern": {"String": "."}, "behavior": "Isolated"})", "a1") == Ids{13});
+  const auto mark = [](const std::string& more) {
+    return R"({"type": "Metaspace", "replacement": "_")" + more + "}";
+  };
+  CHECK(split(mark(R"(, "prepend_scheme": "always")"), "a a1") == Ids{51, 51, 3});
+  CHECK(split(mark(R"(, "prepend_scheme": "never")"), "a 1") == Ids{1, 53});
+  CHECK(split(mark(R"(, "prepend_scheme": "first", "split": false)"), "ab 12") == Ids{5, 12, 5, 34});
+  CHECK(split(mark(R"(, "add_prefix_space": false)"), "b") == Ids{2});
+  CHECK(split(mark(R"(, "add_prefix_space": true)"), "1") == Ids{53});
 }
 
 namespace {

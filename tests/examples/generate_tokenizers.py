@@ -29,6 +29,10 @@ QWEN = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+DEEPSEEK = [r"\p{N}{1,3}", r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+            r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+            r"|\s*[\r\n]+|\s+(?!\S)|\s+"]
+FALLBACK = ["fallback", "metaspace", "gemma"]  # to bytes, of characters without a token
 SPECIAL = ["<|begin_of_text|>", "<|end_of_text|>", "<|end"]
 ODD = [
     "", " ", "\n", "  \n\n \t x", "It's I'M he'LL they'\u017f we'Ve 'd'D", "a\u0301\u0327 \u212b \u1e9b\u0323 \ufb01 e\u0301",
@@ -40,11 +44,11 @@ ODD = [
 
 
 def trained(name, files):
-    tokenizer = tokenizers.Tokenizer(models.BPE(ignore_merges=name == "llama3", byte_fallback=name == "fallback",
-                                                fuse_unk=name == "fallback",
-                                                unk_token="<unk>" if name == "fallback" else None))
+    falls_back = name in FALLBACK
+    tokenizer = tokenizers.Tokenizer(models.BPE(ignore_merges=name == "llama3", byte_fallback=falls_back, fuse_unk=falls_back,
+                                                unk_token="<unk>" if falls_back else None))
     special = [AddedToken(each, special=True, normalized=False) for each in SPECIAL]
-    if name == "fallback":
+    if falls_back:
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
         tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
                                                decoders.Strip(" ", 1, 0)])
@@ -54,10 +58,23 @@ def trained(name, files):
         tokenizer.train_from_iterator(files, trainer)
         tokenizer = json.loads(tokenizer.to_str())
         tokenizer["pre_tokenizer"] = None
+        if name == "metaspace":  # as transformers 5 writes Llama's
+            tokenizer["normalizer"] = None
+            tokenizer["pre_tokenizer"] = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+        if name == "gemma":
+            tokenizer["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+            tokenizer["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+            tokenizer["decoder"]["decoders"].pop()
         tokenizer["added_tokens"] = [each for each in tokenizer["added_tokens"] if not each["content"].startswith("<0x")]
         return tokenizers.Tokenizer.from_str(json.dumps(tokenizer))
     if name == "gpt2":
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    elif name == "smollm":
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                                           pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    elif name == "deepseek":
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(each), "isolated") for each in DEEPSEEK]
+                                                          + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     else:
         pattern = {"llama3": LLAMA3, "qwen": QWEN, "gpt4o": GPT4O}[name]
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -94,7 +111,7 @@ with tempfile.TemporaryDirectory() as directory:
     directory = pathlib.Path(directory)
     for name, text in texts.items():
         (directory / f"{name}.txt").write_bytes(text.encode())
-    made = {name: trained(name, files[:300]) for name in ("gpt2", "llama3", "qwen", "gpt4o", "fallback")}
+    made = {name: trained(name, files[:300]) for name in ("gpt2", "llama3", "qwen", "gpt4o", "smollm", "deepseek", *FALLBACK)}
     for name, tokenizer in made.items():
         tokenizer.save(str(directory / f"{name}.json"))
     done = subprocess.run([sys.argv[1], "[.tokenizers]"], capture_output=True, text=True,
@@ -111,7 +128,7 @@ with tempfile.TemporaryDirectory() as directory:
             total += len(wanted)
             ids = [int(word) for word in (directory / f"{name}-{text_name}.ids").read_text().split()]
             decoded = (directory / f"{name}-{text_name}.decoded").read_bytes().decode(errors="replace")
-            if name == "fallback":  # which strips the space that was put in front
+            if name in ("fallback", "metaspace"):  # which strip the space that was put in front
                 decoded = decoded.removeprefix(" ")
             if ids != wanted:
                 at = next((i for i, (a, b) in enumerate(zip(ids, wanted)) if a != b), min(len(ids), len(wanted)))
