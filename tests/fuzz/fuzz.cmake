@@ -8,10 +8,12 @@ if(SHARDWRIGHT_FUZZ AND NOT SHARDWRIGHT_CLANG)
   message(FATAL_ERROR "shardwright: SHARDWRIGHT_FUZZ must have a clang++ with libFuzzer (install clang, or leave it off).")
 endif()
 
-# shardwright_fuzz(<reader> [<source of an example>...]): tests/fuzz/<reader>_fuzz.cpp on tests/fuzz/corpus/<reader>.
+# shardwright_fuzz(<reader> [<source of an example>...] [LIBRARIES <target>...]): tests/fuzz/<reader>_fuzz.cpp on
+# tests/fuzz/corpus/<reader>.
 function(shardwright_fuzz reader)
+  cmake_parse_arguments(fuzz "" "" "LIBRARIES" ${ARGN})
   set(sources "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/${reader}_fuzz.cpp")
-  foreach(source IN LISTS ARGN)
+  foreach(source IN LISTS fuzz_UNPARSED_ARGUMENTS)
     list(APPEND sources "${PROJECT_SOURCE_DIR}/examples/${source}")
   endforeach()
   set(corpus "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/corpus/${reader}")
@@ -19,8 +21,8 @@ function(shardwright_fuzz reader)
   add_executable(fuzz_${reader}_replay ${sources} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/replay.cpp")
   target_include_directories(fuzz_${reader}_replay PRIVATE "${PROJECT_SOURCE_DIR}/examples")
   target_link_libraries(fuzz_${reader}_replay PRIVATE shardwright::descriptions)
-  if(ARGN)
-    target_link_libraries(fuzz_${reader}_replay PRIVATE CLI11::CLI11 nlohmann_json::nlohmann_json)
+  if(fuzz_UNPARSED_ARGUMENTS)
+    target_link_libraries(fuzz_${reader}_replay PRIVATE CLI11::CLI11 nlohmann_json::nlohmann_json ${fuzz_LIBRARIES})
   endif()
   shardwright_program_flags(fuzz_${reader}_replay)
   shardwright_add_check(corpus.${reader} LABEL corpus COMMAND fuzz_${reader}_replay "${corpus}")
@@ -29,11 +31,12 @@ function(shardwright_fuzz reader)
     return()
   endif()
   set(fuzzer "${CMAKE_CURRENT_BINARY_DIR}/fuzz/${reader}") # not named as its target, which Ninja takes for a file
+  list(TRANSFORM fuzz_LIBRARIES REPLACE "(.+)" "$<TARGET_LINKER_FILE:\\1>")
   set(headers $<TARGET_PROPERTY:fuzz_${reader}_replay,INCLUDE_DIRECTORIES>)
   add_custom_command(
     OUTPUT "${fuzzer}"
     COMMAND "${SHARDWRIGHT_CLANG}" -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined,float-cast-overflow
-            -fno-sanitize-recover=all "$<$<BOOL:${headers}>:-I$<JOIN:${headers},;-I>>" ${sources} -o "${fuzzer}"
+            -fno-sanitize-recover=all "$<$<BOOL:${headers}>:-I$<JOIN:${headers},;-I>>" ${sources} ${fuzz_LIBRARIES} -o "${fuzzer}"
     DEPENDS ${sources} ${shardwright_headers}
     COMMAND_EXPAND_LISTS VERBATIM)
   add_custom_target(fuzz_${reader} ALL DEPENDS "${fuzzer}")
@@ -61,6 +64,11 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
   shardwright_fuzz(plan_json plan/json_text.cpp plan/specifications.cpp)
   shardwright_fuzz(command_line plan/json_text.cpp plan/options.cpp plan/simulation.cpp plan/specifications.cpp
                    schedule_viewer/options.cpp)
+  find_package(ICU QUIET COMPONENTS uc i18n)
+  if(TARGET ICU::uc)
+    shardwright_fuzz(published_model pretrained/settings.cpp pretrained/settings_text.cpp pretrained/tokenizer.cpp
+                     LIBRARIES ICU::i18n ICU::uc)
+  endif()
 endif()
 if(SHARDWRIGHT_FUZZ AND TARGET nn_test)
   math(EXPR timeout "5 * ${SHARDWRIGHT_FUZZ_SECONDS} + 300")
