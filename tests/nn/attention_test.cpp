@@ -227,10 +227,11 @@ sw::ShardedTensor<Qkv, double> part_of(const sw::ShardedTensor<Qkv, double>& qkv
 
 /// Tokens that arrive a few at a time, compared with all at once.
 template <class Mask>
-void check_cache(const sw::HostCommunicator& world, Findings& findings, Extents extents, const Mask& mask) {
+void check_cache(const sw::HostCommunicator& world, Findings& findings, Extents extents, const Mask& mask,
+                 const sw::HeadShape& heads = ::heads) {
   constexpr std::int64_t tokens = 150; // more than two blocks of keys
   const Mesh mesh = mesh_of(world, extents);
-  auto qkv = random_tensor<Qkv>(mesh, {batch, tokens, groups, group_width}, 1);
+  auto qkv = random_tensor<Qkv>(mesh, {batch, tokens, groups, heads.of_group()}, 1);
   const auto before = qkv.clone();
   const sw::RotaryTable<double, sw::DefaultTarget> table(mesh, tokens, width, base);
   const sw::RotaryTable<double, sw::DefaultTarget> same(mesh, tokens, sw::rotary_frequencies(width, base));
@@ -272,6 +273,12 @@ void check_cache(const sw::HostCommunicator& world, Findings& findings, Extents 
   };
   const std::string full = sentence([&] { static_cast<void>(cache.attend(part_of(before, 0, 4))); });
   findings.expect(full.find("room for 154 tokens, but it has 153") != std::string::npos, full);
+  const std::string others = sentence([&] {
+    static_cast<void>(cache.attend(random_tensor<Qkv>(mesh, {batch + 1, 1, groups, heads.of_group()}, 2)));
+  });
+  findings.expect(others.find("KeyValueCache: the new tokens must be of the cache's 3 sequences and 6 "
+                              "kv_heads, but they are of 4 and 6") != std::string::npos,
+                  others);
   const std::string fewer = sentence([&] { cache.truncate(tokens + 1); });
   findings.expect(fewer.find("the 151 tokens that are kept, but holds 150") != std::string::npos, fewer);
 }
@@ -283,6 +290,9 @@ TEST_CASE("attention with a cache of keys and values equals attention over all t
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
             check_cache(world, findings, extents, sw::causal);
             check_cache(world, findings, extents, sw::sliding_window<67>);
+            for (const std::int64_t of_value : {3, 6})
+              check_cache(world, findings, extents, sw::causal,
+                          {.queries = queries, .width = width, .value_width = of_value});
           }) == "");
 }
 
@@ -400,4 +410,39 @@ TEST_CASE("attention names heads that do not divide evenly and a fused width tha
                 std::string::npos,
             narrow);
       }) == "");
+}
+
+TEST_CASE("rotary positions follow from the layout, also of a value that is not split like the ids") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<cp>(2)};
+          using Ids = sw::Layout<2, sw::Shard<1, cp>>;
+          using Split = sw::Layout<4, sw::Shard<1, cp>>;
+          constexpr std::int64_t tokens = 8;
+          const sw::RotaryTable<double, sw::DefaultTarget> table(mesh, tokens, width, base);
+          auto whole = random_tensor<sw::Layout<4>>(mesh, {2, tokens, groups, group_width}, 1);
+          auto split = random_tensor<Split>(mesh, {2, tokens, groups, group_width}, 1);
+          const sw::TokenTensor<sw::NaturalOrder, Ids> ids(mesh, {2, tokens});
+          sw::rotate(whole, table, ids.positions(), heads);
+          sw::rotate(split, table, ids.positions(), heads);
+          findings.expect(whole_of(whole) == whole_of(split), "a whole value beside ids over cp");
+          const auto sentence = [&](auto x, const auto& positions) {
+            try {
+              sw::rotate(x, table, positions, heads);
+            } catch (const sw::InvalidArgument& error) {
+              return std::string(error.what());
+            }
+            return std::string("no error");
+          };
+          const std::string order =
+              sentence(whole.clone(), sw::TokenPositions<sw::ZigZagOrder>(tokens, 2, world.rank()));
+          findings.expect(
+              order.find("rotary: the positions must be those of the input's sequence of 8 on rank 0 "
+                         "of 1, but they are of 8 on rank ") == 0,
+              order);
+          const std::string length = sentence(whole.clone(), sw::TokenPositions<sw::NaturalOrder>(6, 2, 0));
+          findings.expect(
+              length.find("rotary: the positions must be those of the input's sequence of 8, but they "
+                          "are of 6") == 0,
+              length);
+        }) == "");
 }

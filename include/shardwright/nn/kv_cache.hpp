@@ -18,9 +18,10 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Keys and values of one layer of attention whose input has layout `Qkv`, [batch, sequence, kv_heads,
-/// (queries + 2) * head width]: each rank keeps those of its own sequences and heads; no communication.
+/// (queries + 1) * head width + value width]: each rank keeps those of its own sequences and heads; no
+/// communication.
 ///
-/// Memory: batch * capacity * kv_heads * 2 * head width elements, split like the heads. On hosts.
+/// Memory: batch * capacity * kv_heads * (head width + value width) elements, split like the heads. On hosts.
 template <LayoutType Qkv, class Element = float, class Target = DefaultTarget>
 class KeyValueCache {
 public:
@@ -32,7 +33,8 @@ public:
   template <class Mesh>
   KeyValueCache(const Mesh& mesh, std::int64_t batch, std::int64_t capacity, std::int64_t kv_heads,
                 HeadShape heads, KeyWindow window = {}, SourceLocation where = SourceLocation::current())
-      : heads_(heads), window_(window), stored_(mesh, {batch, capacity, kv_heads, 2 * heads.width}, where) {
+      : heads_(heads), window_(window),
+        stored_(mesh, {batch, capacity, kv_heads, heads.width + heads.of_value()}, where) {
     static_cast<void>(detail::WholeSequence<Qkv>::value);
   }
 
@@ -50,8 +52,9 @@ public:
   /// @brief Appends the keys and values of new tokens, and lets their queries attend to all tokens up to
   /// their own. Not collective.
   /// @param qkv the new tokens, rotated by their positions, which start at size()
-  /// @return [batch, new tokens, heads * head width]
-  /// @throws InvalidArgument beyond the capacity, or if the last extent is not that of the heads.
+  /// @return [batch, new tokens, heads * value width]
+  /// @throws InvalidArgument beyond the capacity, or if the sequences, the heads or their width are not those
+  /// of the cache.
   template <class E>
   [[nodiscard]] Out attend(const ShardedTensor<Qkv, E, Target>& qkv,
                            SourceLocation where = SourceLocation::current()) {
@@ -63,9 +66,17 @@ public:
                                    " tokens, but it has " + std::to_string(capacity()) +
                                    " (make it with a greater capacity)",
                                qkv.core(), where);
-    const auto row_width = shape.kv_heads * 2 * shape.head_dim;
+    if (qkv.shape()[0] != stored_.shape()[0] || qkv.shape()[2] != stored_.shape()[2])
+      detail::reject_operation("KeyValueCache",
+                               "the new tokens must be of the cache's " + std::to_string(stored_.shape()[0]) +
+                                   " sequences and " + std::to_string(stored_.shape()[2]) +
+                                   " kv_heads, but they are of " + std::to_string(qkv.shape()[0]) + " and " +
+                                   std::to_string(qkv.shape()[2]) + " (make a cache of that size)",
+                               qkv.core(), where);
+    const auto row_width = shape.kv_heads * shape.key_value_width();
     const auto rows = static_cast<std::size_t>(capacity());
-    const kernels::AttentionShape one{1, shape.sequence, shape.kv_heads, shape.q_per_kv, shape.head_dim};
+    const kernels::AttentionShape one{
+        1, shape.sequence, shape.kv_heads, shape.q_per_kv, shape.head_dim, shape.value_dim};
     for (std::size_t b = 0; b < shape.batch; ++b)
       kernels::pack_key_values(
           qkv.execution(),
@@ -75,7 +86,8 @@ public:
                                           (b * rows + static_cast<std::size_t>(size_)) * row_width,
                                       one.tokens(), row_width),
           one);
-    Out out(qkv.resources(), {qkv.shape()[0], added, qkv.shape()[2] * heads_.queries * heads_.width}, where);
+    Out out(qkv.resources(), {qkv.shape()[0], added, qkv.shape()[2] * heads_.queries * heads_.of_value()},
+            where);
     kernels::cached_attention(
         qkv.execution(), detail::token_rows(qkv),
         MatrixView<const Element, Target>(stored_.data(), shape.batch * rows, row_width),

@@ -40,12 +40,12 @@ struct CachedAttention {
 
   void operator()(std::size_t call) const {
     const std::size_t token = call / shape.heads(), head = call % shape.heads();
-    const std::size_t kv_head = head / shape.q_per_kv, d = shape.head_dim;
+    const std::size_t kv_head = head / shape.q_per_kv, d = shape.head_dim, v = shape.value_width();
     const std::size_t position = tokens.first + token % shape.sequence;
     const std::size_t base = token / shape.sequence * tokens.capacity;
     const Element* const query = qkv.row(token) + kv_head * shape.group_width() + head % shape.q_per_kv * d;
-    Number* const to = out.row(token) + head * d;
-    for (std::size_t c = 0; c < d; ++c)
+    Number* const to = out.row(token) + head * v;
+    for (std::size_t c = 0; c < v; ++c)
       to[c] = Number(0);
     Number best = std::numeric_limits<Number>::lowest(), total(0);
     for (std::size_t first = tokens.window.first_key(position); first <= position; first += keys_at_once) {
@@ -58,17 +58,17 @@ struct CachedAttention {
       }
       const Number kept = total == Number(0) ? Number(0) : std::exp(best - greatest);
       total *= kept;
-      for (std::size_t c = 0; c < d; ++c)
+      for (std::size_t c = 0; c < v; ++c)
         to[c] *= kept;
       for (std::size_t j = 0; j < count; ++j) {
         const Number weight = std::exp(scores[j] - greatest);
         total += weight;
-        add_scaled(to, weight, key_values.key(base + first + j, kv_head) + d, d);
+        add_scaled(to, weight, key_values.key(base + first + j, kv_head) + d, v);
       }
       best = greatest;
     }
     const Number share = Number(1) / total;
-    for (std::size_t c = 0; c < d; ++c)
+    for (std::size_t c = 0; c < v; ++c)
       to[c] *= share;
   }
 
@@ -90,10 +90,10 @@ private:
 
 /// @brief out = softmax(scale Q K') V of the new tokens of each sequence over the keys up to their own.
 ///
-/// Cost: 4 head_dim operations for each pair of a query and a key that it sees; no workspace.
+/// Cost: 2 key_value_width operations for each pair of a query and a key that it sees; no workspace.
 /// @param qkv         fused buffer of `shape`, the new tokens
-/// @param key_values  [batch * capacity, kv_heads * 2 * head_dim], including those of the new tokens
-/// @param out         MainElement [batch * sequence, heads * head_dim]
+/// @param key_values  [batch * capacity, kv_heads * key_value_width], including those of the new tokens
+/// @param out         MainElement [batch * sequence, output_width]
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out>
 void cached_attention(const Execution& execution, const Qkv& qkv, const KeyValues& key_values, const Out& out,
                       const AttentionShape& shape, const CachedTokens& tokens, double scale) {
@@ -102,12 +102,12 @@ void cached_attention(const Execution& execution, const Qkv& qkv, const KeyValue
                 "cached_attention: it must run on a host (use attention_forward)");
   constexpr const char* operation = "cached_attention";
   detail::require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
-                  "the buffer must be [batch * sequence, kv_heads * (q_per_kv + 2) * head_dim].");
+                  "the buffer must be [batch * sequence, kv_heads * group_width].");
   detail::require(out.extent(0) == shape.tokens() && out.extent(1) == shape.output_width(), operation,
-                  "the output must be [batch * sequence, heads * head_dim].");
+                  "the output must be [batch * sequence, heads * value_width].");
   detail::require(key_values.extent(0) == shape.batch * tokens.capacity &&
-                      key_values.extent(1) == shape.kv_heads * 2 * shape.head_dim,
-                  operation, "keys and values must be [batch * capacity, kv_heads * 2 * head_dim].");
+                      key_values.extent(1) == shape.kv_heads * shape.key_value_width(),
+                  operation, "keys and values must be [batch * capacity, kv_heads * key_value_width].");
   detail::require(tokens.first + shape.sequence <= tokens.capacity, operation,
                   "the new tokens must fit within the capacity.");
   detail::run(
