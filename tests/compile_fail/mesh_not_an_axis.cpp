@@ -9,16 +9,13 @@ using namespace shardwright;
 using namespace shardwright::axis;
 
 struct foo {
-  static constexpr std::string_view name = "foo";
+  static constexpr std::string_view name = "dp";
 };
 
 #ifdef SHARDWRIGHT_EXPECT_FAIL
-using Second = foo;
+using Asked = foo; // has the name, but is no tag
 #else
-using Second = tp;
+using Asked = dp;
 #endif
 
-int ranks(const HostCommunicator& world) {
-  const DeviceMesh mesh{world, extent<dp>(2), extent<Second>(2)};
-  return mesh.extent<dp>();
-}
+int ranks(const DeviceMesh<dp, tp>& mesh) { return mesh.extent<Asked>() * mesh.communicator<Asked>().size(); }
