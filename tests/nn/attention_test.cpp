@@ -439,6 +439,16 @@ TEST_CASE("rotary positions follow from the layout, also of a value that is not 
               order.find("rotary: the positions must be those of the input's sequence of 8 on rank 0 "
                          "of 1, but they are of 8 on rank ") == 0,
               order);
+          const std::string short_table = sentence(whole.clone(), sw::TokenRuns::one(8, 3));
+          findings.expect(
+              short_table.find("rotary: the table must have a row for each position, but it has 8, and "
+                               "the positions need 11") == 0,
+              short_table);
+          const std::string few = sentence(split.clone(), sw::TokenRuns::one(8));
+          findings.expect(
+              few.find("rotary: every token of this rank must have a position, but there are 8 positions "
+                       "for 4 tokens") == 0,
+              few);
           const std::string length = sentence(whole.clone(), sw::TokenPositions<sw::NaturalOrder>(6, 2, 0));
           findings.expect(
               length.find("rotary: the positions must be those of the input's sequence of 8, but they "

@@ -201,6 +201,25 @@ template <class Tensor, class Order>
                  : positions.runs();
 }
 
+/// Every row must have a position, and every position a row of the table.
+template <class Tensor, class Table>
+void require_rows_of_positions(const Tensor& tensor, const Table& table, const TokenRuns& positions,
+                               SourceLocation where) {
+  const auto rows = static_cast<std::size_t>(tensor.local_shape()[1]);
+  if (positions.rows != rows)
+    reject_operation("rotary",
+                     "every token of this rank must have a position, but there are " +
+                         std::to_string(positions.rows) + " positions for " + std::to_string(rows) +
+                         " tokens of each sequence (take them from the batch's token ids)",
+                     tensor.core(), where);
+  if (positions.end() > table.cosines().extent(0))
+    reject_operation("rotary",
+                     "the table must have a row for each position, but it has " +
+                         std::to_string(table.cosines().extent(0)) + ", and the positions need " +
+                         std::to_string(positions.end()) + " (make a longer RotaryTable)",
+                     tensor.core(), where);
+}
+
 /// The local block as [tokens, everything else].
 template <class Tensor>
 [[nodiscard]] auto token_rows(const Tensor& tensor) {
@@ -224,6 +243,7 @@ template <class Tensor>
 template <LayoutType L, class Element, class Target>
 void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
             const TokenRuns& positions, HeadShape heads, SourceLocation where = SourceLocation::current()) {
+  detail::require_rows_of_positions(qkv, table, positions, where);
   kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), table.cosines(), table.sines(),
                           detail::local_attention_shape(qkv, heads, where), positions);
 }
