@@ -78,6 +78,11 @@ struct edp : axis_tag<edp> {
 
 namespace detail {
 
+/// In place of a type that is not an axis, after its error sentence.
+struct no_axis : axis_tag<no_axis> {
+  static constexpr std::string_view name = "no_axis";
+};
+
 /// A type that a program names as an axis. The trace shows it.
 template <class Tag>
 struct NamedAxis {

@@ -40,6 +40,13 @@ template <Axis A>
   return {value};
 }
 
+/// @brief Rejects a type that is not an axis, with an error sentence.
+template <class Tag>
+requires(!Axis<Tag>) [[nodiscard]] constexpr RuntimeExtent<detail::no_axis> extent(std::int64_t value) {
+  static_assert(detail::NamedAxis<Tag>::value);
+  return {value};
+}
+
 /// @brief A static extent: `extent<dp, 2>()`.
 template <Axis A, std::int64_t value>
 [[nodiscard]] constexpr StaticExtent<A, value> extent() {
