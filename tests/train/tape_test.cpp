@@ -195,6 +195,44 @@ TEST_CASE("two readers of one value gather it once, and their gradients return i
         }) == "");
 }
 
+TEST_CASE("tapes may take turns with a parameter that each of them uses twice") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, 1);
+          using OverRanks = sw::Layout<0, sw::Partial<sw::Sum, sw::axis::dp, sw::axis::tp>>;
+          const StreamTensor x = random_stream(mesh, 1), seed = random_stream(mesh, 2);
+          const auto gradient = [&](bool turns) {
+            sw::RmsNorm<Stream, Plan> norm(mesh, shape[1], 1e-5);
+            sw::initialize(norm, 1);
+            sw::GradAccumulator accumulator(norm);
+            std::array<sw::Tape<>, 2> tapes;
+            const auto end = [&](sw::Tape<>& tape, auto y, bool last) {
+              tape.seed(y, seed.clone());
+              if (last)
+                accumulator.expect_last_pass();
+              tape.backward();
+            };
+            if (turns) {
+              auto a = norm(tapes[0].input(x)), b = norm(tapes[1].input(x));
+              a = norm(std::move(a));
+              b = norm(std::move(b));
+              end(tapes[0], std::move(a), false);
+              end(tapes[1], std::move(b), true);
+            } else {
+              for (sw::Tape<>& tape : tapes) {
+                auto y = norm(norm(tape.input(x)));
+                end(tape, std::move(y), &tape == &tapes[1]);
+              }
+            }
+            accumulator.add(sw::LossSum<OverRanks>{1}, sw::TokenCount<OverRanks>{1});
+            static_cast<void>(accumulator.finish());
+            std::vector<double> out;
+            sw::for_each_parameter(norm, [&](auto& parameter) { out = whole(parameter.gradient()); });
+            return out;
+          };
+          findings.expect(gradient(true) == gradient(false), "the same gradient as one after the other");
+        }) == "");
+}
+
 TEST_CASE("a sum is computed when it is read, and by a norm in its own pass") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, 1);

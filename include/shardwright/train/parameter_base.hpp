@@ -10,7 +10,9 @@
 #include <shardwright/core/mix.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -139,9 +141,18 @@ public:
 
   /// @brief Returns whether this is its first use in a recording of a tape, which is the last one in the
   /// backward pass.
-  [[nodiscard]] bool first_use(std::uint64_t recording) noexcept {
-    return std::exchange(recording_, recording) != recording;
+  [[nodiscard]] bool first_use(std::uint64_t recording) {
+    if (std::exchange(recording_, recording) == recording ||
+        std::count(open_.begin(), open_.end(), recording) > 0)
+      return false;
+    constexpr std::size_t most = 64; // the rest are of recordings without a backward pass
+    if (open_.size() == most)
+      open_.erase(open_.begin());
+    open_.push_back(recording);
+    return true;
   }
+  /// @brief Declares that the backward pass of a recording has reached that use.
+  void end_uses(std::uint64_t recording) { std::erase(open_, recording); }
   /// @brief Declares that several stages of this rank add to the gradient, so that it is complete only at the
   /// end of a step's passes.
   void complete_with_step() noexcept { completes_with_step_ = true; }
@@ -168,7 +179,7 @@ protected:
   [[gnu::noinline]] ParameterBase(ParameterBase&& other) // NOLINT(performance-noexcept-move-constructor)
       : NamedPart(), name_(std::move(other.movable().name_)), where_(other.where_), role_(other.role_),
         copies_(std::move(other.copies_)), number_(std::exchange(other.number_, next_number())),
-        recording_(std::exchange(other.recording_, 0)),
+        recording_(std::exchange(other.recording_, 0)), open_(std::move(other.open_)),
         completes_with_step_(std::exchange(other.completes_with_step_, false)) {}
   [[gnu::noinline]] ParameterBase&
   operator=(ParameterBase&& other) { // NOLINT(performance-noexcept-move-constructor)
@@ -182,6 +193,7 @@ protected:
     copies_ = std::move(other.copies_);
     number_ = std::exchange(other.number_, next_number());
     recording_ = std::exchange(other.recording_, 0);
+    open_ = std::move(other.open_);
     completes_with_step_ = std::exchange(other.completes_with_step_, false);
     return *this;
   }
@@ -215,7 +227,8 @@ private:
   ParameterRole role_;
   HostCommunicator copies_;
   std::uint64_t number_ = next_number();
-  std::uint64_t recording_ = 0;
+  std::uint64_t recording_ = 0;     // the last that used it
+  std::vector<std::uint64_t> open_; // recordings that used it and have not passed back: tapes may take turns
   std::uint64_t version_ = 0;
   bool completes_with_step_ = false;
   detail::GradientOfParameter* gradient_ = nullptr;

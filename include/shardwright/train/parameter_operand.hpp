@@ -52,7 +52,10 @@ public:
   [[nodiscard]] const auto& shape() const noexcept { return parameter_->shape(); }
 
   /// Records whether this is the first use on the tape, which is the last one in the backward pass.
-  void note_use(const TapeCore& tape) noexcept { ends_pass_ = parameter_->first_use(tape.number()); }
+  void note_use(const TapeCore& tape) {
+    if (parameter_->first_use(tape.number()))
+      ends_pass_of_ = tape.number();
+  }
   // Weights are not kept: they are gathered again when a gradient reads them.
   void keep(const TapeNode&, bool) noexcept {}
   void secure() noexcept {}
@@ -94,8 +97,10 @@ public:
   }
   /// The operand that was read first is the last to add to the gradient.
   void end_pass() const {
-    if (ends_pass_)
-      parameter_->gradient_state().end_pass();
+    if (ends_pass_of_ == 0)
+      return;
+    parameter_->end_uses(ends_pass_of_);
+    parameter_->gradient_state().end_pass();
   }
 
 private:
@@ -109,7 +114,7 @@ private:
 
   P* parameter_;
   std::uint64_t version_;
-  bool ends_pass_ = false;
+  std::uint64_t ends_pass_of_ = 0; // number of the recording; 0: of none
 };
 
 template <class C, class R, class E, class Z, class T>
