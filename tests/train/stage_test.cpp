@@ -23,6 +23,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -487,6 +488,44 @@ TEST_CASE("a loss that no gradient leaves for the stream ends with a sentence on
   };
   CHECK_THAT(ended(1), ContainsSubstring("Parameter in: a step must give every parameter a gradient"));
   CHECK_THAT(ended(2), ContainsSubstring("Stage: the gradient of the loss must reach the stream"));
+}
+
+namespace {
+
+/// Two ends with members of one name, of which one is renamed.
+template <bool renames>
+struct TwoEnds : Small {
+  struct Encoder : Small::First {
+    using Small::First::First;
+    static constexpr std::string_view name = "encoder";
+  };
+  struct Last {
+    template <class Place>
+    Last(const Place& place, const Config& config)
+        : in(place.mesh, {config.width, config.width}, sw::Initial::normal(0.4)) {}
+    auto operator()(Value x, const Batch& batch) {
+      return sw::mse(in(std::move(x).template as<Tokens>()), batch.wanted);
+    }
+    auto members() { return sw::members("in", in); }
+    sw::Linear<Tokens, sw::Layout<2>, Plan> in;
+  };
+  using First = std::conditional_t<renames, Encoder, Small::First>;
+  using Parts = sw::Parts<First, sw::Repeat<Small::Layer, &Config::layers>, Last>;
+};
+
+} // namespace
+
+TEST_CASE(
+    "a name of a part begins the paths of its parameters, so that both ends may have the same members") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = small_mesh(world, 1);
+          const std::string said = failure_of<sw::InvalidArgument>(
+              [&] { const sw::WholeModel<TwoEnds<false>> model(mesh, {}, 1); });
+          findings.expect(has(said, "two have in (give them different names, or one of the Parts"), said);
+          sw::WholeModel<TwoEnds<true>> model(mesh, {}, 1);
+          findings.expect(values_of(model).count("encoder.in") == 1 && values_of(model).count("in") == 1,
+                          "both names");
+        }) == "");
 }
 
 TEST_CASE("a stage may have a loss and no parameters") {

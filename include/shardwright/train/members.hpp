@@ -151,7 +151,7 @@ void visit_parameters(Type& part, Visitor& visit) {
   throw InvalidArgument(
       "members: every part of a model must have a unique path, but two have " +
       (path.empty() ? "the empty one" : path) +
-      " (give them different names, even in different parts of a model, or make them one TiedParameter)");
+      " (give them different names, or one of the Parts that hold them a name of its own, which begins its paths: static constexpr std::string_view name = \"encoder\"; or make them one TiedParameter)");
 }
 
 /// The paths of a model's parts, each of which must be unique; uses of a tied parameter count as one.

@@ -27,7 +27,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// | others | `part(stream)` or `part(stream, batch)` | a Var of the same type |
 /// | last | `part(stream, batch)` | a loss, such as cross_entropy's |
 ///
-/// A part is constructed as `Part(place, config)`, with a ModelPlace.
+/// A part is constructed as `Part(place, config)`, with a ModelPlace. The paths of its parameters begin with
+/// its `static constexpr std::string_view name`, and the number of a repeated part; without a name, with
+/// "layers" and the number, or for a part that is not repeated with nothing. A class that derives from a part
+/// and adds a name renames it.
 template <class... Part>
 struct Parts {};
 
