@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A coupled code that manages MPI itself: some of its ranks train, the others simulate. Run it with mpirun.
-#include <shardwright/launch.hpp>
+#include <shardwright/comm/mpi/transport.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 
 #include <Kokkos_Core.hpp>

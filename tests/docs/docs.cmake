@@ -67,6 +67,7 @@ shardwright_snippet(experts ${shardwright_launched})
 shardwright_snippet(own_mlp ${shardwright_launched})
 shardwright_snippet(own_transformer ${shardwright_launched} PRINTED)
 shardwright_snippet(own_operation ${shardwright_launched})
+shardwright_snippet(own_training ${shardwright_launched})
 foreach(ranks IN ITEMS 1 3 4)
   shardwright_add_check(docs.regression.${ranks} LABEL docs COMMAND docs_regression ${ranks})
 endforeach()
@@ -79,12 +80,20 @@ endif()
 # A program that owns MPI, so that it runs under mpiexec only.
 if(TARGET shardwright::mpi)
   add_executable(docs_coupled "${PROJECT_SOURCE_DIR}/docs/snippets/coupled.cpp")
-  target_link_libraries(docs_coupled PRIVATE shardwright::shardwright)
+  target_link_libraries(docs_coupled PRIVATE ${shardwright_launched})
   shardwright_program_flags(docs_coupled)
   target_compile_options(docs_coupled PRIVATE -O0 -g0)
   foreach(ranks IN ITEMS 1 3 4)
     shardwright_add_mpi_test(docs.coupled.mpi.${ranks} ${ranks} docs_coupled)
   endforeach()
+endif()
+
+# The programs above use shardwright::launch; here the compiler only reads them as shardwright::shardwright has it.
+if(NOT SHARDWRIGHT_WITH_CUDA)
+  shardwright_add_check(
+    docs.snippets_without_launch LABEL docs
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/docs/read_snippets.py" --compiler "${CMAKE_CXX_COMPILER}"
+            --flags "${CMAKE_CURRENT_BINARY_DIR}/flags/runners.txt" --work "${CMAKE_CURRENT_BINARY_DIR}")
 endif()
 
 find_package(Doxygen QUIET)
