@@ -446,7 +446,7 @@ TEST_CASE("ranks that wait for one another in a cycle get a report of it", "[com
       message_of<sw::Error>([&] { world.receive(data, (world.rank() + 1) % world.size(), 3); });
   CHECK_THAT(told, ContainsSubstring("they wait in a cycle: rank "));
   CHECK_THAT(told,
-             ContainsSubstring("rank " + std::to_string(world.rank()) + " is waiting in receive from rank"));
+             ContainsSubstring("rank " + std::to_string(world.rank()) + ": waiting in receive from rank"));
 }
 
 TEST_CASE("a send without its receive, and one under another tag, end at the deadline", "[comm]") {

@@ -53,6 +53,21 @@ TEST_CASE("launch passes on any exception", "[comm]") {
                   int);
 }
 
+TEST_CASE("a thread rank that throws is named, unless its error does so", "[comm]") {
+  const auto told = [](auto fail) {
+    const shardwright_test::StandardError errors;
+    CHECK_THROWS(sw::launch({.ranks = 3}, [&](sw::HostCommunicator world) {
+      if (world.rank() == 1)
+        fail(world);
+      world.barrier();
+    }));
+    return errors.text();
+  };
+  CHECK(told([](auto&) { throw std::runtime_error("the disk is on fire"); }) ==
+        "shardwright: rank 1 failed: the disk is on fire\n");
+  CHECK(told([](auto& world) { world.send(std::vector<float>(1), 1); }).empty());
+}
+
 TEST_CASE("an abort without an exception is an error of launch", "[comm]") {
   CHECK_THROWS_WITH(sw::launch({.ranks = 2},
                                [](sw::HostCommunicator world) {

@@ -68,7 +68,7 @@ TEST_CASE("a deadline report names the late ranks, what they do, and a cycle", "
   const std::string found = detail::whereabouts({2, 3}, doing) + detail::cycle_text({2, 0}, doing);
   CHECK(
       found ==
-      "rank 2: at step 20; rank 3: at step 30; they wait in a cycle: rank 2 -> rank 0 -> rank 2 (rank 2 is at step 20; rank 0 is at step 0)");
+      "rank 2: at step 20; rank 3: at step 30; they wait in a cycle: rank 2 -> rank 0 -> rank 2 (rank 2: at step 20; rank 0: at step 0)");
   CHECK(detail::cycle_text({}, doing).empty());
   CHECK(
       detail::late_collective("tp", sum_of(4), 7, 2s, {2, 3}, "x") ==

@@ -410,6 +410,38 @@ TEST_CASE("a rank that computes while its own call is in progress is not part of
   CHECK(message.find("cycle") == std::string::npos);
 }
 
+TEST_CASE("thread ranks that wait for one another in a ring do not wait for the deadline", "[comm]") {
+  const bool message = GENERATE(false, true);
+  std::string told;
+  const shardwright_test::StandardError standard_error;
+  // One rank makes a call that the others do not make.
+  CHECK_THROWS_AS(launch_ranks({.ranks = 3, .deadline = ample, .notice = std::chrono::milliseconds(50)},
+                               [&](sw::HostCommunicator world) {
+                                 sw::HostCommunicator other = world.split(0, world.rank(), "other");
+                                 std::vector<float> data(4);
+                                 try {
+                                   if (world.rank() != 1)
+                                     world.barrier();
+                                   else if (message)
+                                     world.receive(data, 0, 3);
+                                   else
+                                     other.all_reduce_in_place(data);
+                                 } catch (const sw::DeadlineExceeded& error) {
+                                   if (world.rank() == 1)
+                                     told = error.what();
+                                   throw;
+                                 } catch (const sw::PeerFailed& error) {
+                                   if (world.rank() == 1)
+                                     told = error.what();
+                                   throw;
+                                 }
+                               }),
+                  sw::DeadlineExceeded);
+  CHECK_THAT(told, ContainsSubstring("they wait in a cycle: rank "));
+  CHECK_THAT(told, ContainsSubstring("waiting in barrier #2 on group world"));
+  CHECK_THAT(told, !ContainsSubstring("within"));
+}
+
 TEST_CASE("a rank that waits for a call that it has started is part of a cycle", "[comm]") {
   const bool collective = GENERATE(false, true);
   std::string message;

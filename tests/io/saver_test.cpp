@@ -210,6 +210,8 @@ TEST_CASE("saver: if one rank fails, all throw the same error, and the older che
           blocks[1].memory.pop_back();
         expect_sentence(findings, "rank 2: checkpoint: a block of tensor 'matrix.1' must come with the bytes",
                         [&] { saver.save(about(2), blocks, 2); });
+        expect_sentence(findings, " [rank 2, group world, checkpoint,", // the same rank, on every rank
+                        [&] { saver.save(about(2), blocks, 2); });
         blocks = staged(model, 2);
         if (world.rank() == 1)
           blocks.erase(blocks.begin() + 1);

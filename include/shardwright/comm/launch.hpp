@@ -87,12 +87,27 @@ inline void run_thread_rank(const HostCommunicator& own, const std::function<int
   return out;
 }
 
+/// Says which rank has failed, as under MPI, unless its error says so.
+inline void say_rank(const Failure& failure, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& own) {
+    if (own.context().rank < 0)
+      say(cause_of(failure));
+  } catch (...) {
+    say(cause_of(failure));
+  }
+}
+
 /// Throws the original cause: the error of the rank that failed first.
 inline int conclude(const std::vector<RankResult>& results, const FailurePointer& failure) {
   if (failure) {
     const auto& first = results[static_cast<std::size_t>(failure->rank)];
-    if (first.error)
+    if (first.error) {
+      if (results.size() > 1)
+        say_rank(*failure, first.error);
       std::rethrow_exception(first.error);
+    }
     for (const RankResult& each : results)
       if (each.error)
         std::rethrow_exception(each.error);

@@ -57,7 +57,7 @@ template <class Doing>
   std::string path, places;
   for (const int rank : ring) {
     path += "rank " + std::to_string(rank) + " -> ";
-    places += (places.empty() ? "rank " : "; rank ") + std::to_string(rank) + " is " + doing(rank);
+    places += (places.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + doing(rank);
   }
   return "; they wait in a cycle: " + path + "rank " + std::to_string(ring.front()) + " (" + places + ")";
 }
@@ -65,11 +65,16 @@ template <class Doing>
 inline constexpr std::string_view same_order_advice =
     " (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)";
 
+/// " within 2 s", or nothing for no time: of ranks that wait for one another, no deadline has to pass.
+[[nodiscard]] inline std::string within(std::chrono::nanoseconds deadline) {
+  return deadline == std::chrono::nanoseconds::zero() ? std::string() : " within " + time_text(deadline);
+}
+
 /// The beginning of a sentence about an incomplete collective.
 [[nodiscard]] inline std::string must_enter(const std::string& group, const CollectiveCall& call,
                                             std::uint64_t sequence, std::chrono::nanoseconds deadline) {
-  return "every rank of group " + group + " must enter " + describe(call, sequence) + " within " +
-         time_text(deadline) + ", but ";
+  return "every rank of group " + group + " must enter " + describe(call, sequence) + within(deadline) +
+         ", but ";
 }
 /// A collective to which ranks did not arrive; `found` says what they are doing instead. An empty list means
 /// unknown ranks.
@@ -95,9 +100,8 @@ inline constexpr std::string_view same_order_advice =
                                               std::uint64_t sequence, std::chrono::nanoseconds deadline,
                                               const std::string& offered, const std::string& found) {
   return describe(call, sequence) + " on group " + group + " must meet its " +
-         (call.operation == Operation::send ? "receive" : "send") + " within " + time_text(deadline) +
-         ", but " + (offered.empty() ? "there is none" : "the other side has only " + offered) + "; " +
-         found +
+         (call.operation == Operation::send ? "receive" : "send") + within(deadline) + ", but " +
+         (offered.empty() ? "there is none" : "the other side has only " + offered) + "; " + found +
          " (pair every send with a receive of the same tag, and start one of two that cross asynchronously)";
 }
 

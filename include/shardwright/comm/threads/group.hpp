@@ -50,7 +50,7 @@ public:
   enum class Meeting : std::uint8_t { complete, ended, late };
 
   /// Enters a collective, whose slot is filled, and waits for all others. `ended` means that no rank passes.
-  /// One of the ranks that wait for long calls `say`.
+  /// A rank that waits for long calls `say(first)`, where one of them is the first.
   template <class Say>
   [[nodiscard]] Meeting meet(int rank, std::uint64_t sequence, const Patience& patience, Say say) {
     const ThreadSlot* const all = slots(sequence);
@@ -66,7 +66,7 @@ public:
       meeting_.notify();
     else if (!meeting_.wait([&] { return complete() || ended(); }, patience, world().deadline(),
                             Awaited{*this, rank, seen, patience.placed}, world().notice(),
-                            [&] { first_to_notice(sequence) ? say() : void(); }))
+                            [&] { say(first_to_notice(sequence)); }))
       return Meeting::late;
     return !ended() || passed(sequence) ? Meeting::complete : Meeting::ended;
   }

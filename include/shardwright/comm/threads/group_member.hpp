@@ -7,6 +7,7 @@
 
 #include <shardwright/comm/notice.hpp>
 #include <shardwright/comm/report.hpp>
+#include <shardwright/comm/threads/endless_wait.hpp>
 #include <shardwright/comm/threads/shared_group.hpp>
 #include <shardwright/comm/validate.hpp>
 
@@ -97,8 +98,11 @@ public:
         point.wait([&] { return message.over() || group_->ended_for(message.call.root); }, patience,
                    world().deadline(), Awaited{*this, message, patience.placed}, world().notice(),
                    [&] {
-                     say_long_wait(message.call, message.sequence,
-                                   [&] { return std::vector<int>{world_rank(message.call.root)}; });
+                     if (never_ends(world(), world_rank(rank_)))
+                       fail([&] { return late(message, true); });
+                     else
+                       say_long_wait(message.call, message.sequence,
+                                     [&] { return std::vector<int>{world_rank(message.call.root)}; });
                    });
     // Before it is withdrawn: of ranks that give up at the same time, the first sees that all others wait.
     if (!awake && message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::posted)
@@ -263,8 +267,9 @@ public:
     return whereabouts(world_ranks, [this](int rank) { return world().recorder(rank).describe(); });
   }
 
-  /// The failure of ranks that did not arrive at a collective.
-  [[nodiscard]] FailurePointer late(const CollectiveCall& call, std::uint64_t sequence) const noexcept {
+  /// The failure of ranks that did not arrive at a collective, by the deadline or, if it never ends, before.
+  [[nodiscard]] FailurePointer late(const CollectiveCall& call, std::uint64_t sequence,
+                                    bool never = false) const noexcept {
     return in_memory([&] {
       const std::vector<int> absent = group_->absent(sequence);
       const ThreadWorld::HoldUp hold_up = world().held_up(world_rank(rank_), absent);
@@ -273,7 +278,8 @@ public:
       const bool only_absent =
           std::includes(absent.begin(), absent.end(), out.missing.begin(), out.missing.end());
       out.sentence = (only_absent ? late_collective : held_up_collective)(
-          name(), call, sequence, world().deadline(), out.missing, found(hold_up));
+          name(), call, sequence, never ? std::chrono::nanoseconds(0) : world().deadline(), out.missing,
+          found(hold_up));
       return out;
     });
   }
@@ -327,10 +333,11 @@ private:
                : message_mismatch(peer, *message.met, message.met_sequence, world_rank(rank_), message.call,
                                   message.sequence);
   }
-  [[nodiscard]] Failure late(const ThreadMessage& message) const {
+  [[nodiscard]] Failure late(const ThreadMessage& message, bool never = false) const {
     const ThreadWorld::HoldUp hold_up = world().held_up(world_rank(rank_), {world_rank(message.call.root)});
     Failure out = late_rank(hold_up.ranks);
-    out.sentence = late_message(name(), message.call, message.sequence, world().deadline(),
+    out.sentence = late_message(name(), message.call, message.sequence,
+                                never ? std::chrono::nanoseconds(0) : world().deadline(),
                                 group_->mailbox().offered(message), found(hold_up));
     return out;
   }

@@ -119,7 +119,12 @@ private:
   void meet(const CollectiveCall& call, std::uint64_t sequence, const Patience& patience) {
     if (size() == 1)
       return;
-    const auto say = [&] { say_long_wait(call, sequence, [&] { return group_.absent(sequence); }); };
+    const auto say = [&](bool first) {
+      if (never_ends(world(), world_rank(rank())))
+        static_cast<void>(group_.give_up(sequence, late(call, sequence, true)));
+      else if (first)
+        say_long_wait(call, sequence, [&] { return group_.absent(sequence); });
+    };
     switch (group_.meet(rank(), sequence, patience, say)) {
     case ThreadGroup::Meeting::complete:
       return;

@@ -57,7 +57,7 @@ inline void agree(const HostCommunicator& world, const std::string& own, SourceL
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (!all[rank].empty())
       throw DataError("rank " + std::to_string(rank) + ": " + all[rank].front(),
-                      {world.world_rank(), world.name(), "checkpoint", 0, {}, where});
+                      {static_cast<int>(rank), world.name(), "checkpoint", 0, {}, where});
 }
 
 /// The texts of all ranks on rank 0; nothing on the others. Collective.
