@@ -189,6 +189,18 @@ void training() {
            [](const Mesh& mesh, double number) {
              Step{.more_tokens = static_cast<std::int64_t>(number)}.run(mesh);
            });
+  const auto add_replicated = [](const Mesh& mesh, double loss, std::int64_t tokens) {
+    Model model(mesh, sw::Initial::normal(0.1));
+    sw::initialize(model, 1);
+    sw::GradAccumulator<Model> accumulator(model);
+    const sw::CountedLoss<Whole> sums{{loss}, {tokens}};
+    accumulator.add(sw::assume_replicated(sums));
+  };
+  compares("assume_replicated: all ranks along tp must give the same loss",
+           [&](const Mesh& mesh, double number) { add_replicated(mesh, number, 2); });
+  compares(
+      "assume_replicated: all ranks along tp must give the same count",
+      [&](const Mesh& mesh, double number) { add_replicated(mesh, 3, static_cast<std::int64_t>(number)); });
   compares("rms_norm: all ranks along tp must give the same epsilon", [](const Mesh& mesh, double number) {
     sw::RmsNorm<Rows> norm(mesh, 3, number);
     sw::initialize(norm, 1);
