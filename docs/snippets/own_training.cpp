@@ -31,7 +31,7 @@
 
 namespace sw = shardwright;
 namespace cp = shardwright::checkpoint;
-using namespace sw::axis;
+using sw::axis::dp;
 
 using Rows = sw::Layout<2, sw::Shard<0, dp>>;
 using Mesh = sw::DeviceMesh<dp>;

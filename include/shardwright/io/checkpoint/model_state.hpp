@@ -64,6 +64,25 @@ template <class P>
   return {static_cast<std::uint64_t>(mesh.rank()), static_cast<std::uint64_t>(mesh.size())};
 }
 
+/// The name under which the steps of a parameter are saved; empty for an optimizer that does not count them.
+// Functions, since clang looks up members of an optimizer in a generic lambda before it discards a branch.
+template <class Optimizer, class P>
+[[nodiscard]] std::string name_of_steps(const Optimizer&, const P& parameter) {
+  return CountsSteps<Optimizer, P> ? state_name(parameter.name(), "steps") : std::string();
+}
+template <class Optimizer, class P>
+void stage_steps(Optimizer& optimizer, const P& parameter, const Replica& meshes, Staging& to) {
+  if constexpr (CountsSteps<Optimizer, P>)
+    to.add(name_of_steps(optimizer, parameter), {static_cast<double>(optimizer.parameter_steps(parameter))},
+           of_mesh(parameter) * meshes);
+}
+template <class Optimizer, class P>
+void read_steps(const BlockSource& source, Optimizer& optimizer, const P& parameter) {
+  if constexpr (CountsSteps<Optimizer, P>)
+    if (const std::string name = name_of_steps(optimizer, parameter); source.holds(name))
+      optimizer.set_parameter_steps(parameter, steps_in(source, name));
+}
+
 /// Calls visit(part, path, replica) for every part that keeps numbers beside its parameters. Every rank of a
 /// mesh holds them, and if several meshes hold a unit, every rank of each.
 template <class Visit>
@@ -112,10 +131,7 @@ void stage(Model& model, Optimizer& optimizer, Staging& to) {
     optimizer.for_each_state_made(parameter, [&](std::string_view name, const auto& state) {
       to.add(state_name(parameter.name(), name), state, meshes);
     });
-    if constexpr (detail::CountsSteps<Optimizer, std::remove_reference_t<decltype(parameter)>>)
-      to.add(state_name(parameter.name(), "steps"),
-             {static_cast<double>(optimizer.parameter_steps(parameter))},
-             detail::of_mesh(parameter) * meshes);
+    detail::stage_steps(optimizer, parameter, meshes, to);
   });
   detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica& replica) {
     for (const PartState& each : part.state())
@@ -144,9 +160,9 @@ template <ParameterSet Model, class Optimizer>
     optimizer.for_each_state_made(parameter, [&](std::string_view name, const auto&) {
       require(state_name(parameter.name(), name), safetensors::dtype_of<Main>(), shape);
     });
-    if constexpr (detail::CountsSteps<Optimizer, std::remove_reference_t<decltype(parameter)>>)
-      if (std::string steps = state_name(parameter.name(), "steps"); source.holds(steps))
-        require(std::move(steps), safetensors::Dtype::f64, {1});
+    if (std::string steps = detail::name_of_steps(optimizer, parameter);
+        !steps.empty() && source.holds(steps))
+      require(std::move(steps), safetensors::Dtype::f64, {1});
   });
   detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica&) {
     for (const PartState& each : part.state())
@@ -171,10 +187,7 @@ void read_state(const BlockSource& source, Model& model, Optimizer& optimizer, b
     optimizer.for_each_state_made(parameter, [&](std::string_view name, auto& state) {
       read_tensor(source, state_name(parameter.name(), name), state, convert);
     });
-    if constexpr (detail::CountsSteps<Optimizer, std::remove_reference_t<decltype(parameter)>>)
-      if (const std::string name = state_name(parameter.name(), "steps"); source.holds(name)) {
-        optimizer.set_parameter_steps(parameter, detail::steps_in(source, name));
-      }
+    detail::read_steps(source, optimizer, parameter);
   });
   detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica&) {
     std::vector<PartState> state = part.state();
