@@ -76,7 +76,7 @@ double cross_entropy_error(std::size_t columns, std::size_t offset, bool backwar
   Number maximum = 0, sum = 0, target_logit = 0;
   const sw::kernels::TargetRule rule{.smoothing = 0.25, .vocabulary = static_cast<double>(columns)};
   const detail::RowStatistics<Element> statistics{
-      {logits.data() + offset, 1, columns, columns}, &target, 0, &maximum, &sum, &target_logit, rule};
+      {logits.data() + offset, 1, columns, columns}, &target, 0, &maximum, &sum, &target_logit, rule, {}};
   REQUIRE(Warp::run([&statistics](unsigned) { statistics(0); }, backwards) == "");
   double largest = -1e9, whole = 0, all = 0;
   for (std::size_t c = 0; c < columns; ++c)
