@@ -139,7 +139,7 @@ double run(const sw::HostCommunicator& world, const std::filesystem::path& direc
   if (const auto newest = cp::open_newest(world, directory, refused)) {
     const cp::Description& about = newest->manifest().description;
     if (about.configuration_hash != hash)
-      throw sw::DataError("the checkpoint must be of these settings, but it is of others");
+      throw sw::DataError("the checkpoint must have these settings, but it has others");
     cp::load(world, *newest, model, optimizer); // from whatever mesh it was saved
     step = static_cast<std::int64_t>(about.step);
     optimizer.set_steps(mesh, std::stoll(about.more.at("optimizer steps")));

@@ -51,8 +51,7 @@ int program(sw::HostCommunicator world) {
   //! [model]
   //! [set]
   sw::for_each_parameter(model, [](auto& parameter) {
-    if (parameter.role() ==
-        sw::ParameterRole::gain) // 1.5 on every rank, and in the master copy if there is one
+    if (parameter.role() == sw::ParameterRole::gain) // on every rank, and in its master copy
       parameter.fill_weights([](auto& weights) { sw::fill(weights, 1.5F); });
   });
   //! [set]
