@@ -16,7 +16,7 @@ namespace pretrained {
 
 /// @brief Parses a JSON object that is nested at most 32 deep.
 /// @param subject the file, for messages
-/// @throws shardwright::DataError naming the byte at which the text is no JSON.
+/// @throws shardwright::DataError naming the byte at which the text is not JSON.
 template <class Json = nlohmann::json>
 [[nodiscard]] Json parse_object(std::string_view text, const std::string& subject) {
   constexpr int most_deep = 32; // of what walks it by recursion

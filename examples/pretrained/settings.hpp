@@ -107,7 +107,7 @@ struct Accepted {
 /// that change nothing that the model computes, are ignored.
 /// @param subject the file, for messages
 /// @throws sw::DataError naming the field that is missing, unknown, or not supported by this program, or the
-/// byte at which the text is no JSON.
+/// byte at which the text is not JSON.
 [[nodiscard]] Settings parse_settings(std::string_view text, const std::string& subject,
                                       const Accepted& accepted = {});
 

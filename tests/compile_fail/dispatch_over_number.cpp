@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: dispatch: its template arguments must be the axes whose ranks own the experts, as in dispatch<ep> (the number of experts belongs into the ExpertSet)
+// expect: dispatch: its template arguments must be the axes whose ranks own the experts, as in dispatch<ep> (the number of experts belongs in the ExpertSet)
 
 #include <shardwright/nn/expert_dispatch.hpp>
 

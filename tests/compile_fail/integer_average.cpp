@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: ShardedTensor: a Partial<Avg> must have floating-point elements, because an average of integers is no integer (use Partial<Sum>)
+// expect: ShardedTensor: a Partial<Avg> must have floating-point elements, because an average of integers need not be an integer (use Partial<Sum>)
 
 #include <shardwright/tensor/sharded_tensor.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: divide: a divisor must have floating-point elements, because a quotient of integers is no integer
+// expect: divide: a divisor must have floating-point elements, because a quotient of integers need not be an integer
 // expect: (divide by a whole number, which rounds towards zero, or use floating-point elements)
 
 #include <shardwright/tensor/operators.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: mean: the elements must be floating-point, because a mean of integers is no integer
+// expect: mean: the elements must be floating-point, because a mean of integers need not be an integer
 // expect: (take the sum, and divide it as a floating-point number)
 
 #include <shardwright/tensor/reduce.hpp>

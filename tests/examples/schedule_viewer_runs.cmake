@@ -38,7 +38,7 @@ shardwright_schedule_viewer_run(
 file(WRITE "${viewer_files}/exported.csv" "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0\n")
 shardwright_schedule_viewer_run(
   csv_exported 0 OPTIONS --csv "${viewer_files}/exported.csv"
-  SAYS "exported.csv: 6 cells that are no pass, the first .0UNSHARD. on line 1, ignored" "exported: 2 ranks, 1 microbatch"
+  SAYS "exported.csv: 6 cells that are not passes, the first .0UNSHARD. on line 1, ignored" "exported: 2 ranks, 1 microbatch"
        "rank 0  F0 [.]  [.]  [.]  B0---")
 shardwright_schedule_viewer_run(
   few_for_zbh2 0 OPTIONS --schedule zbh2 --ranks 8 --microbatches 8

@@ -76,8 +76,8 @@ TEST_CASE("differences in the last bit, in sign and beyond 63 bits are seen and 
 }
 
 TEST_CASE("ranks that compare numbers of different operations are named") {
-  CHECK_THAT(said<Rows>([](const auto&) { return 1; }, "fill"),
-             ContainsSubstring(
-                 "all ranks must make the same operations in the same order, but rank 1 and rank 0 make "
-                 "different ones (remove what only some ranks do)"));
+  CHECK_THAT(
+      said<Rows>([](const auto&) { return 1; }, "fill"),
+      ContainsSubstring("all ranks must run the same operations in the same order, but rank 1 and rank 0 run "
+                        "different ones (remove what only some ranks do)"));
 }

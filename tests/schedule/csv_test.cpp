@@ -149,10 +149,10 @@ TEST_CASE("an export of PyTorch with its communication is read, and what is igno
   CHECK(prove(schedule_from_csv(text)).holds());
   CHECK(
       ignored_cells_text(text) ==
-      "34 cells that are no pass, the first '0UNSHARD' on line 1, ignored: the runner plans communication itself");
+      "34 cells that are not passes, the first '0UNSHARD' on line 1, ignored: the runner plans communication itself");
   CHECK(
       ignored_cells_text("0F0,0REDUCE_GRAD") ==
-      "1 cell that is no pass, the first '0REDUCE_GRAD' on line 1, ignored: the runner plans communication itself");
+      "1 cell that is not a pass, the first '0REDUCE_GRAD' on line 1, ignored: the runner plans communication itself");
   CHECK(ignored_cells_text("0F0,,0B0\n").empty());
 }
 

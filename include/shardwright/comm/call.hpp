@@ -56,8 +56,8 @@ enum class Operation : std::uint8_t {
   return "unknown";
 }
 
-/// @brief Tags of messages are below this number on every transport; MPI libraries with less than three times
-/// as many tags reject the highest ones.
+/// @brief Tags of messages are below this number on every transport. An MPI library with fewer than three
+/// times as many tags rejects the highest ones.
 inline constexpr int message_tags = 1 << 28;
 
 /// @brief The times at which a call moved its data, as observed by its transport; the caller keeps the object

@@ -31,8 +31,8 @@ concept Axis = std::derived_from<Tag, axis_tag<Tag>> && requires {
 /// @brief True for an axis along which ranks hold different parts of a model: its tag has a member
 /// `divides_model` that is true.
 ///
-/// Any other axis that a mesh lacks has extent 1. Such an axis must not be named on a mesh without it: that
-/// is the mesh of one part, and its other ranks are elsewhere.
+/// It must not be named on a mesh that lacks it: that is the mesh of one part, and the ranks along the axis
+/// are elsewhere. Any other axis that a mesh lacks has extent 1.
 template <Axis A>
 inline constexpr bool divides_model = [] {
   if constexpr (requires { A::divides_model; })

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Compares numbers that ranks must give alike, such as a factor, a seed or a shape.
+/// @brief Compares numbers that must be equal on all ranks, such as a factor, a seed or a shape.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
@@ -121,9 +121,9 @@ inline void require_agreement(const MeshCore& core, std::string_view operation,
   for (int rank = 1; rank < world.size(); ++rank)
     if (word(rank, words - 1) != word(0, words - 1))
       reject_disagreement(core, operation,
-                          "all ranks must make the same operations in the same order, but rank " +
+                          "all ranks must run the same operations in the same order, but rank " +
                               std::to_string(rank) +
-                              " and rank 0 make different ones (remove what only some ranks do)",
+                              " and rank 0 run different ones (remove what only some ranks do)",
                           where);
   for (int axis = 0; axis < core.axis_count(); ++axis) {
     if (core.extent(axis) == 1 || axis_index(split, core.name(axis)) >= 0)
@@ -154,7 +154,7 @@ inline void agreed([[maybe_unused]] const MeshCore& core, [[maybe_unused]] std::
     require_agreement(core, operation, {numbers.begin(), numbers.size()}, split, where);
 }
 
-/// The extents of a shape as numbers that ranks must give alike.
+/// The extents of a shape as numbers that must be equal on all ranks.
 [[nodiscard]] inline std::vector<GivenNumber> given_extents(std::span<const std::int64_t> shape) {
   constexpr std::array names{"extent of dimension 0", "extent of dimension 1", "extent of dimension 2",
                              "extent of dimension 3", "extent of dimension 4", "extent of dimension 5"};

@@ -159,9 +159,10 @@ cross_entropy_at(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<
 /// The row maximum is an all_reduce of Partial<Max>, the sums of exponentials and target scores of
 /// Partial<Sum>, over the axes that shard the vocabulary (Shoeybi et al., arXiv 1909.08053, section 3).
 /// @param scores [..., vocabulary]
-/// @param targets int32 [...], sharded like the scores but for the vocabulary
-/// @throws InvalidArgument for a label smoothing outside of [0, 1), and for targets of another shape or mesh;
-/// DataError for a target beyond the vocabulary, with its place: on a device, the report of the step does.
+/// @param targets int32 [...], sharded like the scores, except over the vocabulary
+/// @throws InvalidArgument for a label smoothing outside [0, 1), and for targets of another shape or mesh;
+/// DataError for a target beyond the vocabulary, which names its place; on a device, the step's report
+/// throws it.
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target>
 cross_entropy(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
@@ -250,9 +251,10 @@ struct CrossEntropyLoss {
 /// Vocabulary and targets may be sharded as for tensors. The gradient overwrites the scores if they have no
 /// other reader.
 /// @param scores [..., vocabulary]
-/// @param targets int32 [...], sharded like the scores but for the vocabulary
-/// @throws InvalidArgument for a label smoothing outside of [0, 1), and for targets of another shape or mesh;
-/// DataError for a target beyond the vocabulary, with its place: on a device, the report of the step does.
+/// @param targets int32 [...], sharded like the scores, except over the vocabulary
+/// @throws InvalidArgument for a label smoothing outside [0, 1), and for targets of another shape or mesh;
+/// DataError for a target beyond the vocabulary, which names its place; on a device, the step's report
+/// throws it.
 template <detail::TapeOperand X, LayoutType I, class Id, class Target>
 [[nodiscard]] auto cross_entropy(X&& scores, const ShardedTensor<I, Id, Target>& targets,
                                  const CrossEntropyOptions& options = {},

@@ -71,7 +71,7 @@ template <class Tensor>
           "dropout",
           "a tensor of two dimensions must hold columns in the second one, but the " +
               std::to_string(extent(1)) +
-              " of this sharded one may be the positions of a sequence, which lie in another order (reshape it to three dimensions)",
+              " of this one, which is split there, may be the positions of a sequence in ZigZagOrder (reshape it to three dimensions)",
           tensor.core(), where);
   return position;
 }

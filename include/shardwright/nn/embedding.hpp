@@ -50,7 +50,7 @@ template <LayoutType I, class Id, class Target, LayoutType T, class E>
 /// rank has only its own words.
 /// @param ids int32, within [0, vocabulary)
 /// @param table [vocabulary, width]
-/// @throws DataError for another id, with its place; on a device, the report of the step does.
+/// @throws DataError for another id, which names its place; on a device, the step's report throws it.
 template <LayoutType I, class Id, class Target, LayoutType T, class E>
 [[nodiscard]] auto embed(const ShardedTensor<I, Id, Target>& ids, const ShardedTensor<T, E, Target>& table,
                          SourceLocation where = SourceLocation::current()) {

@@ -58,7 +58,7 @@ struct DispatchOwners {
   static constexpr bool value = Axis<Owner>;
   static_assert(
       value,
-      "dispatch: its template arguments must be the axes whose ranks own the experts, as in dispatch<ep> (the number of experts belongs into the ExpertSet)");
+      "dispatch: its template arguments must be the axes whose ranks own the experts, as in dispatch<ep> (the number of experts belongs in the ExpertSet)");
 };
 
 /// Makes the route for choices in the layout of the tokens.
@@ -314,7 +314,7 @@ template <auto number, Operand X, class Choices>
 void dispatch(const X&, const Choices&, const ExpertSet&) {
   static_assert(detail::DispatchOwners<std::integral_constant<decltype(number), number>>::value);
 }
-/// @brief Rejects a type that is no axis, with an error sentence.
+/// @brief Rejects a type that is not an axis, with an error sentence.
 template <class Owner, Operand X, class Choices>
 requires(!Axis<Owner>) void dispatch(const X&, const Choices&, const ExpertSet&) {
   static_assert(detail::DispatchOwners<Owner>::value);

@@ -135,9 +135,10 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 /// targets)`.
 /// @param x [..., width]
 /// @param table [vocabulary, width]
-/// @param targets int32 [...], sharded like the scores but for the vocabulary
-/// @throws InvalidArgument for a label smoothing outside of [0, 1), and for targets of another shape or mesh;
-/// DataError for a target beyond the vocabulary, with its place: on a device, the report of the step does.
+/// @param targets int32 [...], sharded like the scores, except over the vocabulary
+/// @throws InvalidArgument for a label smoothing outside [0, 1), and for targets of another shape or mesh;
+/// DataError for a target beyond the vocabulary, which names its place; on a device, the step's report
+/// throws it.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T, LayoutType I, class Id>
 [[nodiscard]] auto linear_cross_entropy(X&& x, Parameter<C, R, E, Z, T>& table,
                                         const ShardedTensor<I, Id, T>& targets,

@@ -101,14 +101,15 @@ inline void read_older_spelling(std::vector<std::vector<Step>>& steps, int micro
   const detail::CsvShape shape = detail::csv_shape(text);
   return shape.ignored == 0
              ? ""
-             : std::to_string(shape.ignored) + (shape.ignored == 1 ? " cell that is" : " cells that are") +
-                   " no pass, the first " + detail::quoted_text(shape.first_ignored) + " on line " +
+             : std::to_string(shape.ignored) +
+                   (shape.ignored == 1 ? " cell that is not a pass" : " cells that are not passes") +
+                   ", the first " + detail::quoted_text(shape.first_ignored) + " on line " +
                    std::to_string(shape.ignored_line) + ", ignored: the runner plans communication itself";
 }
 
 /// @brief Reads a schedule: line r holds the steps of rank r, and empty cells do not count.
 ///
-/// Cells of PyTorch's exports that are no passes, such as 0UNSHARD or 1SEND_F0, do not count either
+/// Cells of PyTorch's exports that are not passes, such as 0UNSHARD or 1SEND_F0, do not count either
 /// (`ignored_cells_text`). The window is the `smallest_window`, which the text does not name. The numbers of
 /// stages and microbatches follow from the highest indices; the placement is the first of loop, V and
 /// bidirectional that fits. Use `prove` to check the schedule. PyTorch's older notation, where B and W are

@@ -34,7 +34,7 @@ struct CsvCell {
   enum class Kind : std::uint8_t {
     step,
     idle,
-    ignored, ///< An action of PyTorch's runtime that is no pass, such as 0UNSHARD or 3SEND_F1.
+    ignored, ///< An action of PyTorch's runtime that is not a pass, such as 0UNSHARD or 3SEND_F1.
     malformed
   };
   Kind kind = Kind::malformed;
@@ -166,7 +166,7 @@ struct CsvShape {
   int microbatches = 0; ///< One more than the highest microbatch that is named.
   int bad_line = 0;     ///< Line of the first malformed cell, from 1; 0 if there is none.
   int bad_column = 0;   ///< Its place in the line, from 1.
-  int ignored = 0;      ///< Cells that are no passes.
+  int ignored = 0;      ///< Cells that are not passes.
   int ignored_line = 0; ///< Line of the first of them, from 1.
   std::string_view first_ignored{};
 };

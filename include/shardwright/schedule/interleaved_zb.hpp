@@ -17,8 +17,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Interleaved 1F1B over v = `chunks` chunks per rank with I for B, half as many forwards in advance,
-/// and on rank r of p each W r I's later.
+/// @brief Interleaved 1F1B over v = `chunks` chunks per rank, with I in place of B and half as many forward
+/// passes in advance; rank r delays each W by r I's.
 ///
 /// With groups of g microbatches as in `Interleaved<v>`, every rank keeps min((v-1)g + p, mv) chunks of m
 /// microbatches. The bubble is (p-1)(F+I-W) of one chunk for m >= p and W <= min(F, I); with fewer

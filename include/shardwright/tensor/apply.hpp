@@ -28,8 +28,8 @@ struct GradientReads {
   bool right = false;
 };
 
-/// An operation that numbers of the program change: `numbers()` returns those that ranks must give alike,
-/// except along the axes that split the operand, or those of `differs_along`.
+/// An operation that numbers of the program change: `numbers()` returns those that must be equal on all
+/// ranks, except along the axes that split the operand, or those of `differs_along`.
 template <class Operation>
 concept HasNumbers = requires(const Operation& operation) {
   operation.numbers();

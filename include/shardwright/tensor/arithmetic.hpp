@@ -51,7 +51,7 @@ struct DivideOperation {
   using layout = DivideLayout<Left, Right>;
 };
 
-/// Checks the elements of operations whose results are no integers.
+/// Checks the elements of operations whose results need not be integers.
 template <class Operation, class Element>
 [[nodiscard]] constexpr bool combines() {
   if constexpr (requires { Operation::needs_real; })

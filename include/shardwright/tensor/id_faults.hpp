@@ -36,7 +36,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
       "Token ids: they must be below the vocabulary of " + std::to_string(fault.vocabulary) +
           (fault.target != 0 ? ", or negative for targets that do not count" : " and not negative") +
           ", but rank " + std::to_string(rank) + " reads " + text_of(fault) +
-          " (encode the text with the tokenizer of the model, or give the table as many rows as that has tokens)",
+          " (encode the text with the tokenizer of the model, or give the table as many rows as the tokenizer has tokens)",
       {.rank = rank, .operation = fault.target != 0 ? "cross_entropy" : "embedding", .where = where});
 }
 

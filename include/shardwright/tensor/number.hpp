@@ -21,7 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief A number of which each rank along the axes may have its own, such as a weight of its rows: it acts
 /// only on tensors that are split over these axes, because copies, and parts of a sum, must get one number.
 ///
-/// `x * PerRank<dp>(weight)`. A plain number also may differ between ranks with different blocks; this one
+/// `x * PerRank<dp>(weight)`. A plain number may also differ between ranks with different blocks; this one
 /// says so, and the compiler then checks the layout.
 template <Axis... Axes>
 class PerRank {
@@ -109,7 +109,7 @@ public:
   SourceLocation where;
 };
 
-/// Empty for what is no operand, so that other operators are not considered.
+/// Empty for what is not an operand, so that other operators are not considered.
 template <class X>
 struct NumberBesideOf {};
 template <class X>

@@ -90,7 +90,7 @@ struct SameElementAndTarget {
                                 std::is_same_v<typename First::target, typename Second::target>;
 };
 
-/// An operand of an operation whose results are no integers; the trace names it.
+/// An operand of an operation whose results need not be integers; the trace names it.
 template <class Operation, class Element>
 struct RealOperand {
   static constexpr bool value = RealElement<Element>;

@@ -34,8 +34,8 @@ template <Operand Left, Operand Right>
 /// @}
 
 /// @name The same with a plain number, in either order. A number added to a Partial does not compile, nor
-/// does a number divided by one. A tensor of integers takes only whole numbers, wraps, and is rounded towards
-/// zero when it is divided; it is no divisor.
+/// does a number divided by one. A tensor of integers takes only whole numbers: results
+/// wrap, quotients are rounded towards zero, and it cannot be a divisor.
 /// @{
 template <Operand X>
 [[nodiscard]] auto operator*(X&& x, detail::NumberFor<X> factor) {

@@ -131,13 +131,13 @@ struct NoAverage {
       "reduce: an average must be a Sum that is scaled once (take mean, or reduce with Sum and scale by 1 / extent)");
 };
 
-/// Means of integers are no integers.
+/// Means of integers need not be integers.
 template <class X>
 struct RealMean {
   static constexpr bool value = RealElement<typename std::remove_cvref_t<X>::element>;
   static_assert(
       value,
-      "mean: the elements must be floating-point, because a mean of integers is no integer (take the sum, and divide it as a floating-point number)");
+      "mean: the elements must be floating-point, because a mean of integers need not be an integer (take the sum, and divide it as a floating-point number)");
 };
 
 /// Only values of a tape have gradients; tensors do not.

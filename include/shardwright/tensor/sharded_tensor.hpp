@@ -179,7 +179,7 @@ public:
 
   static_assert(
       RealElement<value_type> || !detail::is_average<LayoutType>,
-      "ShardedTensor: a Partial<Avg> must have floating-point elements, because an average of integers is no integer (use Partial<Sum>)");
+      "ShardedTensor: a Partial<Avg> must have floating-point elements, because an average of integers need not be an integer (use Partial<Sum>)");
 
   /// @brief An uninitialised tensor of a shape, `{4, 8}`; not collective, except that ranks compare the shape
   /// in checked builds.

@@ -161,12 +161,12 @@ void with_number(const Element* from, Out& out, typename NumberBeside<Element, L
         MapKernel<Element, WholeFunction<Element, Function>>{from, out.mutable_data(), {number}});
 }
 
-/// A divisor: quotients of integers are no integers.
+/// A divisor: quotients of integers need not be integers.
 template <class Element>
 struct RealDivisor {
   static_assert(
       RealElement<Element>,
-      "divide: a divisor must have floating-point elements, because a quotient of integers is no integer (divide by a whole number, which rounds towards zero, or use floating-point elements)");
+      "divide: a divisor must have floating-point elements, because a quotient of integers need not be an integer (divide by a whole number, which rounds towards zero, or use floating-point elements)");
 };
 
 } // namespace detail

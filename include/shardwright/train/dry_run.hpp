@@ -156,7 +156,7 @@ struct GroupedCalls {
 struct ComparedCalls {
   std::string group;      ///< The axes of a mesh, such as "dp,tp".
   bool messages = false;  ///< Whether they are messages, or else collectives.
-  std::vector<int> ranks; ///< Ranks whose calls are compared; one rank has nobody to be compared with.
+  std::vector<int> ranks; ///< Ranks whose calls are compared; a single one has no counterpart.
   std::size_t calls = 0;  ///< Of the rank that has most.
 };
 

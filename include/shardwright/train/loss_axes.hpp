@@ -25,9 +25,11 @@ struct AssumedReplicated {
   const Sums& sums;
 };
 
-/// @brief Declares that loss and count do not differ along the axes that their layout does not name, although
-/// every parameter's gradient is a sum over one of these, because the program has reduced both: pass the
-/// result to GradAccumulator::add at once. Verified in checked builds.
+/// @brief Declares that loss and count are equal along the axes that their layout does not name, because the
+/// program has reduced both over them.
+///
+/// Needed where every parameter's gradient is a sum over such an axis. Pass the result to
+/// GradAccumulator::add at once. Verified in checked builds.
 template <class Sums>
 [[nodiscard]] AssumedReplicated<Sums> assume_replicated(const Sums& sums) {
   return {sums};

@@ -198,7 +198,7 @@ public:
     static_cast<void>(state_of(parameter));
     states_.visit(parameter, visit);
   }
-  /// @brief Calls of step() on the host that were for a whole model or a part of one.
+  /// @brief Number of calls of step() on the host, each for a whole model or a part of one.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
   /// @brief Such calls that were taken on a target; waits for a device.
   template <class Target>
