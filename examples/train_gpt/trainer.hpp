@@ -172,8 +172,8 @@ private:
       return;
     const int ranks = run_.whole.size();
     std::printf("%lld parameters on %s, %zu %s of text\n"
-                "matrix rate %.1f GFLOP/s: of large products of matrices, measured just now on %s; "
-                "the steps reach a share of it\n",
+                "matrix rate %.1f GFLOP/s, measured just now with large matrix products on %s; "
+                "steps reach a share of it\n",
                 static_cast<long long>(run_.model.config().parameters()), options_.mesh_text().c_str(),
                 dataset_.bytes(), options_.published ? "tokens" : "bytes", matrix_rate * 1e-9,
                 ranks == 1 ? "one rank" : ("all " + std::to_string(ranks) + " ranks at once").c_str());

@@ -50,7 +50,7 @@ private:
 };
 
 /// @brief Positions of the rows of whole sequences as gathered from the ranks that share them, first rank
-/// first: those of the text, or chunks of it, of which rank r has number r from the front and from the back.
+/// first: in the order of the text, or in chunks of it, of which rank r has the r-th from either end.
 ///
 /// It does not depend on the layout of a value: a block of rows knows its positions wherever it lies.
 struct RowOrder {

@@ -34,8 +34,8 @@ struct InWindow {
 
 } // namespace detail
 
-/// @brief The window with the fewest sends in flight, but not fewer than usual, in which a source of orders
-/// ends, and as soon as with any number of them; the usual one if it never ends.
+/// @brief The window with the fewest sends in flight, but no fewer than usual, in which a source of orders
+/// ends as soon as with any larger number; the usual window if it never ends.
 ///
 /// @param source a Schedule, PolicyOrders, or any other with placement(), microbatches() and cursor(rank)
 /// Cost: one simulation if the usual window does, else one for each doubling and halving up to the number of

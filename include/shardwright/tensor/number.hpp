@@ -18,8 +18,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A number of which each rank along the axes may have its own, such as a weight of its rows: it acts
-/// only on tensors that are split over these axes, because copies, and parts of a sum, must get one number.
+/// @brief A number that may differ between the ranks along the axes, such as a weight of their rows. It acts
+/// only on tensors that are split over these axes: all copies, and all parts of a sum, need the same number.
 ///
 /// `x * PerRank<dp>(weight)`. A plain number may also differ between ranks with different blocks; this one
 /// says so, and the compiler then checks the layout.

@@ -161,7 +161,7 @@ struct ComparedCalls {
 };
 
 /// @brief What `call_differences` compares: the collectives of each group that several of the ranks belong
-/// to, the messages between two of them, and, with a single rank each, everything that it cannot compare.
+/// to, and the messages between two of them. An entry with a single rank holds calls that it cannot compare.
 [[nodiscard]] inline std::vector<ComparedCalls> compared_calls(std::span<const DryRun> runs) {
   const detail::GroupedCalls grouped(runs);
   std::vector<ComparedCalls> out;
