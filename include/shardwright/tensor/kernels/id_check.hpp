@@ -10,7 +10,6 @@
 
 #include <Kokkos_Core.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -23,7 +22,7 @@ struct IdFault {
   std::int64_t vocabulary = 0;
   std::int32_t target = 0; ///< Whether it was the target of a loss.
   std::int32_t dimensions = 0;
-  std::array<std::int64_t, max_tensor_rank> place{};
+  Kokkos::Array<std::int64_t, max_tensor_rank> place{};
 };
 
 /// @brief The vocabulary of the ids in a rank's block, and where the first id beyond it is noted: in memory
@@ -33,8 +32,8 @@ struct IdCheck {
   std::int64_t vocabulary = 0;
   std::int32_t target = 0;
   std::int32_t dimensions = 0;
-  std::array<std::int64_t, max_tensor_rank> offset{}, extent{}; ///< Of the block.
-  RowOrder order{};                                             ///< Of the last dimension.
+  Kokkos::Array<std::int64_t, max_tensor_rank> offset{}, extent{}; ///< Of the block.
+  RowOrder order{};                                                ///< Of the last dimension.
 
   /// @brief Checks the id with index `token` in the block.
   SHARDWRIGHT_FUNCTION void operator()(std::int32_t id, std::size_t token) const {

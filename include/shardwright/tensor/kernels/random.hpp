@@ -21,8 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
 /// @brief The position of a local block of up to four dimensions in its global tensor.
 struct BlockPosition {
-  std::array<std::size_t, 4> offset{0, 0, 0,
-                                    0}; ///< Global index of the block's first element, per dimension.
+  std::array<std::size_t, 4> offset{};           ///< Of the block's first element, per dimension.
   std::array<std::size_t, 4> global{1, 1, 1, 1}; ///< Global extents, per dimension.
   RowOrder order{};                   ///< Of a dimension's elements, whose numbers are keyed by position.
   std::size_t ordered = no_dimension; ///< The dimension; not the last one.
