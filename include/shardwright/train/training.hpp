@@ -148,7 +148,7 @@ public:
     const Batches batches(made);
     const std::int64_t number = steps_++;
     return whole([&]() -> std::optional<StepReport> {
-      if (options_.check_inputs && number == first_step_ && !counts_only<Target>) {
+      if (options_.check_inputs && number == first_step_) {
         const std::array<detail::GivenNumber, 1> numbers{{{"learning rate", learning_rate}}};
         detail::require_agreement(*core_, "Training", numbers, {}, where);
         shardwright::require_equal_replicas(model_, optimizer_, world_, number);

@@ -308,7 +308,7 @@ private:
   void read_tag_bound() {
     void* value = nullptr;
     int found = 0;
-    check_mpi(MPI_Comm_get_attr(channel_.comm, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+    check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
     if (found != 0)
       tag_bound_ = *static_cast<int*>(value);
   }
