@@ -141,7 +141,7 @@ TEST_CASE("attention over context ranks names sizes that do not divide evenly") 
               });
           using Heads = sw::Layout<4, sw::Shard<2, tp, cp>>;
           const sw::ShardedTensor<Heads> few(mesh, {1, 8, 6, 4 * 8});
-          expect("attention: kv_heads 6 must be a multiple of the 4 ranks that share them", [&] {
+          expect("attention: kv_heads 6 must be a multiple of the 4 ranks of tp x cp, which share them", [&] {
             static_cast<void>(sw::attention(few, {2, 8}));
           });
           using Sharded = sw::Layout<4, sw::Shard<1, cp>>;
