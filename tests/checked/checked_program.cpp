@@ -15,6 +15,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace sw = shardwright;
@@ -48,14 +49,17 @@ std::string said(const std::function<void(const Mesh&)>& program) {
   return "nothing";
 }
 
-/// A program whose ranks along tp must give a number alike: it ends if they do, and if rank 1 and rank 3 give
-/// another number, with a sentence that names `wanted`.
+/// A program whose ranks along an axis must give a number alike: it ends if they do, and if the second rank
+/// along it gives another number, with a sentence that names `wanted`.
+template <class Axis = tp>
 void compares(const char* wanted, const std::function<void(const Mesh&, double)>& program) {
   const std::string alike = said([&](const Mesh& mesh) { program(mesh, 1); });
   expect(alike == "nothing", std::string("ranks that agree about ") + wanted + ", not: " + alike);
-  const std::string other = said([&](const Mesh& mesh) { program(mesh, 1 + mesh.coordinate<tp>()); });
-  for (const char* part : {wanted, "all ranks along tp must give the same ", "on rank 0 and ", "on rank 1 (",
-                           "checked_program.cpp:"})
+  const std::string other = said([&](const Mesh& mesh) { program(mesh, 1 + mesh.coordinate<Axis>()); });
+  const bool inner = std::is_same_v<Axis, tp>;
+  for (const char* part :
+       {wanted, inner ? "all ranks along tp must give the same " : "all ranks along dp must give the same ",
+        "on rank 0 and ", inner ? "on rank 1 (" : "on rank 2 (", "checked_program.cpp:"})
     expect(other.find(part) != std::string::npos, std::string(part) + ", not: " + other);
 }
 
@@ -221,6 +225,49 @@ void training() {
            });
 }
 
+/// Numbers of losses and norms count for the whole model, also where axes split the rows or the vocabulary.
+void numbers_of_models() {
+  const auto smoothed = [](const Mesh& mesh, double number) { Step{.smoothing = number / 8}.run(mesh); };
+  compares<dp>("cross_entropy: all ranks along dp must give the same label smoothing", smoothed);
+  compares("cross_entropy: all ranks along tp must give the same label smoothing",
+           [](const Mesh& mesh, double number) {
+             sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>> scores(mesh, {4, 4});
+             sw::fill_normal(scores, {1, 1});
+             sw::Tape<> tape;
+             static_cast<void>(
+                 sw::cross_entropy(tape.input(scores), targets_on(mesh), {.label_smoothing = number / 8}));
+           });
+  compares<dp>("all ranks along dp must give the same coefficient", [](const Mesh& mesh, double number) {
+    sw::ShardedTensor<Rows, std::int32_t> choice(mesh, {4, 1});
+    sw::fill(choice, 1);
+    sw::Tape<> tape;
+    static_cast<void>(sw::router_z_loss(tape.input(rows_on(mesh)), choice.share(), number));
+  });
+  compares<dp>("rms_norm: all ranks along dp must give the same epsilon",
+               [](const Mesh& mesh, double number) {
+                 sw::RmsNorm<Rows> norm(mesh, 3, number);
+                 sw::initialize(norm, 1);
+                 sw::Tape<> tape;
+                 static_cast<void>(norm(tape.input(rows_on(mesh))));
+               });
+  compares<dp>("layer_norm: all ranks along dp must give the same epsilon",
+               [](const Mesh& mesh, double number) {
+                 sw::LayerNorm<Rows> norm(mesh, 3, number);
+                 sw::initialize(norm, 1);
+                 sw::Tape<> tape;
+                 static_cast<void>(norm(tape.input(rows_on(mesh))));
+               });
+  compares("head_norm: all ranks along tp must give the same epsilon", [](const Mesh& mesh, double number) {
+    using Qkv = sw::Layout<4, sw::Shard<0, dp>, sw::Shard<2, tp>>;
+    sw::ShardedTensor<Qkv> qkv(mesh, {2, 1, 2, 6});
+    sw::fill_normal(qkv, {1, 1});
+    sw::HeadNorm<Qkv> norm(mesh, {.queries = 1, .width = 2}, number);
+    sw::initialize(norm, 1);
+    sw::Tape<> tape;
+    static_cast<void>(norm(tape.input(qkv)));
+  });
+}
+
 void memory_of_the_program() {
   const auto summed = [](bool alike) {
     return said([alike](const Mesh& mesh) {
@@ -248,6 +295,7 @@ int main(int argc, char** argv) {
   numbers_beside_tensors();
   new_tensors();
   training();
+  numbers_of_models();
   memory_of_the_program();
   expect(said([](const Mesh& mesh) { // blocks that no other rank along dp has
            static_cast<void>(rows_on(mesh) * (1 + mesh.coordinate<dp>()));

@@ -9,8 +9,11 @@
 #include "train/small_model.hpp"
 
 #include <shardwright/io/checkpoint/model_state.hpp>
+#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/dry_run.hpp>
+#include <shardwright/train/pipeline_model.hpp>
 #include <shardwright/train/training.hpp>
 #include <shardwright/train/whole_model.hpp>
 
@@ -194,9 +197,17 @@ TEST_CASE("data are compared between ranks only in the first step") {
   }
 }
 
+/// What two ranks say of a program, all alike.
+template <class Program>
+[[nodiscard]] std::string said_by_two(Program program) {
+  const auto outcomes = rank_outcomes::of(2, rank_outcomes::ample, program);
+  CHECK((outcomes[0] == nullptr) == (outcomes[1] == nullptr));
+  return outcomes[0] == nullptr ? "nothing" : rank_outcomes::text<sw::Error>(outcomes[0]);
+}
+
 TEST_CASE("weights of different seeds and learning rates that differ are found in the first step") {
-  const auto said = [](std::uint64_t seed, double more, bool checks) -> std::string {
-    const auto outcomes = rank_outcomes::of(2, rank_outcomes::ample, [&](const sw::HostCommunicator& world) {
+  const auto said = [](std::uint64_t seed, double more, bool checks) {
+    return said_by_two([&](const sw::HostCommunicator& world) {
       const Mesh mesh = mesh_of(world);
       const auto rank = static_cast<unsigned>(world.rank());
       sw::TrainingOptions options;
@@ -207,12 +218,6 @@ TEST_CASE("weights of different seeds and learning rates that differ are found i
       static_cast<void>(training.step(batches, rate + rank * more));
       static_cast<void>(training.step(batches, rate));
     });
-    for (const auto& outcome : outcomes) {
-      CHECK((outcome == nullptr) == (outcomes[0] == nullptr));
-      if (outcome != nullptr)
-        return rank_outcomes::text<sw::Error>(outcome);
-    }
-    return "nothing";
   };
   CHECK(said(0, 0, true) == "nothing");
   if (sw::always_checked)
@@ -223,12 +228,49 @@ TEST_CASE("weights of different seeds and learning rates that differ are found i
                         "weights of ") &&
           ContainsSubstring("rank 1 differs from rank 0") &&
           ContainsSubstring("(initialize the model from one seed"));
-  CHECK_THAT(
-      said(0, 0.5, true),
-      ContainsSubstring("Training: all ranks along tp must give the same learning rate, but it is 0.01 on "
-                        "rank 0 and 0.51 on rank 1") &&
-          ContainsSubstring("training_test.cpp:"));
+  CHECK_THAT(said(0, 0.5, true),
+             ContainsSubstring("Training: all ranks must give the same learning rate, but it is 0.01 on rank "
+                               "0 and 0.51 on rank 1") &&
+                 ContainsSubstring("training_test.cpp:"));
   CHECK(said(1, 0.5, false) == "nothing");
+}
+
+TEST_CASE("constants of an optimizer that differ between data ranks are found in the first step") {
+  const auto said = [](double more_norm, double more_decay) {
+    return said_by_two([&](const sw::HostCommunicator& world) {
+      const Mesh mesh = train_test::small_mesh(world, 1);
+      sw::WholeModel<Host> model(mesh, {}, 3);
+      sw::Training training(
+          mesh, model,
+          sw::AdamW({.weight_decay = world.rank() * more_decay, .max_norm = 1 + world.rank() * more_norm}));
+      Batches<Host> batches(mesh);
+      static_cast<void>(training.step(batches, rate));
+    });
+  };
+  CHECK(said(0, 0) == "nothing");
+  CHECK_THAT(said(1, 0), ContainsSubstring(
+                             "all ranks must give the same max_norm, but it is 1 on rank 0 and 2 on rank 1"));
+  CHECK_THAT(said(0, 0.5),
+             ContainsSubstring("the same weight decay, but it is 0 on rank 0 and 0.5 on rank 1"));
+}
+
+TEST_CASE("learning rates that differ between the stages of a pipeline are found in the first step") {
+  const auto said = [](double more) {
+    return said_by_two([&](const sw::HostCommunicator& world) {
+      const sw::DeviceMesh ranks{world, sw::extent<sw::axis::pp>(2), sw::extent<sw::axis::tp>(1)};
+      const Mesh mesh = train_test::small_mesh(ranks.communicator<sw::axis::tp>(), 1);
+      const auto schedule = sw::make_schedule<sw::OneFOneB>(2, microbatches);
+      sw::PipelineModel<Host> model(mesh, ranks.communicator<sw::axis::pp>(), schedule.placement(),
+                                    sw::LayerPartition(3, 2), {}, 3);
+      sw::Training training(mesh, model, world, ranks.communicator<sw::axis::pp>(), schedule, sw::AdamW());
+      Batches<Host> batches(mesh);
+      static_cast<void>(training.step(batches, rate + world.rank() * more));
+    });
+  };
+  CHECK(said(0) == "nothing");
+  CHECK_THAT(said(0.5),
+             ContainsSubstring("Training: all ranks must give the same learning rate, but it is 0.01 on rank "
+                               "0 and 0.51 on rank 1"));
 }
 
 TEST_CASE("a non-finite step ends the run on every rank, and names the ranks whose gradients are at fault") {

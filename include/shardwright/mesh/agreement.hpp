@@ -11,20 +11,22 @@
 
 #include <array>
 #include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A number that the program gives on every rank, and what it is: {"factor", 0.5}.
+/// A number that the program gives on every rank, and what it is: GivenNumber("factor", 0.5). nvcc 13 reads
+/// {"factor", 0.5} in templates as a comma expression, so calls name the type.
 struct GivenNumber {
   const char* what;
   std::uint64_t bits;
@@ -87,71 +89,103 @@ struct SplittingAxes {
   return rank - core.coordinate_of(rank, axis) * stride;
 }
 
-[[noreturn]] inline void reject_disagreement(const MeshCore& core, std::string_view operation,
-                                             const std::string& sentence, SourceLocation where) {
-  throw ConfigurationMismatch(std::string(operation) + ": " + sentence, {.rank = core.world().rank(),
-                                                                         .group = core.world().name(),
-                                                                         .operation = std::string(operation),
-                                                                         .where = where});
+/// The numbers that all ranks of a group give to an operation. Collective; cost: 8 bytes per number and rank,
+/// and a wait.
+class NumbersOfRanks {
+public:
+  /// @throws ConfigurationMismatch on every rank if some give numbers to another operation.
+  NumbersOfRanks(HostCommunicator ranks, std::string_view operation, std::span<const GivenNumber> numbers,
+                 SourceLocation where)
+      : ranks_(std::move(ranks)), operation_(operation), numbers_(numbers), where_(where) {
+    Fnv1a asked;
+    asked.add(operation);
+    std::vector<std::uint64_t> own{};
+    for (const GivenNumber& number : numbers) {
+      own.push_back(number.bits);
+      asked.add(std::string_view(number.what));
+    }
+    own.push_back(asked.value());
+    all_.resize(own.size() * static_cast<std::size_t>(ranks_.size()));
+    ranks_.all_gather(own, all_, where);
+    for (int rank = 1; rank < ranks_.size(); ++rank)
+      if (word(rank, numbers.size()) != word(0, numbers.size()))
+        reject("all ranks must run the same operations in the same order, but rank " + std::to_string(rank) +
+               " and rank 0 run different ones (remove what only some ranks do)");
+  }
+
+  /// @param along " along " and an axis, or nothing
+  /// @throws ConfigurationMismatch naming both numbers and ranks.
+  void require_alike(int first, int rank, const std::string& along) const {
+    for (std::size_t number = 0; number < numbers_.size(); ++number) {
+      const GivenNumber& given = numbers_[number];
+      if (word(rank, number) != word(first, number))
+        reject("all ranks" + along + " must give the same " + given.what + ", but it is " +
+               given.text(word(first, number)) + " on rank " + std::to_string(first) + " and " +
+               given.text(word(rank, number)) + " on rank " + std::to_string(rank) +
+               " (compute it from what all ranks share)");
+    }
+  }
+
+private:
+  [[nodiscard]] std::uint64_t word(int rank, std::size_t number) const {
+    return all_[(numbers_.size() + 1) * static_cast<std::size_t>(rank) + number];
+  }
+  [[noreturn]] void reject(const std::string& sentence) const {
+    throw ConfigurationMismatch(std::string(operation_) + ": " + sentence,
+                                {.rank = ranks_.rank(),
+                                 .group = ranks_.name(),
+                                 .operation = std::string(operation_),
+                                 .where = where_});
+  }
+
+  HostCommunicator ranks_;
+  std::string_view operation_;
+  std::span<const GivenNumber> numbers_;
+  SourceLocation where_;
+  std::vector<std::uint64_t> all_;
+};
+
+/// Compares numbers on all ranks of a group, which may hold several meshes. Collective, with the same verdict
+/// on every rank.
+/// @throws ConfigurationMismatch naming both numbers and their ranks.
+inline void require_agreement(const HostCommunicator& ranks, std::string_view operation,
+                              std::span<const GivenNumber> numbers, SourceLocation where) {
+  if (ranks.size() == 1)
+    return;
+  const NumbersOfRanks all(ranks, operation, numbers, where);
+  for (int rank = 1; rank < ranks.size(); ++rank)
+    all.require_alike(0, rank, "");
 }
 
-/// Compares numbers along all axes of a mesh but those of `split`. Collective over the mesh, with the same
-/// verdict on every rank; cost: 8 bytes per number and rank, and a wait.
-/// @throws ConfigurationMismatch naming both numbers, their ranks and the axis.
+/// The same along all axes of a mesh but those of `split`; collective over the mesh. The sentence also names
+/// the axis.
 inline void require_agreement(const MeshCore& core, std::string_view operation,
                               std::span<const GivenNumber> numbers, std::span<const std::string_view> split,
                               SourceLocation where) {
-  HostCommunicator world = core.world();
-  if (world.size() == 1)
+  const int ranks = core.world().size();
+  if (ranks == 1)
     return;
-  Fnv1a asked;
-  asked.add(operation);
-  std::vector<std::uint64_t> own{};
-  for (const GivenNumber& number : numbers) {
-    own.push_back(number.bits);
-    asked.add(std::string_view(number.what));
-  }
-  own.push_back(asked.value());
-  const std::size_t words = own.size();
-  std::vector<std::uint64_t> all(words * static_cast<std::size_t>(world.size()));
-  world.all_gather(own, all, where);
-  const auto word = [&](int rank, std::size_t number) {
-    return all[words * static_cast<std::size_t>(rank) + number];
-  };
-  for (int rank = 1; rank < world.size(); ++rank)
-    if (word(rank, words - 1) != word(0, words - 1))
-      reject_disagreement(core, operation,
-                          "all ranks must run the same operations in the same order, but rank " +
-                              std::to_string(rank) +
-                              " and rank 0 run different ones (remove what only some ranks do)",
-                          where);
+  const NumbersOfRanks all(core.world(), operation, numbers, where);
   for (int axis = 0; axis < core.axis_count(); ++axis) {
     if (core.extent(axis) == 1 || axis_index(split, core.name(axis)) >= 0)
       continue;
-    for (int rank = 0; rank < world.size(); ++rank)
-      for (std::size_t number = 0; number < numbers.size(); ++number) {
-        const int first = first_along(core, rank, axis);
-        if (word(rank, number) == word(first, number))
-          continue;
-        const GivenNumber& given = numbers[number];
-        reject_disagreement(core, operation,
-                            "all ranks along " + std::string(core.name(axis)) + " must give the same " +
-                                given.what + ", but it is " + given.text(word(first, number)) + " on rank " +
-                                std::to_string(first) + " and " + given.text(word(rank, number)) +
-                                " on rank " + std::to_string(rank) +
-                                " (compute it from what all ranks share)",
-                            where);
-      }
+    const std::string along = " along " + std::string(core.name(axis));
+    for (int rank = 0; rank < ranks; ++rank)
+      all.require_alike(first_along(core, rank, axis), rank, along);
   }
 }
 
-/// The same in checked builds.
-inline void agreed([[maybe_unused]] const MeshCore& core, [[maybe_unused]] std::string_view operation,
-                   [[maybe_unused]] std::initializer_list<GivenNumber> numbers,
-                   [[maybe_unused]] SourceLocation where,
-                   [[maybe_unused]] std::span<const std::string_view> split = {}) {
-  if constexpr (always_checked)
-    require_agreement(core, operation, {numbers.begin(), numbers.size()}, split, where);
+inline constexpr std::array<std::string_view, 0> no_axes{};
+
+/// The same in checked builds. Braces around the numbers would not pass nvcc 13.
+template <std::same_as<GivenNumber>... Numbers>
+void agreed([[maybe_unused]] const MeshCore& core, [[maybe_unused]] std::string_view operation,
+            [[maybe_unused]] SourceLocation where, [[maybe_unused]] std::span<const std::string_view> split,
+            [[maybe_unused]] const Numbers&... numbers) {
+  if constexpr (always_checked) {
+    const std::array all{numbers...};
+    require_agreement(core, operation, all, split, where);
+  }
 }
 
 /// The extents of a shape as numbers that must be equal on all ranks.

@@ -61,7 +61,7 @@ public:
   RotaryTable(const Mesh& mesh, std::int64_t positions, std::int64_t head_width, double base,
               SourceLocation where = SourceLocation::current())
       : cosines_(mesh, {positions, head_width / 2}), sines_(mesh, {positions, head_width / 2}) {
-    detail::agreed(mesh.core(), "RotaryTable", {{"base", base}}, where);
+    detail::agreed(mesh.core(), "RotaryTable", where, detail::no_axes, detail::GivenNumber("base", base));
     kernels::fill_rotary_tables(cosines_.execution(), cosines_.mutable_local_matrix(),
                                 sines_.mutable_local_matrix(), base);
   }

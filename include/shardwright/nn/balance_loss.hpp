@@ -125,10 +125,11 @@ template <class Logits>
 template <class Rows>
 struct RowLoss {
   static constexpr std::string_view name = Rows::name;
+  static constexpr std::array<std::string_view, 0> differs_along{};
   Rows rows;
 
   [[nodiscard]] std::array<GivenNumber, 1> numbers() const {
-    return {{{"coefficient", rows.coefficient_of_loss()}}};
+    return {GivenNumber("coefficient", rows.coefficient_of_loss())};
   }
   template <AnyShardedTensor X>
   [[nodiscard]] auto loss(SourceLocation, const X& logits) const {

@@ -52,7 +52,8 @@ struct CrossEntropyOptions {
 
   /// @brief Those that ranks compare.
   [[nodiscard]] std::array<detail::GivenNumber, 2> numbers() const {
-    return {{{"label smoothing", label_smoothing}, {"ignored id", ignored}}};
+    return {detail::GivenNumber("label smoothing", label_smoothing),
+            detail::GivenNumber("ignored id", ignored)};
   }
 };
 
@@ -222,6 +223,7 @@ namespace operation {
 template <class Targets>
 struct CrossEntropyLoss {
   static constexpr std::string_view name = "cross_entropy";
+  static constexpr std::array<std::string_view, 0> differs_along{};
   Targets targets;
   CrossEntropyOptions options;
   RowOrder order;

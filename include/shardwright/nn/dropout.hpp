@@ -92,8 +92,8 @@ struct Dropout {
   RowOrder rows;
 
   [[nodiscard]] std::array<detail::GivenNumber, 4> numbers() const {
-    return {
-        {{"seed", use.seed}, {"number of the use", use.tensor}, {"rate", use.rate}, {"step", origin.step}}};
+    return {detail::GivenNumber("seed", use.seed), detail::GivenNumber("number of the use", use.tensor),
+            detail::GivenNumber("rate", use.rate), detail::GivenNumber("step", origin.step)};
   }
 
   template <AnyShardedTensor X>

@@ -122,12 +122,15 @@ namespace operation {
 /// @brief head_norm() with its gradients.
 struct HeadNorm {
   static constexpr std::string_view name = "head_norm";
+  static constexpr std::array<std::string_view, 0> differs_along{};
   template <LayoutType Qkv>
   using WeightGradient = GainGradientLayout<Qkv>;
   HeadShape heads;
   double epsilon;
 
-  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const { return {{{"epsilon", epsilon}}}; }
+  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
+    return {detail::GivenNumber("epsilon", epsilon)};
+  }
   template <class X, class Gain>
   [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
     return shardwright::head_norm(x, gain, heads, epsilon);

@@ -178,11 +178,14 @@ namespace operation {
 /// @brief LayerNorm with its gradients, with a gain, or a gain and a bias.
 struct LayerNorm {
   static constexpr std::string_view name = "layer_norm";
+  static constexpr std::array<std::string_view, 0> differs_along{};
   template <LayoutType X>
   using WeightGradient = LayerNormGradientLayout<X>;
   double epsilon;
 
-  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const { return {{{"epsilon", epsilon}}}; }
+  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
+    return {detail::GivenNumber("epsilon", epsilon)};
+  }
   template <class X, class... Weights>
   [[nodiscard]] auto forward(const X& x, const Weights&... weights) const {
     return shardwright::layer_norm(x, weights..., epsilon);

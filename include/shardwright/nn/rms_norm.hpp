@@ -141,11 +141,14 @@ namespace operation {
 /// @brief RMSNorm with its gradients.
 struct RmsNorm {
   static constexpr std::string_view name = "rms_norm";
+  static constexpr std::array<std::string_view, 0> differs_along{};
   template <LayoutType X>
   using WeightGradient = GainGradientLayout<X>;
   double epsilon;
 
-  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const { return {{{"epsilon", epsilon}}}; }
+  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
+    return {detail::GivenNumber("epsilon", epsilon)};
+  }
   template <class X, class Gain>
   [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
     return shardwright::rms_norm(x, gain, epsilon);

@@ -274,8 +274,8 @@ template <detail::TapeValue X>
     auto operand = detail::operand_of(std::forward<X>(logits), where);
     detail::TapeCore& tape = operand.tape();
     if (tape.checks_inputs()) {
-      const std::array<detail::GivenNumber, 2> numbers{
-          {{"scale", options.scale}, {"chosen", options.chosen}}};
+      const std::array<detail::GivenNumber, 2> numbers{detail::GivenNumber("scale", options.scale),
+                                                       detail::GivenNumber("chosen", options.chosen)};
       detail::require_agreement(operand.resources().core(), "route", numbers, {}, where);
     }
     using Node = detail::RouteNode<decltype(operand)>;

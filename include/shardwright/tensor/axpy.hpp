@@ -77,8 +77,8 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
   begin_operation(where, x, y);
   require_one_mesh(name, x, y, where);
   require_shape(name, "tensor y", y.shape(), x.shape(), x.core(), where);
-  agreed(y.core(), name, {{"factor of x", a}, {"factor of y", b}}, where,
-         SplittingAxes<typename Y::layout>::names);
+  agreed(y.core(), name, where, SplittingAxes<typename Y::layout>::names, GivenNumber("factor of x", a),
+         GivenNumber("factor of y", b));
   if (y.local_size() == 0)
     return;
   const auto first = static_cast<MainElement<Element>>(a);

@@ -65,8 +65,8 @@ void scale_in_place(Tensor& tensor, detail::NumberFor<Tensor> factor) {
   using L = typename Tensor::layout;
   if constexpr (!detail::any_invalid<ElementwiseLinearLayout<L>>) {
     tensor.require_memory(factor.where);
-    detail::agreed(tensor.core(), "scale_in_place", {{"factor", factor.value}}, factor.where,
-                   detail::SplittingAxes<L>::names);
+    detail::agreed(tensor.core(), "scale_in_place", factor.where, detail::SplittingAxes<L>::names,
+                   detail::GivenNumber("factor", factor.value));
     detail::with_number<detail::TimesNumber>(tensor.data(), tensor, factor.value);
   }
 }

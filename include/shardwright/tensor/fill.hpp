@@ -84,8 +84,9 @@ void fill(Tensor& tensor, typename detail::FillValueOf<Tensor>::type value) {
   if constexpr (detail::FillOf<Tensor>::value) {
     tensor.require_memory(value.where);
     if constexpr (std::is_arithmetic_v<decltype(value.value)>)
-      detail::agreed(tensor.core(), "fill", {{"value", value.value}}, value.where,
-                     detail::SplittingAxes<typename Tensor::layout>::names);
+      detail::agreed(tensor.core(), "fill", value.where,
+                     detail::SplittingAxes<typename Tensor::layout>::names,
+                     detail::GivenNumber("value", value.value));
     kernels::detail::run(
         "sw::fill", tensor.execution(), tensor.local_size(),
         detail::ConstantKernel<Element>{tensor.mutable_data(), static_cast<Element>(value.value)});
@@ -105,8 +106,9 @@ template <AnyShardedTensor Tensor>
 void fill_uniform(Tensor& tensor, RandomKey key, double low = 0.0, double high = 1.0,
                   SourceLocation where = SourceLocation::current()) {
   tensor.require_memory(where);
-  detail::agreed(tensor.core(), "fill_uniform",
-                 {{"seed", key.seed}, {"tensor's key", key.tensor}, {"low", low}, {"high", high}}, where);
+  detail::agreed(tensor.core(), "fill_uniform", where, detail::no_axes, detail::GivenNumber("seed", key.seed),
+                 detail::GivenNumber("tensor's key", key.tensor), detail::GivenNumber("low", low),
+                 detail::GivenNumber("high", high));
   if constexpr (detail::RandomFillOf<Tensor>::value)
     kernels::fill_uniform(tensor.execution(), tensor.mutable_local(), detail::position_of(tensor), key, low,
                           high);
@@ -117,9 +119,9 @@ template <AnyShardedTensor Tensor>
 void fill_normal(Tensor& tensor, RandomKey key, double mean = 0.0, double deviation = 1.0,
                  SourceLocation where = SourceLocation::current()) {
   tensor.require_memory(where);
-  detail::agreed(tensor.core(), "fill_normal",
-                 {{"seed", key.seed}, {"tensor's key", key.tensor}, {"mean", mean}, {"deviation", deviation}},
-                 where);
+  detail::agreed(tensor.core(), "fill_normal", where, detail::no_axes, detail::GivenNumber("seed", key.seed),
+                 detail::GivenNumber("tensor's key", key.tensor), detail::GivenNumber("mean", mean),
+                 detail::GivenNumber("deviation", deviation));
   if constexpr (detail::RandomFillOf<Tensor>::value)
     kernels::fill_normal(tensor.execution(), tensor.mutable_local(), detail::position_of(tensor), key, mean,
                          deviation);

@@ -38,6 +38,10 @@ struct AdamWRule {
   using Update = kernels::detail::AdamWUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options&) { return 2; }
+  [[nodiscard]] static std::array<GivenNumber, 4> numbers(const Options& options) {
+    return {GivenNumber("beta1", options.beta1), GivenNumber("beta2", options.beta2),
+            GivenNumber("epsilon", options.epsilon), GivenNumber("weight decay", options.weight_decay)};
+  }
   [[nodiscard]] static Step step(const Options& options, double rate, std::int64_t number, double scale) {
     return {rate, options.beta1, options.beta2, options.epsilon, options.weight_decay, number, scale};
   }

@@ -142,8 +142,8 @@ public:
   void add(const Sums& sums, SourceLocation where = SourceLocation::current()) {
     if constexpr (on_host)
       if (core_ != nullptr)
-        detail::agreed(*core_, "GradAccumulator", {{"number of tokens", sums.tokens.value}}, where,
-                       Sums::layout::axes);
+        detail::agreed(*core_, "GradAccumulator", where, Sums::layout::axes,
+                       detail::GivenNumber("number of tokens", sums.tokens.value));
     if constexpr (!requires { typename Model::Loss::layout; })
       if (core_ != nullptr && !detail::origin_of(sums).counted)
         summed_.require_in(Sums::layout::axes, detail::LayoutText<typename Sums::layout>::value, *core_);
@@ -158,8 +158,8 @@ public:
     if constexpr (always_checked)
       if (core_ != nullptr) {
         const auto own = assumed.sums.read();
-        const std::array<detail::GivenNumber, 2> given{
-            {{"loss", own.loss.value}, {"count", own.tokens.value}}};
+        const std::array<detail::GivenNumber, 2> given{detail::GivenNumber("loss", own.loss.value),
+                                                       detail::GivenNumber("count", own.tokens.value)};
         detail::require_agreement(*core_, "assume_replicated", given, Sums::layout::axes, where);
       }
     add_counted(assumed.sums);

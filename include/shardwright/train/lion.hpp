@@ -38,6 +38,10 @@ struct LionRule {
   using Update = kernels::detail::LionUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options&) { return 1; }
+  [[nodiscard]] static std::array<GivenNumber, 3> numbers(const Options& options) {
+    return {GivenNumber("beta1", options.beta1), GivenNumber("beta2", options.beta2),
+            GivenNumber("weight decay", options.weight_decay)};
+  }
   [[nodiscard]] static Step step(const Options& options, double rate, std::int64_t, double scale) {
     return {rate, options.beta1, options.beta2, options.weight_decay, scale};
   }

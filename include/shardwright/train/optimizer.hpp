@@ -6,6 +6,7 @@
 /// clipping by the global norm fused into the update.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/device_value.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/optimizer_update.hpp>
@@ -22,6 +23,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -94,10 +96,11 @@ struct FinishedGradient {
 /// An optimizer with a rule that treats all elements of a parameter alike.
 ///
 /// `Rule` has `name`, `label`, `Options` with `max_norm` and `groups`, `Step`, the constants of a step on the
-/// host, `state_names`, and static functions: `kept(options)`, how many states it needs; `step(options, rate,
-/// number, scale)`; `update_of(parameter, gradient, states, step)`, a functor of elements with `set_step` for
-/// devices, of type `Update<Element>`; and `open(options, device_step)`, the functor that begins a step
-/// there. Steps are counted for each parameter, since not every call of step() has to be for the whole model.
+/// host, `state_names`, and static functions: `kept(options)`, how many states it needs; `numbers(options)`,
+/// those besides `max_norm` that all ranks must give alike; `step(options, rate, number, scale)`;
+/// `update_of(parameter, gradient, states, step)`, a functor of elements with `set_step` for devices, of type
+/// `Update<Element>`; and `open(options, device_step)`, the functor that begins a step there. Steps are
+/// counted for each parameter, since not every call of step() has to be for the whole model.
 template <class Rule>
 class Optimizer {
 public:
@@ -187,6 +190,16 @@ public:
     return Rule::step(options_, learning_rate, ++steps_, gradient_scale.factor());
   }
 
+  /// @brief The numbers of a step that all ranks must give alike.
+  [[nodiscard]] std::vector<GivenNumber> numbers(double learning_rate) const {
+    std::vector<GivenNumber> out;
+    out.emplace_back("learning rate", learning_rate);
+    out.emplace_back("max_norm", options_.max_norm);
+    for (const GivenNumber& number : Rule::numbers(options_))
+      out.push_back(number);
+    return out;
+  }
+
   /// @brief Calls visit(name, tensor) for each state of a parameter, if a step has created it.
   template <class P, class Visitor>
   void for_each_state(const P& parameter, Visitor&& visit) {
@@ -240,16 +253,12 @@ private:
                      [[maybe_unused]] double scale, [[maybe_unused]] SourceLocation where) const {
     if constexpr (always_checked) {
       const MeshCore* last = nullptr;
-      const double weight_decay = Rule::step(options_, learning_rate, 1, 1).weight_decay;
+      std::vector<GivenNumber> given = numbers(learning_rate);
+      given.emplace_back("factor of the gradients", scale);
       for_each_parameter(model, [&](auto& parameter) {
         const MeshCore& core = parameter.resources().core();
         if (std::exchange(last, &core) != &core)
-          agreed(core, Rule::name,
-                 {{"learning rate", learning_rate},
-                  {"max_norm", options_.max_norm},
-                  {"weight decay", weight_decay},
-                  {"factor of the gradients", scale}},
-                 where);
+          require_agreement(core, Rule::name, given, no_axes, where);
       });
     }
   }

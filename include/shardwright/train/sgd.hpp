@@ -40,6 +40,10 @@ struct SgdRule {
   using Update = kernels::detail::SgdUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options& options) { return options.momentum > 0 ? 1 : 0; }
+  [[nodiscard]] static std::array<GivenNumber, 3> numbers(const Options& options) {
+    return {GivenNumber("momentum", options.momentum), GivenNumber("nesterov", options.nesterov),
+            GivenNumber("weight decay", options.weight_decay)};
+  }
   [[nodiscard]] static Step step(const Options& options, double rate, std::int64_t, double scale) {
     return {rate, options.momentum, options.weight_decay, options.nesterov, scale};
   }

@@ -69,7 +69,7 @@ struct SumLoss {
   TokenCount<L> tokens;
 
   [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
-    return {{{"number of tokens", tokens.value}}};
+    return {detail::GivenNumber("number of tokens", tokens.value)};
   }
 
   template <AnyShardedTensor X>

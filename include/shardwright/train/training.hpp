@@ -21,7 +21,6 @@
 #include <shardwright/train/training_progress.hpp>
 #include <shardwright/train/whole_runner.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -31,6 +30,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -149,8 +149,7 @@ public:
     const std::int64_t number = steps_++;
     return whole([&]() -> std::optional<StepReport> {
       if (options_.check_inputs && number == first_step_) {
-        const std::array<detail::GivenNumber, 1> numbers{{{"learning rate", learning_rate}}};
-        detail::require_agreement(*core_, "Training", numbers, {}, where);
+        detail::require_agreement(world_, "Training", numbers_of_step(learning_rate), where);
         shardwright::require_equal_replicas(model_, optimizer_, world_, number);
       }
       if (number < first_step_ + 2)
@@ -223,6 +222,13 @@ public:
   }
 
 private:
+  /// Those that all ranks must give alike.
+  [[nodiscard]] std::vector<detail::GivenNumber> numbers_of_step(double learning_rate) const {
+    if constexpr (requires { optimizer_.numbers(learning_rate); })
+      return optimizer_.numbers(learning_rate);
+    else
+      return {detail::GivenNumber("learning rate", learning_rate)};
+  }
   template <class Mesh, class... RunnerArguments>
   Training(const Mesh& mesh, Model& model, const HostCommunicator& world, Optimizer optimizer,
            const TrainingOptions& options, detail::MakeRunner, RunnerArguments&&... runner)
