@@ -121,7 +121,7 @@ public:
   }
 
   /// @brief Adds a microbatch whose backward pass has filled the parameters' slots. Losses over different
-  /// axes may be added in one step.
+  /// axes may be added in one step. In checked builds collective over the mesh.
   /// @throws LifecycleError after finish(), and for losses with different loss scales; InvalidArgument if the
   /// program gives the count itself, and its layout does not name an axis over which every parameter's
   /// gradient is a sum.

@@ -210,7 +210,8 @@ void for_each_parameter(Model& model, Visitor&& visit) {
 }
 
 /// @brief Names every part of a model by its path and draws its initial values, which depend on `seed` and
-/// the path: not on the mesh, nor on which other parts a rank holds. Not collective.
+/// the path: not on the mesh, nor on which other parts a rank holds. Collective only in checked builds, over
+/// the parts' mesh.
 /// @param path of the model itself; empty for a whole one
 /// @throws InvalidArgument if two parts have one path; LifecycleError for a part that is initialized
 /// already.

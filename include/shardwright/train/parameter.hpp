@@ -122,7 +122,8 @@ public:
   Parameter(Parameter&&) = default;            // NOLINT(performance-noexcept-move-constructor)
   Parameter& operator=(Parameter&&) = default; // NOLINT(performance-noexcept-move-constructor)
 
-  /// @brief Gives a parameter made by the first constructor its name and values. Not collective.
+  /// @brief Gives a parameter made by the first constructor its name and values. Collective over
+  /// the mesh only in checked builds.
   /// @throws LifecycleError on a second call.
   void initialize(const std::string& name, std::uint64_t seed) override {
     if (initialized())
@@ -218,8 +219,8 @@ public:
   }
 
   /// @brief Sets the weights: `fill(weights)` is called once, and writes every element of a tensor in the
-  /// stored layout and the main element type, from which stored weights and master copy follow. Not
-  /// collective.
+  /// stored layout and the main element type, from which stored weights and master copy follow. Collective
+  /// over the mesh only in checked builds.
   ///
   /// Cost: one tensor in that layout, if there is a master copy in another one.
   /// @throws LifecycleError while the weights are gathered, and before initialize().
