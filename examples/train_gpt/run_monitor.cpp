@@ -73,12 +73,14 @@ void RunMonitor::end_step(const shardwright::StepReport& report) {
   ++state.summary.steps;
   state.summary.seconds += seconds;
   state.summary.tokens += state.facts.tokens_per_step;
-  if (state.summary.steps == 1)
-    state.summary.first_loss = report.loss;
-  state.summary.last_loss = report.loss;
-  state.progress.update(report.step, report.loss, seconds);
-  if (report.skipped)
+  if (report.skipped) {
     ++state.summary.skipped_steps;
+  } else {
+    if (state.summary.steps - state.summary.skipped_steps == 1)
+      state.summary.first_loss = report.loss;
+    state.summary.last_loss = report.loss;
+  }
+  state.progress.update(report.step, report.loss, seconds);
   if (!report.note.empty())
     state.progress.note("step " + std::to_string(report.step) + (report.skipped ? "  skipped: " : "  ") +
                         report.note);

@@ -66,6 +66,9 @@ TEST_CASE(
   resumed.pool_peak_bytes = 1024;
   CHECK_THAT(resumed.text(), ContainsSubstring("  loss           held out 2.5000\n  memory "));
   CHECK(resumed.record()["last_loss"].is_null());
+  resumed.steps = resumed.skipped_steps = 2; // neither has a loss
+  CHECK_THAT(resumed.text(), ContainsSubstring("  loss           held out 2.5000\n"));
+  CHECK(resumed.record()["first_loss"].is_null());
   CHECK(summary().record()["last_loss"] == 2.25);
 }
 

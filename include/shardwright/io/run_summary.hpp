@@ -69,13 +69,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief A run in numbers. Times are those of the steps, without validation and set-up.
 struct RunSummary {
   std::int64_t steps = 0;
-  std::int64_t skipped_steps = 0; ///< Because they were not finite.
+  std::int64_t skipped_steps = 0; ///< Without a token that counts, or not finite.
   std::int64_t spikes = 0;        ///< Of loss or gradient norm.
   double seconds = 0;
   double tokens = 0;
   double flops_per_token = 0;
   double machine_flops_per_second = 0; ///< Measured rate of matrix products on all ranks together.
-  double first_loss = 0;               ///< Of a run with a step, like the last one.
+  double first_loss = 0;               ///< Of a run with a step that was taken, like the last one.
   double last_loss = 0;
   double validation_loss = 0;
   int ranks = 1;
@@ -114,7 +114,7 @@ inline std::string RunSummary::text() const {
   if (spikes > 0)
     out += ", " + plural(spikes, "spike");
   out += "\n  loss           ";
-  if (steps > 0)
+  if (steps > skipped_steps)
     out += detail::printed("%.4f", first_loss) + " at first, " + detail::printed("%.4f", last_loss) +
            " at last, ";
   out += "held out " + detail::printed("%.4f", validation_loss) + "\n";
@@ -163,8 +163,8 @@ inline nlohmann::json RunSummary::record() const {
                      {"tokens", tokens},
                      {"tokens_per_second", tokens_per_second()},
                      {"matrix_rate_share", matrix_rate_share()},
-                     {"first_loss", steps > 0 ? nlohmann::json(first_loss) : nlohmann::json()},
-                     {"last_loss", steps > 0 ? nlohmann::json(last_loss) : nlohmann::json()},
+                     {"first_loss", steps > skipped_steps ? nlohmann::json(first_loss) : nlohmann::json()},
+                     {"last_loss", steps > skipped_steps ? nlohmann::json(last_loss) : nlohmann::json()},
                      {"validation_loss", validation_loss},
                      {"ranks", ranks},
                      {"pool_peak_bytes", pool_peak_bytes},
