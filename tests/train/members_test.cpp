@@ -270,7 +270,7 @@ TEST_CASE("a part that is initialized twice is named, and so is one without a po
           findings.expect(
               has(origin, "dropout: a tape in training must know the position of its microbatch in the run"),
               origin);
-          sw::Tape<> placed(sw::Recording::training, sw::BatchOrigin{2, 1});
+          sw::Tape<> placed(sw::Recording::training, sw::BatchOrigin{2, 1, 4});
           static_cast<void>(thinned.dropout(placed.input(x.value())));
           sw::Tape<> evaluation(sw::Recording::evaluation);
           findings.expect(thinned.dropout(evaluation.input(x.value())).value().data() == x.value().data(),

@@ -50,29 +50,47 @@ namespace detail {
 template <class Tensor>
 [[nodiscard]] kernels::BlockPosition position_in_step(const Tensor& tensor, const BatchOrigin& origin,
                                                       const RowOrder& order, SourceLocation where) {
+  constexpr std::size_t dimensions = Tensor::tensor_rank;
   kernels::BlockPosition position = position_of(tensor);
+  if (tensor.size() == 0)
+    return position;
+  const bool known = origin.sequences > 0;
+  if (dimensions < 3 && !known && (origin.first_sequence > 0 || !order.is_natural()))
+    reject_operation(
+        "dropout",
+        "the number of sequences of the microbatch must be known for a tensor of fewer than three dimensions, whose rows may be tokens, but it is 0 for the microbatch at sequence " +
+            std::to_string(origin.first_sequence) +
+            " (give its BatchOrigin `sequences`, or the batch of a stage a function sequences())",
+        tensor.core(), where);
   const auto extent = [&tensor](std::size_t d) { return static_cast<std::size_t>(tensor.shape()[d]); };
-  const std::uint64_t of_sequence =
-      origin.sequences > 0 && extent(0) % origin.sequences == 0 ? extent(0) / origin.sequences : extent(0);
+  const std::uint64_t of_sequence = !known                              ? 1
+                                    : extent(0) % origin.sequences == 0 ? extent(0) / origin.sequences
+                                                                        : extent(0);
   position.offset[0] += origin.first_sequence * of_sequence;
   position.global[0] += origin.first_sequence * of_sequence;
   if (order.is_natural())
     return position;
   position.order = order;
-  if constexpr (Tensor::tensor_rank > 1)
-    if (origin.sequences > 0 && of_sequence == order.sequence)
-      position.ordered = 0;
-  if constexpr (Tensor::tensor_rank > 2)
-    if (position.ordered != 0 && extent(1) == order.sequence)
-      position.ordered = 1;
-  if constexpr (Tensor::tensor_rank == 2 && !Tensor::layout::value.shard(1).empty())
-    if (extent(1) == order.sequence)
-      reject_operation(
-          "dropout",
-          "a tensor of two dimensions must hold columns in the second one, but the " +
-              std::to_string(extent(1)) +
-              " of this one, which is split there, may be the positions of a sequence in ZigZagOrder (reshape it to three dimensions)",
-          tensor.core(), where);
+  const std::size_t second = dimensions > 1 ? extent(1) : 1;
+  if (known && of_sequence == order.sequence)
+    position.ordered = 0;
+  else if (dimensions > 2 && of_sequence == 1 && second == order.sequence)
+    position.ordered = 1;
+  else if (dimensions == 2 && of_sequence == 1 && second == order.sequence)
+    reject_operation(
+        "dropout",
+        "a tensor of two dimensions must hold columns in the second one, but the " + std::to_string(second) +
+            " of this one may be the positions of a sequence in ZigZagOrder (reshape it to [sequences, 1, columns] or [sequences, positions, 1])",
+        tensor.core(), where);
+  else if (!known || of_sequence != 1 || (dimensions > 2 && second != 1))
+    reject_operation(
+        "dropout",
+        "a tensor must have the batch's sequences of " + std::to_string(order.sequence) +
+            " tokens, whose order over the ranks is not that of the text, or one row for each sequence, but it has the shape " +
+            text_of(tensor.shape()) +
+            (known ? " for " + std::to_string(origin.sequences) + " sequences" : "") +
+            " (drop before the stream is made longer or shorter, or use NaturalOrder)",
+        tensor.core(), where);
   return position;
 }
 
@@ -127,8 +145,8 @@ struct Dropout {
 /// often it is computed. In every layout the first dimension holds the microbatch's sequences, or an equal
 /// number of rows of each.
 /// @param rows positions of the rows of the batch's sequences, if they are not those of the text
-/// @throws InvalidArgument if the last of two dimensions may be positions in another order than that of the
-/// text.
+/// @throws InvalidArgument if the number of sequences is unknown where rows may be tokens, or if the tokens
+/// are in another order than that of the text, and the shape does not say where they are.
 template <AnyShardedTensor X>
 [[nodiscard]] auto dropout(const X& x, const DropoutUse& use, const BatchOrigin& origin,
                            const RowOrder& rows = {}, SourceLocation where = SourceLocation::current()) {
@@ -145,7 +163,7 @@ template <detail::TapeOperand X>
     return as_var(std::forward<X>(x), where);
   if (!tape.origin())
     throw LifecycleError(
-        "dropout: a tape in training must know the position of its microbatch in the run, which keys the masks (pass restart() a BatchOrigin of step and first sequence, or give the batch of a stage a member `origin`)",
+        "dropout: a tape in training must know the position of its microbatch in the run, which keys the masks (pass restart() a BatchOrigin of step, first sequence and number of sequences, or give the batch of a stage a member `origin` and a function sequences())",
         {.rank = x.resources().core().world().rank(), .where = where});
   return apply(operation::Dropout{use, *tape.origin(), tape.rows()}, where, std::forward<X>(x));
 }

@@ -61,7 +61,7 @@ struct PaddingOfTokens {
 
 } // namespace detail
 
-/// @brief int32 [tokens...], negative for padding, as ids or targets may be: such a token chooses nothing,
+/// @brief int32 [tokens...], negative for padding, as targets may be: such a token chooses nothing,
 /// and its gates are 0. Empty if no token is padding.
 template <LayoutType Logits, class Target = DefaultTarget>
 class TokenPadding : public std::optional<ShardedTensor<TokenLayout<Logits>, const std::int32_t, Target>> {

@@ -14,7 +14,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct BatchOrigin {
   std::uint64_t step = 0;           ///< Optimizer step.
   std::uint64_t first_sequence = 0; ///< Index of its first sequence in the step's global batch.
-  std::uint64_t sequences = 0;      ///< Sequences in it; if 0, masks depend on how the batch is divided.
+  std::uint64_t sequences = 0;      ///< Sequences in it; if 0, the rows of a mask must be sequences.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -24,7 +24,7 @@ struct BlockPosition {
   std::array<std::size_t, 4> offset{};           ///< Of the block's first element, per dimension.
   std::array<std::size_t, 4> global{1, 1, 1, 1}; ///< Global extents, per dimension.
   RowOrder order{};                   ///< Of a dimension's elements, whose numbers are keyed by position.
-  std::size_t ordered = no_dimension; ///< The dimension; not the last one.
+  std::size_t ordered = no_dimension; ///< The dimension; not the last of four.
   static constexpr std::size_t no_dimension = ~std::size_t{0};
 };
 
@@ -252,9 +252,11 @@ void run_random(const char* label, const Execution& execution, const typename Vi
   RandomElements<Element, Draw> functor{
       in, flat_span_of(view, label).data, {0, 0, 0, 0}, {1, 1, 1, 1}, {1, 1, 1, 1}, position.order, 3,
       1,  lane_grain_of<Execution>(1024), key,          draw};
-  // Dimensions are right-aligned, so that the last one is always number 3.
+  // Dimensions are right-aligned, so that number 3 holds neighbours: the last one, or a row of one element.
+  const bool single = position.ordered + 1 == tensor_rank && !position.order.is_natural();
+  require(!single || tensor_rank < 4, label, "the last of four dimensions must have no order (merge two).");
   for (std::size_t d = 0; d < tensor_rank; ++d) {
-    const std::size_t slot = 4 - tensor_rank + d;
+    const std::size_t slot = (single ? 3 : 4) - tensor_rank + d;
     functor.offset[slot] = position.offset[d];
     functor.global[slot] = position.global[d];
     functor.extent[slot] = view.extent(static_cast<unsigned>(d));
