@@ -162,6 +162,23 @@ struct Run {
   sw::Training<Model> training;
 };
 
+/// The same in two stages, each on two ranks.
+template <class Target>
+struct Staged {
+  using Model = sw::PipelineModel<Words<Target>>;
+  explicit Staged(const sw::HostCommunicator& world)
+      : ranks{world, sw::extent<pp>(2), sw::extent<dp>(1), sw::extent<tp>(2)},
+        mesh{ranks.template communicator<dp, tp>(), sw::extent<dp>(1), sw::extent<tp>(2)},
+        schedule(sw::make_schedule<sw::OneFOneB>(2, 1)),
+        model(mesh, ranks.template communicator<pp>(), schedule.placement(), sw::LayerPartition(2, 2), {}, 3),
+        training(mesh, model, world, ranks.template communicator<pp>(), schedule, sw::AdamW()) {}
+  sw::DeviceMesh<pp, dp, tp> ranks;
+  Mesh mesh;
+  decltype(sw::make_schedule<sw::OneFOneB>(2, 1)) schedule;
+  Model model;
+  sw::Training<Model> training;
+};
+
 const char* const beyond_ids =
     "Token ids: they must be below the vocabulary of 7 and not negative, but rank ";
 const char* const beyond_targets =
@@ -207,16 +224,11 @@ TEST_CASE("an unknown id in a training step or under a pipeline ends the run wit
   for (const bool in_target : {false, true}) {
     const std::string staged = failure_of<sw::DataError>([in_target] {
       static_cast<void>(on_ranks(4, [in_target](const sw::HostCommunicator& world, Findings&) {
-        const sw::DeviceMesh ranks{world, sw::extent<pp>(2), sw::extent<dp>(1), sw::extent<tp>(2)};
-        const Mesh mesh{ranks.communicator<dp, tp>(), sw::extent<dp>(1), sw::extent<tp>(2)};
-        const auto schedule = sw::make_schedule<sw::OneFOneB>(2, 1);
-        sw::PipelineModel<Words<sw::DefaultTarget>> model(
-            mesh, ranks.communicator<pp>(), schedule.placement(), sw::LayerPartition(2, 2), {}, 3);
-        sw::Training training(mesh, model, world, ranks.communicator<pp>(), schedule, sw::AdamW());
+        Staged<sw::DefaultTarget> run(world);
         const At odd = with(2, 1, 9);
-        static_cast<void>(training.step(
+        static_cast<void>(run.training.step(
             [&](std::int64_t) {
-              return batch_of<sw::DefaultTarget>(mesh, in_target ? At(usual) : odd,
+              return batch_of<sw::DefaultTarget>(run.mesh, in_target ? At(usual) : odd,
                                                  in_target ? odd : At(usual));
             },
             rate));
@@ -274,6 +286,23 @@ TEST_CASE("on a device an evaluation with an unknown id throws when its loss is 
               failure_of<sw::DataError>([&] { static_cast<void>(run.training.mean(sums)); });
           findings.expect(has(said, "rank 0 reads target 7 at position 5 of sequence 0"), said);
         }) == "");
+}
+
+TEST_CASE("on a device an evaluation in stages with an unknown id throws when its mean is taken") {
+  for (const bool in_target : {false, true}) {
+    const std::string said = failure_of<sw::DataError>([in_target] {
+      static_cast<void>(on_ranks(4, [in_target](const sw::HostCommunicator& world, Findings&) {
+        Staged<MimicTarget> run(world);
+        const At odd = with(2, 1, 9);
+        const auto batches =
+            batch_of<MimicTarget>(run.mesh, in_target ? At(usual) : odd, in_target ? odd : At(usual));
+        const auto sums = run.training.evaluate(batches);
+        static_cast<void>(run.training.mean(sums));
+      }));
+    });
+    CHECK(has(said, in_target ? " reads target 9 at position 1 of sequence 2"
+                              : " reads id 9 at position 1 of sequence 2"));
+  }
 }
 
 TEST_CASE("an error of an unknown id names its position in the text, in any order of the tokens") {

@@ -178,8 +178,13 @@ public:
     return whole([&] { return runner_.evaluate(batches); });
   }
   /// @brief The mean loss per token of all ranks. Collective.
+  /// @throws DataError if this rank has met a token id beyond the vocabulary.
   template <class Loss>
   [[nodiscard]] MeanLoss mean(const Loss& sums) const {
+    if constexpr (!on_host) { // pipeline ranks without the last stage have no sums that know
+      detail::wait_for_kernels(resources().execution());
+      detail::require_known_ids(resources());
+    }
     const auto total = sums.read();
     return detail::mean_over(*core_, total.loss, total.tokens, world_);
   }
