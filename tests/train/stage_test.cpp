@@ -7,12 +7,15 @@
 #include "train/small_model.hpp"
 
 #include <shardwright/schedule/named_schedule.hpp>
+#include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/reduce.hpp>
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/pipeline_model.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
 #include <shardwright/train/replica_check.hpp>
 #include <shardwright/train/stage.hpp>
+#include <shardwright/train/sum_loss.hpp>
 #include <shardwright/train/whole_model.hpp>
 
 #include <algorithm>
@@ -537,6 +540,49 @@ TEST_CASE("a stage may have a loss and no parameters") {
               one = found;
             findings.expect(found == one, found, " instead of ", one);
           }) == "");
+}
+
+namespace {
+
+/// A last part that counts its own tokens: this rank's, in layout `In`, over which its loss is read.
+template <class In>
+struct CountedByHand : Small {
+  struct Last {
+    template <class Place>
+    Last(const Place& place, const Config& config)
+        : out(place.mesh, {config.width, config.width}, sw::Initial::normal(0.4)) {}
+    auto operator()(Value x, const Batch& batch) {
+      const auto tokens = static_cast<std::int64_t>(batch.wanted.local_shape()[0]);
+      return sw::sum_loss(sw::sum(sw::square(out(std::move(x).template as<Tokens>()))).template as<In>(),
+                          sw::TokenCount<In>{tokens});
+    }
+    auto members() { return sw::members("out", out); }
+    sw::Linear<Tokens, sw::Layout<2>, Plan> out;
+  };
+  using Parts = sw::Parts<Small::First, sw::Repeat<Small::Layer, &Config::layers>, Last>;
+};
+
+} // namespace
+
+TEST_CASE("a last part that gives the count of one data rank for all is an error on every number of stages") {
+  using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
+  for (const int stages : {1, 2}) {
+    const auto train = [stages](auto part) {
+      using Model = decltype(part);
+      return failure_of<sw::InvalidArgument>([stages] {
+        shardwright_test::launch_ranks({.ranks = 2 * stages}, [stages](const sw::HostCommunicator& world) {
+          if (stages == 1)
+            static_cast<void>(train_whole<Model>(world, 1));
+          else
+            static_cast<void>(
+                train_pipeline<Model>(world, stages, 1, sw::make_schedule("1f1b", stages, microbatches)));
+        });
+      });
+    };
+    CHECK_THAT(train(CountedByHand<sw::Layout<0>>()),
+               ContainsSubstring("GradAccumulator: loss and count must be Partial over dp"));
+    CHECK(train(CountedByHand<OverDp>()) == "no failure of the type");
+  }
 }
 
 TEST_CASE("a partition that does not match the model's layers is an error") {

@@ -111,8 +111,10 @@ template <LayoutType L, class Target>
   kernels::detail::run_sum_in_order(execution, losses.data(), losses.local_size(), totals.view().data(),
                                     false);
   auto out = counted_loss<L>(std::move(totals));
-  if constexpr (counts_only<Target>)
+  if constexpr (counts_only<Target>) {
     out = {}; // all numbers of a dry run are 1, the count of tokens too
+    origin_of(out).counted = true;
+  }
   return out;
 }
 

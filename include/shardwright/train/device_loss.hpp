@@ -42,6 +42,8 @@ public:
     return *this;
   }
 
+  /// Whether nothing was added.
+  [[nodiscard]] bool empty() const noexcept { return !sums_; }
   /// Loss and tokens for kernels; null for nothing.
   [[nodiscard]] const double* data() const { return sums_ ? sums_->values().data() : nullptr; }
   /// The same on the host; waits for the device.
@@ -74,7 +76,7 @@ public:
 
   /// @brief The sums of both batches. @throws LifecycleError for tapes with different loss scales.
   DeviceLoss& operator+=(const DeviceLoss& other) {
-    origin.join(other.origin, this->data() == nullptr);
+    origin.join(other.origin, this->empty());
     detail::DeviceSums<Target>::operator+=(other);
     return *this;
   }

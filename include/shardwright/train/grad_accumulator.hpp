@@ -144,9 +144,8 @@ public:
       if (core_ != nullptr)
         detail::agreed(*core_, "GradAccumulator", where, Sums::layout::axes,
                        detail::GivenNumber("number of tokens", sums.tokens.value));
-    if constexpr (!requires { typename Model::Loss::layout; })
-      if (core_ != nullptr && !detail::origin_of(sums).counted)
-        summed_.require_in(Sums::layout::axes, detail::LayoutText<typename Sums::layout>::value, *core_);
+    if (core_ != nullptr && !detail::origin_of(sums).counted && !sums.empty())
+      summed_.require_in(Sums::layout::axes, detail::LayoutText<typename Sums::layout>::value, *core_);
     add_counted(sums);
   }
   /// @brief The same with sums that the program has reduced over axes that their layout no longer names. In

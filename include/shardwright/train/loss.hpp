@@ -98,7 +98,7 @@ struct CountedLoss {
 
   /// @brief The sums of both batches. @throws LifecycleError for tapes with different loss scales.
   CountedLoss& operator+=(const CountedLoss& other) {
-    loss.origin.join(other.loss.origin, loss.value == 0 && tokens.value == 0);
+    loss.origin.join(other.loss.origin, empty());
     loss.value += other.loss.value;
     tokens.value += other.tokens.value;
     return *this;
@@ -124,6 +124,8 @@ struct CountedLoss {
     static_cast<void>(sizeof(detail::ScaledLoss<CountedLoss, Factor>));
     return loss;
   }
+  /// @brief Returns whether there are no tokens and no loss, as on pipeline ranks without the last stage.
+  [[nodiscard]] bool empty() const noexcept { return loss.value == 0 && tokens.value == 0; }
   /// @brief Returns itself, like DeviceLoss::read on a device.
   [[nodiscard]] const CountedLoss& read() const noexcept { return *this; }
 };

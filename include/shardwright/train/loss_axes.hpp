@@ -60,7 +60,7 @@ public:
         throw InvalidArgument(
             "GradAccumulator: loss and count must be Partial over " + std::string(name) +
                 ", over which every parameter's gradient is a sum, but they are " + std::string(layout) +
-                " and those of one rank would be taken for all (add the sums that the loss on the tape returns, or call assume_replicated(sums) if the program has reduced both over " +
+                " and those of one rank would be taken for all (give both over this rank's tokens, in a layout that names that axis, or call assume_replicated(sums) if the program has reduced both over " +
                 std::string(name) + ")",
             {.rank = core.world().rank(), .layout = std::string(layout)});
   }
