@@ -17,7 +17,10 @@
 #include <shardwright/train/recompute.hpp>
 #include <shardwright/train/sum_loss.hpp>
 
+#include <array>
 #include <cmath>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -285,22 +288,48 @@ TEST_CASE("a tape's loss scale travels with its sums, and the accumulator remove
           const auto targets = targets_on(mesh);
           OwnHead head(mesh);
           sw::GradAccumulator accumulator(head);
-          const auto add = [&](int exponent) {
+          const auto add_with = [&](int exponent, const auto& add_sums) {
             sw::Tape<> tape;
             tape.set_loss_scale(sw::LossScale::power_of_two(exponent));
             auto sums = sw::linear_cross_entropy(tape.input(x), head.table, targets);
             tape.backward();
-            accumulator.add(sums);
+            add_sums(sums);
           };
-          const auto norm_at = [&](int exponent) {
-            add(exponent);
-            add(exponent);
+          const auto add = [&](int exponent) {
+            add_with(exponent, [&](const auto& sums) { accumulator.add(sums); });
+          };
+          const auto norm_with = [&](int exponent, auto add_sums) {
+            add_with(exponent, add_sums);
+            add_with(exponent, add_sums);
             const double norm = accumulator.finish().gradient_norm;
             accumulator.restart();
             return norm;
           };
+          const auto norm_at = [&](int exponent) {
+            return norm_with(exponent, [&](const auto& sums) { accumulator.add(sums); });
+          };
           const double plain = norm_at(0), scaled = norm_at(10);
           findings.expect(plain == scaled, "the norm is ", scaled, " instead of ", plain);
+          using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
+          const double rebuilt = norm_with(10, [&](const sw::CountedLoss<OverDp>& sums) {
+            accumulator.add(sw::LossSum<OverDp>{sums.loss.value}, sw::TokenCount<OverDp>{sums.tokens.value});
+          });
+          findings.expect(plain == rebuilt, "with rebuilt sums ", rebuilt, " instead of ", plain);
+          const double assumed = norm_with(10, [&](const sw::CountedLoss<OverDp>& sums) {
+            std::array<double, 2> totals{sums.loss.value, static_cast<double>(sums.tokens.value)};
+            sw::HostCommunicator(world).all_reduce_in_place(std::span<double>(totals));
+            const sw::CountedLoss<sw::Layout<0>> reduced{{totals[0]}, {static_cast<std::int64_t>(totals[1])}};
+            accumulator.add(sw::assume_replicated(reduced));
+          });
+          findings.expect(plain == assumed, "with reduced sums ", assumed, " instead of ", plain);
+          const std::string other = failure_of<sw::LifecycleError>([&] {
+            static_cast<void>(norm_with(10, [&](const sw::CountedLoss<OverDp>& sums) {
+              accumulator.add(sw::CountedLoss<OverDp>{
+                  {sums.loss.value, {.scale = sw::LossScale::power_of_two(9)}}, sums.tokens});
+            }));
+          });
+          findings.expect(has(other, "all losses of a step must have one loss scale"), other);
+          accumulator.restart();
           add(3);
           const std::string two = failure_of<sw::LifecycleError>([&] { add(4); });
           findings.expect(has(two, "all losses of a step must have one loss scale"), two);

@@ -176,8 +176,8 @@ public:
   /// mesh.
   ///
   /// Collective. Cost: the transitions of the accumulators, and one all_reduce of three numbers.
-  /// @throws LifecycleError before any add(), on a second call, if a parameter has no gradient, or if the
-  /// model is destroyed.
+  /// @throws LifecycleError before any add(), on a second call, if a parameter has no gradient, if the tape
+  /// of a gradient had another loss scale than the sums, or if the model is destroyed.
   [[nodiscard]] Summary finish() {
     require_model();
     if (finished_)
@@ -188,6 +188,8 @@ public:
     if (const auto scale = detail::loss_scale_of(*model_); scale && scale != origin_.scale)
       detail::reject_use(
           "GradAccumulator: the loss scale must not change between add() and finish(), as gradients of both would be summed (set it after restart())");
+    for (const auto& gradient : gradients_)
+      origin_.join(gradient->origin(), false);
     finished_ = true;
     for (detail::GradientGroup& group : groups_)
       group.end_last_pass();

@@ -9,7 +9,9 @@
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/non_finite_elements.hpp>
+#include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/gradient_group.hpp>
+#include <shardwright/train/loss.hpp>
 #include <shardwright/train/parameter.hpp>
 #include <shardwright/train/reach.hpp>
 
@@ -27,6 +29,12 @@ class AnyParameterGradient {
 public:
   virtual ~AnyParameterGradient() = default;
   [[nodiscard]] virtual const ParameterBase& parameter() const = 0;
+
+  /// Records the loss scale of a tape whose pass has added to the gradient.
+  /// @throws LifecycleError if another pass of the step had another one.
+  void note_loss_scale(const LossScaleOn<Target>& scale) { origin_.join({.scale = scale}, false); }
+  /// With the loss scale in the gradient, if it comes from a tape.
+  [[nodiscard]] const SumOrigin<LossScaleOn<Target>>& origin() const noexcept { return origin_; }
 
   /// Declares that the step has no more passes. Collective like end_pass.
   virtual void end_passes() = 0;
@@ -55,6 +63,12 @@ public:
   /// Number of non-finite elements: in this rank's raw gradients of the step, if they were watched, else in
   /// the reduced gradient.
   [[nodiscard]] virtual std::int64_t non_finite() const = 0;
+
+protected:
+  void forget_origin() noexcept { origin_ = {}; }
+
+private:
+  SumOrigin<LossScaleOn<Target>> origin_;
 };
 
 /// The reduction of a gradient, independent of its layouts. A pass adds its raw gradient and ends with
@@ -115,6 +129,7 @@ public:
     if (under_way_ > 0)
       buckets_.finish();
     let_go();
+    this->forget_origin();
     sums_ = {};
     complete_ = false;
     raw_non_finite_ = 0;

@@ -54,7 +54,7 @@ public:
   /// Records whether this is the first use on the tape, which is the last one in the backward pass.
   void note_use(const TapeCore& tape) {
     if (parameter_->first_use(tape.number()))
-      ends_pass_of_ = tape.number();
+      ends_pass_of_ = &static_cast<const TapeOn<target>&>(tape);
   }
   // Weights are not kept: they are gathered again when a gradient reads them.
   void keep(const TapeNode&, bool) noexcept {}
@@ -97,9 +97,10 @@ public:
   }
   /// The operand that was read first is the last to add to the gradient.
   void end_pass() const {
-    if (ends_pass_of_ == 0)
+    if (ends_pass_of_ == nullptr)
       return;
-    parameter_->end_uses(ends_pass_of_);
+    parameter_->end_uses(ends_pass_of_->number());
+    parameter_->gradient_state().note_loss_scale(ends_pass_of_->loss_scale);
     parameter_->gradient_state().end_pass();
   }
 
@@ -114,7 +115,7 @@ private:
 
   P* parameter_;
   std::uint64_t version_;
-  std::uint64_t ends_pass_of_ = 0; // number of the recording; 0: of none
+  const TapeOn<target>* ends_pass_of_ = nullptr; // null: of none
 };
 
 template <class C, class R, class E, class Z, class T>

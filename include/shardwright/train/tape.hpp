@@ -15,16 +15,6 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-namespace detail {
-
-template <class Target>
-class TapeOn final : public TapeCore {
-public:
-  LossScaleOn<Target> loss_scale;
-};
-
-} // namespace detail
-
 /// @brief The operations of one microbatch, for its gradients.
 ///
 /// `input` and `variable` put tensors on it; operations on the Vars follow; `backward` computes the

@@ -7,6 +7,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/token_order.hpp>
 #include <shardwright/train/batch_origin.hpp>
+#include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/first_pass.hpp>
 
 #include <algorithm>
@@ -254,6 +255,13 @@ private:
   Phase phase_ = Phase::recording;
   bool checks_inputs_ = always_checked;
   long references_ = 1;
+};
+
+/// The tape of a target.
+template <class Target>
+class TapeOn final : public TapeCore {
+public:
+  LossScaleOn<Target> loss_scale;
 };
 
 inline TapeNode::TapeNode(TapeCore& tape) noexcept : tape_(tape), recomputation_(tape.recomputation()) {}
