@@ -88,7 +88,7 @@ struct CallTotal {
   return out;
 }
 
-/// @brief What `call_differences` compared and what it could not, for several dry runs without a difference.
+/// @brief Says which calls of several dry runs `call_differences` compared, and which it could not.
 [[nodiscard]] inline std::string comparison_text(std::span<const DryRun> runs) {
   const auto number = [](std::size_t count, bool messages) {
     return std::to_string(count) + (messages ? " message" : " call") + (count == 1 ? "" : "s");

@@ -96,7 +96,7 @@ inline void read_older_spelling(std::vector<std::vector<Step>>& steps, int micro
 
 } // namespace detail
 
-/// @brief What `schedule_from_csv` ignores in a text, as a sentence; empty if it reads every cell.
+/// @brief Says how many cells of a text `schedule_from_csv` ignores; empty if it reads every cell.
 [[nodiscard]] inline std::string ignored_cells_text(std::string_view text) {
   const detail::CsvShape shape = detail::csv_shape(text);
   return shape.ignored == 0

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What the interleaved schedules share: groups of microbatches that pass a rank's chunks in turn.
+/// @brief The order that the interleaved schedules share: groups of microbatches that pass a rank's chunks in
+/// turn.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>

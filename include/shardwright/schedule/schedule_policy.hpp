@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a schedule's policy must have.
+/// @brief The members that a schedule's policy must have.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>

@@ -160,8 +160,9 @@ struct ComparedCalls {
   std::size_t calls = 0;  ///< Of the rank that has most.
 };
 
-/// @brief What `call_differences` compares: the collectives of each group that several of the ranks belong
-/// to, and the messages between two of them. An entry with a single rank holds calls that it cannot compare.
+/// @brief The calls that `call_differences` compares: collectives of each group to which several ranks
+/// belong, and the messages between two of them. An entry with a single rank holds calls that it cannot
+/// compare.
 [[nodiscard]] inline std::vector<ComparedCalls> compared_calls(std::span<const DryRun> runs) {
   const detail::GroupedCalls grouped(runs);
   std::vector<ComparedCalls> out;

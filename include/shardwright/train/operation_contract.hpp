@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What a tape needs of an operation: its forward pass, gradients, and what they read, with error
-/// sentences for an operation of a program's own.
+/// @brief The members that a tape needs of an operation: forward pass, gradients, and what these read, with
+/// an error sentence for each one that is missing.
 
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/tensor/apply.hpp>

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What Training, checkpoints and comparisons of replicas ask of an optimizer, with a sentence for
-/// each member that one of your own lacks.
+/// @brief The members that Training, checkpoints and comparisons of replicas need of an optimizer, with an
+/// error sentence for each one that is missing.
 
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/parameter.hpp>
