@@ -75,8 +75,7 @@ struct NoBalance {
 
 /// x + experts(norm(x)). A type says whether the loss needs the whole batch; the other ways are chosen at run
 /// time.
-template <bool exact>
-class Layer {
+template <bool exact> class Layer {
 public:
   Layer(const auto& place, const Config& config)
       : config_(config), norm_(place.mesh, config.sizes.width, 1e-5),
@@ -105,8 +104,7 @@ private:
   [[nodiscard]] sw::RouterOptions choice() const {
     return {.chosen = config_.sizes.chosen, .scores = sw::RouterScores::sigmoid};
   }
-  template <class Logits>
-  void balance(const Logits& logits) {
+  template <class Logits> void balance(const Logits& logits) {
     const auto counted = sw::choose_experts(logits.value(), {.chosen = config_.sizes.chosen});
     if constexpr (exact)
       balance_(logits, counted);
@@ -137,8 +135,7 @@ struct Last {
   auto operator()(Stream x, const Batch& batch) { return sw::mse(std::move(x), batch.target); }
   auto members() { return sw::members(); }
 };
-template <bool exact>
-struct Model {
+template <bool exact> struct Model {
   using Config = ::Config;
   using Batch = ::Batch;
   using target = sw::DefaultTarget;
@@ -154,8 +151,7 @@ public:
   virtual void step() = 0;
   [[nodiscard]] virtual std::size_t peak_bytes() const = 0;
 };
-template <bool exact>
-class TrainingOf final : public Way {
+template <bool exact> class TrainingOf final : public Way {
 public:
   template <class Schedule>
   TrainingOf(sw::HostCommunicator world, const Options& options, Balance balance, const Schedule& schedule)

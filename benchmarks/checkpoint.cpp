@@ -110,8 +110,7 @@ private:
   [[nodiscard]] double bytes() const { return options_.mib * 1024.0 * 1024.0; }
 
   /// Seconds until all ranks are done.
-  template <class Work>
-  double timed(const Work& work) {
+  template <class Work> double timed(const Work& work) {
     world_.barrier();
     const auto begin = benchmark::Clock::now();
     work();

@@ -108,8 +108,7 @@ public:
       fill(*weights, rows_.size() * width_ * hidden_);
   }
 
-  template <class Execution>
-  void run(const Execution& execution) {
+  template <class Execution> void run(const Execution& execution) {
     using sw::kernels::matmul;
     constexpr auto no = sw::kernels::Transpose::no, yes = sw::kernels::Transpose::yes;
     for (std::size_t e = 0, first = 0; e < rows_.size(); first += rows_[e++]) {

@@ -21,8 +21,7 @@ public:
   explicit GroupStopwatch(int ranks) : spans_(static_cast<std::size_t>(ranks)) {}
 
   /// @brief Collective: seconds of `work`, the same on every rank.
-  template <class Work>
-  [[nodiscard]] double seconds(shardwright::HostCommunicator& world, const Work& work) {
+  template <class Work> [[nodiscard]] double seconds(shardwright::HostCommunicator& world, const Work& work) {
     Span& own = spans_[static_cast<std::size_t>(world.rank())];
     world.barrier();
     own.start = Clock::now();

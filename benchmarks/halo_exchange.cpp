@@ -135,8 +135,7 @@ private:
 };
 
 /// Seconds of one of many exchanges, from the first rank's start to the last one's end.
-template <class Meet, class Exchange>
-double turn(int count, Meet meet, Exchange exchange) {
+template <class Meet, class Exchange> double turn(int count, Meet meet, Exchange exchange) {
   meet();
   const auto begin = benchmark::Clock::now();
   for (int i = 0; i < count; ++i)

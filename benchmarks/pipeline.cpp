@@ -230,8 +230,7 @@ nlohmann::json measure_all(const Options& options, const sw::PassCosts& ratio) {
           {"lines", lines}};
 }
 
-template <class Policy>
-void time_proof(const Options& options, nlohmann::json& out) {
+template <class Policy> void time_proof(const Options& options, nlohmann::json& out) {
   const int microbatches = options.proof_microbatches;
   const Clock::time_point begin = Clock::now();
   const sw::Proof proof = sw::PipelineSchedule<Policy>::prove(options.proof_ranks, microbatches);

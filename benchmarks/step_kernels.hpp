@@ -47,8 +47,7 @@ struct StepKernel {
 
 /// @brief The kernels in the order of a step, with parameters and activations of `Element`; gradients of
 /// parameters, statistics and optimizer state have its main element.
-template <sw::Target Where, class Element>
-class StepKernels {
+template <sw::Target Where, class Element> class StepKernels {
   using Main = sw::MainElement<Element>;
   template <class Value>
   using Matrix = Kokkos::View<Value**, Kokkos::LayoutRight, typename Where::memory_space>;
@@ -162,8 +161,7 @@ private:
     kernels_.push_back({std::move(name), std::move(group), calls, flops, bytes, std::move(run)});
   }
 
-  template <class Value = Element>
-  Matrix<Value> random(std::size_t rows, std::size_t columns) {
+  template <class Value = Element> Matrix<Value> random(std::size_t rows, std::size_t columns) {
     const Matrix<Value> matrix(Kokkos::view_alloc(std::string("matrix"), Kokkos::WithoutInitializing), rows,
                                columns);
     kernels::fill_normal(execution_, matrix, {{0, 0}, {rows, columns}}, {7, ++tensors_}, 0.0, 0.05);

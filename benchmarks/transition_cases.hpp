@@ -21,8 +21,7 @@ namespace sw = shardwright;
 using namespace sw::axis;
 
 /// @brief A transition of one collective over tp.
-template <class From, class To>
-struct TransitionCase {
+template <class From, class To> struct TransitionCase {
   using from = From;
   using to = To;
   const char* name;
@@ -37,12 +36,10 @@ struct TransitionLine {
   double pool_ratio = 0;   ///< and redistribute, whose result is memory of the mesh's pool.
 };
 
-template <class Tensor>
-[[nodiscard]] std::span<const float> elements_of(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] std::span<const float> elements_of(const Tensor& tensor) {
   return {tensor.data(), tensor.local_size()};
 }
-template <class Tensor>
-[[nodiscard]] std::span<float> elements_of(Tensor& tensor) {
+template <class Tensor> [[nodiscard]] std::span<float> elements_of(Tensor& tensor) {
   return {tensor.mutable_data(), tensor.local_size()};
 }
 
@@ -64,8 +61,7 @@ template <class Group, class Measure>
 
 /// @brief Nanoseconds on the host for four transitions that do nothing because all axes have one rank: the
 /// median over `turns`.
-template <sw::Target Where>
-[[nodiscard]] double four_trivial_transitions(int turns) {
+template <sw::Target Where> [[nodiscard]] double four_trivial_transitions(int turns) {
   double found = 0;
   sw::launch({.ranks = 1}, [&](sw::HostCommunicator world) {
     const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<tp>(1)};

@@ -124,8 +124,7 @@ private:
     }
   }
 
-  template <class Action>
-  double turn(const Case& test, Action action) {
+  template <class Action> double turn(const Case& test, Action action) {
     const int rank = world_.rank(), ranks = world_.size();
     const int count = collectives::repetitions(test.bytes);
     for (int r = -1; r < count; ++r) {

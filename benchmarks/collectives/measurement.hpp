@@ -53,8 +53,7 @@ struct Sustained {
 
 /// @brief Runs `call()` back to back for some seconds. `any(stop)` returns on all ranks whether any of them
 /// wants to stop; like `call`, it is a collective, and counts as one.
-template <class Call, class Any>
-[[nodiscard]] Sustained sustain(double seconds, Call call, Any any) {
+template <class Call, class Any> [[nodiscard]] Sustained sustain(double seconds, Call call, Any any) {
   constexpr int calls_between_looks = 16;
   constexpr std::size_t most_samples = std::size_t{1} << 20U;
   std::vector<double> times;

@@ -41,8 +41,7 @@ double copied_bytes(const Kind& kind, std::size_t bytes, int ranks) {
   return (kind.parted_input ? part : whole) + (kind.parted_output ? part : whole);
 }
 
-template <class Group>
-void run(const Kind& kind, Group& group, std::span<float> in, std::span<float> out) {
+template <class Group> void run(const Kind& kind, Group& group, std::span<float> in, std::span<float> out) {
   const auto ranks = static_cast<std::size_t>(group.size());
   if (kind.in_place)
     group.all_reduce_in_place(in);

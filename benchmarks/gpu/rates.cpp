@@ -19,8 +19,7 @@ namespace {
 namespace kernels = sw::kernels;
 
 /// Operations per second of C = A B on random numbers; zeros would run faster than real data.
-template <class Element>
-double matrix_rate(const Execution& execution, std::size_t n, int turns) {
+template <class Element> double matrix_rate(const Execution& execution, std::size_t n, int turns) {
   using Matrix = Kokkos::View<Element**, Kokkos::LayoutRight, Device::memory_space>;
   const Matrix a("a", n, n), b("b", n, n), c("c", n, n);
   kernels::fill_normal(execution, a, {{0, 0}, {n, n}}, {3, 1}, 0.0, 1.0);

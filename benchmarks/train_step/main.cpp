@@ -60,8 +60,7 @@ struct Settings {
 };
 
 /// Seconds of `work` on all ranks, from the first start to the last end.
-template <class Work>
-double timed(sw::HostCommunicator& world, Work&& work) {
+template <class Work> double timed(sw::HostCommunicator& world, Work&& work) {
   world.barrier();
   const Clock::time_point begin = Clock::now();
   work();

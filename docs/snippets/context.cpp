@@ -51,8 +51,7 @@ static_assert(std::is_same_v<ByRing::Order, sw::ZigZagOrder>);
 
 //! [fill]
 /// Sequences of consecutive numbers: each rank writes the tokens of its own positions.
-template <class Ids>
-void count_up(Ids& ids) {
+template <class Ids> void count_up(Ids& ids) {
   const sw::TokenRuns runs = ids.positions().runs();
   std::int32_t* id = ids.mutable_data();
   for (std::int64_t row = 0; row < ids.local_shape()[0]; ++row)
@@ -62,8 +61,7 @@ void count_up(Ids& ids) {
 //! [fill]
 
 /// Sum of the magnitudes of attention over a batch of the context's order, under three masks.
-template <class Context, class Mesh>
-double attend(const Mesh& mesh) {
+template <class Context, class Mesh> double attend(const Mesh& mesh) {
   sw::TokenTensor<typename Context::Order, sw::Layout<2, sw::Shard<1, cp>>> ids(mesh, {2, 16});
   count_up(ids);
   sw::ShardedTensor<Fused> fused(mesh, {2, 16, 4, 4 * 8});

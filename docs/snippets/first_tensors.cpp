@@ -29,8 +29,7 @@ int main(int argc, char** argv) {
 //! [launch]
 
 /// Ranks speak one after the other.
-template <class Speak>
-void in_turn(sw::HostCommunicator& world, Speak speak) {
+template <class Speak> void in_turn(sw::HostCommunicator& world, Speak speak) {
   for (int rank = 0; rank < world.size(); ++rank) {
     if (rank == world.rank()) {
       speak();

@@ -19,8 +19,7 @@ using Blocks = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
 
 //! [kernel]
 // A named functor on plain views: it compiles for every backend of Kokkos.
-template <class Input, class Output>
-struct Softplus {
+template <class Input, class Output> struct Softplus {
   Input in;
   Output out;
   KOKKOS_FUNCTION void operator()(std::size_t i) const {
@@ -29,8 +28,7 @@ struct Softplus {
   }
 };
 
-template <class Layout>
-sw::ShardedTensor<Layout> softplus(const sw::ShardedTensor<Layout>& input) {
+template <class Layout> sw::ShardedTensor<Layout> softplus(const sw::ShardedTensor<Layout>& input) {
   static_assert(!Layout::value.has_partial(),
                 "softplus: the input must not be Partial (redistribute it first)");
   sw::ShardedTensor<Layout> out(input.resources(), input.shape());

@@ -20,8 +20,7 @@ using Rows = sw::Layout<2, sw::Shard<0, dp>>;
 #if defined(__cpp_lib_mdspan)
 //! [mdspan]
 /// Sum of the first column of a rank's block.
-template <class Layout>
-float sum_of_column(const sw::ShardedTensor<Layout>& x) {
+template <class Layout> float sum_of_column(const sw::ShardedTensor<Layout>& x) {
   const auto block = sw::local_mdspan(x); // std::mdspan<const float, std::dextents<std::int64_t, 2>>
   float sum = 0;
   for (std::int64_t i = 0; i < block.extent(0); ++i)
@@ -30,8 +29,7 @@ float sum_of_column(const sw::ShardedTensor<Layout>& x) {
 }
 //! [mdspan]
 #else
-template <class Layout>
-float sum_of_column(const sw::ShardedTensor<Layout>& x) {
+template <class Layout> float sum_of_column(const sw::ShardedTensor<Layout>& x) {
   float sum = 0;
   for (std::size_t i = 0; i < x.local().extent(0); ++i)
     sum += x.local()(i, 0);

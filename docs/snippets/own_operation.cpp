@@ -38,8 +38,7 @@ using SoftplusLayout =
 namespace mine {
 
 /// out = log(1 + exp(x)), or for a gradient, the derivative times `from`.
-template <class Element>
-struct SoftplusKernel {
+template <class Element> struct SoftplusKernel {
   const Element* x;
   const Element* from; // null in the forward pass
   Element* out;
@@ -52,8 +51,7 @@ struct SoftplusKernel {
   }
 };
 
-template <class Tensor, class Kernel>
-void run(const Tensor& out, const Kernel& kernel) {
+template <class Tensor, class Kernel> void run(const Tensor& out, const Kernel& kernel) {
   using Policy =
       Kokkos::RangePolicy<typename Tensor::target::execution_space, Kokkos::IndexType<std::size_t>>;
   if constexpr (!sw::counts_only<typename Tensor::target>) // a dry run has shapes but no memory
@@ -71,8 +69,7 @@ struct Softplus {
   static constexpr bool gradient_reads_input = true;   // x is kept for it
   static constexpr bool gradient_reads_output = false; // y is not
 
-  template <sw::AnyShardedTensor X>
-  auto forward(sw::SourceLocation where, const X& x) const {
+  template <sw::AnyShardedTensor X> auto forward(sw::SourceLocation where, const X& x) const {
     using Element = typename X::value_type;
     sw::ShardedTensor<SoftplusLayout<typename X::layout>, Element, typename X::target> y(x.resources(),
                                                                                          x.shape(), where);
@@ -89,8 +86,7 @@ struct Softplus {
 };
 
 /// log(1 + exp(x)) of every element.
-template <sw::Operand X>
-auto softplus_of(X&& x, sw::SourceLocation where = sw::SourceLocation::current()) {
+template <sw::Operand X> auto softplus_of(X&& x, sw::SourceLocation where = sw::SourceLocation::current()) {
   return apply(Softplus{}, where,
                std::forward<X>(x)); // on tensors: only the forward pass; on a tape: recorded as well
 }
@@ -101,8 +97,7 @@ auto softplus_of(X&& x, sw::SourceLocation where = sw::SourceLocation::current()
 //! [wrong]
 /// As a first attempt might look: the derivative of exp, not of softplus.
 struct WrongSoftplus : mine::Softplus {
-  template <class G, class X, class Y>
-  auto gradient(const G& y_gradient, const X& x, const Y&) const {
+  template <class G, class X, class Y> auto gradient(const G& y_gradient, const X& x, const Y&) const {
     return sw::multiply(y_gradient, sw::exp(x));
   }
 };

@@ -65,12 +65,10 @@ public:
   //! [optimizer]
 
   //! [states]
-  template <class P, class Visit>
-  void for_each_state(const P& parameter, Visit&& visit) {
+  template <class P, class Visit> void for_each_state(const P& parameter, Visit&& visit) {
     states_.visit(parameter, visit); // those that exist
   }
-  template <class P, class Visit>
-  void for_each_state_made(const P& parameter, Visit&& visit) {
+  template <class P, class Visit> void for_each_state_made(const P& parameter, Visit&& visit) {
     static_cast<void>(states_.of(parameter, {})); // makes them, zero at first
     states_.visit(parameter, visit);
   }
@@ -83,8 +81,7 @@ private:
   //! [states]
 
   //! [update]
-  template <class P>
-  void update(P& parameter, double scale, double learning_rate) {
+  template <class P> void update(P& parameter, double scale, double learning_rate) {
     using Number = typename P::main_element; // float, also for weights in bfloat16
     for_each_state_made(parameter, [&](std::string_view, auto& squares) {
       parameter.update_weights([&](auto& weights) { // the master copy, if there is one

@@ -49,8 +49,7 @@ struct Where {
 //! [layouts]
 
 //! [block]
-template <class Plan>
-class Block {
+template <class Plan> class Block {
   using Stream = Where::Residual;
   using Tokens = Where::Tokens;
 
@@ -86,8 +85,7 @@ struct Sizes {
   std::int64_t layers = 4, width = 16, heads = 4, hidden = 32, vocabulary = 12, sequence = 8;
 };
 
-template <class Zero, class Target>
-struct Transformer {
+template <class Zero, class Target> struct Transformer {
   using target = Target;
   using element = float;
   using Plan = sw::ModelPlan<element, Zero, Target>;

@@ -21,8 +21,7 @@
 
 namespace command_line {
 
-template <class T>
-CLI::Validator whole_from(T least, T most) {
+template <class T> CLI::Validator whole_from(T least, T most) {
   return CLI::Validator(
       [least, most](std::string& word) {
         const std::optional<T> value = whole_number<T>(word);

@@ -26,10 +26,7 @@ public:
   using std::runtime_error::runtime_error;
 };
 
-template <std::integral Number>
-std::string text(Number number) {
-  return std::to_string(number);
-}
+template <std::integral Number> std::string text(Number number) { return std::to_string(number); }
 
 inline std::string text(double number) {
   std::ostringstream out;
@@ -47,8 +44,7 @@ inline std::string joined(const std::vector<std::string>& words, const std::stri
 }
 
 /// The whole of `word` as a number of type T; nothing if it is not a number or out of T's range.
-template <class T>
-std::optional<T> whole_number(std::string_view word) {
+template <class T> std::optional<T> whole_number(std::string_view word) {
   T value{};
   const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (code != std::errc() || end != word.data() + word.size())

@@ -31,8 +31,7 @@ using pretrained::Parameter;
 using pretrained::Part;
 
 using Element = float;
-template <sw::LayoutType L>
-using Tensor = sw::ShardedTensor<L, Element>;
+template <sw::LayoutType L> using Tensor = sw::ShardedTensor<L, Element>;
 
 //! [layouts]
 // As in DecoderLayouts, without the axes of training: the names say what a matrix does.
@@ -63,8 +62,7 @@ public:
       : mesh_(mesh), settings_(settings), files_(files) {}
 
   /// @brief This rank's block of a parameter, whose address is stable.
-  template <sw::LayoutType L>
-  [[nodiscard]] Tensor<L>& load(const Parameter& parameter) {
+  template <sw::LayoutType L> [[nodiscard]] Tensor<L>& load(const Parameter& parameter) {
     const auto shape = pretrained::shape_of(settings_, parameter.part);
     typename Tensor<L>::Shape extents{};
     std::copy(shape.begin(), shape.end(), extents.begin());
@@ -76,8 +74,7 @@ public:
     return out;
   }
   /// @brief As load(); null if it is not wanted.
-  template <sw::LayoutType L>
-  [[nodiscard]] Tensor<L>* load_if(bool wanted, const Parameter& parameter) {
+  template <sw::LayoutType L> [[nodiscard]] Tensor<L>* load_if(bool wanted, const Parameter& parameter) {
     return wanted ? &load<L>(parameter) : nullptr;
   }
   /// @brief A whole parameter that this rank has loaded. Collective over tp.
@@ -93,8 +90,7 @@ private:
     virtual ~AnyHeld() = default;
     [[nodiscard]] virtual std::vector<float> whole() const = 0;
   };
-  template <sw::LayoutType L>
-  struct Held final : AnyHeld {
+  template <sw::LayoutType L> struct Held final : AnyHeld {
     explicit Held(Tensor<L> made) : tensor(std::move(made)) {}
     [[nodiscard]] std::vector<float> whole() const override {
       const auto replicated = sw::redistribute<sw::Layout<L::tensor_rank>>(tensor);

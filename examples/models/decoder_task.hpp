@@ -15,8 +15,7 @@ struct DecoderTask {
   using Model = sw::Decoder<sw::DecoderLayouts<true, typename Plan::zero>, typename Plan::element,
                             typename Plan::target>;
 
-  template <class>
-  [[nodiscard]] static sw::DecoderConfig config(const Options& options) {
+  template <class> [[nodiscard]] static sw::DecoderConfig config(const Options& options) {
     return {.layers = 4,
             .width = 32,
             .heads = 8,

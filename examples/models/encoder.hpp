@@ -27,8 +27,7 @@ struct EncoderConfig {
 };
 
 /// @brief Norms follow the sums, as in the paper. Over cp, attention is a ring.
-template <class Plan = sw::ModelPlan<>>
-struct Encoder {
+template <class Plan = sw::ModelPlan<>> struct Encoder {
   using element = typename Plan::element;
   using target = typename Plan::target;
   using Config = EncoderConfig;

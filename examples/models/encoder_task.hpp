@@ -10,11 +10,9 @@
 namespace models {
 
 struct EncoderTask {
-  template <class Plan>
-  using Model = Encoder<Plan>;
+  template <class Plan> using Model = Encoder<Plan>;
 
-  template <class>
-  [[nodiscard]] static EncoderConfig config(const Options& options) {
+  template <class> [[nodiscard]] static EncoderConfig config(const Options& options) {
     return {.recompute = {options.recompute}};
   }
   [[nodiscard]] static auto sample(const EncoderConfig& config, std::uint64_t seed) {

@@ -30,8 +30,7 @@ struct Gpt2Config {
 
 /// @brief Blocks of attention and Mlp, each after a LayerNorm, around the stream.
 /// @tparam Activation sw::GeluTanh, the form of the original, or sw::GeluErf
-template <class Plan = sw::ModelPlan<>, class Activation = sw::GeluTanh>
-struct Gpt2 {
+template <class Plan = sw::ModelPlan<>, class Activation = sw::GeluTanh> struct Gpt2 {
   using element = typename Plan::element;
   using target = typename Plan::target;
   using Config = Gpt2Config;

@@ -10,11 +10,9 @@
 namespace models {
 
 struct Gpt2Task {
-  template <class Plan>
-  using Model = Gpt2<Plan>;
+  template <class Plan> using Model = Gpt2<Plan>;
 
-  template <class>
-  [[nodiscard]] static Gpt2Config config(const Options& options) {
+  template <class> [[nodiscard]] static Gpt2Config config(const Options& options) {
     return {.recompute = {options.recompute}};
   }
   [[nodiscard]] static auto sample(const Gpt2Config& config, std::uint64_t seed) {

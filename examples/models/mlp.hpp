@@ -35,8 +35,7 @@ struct MlpLayouts {
 };
 
 /// @brief Projects points to a stream, adds blocks to it, and reads classes off it.
-template <class Plan = sw::ModelPlan<>>
-struct Mlp {
+template <class Plan = sw::ModelPlan<>> struct Mlp {
   using element = typename Plan::element;
   using target = typename Plan::target;
   using Config = MlpConfig;
@@ -102,8 +101,7 @@ struct Mlp {
   [[nodiscard]] static std::array<std::int64_t, 2> boundary(const Config& config, const Batch& batch) {
     return {batch.points.shape()[0], config.width};
   }
-  template <class Mesh>
-  static void check(const Mesh& mesh, const Config&) {
+  template <class Mesh> static void check(const Mesh& mesh, const Config&) {
     if (mesh.template extent<sw::axis::cp>() > 1)
       throw sw::InvalidArgument("Mlp: points have no sequence that cp could shard, but the mesh has cp=" +
                                 std::to_string(mesh.template extent<sw::axis::cp>()) + " (use dp or tp)");

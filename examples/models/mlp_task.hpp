@@ -10,11 +10,9 @@
 namespace models {
 
 struct MlpTask {
-  template <class Plan>
-  using Model = Mlp<Plan>;
+  template <class Plan> using Model = Mlp<Plan>;
 
-  template <class>
-  [[nodiscard]] static MlpConfig config(const Options& options) {
+  template <class> [[nodiscard]] static MlpConfig config(const Options& options) {
     return {.recompute = {options.recompute}};
   }
   [[nodiscard]] static auto sample(const MlpConfig& config, std::uint64_t seed) {

@@ -50,8 +50,7 @@ namespace models {
 }
 
 /// @tparam OwnerAxes axes that own the experts
-template <class OwnerAxes>
-struct MoeTask {
+template <class OwnerAxes> struct MoeTask {
   using Owners = OwnerAxes;
   //! [model]
   template <class Plan>
@@ -59,8 +58,7 @@ struct MoeTask {
                                typename Plan::target>;
   //! [model]
 
-  template <class>
-  [[nodiscard]] static sw::MoeConfig config(const Options& options) {
+  template <class> [[nodiscard]] static sw::MoeConfig config(const Options& options) {
     return moe_config(options);
   }
   [[nodiscard]] static auto sample(const sw::MoeConfig& config, std::uint64_t seed) {

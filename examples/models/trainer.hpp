@@ -32,10 +32,7 @@ namespace models {
 namespace sw = shardwright;
 
 /// @brief True for tasks whose models have experts, and whose meshes have ep.
-template <class Task>
-inline constexpr bool has_experts = requires {
-  typename Task::Owners;
-};
+template <class Task> inline constexpr bool has_experts = requires { typename Task::Owners; };
 
 /// @brief The rows of a microbatch.
 struct Rows {
@@ -228,8 +225,7 @@ RunResult train_as(const sw::HostCommunicator& world, const Options& options, co
 }
 
 /// @brief A dry run of the same: without data, ranks and memory. @tparam Plan of a training, on its target
-template <class Task, class Plan>
-sw::DryRun dry_run_as(const Options& options, int rank) {
+template <class Task, class Plan> sw::DryRun dry_run_as(const Options& options, int rank) {
   using Counted =
       sw::ModelPlan<typename Plan::element, typename Plan::zero, sw::Counting<typename Plan::target>>;
   return sw::dry_run(options.ranks(), rank, [&](const sw::HostCommunicator& world) {
@@ -247,8 +243,7 @@ using MoeFp64 = sw::ModelPlan<double, sw::Zero3Over<sw::MoeZeroAxes>>;
 /// @}
 
 /// @brief Registers the trainings of a task; there is one object in training_<model>.cpp.
-template <class Task>
-struct CompiledTrainings {
+template <class Task> struct CompiledTrainings {
   explicit CompiledTrainings(const std::string& model)
       : fp32({model, "fp32", 0}, &train_as<Task, Fp32>), fp64({model, "fp64", 3}, &train_as<Task, Fp64>),
         bf16({model, "bf16", 3}, &train_as<Task, Bf16>) {}

@@ -14,14 +14,12 @@ namespace models {
 namespace {
 
 /// The functions in this build, registered by objects in its files.
-template <class Function>
-std::vector<std::pair<TrainingKind, Function>>& compiled() {
+template <class Function> std::vector<std::pair<TrainingKind, Function>>& compiled() {
   static std::vector<std::pair<TrainingKind, Function>> entries;
   return entries;
 }
 
-template <class Function>
-Function find(const Options& options) {
+template <class Function> Function find(const Options& options) {
   const TrainingKind kind{options.model, options.precision, options.zero};
   std::string others;
   for (const auto& [known, function] : compiled<Function>()) {

@@ -62,8 +62,7 @@ public:
   }
 
   /// Takes a number from `least` up; the value is unchanged if the field is missing.
-  template <class Number>
-  void number(const char* name, Number& value, double least = 0) {
+  template <class Number> void number(const char* name, Number& value, double least = 0) {
     const nlohmann::json* found = take(name);
     if (found == nullptr)
       return;
@@ -126,8 +125,7 @@ private:
 
 bool is_file(const std::string& name) { return name.size() > 5 && name.ends_with(".json"); }
 
-template <class Catalogue>
-std::vector<std::string> names_of(const Catalogue& catalogue) {
+template <class Catalogue> std::vector<std::string> names_of(const Catalogue& catalogue) {
   std::vector<std::string> names;
   for (const auto& one : catalogue)
     names.emplace_back(one.name);

@@ -21,8 +21,7 @@ namespace train_gpt {
 
 /// @brief Reads microbatches into tensors: new ones on a host; on a device at fixed addresses, where a
 /// captured step finds them, and without waiting.
-template <class Parts>
-class BatchReader {
+template <class Parts> class BatchReader {
   using Batch = typename Parts::Batch;
   using Ids = typename Parts::Ids;
   using Target = typename Ids::target;
@@ -40,8 +39,7 @@ public:
 
   /// @brief The microbatches of a step of training.
   /// @param read called as read(row, ids, targets): one sequence of the global batch
-  template <class Read>
-  [[nodiscard]] std::span<const Batch> training(std::int64_t step, Read read) {
+  template <class Read> [[nodiscard]] std::span<const Batch> training(std::int64_t step, Read read) {
     if constexpr (on_host) {
       return passes(run_.plan.accumulation(), run_.plan.microbatch(), read, step);
     } else {
@@ -79,8 +77,7 @@ public:
 
 private:
   /// The ids or the targets that `read` returns.
-  template <class Read>
-  [[nodiscard]] auto one_of(Read& read, bool wants_ids) {
+  template <class Read> [[nodiscard]] auto one_of(Read& read, bool wants_ids) {
     return [this, &read, wants_ids](std::int64_t row, std::span<std::int32_t> out) {
       other_.resize(out.size());
       const std::span<std::int32_t> other(other_);

@@ -142,8 +142,7 @@ class OptionGroup {
 public:
   OptionGroup(CLI::App& app, const char* name) : app_(app), name_(name) {}
 
-  template <class Value>
-  CLI::Option* add(const char* option, Value& value, const std::string& help) {
+  template <class Value> CLI::Option* add(const char* option, Value& value, const std::string& help) {
     return app_.add_option(option, value, help)->group(name_);
   }
   CLI::Option* flag(const char* option, bool& value, const std::string& help) {
@@ -170,8 +169,7 @@ public:
   static constexpr int most = 1 << 20;
 
 private:
-  template <class Value>
-  static std::string with_default(const std::string& help, Value value) {
+  template <class Value> static std::string with_default(const std::string& help, Value value) {
     return help.find("Default:") == std::string::npos ? help + " Default: " + text(value) + "." : help;
   }
 

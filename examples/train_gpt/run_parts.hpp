@@ -40,10 +40,7 @@ inline constexpr bool has_plain_layouts =
     !sw::is_narrow<Element> && !std::is_same_v<Context, sw::RingContext> && Target::host_accessible;
 
 /// @brief True for the layouts of models with experts.
-template <class Layouts>
-inline constexpr bool has_experts = requires {
-  typename Layouts::Owners;
-};
+template <class Layouts> inline constexpr bool has_experts = requires { typename Layouts::Owners; };
 
 /// @brief Reads the settings of a published model's experts and of its latent attention.
 inline void take_published(sw::LatentMoeConfig& config, const pretrained::Settings& settings) {
@@ -73,8 +70,7 @@ inline void take_published(sw::LatentMoeConfig& config, const pretrained::Settin
   config.latent->score_factor = latent.scaling->score_factor();
 }
 
-template <class Config>
-[[nodiscard]] Config config_of(const Options& options) {
+template <class Config> [[nodiscard]] Config config_of(const Options& options) {
   Config config;
   config.layers = options.size.layers;
   config.width = options.size.d_model;
@@ -142,8 +138,7 @@ inline sw::TrainingOptions training_options(const Options& options, bool scales_
 
 /// @brief This rank's stages of a decoder and the objects that execute their steps. One rank of pp holds all
 /// of it in one stage.
-template <class Layouts, class Element, class Target>
-struct RunParts {
+template <class Layouts, class Element, class Target> struct RunParts {
   using Model = sw::PipelineModel<
       std::conditional_t<has_experts<Layouts>, sw::LatentMoeDecoder<Layouts, Element, Target>,
                          sw::Decoder<Layouts, Element, Target>>>;

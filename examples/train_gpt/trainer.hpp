@@ -38,8 +38,7 @@
 namespace train_gpt {
 
 /// @brief A run with its data and its reports.
-template <class Layouts, class Element, class Target = sw::DefaultTarget>
-class Trainer {
+template <class Layouts, class Element, class Target = sw::DefaultTarget> class Trainer {
   using Parts = RunParts<Layouts, Element, Target>;
   using Stage = typename Parts::Model::Stage;
   using Batch = typename Parts::Batch;

@@ -17,12 +17,10 @@
 namespace train_gpt {
 namespace {
 
-template <class Function>
-using Entries = std::vector<std::pair<TrainingKind, Function>>;
+template <class Function> using Entries = std::vector<std::pair<TrainingKind, Function>>;
 
 /// The functions in this build, registered by objects in its files.
-template <class Function>
-Entries<Function>& compiled() {
+template <class Function> Entries<Function>& compiled() {
   static Entries<Function> entries;
   return entries;
 }
@@ -32,8 +30,7 @@ TrainingKind kind_of(const Options& options) {
 }
 
 /// Null if the build has none for the options.
-template <class Function>
-Function look_up(const Options& options) {
+template <class Function> Function look_up(const Options& options) {
   const auto& entries = compiled<Function>();
   const auto found =
       std::find_if(entries.begin(), entries.end(),
@@ -41,8 +38,7 @@ Function look_up(const Options& options) {
   return found != entries.end() ? found->second : nullptr;
 }
 
-template <class Function>
-Function find(const Options& options) {
+template <class Function> Function find(const Options& options) {
   if (const Function found = look_up<Function>(options))
     return found;
   const TrainingKind kind = kind_of(options);

@@ -260,8 +260,7 @@ void run(const Case& what, sw::HostCommunicator world) {
   say("rank " + std::to_string(world.rank()) + " is done");
 }
 
-template <class Error>
-std::string blamed(const Error& error) {
+template <class Error> std::string blamed(const Error& error) {
   std::string out;
   for (const int rank : error.missing())
     out += (out.empty() ? "" : ",") + std::to_string(rank);

@@ -41,8 +41,7 @@ sw::HostCommunicator breakable_world(bool check = true,
       sw::detail::make_mpi_transport(MPI_COMM_WORLD, {.deadline = deadline, .check = check}, ranks_per_node));
 }
 
-template <class Error, class Call>
-std::string message_of(Call call) {
+template <class Error, class Call> std::string message_of(Call call) {
   try {
     call();
   } catch (const Error& error) {

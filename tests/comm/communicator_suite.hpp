@@ -28,8 +28,7 @@ using Sizes = std::initializer_list<std::size_t>;
 
 /// Assertions of test frameworks belong to one thread; ranks throw instead, and launch() rethrows the first
 /// exception.
-template <class What>
-void require(bool holds, const What& what) {
+template <class What> void require(bool holds, const What& what) {
   if (!holds)
     throw std::runtime_error("communicator suite: " + std::string(what));
 }
@@ -41,12 +40,8 @@ void require(bool holds, const What& what) {
 struct HostPlace {
   HostPlace(sw::HostCommunicator ranks) // NOLINT(google-explicit-constructor): launch() passes one
       : comm(std::move(ranks)) {}
-  template <class E>
-  [[nodiscard]] std::vector<E> put(std::vector<E> numbers) const {
-    return numbers;
-  }
-  template <class E>
-  [[nodiscard]] const std::vector<E>& get(const std::vector<E>& numbers) const {
+  template <class E> [[nodiscard]] std::vector<E> put(std::vector<E> numbers) const { return numbers; }
+  template <class E> [[nodiscard]] const std::vector<E>& get(const std::vector<E>& numbers) const {
     return numbers;
   }
 
@@ -60,8 +55,7 @@ inline std::uint64_t scrambled(std::uint64_t x) {
 }
 
 /// The element of a rank at a position: random, and known to every rank.
-template <class E>
-E element_at(int rank, std::size_t place, std::uint64_t salt) {
+template <class E> E element_at(int rank, std::size_t place, std::uint64_t salt) {
   const std::uint64_t bits =
       scrambled((salt * 1000003 + static_cast<std::uint64_t>(rank)) * 0x9e3779b97f4a7c15U + place + 1);
   if constexpr (sw::RealElement<E>)
@@ -72,16 +66,14 @@ E element_at(int rank, std::size_t place, std::uint64_t salt) {
     return static_cast<E>(bits % 9);
 }
 
-template <class E>
-std::vector<E> elements_of(int rank, std::size_t count, std::uint64_t salt) {
+template <class E> std::vector<E> elements_of(int rank, std::size_t count, std::uint64_t salt) {
   std::vector<E> out(count);
   for (std::size_t i = 0; i < count; ++i)
     out[i] = element_at<E>(rank, i, salt);
   return out;
 }
 
-template <class E>
-E combined(E a, E b, sw::ReduceOp op) {
+template <class E> E combined(E a, E b, sw::ReduceOp op) {
   if constexpr (std::is_integral_v<E>) {
     using U = std::make_unsigned_t<E>;
     if (op == sw::ReduceOp::sum || op == sw::ReduceOp::average)
@@ -99,8 +91,7 @@ E combined(E a, E b, sw::ReduceOp op) {
 
 /// The reduction in rank order and in the element type, or in float and rounded once: every communicator must
 /// return exactly these bits.
-template <class E>
-E exact(int ranks, std::size_t place, std::uint64_t salt, sw::ReduceOp op) {
+template <class E> E exact(int ranks, std::size_t place, std::uint64_t salt, sw::ReduceOp op) {
   using Main = sw::MainElement<E>;
   Main out = element_at<E>(0, place, salt);
   for (int r = 1; r < ranks; ++r)
@@ -129,14 +120,10 @@ bool close_to_reference(E value, int ranks, std::size_t place, std::uint64_t sal
   }
 }
 
-template <class E>
-bool same_bits(const E& a, const E& b) {
-  return std::memcmp(&a, &b, sizeof(E)) == 0;
-}
+template <class E> bool same_bits(const E& a, const E& b) { return std::memcmp(&a, &b, sizeof(E)) == 0; }
 
 /// There are no averages of integers.
-template <class E>
-std::vector<sw::ReduceOp> all_ops() {
+template <class E> std::vector<sw::ReduceOp> all_ops() {
   std::vector<sw::ReduceOp> ops{sw::ReduceOp::sum, sw::ReduceOp::product, sw::ReduceOp::maximum,
                                 sw::ReduceOp::minimum};
   if (sw::RealElement<E>)
@@ -156,15 +143,13 @@ struct Label {
   }
 };
 
-template <class E>
-Label label(const char* what, std::size_t count, sw::ReduceOp op) {
+template <class E> Label label(const char* what, std::size_t count, sw::ReduceOp op) {
   return {what, count, sw::element_type_of<E>(), op};
 }
 
 /// Whether numbers from [-1, 1] have been reduced in the order of ranks, bit by bit; if the communicator
 /// chooses the order, whether the results are close.
-template <class Place, class E>
-bool is_reduced(const E& found, const E& wanted) {
+template <class Place, class E> bool is_reduced(const E& found, const E& wanted) {
   if constexpr (sw::RealElement<E> && requires { typename std::remove_cvref_t<Place>::chooses_order; })
     return std::fabs(static_cast<double>(found) - static_cast<double>(wanted)) <=
            64 * static_cast<double>(std::numeric_limits<E>::epsilon());
@@ -204,15 +189,13 @@ void all_reduce_agrees(const Place& on, std::size_t count, sw::ReduceOp op, std:
 }
 
 /// all_reduce: every element type, operation and form; sizes around the vector and line widths.
-template <class E, class Place>
-void all_reduces_of(const Place& on) {
+template <class E, class Place> void all_reduces_of(const Place& on) {
   std::uint64_t salt = 1;
   for (const sw::ReduceOp op : all_ops<E>())
     for (const std::size_t count : Sizes{0, 1, 3, 17, 64, 1003})
       all_reduce_agrees<E>(on, count, op, salt++);
 }
-template <class Place>
-void all_reduces(Place on) {
+template <class Place> void all_reduces(Place on) {
   all_reduces_of<float>(on);
   all_reduces_of<double>(on);
   all_reduces_of<std::int32_t>(on);
@@ -225,8 +208,7 @@ void all_reduces(Place on) {
 }
 
 /// Sizes at which implementations change their algorithm.
-template <class Place>
-void large_all_reduces(Place on) {
+template <class Place> void large_all_reduces(Place on) {
   all_reduce_agrees<float>(on, 100'003, sw::ReduceOp::sum, 77);
   all_reduce_agrees<float>(on, 400'001, sw::ReduceOp::sum, 78);
   all_reduce_agrees<double>(on, 200'001, sw::ReduceOp::average, 79);
@@ -235,8 +217,7 @@ void large_all_reduces(Place on) {
 
 /// A group of size A*B: reducing over the minor part and then over the major one is one call with nested
 /// levels.
-template <class E, class Place>
-void nested_orders_of(const Place& on) {
+template <class E, class Place> void nested_orders_of(const Place& on) {
   auto comm = on.comm;
   const int ranks = comm.size();
   for (int minor = 1; minor <= ranks; ++minor) {
@@ -279,15 +260,13 @@ void nested_orders_of(const Place& on) {
     }
   }
 }
-template <class Place>
-void nested_orders(Place on) {
+template <class Place> void nested_orders(Place on) {
   nested_orders_of<float>(on);
   nested_orders_of<sw::bfloat16>(on);
 }
 
 /// A NaN on any rank, at any position of a vector, is the result everywhere.
-template <class Place>
-void nans(Place on) {
+template <class Place> void nans(Place on) {
   auto comm = on.comm;
   const std::size_t count = 200;
   for (int source = 0; source < comm.size(); ++source)
@@ -363,8 +342,7 @@ void gather_agrees(const Place& on, const std::vector<sw::StridedBlock>& blocks,
   require(on.get(placed) == wanted, "all_gather in place");
 }
 
-template <class Place>
-void all_gathers(Place on) {
+template <class Place> void all_gathers(Place on) {
   auto comm = on.comm;
   const auto ranks = static_cast<std::size_t>(comm.size());
   for (const std::size_t count : Sizes{0, 1, 5, 1000, 70'000}) {
@@ -420,8 +398,7 @@ void scatter_agrees(const Place& on, const std::vector<sw::StridedBlock>& blocks
   }
 }
 
-template <class Place>
-void reduce_scatters(Place on) {
+template <class Place> void reduce_scatters(Place on) {
   auto comm = on.comm;
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto rank = static_cast<std::size_t>(comm.rank());
@@ -452,8 +429,7 @@ void reduce_scatters(Place on) {
   }
 }
 
-template <class Place>
-void all_to_alls(Place on) {
+template <class Place> void all_to_alls(Place on) {
   auto comm = on.comm;
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto rank = static_cast<std::size_t>(comm.rank());
@@ -512,8 +488,7 @@ void all_to_alls(Place on) {
       require(got[at++] == r, "all_to_all by counts");
 }
 
-template <class Place>
-void broadcasts(Place on) {
+template <class Place> void broadcasts(Place on) {
   auto comm = on.comm;
   for (int root = 0; root < comm.size(); ++root)
     for (const std::size_t count : Sizes{0, 1, 33, 20'000}) {
@@ -530,8 +505,7 @@ void broadcasts(Place on) {
 }
 
 /// Messages around the ring, tags out of order, and crossing each other.
-template <class Place>
-void messages(Place on) {
+template <class Place> void messages(Place on) {
   auto comm = on.comm;
   if (comm.size() == 1)
     return;
@@ -580,8 +554,7 @@ void messages(Place on) {
 }
 
 /// Groups by colour and key, by lists, and inside one another.
-template <class Place>
-void splits(Place on) {
+template <class Place> void splits(Place on) {
   auto comm = on.comm;
   const int rank = comm.rank();
   const int ranks = comm.size();
@@ -616,8 +589,7 @@ void splits(Place on) {
 }
 
 /// Lists of a subgroup that differ are named on a rank whose list is not the group.
-template <class Place>
-void lists_that_differ(Place on) {
+template <class Place> void lists_that_differ(Place on) {
   auto comm = on.comm;
   const int rank = comm.rank(), ranks = comm.size();
   const auto told = [&](std::vector<int> list) {
@@ -649,8 +621,7 @@ void lists_that_differ(Place on) {
 }
 
 /// Splits of groups by their own ranks, which the other ranks of the world do not take part in.
-template <class Place>
-void splits_of_some(Place on) {
+template <class Place> void splits_of_some(Place on) {
   auto comm = on.comm;
   const int rank = comm.rank(), ranks = comm.size();
   const auto works = [&on](auto& group, int size) {
@@ -712,8 +683,7 @@ void splits_of_some(Place on) {
 }
 
 /// Many calls in flight at once, of several kinds and groups, waited for in another order.
-template <class Place>
-void started_calls(Place on) {
+template <class Place> void started_calls(Place on) {
   auto comm = on.comm;
   auto other = comm.split(0, -comm.rank(), "other");
   constexpr std::size_t calls = 12;
@@ -746,16 +716,14 @@ void started_calls(Place on) {
 }
 
 /// A named part of the suite.
-template <class Place>
-struct PartOn {
+template <class Place> struct PartOn {
   const char* name;
   void (*run)(Place);
 };
 using Part = PartOn<HostPlace>;
 
 /// All parts; run every part on every world, each on all ranks.
-template <class Place = HostPlace>
-const std::vector<PartOn<Place>>& parts() {
+template <class Place = HostPlace> const std::vector<PartOn<Place>>& parts() {
   static const std::vector<PartOn<Place>> all{{"all_reduce", all_reduces<Place>},
                                               {"large all_reduce", large_all_reduces<Place>},
                                               {"nested reduction orders", nested_orders<Place>},

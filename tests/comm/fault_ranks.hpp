@@ -17,8 +17,7 @@
 namespace fault_suite {
 
 /// All faults of the suite, including that of a program that throws.
-template <class Place>
-[[nodiscard]] std::vector<FaultOn<Place>> faults_and_throws() {
+template <class Place> [[nodiscard]] std::vector<FaultOn<Place>> faults_and_throws() {
   std::vector<FaultOn<Place>> out = faults<Place>();
   out.push_back(throws<Place>);
   return out;

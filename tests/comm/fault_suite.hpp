@@ -45,8 +45,7 @@ struct Report {
   [[nodiscard]] bool says(const std::string& part) const { return text.find(part) != std::string::npos; }
 };
 
-template <class Call>
-[[nodiscard]] Report report_of(Call call) {
+template <class Call> [[nodiscard]] Report report_of(Call call) {
   using Kind = Report::Kind;
   const auto report = [](Kind kind, const sw::Error& error, std::vector<int> blamed = {}) {
     return Report{kind, error.what(), error.context(), std::move(blamed)};
@@ -73,8 +72,7 @@ template <class Call>
 struct DiskIsFull {};
 
 /// One rank's side of a fault: its communicator, and a meeting point of all ranks outside of it.
-template <class Place>
-class Scene {
+template <class Place> class Scene {
 public:
   /// @param depart tells the meeting point that this rank does not come.
   /// @param begun waits until all ranks have begun: an abort may otherwise find a rank that still waits for
@@ -102,8 +100,7 @@ public:
       begun_();
   }
   /// The exception of the call, thrown at once or when the host waits for its stream.
-  template <class Call>
-  [[nodiscard]] Report report(Call call) {
+  template <class Call> [[nodiscard]] Report report(Call call) {
     return report_of([&] {
       call();
       settle();
@@ -195,8 +192,7 @@ private:
 };
 
 /// 4. A frozen rank is named with its last operation at the deadline.
-template <class Place>
-void frozen(Scene<Place>& on) {
+template <class Place> void frozen(Scene<Place>& on) {
   on.begin();
   if (on.guilty())
     return on.stay_away();
@@ -212,8 +208,7 @@ void frozen(Scene<Place>& on) {
 }
 
 /// 5. A rank that is late but below the deadline changes no number.
-template <class Place>
-void slow(Scene<Place>& on) {
+template <class Place> void slow(Scene<Place>& on) {
   on.begin();
   if (on.guilty())
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -249,8 +244,7 @@ inline constexpr auto sum_of_six = [](auto& on, auto& data, int& line) {
 inline const std::string sum_call = "all_reduce(sum, 6 float32)";
 
 /// 6. Another operation.
-template <class Place>
-void other_operation(Scene<Place>& on) {
+template <class Place> void other_operation(Scene<Place>& on) {
   const auto barrier = [](auto& on, auto&, int& line) {
     line = __LINE__ + 1;
     on.comm().barrier();
@@ -259,8 +253,7 @@ void other_operation(Scene<Place>& on) {
 }
 
 /// 7. Two operations swapped on one rank are found on the first of them.
-template <class Place>
-void swapped(Scene<Place>& on) {
+template <class Place> void swapped(Scene<Place>& on) {
   const auto second_first = [](auto& on, auto& data, int& line) {
     line = __LINE__ + 1;
     on.comm().broadcast(data, 0);
@@ -275,8 +268,7 @@ void swapped(Scene<Place>& on) {
 }
 
 /// 8. Another count.
-template <class Place>
-void other_count(Scene<Place>& on) {
+template <class Place> void other_count(Scene<Place>& on) {
   const auto five = [](auto& on, auto& data, int& line) {
     const std::span<float> all(data.data(), data.size());
     line = __LINE__ + 1;
@@ -286,8 +278,7 @@ void other_count(Scene<Place>& on) {
 }
 
 /// 9. Another element type of the same size.
-template <class Place>
-void other_element(Scene<Place>& on) {
+template <class Place> void other_element(Scene<Place>& on) {
   const auto words = [](auto& on, auto&, int& line) {
     std::vector<std::int32_t> same_bytes(6, 7);
     line = __LINE__ + 1;
@@ -297,8 +288,7 @@ void other_element(Scene<Place>& on) {
 }
 
 /// 10. Another reduce operation.
-template <class Place>
-void other_reduction(Scene<Place>& on) {
+template <class Place> void other_reduction(Scene<Place>& on) {
   const auto maximum = [](auto& on, auto& data, int& line) {
     line = __LINE__ + 1;
     on.comm().all_reduce_in_place(data, sw::ReduceOp::maximum);
@@ -308,8 +298,7 @@ void other_reduction(Scene<Place>& on) {
 }
 
 /// 11. Another root.
-template <class Place>
-void other_root(Scene<Place>& on) {
+template <class Place> void other_root(Scene<Place>& on) {
   const auto from = [](int root) {
     return [root](auto& on, auto& data, int& line) {
       line = __LINE__ + 1;
@@ -321,8 +310,7 @@ void other_root(Scene<Place>& on) {
 }
 
 /// 12. A rank in another group is missing from this one.
-template <class Place>
-void other_group(Scene<Place>& on) {
+template <class Place> void other_group(Scene<Place>& on) {
   on.begin();
   auto other = on.comm().split(0, on.comm().rank(), "other");
   int line = 0;
@@ -344,8 +332,7 @@ void other_group(Scene<Place>& on) {
 }
 
 /// 13, 15. Arguments that no rank may pass are rejected there; the error names the call, and nothing moves.
-template <class Place>
-void bad_arguments(Scene<Place>& on) {
+template <class Place> void bad_arguments(Scene<Place>& on) {
   on.begin();
   const Numbers before(8, 2);
   auto data = on.put(before), small = on.put(Numbers(7, 2));
@@ -399,8 +386,7 @@ void bad_arguments(Scene<Place>& on) {
 }
 
 /// 16. A receive whose send never comes.
-template <class Place>
-void receive_alone(Scene<Place>& on) {
+template <class Place> void receive_alone(Scene<Place>& on) {
   on.begin();
   auto data = on.put(Numbers(4));
   if (on.comm().rank() != 0)
@@ -419,8 +405,7 @@ void receive_alone(Scene<Place>& on) {
 }
 
 /// A program that polls for a call which rank 1 does not join is told at the deadline, as if it had waited.
-template <class Place, class Start>
-void polled(Scene<Place>& on, bool polls, Start start) {
+template <class Place, class Start> void polled(Scene<Place>& on, bool polls, Start start) {
   on.begin();
   if (!polls)
     return on.stay_away();
@@ -439,22 +424,19 @@ void polled(Scene<Place>& on, bool polls, Start start) {
 }
 
 /// 16. A receive that is polled, and whose send never comes.
-template <class Place>
-void polled_receive(Scene<Place>& on) {
+template <class Place> void polled_receive(Scene<Place>& on) {
   auto data = on.put(Numbers(4));
   polled(on, on.comm().rank() == 0, [&] { return on.comm().receive_async(data, 1, 6); });
 }
 
 /// 4. A collective that is polled, and that a frozen rank does not join.
-template <class Place>
-void polled_collective(Scene<Place>& on) {
+template <class Place> void polled_collective(Scene<Place>& on) {
   auto data = on.put(Numbers(8, 1));
   polled(on, !on.guilty(), [&] { return on.comm().all_reduce_in_place_async(data); });
 }
 
 /// 16. A message under another tag than the one that is waited for.
-template <class Place>
-void other_tag(Scene<Place>& on) {
+template <class Place> void other_tag(Scene<Place>& on) {
   on.begin();
   auto data = on.put(Numbers(4));
   sw::Pending sent;
@@ -476,8 +458,7 @@ void other_tag(Scene<Place>& on) {
 }
 
 /// 16. Receives that wait for one another in a ring.
-template <class Place>
-void receive_cycle(Scene<Place>& on) {
+template <class Place> void receive_cycle(Scene<Place>& on) {
   on.begin();
   auto data = on.put(Numbers(4));
   int line = 0;
@@ -491,8 +472,7 @@ void receive_cycle(Scene<Place>& on) {
 }
 
 /// 17. A started call that rank 1 drops; the others hear of it in the call or at the next one.
-template <class Place>
-void dropped(Scene<Place>& on) {
+template <class Place> void dropped(Scene<Place>& on) {
   on.begin();
   auto data = on.put(Numbers(4, 1));
   if (on.guilty()) {
@@ -515,8 +495,7 @@ void dropped(Scene<Place>& on) {
 }
 
 /// 17. A started call that is waited for twice.
-template <class Place>
-void waited_twice(Scene<Place>& on) {
+template <class Place> void waited_twice(Scene<Place>& on) {
   on.begin();
   sw::Pending pending = on.comm().barrier_async();
   pending.wait();
@@ -527,8 +506,7 @@ void waited_twice(Scene<Place>& on) {
 }
 
 /// 18. Two groups that rank 1 enters in the opposite order.
-template <class Place>
-void opposite_groups(Scene<Place>& on) {
+template <class Place> void opposite_groups(Scene<Place>& on) {
   auto rows = on.comm().split(0, on.comm().rank(), "rows");
   auto columns = on.comm().split(0, on.comm().rank(), "columns");
   const Report told = on.report([&] {
@@ -545,8 +523,7 @@ void opposite_groups(Scene<Place>& on) {
 }
 
 /// 1, 20. An abort of rank 1 wakes all others, who wait in a collective, long before the deadline.
-template <class Place>
-void aborted(Scene<Place>& on) {
+template <class Place> void aborted(Scene<Place>& on) {
   on.begin();
   if (on.guilty()) {
     on.comm().abort("the disk is full");
@@ -564,8 +541,7 @@ void aborted(Scene<Place>& on) {
 }
 
 /// 1. A rank that throws wakes all others with the first cause.
-template <class Place>
-void thrown(Scene<Place>& on) {
+template <class Place> void thrown(Scene<Place>& on) {
   on.begin();
   if (on.guilty())
     on.fail();
@@ -581,8 +557,7 @@ void thrown(Scene<Place>& on) {
 
 /// 3. A rank that drops its handle of a group makes the others' collectives there fail: at once or, if ranks
 /// do not learn of one another's handles, at the deadline.
-template <class Place>
-void leaves(Scene<Place>& on) {
+template <class Place> void leaves(Scene<Place>& on) {
   on.begin();
   auto part = on.comm().split(0, on.comm().rank(), "part");
   if (on.guilty()) {
@@ -607,8 +582,7 @@ void leaves(Scene<Place>& on) {
 }
 
 /// 19. A handle that never had a group.
-template <class Place>
-void no_group(Scene<Place>& on) {
+template <class Place> void no_group(Scene<Place>& on) {
   std::remove_cvref_t<decltype(on.comm())> nowhere;
   const Report told = on.report([&] { nowhere.barrier(); });
   on.require(told.kind == Report::Kind::lifecycle && told.says("the handle must have a group"), told.text);
@@ -616,16 +590,14 @@ void no_group(Scene<Place>& on) {
 }
 
 /// A fault, and whether it is found at the deadline, which then is short.
-template <class Place>
-struct FaultOn {
+template <class Place> struct FaultOn {
   const char* name;
   bool at_deadline;
   void (*run)(Scene<Place>&);
 };
 
 /// All of them; each needs a separate world of two ranks or more.
-template <class Place>
-[[nodiscard]] const std::vector<FaultOn<Place>>& faults() {
+template <class Place> [[nodiscard]] const std::vector<FaultOn<Place>>& faults() {
   static const std::vector<FaultOn<Place>> all{{"frozen", true, frozen<Place>},
                                                {"slow", false, slow<Place>},
                                                {"other operation", false, other_operation<Place>},
@@ -651,12 +623,10 @@ template <class Place>
 }
 
 /// For ranks whose launch a test may fail.
-template <class Place>
-inline constexpr FaultOn<Place> throws{"throws", false, thrown<Place>};
+template <class Place> inline constexpr FaultOn<Place> throws{"throws", false, thrown<Place>};
 
 /// Runs a fault on one rank. @return the errors found, or an empty text.
-template <class Place>
-[[nodiscard]] std::string try_fault(const FaultOn<Place>& fault, Scene<Place>& on) {
+template <class Place> [[nodiscard]] std::string try_fault(const FaultOn<Place>& fault, Scene<Place>& on) {
   try {
     fault.run(on);
     return {};

@@ -288,8 +288,7 @@ void steady(sw::HostCommunicator world) {
   std::printf("steady on %d ranks\n", world.size());
 }
 
-template <class Call>
-void expect_lifecycle_error(const std::string& what, Call call) {
+template <class Call> void expect_lifecycle_error(const std::string& what, Call call) {
   try {
     call();
   } catch (const sw::LifecycleError& error) {

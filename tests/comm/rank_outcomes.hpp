@@ -38,8 +38,7 @@ std::vector<std::exception_ptr> of(int ranks, std::chrono::milliseconds deadline
 }
 
 /// The text of an exception of one type; of any other, a text that says what it was.
-template <class Expected>
-std::string text(const std::exception_ptr& error) {
+template <class Expected> std::string text(const std::exception_ptr& error) {
   if (!error)
     return "(nothing was thrown)";
   try {
@@ -54,8 +53,7 @@ std::string text(const std::exception_ptr& error) {
 }
 
 /// The exception itself, for its members.
-template <class Expected>
-Expected as(const std::exception_ptr& error) {
+template <class Expected> Expected as(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const Expected& expected) {

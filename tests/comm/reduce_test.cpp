@@ -17,8 +17,7 @@ namespace sw = shardwright;
 namespace {
 
 /// `a` and `b` are elements, or floats for narrow ones.
-template <class E>
-E reference(E a, E b, sw::ReduceOp op) {
+template <class E> E reference(E a, E b, sw::ReduceOp op) {
   if constexpr (std::is_integral_v<E>) {
     using U = std::make_unsigned_t<E>;
     const std::uint64_t x = static_cast<U>(a), y = static_cast<U>(b);
@@ -37,8 +36,7 @@ E reference(E a, E b, sw::ReduceOp op) {
   return op == sw::ReduceOp::maximum ? std::max(a, b) : std::min(a, b);
 }
 
-template <class E>
-bool agrees(E a, E b) {
+template <class E> bool agrees(E a, E b) {
   if constexpr (sw::RealElement<E>)
     if (std::isnan(static_cast<double>(a)) && std::isnan(static_cast<double>(b)))
       return true;
@@ -46,8 +44,7 @@ bool agrees(E a, E b) {
 }
 
 /// Full-range bits for integers, a NaN now and then for reals.
-template <class E>
-std::vector<E> random_elements(std::size_t count, std::mt19937_64& random) {
+template <class E> std::vector<E> random_elements(std::size_t count, std::mt19937_64& random) {
   std::vector<E> out(count);
   for (E& each : out) {
     const std::uint64_t bits = random();
@@ -99,8 +96,7 @@ void kernels_agree(sw::ReduceOp op, int inputs, std::size_t count, std::size_t s
   CHECK(second[count + shift] == E(1));
 }
 
-template <class E>
-void all_kernels() {
+template <class E> void all_kernels() {
   std::vector ops{sw::ReduceOp::sum, sw::ReduceOp::product, sw::ReduceOp::maximum, sw::ReduceOp::minimum};
   if (sw::RealElement<E>)
     ops.push_back(sw::ReduceOp::average);

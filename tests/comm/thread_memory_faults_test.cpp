@@ -82,8 +82,7 @@ struct Outcome {
   std::string error{};      ///< The exception of launch(): empty for none, "bad_alloc" for std::bad_alloc.
 };
 
-template <class Run>
-Outcome outcome_of(Run run) {
+template <class Run> Outcome outcome_of(Run run) {
   Outcome out;
   out.error.reserve(10'000);
   const std::ptrdiff_t before = shardwright_test::heap_blocks();

@@ -10,8 +10,7 @@ using namespace shardwright::axis;
 using OverDp = Layout<0, Partial<Sum, dp>>;
 struct Model {
   using target = DefaultTarget;
-  template <class Visitor>
-  void for_each_parameter(Visitor&&) {}
+  template <class Visitor> void for_each_parameter(Visitor&&) {}
 };
 
 void step(GradAccumulator<Model>& accumulator) {

@@ -19,8 +19,7 @@ struct Elsewhere {
 
 struct Model {
   using target = Elsewhere;
-  template <class Visitor>
-  void for_each_parameter(Visitor&&) {}
+  template <class Visitor> void for_each_parameter(Visitor&&) {}
 };
 
 void step(GradAccumulator<Model>& accumulator, const DeviceLoss<OverDp, Elsewhere>& sums) {

@@ -11,8 +11,7 @@ using namespace shardwright::axis;
 struct Model {
   using target = DefaultTarget;
   using Loss = CrossEntropy<Layout<2, Shard<0, dp>, Shard<1, cp>>>; // sequences are shared over cp
-  template <class Visitor>
-  void for_each_parameter(Visitor&&) {}
+  template <class Visitor> void for_each_parameter(Visitor&&) {}
 };
 
 #ifdef SHARDWRIGHT_EXPECT_FAIL

@@ -12,13 +12,9 @@ struct Halved {
   static constexpr std::string_view name = "halved";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
-  template <AnyShardedTensor X>
-  auto forward(SourceLocation, const X& x) const {
-    return x.share();
-  }
+  template <AnyShardedTensor X> auto forward(SourceLocation, const X& x) const { return x.share(); }
 #ifndef SHARDWRIGHT_EXPECT_FAIL
-  template <class G, class X, class Y>
-  auto gradient(G gradient, const X&, const Y&) const {
+  template <class G, class X, class Y> auto gradient(G gradient, const X&, const Y&) const {
     return gradient;
   }
 #endif

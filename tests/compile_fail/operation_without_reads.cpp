@@ -14,12 +14,8 @@ struct Doubled {
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
 #endif
-  template <AnyShardedTensor X>
-  auto forward(SourceLocation, const X& x) const {
-    return x.share();
-  }
-  template <class G, class X, class Y>
-  auto gradient(G gradient, const X&, const Y&) const {
+  template <AnyShardedTensor X> auto forward(SourceLocation, const X& x) const { return x.share(); }
+  template <class G, class X, class Y> auto gradient(G gradient, const X&, const Y&) const {
     return gradient;
   }
 };

@@ -18,14 +18,12 @@ struct Model {
     Loss& operator+=(const Loss&) { return *this; }
   };
   struct First {
-    template <class Place>
-    First(const Place&, const Config&);
+    template <class Place> First(const Place&, const Config&);
     Var<Stream> operator()(Tape<>& tape, const Batch& batch);
     auto members() { return shardwright::members(); }
   };
   struct Last {
-    template <class Place>
-    Last(const Place&, const Config&);
+    template <class Place> Last(const Place&, const Config&);
     Loss operator()(Var<Stream> x, const Batch& batch);
     auto members() { return shardwright::members(); }
   };
@@ -33,16 +31,13 @@ struct Model {
 };
 
 struct Descent {
-  template <class Parts>
-  void step(Parts& model, const GradientSummary& summary, double learning_rate);
+  template <class Parts> void step(Parts& model, const GradientSummary& summary, double learning_rate);
 #ifndef SHARDWRIGHT_EXPECT_FAIL
   std::int64_t steps(const auto& resources) const;
   void set_steps(const auto& resources, std::int64_t steps);
 #endif
-  template <class P, class Visitor>
-  void for_each_state(const P& parameter, Visitor visit);
-  template <class P, class Visitor>
-  void for_each_state_made(const P& parameter, Visitor visit);
+  template <class P, class Visitor> void for_each_state(const P& parameter, Visitor visit);
+  template <class P, class Visitor> void for_each_state_made(const P& parameter, Visitor visit);
 };
 
 std::size_t size() { return sizeof(Training<WholeModel<Model>, Descent>); }

@@ -24,20 +24,17 @@ struct Model {
     Loss& operator+=(const Loss&) { return *this; }
   };
   struct First {
-    template <class Place>
-    First(const Place&, const Config&);
+    template <class Place> First(const Place&, const Config&);
     Var<Stream> operator()(Tape<>& tape, const Batch& batch);
     auto members() { return shardwright::members(); }
   };
   struct Middle {
-    template <class Place>
-    Middle(const Place&, const Config&);
+    template <class Place> Middle(const Place&, const Config&);
     Var<Given> operator()(Var<Stream> x);
     auto members() { return shardwright::members(); }
   };
   struct Last {
-    template <class Place>
-    Last(const Place&, const Config&);
+    template <class Place> Last(const Place&, const Config&);
     Loss operator()(Var<Stream> x, const Batch& batch);
     auto members() { return shardwright::members(); }
   };

@@ -16,12 +16,10 @@ using sw::float16;
 
 namespace {
 
-template <class Number>
-constexpr int digits = std::numeric_limits<Number>::digits;
+template <class Number> constexpr int digits = std::numeric_limits<Number>::digits;
 
 /// The value of a bit pattern from the definition of the format (IEEE 754, section 3.4).
-template <class Number>
-double value_of(std::uint32_t bits) {
+template <class Number> double value_of(std::uint32_t bits) {
   const int stored = digits<Number> - 1;
   const int bias = std::numeric_limits<Number>::max_exponent - 1;
   const auto exponent = static_cast<int>((bits & 0x7fffu) >> stored);
@@ -36,8 +34,7 @@ double value_of(std::uint32_t bits) {
 }
 
 /// The nearest number of the format, ties to even, by the rounding of doubles to integers.
-template <class Number>
-double rounded(double value) {
+template <class Number> double rounded(double value) {
   using Limits = std::numeric_limits<Number>;
   if (!std::isfinite(value) || value == 0)
     return value;

@@ -16,8 +16,7 @@ namespace sw = shardwright;
 using sw::detail::check_cuda;
 
 /// Device memory that is allocated and freed in stream order.
-template <class E>
-class CudaBuffer {
+template <class E> class CudaBuffer {
 public:
   CudaBuffer(cudaStream_t stream, const std::vector<E>& numbers) : stream_(stream), size_(numbers.size()) {
     void* memory = nullptr;

@@ -28,12 +28,10 @@ struct CudaPlace {
   explicit CudaPlace(const sw::HostCommunicator& group)
       : execution(sw::CudaTarget::make_execution_space()), comm(sw::CudaTarget::connect(group, execution)) {}
 
-  template <class E>
-  [[nodiscard]] CudaBuffer<E> put(const std::vector<E>& numbers) const {
+  template <class E> [[nodiscard]] CudaBuffer<E> put(const std::vector<E>& numbers) const {
     return {execution.cuda_stream(), numbers};
   }
-  template <class E>
-  [[nodiscard]] std::vector<E> get(const CudaBuffer<E>& numbers) const {
+  template <class E> [[nodiscard]] std::vector<E> get(const CudaBuffer<E>& numbers) const {
     return numbers.read();
   }
 

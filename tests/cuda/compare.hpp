@@ -48,8 +48,7 @@ using Device = sw::CudaTarget;
 }
 
 /// @brief The main of a device program: 77, skipped, without a GPU; else 0 if `check()` is true.
-template <class Check>
-int device_program(int argc, char** argv, const Check& check) {
+template <class Check> int device_program(int argc, char** argv, const Check& check) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::puts("skipped: it needs an NVIDIA GPU");

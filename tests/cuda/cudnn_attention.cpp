@@ -39,8 +39,7 @@ constexpr Mask masks[] = {{"causal", sw::causal.window},
                           {"window of 100", sw::sliding_window<100>.window}};
 
 /// Attention and its gradient on one target.
-template <class Where, class Element>
-struct Attention {
+template <class Where, class Element> struct Attention {
   using Main = sw::MainElement<Element>;
   explicit Attention(const kernels::AttentionShape& sizes)
       : shape(sizes), qkv("qkv", sizes.tokens(), sizes.qkv_width()),
@@ -95,8 +94,7 @@ std::vector<float> numbers(const Vector<Device, float>& from) {
 }
 
 /// The tiles' attention over keys and values in a separate buffer, without earlier results to continue.
-template <class Element>
-struct Tiles {
+template <class Element> struct Tiles {
   explicit Tiles(Attention<Device, Element>& of)
       : like(of), keys("keys", of.shape.tokens(), of.shape.kv_heads * of.shape.key_value_width()),
         d_keys("d_keys", keys.extent(0), keys.extent(1)), out("out", of.out.extent(0), of.out.extent(1)),
@@ -129,8 +127,7 @@ struct Tiles {
   Vector<Device, float> sums, work;
 };
 
-template <class Element>
-bool takes(Attention<Device, Element>& attention, bool backward) {
+template <class Element> bool takes(Attention<Device, Element>& attention, bool backward) {
   const auto calls = kernels::detail::library_calls<Element>(
       attention.shape, attention.block(),
       kernels::detail::AttentionRows::contiguous(attention.shape, backward), backward);
@@ -201,8 +198,7 @@ bool agrees(const kernels::AttentionShape& shape, const Mask& mask) {
 }
 
 /// Milliseconds of one call, the mean of many.
-template <class Run>
-double milliseconds(const Kokkos::Cuda& execution, Run run) {
+template <class Run> double milliseconds(const Kokkos::Cuda& execution, Run run) {
   run();
   cudaEvent_t begin = nullptr, end = nullptr;
   cudaEventCreate(&begin);

@@ -69,8 +69,7 @@ struct OpenStep {
 };
 
 /// Runs kernels on random data and keeps every result, in order.
-template <class Target, class Element>
-class EveryKernel {
+template <class Target, class Element> class EveryKernel {
 public:
   explicit EveryKernel(const Sizes& sizes)
       : rows(sizes.rows), columns(sizes.columns), depth(sizes.depth), shape(sizes.attention) {}
@@ -104,12 +103,8 @@ private:
   static Matrix<Main> sums(std::size_t m, std::size_t n) { return Matrix<Main>("sums", m, n); }
   static Vector<Main> vector(std::size_t size) { return Vector<Main>("vector", size); }
   /// Random numbers, different for each tensor.
-  template <class Value = Element>
-  Matrix<Value> random() {
-    return random<Value>(rows, columns);
-  }
-  template <class Value = Element>
-  Matrix<Value> random(std::size_t m, std::size_t n) {
+  template <class Value = Element> Matrix<Value> random() { return random<Value>(rows, columns); }
+  template <class Value = Element> Matrix<Value> random(std::size_t m, std::size_t n) {
     const Matrix<Value> out("random", m, n);
     kernels::fill_normal(execution_, out, {{0, 0}, {m, n}}, {42, ++tensors_}, 0.0, 1.0);
     return out;
@@ -128,17 +123,13 @@ private:
     return out;
   }
 
-  template <class View>
-  void keep(const View& view) {
+  template <class View> void keep(const View& view) {
     execution_.fence();
     const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, view);
     for (std::size_t i = 0; i < host.size(); ++i)
       results_.push_back(static_cast<double>(host.data()[i]));
   }
-  template <class... Views>
-  void keep_all(const Views&... views) {
-    (keep(views), ...);
-  }
+  template <class... Views> void keep_all(const Views&... views) { (keep(views), ...); }
 
   void random_numbers() {
     const auto x = random();

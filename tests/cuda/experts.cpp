@@ -25,8 +25,7 @@ using namespace sw::axis;
 using Mesh = sw::DeviceMesh<ep>;
 using Tokens = sw::Layout<3, sw::Shard<0, ep>>;
 
-template <class Router, class Experts>
-struct Model {
+template <class Router, class Experts> struct Model {
   using target = typename Experts::target;
   Router router;
   Experts experts;
@@ -35,8 +34,7 @@ struct Model {
 
 /// Choices, gates, values and gradients of tokens that are routed, with a padding token in each sequence and
 /// an expert that no token chooses.
-template <class Target, class Element>
-std::vector<double> routed(const Mesh& mesh) {
+template <class Target, class Element> std::vector<double> routed(const Mesh& mesh) {
   constexpr std::int64_t sequences = 4, positions = 67, width = 48, hidden = 40, experts = 6, chosen = 2;
   using Plan = sw::ModelPlan<Element, sw::DataParallel, Target>;
   using Router = sw::Router<Tokens, Plan>;
@@ -77,8 +75,7 @@ std::vector<double> routed(const Mesh& mesh) {
   return results;
 }
 
-template <class Element>
-bool as_on_the_host(const char* what, double tolerance) {
+template <class Element> bool as_on_the_host(const char* what, double tolerance) {
   bool sound = true;
   for (const int ranks : {1, 2})
     static_cast<void>(sw::launch({.ranks = ranks}, [&](sw::HostCommunicator world) {

@@ -32,12 +32,10 @@ struct NcclPlace {
       : runtime(device), stream(runtime.make_stream()),
         comm(sw::NcclCommunicator::connect(group, runtime, stream, {.check = check})) {}
 
-  template <class E>
-  [[nodiscard]] cuda_test::CudaBuffer<E> put(const std::vector<E>& numbers) const {
+  template <class E> [[nodiscard]] cuda_test::CudaBuffer<E> put(const std::vector<E>& numbers) const {
     return {stream.get(), numbers};
   }
-  template <class E>
-  [[nodiscard]] std::vector<E> get(const cuda_test::CudaBuffer<E>& numbers) const {
+  template <class E> [[nodiscard]] std::vector<E> get(const cuda_test::CudaBuffer<E>& numbers) const {
     sw::DeviceCommunicator(comm).await_stream();
     return numbers.read();
   }
@@ -53,8 +51,7 @@ bool report(const char* what, int ranks, const std::string& complaint) {
 }
 
 /// The message of the exception that `program` throws on ranks; empty for none.
-template <class Program>
-std::string complaint_of(int ranks, std::chrono::seconds deadline, Program program) {
+template <class Program> std::string complaint_of(int ranks, std::chrono::seconds deadline, Program program) {
   try {
     sw::launch({.ranks = ranks, .deadline = deadline}, program);
     return {};

@@ -18,15 +18,13 @@ using namespace sw::axis;
 
 using Mesh = sw::DecoderMesh;
 
-template <class Tensor>
-void keep(std::vector<double>& results, const Tensor& tensor) {
+template <class Tensor> void keep(std::vector<double>& results, const Tensor& tensor) {
   const auto whole = sw::gather(tensor, 0);
   results.insert(results.end(), whole.begin(), whole.end());
 }
 
 /// Every operation on tensors, on random numbers and on integers.
-template <class Target, class Element>
-std::vector<double> operations(const Mesh& mesh) {
+template <class Target, class Element> std::vector<double> operations(const Mesh& mesh) {
   using Sharded = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
   using Tensor = sw::ShardedTensor<Sharded, Element, Target>;
   std::vector<double> results;

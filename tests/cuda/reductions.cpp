@@ -27,27 +27,22 @@ namespace sw = shardwright;
 namespace kernels = sw::kernels;
 using cuda_test::Device;
 
-template <class Element>
-using Vector = Kokkos::View<Element*, Kokkos::LayoutRight, Device::memory_space>;
+template <class Element> using Vector = Kokkos::View<Element*, Kokkos::LayoutRight, Device::memory_space>;
 
-template <class Element>
-struct Square {
+template <class Element> struct Square {
   __host__ __device__ double operator()(Element x) const {
     return static_cast<double>(x) * static_cast<double>(x);
   }
 };
-template <class Element>
-struct Absolute {
+template <class Element> struct Absolute {
   __host__ __device__ double operator()(Element x) const { return std::abs(static_cast<double>(x)); }
 };
-template <class Element>
-struct IsNotFinite {
+template <class Element> struct IsNotFinite {
   __host__ __device__ double operator()(Element x) const {
     return std::isfinite(static_cast<double>(x)) ? 0 : 1;
   }
 };
-template <class Element>
-struct Product {
+template <class Element> struct Product {
   __host__ __device__ double operator()(Element x, Element y) const {
     return static_cast<double>(x) * static_cast<double>(y);
   }
@@ -90,8 +85,7 @@ std::vector<double> by_thrust(const Kokkos::Cuda& execution, const Vector<Elemen
           sum(IsNotFinite<Element>())};
 }
 
-template <class Element>
-bool reductions_agree(const char* what, std::size_t size) {
+template <class Element> bool reductions_agree(const char* what, std::size_t size) {
   const Kokkos::Cuda execution = Device::make_execution_space();
   const Vector<Element> x("x", size), y("y", size);
   kernels::fill_normal(execution, x, {{0}, {size}}, {1, 1}, 0.0, 1.0);

@@ -23,8 +23,7 @@ namespace cuda_test {
 
 using Mesh = sw::DecoderMesh;
 
-template <class Tensor>
-void keep(std::vector<double>& results, const Tensor& tensor) {
+template <class Tensor> void keep(std::vector<double>& results, const Tensor& tensor) {
   const auto whole = sw::gather(tensor, 0);
   results.insert(results.end(), whole.begin(), whole.end());
 }

@@ -46,12 +46,10 @@ struct Place {
             sw::DeviceCommunicator(sw::PeerTransport<sw::CudaRuntime>::connect(group, runtime, stream)),
             runtime, stream)) {}
 
-  template <class E>
-  [[nodiscard]] cuda_test::CudaBuffer<E> put(const std::vector<E>& numbers) const {
+  template <class E> [[nodiscard]] cuda_test::CudaBuffer<E> put(const std::vector<E>& numbers) const {
     return {stream.get(), numbers};
   }
-  template <class E>
-  [[nodiscard]] std::vector<E> get(const cuda_test::CudaBuffer<E>& numbers) const {
+  template <class E> [[nodiscard]] std::vector<E> get(const cuda_test::CudaBuffer<E>& numbers) const {
     return numbers.read();
   }
 

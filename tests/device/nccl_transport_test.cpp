@@ -207,8 +207,7 @@ constexpr std::chrono::milliseconds patience{2'000};
 
 /// outcomes() of programs in which some ranks freeze: `frozen()` returns once all others have ended, and
 /// until then the rank neither fails nor leaves.
-template <class Program>
-std::vector<std::exception_ptr> outcomes_beside(int frozen_ranks, Program program) {
+template <class Program> std::vector<std::exception_ptr> outcomes_beside(int frozen_ranks, Program program) {
   std::latch others(3 - frozen_ranks);
   return outcomes(
       [&](sw::HostCommunicator world) {

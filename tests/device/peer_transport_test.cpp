@@ -49,8 +49,7 @@ std::shared_ptr<FakeSignal> gate_on(const FakePlace& place) {
 }
 
 /// Polls until a condition holds, which must be before the time limit of the test.
-template <class Holds>
-bool comes_true(Holds holds) {
+template <class Holds> bool comes_true(Holds holds) {
   const auto end = std::chrono::steady_clock::now() + ample;
   while (!holds()) {
     if (std::chrono::steady_clock::now() > end)

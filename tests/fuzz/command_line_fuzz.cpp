@@ -18,8 +18,7 @@ namespace sw = shardwright;
 namespace {
 
 /// Parses the lines of a text as words; a mistake is a sentence and a code.
-template <class Parse>
-void parse_words(const std::string& text, const Parse& parse) {
+template <class Parse> void parse_words(const std::string& text, const Parse& parse) {
   std::vector<std::string> words{"fuzz"};
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line) && words.size() < 64;)
@@ -31,8 +30,7 @@ void parse_words(const std::string& text, const Parse& parse) {
   fuzz::require(result.options.has_value() == result.message.empty(), "options or a message");
 }
 
-template <class Read>
-void parse_word(const Read& read) {
+template <class Read> void parse_word(const Read& read) {
   try {
     read();
   } catch (const command_line::UsageError& error) {

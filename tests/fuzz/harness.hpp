@@ -26,8 +26,7 @@ inline void require(bool holds, const char* property) {
 
 /// Calls a reader; returns false if it rejects its input with an error of the library. Any other exception
 /// ends the program.
-template <class Read>
-bool accepted(const Read& read) {
+template <class Read> bool accepted(const Read& read) {
   try {
     read();
     return true;

@@ -25,8 +25,7 @@ namespace sw = shardwright;
 /// Numbers that are the same wherever they are drawn from the same seed.
 class Random {
 public:
-  template <class... Words>
-  explicit Random(std::uint64_t seed, Words... words) : state_(seed) {
+  template <class... Words> explicit Random(std::uint64_t seed, Words... words) : state_(seed) {
     ((state_ = sw::detail::mixed(state_, static_cast<std::uint64_t>(words))), ...);
   }
   std::uint64_t operator()(std::uint64_t below) { return (state_ = sw::detail::mixed(state_, 1)) % below; }
@@ -231,8 +230,7 @@ private:
     return drawn_.element(from, static_cast<std::size_t>(to) * 100'000 + i);
   }
 
-  template <class Value>
-  [[nodiscard]] double reduced(Value&& of_rank) const {
+  template <class Value> [[nodiscard]] double reduced(Value&& of_rank) const {
     double out = of_rank(0);
     for (int rank = 1; rank < ranks_; ++rank) {
       const double next = of_rank(rank);

@@ -100,8 +100,7 @@ int unlinkat(int directory, const char* path, int flags) noexcept {
 
 namespace {
 
-template <class Function>
-std::string sentence_of(const Function& function) {
+template <class Function> std::string sentence_of(const Function& function) {
   try {
     function();
   } catch (const Error& error) {

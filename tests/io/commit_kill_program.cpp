@@ -111,8 +111,7 @@ float value_at(std::uint64_t step, int tensor, std::int64_t place) {
 }
 
 /// Calls visit(element, value) for all elements of this rank.
-template <class Visit>
-void each_element(Rows& tensor, std::uint64_t step, int number, const Visit& visit) {
+template <class Visit> void each_element(Rows& tensor, std::uint64_t step, int number, const Visit& visit) {
   const std::int64_t first = tensor.local_offset()[0] * tensor.shape()[1];
   float* const data = tensor.mutable_data();
   for (std::size_t i = 0; i < tensor.local_size(); ++i)

@@ -15,8 +15,7 @@ namespace {
 using namespace shardwright;
 using shardwright_test::launch_ranks;
 
-template <class Element>
-std::vector<double> rates(int ranks) {
+template <class Element> std::vector<double> rates(int ranks) {
   std::vector<double> measured(static_cast<std::size_t>(ranks));
   LaunchOptions options;
   options.ranks = ranks;

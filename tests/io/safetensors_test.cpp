@@ -29,8 +29,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-template <class Function>
-std::string sentence_of(const Function& function) {
+template <class Function> std::string sentence_of(const Function& function) {
   try {
     function();
   } catch (const Error& error) {

@@ -58,8 +58,7 @@ constexpr std::array<Setup, 6> setups{{{1, 1, 1, 1, "1f1b"},
                                        {2, 2, 1, 1, "dualpipe"}}};
 
 /// A rank's part of a training of four layers.
-template <class Description>
-struct Run {
+template <class Description> struct Run {
   using Model = sw::PipelineModel<Description>;
   using Batch = typename Description::Batch;
   using Pipeline = sw::DeviceMesh<sw::axis::pp, sw::axis::dp, sw::axis::cp, sw::axis::tp>;
@@ -108,8 +107,7 @@ struct Run {
 };
 
 /// Whether the state that a rank would save is bitwise the saved one.
-template <class Description>
-bool holds(Run<Description>& run, const cp::Reader& reader) {
+template <class Description> bool holds(Run<Description>& run, const cp::Reader& reader) {
   cp::Staging own;
   cp::stage(run.model, run.training.optimizer(), own);
   std::vector<std::byte> saved;
@@ -138,8 +136,7 @@ constexpr std::size_t kinds = std::tuple_size_v<Kinds>;
 constexpr std::size_t exact_kinds = kinds - 1; // whose numbers are close on all meshes
 
 /// Calls visit.operator()<Description>() for the kind with that number.
-template <std::size_t kind = 0, class Visit>
-void with_kind(std::size_t number, const Visit& visit) {
+template <std::size_t kind = 0, class Visit> void with_kind(std::size_t number, const Visit& visit) {
   if constexpr (kind < kinds) {
     if (number == kind)
       visit.template operator()<std::tuple_element_t<kind, Kinds>>();
@@ -270,12 +267,10 @@ namespace {
 /// An optimizer as checkpoints of earlier versions saw it: without the steps of each parameter.
 struct WithoutSteps {
   sw::AdamW& optimizer;
-  template <class P, class Visitor>
-  void for_each_state(const P& parameter, Visitor&& visit) {
+  template <class P, class Visitor> void for_each_state(const P& parameter, Visitor&& visit) {
     optimizer.for_each_state(parameter, visit);
   }
-  template <class P, class Visitor>
-  void for_each_state_made(const P& parameter, Visitor&& visit) {
+  template <class P, class Visitor> void for_each_state_made(const P& parameter, Visitor&& visit) {
     optimizer.for_each_state_made(parameter, visit);
   }
 };

@@ -39,8 +39,7 @@ struct Model {
       : whole(mesh, shape), rows(mesh, shape), columns(mesh, shape), both(mesh, shape), nested(mesh, shape),
         turned(mesh, shape), vector(mesh, {5}), narrow(mesh, {2, 3, 2}) {}
 
-  template <class Visit>
-  void each(const Visit& visit) {
+  template <class Visit> void each(const Visit& visit) {
     visit(0, whole), visit(1, rows), visit(2, columns), visit(3, both), visit(4, nested), visit(5, turned);
   }
 
@@ -56,8 +55,7 @@ struct Model {
 
 /// Calls `visit(element, value)` with each element of this rank's block and its expected value, which differs
 /// for each position, seed and number.
-template <class Tensor, class Visit>
-void each_element(Tensor& tensor, int seed, const Visit& visit) {
+template <class Tensor, class Visit> void each_element(Tensor& tensor, int seed, const Visit& visit) {
   const auto local = tensor.local_shape();
   const auto offset = tensor.local_offset();
   auto* const data = tensor.mutable_data();
@@ -71,14 +69,12 @@ void each_element(Tensor& tensor, int seed, const Visit& visit) {
   }
 }
 
-template <class Tensor>
-void fill_places(Tensor& tensor, int seed) {
+template <class Tensor> void fill_places(Tensor& tensor, int seed) {
   using Element = typename Tensor::value_type;
   each_element(tensor, seed, [](Element& element, float value) { element = static_cast<Element>(value); });
 }
 
-template <class Tensor>
-bool has_places(Tensor& tensor, int seed) {
+template <class Tensor> bool has_places(Tensor& tensor, int seed) {
   using Element = typename Tensor::value_type;
   bool out = true;
   each_element(tensor, seed, [&](Element& element, float value) {

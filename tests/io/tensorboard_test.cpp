@@ -64,8 +64,7 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-template <class Number>
-Number number_at(std::string_view bytes) {
+template <class Number> Number number_at(std::string_view bytes) {
   Number out{};
   if (bytes.size() < sizeof out)
     throw std::runtime_error("the bytes end in a number");

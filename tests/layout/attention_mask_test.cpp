@@ -19,8 +19,7 @@ static_assert(decltype(sliding_window<128>)::window == KeyWindow{127, 0});
 constexpr std::size_t sequence = 12;
 
 /// Every function of a window against the definition of the keys that are seen.
-template <class Sees>
-void check(const KeyWindow& window, Sees sees) {
+template <class Sees> void check(const KeyWindow& window, Sees sees) {
   for (std::size_t query = 0; query < sequence; ++query)
     for (std::size_t key = 0; key < sequence; ++key) {
       const bool seen = sees(query, key);

@@ -11,8 +11,7 @@ namespace {
 
 namespace sw = shardwright;
 using namespace sw::axis;
-template <class A, class B>
-inline constexpr bool same = std::is_same_v<A, B>;
+template <class A, class B> inline constexpr bool same = std::is_same_v<A, B>;
 
 using Tokens = sw::Layout<2, sw::Shard<0, dp, ep>>;
 using Rows = sw::Ragged<Tokens, sw::AxisList<ep>>;
@@ -20,8 +19,7 @@ using Up = sw::Layout<3, sw::Shard<0, ep>, sw::Shard<2, tp>>;
 using Down = sw::Layout<3, sw::Shard<0, ep>, sw::Shard<1, tp>>;
 using Hidden = sw::GroupedLayout<Rows, Up>;
 using Unfinished = sw::GroupedLayout<Hidden, Down>;
-template <class... Placements>
-using Columns = Rows::with_columns<sw::Layout<1, Placements...>>;
+template <class... Placements> using Columns = Rows::with_columns<sw::Layout<1, Placements...>>;
 
 } // namespace
 

@@ -20,8 +20,7 @@ static_assert(ZigZagOrder::runs(5, 1, 0) == NaturalOrder::runs(5, 1, 0));
 static_assert(ZigZagOrder::divisor(4) == 8 && ZigZagOrder::divisor(1) == 1 && NaturalOrder::divisor(4) == 1);
 
 /// Keys that the queries of a rank see of the keys of another.
-template <class Order>
-std::size_t pairs(std::int64_t sequence, int ranks, int of, int from) {
+template <class Order> std::size_t pairs(std::int64_t sequence, int ranks, int of, int from) {
   const TokenRuns queries = Order::runs(sequence, ranks, of), keys = Order::runs(sequence, ranks, from);
   std::size_t count = 0;
   for (std::size_t row = 0; row < queries.rows; ++row)
@@ -29,8 +28,7 @@ std::size_t pairs(std::int64_t sequence, int ranks, int of, int from) {
   return count;
 }
 
-template <class Order>
-void check_order(std::int64_t sequence, int ranks) {
+template <class Order> void check_order(std::int64_t sequence, int ranks) {
   std::vector<bool> seen(static_cast<std::size_t>(sequence));
   std::size_t gathered = 0;
   for (int rank = 0; rank < ranks; ++rank) {

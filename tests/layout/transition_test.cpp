@@ -28,8 +28,7 @@ using S1S1 = Layout<2, Shard<1, a, b>>;
 using PP = Layout<2, Partial<Sum, a, b>>;
 using R2 = Layout<2>;
 
-template <class From, class To>
-constexpr int collectives = Transition<From, To>::collectives;
+template <class From, class To> constexpr int collectives = Transition<From, To>::collectives;
 
 constexpr AxisSequence sequence(std::initializer_list<int> axes) {
   AxisSequence out;

@@ -84,15 +84,13 @@ struct VirtualBlock {
   }
   [[nodiscard]] double at(const Index& index) const { return const_cast<VirtualBlock&>(*this).at(index); }
   /// @brief Calls body(index) for every element.
-  template <class Body>
-  void for_each(Body&& body) const {
+  template <class Body> void for_each(Body&& body) const {
     Index index{};
     visit(0, index, body);
   }
 
 private:
-  template <class Body>
-  void visit(std::size_t d, Index& index, Body& body) const {
+  template <class Body> void visit(std::size_t d, Index& index, Body& body) const {
     if (d == ranges.size())
       return body(static_cast<const Index&>(index));
     for (index[d] = ranges[d].offset; index[d] < ranges[d].offset + ranges[d].size; ++index[d])
@@ -188,8 +186,7 @@ inline VirtualTensor run_plan(const VirtualMesh& mesh, VirtualTensor tensor, con
 
 /// @brief Fills every block with f(index, coordinates) where coordinates are those of the partial axes,
 /// others 0.
-template <class Fill>
-void fill_parts(const VirtualMesh& mesh, VirtualTensor& tensor, Fill&& f) {
+template <class Fill> void fill_parts(const VirtualMesh& mesh, VirtualTensor& tensor, Fill&& f) {
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     std::vector<int> coordinates = mesh.coordinates(rank);
     for (std::size_t axis = 0; axis < coordinates.size(); ++axis)

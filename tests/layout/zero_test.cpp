@@ -27,8 +27,7 @@ constexpr bool is = std::is_same_v<typename Zero::template Stored<Weight>, Store
         std::is_same_v<typename Zero::template State<Weight>, State>;
 
 /// The transitions of a weight and its gradient in a step.
-template <class Zero, class Compute = Weight, class RawGradient = Raw>
-struct StepOf {
+template <class Zero, class Compute = Weight, class RawGradient = Raw> struct StepOf {
   using State = typename Zero::template State<Compute>;
   using Reduced = ReducedGradient<RawGradient, State, typename Zero::axes>;
   using First = Transition<RawGradient, Reduced>;

@@ -28,8 +28,7 @@ static_assert(sw::detail::SplittingAxes<Parts>::names == std::array<std::string_
 static_assert(sw::detail::SplittingAxes<sw::Layout<1>>::size == 0);
 
 /// What the ranks of dp = 2, tp = 2 say of a number that acts on a tensor of layout L; "" if they agree.
-template <class L, class NumberOf>
-std::string said(NumberOf number_of, const char* operation = "scale") {
+template <class L, class NumberOf> std::string said(NumberOf number_of, const char* operation = "scale") {
   const auto outcomes = rank_outcomes::of(4, rank_outcomes::ample, [&](const sw::HostCommunicator& world) {
     const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
     const std::array numbers{GivenNumber("factor", number_of(mesh))};

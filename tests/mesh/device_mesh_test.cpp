@@ -49,8 +49,7 @@ struct BusyTarget {
 };
 
 /// Runs a program that must fail; returns the sentence of the first cause.
-template <class Failure, class Program>
-std::string failure_of(int ranks, Program program) {
+template <class Failure, class Program> std::string failure_of(int ranks, Program program) {
   LaunchOptions options;
   options.ranks = ranks;
   options.deadline = std::chrono::seconds(20);

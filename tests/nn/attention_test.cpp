@@ -142,8 +142,7 @@ bool up_to_own(std::size_t, std::size_t query, std::size_t key) { return key <= 
 bool every(std::size_t, std::size_t, std::size_t) { return true; }
 bool own(std::size_t, std::size_t query, std::size_t key) { return key == query; }
 bool last_three(std::size_t, std::size_t query, std::size_t key) { return key <= query && query < key + 3; }
-template <Sees sees>
-bool below_length(std::size_t sequence, std::size_t query, std::size_t key) {
+template <Sees sees> bool below_length(std::size_t sequence, std::size_t query, std::size_t key) {
   return sees(sequence, query, key) && key < static_cast<std::size_t>(all_lengths[sequence]);
 }
 
@@ -172,8 +171,7 @@ TEST_CASE("attention and its gradient are those of whole tensors on every mesh, 
 
 namespace {
 
-template <class A, class B>
-bool same_bits(const A& a, const B& b) {
+template <class A, class B> bool same_bits(const A& a, const B& b) {
   return a.local_size() == b.local_size() &&
          std::memcmp(a.data(), b.data(), a.local_size() * sizeof(*a.data())) == 0;
 }

@@ -72,8 +72,7 @@ auto padding_on(const Mesh& mesh, std::int64_t first = 0, std::int64_t count = s
   return out;
 }
 /// The counts of the papers: the largest scores, without bias and groups.
-template <class Logits>
-auto choice_of(const Mesh& mesh, const Logits& logits, std::int64_t first = 0) {
+template <class Logits> auto choice_of(const Mesh& mesh, const Logits& logits, std::int64_t first = 0) {
   return sw::choose_experts(logits, {.chosen = chosen},
                             {.padding = padding_on(mesh, first, logits.shape()[0]).share()});
 }
@@ -135,8 +134,7 @@ Plain plain_z_loss(const Vector& z, double coefficient) {
 }
 
 /// The sum of a loss over all ranks, which must not count tokens.
-template <class Loss>
-double total_of(const Mesh& mesh, const Loss& loss, Findings& findings) {
+template <class Loss> double total_of(const Mesh& mesh, const Loss& loss, Findings& findings) {
   static_assert(std::is_same_v<typename Loss::layout, sw::Layout<0, sw::Partial<sw::Sum, dp, cp, tp>>>);
   findings.expect(loss.tokens.value == 0, "a balance loss counts tokens");
   std::array<double, 1> sum{loss.loss.value};

@@ -37,8 +37,7 @@ inline constexpr std::array<Extents, 6> block_meshes{{{1, 1}, {2, 1}, {1, 2}, {3
 }
 
 /// @brief All elements of a tensor on every rank. Collective.
-template <class Tensor>
-[[nodiscard]] Vector whole_of(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] Vector whole_of(const Tensor& tensor) {
   const auto all = sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor);
   return Vector(all.data(), all.data() + all.local_size());
 }
@@ -54,8 +53,7 @@ random_tensor(const AnyMesh& mesh, const typename sw::ShardedTensor<L, double>::
 }
 
 /// @brief The gradient of a scalar function by central differences of fourth order.
-template <class Function>
-[[nodiscard]] Vector finite_differences(const Function& function, Vector at) {
+template <class Function> [[nodiscard]] Vector finite_differences(const Function& function, Vector at) {
   constexpr double step = 2e-3;
   Vector out(at.size());
   for (std::size_t i = 0; i < at.size(); ++i) {
@@ -92,8 +90,7 @@ template <class Function>
 }
 
 /// @brief Accumulates the gradients of a test.
-template <class L>
-struct GradientOf {
+template <class L> struct GradientOf {
   using Tensor = sw::ShardedTensor<L, double>;
   struct Slot {
     Tensor& tensor;

@@ -64,8 +64,7 @@ TEST_CASE("context ranks compute attention under every mask") {
 
 namespace {
 
-template <sw::AttentionMask Mask>
-void check_device(const ContextMesh& mesh, Findings& findings) {
+template <sw::AttentionMask Mask> void check_device(const ContextMesh& mesh, Findings& findings) {
   using Masking = ContextMask<Mask>;
   using Mimic = shardwright_test::MimicTarget;
   const auto host =

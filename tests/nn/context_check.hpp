@@ -36,8 +36,7 @@ struct ContextWay {
 inline constexpr ContextWay context_ways[] = {{1, 1}, {2, 1}, {1, 2}, {3, 1}, {2, 2}, {4, 1}};
 
 /// @brief A mask, to which lengths of keys may be added.
-template <sw::AttentionMask Mask, bool padded = false>
-struct ContextMask {
+template <sw::AttentionMask Mask, bool padded = false> struct ContextMask {
   using Lengths = sw::ShardedTensor<sw::Layout<1>, std::int32_t>;
   /// @brief For sequences of 48.
   [[nodiscard]] static auto on(const ContextMesh& mesh) {
@@ -59,8 +58,7 @@ class ContextProblem {
   using Qkv = sw::Layout<4, sw::Shard<1, sw::axis::cp>, sw::Shard<2, sw::axis::tp>>;
   using Input = typename Context::template AttentionInput<Qkv>;
   using Whole = sw::ShardedTensor<sw::Layout<4>, Element, Target>;
-  template <class L>
-  using Tensor = sw::ShardedTensor<L, Element, Target>;
+  template <class L> using Tensor = sw::ShardedTensor<L, Element, Target>;
 
 public:
   static constexpr std::int64_t batch = 3, sequence = 48, groups = 12, queries = 2, width = 6;
@@ -117,8 +115,7 @@ private:
   }
 
   /// Elements of this rank: its positions of each sequence, and its share of the remaining dimensions.
-  template <class From, class Visit>
-  void for_own(const From& whole, Visit visit) const {
+  template <class From, class Visit> void for_own(const From& whole, Visit visit) const {
     const sw::TokenRuns runs = positions_.runs();
     const auto per_token = static_cast<std::size_t>(whole.size()) / (batch * sequence);
     const auto ranks = static_cast<std::size_t>(mesh_.template extent<sw::axis::tp>());
@@ -129,14 +126,12 @@ private:
         for (std::size_t i = 0; i < share; ++i)
           visit(whole.data()[(b * sequence + runs.position(row)) * per_token + first + i]);
   }
-  template <class From>
-  [[nodiscard]] std::vector<Element> own_rows(const From& whole) const {
+  template <class From> [[nodiscard]] std::vector<Element> own_rows(const From& whole) const {
     std::vector<Element> out;
     for_own(whole, [&](Element value) { out.push_back(value); });
     return out;
   }
-  template <class From, class To>
-  void take_rows(const From& whole, To& part) const {
+  template <class From, class To> void take_rows(const From& whole, To& part) const {
     Element* to = part.mutable_data();
     for_own(whole, [&](Element value) { *to++ = value; });
   }

@@ -25,8 +25,7 @@ Problem problem_of(const Way& way) {
 }
 
 /// The outcome of all ranks; empty if they differ.
-template <class Train>
-Outcome on_threads(int ranks, Train train) {
+template <class Train> Outcome on_threads(int ranks, Train train) {
   std::vector<Outcome> all(static_cast<std::size_t>(ranks));
   sw::LaunchOptions options;
   options.ranks = ranks;

@@ -42,8 +42,7 @@ Problem small_problem(bool tied) {
 }
 
 /// The address of a global element of a tensor, or nothing if this rank does not hold it.
-template <class Tensor>
-double* element_at(Tensor& tensor, std::uint64_t global) {
+template <class Tensor> double* element_at(Tensor& tensor, std::uint64_t global) {
   const auto offset = tensor.local_offset();
   std::array<std::int64_t, offset.size()> index{};
   for (std::size_t d = offset.size(); d-- > 0;) {
@@ -61,8 +60,7 @@ double* element_at(Tensor& tensor, std::uint64_t global) {
   return tensor.mutable_data() + local;
 }
 
-template <class Layouts>
-struct Fixture {
+template <class Layouts> struct Fixture {
   using Model = sw::WholeModel<sw::Decoder<Layouts, double>>;
   using Ids = typename Model::Batch::Ids;
   using Mesh = sw::DecoderMesh;
@@ -139,8 +137,7 @@ void check_gradients(const sw::HostCommunicator& world, Findings& findings, cons
 }
 
 /// Three layers of a decoder, each on a separate tape.
-template <class Layouts>
-struct Layers {
+template <class Layouts> struct Layers {
   using target = sw::DefaultTarget;
   using Model = sw::Decoder<Layouts, double>;
 

@@ -23,8 +23,7 @@ constexpr double unit_roundoff = 0x1p-8;
   return problem;
 }
 
-template <class Train>
-[[nodiscard]] std::vector<Outcome> on_threads(const Way& way, Train train) {
+template <class Train> [[nodiscard]] std::vector<Outcome> on_threads(const Way& way, Train train) {
   std::vector<Outcome> outcomes(static_cast<std::size_t>(way.ranks()));
   sw::LaunchOptions options;
   options.ranks = way.ranks();

@@ -49,13 +49,11 @@ struct Stages {
                                                                               : unit(cuts[s + 1])},
                         shared);
   }
-  template <class Visitor>
-  void for_each_stage(Visitor&& visit) {
+  template <class Visitor> void for_each_stage(Visitor&& visit) {
     for (Stage& stage : list)
       visit(stage);
   }
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
+  template <class Visitor> void for_each_parameter(Visitor&& visit) {
     for_each_stage([&](Stage& stage) { stage.for_each_parameter(visit); });
   }
 

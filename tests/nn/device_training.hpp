@@ -26,8 +26,7 @@ struct DeviceOutcome {
 };
 
 /// @brief How often the calling thread has waited for the device, if the target counts it.
-template <class Target>
-[[nodiscard]] std::int64_t host_waits() {
+template <class Target> [[nodiscard]] std::int64_t host_waits() {
   if constexpr (requires { Target::host_waits(); })
     return Target::host_waits();
   else

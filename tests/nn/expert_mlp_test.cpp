@@ -80,10 +80,8 @@ struct Kind {
 /// Everything of the experts sharded over the axis that replicates them.
 struct Zero3OverDp {
   using axes = sw::AxisList<dp>;
-  template <sw::LayoutType Compute>
-  using Stored = sw::ShardedOver<Compute, axes>;
-  template <sw::LayoutType Compute>
-  using State = sw::ShardedOver<Compute, axes>;
+  template <sw::LayoutType Compute> using Stored = sw::ShardedOver<Compute, axes>;
+  template <sw::LayoutType Compute> using State = sw::ShardedOver<Compute, axes>;
   template <sw::LayoutType Compute, sw::LayoutType Raw>
   using Accumulator = sw::ReducedGradient<Raw, State<Compute>, axes>;
 };
@@ -92,8 +90,7 @@ using Both = sw::Layout<3, sw::Shard<0, dp>, sw::Shard<1, ep>>;
 using All = sw::Layout<3, sw::Shard<0, dp, ep>, sw::Shard<1, tp>>;
 using None = sw::AxisList<>;
 
-template <class Tokens>
-[[nodiscard]] auto choices_of(const Mesh& mesh, const Problem& problem) {
+template <class Tokens> [[nodiscard]] auto choices_of(const Mesh& mesh, const Problem& problem) {
   sw::ShardedTensor<Tokens, std::int32_t> out(mesh, {problem.sequences, sequence, problem.slots});
   const auto offset = out.local_offset();
   const auto view = out.mutable_local();

@@ -60,14 +60,12 @@ struct Sizes {
   int layers = 0;
 };
 
-template <class Element, class Target>
-class Block {
+template <class Element, class Target> class Block {
   using Plan = sw::ModelPlan<Element, sw::DataParallel, Target>;
   struct Router : sw::Router<Where::Tokens, Plan> {
     using Base = sw::Router<Where::Tokens, Plan>;
     using Base::Base;
-    template <class X>
-    [[nodiscard]] auto operator()(X&& x, sw::SourceLocation where) {
+    template <class X> [[nodiscard]] auto operator()(X&& x, sw::SourceLocation where) {
       return Base::operator()(sw::as_var(std::forward<X>(x)), {}, where);
     }
   };
@@ -85,10 +83,7 @@ public:
              std::make_tuple(std::cref(mesh), sizes.width, sizes.shared, sw::Initial::normal(0.3),
                              sw::Initial::normal(0.3))) {}
 
-  template <class X>
-  [[nodiscard]] X operator()(X x) {
-    return x + moe_(norm_(x));
-  }
+  template <class X> [[nodiscard]] X operator()(X x) { return x + moe_(norm_(x)); }
   [[nodiscard]] auto members() { return sw::members("norm", norm_, "moe", moe_); }
 
 private:
@@ -100,13 +95,11 @@ private:
   sw::MoeLayer<Where, Router, Experts, sw::SwiGlu<BesideExperts, Plan>> moe_;
 };
 
-template <class Element, class Target>
-struct Layers {
+template <class Element, class Target> struct Layers {
   using target = Target;
   std::vector<std::unique_ptr<Block<Element, Target>>> blocks;
 
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
+  template <class Visitor> void for_each_parameter(Visitor&& visit) {
     for (auto& block : blocks)
       sw::for_each_parameter(*block, visit);
   }

@@ -32,8 +32,7 @@ using shardwright_test::on_ranks;
 
 //! [layouts]
 /// With the stream split over tp along the sequence, or whole there.
-template <bool sequence_parallel>
-struct Where {
+template <bool sequence_parallel> struct Where {
   using Tokens = sw::Layout<3, sw::Shard<0, dp>>; // [batch, sequence, ...]
   using Residual =
       std::conditional_t<sequence_parallel, sw::Layout<3, sw::Shard<0, dp>, sw::Shard<1, tp>>, Tokens>;
@@ -206,8 +205,7 @@ template <class Layer, class Residual, sw::Axis... Split, class AnyMesh>
   return out;
 }
 
-template <bool sequence_parallel, bool compressed>
-void compare(Extents extents, sw::Recompute recomputed) {
+template <bool sequence_parallel, bool compressed> void compare(Extents extents, sw::Recompute recomputed) {
   CHECK(on_ranks(extents.data * extents.tensor, [=](sw::HostCommunicator world, Findings& findings) {
           using Residual = typename Where<sequence_parallel>::Residual;
           using Layer = Module<sequence_parallel, compressed>;
@@ -230,8 +228,7 @@ void compare(Extents extents, sw::Recompute recomputed) {
 }
 
 /// Sequences over cp, with weights, gradients and states sharded as `Zero` says.
-template <class Zero>
-void compare_context(std::array<int, 3> extents) {
+template <class Zero> void compare_context(std::array<int, 3> extents) {
   CHECK(on_ranks(extents[0] * extents[1] * extents[2], [=](sw::HostCommunicator world, Findings& findings) {
           const auto values_on = [&](sw::HostCommunicator ranks, std::array<int, 3> of) {
             const ContextMesh mesh(ranks, sw::extent<dp>(of[0]), sw::extent<cp>(of[1]),

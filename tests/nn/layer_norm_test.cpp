@@ -47,8 +47,7 @@ constexpr std::array<std::int64_t, 3> shape{3, 5, width};
 using Plan = sw::ModelPlan<double>;
 
 /// Two norms of a stream, as in a transformer: each reads a sum, and the stream bypasses it.
-template <bool biased>
-struct TwoNorms {
+template <bool biased> struct TwoNorms {
   sw::LayerNorm<X, Plan, biased> first, second;
 
   explicit TwoNorms(const Mesh& mesh) : first(mesh, width, epsilon), second(mesh, width, epsilon) {}
@@ -60,8 +59,7 @@ struct TwoNorms {
   auto members() { return sw::members("first", first, "second", second); }
 };
 
-template <bool biased>
-void check(const sw::HostCommunicator& world, Findings& findings, Extents extents) {
+template <bool biased> void check(const sw::HostCommunicator& world, Findings& findings, Extents extents) {
   const Mesh mesh = mesh_of(world, extents);
   const auto x = random_tensor<X>(mesh, shape, 1);
   const auto y = random_tensor<X>(mesh, shape, 2);

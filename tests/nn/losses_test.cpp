@@ -70,8 +70,7 @@ double plain_loss(const Vector& scores, const Vector& targets, const sw::CrossEn
 }
 
 /// The sums of all ranks.
-template <class Loss>
-std::pair<double, double> totals_of(const Mesh& mesh, const Loss& loss) {
+template <class Loss> std::pair<double, double> totals_of(const Mesh& mesh, const Loss& loss) {
   const bool once = sw::detail::counts_once<typename Loss::layout>(mesh.core());
   std::array<double, 2> sums{once ? loss.loss.value : 0, once ? static_cast<double>(loss.tokens.value) : 0};
   sw::detail::sum_over_ranks(mesh.world(), sums);

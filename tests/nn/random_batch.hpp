@@ -43,8 +43,7 @@ using Row = sw::Layout<2, sw::Shard<0, tp>>;
 
 /// @brief A microbatch: sequences `first` and on of a step.
 class Batch {
-  template <class L>
-  using Numbers = sw::ShardedTensor<L, double>;
+  template <class L> using Numbers = sw::ShardedTensor<L, double>;
 
 public:
   using Tokens = sw::ShardedTensor<Ids, std::int32_t>;

@@ -39,12 +39,10 @@
 
 namespace random_models {
 
-template <class L>
-using Value = sw::Var<L, double>;
+template <class L> using Value = sw::Var<L, double>;
 using AnyValue = std::variant<Value<Stream>, Value<Split>, Value<Width>>; // in the order of Kept
 
-template <class Zero>
-using Plan = sw::ModelPlan<double, Zero>;
+template <class Zero> using Plan = sw::ModelPlan<double, Zero>;
 
 struct AttentionLayouts {
   using Tokens = Whole;
@@ -65,8 +63,7 @@ class Mlp {
 public:
   Mlp(const Mesh& mesh, std::int64_t width, std::int64_t hidden)
       : up_(mesh, {width, hidden}, initial(width)), down_(mesh, {hidden, width}, initial(hidden)) {}
-  template <class X, class Mask>
-  auto operator()(X&& x, const Mask& mask) {
+  template <class X, class Mask> auto operator()(X&& x, const Mask& mask) {
     return down_(mask(sw::gelu_erf(up_(std::forward<X>(x)))));
   }
   auto members() { return sw::members("up", up_, "down", down_); }
@@ -78,8 +75,7 @@ private:
 
 /// @brief The parts of a case's model, some under each ZeRO stage.
 class Model {
-  template <class Type>
-  using Some = std::vector<std::unique_ptr<Type>>;
+  template <class Type> using Some = std::vector<std::unique_ptr<Type>>;
 
 public:
   Model(const Mesh& mesh, const Case& drawn) {
@@ -130,8 +126,7 @@ struct Losses {
   Over<dp, tp> columns;
   Over<dp, cp, tp> both;
 
-  template <class Loss>
-  void add(const Loss& loss) {
+  template <class Loss> void add(const Loss& loss) {
     const auto join = [&](auto& to) {
       if constexpr (std::is_same_v<typename std::remove_reference_t<decltype(to)>::value_type, Loss>) {
         if (to)
@@ -144,8 +139,7 @@ struct Losses {
     join(columns);
     join(both);
   }
-  template <class Visitor>
-  void each(const Visitor& visit) const {
+  template <class Visitor> void each(const Visitor& visit) const {
     if (tokens)
       visit(*tokens);
     if (columns)
@@ -183,24 +177,20 @@ private:
     return out;
   }
   /// Calls read(x), where x is a value read in layout `L` by the operation itself.
-  template <class L, class Read>
-  static auto in(AnyValue&& value, const Read& read) {
+  template <class L, class Read> static auto in(AnyValue&& value, const Read& read) {
     return std::visit([&](auto& x) { return read(std::move(x).template as<L>()); }, value);
   }
   /// A value in layout `L`, on its own.
-  template <class L>
-  [[nodiscard]] static Value<L> as(AnyValue&& value) {
+  template <class L> [[nodiscard]] static Value<L> as(AnyValue&& value) {
     return in<L>(std::move(value), [](auto&& x) { return sw::as_var(std::forward<decltype(x)>(x)); });
   }
-  template <class To, class X>
-  [[nodiscard]] static Value<To> changed(X&& x) {
+  template <class To, class X> [[nodiscard]] static Value<To> changed(X&& x) {
     if constexpr (std::is_same_v<typename std::remove_cvref_t<X>::layout, To>)
       return std::forward<X>(x);
     else
       return sw::as_var(std::forward<X>(x).template as<To>());
   }
-  template <class X>
-  [[nodiscard]] static AnyValue keep(const Step& step, X&& x) {
+  template <class X> [[nodiscard]] static AnyValue keep(const Step& step, X&& x) {
     switch (step.keep) {
     case Kept::stream:
       return changed<Stream>(std::forward<X>(x));
@@ -211,8 +201,7 @@ private:
     }
   }
   /// The same with the layout that a step reads in: calls with(value of that layout).
-  template <class With>
-  [[nodiscard]] AnyValue chosen(const Step& step, const With& with) {
+  template <class With> [[nodiscard]] AnyValue chosen(const Step& step, const With& with) {
     AnyValue x = take(step.x, step.x_last);
     switch (step.read) {
     case Kept::stream:
@@ -223,14 +212,12 @@ private:
       return keep(step, with(as<Width>(std::move(x))));
     }
   }
-  template <class X>
-  [[nodiscard]] Value<typename X::layout> masked(const Step& step, X x) {
+  template <class X> [[nodiscard]] Value<typename X::layout> masked(const Step& step, X x) {
     if (step.mask < 0)
       return x;
     return (*model_.dropouts[static_cast<std::size_t>(step.mask)])(std::move(x));
   }
-  template <class Parts>
-  [[nodiscard]] static auto& part(Parts& parts, const Step& step) {
+  template <class Parts> [[nodiscard]] static auto& part(Parts& parts, const Step& step) {
     return *parts[static_cast<std::size_t>(step.part)];
   }
   /// Numbers that are not trained, equal on all meshes.
@@ -332,8 +319,7 @@ private:
     return keep(step, part(model_.attentions, step)(std::move(x), rows, sw::causal));
   }
 
-  template <class X>
-  [[nodiscard]] AnyValue region(const Step& step, X from) {
+  template <class X> [[nodiscard]] AnyValue region(const Step& step, X from) {
     return sw::recompute(
         [&](X x) {
           const std::size_t before = values_.size();

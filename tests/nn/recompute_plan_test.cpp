@@ -42,8 +42,7 @@ struct Where {
 constexpr std::int64_t sequences = 2, positions = 1024;
 
 /// Norm, attention, norm, gated feed-forward.
-template <class Element, class Target>
-class Block {
+template <class Element, class Target> class Block {
   using Plan = sw::ModelPlan<Element, sw::DataParallel, Target>;
   using Norm = sw::RmsNorm<Where::Residual, Plan>;
   using Up = sw::Linear<Where::Tokens, sw::Layout<3>, Plan>;
@@ -59,8 +58,7 @@ public:
         up_(mesh, {model.hidden, 2, model.feed_forward}, sw::Initial::normal(0.1)),
         down_(mesh, {model.feed_forward, model.hidden}, sw::Initial::normal(0.1)) {}
 
-  template <class X>
-  [[nodiscard]] X operator()(X x) {
+  template <class X> [[nodiscard]] X operator()(X x) {
     const sw::TokenPositions<sw::NaturalOrder> all(positions, 1, 0);
     const auto normed = [&](Norm& norm, const X& stream) {
       return sw::recompute([&](const X& read) { return norm(read); }, kind(LayerOperation::norm))(stream);

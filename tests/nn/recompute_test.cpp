@@ -25,8 +25,7 @@ constexpr sw::Recomputation choices[] = {{sw::Recompute::selective},
                                          {sw::Recompute::selective, 1, sw::Recompute::full}};
 
 /// Runs `train(world, problem)` on threads with every choice, and compares the outcomes of each rank.
-template <class Train>
-void check_same_bits(int ranks, Problem problem, Train train) {
+template <class Train> void check_same_bits(int ranks, Problem problem, Train train) {
   CHECK(on_ranks(ranks, [&](sw::HostCommunicator world, Findings& findings) {
           Problem varied = problem;
           const Outcome kept = train(world, varied);

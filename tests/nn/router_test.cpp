@@ -131,8 +131,7 @@ std::vector<Batch> batches_on(const Mesh& mesh, int count) {
 
 /// The state of this rank's layers after a run: the weights of their routers, then for each its bias and the
 /// counts of the last step.
-template <class AnyModel>
-std::vector<Vector> layers_of(AnyModel& model) {
+template <class AnyModel> std::vector<Vector> layers_of(AnyModel& model) {
   std::vector<Vector> out;
   model.for_each_stage([&](auto& stage) {
     stage.for_each_parameter([&](auto& parameter) {
@@ -151,8 +150,7 @@ std::vector<Vector> layers_of(AnyModel& model) {
   return out;
 }
 constexpr int steps = 3;
-template <class Training>
-void train(Training& training, const std::vector<Batch>& batches) {
+template <class Training> void train(Training& training, const std::vector<Batch>& batches) {
   for (int i = 0; i < steps; ++i)
     static_cast<void>(training.step([&](std::int64_t) { return std::span<const Batch>(batches); }, 0.1));
 }

@@ -78,8 +78,7 @@ struct MeshComparisons {
   std::vector<MeshComparison> meshes;
 };
 
-template <class Element>
-[[nodiscard]] MeshComparisons compare_meshes() {
+template <class Element> [[nodiscard]] MeshComparisons compare_meshes() {
   MeshComparisons out;
   for (const bool tied : {false, true}) {
     const Outcome of_four = train_on_threads<Element>(problem_of({}, tied), {}).front();
@@ -103,8 +102,7 @@ template <class Element>
 
 /// @brief The meshes on which two runs do not agree bitwise: none, since reductions have a fixed order,
 /// whichever rank arrives first.
-template <class Element>
-[[nodiscard]] std::string meshes_that_do_not_repeat() {
+template <class Element> [[nodiscard]] std::string meshes_that_do_not_repeat() {
   std::string out;
   for (const Way& way : {Way{.dp = 2, .tp = 2, .sequence_parallel = true},
                          Way{.dp = 2, .tp = 2, .accumulation = 3}, Way{.dp = 3, .tp = 1}})

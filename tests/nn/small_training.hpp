@@ -138,8 +138,7 @@ void fill_batch(const Problem& problem, int step, std::int64_t first_row, Ids& i
 }
 
 /// @brief All elements of a tensor, in double, on every rank. Collective.
-template <class Tensor>
-[[nodiscard]] std::vector<double> whole(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] std::vector<double> whole(const Tensor& tensor) {
   const auto all = sw::local_values(sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor));
   return {all.begin(), all.end()};
 }

@@ -24,8 +24,7 @@ struct Taken {
 };
 
 /// Runs `train(at_step)`.
-template <class Train>
-Taken taken(int steps, Train train) {
+template <class Train> Taken taken(int steps, Train train) {
   Taken out;
   out.heap.reserve(static_cast<std::size_t>(steps));
   out.pool.reserve(static_cast<std::size_t>(steps));

@@ -24,8 +24,7 @@ constexpr std::array<PassCosts, 6> stage_costs{
     {{100, 100, 100}, {100, 110, 80}, {100, 120, 100}, {100, 150, 50}, {100, 200, 100}, {100, 210, 80}}};
 
 /// Every legal number of microbatches up to 40 on 1 to 12 ranks: the closed form agrees with the proof.
-template <class Policy>
-void compare_with_proofs(PlanSchedule schedule, int chunks) {
+template <class Policy> void compare_with_proofs(PlanSchedule schedule, int chunks) {
   int legal = 0;
   for (int ranks = 1; ranks <= 12; ++ranks)
     for (int microbatches = 1; microbatches <= 40; ++microbatches) {

@@ -43,8 +43,7 @@ bool data_fits(const PlanConfiguration& plan, const StepCost& cost, const Shared
   return plan.pp == 1 || data.exposed_seconds <= data.seconds * shared.data_exposed * (1 + 1e-12);
 }
 
-template <class Function>
-int for_each_plan(const Function& function) {
+template <class Function> int for_each_plan(const Function& function) {
   int plans = 0;
   for (const char* name : {"llama-3.1-8b", "llama-3.1-70b", "deepseek-v3"})
     for (const ChipSpec& chip : {chip::h100, chip::gb200, chip::tpu_v5p})

@@ -19,8 +19,7 @@ using namespace shardwright;
 
 namespace {
 
-template <class Policy>
-constexpr Proof large = PipelineSchedule<Policy>::prove(16, 64);
+template <class Policy> constexpr Proof large = PipelineSchedule<Policy>::prove(16, 64);
 
 } // namespace
 

@@ -34,8 +34,7 @@ std::string refusal(std::string_view text) {
   return "";
 }
 
-template <class Policy>
-void check_round_trips() {
+template <class Policy> void check_round_trips() {
   int checked = 0;
   for (int p = 1; p <= 8; ++p)
     for (int m = 1; m <= 20; ++m) {

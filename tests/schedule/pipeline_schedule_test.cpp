@@ -107,8 +107,7 @@ TEST_CASE("1F1B keeps min(p-r, m), with a bubble of (p-1)(F+B)", "[proof]") {
   check<OneFOneB>(all_costs, peak, bubble, bubble);
 }
 
-template <int chunks>
-void check_interleaved() {
+template <int chunks> void check_interleaved() {
   // The costs are those of a chunk: the (p-1)(F+B)/v of a whole rank is (p-1)(F+B) here. With m < p a rank
   // waits at each of its v - 1 further chunks for the p - m ranks that have no microbatch.
   const auto bubble = [](int p, int m, const PassCosts& c) {
@@ -129,8 +128,7 @@ TEST_CASE("interleaved 1F1B keeps w+1 chunks, with a bubble of (p-1)(F+B)/v", "[
   check_interleaved<4>();
 }
 
-template <int chunks>
-void check_interleaved_zb() {
+template <int chunks> void check_interleaved_zb() {
   // (p-1)(F+I-W) of a chunk, as in ZB-H1. With m < p a rank waits at each of its v - 1 further chunks, and
   // runs the W's of the last one meanwhile.
   const auto bubble = [](int p, int m, const PassCosts& c) {
@@ -278,8 +276,7 @@ TEST_CASE("DualPipeV keeps 2p+1 chunks, with a bubble of (p-1)(F&B + B - 3W)", "
 
 namespace {
 
-template <class Policy>
-void check_against_reference() {
+template <class Policy> void check_against_reference() {
   int compared = 0;
   for (int p = 1; p <= 5; ++p)
     for (const int m : {1, 2, 3, 5, 8, 12})
@@ -330,8 +327,7 @@ TEST_CASE("groups larger than the ranks need more sends in flight", "[proof]") {
   CHECK(PipelineSchedule<Policy>::prove(7, 20).holds());
 }
 
-template <int group, int chunks>
-void check_groups() {
+template <int group, int chunks> void check_groups() {
   using Policy = Interleaved<chunks, group>;
   for (int p = 1; p <= 16; ++p)
     for (int m = 1; m <= 64; ++m) {

@@ -33,8 +33,7 @@ struct Order {
   void add(Pass pass, int stage, int microbatch) { steps.push_back({{pass, stage, microbatch}, {}, false}); }
 };
 
-template <class Policy, class Told>
-void check_orders(const Told& told) {
+template <class Policy, class Told> void check_orders(const Told& told) {
   int checked = 0;
   for (int p = 1; p <= 16; ++p)
     for (int m = 1; m <= 64; ++m) {

@@ -26,8 +26,7 @@ using shardwright_test::ContainsSubstring;
 
 namespace {
 
-template <class Policy>
-std::string refusal(int ranks, int microbatches) {
+template <class Policy> std::string refusal(int ranks, int microbatches) {
   try {
     static_cast<void>(make_schedule<Policy>(ranks, microbatches));
   } catch (const InvalidArgument& error) {
@@ -37,8 +36,7 @@ std::string refusal(int ranks, int microbatches) {
 }
 
 /// Legal numbers by the definitions, and the nearest ones by checking every number.
-template <class Policy, class Legal>
-void check_rule(const Legal& legal) {
+template <class Policy, class Legal> void check_rule(const Legal& legal) {
   for (int p = -1; p <= 16; ++p)
     for (int m = -1; m <= 64; ++m) {
       const bool wanted = p > 0 && m > 0 && legal(p, m);

@@ -29,8 +29,7 @@ struct SequenceBalance {
 };
 
 /// The property that a policy declares is the one of its orders, from two microbatches on.
-template <class Policy>
-void check_declared(int ranks, int microbatches) {
+template <class Policy> void check_declared(int ranks, int microbatches) {
   CHECK(forwards_first(make_schedule<Policy>(ranks, microbatches)) == Policy::forwards_first);
 }
 

@@ -9,8 +9,7 @@
 namespace shardwright_test {
 
 /// @brief The message of the failure of this type; any other ends the test.
-template <class Failure, class Call>
-[[nodiscard]] std::string failure_of(Call call) {
+template <class Failure, class Call> [[nodiscard]] std::string failure_of(Call call) {
   try {
     call();
   } catch (const Failure& error) {

@@ -136,8 +136,7 @@ public:
 
   // One for each function of the library; each is one call under the lock.
 
-  template <class Call>
-  cudaError_t call(Call body) {
+  template <class Call> cudaError_t call(Call body) {
     const std::lock_guard lock(mutex_);
     if (working_)
       return complain("a host function calls CUDA", cudaErrorNotPermitted);
@@ -399,8 +398,7 @@ public:
     stream->work.insert(stream->work.end(), graph->work.begin(), graph->work.end());
     return cudaSuccess;
   }
-  template <class Handle>
-  cudaError_t destroy_graph(Handle handle) {
+  template <class Handle> cudaError_t destroy_graph(Handle handle) {
     Graph* const graph = alive(graphs_, handle);
     if (graph == nullptr)
       return complain("a graph is destroyed that is not alive", cudaErrorInvalidValue);
@@ -464,8 +462,7 @@ private:
         return each.get();
     return nullptr;
   }
-  template <class Handle>
-  Handle make_graph(std::vector<Work> work) {
+  template <class Handle> Handle make_graph(std::vector<Work> work) {
     graphs_.push_back(std::make_unique<Graph>(Graph{true, std::move(work)}));
     return reinterpret_cast<Handle>(graphs_.back().get());
   }

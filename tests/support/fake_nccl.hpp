@@ -73,8 +73,7 @@ public:
   std::atomic<std::uint64_t> identities{0};
 
   /// @brief The object of an identity, made by `make` at its first use.
-  template <class Clique, class Make>
-  std::shared_ptr<Clique> clique(std::uint64_t identity, Make make) {
+  template <class Clique, class Make> std::shared_ptr<Clique> clique(std::uint64_t identity, Make make) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<void>& known = cliques_[identity];
     if (!known)

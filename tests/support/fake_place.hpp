@@ -21,8 +21,7 @@
 namespace shardwright_test {
 
 /// @brief Device memory that a stream writes, and that is freed in stream order.
-template <class E>
-class FakeBuffer {
+template <class E> class FakeBuffer {
 public:
   FakeBuffer(FakeRuntime::Stream stream, std::vector<E> numbers)
       : stream_(std::move(stream)), memory_(std::make_shared<std::vector<E>>(numbers.size())) {
@@ -40,8 +39,7 @@ public:
   [[nodiscard]] const E* data() const noexcept { return memory_->data(); }
   [[nodiscard]] std::size_t size() const noexcept { return memory_->size(); }
   /// @brief Runs `kernel(numbers)` on the stream.
-  template <class Kernel>
-  void run(Kernel kernel) {
+  template <class Kernel> void run(Kernel kernel) {
     stream_.run([numbers = memory_, kernel] { kernel(*numbers); });
   }
 
@@ -55,12 +53,10 @@ struct FakeDevice {
   explicit FakeDevice(FakeRuntime runtime)
       : runtime(std::move(runtime)), stream(this->runtime.make_stream()) {}
 
-  template <class E>
-  [[nodiscard]] FakeBuffer<E> put(std::vector<E> numbers) const {
+  template <class E> [[nodiscard]] FakeBuffer<E> put(std::vector<E> numbers) const {
     return {stream, std::move(numbers)};
   }
-  template <class E>
-  [[nodiscard]] std::vector<E> get(const FakeBuffer<E>& numbers) const {
+  template <class E> [[nodiscard]] std::vector<E> get(const FakeBuffer<E>& numbers) const {
     std::vector<E> out;
     FakeRuntime::Stream own = stream;
     own.run([&out, &numbers] { out.assign(numbers.data(), numbers.data() + numbers.size()); });

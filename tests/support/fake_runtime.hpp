@@ -133,8 +133,7 @@ public:
     explicit Stream(int device) : device_(device) {}
     Stream(int device, unsigned seed) : device_(device), queue_(std::make_shared<FakeQueue>(seed)) {}
     [[nodiscard]] int device() const noexcept { return device_; }
-    template <class Work>
-    void run(Work work) {
+    template <class Work> void run(Work work) {
       if (queue_)
         queue_->add(std::move(work));
       else

@@ -33,8 +33,7 @@ public:
   static constexpr unsigned threads = 32;
 
   /// @param backwards whether the last thread runs first. @return the error, or nothing
-  template <class Body>
-  static std::string run(const Body& body, bool backwards) {
+  template <class Body> static std::string run(const Body& body, bool backwards) {
     Warp warp;
     warp.body_ = [&body](unsigned thread) { body(thread); };
     current() = &warp;
@@ -66,8 +65,7 @@ public:
 
   /// @brief Shows a number to the others and waits for theirs. Two sets alternate: a fiber may show its next
   /// number before another one has read this one.
-  template <class Number>
-  std::array<Number, threads> meet(const char* instruction, Number own) {
+  template <class Number> std::array<Number, threads> meet(const char* instruction, Number own) {
     Fiber& fiber = fibers_[thread_];
     Slots& slots = slots_[fiber.meetings++ % 2];
     std::memcpy(slots[thread_].data(), &own, sizeof own);
@@ -119,8 +117,7 @@ private:
 
 // NOLINTBEGIN: CUDA's own names
 inline void __syncwarp() { static_cast<void>(fibers::Warp::current()->meet("__syncwarp", 0)); }
-template <class Number>
-Number __shfl_xor_sync(unsigned, Number own, int distance) {
+template <class Number> Number __shfl_xor_sync(unsigned, Number own, int distance) {
   fibers::Warp& warp = *fibers::Warp::current();
   const auto all = warp.meet("__shfl_xor_sync", own);
   return all[warp.thread() ^ static_cast<unsigned>(distance)];

@@ -28,13 +28,11 @@ public:
   void barrier() const { barrier_->arrive_and_wait(); }
 
   /// Copies arrive when they are waited for and not before.
-  template <std::size_t bytes>
-  void copy(void* to, const void* from, bool inside) const {
+  template <std::size_t bytes> void copy(void* to, const void* from, bool inside) const {
     copies_.push_back({to, inside ? from : nullptr, bytes});
   }
   void end_copies() const { groups_.push_back(copies_.size()); }
-  template <int under_way>
-  void wait_for_copies() const {
+  template <int under_way> void wait_for_copies() const {
     while (groups_.size() > under_way) {
       const std::size_t count = groups_.front();
       for (std::size_t i = 0; i < count; ++i) {

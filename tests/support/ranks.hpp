@@ -21,8 +21,7 @@ namespace shardwright_test {
 class Findings {
 public:
   /// @brief Records the words, joined, where `holds` is false.
-  template <class... Words>
-  void expect(bool holds, const Words&... words) {
+  template <class... Words> void expect(bool holds, const Words&... words) {
     const std::lock_guard lock(mutex_);
     ++checks_;
     if (holds)

@@ -251,27 +251,23 @@ TEST_CASE("problems that the library declines, or lacks workspace for, are compu
 namespace {
 
 /// Stands for a device with tiles, and with a library whose calls need some workspace, unless that is 0.
-template <std::size_t library_bytes>
-struct DeviceSpace {
+template <std::size_t library_bytes> struct DeviceSpace {
   using execution_space = DeviceSpace;
   struct memory_space {};
 };
 
 /// Of the forward and the backward pass.
-template <class Space>
-std::pair<std::size_t, std::size_t> workspaces(const kernels::AttentionShape& shape) {
+template <class Space> std::pair<std::size_t, std::size_t> workspaces(const kernels::AttentionShape& shape) {
   return {kernels::attention_forward_workspace<sw::bfloat16>(Space(), shape),
           kernels::attention_backward_workspace<sw::bfloat16>(Space(), shape)};
 }
 
 } // namespace
 
-template <std::size_t library_bytes>
-struct kernels::detail::BlockLauncher<DeviceSpace<library_bytes>> {
+template <std::size_t library_bytes> struct kernels::detail::BlockLauncher<DeviceSpace<library_bytes>> {
   static constexpr bool available = true;
 };
-template <std::size_t library_bytes>
-struct kernels::detail::LibraryAttention<DeviceSpace<library_bytes>> {
+template <std::size_t library_bytes> struct kernels::detail::LibraryAttention<DeviceSpace<library_bytes>> {
   static constexpr bool available = library_bytes != 0;
   static AttentionPlans<Loops> plans(const DeviceSpace<library_bytes>&) {
     return AttentionPlans<Loops>{Loops{nullptr, library_bytes}};

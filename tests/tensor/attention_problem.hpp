@@ -12,8 +12,7 @@
 
 namespace kernels_test {
 
-template <class Element>
-struct AttentionProblem {
+template <class Element> struct AttentionProblem {
   using Main = sw::MainElement<Element>;
   kernels::AttentionShape shape;
   double scale;

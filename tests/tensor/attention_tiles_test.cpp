@@ -14,26 +14,22 @@ namespace detail = kernels::detail;
 
 namespace {
 
-template <class Element>
-auto span(const Matrix<Element>& matrix) {
+template <class Element> auto span(const Matrix<Element>& matrix) {
   return detail::constant(detail::span_of(matrix));
 }
 
-template <class Element>
-Matrix<double> widened(const Matrix<Element>& matrix) {
+template <class Element> Matrix<double> widened(const Matrix<Element>& matrix) {
   Matrix<double> wide("wide", matrix.extent(0), matrix.extent(1));
   kernels::copy(execution(), matrix, wide);
   return wide;
 }
 
-template <class Functor>
-void run_tiles(const Functor& functor) {
+template <class Functor> void run_tiles(const Functor& functor) {
   sw_test::run_host_blocks(functor.blocks(), Functor::shared_bytes, functor);
 }
 
 /// The host's attention in double, and that of tiles, on the same narrow numbers.
-template <class Element, int dim>
-struct Both {
+template <class Element, int dim> struct Both {
   kernels::AttentionShape shape;
   float scale;
   Matrix<Element> qkv, d_out;
@@ -52,8 +48,7 @@ struct Both {
   }
 
   /// Attention over the tokens' own keys; results of the tiles have the element `Out`.
-  template <class Out>
-  void check_whole(double limit, const sw::KeyWindow& window = sw::causal.window) {
+  template <class Out> void check_whole(double limit, const sw::KeyWindow& window = sw::causal.window) {
     const auto host_block = kernels::AttentionBlock::whole(shape.sequence, {window});
     const auto block = host_block.causal_form();
     kernels::attention_forward(execution(), widened(qkv), out, lse, shape, host_block, scale, work);

@@ -28,8 +28,7 @@ namespace sw = shardwright;
 namespace detail = sw::kernels::detail;
 using fibers::Warp;
 
-template <class Number>
-std::vector<Number> numbers(std::size_t count) {
+template <class Number> std::vector<Number> numbers(std::size_t count) {
   std::vector<Number> out(count);
   std::uint32_t state = 12345;
   for (Number& number : out) {
@@ -63,8 +62,7 @@ double softmax_error(std::size_t columns, std::size_t offset, bool backwards) {
 }
 
 /// The largest error of a row's statistics and of its gradient, compared with double on the same elements.
-template <class Element>
-double cross_entropy_error(std::size_t columns, std::size_t offset, bool backwards) {
+template <class Element> double cross_entropy_error(std::size_t columns, std::size_t offset, bool backwards) {
   using Number = sw::MainElement<Element>;
   std::vector<Element> logits(columns + offset + 3, Element(7));
   const std::vector<double> random = numbers<double>(columns);

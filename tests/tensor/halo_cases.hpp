@@ -30,8 +30,7 @@ struct y : axis_tag<y> {
 };
 
 /// A small whole number that depends on every coordinate: sums and products of few are exact.
-template <std::size_t rank>
-double number_at(const std::array<std::int64_t, rank>& at, std::uint64_t seed) {
+template <std::size_t rank> double number_at(const std::array<std::int64_t, rank>& at, std::uint64_t seed) {
   std::uint64_t hash = seed * 0x9e3779b97f4a7c15u + 1;
   for (const std::int64_t index : at)
     hash = (hash ^ static_cast<std::uint64_t>(index + 77)) * 0xff51afd7ed558ccdu >> 3;
@@ -40,8 +39,7 @@ double number_at(const std::array<std::int64_t, rank>& at, std::uint64_t seed) {
 
 /// Calls visit(index in memory, global coordinates, whether the rank owns the element) for a block with its
 /// halos.
-template <class Tensor, class Visit>
-void for_each_element(const Tensor& tensor, Visit visit) {
+template <class Tensor, class Visit> void for_each_element(const Tensor& tensor, Visit visit) {
   constexpr std::size_t rank = Tensor::tensor_rank;
   const auto local = tensor.local_shape();
   const auto owned = tensor.owned_shape();
@@ -71,8 +69,7 @@ bool wrap(std::array<std::int64_t, rank>& at, const std::array<std::int64_t, ran
   return true;
 }
 
-template <class Tensor>
-void fill_numbers(Tensor& tensor, std::uint64_t seed) {
+template <class Tensor> void fill_numbers(Tensor& tensor, std::uint64_t seed) {
   using Element = typename Tensor::value_type;
   auto* const data = tensor.mutable_data();
   for_each_element(tensor, [&](std::size_t i, const auto& at, bool own) {
@@ -82,8 +79,7 @@ void fill_numbers(Tensor& tensor, std::uint64_t seed) {
 }
 
 /// Whether every element equals its owner's, and is `beyond` beyond the ends.
-template <class Tensor>
-bool holds_numbers(const Tensor& tensor, std::uint64_t seed, double beyond) {
+template <class Tensor> bool holds_numbers(const Tensor& tensor, std::uint64_t seed, double beyond) {
   using Element = typename Tensor::value_type;
   bool good = true;
   for_each_element(tensor, [&](std::size_t i, auto at, bool) {
@@ -94,8 +90,7 @@ bool holds_numbers(const Tensor& tensor, std::uint64_t seed, double beyond) {
 }
 
 /// Sum over all ranks of the products of the elements in memory, halos included.
-template <class Left, class Right>
-double product_in_memory(const Left& left, const Right& right) {
+template <class Left, class Right> double product_in_memory(const Left& left, const Right& right) {
   std::array<double, 1> sum{};
   for (std::size_t i = 0; i < left.local_size(); ++i)
     sum[0] += static_cast<double>(left.data()[i]) * static_cast<double>(right.data()[i]);
@@ -152,8 +147,7 @@ void check_halos(const Mesh& mesh, const std::array<std::int64_t, rank>& shape, 
 }
 
 /// Every shape of a mesh with a given number of ranks: a rank's coordinates must not matter.
-template <class Element>
-void check_meshes(const HostCommunicator& world, Findings& findings) {
+template <class Element> void check_meshes(const HostCommunicator& world, Findings& findings) {
   for (int a = 1; a <= world.size(); ++a) {
     if (world.size() % a != 0)
       continue;

@@ -52,15 +52,13 @@ std::vector<kernels::AttentionShape> shapes() {
   return {{1, 1, 1, 1, 1}, {2, 5, 1, 1, 7}, {3, 37, 2, 2, 20}, {1, 70, 1, 3, 24}, {2, 129, 1, 1, 8}};
 }
 
-template <class Element>
-Matrix<double> widened(const Matrix<Element>& matrix) {
+template <class Element> Matrix<double> widened(const Matrix<Element>& matrix) {
   Matrix<double> wide("wide", matrix.extent(0), matrix.extent(1));
   kernels::copy(execution(), matrix, wide);
   return wide;
 }
 
-template <class Element>
-struct Problem : AttentionProblem<Element> {
+template <class Element> struct Problem : AttentionProblem<Element> {
   using Base = AttentionProblem<Element>;
   using Base::Base, Base::shape, Base::scale, Base::qkv, Base::out, Base::d_out, Base::d_qkv,
       Base::log_sum_exp, Base::work;
@@ -109,8 +107,7 @@ Matrix<double> expected(const Problem<double>& problem, const Mask& mask, const 
   return result;
 }
 
-template <class Visit>
-void for_each_case(Visit visit) {
+template <class Visit> void for_each_case(Visit visit) {
   for (const auto& shape : shapes())
     for (const Mask& mask : masks())
       for (const Lengths& lengths : lengths_of(shape)) {
@@ -120,8 +117,7 @@ void for_each_case(Visit visit) {
       }
 }
 
-template <class View>
-bool same_bits(const View& a, const View& b) {
+template <class View> bool same_bits(const View& a, const View& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(*a.data())) == 0;
 }
 

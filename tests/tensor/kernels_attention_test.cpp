@@ -18,8 +18,7 @@ using namespace kernels_test;
 
 namespace {
 
-template <class Element>
-struct Problem : AttentionProblem<Element> {
+template <class Element> struct Problem : AttentionProblem<Element> {
   using Base = AttentionProblem<Element>;
   using Base::Base, Base::shape, Base::scale, Base::qkv, Base::out, Base::d_out, Base::d_qkv,
       Base::log_sum_exp, Base::work;
@@ -99,8 +98,7 @@ struct Problem : AttentionProblem<Element> {
   }
 
 private:
-  template <class E>
-  using KeyValues = kernels::detail::KeyValueSpan<E>;
+  template <class E> using KeyValues = kernels::detail::KeyValueSpan<E>;
 
   static kernels::detail::MatrixSpan<const Element> span(const Matrix<Element>& m) {
     return {m.data(), m.extent(0), m.extent(1), m.extent(1)};

@@ -59,8 +59,7 @@ void check_thread_lanes(std::size_t length, std::size_t shift) {
   }
 }
 
-template <class Number, class Element, std::size_t part>
-void check_all_lengths() {
+template <class Number, class Element, std::size_t part> void check_all_lengths() {
   using Lanes = detail::ThreadLanes<Number>;
   alignas(64) const Element aligned[8] = {};
   REQUIRE(Lanes::template is_aligned<part>(aligned));
@@ -75,8 +74,7 @@ template <class Number, class... Elements>
 constexpr std::size_t part_for = detail::ThreadLanes<Number>::template part_for<Elements...>;
 
 /// The method of a device for rows too wide for blocks: the sums by pieces of columns, then the rows.
-template <class Norm>
-void run_pieces(const Norm& norm, std::size_t grain) {
+template <class Norm> void run_pieces(const Norm& norm, std::size_t grain) {
   const std::size_t pieces = detail::blocks_of(norm.x.columns, grain);
   const detail::NormSumsOfPieces<Norm> sums{norm, grain, pieces};
   for (std::size_t work = 0; work < detail::blocks_of(norm.x.rows, detail::column_sum_rows) * pieces; ++work)
@@ -86,8 +84,7 @@ void run_pieces(const Norm& norm, std::size_t grain) {
     rows(row);
 }
 
-template <class Element, unsigned warps = 8>
-void check_norm_blocks(std::size_t rows, std::size_t width) {
+template <class Element, unsigned warps = 8> void check_norm_blocks(std::size_t rows, std::size_t width) {
   using Number = sw::MainElement<Element>;
   const auto x = random_matrix<Element>(rows, width, 1), dy = random_matrix<Element>(rows, width, 2),
              residual = random_matrix<Element>(rows, width, 3);

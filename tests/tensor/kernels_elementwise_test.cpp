@@ -17,8 +17,7 @@ using namespace kernels_test;
 
 namespace {
 
-template <class Element>
-Element exp_one(Element x, bool nonpositive = false) {
+template <class Element> Element exp_one(Element x, bool nonpositive = false) {
   const auto lanes = kernels::detail::broadcast<Element>(x);
   const auto y = nonpositive ? kernels::detail::exp_of_nonpositive<Element>(lanes)
                              : kernels::detail::exp_of<Element>(lanes);
@@ -29,8 +28,7 @@ Element exp_one(Element x, bool nonpositive = false) {
   return values[0];
 }
 
-template <class Element>
-double worst_ulp(double low, double high, bool nonpositive) {
+template <class Element> double worst_ulp(double low, double high, bool nonpositive) {
   double worst = 0.0;
   for (int i = 0; i <= 20000; ++i) {
     const Element x = static_cast<Element>(low + (high - low) * i / 20000);
@@ -93,8 +91,7 @@ double worst_error(double low, double high, const OnLanes& on_lanes, const Exact
 }
 
 /// One number through a function on lanes.
-template <class Element, class OnLanes>
-Element one_of(Element x, const OnLanes& on_lanes) {
+template <class Element, class OnLanes> Element one_of(Element x, const OnLanes& on_lanes) {
   Element y[kernels::detail::lane_count<Element>];
   const auto lanes = on_lanes(kernels::detail::broadcast<Element>(x));
   __builtin_memcpy(y, &lanes, sizeof(lanes));

@@ -188,8 +188,7 @@ TEMPLATE_TEST_CASE("Embedding blocks sum to the whole lookup and its gradient", 
 namespace {
 
 /// The pieces over vocabulary blocks of the given sizes, combined as ranks would combine them.
-template <class Element>
-struct SplitLoss {
+template <class Element> struct SplitLoss {
   Matrix<Element> logits;
   Vector<std::int32_t> targets;
   Vector<Element> maximum, sum, target, losses;

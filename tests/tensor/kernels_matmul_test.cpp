@@ -94,8 +94,7 @@ private:
 };
 
 /// Rows of every group times its matrix, and the gradients of the matrices, compared with loops.
-template <class Where>
-void check_groups(const Where& where, const std::vector<std::int64_t>& sizes) {
+template <class Where> void check_groups(const Where& where, const std::vector<std::int64_t>& sizes) {
   constexpr std::size_t in = 5, out = 7;
   std::vector<std::int64_t> first{0};
   for (const std::int64_t size : sizes)
@@ -134,8 +133,7 @@ void check_groups(const Where& where, const std::vector<std::int64_t>& sizes) {
 }
 
 /// A block of rows of a wider matrix, with the given element type.
-template <class Element>
-auto rows_of(const Matrix<Element>& wide, std::size_t columns) {
+template <class Element> auto rows_of(const Matrix<Element>& wide, std::size_t columns) {
   return Kokkos::subview(wide, Kokkos::ALL, std::make_pair(std::size_t(3), 3 + columns));
 }
 
@@ -208,8 +206,7 @@ void check_all(std::size_t m, std::size_t n, std::size_t k, bool ta, bool tb, do
 } // namespace
 
 /// Reads addresses as cuBLAS does, from memory that kernels wrote.
-template <>
-struct kernels::detail::LibraryGemmGroup<GroupSpace> {
+template <> struct kernels::detail::LibraryGemmGroup<GroupSpace> {
   static constexpr bool available = true;
 
   static bool multiply(const GroupSpace& space, const GemmGroup& group) {

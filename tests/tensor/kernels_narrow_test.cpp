@@ -23,8 +23,7 @@ namespace {
 
 constexpr double float_error = 2e-5;
 
-template <class View>
-auto widened(const View& view) {
+template <class View> auto widened(const View& view) {
   using Element = typename View::non_const_value_type;
   if constexpr (std::size_t(View::rank) == 2) {
     Matrix<double> out("wide", view.extent(0), view.extent(1));

@@ -22,10 +22,8 @@ namespace kernels = sw::kernels;
 
 using Memory = sw::DefaultTarget::memory_space;
 using Execution = sw::DefaultTarget::execution_space;
-template <class Element>
-using Matrix = Kokkos::View<Element**, Kokkos::LayoutRight, Memory>;
-template <class Element>
-using Vector = Kokkos::View<Element*, Kokkos::LayoutRight, Memory>;
+template <class Element> using Matrix = Kokkos::View<Element**, Kokkos::LayoutRight, Memory>;
+template <class Element> using Vector = Kokkos::View<Element*, Kokkos::LayoutRight, Memory>;
 
 inline Execution execution() { return sw::DefaultTarget::make_execution_space(); }
 
@@ -53,16 +51,14 @@ inline Vector<std::int32_t> random_ids(std::size_t size, std::size_t vocabulary,
   return ids;
 }
 
-template <class View>
-View copy_of(const View& view) {
+template <class View> View copy_of(const View& view) {
   View copy("copy", view.extent(0), view.extent(1));
   Kokkos::deep_copy(copy, view);
   return copy;
 }
 
 /// Largest difference of all elements; NaN if exactly one of two elements is NaN.
-template <class A, class B>
-double largest_difference(const A& a, const B& b) {
+template <class A, class B> double largest_difference(const A& a, const B& b) {
   REQUIRE(a.size() == b.size());
   double largest = 0.0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -77,8 +73,7 @@ double largest_difference(const A& a, const B& b) {
 }
 
 /// Sum of weight * value over all elements: a scalar objective whose gradient is `weight`.
-template <class A, class B>
-double weighted_sum(const A& weight, const B& value) {
+template <class A, class B> double weighted_sum(const A& weight, const B& value) {
   double sum = 0.0;
   for (std::size_t i = 0; i < value.size(); ++i) {
     sum += static_cast<double>(weight.data()[i]) * static_cast<double>(value.data()[i]);
@@ -105,7 +100,6 @@ void require_gradient(const View& variable, const Gradient& gradient, Objective 
   REQUIRE(largest < 1e-7);
 }
 
-template <class Element>
-constexpr double tolerance = std::is_same_v<Element, float> ? 2e-5 : 1e-12;
+template <class Element> constexpr double tolerance = std::is_same_v<Element, float> ? 2e-5 : 1e-12;
 
 } // namespace kernels_test

@@ -23,8 +23,7 @@ using sw::axis::tp;
 using Mesh = sw::DeviceMesh<dp, tp>;
 
 /// Row `row` of data whose elements are numbered consecutively.
-template <class Element>
-void read_numbered(std::int64_t row, std::span<Element> to) {
+template <class Element> void read_numbered(std::int64_t row, std::span<Element> to) {
   std::iota(to.begin(), to.end(), static_cast<Element>(row * static_cast<std::int64_t>(to.size())));
 }
 

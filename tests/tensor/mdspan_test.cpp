@@ -19,8 +19,7 @@ using shardwright_test::on_ranks;
 namespace {
 
 /// The part of std::mdspan that tensors use, for compilers without it: a pointer and row-major extents.
-template <class Element, std::size_t rank>
-class PlainSpan {
+template <class Element, std::size_t rank> class PlainSpan {
 public:
   PlainSpan(Element* data, const std::array<std::int64_t, rank>& extents) : data_(data), extents_(extents) {}
   [[nodiscard]] std::int64_t extent(std::size_t d) const { return extents_[d]; }
@@ -37,32 +36,28 @@ private:
   std::array<std::int64_t, rank> extents_;
 };
 
-template <class Tensor>
-auto read(const Tensor& tensor) {
+template <class Tensor> auto read(const Tensor& tensor) {
 #if defined(__cpp_lib_mdspan)
   return local_mdspan(tensor);
 #else
   return detail::block_as<PlainSpan<const typename Tensor::value_type, 2>>(tensor);
 #endif
 }
-template <class Tensor>
-auto write(Tensor& tensor) {
+template <class Tensor> auto write(Tensor& tensor) {
 #if defined(__cpp_lib_mdspan)
   return mutable_local_mdspan(tensor);
 #else
   return detail::mutable_block_as<PlainSpan<typename Tensor::value_type, 2>>(tensor);
 #endif
 }
-template <class Span>
-decltype(auto) element(const Span& span, std::int64_t i, std::int64_t j) {
+template <class Span> decltype(auto) element(const Span& span, std::int64_t i, std::int64_t j) {
   if constexpr (requires { span.at({i, j}); })
     return span.at({i, j});
   else
     return span[std::array<std::int64_t, 2>{i, j}];
 }
 
-template <class Action>
-bool fails(Action action) {
+template <class Action> bool fails(Action action) {
   try {
     action();
   } catch (const LifecycleError&) {

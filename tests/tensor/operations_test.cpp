@@ -35,8 +35,7 @@ using shardwright_test::on_ranks;
 using Values = std::vector<double>;
 
 /// The complete tensor, whole, on every rank.
-template <class Tensor>
-Values whole(const Tensor& tensor) {
+template <class Tensor> Values whole(const Tensor& tensor) {
   const auto replicated = redistribute<Layout<Tensor::tensor_rank>>(tensor);
   return Values(replicated.data(), replicated.data() + replicated.local_size());
 }
@@ -67,8 +66,7 @@ using Heads = Layout<3, Shard<1, tp>>;  // [features, heads, size]
 using Activations = Layout<4, Shard<0, dp>, Shard<2, tp>>;
 static_assert(std::is_same_v<MatmulLayout<Tokens, Heads>, Activations>);
 
-template <class Element>
-std::string check_products(int d, int t, double tolerance) {
+template <class Element> std::string check_products(int d, int t, double tolerance) {
   return on_ranks(d * t, [=](HostCommunicator world, Findings& findings) {
     const DeviceMesh mesh{world, extent<dp>(d), extent<tp>(t)};
     constexpr std::size_t batch = 3;

@@ -48,8 +48,7 @@ ShardedTensor<L, Element> made(const Mesh& mesh, const std::array<std::int64_t, 
   return out;
 }
 
-template <class Tensor>
-bool holds(const Tensor& tensor, const std::vector<double>& values) {
+template <class Tensor> bool holds(const Tensor& tensor, const std::vector<double>& values) {
   if (tensor.local_size() != values.size())
     return false;
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -104,8 +103,7 @@ void check_from(std::type_identity<std::tuple<To...>>, std::type_identity<Elemen
 using Matrices = std::tuple<Layout<2>, Layout<2, Shard<0, dp>>, Layout<2, Shard<1, tp>>,
                             Layout<2, Shard<0, dp, tp>>, Layout<2, Shard<0, dp>, Shard<1, tp>>>;
 
-template <class Element>
-std::string check_matrices(int d, int t, std::array<std::int64_t, 2> shape) {
+template <class Element> std::string check_matrices(int d, int t, std::array<std::int64_t, 2> shape) {
   return on_ranks(d * t, [&](HostCommunicator world, Findings& findings) {
     const DeviceMesh mesh{world, extent<dp>(d), extent<tp>(t)};
     const std::type_identity<Matrices> all;

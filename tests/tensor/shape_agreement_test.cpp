@@ -26,8 +26,7 @@ using Mesh = sw::DeviceMesh<dp>;
 using Rows = sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp>>, double>;
 
 /// The errors of two ranks whose tensors have 8 rows and, on the second, 8 or 10.
-template <class Use>
-[[nodiscard]] std::string told(std::int64_t rows_of_rank_1, Use use) {
+template <class Use> [[nodiscard]] std::string told(std::int64_t rows_of_rank_1, Use use) {
   return failure_of<sw::CollectiveMismatch>([&] {
     static_cast<void>(
         shardwright_test::on_ranks(2, [&](const sw::HostCommunicator& world, Findings& findings) {

@@ -21,14 +21,12 @@ using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 using Values = std::vector<double>;
 
-template <class Tensor>
-Values whole(const Tensor& tensor) {
+template <class Tensor> Values whole(const Tensor& tensor) {
   const auto replicated = redistribute<Layout<Tensor::tensor_rank>>(tensor);
   return Values(replicated.data(), replicated.data() + replicated.local_size());
 }
 
-template <class Action>
-std::string message_of(Action action) {
+template <class Action> std::string message_of(Action action) {
   try {
     static_cast<void>(action());
   } catch (const InvalidArgument& error) {

@@ -42,8 +42,7 @@ static_assert(!std::is_convertible_v<ShardedTensor<Rows>, ShardedTensor<Rows, co
 static_assert(!std::is_constructible_v<ShardedTensor<Whole>, ShardedTensor<Rows>>);
 static_assert(!std::is_constructible_v<ShardedTensor<Rows, double>, ShardedTensor<Rows>>);
 
-template <class Failure, class Action>
-std::string message_of(Action action) {
+template <class Failure, class Action> std::string message_of(Action action) {
   try {
     action();
   } catch (const Failure& error) {

@@ -36,8 +36,7 @@ using ConstView = Kokkos::View<const float**, Kokkos::LayoutRight, Kokkos::HostS
 using StrideView = Kokkos::View<float**, Kokkos::LayoutStride, Kokkos::HostSpace>;
 
 /// A view that the program owns, with the extents of a block; elements differ between ranks.
-template <class L, class Mesh>
-View view_of(const Mesh& mesh, const std::array<std::int64_t, 2>& shape) {
+template <class L, class Mesh> View view_of(const Mesh& mesh, const std::array<std::int64_t, 2>& shape) {
   const auto block = block_shape<L>(mesh, shape);
   View view("view", static_cast<std::size_t>(block[0]), static_cast<std::size_t>(block[1]));
   for (std::size_t i = 0; i < view.extent(0); ++i)
@@ -47,8 +46,7 @@ View view_of(const Mesh& mesh, const std::array<std::int64_t, 2>& shape) {
 }
 std::vector<float> elements_of(const View& view) { return {view.data(), view.data() + view.size()}; }
 
-template <class Failure, class Action>
-std::string message_of(Action action) {
+template <class Failure, class Action> std::string message_of(Action action) {
   try {
     action();
   } catch (const Failure& error) {

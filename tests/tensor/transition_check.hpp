@@ -83,8 +83,7 @@ void halos_on_both(const Mesh& mesh, Findings& findings, const char* what) {
 }
 
 /// @brief Every kind of collective over one axis. Collective.
-template <class Device>
-void over_one_axis(const sw::HostCommunicator& world, Findings& findings) {
+template <class Device> void over_one_axis(const sw::HostCommunicator& world, Findings& findings) {
   using sw::axis::dp;
   using Rows = sw::Layout<2, sw::Shard<0, dp>>;
   using Columns = sw::Layout<2, sw::Shard<1, dp>>;
@@ -110,8 +109,7 @@ void over_one_axis(const sw::HostCommunicator& world, Findings& findings) {
 }
 
 /// @brief Transitions over two axes, on four ranks. Collective.
-template <class Device>
-void over_two_axes(const sw::HostCommunicator& world, Findings& findings) {
+template <class Device> void over_two_axes(const sw::HostCommunicator& world, Findings& findings) {
   using sw::axis::dp, sw::axis::tp;
   const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
   same_on_both<Device, sw::Layout<2, sw::Partial<sw::Sum, dp>, sw::Partial<sw::Sum, tp>>, sw::Layout<2>>(

@@ -55,8 +55,7 @@ std::vector<TransitionStep> compile_time_steps(const LayoutValue& from, const La
   return steps;
 }
 
-template <class Element>
-class PairRunner {
+template <class Element> class PairRunner {
 public:
   PairRunner(detail::MeshCore& core, const Table& table, const detail::AxisBinding& binding,
              Findings& findings)

@@ -28,8 +28,7 @@ using sw::axis::tp;
 using Rows = sw::Layout<1, sw::Shard<0, dp>>;
 
 /// This rank's elements.
-template <class Tensor>
-std::vector<double> numbers_of(const Tensor& tensor) {
+template <class Tensor> std::vector<double> numbers_of(const Tensor& tensor) {
   std::vector<double> out;
   for (std::size_t i = 0; i < tensor.local_size(); ++i)
     out.push_back(static_cast<double>(tensor.data()[i]));

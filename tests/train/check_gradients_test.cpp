@@ -33,8 +33,7 @@ struct WrongTwice {
   static constexpr bool gradient_reads_output = false;
   std::int64_t wrong;
 
-  template <sw::AnyShardedTensor X>
-  [[nodiscard]] auto forward(sw::SourceLocation, const X& x) const {
+  template <sw::AnyShardedTensor X> [[nodiscard]] auto forward(sw::SourceLocation, const X& x) const {
     return sw::scale(x, 2.0);
   }
   template <class G, class X, class Y>
@@ -54,8 +53,7 @@ struct WrongLast {
   static constexpr bool gradient_reads_output = false;
   double factor;
 
-  template <sw::AnyShardedTensor X>
-  [[nodiscard]] auto forward(sw::SourceLocation, const X& x) const {
+  template <sw::AnyShardedTensor X> [[nodiscard]] auto forward(sw::SourceLocation, const X& x) const {
     return x.clone();
   }
   template <class G, class X, class Y>
@@ -80,8 +78,7 @@ struct Weights {
   using Factor =
       sw::Parameter<Row, sw::Layout<1, sw::Shard<0, tp>, sw::Partial<sw::Sum, dp>>, double, sw::Zero1>;
   Factor factor;
-  template <class Mesh>
-  explicit Weights(const Mesh& mesh) : factor(mesh, {7}, sw::Initial::normal(1.0)) {}
+  template <class Mesh> explicit Weights(const Mesh& mesh) : factor(mesh, {7}, sw::Initial::normal(1.0)) {}
   auto members() { return sw::members("factor", factor); }
 };
 

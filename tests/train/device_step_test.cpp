@@ -36,8 +36,7 @@ using shardwright_test::on_ranks;
 using sw::axis::dp;
 
 /// Scores of a linear layer, whose weights are sharded by `Zero`.
-template <class Element, class Zero, class Target>
-class LinearModel {
+template <class Element, class Zero, class Target> class LinearModel {
 public:
   using target = Target;
   using element = Element;
@@ -88,8 +87,7 @@ private:
     sw::fill_normal(out, {3, 2});
     return sw::convert<Element>(std::move(out));
   }
-  template <class Scores>
-  [[nodiscard]] auto cross_entropy(Scores& scores) {
+  template <class Scores> [[nodiscard]] auto cross_entropy(Scores& scores) {
     return sw::detail::cross_entropy_in_place(scores, targets_, sw::detail::loss_factor_of<Target>(scale_),
                                               {}, {}, {});
   }
@@ -120,8 +118,7 @@ using Troubles = std::vector<int>;
 constexpr int steps = 6;
 constexpr sw::LossScaleOptions scaling{.initial_exponent = 3, .growth_steps = 2};
 
-template <class Model>
-void keep(Outcome& out, const Model& model, sw::AdamW& optimizer) {
+template <class Model> void keep(Outcome& out, const Model& model, sw::AdamW& optimizer) {
   const auto weights = sw::local_values(model.weight.stored());
   out.weights.assign(weights.begin(), weights.end());
   optimizer.for_each_state(model.weight, [&](std::string_view name, const auto& state) {

@@ -82,8 +82,7 @@ constexpr std::int64_t matrices = 16; ///< Of one size, so that the temporaries 
 constexpr std::int64_t elements = 4096 * 1024;
 
 /// Matrices in a step, bfloat16 with masters.
-template <class Zero>
-struct Matrices {
+template <class Zero> struct Matrices {
   using target = Counting;
   using Weight =
       sw::Parameter<sw::Layout<2>, sw::Layout<2, sw::Partial<sw::Sum, dp>>, sw::bfloat16, Zero, Counting>;
@@ -97,8 +96,7 @@ struct Matrices {
   std::deque<Weight> weights;
 };
 /// Kinds of memory of one of `ranks` data ranks, in bytes per element, when the second step holds the most.
-template <class Zero>
-[[nodiscard]] sw::MemoryTable state_of(int ranks, int rank) {
+template <class Zero> [[nodiscard]] sw::MemoryTable state_of(int ranks, int rank) {
   return sw::dry_run(
              ranks, rank,
              [](const sw::HostCommunicator& world) {

@@ -22,8 +22,7 @@ using sw::axis::cp;
 using sw::axis::dpr;
 
 /// A column, a row, a table and a gain of a decoder, in the layouts of tensor parallelism.
-template <class Zero>
-struct FourKinds {
+template <class Zero> struct FourKinds {
   using target = sw::DefaultTarget;
   using Mesh = sw::DeviceMesh<dpr, dp, cp, tp>;
   using Column =
@@ -37,8 +36,7 @@ struct FourKinds {
   explicit FourKinds(const Mesh& mesh)
       : column("column", {mesh, {5, 4}}), row("row", {mesh, {6, 3}}), table("table", {mesh, {7, 2}}),
         gain("gain", {mesh, {5}}) {}
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
+  template <class Visitor> void for_each_parameter(Visitor&& visit) {
     visit(column);
     visit(row);
     visit(table);

@@ -30,8 +30,7 @@ using shardwright_test::on_ranks;
 using sw::axis::dp;
 
 /// Scores of a linear layer, with narrow inputs, weights and gradients.
-template <class Element>
-class LinearModel {
+template <class Element> class LinearModel {
 public:
   using target = sw::DefaultTarget;
   using Rows = sw::Layout<2, sw::Shard<0, dp>>;

@@ -72,8 +72,7 @@ struct Named {
   std::string name;
   std::vector<double> values; ///< Whole.
 };
-template <class Type>
-[[nodiscard]] std::vector<Named> parameters_of(Type& model) {
+template <class Type> [[nodiscard]] std::vector<Named> parameters_of(Type& model) {
   std::vector<Named> out;
   sw::for_each_parameter(model, [&](auto& parameter) {
     const auto all = sw::redistribute<sw::Layout<2>>(parameter.stored());

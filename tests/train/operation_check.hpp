@@ -33,22 +33,17 @@ using shardwright_test::Findings;
 template <class Rule, class... Layouts>
 inline constexpr bool accepts = sw::detail::Propagation<Rule, Layouts...>::valid;
 
-template <class L>
-inline constexpr bool linear = accepts<sw::detail::LinearRule, L>;
+template <class L> inline constexpr bool linear = accepts<sw::detail::LinearRule, L>;
 /// @brief Nothing is Partial.
-template <class L>
-inline constexpr bool nonlinear = !L::value.has_partial();
+template <class L> inline constexpr bool nonlinear = !L::value.has_partial();
 /// @brief Nothing is Partial, and rows are whole.
-template <class L>
-inline constexpr bool rowwise = nonlinear<L>&& L::value.shard(L::tensor_rank - 1).empty();
+template <class L> inline constexpr bool rowwise = nonlinear<L>&& L::value.shard(L::tensor_rank - 1).empty();
 
-template <class... Layouts>
-struct Candidates {};
+template <class... Layouts> struct Candidates {};
 
 /// @brief The possible effects of an axis on a tensor of `rank` dimensions: none, sharding one, or leaving it
 /// a sum.
-template <int rank, class A, class Dimensions = std::make_integer_sequence<int, rank>>
-struct OverOne;
+template <int rank, class A, class Dimensions = std::make_integer_sequence<int, rank>> struct OverOne;
 template <int rank, class A, int... dimensions>
 struct OverOne<rank, A, std::integer_sequence<int, dimensions...>> {
   using type = Candidates<sw::Layout<rank>, sw::Layout<rank, sw::Shard<dimensions, A>>...,
@@ -56,8 +51,7 @@ struct OverOne<rank, A, std::integer_sequence<int, dimensions...>> {
 };
 
 /// @brief Placement number p of an axis: 0 for none, d + 1 for a shard of dimension d, rank + 1 for a sum.
-template <int rank, int first, int second>
-struct OverTwoHolder {
+template <int rank, int first, int second> struct OverTwoHolder {
   static constexpr sw::LayoutValue value = [] {
     sw::LayoutValue layout;
     layout.tensor_rank = rank;
@@ -72,10 +66,8 @@ struct OverTwoHolder {
     return layout;
   }();
 };
-template <int rank, class Numbers = std::make_integer_sequence<int, (rank + 2) * (rank + 2)>>
-struct OverTwo;
-template <int rank, int... numbers>
-struct OverTwo<rank, std::integer_sequence<int, numbers...>> {
+template <int rank, class Numbers = std::make_integer_sequence<int, (rank + 2) * (rank + 2)>> struct OverTwo;
+template <int rank, int... numbers> struct OverTwo<rank, std::integer_sequence<int, numbers...>> {
   template <int number>
   using at = sw::detail::LayoutOf<sw::AxisList<dp, tp>,
                                   OverTwoHolder<rank, number / (rank + 2), number % (rank + 2)>>;
@@ -122,14 +114,12 @@ void note(Findings& findings, std::string_view name, const Check& check) {
 ///
 /// An entry has `name`, `shape` of the operand, `legal<L>` and `call(x)`, and may have `low` and `high`, the
 /// bounds of the operand's elements, and `options`.
-template <class Entry>
-struct OfOne {
+template <class Entry> struct OfOne {
   static constexpr double low = -1.5;
   static constexpr double high = 1.5;
   static constexpr sw::GradientCheck options{};
 
-  template <class Mesh>
-  static void check(const Mesh& mesh, Findings& findings) {
+  template <class Mesh> static void check(const Mesh& mesh, Findings& findings) {
     over(mesh, findings, typename OverOne<static_cast<int>(Entry::shape.size()), tp>::type{});
   }
 
@@ -138,8 +128,7 @@ private:
   static void over(const Mesh& mesh, Findings& findings, Candidates<Layouts...>) {
     (at<Layouts>(mesh, findings), ...);
   }
-  template <class L, class Mesh>
-  static void at(const Mesh& mesh, Findings& findings) {
+  template <class L, class Mesh> static void at(const Mesh& mesh, Findings& findings) {
     if constexpr (Entry::template legal<L>)
       note<L>(findings, Entry::name, [&] {
         const auto x = random_operand<L>(mesh, Entry::shape, Entry::low, Entry::high, 1);
@@ -153,14 +142,12 @@ private:
 };
 
 /// @brief An operation of two operands, in every pair of layouts over two axes that `Entry::legal` allows.
-template <class Entry>
-struct OfTwo {
+template <class Entry> struct OfTwo {
   static constexpr double low = -1.5;
   static constexpr double high = 1.5;
   static constexpr sw::GradientCheck options{.directions = 1};
 
-  template <class Mesh>
-  static void check(const Mesh& mesh, Findings& findings) {
+  template <class Mesh> static void check(const Mesh& mesh, Findings& findings) {
     over(mesh, findings, typename OverTwo<static_cast<int>(Entry::left_shape.size())>::type{});
   }
 
@@ -174,8 +161,7 @@ private:
   static void with_left(const Mesh& mesh, Findings& findings, Candidates<Right...>) {
     (at<Left, Right>(mesh, findings), ...);
   }
-  template <class Left, class Right, class Mesh>
-  static void at(const Mesh& mesh, Findings& findings) {
+  template <class Left, class Right, class Mesh> static void at(const Mesh& mesh, Findings& findings) {
     if constexpr (Entry::template legal<Left, Right>)
       note<Left, Right>(findings, Entry::name, [&] {
         const auto left = random_operand<Left>(mesh, Entry::left_shape, Entry::low, Entry::high, 1);
@@ -188,8 +174,7 @@ private:
 };
 
 /// @brief The operations of a list, one after the other.
-template <class... Entries>
-struct Operations {
+template <class... Entries> struct Operations {
   static constexpr std::size_t size = sizeof...(Entries);
 
   /// @brief Those whose number is `part` modulo `parts`.
@@ -204,8 +189,7 @@ private:
     (check_one<index % parts == part, std::tuple_element_t<index, std::tuple<Entries...>>>(mesh, findings),
      ...);
   }
-  template <bool taken, class Entry, class Mesh>
-  static void check_one(const Mesh& mesh, Findings& findings) {
+  template <bool taken, class Entry, class Mesh> static void check_one(const Mesh& mesh, Findings& findings) {
     if constexpr (taken)
       Entry::check(mesh, findings);
   }

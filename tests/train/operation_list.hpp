@@ -43,11 +43,9 @@ using Shape3 = std::array<std::int64_t, 3>;
 
 // Functions of every element.
 
-template <class Entry>
-struct Function : OfOne<Entry> {
+template <class Entry> struct Function : OfOne<Entry> {
   static constexpr Shape2 shape{5, 4};
-  template <class L>
-  static constexpr bool legal = nonlinear<L>;
+  template <class L> static constexpr bool legal = nonlinear<L>;
 };
 struct GeluTanh : Function<GeluTanh> {
   static constexpr std::string_view name = "gelu_tanh";
@@ -104,11 +102,9 @@ struct Inverse : Function<Inverse> {
 
 // Functions of rows.
 
-template <class Entry>
-struct RowFunction : OfOne<Entry> {
+template <class Entry> struct RowFunction : OfOne<Entry> {
   static constexpr Shape3 shape{5, 3, 4};
-  template <class L>
-  static constexpr bool legal = rowwise<L>;
+  template <class L> static constexpr bool legal = rowwise<L>;
 };
 struct Softmax : RowFunction<Softmax> {
   static constexpr std::string_view name = "softmax";
@@ -121,11 +117,9 @@ struct LogSoftmax : RowFunction<LogSoftmax> {
 
 // Linear ones.
 
-template <class Entry>
-struct Linear : OfOne<Entry> {
+template <class Entry> struct Linear : OfOne<Entry> {
   static constexpr Shape2 shape{5, 4};
-  template <class L>
-  static constexpr bool legal = linear<L>;
+  template <class L> static constexpr bool legal = linear<L>;
 };
 struct Scale : Linear<Scale> {
   static constexpr std::string_view name = "scale";
@@ -144,11 +138,9 @@ struct Convert : Linear<Convert> {
 
 // Reductions.
 
-template <class Entry, int dimension>
-struct Reduction : OfOne<Entry> {
+template <class Entry, int dimension> struct Reduction : OfOne<Entry> {
   static constexpr Shape3 shape{5, 3, 4};
-  template <class L>
-  static constexpr bool legal = accepts<sw::detail::ReductionRule<sw::Sum, dimension>, L>;
+  template <class L> static constexpr bool legal = accepts<sw::detail::ReductionRule<sw::Sum, dimension>, L>;
 };
 struct SumOver0 : Reduction<SumOver0, 0> {
   static constexpr std::string_view name = "sum, reduce";
@@ -162,11 +154,9 @@ struct MeanOver2 : Reduction<MeanOver2, 2> {
   static constexpr std::string_view name = "mean";
   static auto call(auto x) { return sw::mean<2>(x); }
 };
-template <class Entry>
-struct ReductionOfAll : OfOne<Entry> {
+template <class Entry> struct ReductionOfAll : OfOne<Entry> {
   static constexpr Shape3 shape{5, 3, 4};
-  template <class L>
-  static constexpr bool legal = accepts<sw::detail::ReduceAllRule<sw::Sum>, L>;
+  template <class L> static constexpr bool legal = accepts<sw::detail::ReduceAllRule<sw::Sum>, L>;
 };
 struct SumOfAll : ReductionOfAll<SumOfAll> {
   static constexpr std::string_view name = "sum, reduce_all";
@@ -187,11 +177,9 @@ struct Norm : Function<Norm> {
 
 // Other positions and extents.
 
-template <class Entry>
-struct Rearrangement : OfOne<Entry> {
+template <class Entry> struct Rearrangement : OfOne<Entry> {
   static constexpr Shape3 shape{6, 3, 4};
-  template <class L>
-  static constexpr bool legal = true;
+  template <class L> static constexpr bool legal = true;
 };
 struct Transpose : Rearrangement<Transpose> {
   static constexpr std::string_view name = "transpose";
@@ -199,23 +187,20 @@ struct Transpose : Rearrangement<Transpose> {
 };
 struct Reshape : Rearrangement<Reshape> {
   static constexpr std::string_view name = "reshape";
-  template <class L>
-  static constexpr bool legal = L::value.shard(1).empty() && L::value.shard(2).empty();
+  template <class L> static constexpr bool legal = L::value.shard(1).empty() && L::value.shard(2).empty();
   static auto call(auto x) {
     return sw::scale(sw::reshape(sw::scale(x, 2.0), {3, 24}), 3.0).template as<sw::Layout<2>>();
   }
 };
 struct Merge : Rearrangement<Merge> {
   static constexpr std::string_view name = "merge_dimensions";
-  template <class L>
-  static constexpr bool legal = L::value.shard(2).empty();
+  template <class L> static constexpr bool legal = L::value.shard(2).empty();
   static auto call(auto x) { return sw::merge_dimensions<1, 2>(x); }
 };
 struct Split : Rearrangement<Split> {
   static constexpr std::string_view name = "split_dimension";
   static constexpr Shape2 shape{6, 4};
-  template <class L>
-  static constexpr bool legal = L::value.shard(1).empty();
+  template <class L> static constexpr bool legal = L::value.shard(1).empty();
   static auto call(auto x) { return sw::split_dimension<0>(x, {3, 2}); }
 };
 
@@ -223,8 +208,7 @@ struct Split : Rearrangement<Split> {
 
 struct RmsNorm : RowFunction<RmsNorm> {
   static constexpr std::string_view name = "rms_norm";
-  template <class L>
-  static void run(const auto& mesh, const auto& x) {
+  template <class L> static void run(const auto& mesh, const auto& x) {
     auto gain = random_parameter<sw::Layout<1>, sw::GainGradientLayout<L>>(mesh, "gain", Shape1{4}, 2);
     static_cast<void>(sw::check_gradients([&](auto v) { return sw::rms_norm(v + v, gain, 1e-2); },
                                           sw::members("x", x, "gain", gain), {.directions = 1}));
@@ -232,8 +216,7 @@ struct RmsNorm : RowFunction<RmsNorm> {
 };
 struct LayerNorm : RowFunction<LayerNorm> {
   static constexpr std::string_view name = "layer_norm";
-  template <class L>
-  static void run(const auto& mesh, const auto& x) {
+  template <class L> static void run(const auto& mesh, const auto& x) {
     auto gain = random_parameter<sw::Layout<1>, sw::LayerNormGradientLayout<L>>(mesh, "gain", Shape1{4}, 2);
     auto bias = random_parameter<sw::Layout<1>, sw::LayerNormGradientLayout<L>>(mesh, "bias", Shape1{4}, 3);
     static_cast<void>(sw::check_gradients([&](auto v) { return sw::layer_norm(v + v, gain, bias, 1e-2); },
@@ -244,23 +227,19 @@ struct LayerNorm : RowFunction<LayerNorm> {
 struct Swiglu : OfOne<Swiglu> {
   static constexpr std::string_view name = "swiglu";
   static constexpr Shape3 shape{5, 2, 4};
-  template <class L>
-  static constexpr bool legal = nonlinear<L>&& L::value.shard(1).empty();
+  template <class L> static constexpr bool legal = nonlinear<L>&& L::value.shard(1).empty();
   static auto call(auto x) { return sw::swiglu(x); }
 };
 struct Dropout : RowFunction<Dropout> {
   static constexpr std::string_view name = "dropout";
-  template <class L>
-  static constexpr bool legal = nonlinear<L>;
+  template <class L> static constexpr bool legal = nonlinear<L>;
   static auto call(auto x) { return sw::dropout(x, {.seed = 3, .tensor = 4, .rate = 0.4}); }
 };
 struct AddPositions : OfOne<AddPositions> {
   static constexpr std::string_view name = "add_positions";
   static constexpr Shape3 shape{5, 3, 4};
-  template <class L>
-  static constexpr bool legal = nonlinear<L>;
-  template <class L>
-  static void run(const auto& mesh, const auto& x) {
+  template <class L> static constexpr bool legal = nonlinear<L>;
+  template <class L> static void run(const auto& mesh, const auto& x) {
     auto table = random_parameter<sw::PositionTableLayout<L>, sw::PositionGradientLayout<L>>(mesh, "table",
                                                                                              Shape2{3, 4}, 2);
     static_cast<void>(sw::check_gradients([&](auto v) { return sw::add_positions(v, table); },
@@ -268,8 +247,7 @@ struct AddPositions : OfOne<AddPositions> {
   }
 };
 /// Ids of tokens in the layout of a stream's rows.
-template <class L>
-[[nodiscard]] auto ids_on(const auto& mesh, std::int64_t count, int vocabulary) {
+template <class L> [[nodiscard]] auto ids_on(const auto& mesh, std::int64_t count, int vocabulary) {
   sw::ShardedTensor<L, std::int32_t> ids(mesh, {count});
   for (std::size_t i = 0; i < ids.local_size(); ++i)
     ids.mutable_data()[i] = (static_cast<int>(ids.local_offset()[0]) + static_cast<int>(i)) * 3 % vocabulary;
@@ -278,10 +256,8 @@ template <class L>
 struct Embed : OfOne<Embed> { // of the table
   static constexpr std::string_view name = "embed";
   static constexpr Shape2 shape{5, 4};
-  template <class L>
-  static constexpr bool legal = nonlinear<L>;
-  template <class L>
-  static void run(const auto& mesh, const auto& x) {
+  template <class L> static constexpr bool legal = nonlinear<L>;
+  template <class L> static void run(const auto& mesh, const auto& x) {
     using Ids = sw::Layout<1>;
     using Raw = sw::EmbeddingGradientLayout<Ids, sw::Gradient<sw::EmbeddingLayout<Ids, L>>, L>;
     const auto ids = ids_on<Ids>(mesh, 7, 5);
@@ -293,10 +269,8 @@ struct Embed : OfOne<Embed> { // of the table
 struct CrossEntropy : OfOne<CrossEntropy> {
   static constexpr std::string_view name = "cross_entropy";
   static constexpr Shape2 shape{5, 4};
-  template <class L>
-  static constexpr bool legal = nonlinear<L>;
-  template <class L>
-  static void run(const auto& mesh, const auto& x) {
+  template <class L> static constexpr bool legal = nonlinear<L>;
+  template <class L> static void run(const auto& mesh, const auto& x) {
     using Ids = std::conditional_t<L::value.shard(0).empty(), sw::Layout<1>, sw::Layout<1, sw::Shard<0, tp>>>;
     const auto targets = ids_on<Ids>(mesh, 5, 4);
     static_cast<void>(sw::check_gradients(
@@ -307,8 +281,7 @@ struct CrossEntropy : OfOne<CrossEntropy> {
 /// Rows of experts exist only between these; nn/expert_mlp_test.cpp has them in other layouts.
 struct Experts {
   static constexpr std::string_view name = "dispatch, grouped, combine";
-  template <class Mesh>
-  static void check(const Mesh& mesh, Findings& findings) {
+  template <class Mesh> static void check(const Mesh& mesh, Findings& findings) {
     using Tokens = sw::Layout<2, sw::Shard<0, tp>>;
     using Weights = sw::Layout<3, sw::Shard<0, tp>>;
     note<Tokens, Weights>(findings, name, [&] {
@@ -329,10 +302,8 @@ struct Experts {
 struct LinearCrossEntropy : OfOne<LinearCrossEntropy> { // of the table
   static constexpr std::string_view name = "linear_cross_entropy";
   static constexpr Shape2 shape{6, 4};
-  template <class L>
-  static constexpr bool legal = nonlinear<L>&& L::value.shard(1).empty();
-  template <class L>
-  static void run(const auto& mesh, const auto& x) {
+  template <class L> static constexpr bool legal = nonlinear<L>&& L::value.shard(1).empty();
+  template <class L> static void run(const auto& mesh, const auto& x) {
     using Stream = sw::Layout<2>;
     using Scores = sw::MatmulLayout<Stream, L, sw::MatmulForm::right_transposed>;
     using Raw = sw::MatmulLayout<sw::Gradient<Scores>, Stream, sw::MatmulForm::left_transposed>;
@@ -345,8 +316,7 @@ struct LinearCrossEntropy : OfOne<LinearCrossEntropy> { // of the table
 };
 struct Mse : Function<Mse> {
   static constexpr std::string_view name = "mse";
-  template <class L>
-  static void run(const auto& mesh, const auto& x) {
+  template <class L> static void run(const auto& mesh, const auto& x) {
     const auto target = random_operand<L>(mesh, Function<Mse>::shape, -1, 1, 2);
     static_cast<void>(sw::check_gradients([&](auto v) { return sw::mse(v, target); }, sw::members("x", x)));
   }
@@ -357,8 +327,7 @@ struct Route : RowFunction<Route> {
 };
 struct Balance : RowFunction<Balance> {
   static constexpr std::string_view name = "balance_loss, stale_balance_loss, router_z_loss";
-  template <class L>
-  static void run(const auto& mesh, const auto& x) {
+  template <class L> static void run(const auto& mesh, const auto& x) {
     const auto choice = sw::choose_experts(x, {.chosen = 2});
     sw::ExpertCounts<L> counts(mesh, 4);
     counts.add(sw::Tape<>().first_pass(), choice);
@@ -380,16 +349,14 @@ struct SumLoss : Function<SumLoss> {
   }
 };
 /// [batch, sequence, key heads, (queries + 2) * head width].
-template <class Entry>
-struct OfHeads : OfOne<Entry> {
+template <class Entry> struct OfHeads : OfOne<Entry> {
   static constexpr std::array<std::int64_t, 4> shape{2, 5, 3, 8};
   template <class L>
   static constexpr bool legal = nonlinear<L>&& L::value.shard(1).empty() && L::value.shard(3).empty();
 };
 struct Rotary : OfHeads<Rotary> {
   static constexpr std::string_view name = "rotary";
-  template <class L>
-  static void run(const auto& mesh, const auto& x) {
+  template <class L> static void run(const auto& mesh, const auto& x) {
     const sw::RotaryTable<double, sw::DefaultTarget> angles(mesh, 5, 2, 100.0);
     const sw::TokenPositions<sw::NaturalOrder> positions(5, 1, 0);
     static_cast<void>(sw::check_gradients(
@@ -399,8 +366,7 @@ struct Rotary : OfHeads<Rotary> {
 };
 struct HeadNorm : OfHeads<HeadNorm> {
   static constexpr std::string_view name = "head_norm";
-  template <class L>
-  static void run(const auto& mesh, const auto& x) {
+  template <class L> static void run(const auto& mesh, const auto& x) {
     auto gain = random_parameter<sw::Layout<1>, sw::GainGradientLayout<L>>(mesh, "gain", Shape1{4}, 2);
     static_cast<void>(sw::check_gradients(
         [&](auto v) { return sw::head_norm(v + v, gain, sw::HeadShape{.queries = 2, .width = 2}, 1e-2); },
@@ -414,15 +380,12 @@ struct Attention : OfHeads<Attention> {
 
 // Two operands.
 
-template <class Entry, class Rule>
-struct Arithmetic : OfTwo<Entry> {
+template <class Entry, class Rule> struct Arithmetic : OfTwo<Entry> {
   static constexpr Shape2 left_shape{5, 4};
   static constexpr Shape2 right_shape{5, 4};
-  template <class Left, class Right>
-  static constexpr bool legal = accepts<Rule, Left, Right>;
+  template <class Left, class Right> static constexpr bool legal = accepts<Rule, Left, Right>;
 };
-template <class Entry, class Rule>
-struct WithRow : Arithmetic<Entry, Rule> {
+template <class Entry, class Rule> struct WithRow : Arithmetic<Entry, Rule> {
   static constexpr Shape1 right_shape{4};
 };
 struct Add : Arithmetic<Add, sw::detail::AddRule> {
@@ -454,15 +417,13 @@ inline constexpr bool divisible = nonlinear<Right>&& accepts<sw::detail::Multipl
 struct Divide : Arithmetic<Divide, sw::detail::MultiplyRule> {
   static constexpr std::string_view name = "divide, operator/";
   static constexpr double low = 0.5;
-  template <class Left, class Right>
-  static constexpr bool legal = divisible<Left, Right>;
+  template <class Left, class Right> static constexpr bool legal = divisible<Left, Right>;
   static auto call(auto x, auto y) { return x / y; }
 };
 struct DivideRow : WithRow<DivideRow, sw::detail::MultiplyRule> {
   static constexpr std::string_view name = "divide, operator/";
   static constexpr double low = 0.5;
-  template <class Left, class Right>
-  static constexpr bool legal = divisible<Left, Right>;
+  template <class Left, class Right> static constexpr bool legal = divisible<Left, Right>;
   static auto call(auto x, auto y) { return x / y; }
 };
 struct Dot : Arithmetic<Dot, sw::detail::MultiplyRule> {
@@ -490,16 +451,14 @@ struct InsertColumns : OfTwo<InsertColumns> {
   static constexpr std::string_view name = "insert_columns";
   static constexpr Shape2 left_shape{5, 4};
   static constexpr Shape2 right_shape{5, 3};
-  template <class Left, class Right>
-  static constexpr bool legal = sw::detail::columns_fit<Left, Right>;
+  template <class Left, class Right> static constexpr bool legal = sw::detail::columns_fit<Left, Right>;
   static auto call(auto x, auto y) { return sw::insert_columns(x, y, 1); }
 };
 struct InsertShared : OfTwo<InsertShared> {
   static constexpr std::string_view name = "insert_columns";
   static constexpr Shape3 left_shape{3, 5, 4};
   static constexpr Shape2 right_shape{3, 2};
-  template <class Left, class Right>
-  static constexpr bool legal = sw::detail::columns_fit<Left, Right>;
+  template <class Left, class Right> static constexpr bool legal = sw::detail::columns_fit<Left, Right>;
   static auto call(auto x, auto y) { return sw::insert_columns(x, y, 4); }
 };
 

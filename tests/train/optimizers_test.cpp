@@ -73,8 +73,7 @@ void plain_step(const sw::LionOptions& o, Plain& p, const Values& gradient, doub
   }
 }
 
-template <class Element, class Zero, class Target>
-struct Model {
+template <class Element, class Zero, class Target> struct Model {
   using target = Target;
   using element = Element;
   using Matrix =
@@ -108,8 +107,7 @@ struct Model {
   }
 };
 
-template <class Tensor>
-Values whole(const Tensor& tensor) {
+template <class Tensor> Values whole(const Tensor& tensor) {
   const auto all = sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor);
   Values out(all.local_size());
   for (std::size_t i = 0; i < out.size(); ++i)
@@ -185,8 +183,7 @@ std::vector<Values> trained(const sw::HostCommunicator& world, Findings& finding
   return out;
 }
 
-template <class Optimizer>
-void check(const typename Optimizer::Options& options) {
+template <class Optimizer> void check(const typename Optimizer::Options& options) {
   for (const auto& [data, tensor] : {std::pair{1, 1}, std::pair{3, 1}, std::pair{2, 2}}) {
     CAPTURE(data, tensor);
     const int d = data;
@@ -322,8 +319,7 @@ namespace {
 
 /// Weights of two parts after some steps, of which the second takes only those from `first` on. One optimizer
 /// updates both, or one each.
-template <class Target>
-std::vector<Values> two_parts(const sw::HostCommunicator& world, bool one_optimizer) {
+template <class Target> std::vector<Values> two_parts(const sw::HostCommunicator& world, bool one_optimizer) {
   const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<cp>(1), sw::extent<tp>(1)};
   using Part = Model<double, sw::DataParallel, Target>;
   Part left(mesh), right(mesh);

@@ -34,8 +34,7 @@ using sw::axis::dp;
 
 using Weight = sw::Layout<2>;
 using Raw = sw::Layout<2, sw::Partial<sw::Sum, dp>>;
-template <class Element, class Zero>
-using Matrix = sw::Parameter<Weight, Raw, Element, Zero>;
+template <class Element, class Zero> using Matrix = sw::Parameter<Weight, Raw, Element, Zero>;
 
 /// Blocks of powers of two, which the pool hands out without rounding.
 constexpr std::int64_t rows = 256;
@@ -43,28 +42,24 @@ constexpr std::int64_t columns = 64;
 constexpr double elements = static_cast<double>(rows * columns);
 
 /// A model that has only parameters.
-template <class P>
-struct Matrices {
+template <class P> struct Matrices {
   std::vector<P> list{};
   auto members() { return sw::members("", list); }
 };
 
-template <class P>
-P make(const sw::DeviceMesh<dp, cp>& mesh) {
+template <class P> P make(const sw::DeviceMesh<dp, cp>& mesh) {
   sw::ShardedTensor<typename P::stored_layout, typename P::main_element> weights(mesh, {rows, columns});
   sw::fill_normal(weights, {1, 2});
   return P("matrix", std::move(weights));
 }
 
-template <class P>
-void add_gradient(P& parameter) {
+template <class P> void add_gradient(P& parameter) {
   const auto slot = parameter.gradient_state().slot();
   sw::fill_zero(slot.tensor);
 }
 
 /// Bytes per element of weights, gradients and optimizer state when most of them exist at once.
-template <class Element, class Zero>
-double model_state(const sw::HostCommunicator& world) {
+template <class Element, class Zero> double model_state(const sw::HostCommunicator& world) {
   using P = Matrix<Element, Zero>;
   const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size()), sw::extent<cp>(1)};
   Matrices<P> model;

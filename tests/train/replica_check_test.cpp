@@ -21,8 +21,7 @@ using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 
 /// Flips the lowest bit of one element of a tensor.
-template <class Tensor>
-void flip_bit(const Tensor& tensor, std::size_t index) {
+template <class Tensor> void flip_bit(const Tensor& tensor, std::size_t index) {
   auto* const bytes = reinterpret_cast<unsigned char*>(const_cast<Tensor&>(tensor).mutable_data() + index);
   bytes[0] ^= 1u;
 }
@@ -36,8 +35,7 @@ void flip_bit(sw::AdamW& optimizer, const P& parameter, std::string_view part, s
   });
 }
 
-template <class Model>
-void take_step(Model& model, sw::AdamW& optimizer, int rank) {
+template <class Model> void take_step(Model& model, sw::AdamW& optimizer, int rank) {
   sw::GradAccumulator accumulator(model);
   add_random_gradients(model, 1, rank);
   using Over = typename Model::OverTokens;
@@ -68,10 +66,7 @@ struct Sharded {
     sw::fill_normal(out, {1, 1});
     return out;
   }
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
-    visit(matrix);
-  }
+  template <class Visitor> void for_each_parameter(Visitor&& visit) { visit(matrix); }
   Matrix matrix;
 };
 

@@ -49,8 +49,7 @@ using Small = train_test::SmallModel<>;
 using Mesh = Small::Mesh;
 using Values = std::map<std::string, std::vector<double>>;
 
-template <class Model>
-[[nodiscard]] Values values_of(Model& model) {
+template <class Model> [[nodiscard]] Values values_of(Model& model) {
   Values out;
   model.for_each_parameter([&](auto& parameter) {
     const auto all = sw::redistribute<sw::Layout<2>>(parameter.stored());
@@ -145,19 +144,16 @@ template <class Description = Small>
 }
 
 /// As the small one, with a last part whose matrix is the first part's; it may hide that from other ranks.
-template <bool says>
-struct TiedModel : Small {
+template <bool says> struct TiedModel : Small {
   using Table = sw::Parameter<sw::Layout<2>, sw::Layout<2, sw::Partial<sw::Sum, dp>>, double>;
-  template <class Place>
-  static auto table(const Place& place, const Config& config) {
+  template <class Place> static auto table(const Place& place, const Config& config) {
     return place.shared.template tied<Table>("table", [&] {
       return Table(place.mesh, {config.width, config.width}, sw::Initial::normal(0.4));
     });
   }
   class First {
   public:
-    template <class Place>
-    First(const Place& place, const Config& config) : table_(table(place, config)) {}
+    template <class Place> First(const Place& place, const Config& config) : table_(table(place, config)) {}
     auto operator()(sw::Tape<>& tape, const Batch& batch) {
       return sw::as_var(sw::matmul(tape.input(batch.x), table_).template as<Stream>());
     }
@@ -169,8 +165,7 @@ struct TiedModel : Small {
   };
   class Last {
   public:
-    template <class Place>
-    Last(const Place& place, const Config& config) : table_(table(place, config)) {}
+    template <class Place> Last(const Place& place, const Config& config) : table_(table(place, config)) {}
     auto operator()(Value x, const Batch& batch) {
       return sw::mse(sw::matmul(std::move(x).template as<Tokens>(), table_), batch.wanted);
     }
@@ -438,12 +433,10 @@ TEST_CASE("the purpose of memory is reset when a pass throws") {
 namespace {
 
 /// A last part without parameters; with `detached`, its loss is of a value that the tape does not follow.
-template <bool detached>
-struct BareLoss : Small {
+template <bool detached> struct BareLoss : Small {
   class Last {
   public:
-    template <class Place>
-    Last(const Place&, const Config&) {}
+    template <class Place> Last(const Place&, const Config&) {}
     auto operator()(Value x, const Batch& batch) {
       if constexpr (detached)
         return sw::mse(sw::redistribute<Tokens>(x.value()), batch.wanted);
@@ -457,8 +450,7 @@ struct BareLoss : Small {
 
 /// The sentence that a step ends with, or its loss and norm: on one stage, or on two of which the last has
 /// only the loss.
-template <bool detached>
-[[nodiscard]] std::string bare_step(const sw::HostCommunicator& world) {
+template <bool detached> [[nodiscard]] std::string bare_step(const sw::HostCommunicator& world) {
   const auto text = [](const sw::GradientSummary& summary) {
     return std::to_string(summary.loss.value) + " " + std::to_string(summary.gradient_norm);
   };
@@ -496,8 +488,7 @@ TEST_CASE("a loss that no gradient leaves for the stream ends with a sentence on
 namespace {
 
 /// Two ends with members of one name, of which one is renamed.
-template <bool renames>
-struct TwoEnds : Small {
+template <bool renames> struct TwoEnds : Small {
   struct Encoder : Small::First {
     using Small::First::First;
     static constexpr std::string_view name = "encoder";
@@ -545,8 +536,7 @@ TEST_CASE("a stage may have a loss and no parameters") {
 namespace {
 
 /// A last part that counts its own tokens: this rank's, in layout `In`, over which its loss is read.
-template <class In>
-struct CountedByHand : Small {
+template <class In> struct CountedByHand : Small {
   struct Last {
     template <class Place>
     Last(const Place& place, const Config& config)

@@ -40,8 +40,7 @@ sw::GradientSummary run_step(ToyModel<Element>& model, sw::GradAccumulator<ToyMo
   return accumulator.finish();
 }
 
-template <class Element>
-std::vector<double> everything(ToyModel<Element>& model) {
+template <class Element> std::vector<double> everything(ToyModel<Element>& model) {
   std::vector<double> out;
   model.for_each_parameter([&](auto& parameter) {
     for (const double each : whole(parameter.stored()))

@@ -67,8 +67,7 @@ constexpr std::int64_t hidden = 10;
   sw::fill_normal(out, {5, number});
   return out;
 }
-template <class Tensor>
-[[nodiscard]] std::vector<double> whole(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] std::vector<double> whole(const Tensor& tensor) {
   const auto all = sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor);
   return {all.data(), all.data() + all.local_size()};
 }
@@ -101,8 +100,7 @@ struct Gradients {
   std::vector<std::vector<double>> values;
   std::size_t peak = 0; ///< Memory of the pool, in bytes.
 };
-template <class Call>
-[[nodiscard]] Gradients gradients_of(const Mesh& mesh, Passes passes, Call call) {
+template <class Call> [[nodiscard]] Gradients gradients_of(const Mesh& mesh, Passes passes, Call call) {
   Block block(mesh);
   sw::GradAccumulator accumulator(block);
   const StreamTensor x = random_stream(mesh, 1);

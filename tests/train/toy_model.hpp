@@ -24,8 +24,7 @@ using sw::axis::tp;
 
 /// @brief Adds a rank's share of a gradient: random numbers, different on every rank. A GradAccumulator must
 /// hold them.
-template <class Model>
-void add_random_gradients(Model& model, std::uint64_t seed, int rank) {
+template <class Model> void add_random_gradients(Model& model, std::uint64_t seed, int rank) {
   std::uint64_t number = 0;
   model.for_each_parameter([&](auto& parameter) {
     ++number;
@@ -41,8 +40,7 @@ void add_random_gradients(Model& model, std::uint64_t seed, int rank) {
 }
 
 /// @brief A matrix in uneven parts over tp, a replicated vector, and a matrix that is also sharded over dp.
-template <class Element>
-struct ToyModel {
+template <class Element> struct ToyModel {
   using target = sw::DefaultTarget;
   using OverTokens = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
   using Matrix = sw::Parameter<sw::Layout<2, sw::Shard<1, tp>>,
@@ -59,8 +57,7 @@ struct ToyModel {
     });
   }
 
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
+  template <class Visitor> void for_each_parameter(Visitor&& visit) {
     visit(matrix);
     visit(vector);
     visit(spread);
@@ -74,8 +71,7 @@ struct ToyModel {
 };
 
 /// @brief All elements of a tensor, in double, on every rank. Collective.
-template <class Tensor>
-[[nodiscard]] std::vector<double> whole(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] std::vector<double> whole(const Tensor& tensor) {
   const auto all = sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor);
   return {all.data(), all.data() + all.local_size()};
 }

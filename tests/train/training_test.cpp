@@ -55,8 +55,7 @@ constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 }
 
 /// The microbatches of a step, made again each time.
-template <class Model>
-class Batches {
+template <class Model> class Batches {
 public:
   using Batch = typename Model::Batch;
   using At = std::function<double(std::int64_t step, std::int64_t row, double value)>;
@@ -84,8 +83,7 @@ private:
   std::vector<std::int64_t> asked_;
 };
 
-template <class Model>
-[[nodiscard]] std::vector<float> weights_of(Model& model) {
+template <class Model> [[nodiscard]] std::vector<float> weights_of(Model& model) {
   std::vector<float> out;
   model.for_each_parameter([&](auto& parameter) {
     const auto block = sw::local_values(parameter.stored());
@@ -95,8 +93,7 @@ template <class Model>
 }
 
 /// A model with its training.
-template <class Description>
-struct Run {
+template <class Description> struct Run {
   using Model = sw::WholeModel<Description>;
   explicit Run(const Mesh& mesh, const sw::TrainingOptions& options = {})
       : model(mesh, {}, 3), training(mesh, model, sw::AdamW(), options) {}
@@ -198,8 +195,7 @@ TEST_CASE("data are compared between ranks only in the first step") {
 }
 
 /// What two ranks say of a program, all alike.
-template <class Program>
-[[nodiscard]] std::string said_by_two(Program program) {
+template <class Program> [[nodiscard]] std::string said_by_two(Program program) {
   const auto outcomes = rank_outcomes::of(2, rank_outcomes::ample, program);
   CHECK((outcomes[0] == nullptr) == (outcomes[1] == nullptr));
   return outcomes[0] == nullptr ? "nothing" : rank_outcomes::text<sw::Error>(outcomes[0]);

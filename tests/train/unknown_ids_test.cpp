@@ -45,8 +45,7 @@ constexpr double rate = 0.01;
 using Mesh = sw::DeviceMesh<dp, tp>;
 
 /// Words over tp, sequences over dp.
-template <class Target>
-struct Words {
+template <class Target> struct Words {
   using target = Target;
   using element = float;
   using Plan = sw::ModelPlan<float, sw::Zero1, Target>;
@@ -138,8 +137,7 @@ template <class Target>
   return Mesh(world, sw::extent<dp>(world.size() / 2), sw::extent<tp>(2));
 }
 
-template <class Model>
-[[nodiscard]] std::vector<float> weights_of(Model& model) {
+template <class Model> [[nodiscard]] std::vector<float> weights_of(Model& model) {
   std::vector<float> out;
   model.for_each_parameter([&](auto& parameter) {
     const auto block = sw::local_values(parameter.stored());
@@ -149,8 +147,7 @@ template <class Model>
 }
 
 /// A model with its training on a mesh.
-template <class Target>
-struct Run {
+template <class Target> struct Run {
   using Model = sw::WholeModel<Words<Target>>;
   explicit Run(const Mesh& on, const sw::TrainingOptions& options = {})
       : mesh(on), model(on, {}, 3), training(on, model, sw::AdamW(), options) {}
@@ -163,8 +160,7 @@ struct Run {
 };
 
 /// The same in two stages, each on two ranks.
-template <class Target>
-struct Staged {
+template <class Target> struct Staged {
   using Model = sw::PipelineModel<Words<Target>>;
   explicit Staged(const sw::HostCommunicator& world)
       : ranks{world, sw::extent<pp>(2), sw::extent<dp>(1), sw::extent<tp>(2)},

@@ -34,8 +34,7 @@ using shardwright_test::on_ranks;
 using Stream = sw::Layout<3, sw::Shard<0, dp>, sw::Shard<1, cp>>;
 
 /// Layouts over dp, cp and tp, with the state of ZeRO over dp and cp.
-template <class Zero>
-class Layers {
+template <class Zero> class Layers {
   using Plan = sw::ModelPlan<double, Zero>;
 
 public:
@@ -58,8 +57,7 @@ private:
 };
 
 /// Loss, norm and weights after two steps.
-template <class Zero, class Mesh>
-std::vector<double> train(const Mesh& mesh) {
+template <class Zero, class Mesh> std::vector<double> train(const Mesh& mesh) {
   Layers<Zero> model(mesh);
   sw::initialize(model, 1);
   sw::GradAccumulator accumulator(model);

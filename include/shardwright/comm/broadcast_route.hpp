@@ -27,8 +27,7 @@ public:
   }
 
   /// Calls `pass_on(rank)` for every rank to which it sends, the one with the largest subtree first.
-  template <class PassOn>
-  void for_each_child(const PassOn& pass_on) const {
+  template <class PassOn> void for_each_child(const PassOn& pass_on) const {
     const unsigned reach = !tree_ ? 2 : begins() ? std::bit_ceil(ranks_) : relative_ & (~relative_ + 1);
     for (unsigned child = reach / 2; child > 0; child /= 2)
       if (relative_ + child < ranks_)

@@ -35,8 +35,7 @@ struct KeptCall {
 
 /// A started call as its handle sees it: `Owner`, the transport that keeps the record, implements what the
 /// handle requests for `State`.
-template <class Owner, class State>
-struct StartedCall final : PendingOperation, State {
+template <class Owner, class State> struct StartedCall final : PendingOperation, State {
   template <class... Arguments>
   explicit StartedCall(Owner& of, Arguments&&... arguments)
       : State(std::forward<Arguments>(arguments)...), owner(of) {}
@@ -49,12 +48,10 @@ struct StartedCall final : PendingOperation, State {
 };
 
 /// Reusable records, so that starts and waits allocate nothing in steady state.
-template <class Record>
-class RecordPool {
+template <class Record> class RecordPool {
 public:
   /// A free record, or a new one constructed from the arguments.
-  template <class... Arguments>
-  [[nodiscard]] Record& take(Arguments&&... arguments) {
+  template <class... Arguments> [[nodiscard]] Record& take(Arguments&&... arguments) {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {
       free_.reserve(all_.size() + 1); // so that giving back does not allocate

@@ -47,8 +47,7 @@ concept Communicator = requires(C comm, const C const_comm, const CollectiveCall
 /// by a StridedBlock; count forms take packed blocks.
 /// @throws InvalidArgument for sizes that disagree; CollectiveMismatch, PeerFailed, DeadlineExceeded and
 /// LifecycleError as the transport detects them.
-template <class Self>
-class TypedOperations {
+template <class Self> class TypedOperations {
   using Blocks = std::span<const StridedBlock>;
   using Counts = std::span<const std::size_t>;
   using Where = SourceLocation;
@@ -238,8 +237,7 @@ protected:
 private:
   Self& self() noexcept { return static_cast<Self&>(*this); }
 
-  template <class Range>
-  static detail::Elements view(Range& range) {
+  template <class Range> static detail::Elements view(Range& range) {
     static_assert(
         detail::may_carry<Self, Range>,
         "DeviceCommunicator: the elements must lie in device memory, not in a std::vector or std::array of the host (give a span of the device's memory, or use the host communicator of the group)");
@@ -247,8 +245,7 @@ private:
   }
 
   /// Elements that an in-place call overwrites.
-  template <class Range>
-  static detail::Elements writable(Range& range) {
+  template <class Range> static detail::Elements writable(Range& range) {
     static_assert(
         ElementRange<Range>,
         "In-place collective: the elements must be float, double, bfloat16, float16, bytes, or integers of 4 or 8 bytes, in a span, vector or array (convert them first)");

@@ -44,8 +44,7 @@ using GroupRule = std::function<GroupPlace(int rank)>;
 
 /// @brief The interface of a transport to its handle, with one virtual call per communication. `Self` is the
 /// derived interface.
-template <class Self>
-class Transport {
+template <class Self> class Transport {
 public:
   virtual ~Transport() = default;
   [[nodiscard]] virtual int rank() const noexcept = 0;
@@ -80,8 +79,7 @@ public:
 
 /// @brief A handle to a group of ranks; copies refer to the same group. `Self` derives from it, and
 /// `Interface` from Transport.
-template <class Self, class Interface>
-class CommunicatorHandle : public TypedOperations<Self> {
+template <class Self, class Interface> class CommunicatorHandle : public TypedOperations<Self> {
 public:
   /// @brief A handle without a group: `valid()` is false and every use throws LifecycleError.
   CommunicatorHandle() = default;

@@ -15,8 +15,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Forwards everything that the communicator below supports, groups and errors included. A decorator
 /// overrides `run` and `start`, and in `around` decorates the groups that are split off.
-template <class C, class Interface>
-class DecoratedTransport : public Interface {
+template <class C, class Interface> class DecoratedTransport : public Interface {
 public:
   explicit DecoratedTransport(C below) : below_(std::move(below)) {}
   [[nodiscard]] int rank() const noexcept override { return below_.rank(); }
@@ -77,8 +76,7 @@ private:
 };
 
 /// Adapts any communicator to a transport interface.
-template <class C, class Interface>
-class TransportOf final : public DecoratedTransport<C, Interface> {
+template <class C, class Interface> class TransportOf final : public DecoratedTransport<C, Interface> {
 public:
   using DecoratedTransport<C, Interface>::DecoratedTransport;
   /// Null for a handle without a group.

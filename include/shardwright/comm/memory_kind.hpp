@@ -22,10 +22,7 @@ struct DeviceMemory {};
 
 namespace detail {
 
-template <class C>
-struct MemoryOf {
-  using type = HostMemory;
-};
+template <class C> struct MemoryOf { using type = HostMemory; };
 template <class C>
 requires requires { typename C::memory; }
 struct MemoryOf<C> {
@@ -33,14 +30,10 @@ struct MemoryOf<C> {
 };
 
 /// Containers in host memory; spans and views may refer to any memory.
-template <class Range>
-inline constexpr bool is_host_container = std::is_array_v<Range>;
-template <class Range>
-inline constexpr bool is_host_container<const Range> = is_host_container<Range>;
-template <class E>
-inline constexpr bool is_host_container<std::vector<E, std::allocator<E>>> = true;
-template <class E, std::size_t size>
-inline constexpr bool is_host_container<std::array<E, size>> = true;
+template <class Range> inline constexpr bool is_host_container = std::is_array_v<Range>;
+template <class Range> inline constexpr bool is_host_container<const Range> = is_host_container<Range>;
+template <class E> inline constexpr bool is_host_container<std::vector<E, std::allocator<E>>> = true;
+template <class E, std::size_t size> inline constexpr bool is_host_container<std::array<E, size>> = true;
 
 /// Whether a communicator's calls can access the elements of a range, as far as the types tell.
 template <class C, class Range>
@@ -50,7 +43,6 @@ inline constexpr bool may_carry =
 } // namespace detail
 
 /// @brief Memory that a communicator supports: its member type `memory`, else host memory.
-template <class C>
-using MemoryOf = typename detail::MemoryOf<C>::type;
+template <class C> using MemoryOf = typename detail::MemoryOf<C>::type;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

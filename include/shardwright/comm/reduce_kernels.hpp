@@ -15,32 +15,24 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Sum; integers wrap, so that overflow is defined.
 struct SumOf {
-  template <class V>
-  static V apply(const V& a, const V& b) noexcept {
-    return static_cast<V>(a + b);
-  }
+  template <class V> static V apply(const V& a, const V& b) noexcept { return static_cast<V>(a + b); }
 };
 
 /// Product; integers wrap.
 struct ProductOf {
-  template <class V>
-  static V apply(const V& a, const V& b) noexcept {
-    return static_cast<V>(a * b);
-  }
+  template <class V> static V apply(const V& a, const V& b) noexcept { return static_cast<V>(a * b); }
 };
 
 /// The larger, or NaN if either is NaN: `a != a` holds only for a NaN, and a comparison with a NaN chooses b.
 struct MaximumOf {
-  template <class V>
-  static V apply(const V& a, const V& b) noexcept {
+  template <class V> static V apply(const V& a, const V& b) noexcept {
     return ((a > b) | (a != a)) ? a : b; // NOLINT(misc-redundant-expression): a NaN
   }
 };
 
 /// The smaller, or NaN if either is NaN.
 struct MinimumOf {
-  template <class V>
-  static V apply(const V& a, const V& b) noexcept {
+  template <class V> static V apply(const V& a, const V& b) noexcept {
     return ((a < b) | (a != a)) ? a : b; // NOLINT(misc-redundant-expression): a NaN
   }
 };
@@ -59,8 +51,7 @@ struct ReduceRun {
   bool stream = false;   ///< Use non-temporal stores if the outputs allow it.
 };
 
-template <class Element, class Op>
-class ReduceKernel {
+template <class Element, class Op> class ReduceKernel {
   using Lanes = LanesOf<Element>;
   using Register = typename Lanes::Register;
   static constexpr std::size_t width = lane_bytes / sizeof(Element);
@@ -111,8 +102,7 @@ private:
     return {Op::apply(x.a, y.a), Op::apply(x.b, y.b), Op::apply(x.c, y.c), Op::apply(x.d, y.d)};
   }
 
-  template <bool Stream>
-  static void store(Element* to, const Four& value) noexcept {
+  template <bool Stream> static void store(Element* to, const Four& value) noexcept {
     if constexpr (Stream) {
       Lanes::stream(to, value.a);
       Lanes::stream(to + width, value.b);
@@ -132,8 +122,7 @@ private:
       store<Stream>(out(task, j) + i, value);
   }
 
-  template <bool Stream>
-  static std::size_t blocks(const ReduceRun& task, std::size_t i) noexcept {
+  template <bool Stream> static std::size_t blocks(const ReduceRun& task, std::size_t i) noexcept {
     for (; i + block <= task.count; i += block) {
       Four r = load(in(task, 0) + i);
       for (int s = 1; s < task.in_count; ++s)
@@ -157,8 +146,7 @@ private:
     one_by_one(task, i, task.count);
   }
 
-  template <std::size_t bytes>
-  static std::size_t registers(const ReduceRun& task, std::size_t i) noexcept {
+  template <std::size_t bytes> static std::size_t registers(const ReduceRun& task, std::size_t i) noexcept {
     using Some = LanesOf<Element, bytes>;
     constexpr std::size_t step = bytes / sizeof(Element);
     for (; i + step <= task.count; i += step) {
@@ -187,8 +175,7 @@ private:
 };
 
 /// The same for elements of two bytes: combined as floats, rounded once.
-template <class Element, class Op>
-class NarrowReduceKernel {
+template <class Element, class Op> class NarrowReduceKernel {
   static constexpr std::size_t block = 64;
 
 public:
@@ -234,8 +221,7 @@ template <class Element, class Op>
 using Reduced = typename std::conditional_t<wraps<Element, Op>, std::make_unsigned<Element>,
                                             std::type_identity<Element>>::type;
 
-template <class Op>
-void reduce_by(ElementType type, const ReduceRun& task) noexcept {
+template <class Op> void reduce_by(ElementType type, const ReduceRun& task) noexcept {
   with_element(type, [&task]<class Element>(std::type_identity<Element>) {
     if constexpr (is_narrow<Element>)
       NarrowReduceKernel<Element, Op>::run(task);

@@ -50,8 +50,7 @@ template <class Doing>
 }
 
 /// For the end of a report on a deadline: ranks that wait for one another in a ring; empty for none.
-template <class Doing>
-[[nodiscard]] std::string cycle_text(const std::vector<int>& ring, Doing&& doing) {
+template <class Doing> [[nodiscard]] std::string cycle_text(const std::vector<int>& ring, Doing&& doing) {
   if (ring.empty())
     return {};
   std::string path, places;

@@ -46,8 +46,7 @@ public:
   /// @brief Runs both functions to their ends, `first` on the calling thread and first.
   /// @throws what one of them throws, once the other has reached its next all_to_all and ended there;
   /// LifecycleError inside a run.
-  template <class First, class Second>
-  void run(First&& first, Second&& second) {
+  template <class First, class Second> void run(First&& first, Second&& second) {
     const Function second_function = function(second);
     if (runs_)
       throw LifecycleError(
@@ -94,14 +93,12 @@ private:
     void (*call)(void*) = nullptr;
     void* of = nullptr;
   };
-  template <class F>
-  [[nodiscard]] static Function function(F& of) noexcept {
+  template <class F> [[nodiscard]] static Function function(F& of) noexcept {
     return {[](void* at) { (*static_cast<std::remove_reference_t<F>*>(at))(); },
             const_cast<void*>(static_cast<const void*>(&of))};
   }
 
-  template <class Holds>
-  void await(Holds holds) {
+  template <class Holds> void await(Holds holds) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, holds);
   }

@@ -37,8 +37,7 @@ template <class Range>
 concept MutableElementRange = ElementRange<Range> && !std::is_const_v<detail::element_of<Range>>;
 
 /// @brief Consecutive blocks from counts: the argument of an uneven call.
-template <class Range>
-[[nodiscard]] std::vector<StridedBlock> packed_blocks(const Range& counts) {
+template <class Range> [[nodiscard]] std::vector<StridedBlock> packed_blocks(const Range& counts) {
   std::vector<StridedBlock> blocks;
   blocks.reserve(std::size(counts));
   std::size_t offset = 0;
@@ -57,8 +56,7 @@ struct Elements {
   std::size_t size = 0;
   ElementType type = ElementType::uint8;
 
-  template <class Range>
-  static Elements of(Range& range) {
+  template <class Range> static Elements of(Range& range) {
     using E = element_of<Range>;
     return {const_cast<void*>(static_cast<const void*>(std::data(range))), std::size(range),
             element_type_of<E>()};

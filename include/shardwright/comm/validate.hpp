@@ -167,8 +167,7 @@ struct ByteRange {
 }
 
 /// Throws InvalidArgument with the caller's rank, group, sequence number and line.
-template <class Group>
-class Validator {
+template <class Group> class Validator {
 public:
   Validator(const CollectiveCall& call, const Group& group, std::uint64_t sequence)
       : call_(call), group_(group), sequence_(sequence) {}
@@ -285,8 +284,7 @@ private:
 };
 
 /// Checks a call on the rank that issues it. Group has rank(), size(), world_rank(rank) and name().
-template <class Group>
-void validate(const CollectiveCall& call, const Group& group, std::uint64_t sequence) {
+template <class Group> void validate(const CollectiveCall& call, const Group& group, std::uint64_t sequence) {
   Validator<Group>(call, group, sequence).check();
 }
 

@@ -110,8 +110,7 @@ concept RealElement = std::is_floating_point_v<MainElement<Element>>;
 
 namespace detail {
 
-template <class Element>
-constexpr bool is_element_type() {
+template <class Element> constexpr bool is_element_type() {
   using E = std::remove_cv_t<Element>;
   return std::is_same_v<E, float> || std::is_same_v<E, double> || is_narrow<E> ||
          (std::is_integral_v<E> && (sizeof(E) == 4 || sizeof(E) == 8)) || std::is_same_v<E, unsigned char> ||
@@ -125,8 +124,7 @@ template <class Element>
 concept CollectiveElement = detail::is_element_type<Element>();
 
 /// @brief The run-time value of a C++ element type.
-template <CollectiveElement Element>
-[[nodiscard]] constexpr ElementType element_type_of() noexcept {
+template <CollectiveElement Element> [[nodiscard]] constexpr ElementType element_type_of() noexcept {
   using E = std::remove_cv_t<Element>;
   if constexpr (std::is_same_v<E, float>)
     return ElementType::float32;
@@ -147,8 +145,7 @@ template <CollectiveElement Element>
 namespace detail {
 
 /// Calls `function(std::type_identity<Element>{})` with the C++ type of an element type.
-template <class Function>
-constexpr void with_element(ElementType type, Function&& function) {
+template <class Function> constexpr void with_element(ElementType type, Function&& function) {
   switch (type) {
   case ElementType::uint8:
     return function(std::type_identity<std::uint8_t>{});

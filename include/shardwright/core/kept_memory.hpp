@@ -61,8 +61,7 @@ using KeptMemory = std::shared_ptr<KeptBlocks>;
 
 [[nodiscard]] inline KeptMemory make_kept_memory() { return std::make_shared<KeptBlocks>(); }
 
-template <class Type>
-class KeptAllocator {
+template <class Type> class KeptAllocator {
 public:
   using value_type = Type;
   KeptAllocator(KeptMemory memory) noexcept // NOLINT(google-explicit-constructor): a vector's argument
@@ -87,7 +86,6 @@ private:
   KeptMemory memory_;
 };
 
-template <class Type>
-using KeptVector = std::vector<Type, KeptAllocator<Type>>;
+template <class Type> using KeptVector = std::vector<Type, KeptAllocator<Type>>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

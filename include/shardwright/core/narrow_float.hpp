@@ -15,8 +15,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// Same bits, another type of the same size; constant expressions for numbers, not for vectors.
-template <class To, class From>
-SHARDWRIGHT_FUNCTION constexpr To same_bits(const From& from) {
+template <class To, class From> SHARDWRIGHT_FUNCTION constexpr To same_bits(const From& from) {
   static_assert(sizeof(To) == sizeof(From));
   if constexpr (std::is_arithmetic_v<From>) {
     return __builtin_bit_cast(To, from);
@@ -58,8 +57,7 @@ struct Bfloat16 {
     return (bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
   }
   /// @brief The numbers whose 16 bits the words hold.
-  template <class Floats, class Words>
-  SHARDWRIGHT_FUNCTION static constexpr Floats widen(const Words& bits) {
+  template <class Floats, class Words> SHARDWRIGHT_FUNCTION static constexpr Floats widen(const Words& bits) {
     return detail::same_bits<Floats>(bits << 16);
   }
 };
@@ -83,8 +81,7 @@ struct Float16 {
     const Words number = magnitude < (143u << 23) ? finite : infinite;
     return (magnitude > 0x7f800000u ? quiet : number) | ((bits >> 16) & 0x8000u);
   }
-  template <class Floats, class Words>
-  SHARDWRIGHT_FUNCTION static constexpr Floats widen(const Words& bits) {
+  template <class Floats, class Words> SHARDWRIGHT_FUNCTION static constexpr Floats widen(const Words& bits) {
     const Words digits = (bits & 0x7fffu) << 13;
     const Words normal = digits + (112u << 23);
     const Floats shifted = detail::same_bits<Floats>(digits + (113u << 23)) - 0x1p-14f;
@@ -100,8 +97,7 @@ struct Float16 {
 ///
 /// It converts to float implicitly, but from another number only by a cast: sums and products of such numbers
 /// are floats, so none can be used as an accumulator by accident.
-template <class Format>
-class NarrowFloat {
+template <class Format> class NarrowFloat {
 public:
   using format = Format;
 
@@ -126,8 +122,7 @@ public:
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::uint16_t bits() const { return bits_; }
 
 private:
-  template <class Number>
-  SHARDWRIGHT_FUNCTION static constexpr float as_float(Number value) {
+  template <class Number> SHARDWRIGHT_FUNCTION static constexpr float as_float(Number value) {
     if constexpr (std::is_same_v<Number, float> || !std::is_arithmetic_v<Number>)
       return value;
     else

@@ -23,18 +23,13 @@ inline constexpr std::size_t lane_bytes = 16;
 #endif
 
 /// `count` numbers in one value, with elementwise arithmetic and comparisons.
-template <class Number, std::size_t count>
-struct Vector {
+template <class Number, std::size_t count> struct Vector {
   typedef Number type __attribute__((vector_size(count * sizeof(Number))));
 };
-template <class Number>
-struct Vector<Number, 1> {
-  using type = Number;
-};
+template <class Number> struct Vector<Number, 1> { using type = Number; };
 
 /// One register of elements, or a part of one; loads and stores need no alignment.
-template <class Element, std::size_t bytes = lane_bytes>
-struct LanesOf {
+template <class Element, std::size_t bytes = lane_bytes> struct LanesOf {
   typedef Element Register __attribute__((vector_size(bytes))); // nvcc converts no Vector to another
   typedef Element Memory __attribute__((vector_size(bytes), aligned(sizeof(Element)), may_alias));
 

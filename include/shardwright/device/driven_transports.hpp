@@ -35,13 +35,11 @@ public:
   /// The same, or null if none has entered.
   [[nodiscard]] static std::shared_ptr<DrivenTransports> find() { return known().lock(); }
 
-  template <class Transport>
-  void enter(Transport& transport) {
+  template <class Transport> void enter(Transport& transport) {
     const std::lock_guard lock(mutex_);
     transports_.push_back(&transport);
   }
-  template <class Transport>
-  void leave(Transport& transport) noexcept {
+  template <class Transport> void leave(Transport& transport) noexcept {
     const std::lock_guard lock(mutex_);
     std::erase(transports_, static_cast<DeviceTransport*>(&transport));
   }

@@ -68,14 +68,12 @@ struct PeerWork {
 inline constexpr unsigned peer_lanes = 256;
 
 /// `width` elements that one access moves.
-template <class Element, unsigned width>
-struct alignas(sizeof(Element) * width) PeerVector {
+template <class Element, unsigned width> struct alignas(sizeof(Element) * width) PeerVector {
   Element at[width];
 };
 
 /// Indexes the vectors of a side, whatever its rows.
-template <class Vector>
-struct PeerAccess {
+template <class Vector> struct PeerAccess {
   SHARDWRIGHT_FUNCTION static std::byte* address(const PeerEntry& side, std::uint64_t i) {
     std::uint64_t at = i;
     if (side.row_length != 0) {
@@ -115,8 +113,7 @@ struct PeerAccess {
 
 /// Copies the one input of each block into its outputs, `vector_bytes` at a time; counts are bytes. An
 /// incomplete last vector is copied byte by byte.
-template <unsigned vector_bytes>
-struct PeerCopyKernel {
+template <unsigned vector_bytes> struct PeerCopyKernel {
   using Word = std::conditional_t<vector_bytes >= 4, std::uint32_t,
                                   std::conditional_t<vector_bytes == 2, std::uint16_t, std::uint8_t>>;
   using Vector = PeerVector<Word, vector_bytes / sizeof(Word)>;
@@ -147,8 +144,7 @@ struct PeerCopyKernel {
 
 /// Calls `function.operator()<bytes>()` with the widest access, of up to 16 bytes, that addresses, rows and
 /// strides allow: `bits` is all of them in bytes, or-ed together.
-template <class Function>
-void with_vector_bytes(std::uint64_t bits, Function&& function) {
+template <class Function> void with_vector_bytes(std::uint64_t bits, Function&& function) {
   if (bits % 16 == 0)
     function.template operator()<16>();
   else if (bits % 8 == 0)
@@ -163,8 +159,7 @@ void with_vector_bytes(std::uint64_t bits, Function&& function) {
 
 /// Arithmetic of a reduction: the same operations in the same order as on the host. Integers wrap; 16-bit
 /// numbers are combined as floats and rounded once per level.
-template <class Element>
-struct PeerArithmetic {
+template <class Element> struct PeerArithmetic {
   using Main = MainElement<Element>;
 
   SHARDWRIGHT_FUNCTION static Main combine(ReduceOp op, Main a, Main b) {
@@ -206,8 +201,7 @@ struct PeerArithmetic {
 
 /// Sums and averages over all inputs in one level, or in two, a vector at a time; the elements of an
 /// incomplete last vector one by one.
-template <class Element, unsigned width, bool two_levels = false>
-struct PeerSumKernel {
+template <class Element, unsigned width, bool two_levels = false> struct PeerSumKernel {
   static constexpr unsigned unroll = 1; // the loads of several inputs are in flight together
   using Access = PeerAccess<PeerVector<Element, width>>;
   using Arithmetic = PeerArithmetic<Element>;
@@ -276,8 +270,7 @@ private:
 };
 
 /// Every other reduction, an element at a time: each level combines the results of the level below.
-template <class Element>
-struct PeerReduceKernel {
+template <class Element> struct PeerReduceKernel {
   static constexpr unsigned unroll = 1;
   using Access = PeerAccess<PeerVector<Element, 1>>;
   using Arithmetic = PeerArithmetic<Element>;

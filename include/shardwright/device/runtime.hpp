@@ -63,8 +63,7 @@ concept PeerRuntime = requires(Type runtime, typename Type::Stream stream, typen
 namespace detail {
 
 /// The times of a call as events on its rank's device, in stream order; read when all have passed.
-template <class Runtime>
-struct MarkedTimes : CallTimes {
+template <class Runtime> struct MarkedTimes : CallTimes {
   explicit MarkedTimes(Runtime& runtime)
       : CallTimes(Marked{}), device(runtime.device()), moves(runtime.make_timed_event()),
         moved(runtime.make_timed_event()), reached(runtime.make_timed_event()),
@@ -99,8 +98,7 @@ void note_begin(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* t
   note_time(runtime, stream, times, &MarkedTimes<Runtime>::moves,
             [](void* of) { static_cast<CallTimes*>(of)->begin(); });
 }
-template <class Runtime>
-void note_end(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times) {
+template <class Runtime> void note_end(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times) {
   note_time(runtime, stream, times, &MarkedTimes<Runtime>::moved,
             [](void* of) { static_cast<CallTimes*>(of)->end(); });
 }

@@ -97,8 +97,7 @@ public:
 
   /// Calls `launch(kernel, blocks, tiles)` once with the kernel that the call needs; `table` holds entries
   /// that do not fit into arguments.
-  template <class Launch>
-  void launch(const std::byte* table, Launch launch) {
+  template <class Launch> void launch(const std::byte* table, Launch launch) {
     work_.table = reinterpret_cast<const PeerEntry*>(table);
     if (table == nullptr)
       std::copy(entries_.begin(), entries_.end(), work_.entries);
@@ -111,8 +110,7 @@ public:
   }
 
 private:
-  template <class Add>
-  void each_rank(Add add) {
+  template <class Add> void each_rank(Add add) {
     for (unsigned r = 0; r < ranks_; ++r)
       add(r);
   }
@@ -203,8 +201,7 @@ private:
   void launch_kernel(Launch& launch, std::size_t vector, std::size_t counted) {
     launch(Kernel{work_}, work_.blocks, tiles(vector * peer_lanes * Kernel::unroll, counted));
   }
-  template <class Element, class Launch>
-  void launch_reduction(Launch& launch) {
+  template <class Element, class Launch> void launch_reduction(Launch& launch) {
     constexpr unsigned width = 16 / sizeof(Element);
     if constexpr (RealElement<Element>)
       if (sums_in_two_levels() && vector_bytes_ == 16)

@@ -28,8 +28,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// Memory of a target for the time of one measurement.
-template <Target Where>
-class ScratchMemory {
+template <Target Where> class ScratchMemory {
 public:
   ScratchMemory(const typename Where::execution_space& execution, std::size_t bytes)
       : execution_(execution), bytes_(bytes), data_(allocate_for<Where>(execution_, "sw::rate", bytes)) {}
@@ -46,16 +45,14 @@ private:
 
 /// A product that keeps its target busy, and how many of them are measured at a time: one core, which is
 /// waited for, or a whole device, for milliseconds.
-template <Target Where>
-struct RateProduct {
+template <Target Where> struct RateProduct {
   static constexpr bool small = Where::host_accessible;
   static constexpr std::size_t rows = small ? 1024 : 8192, inner = small ? 512 : 8192, columns = rows;
   static constexpr int products = small ? 1 : 4;
 };
 
 /// Values between -1/4 and 3/4, so that sums stay finite and no product is trivial.
-template <class Element>
-struct FillWithWaves {
+template <class Element> struct FillWithWaves {
   Element* data;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     using Number = MainElement<Element>;

@@ -48,8 +48,7 @@ inline constexpr bool has_tensorboard = false;
 namespace detail {
 
 /// The lowest bytes of a number, lowest first.
-template <int bytes>
-void append_fixed(std::string& out, std::uint64_t number) {
+template <int bytes> void append_fixed(std::string& out, std::uint64_t number) {
   for (int byte = 0; byte < bytes; ++byte)
     out.push_back(static_cast<char>(number >> (8 * byte) & 0xffu));
 }

@@ -65,8 +65,7 @@ struct FullMask {
 };
 /// @brief A query sees the last `keys` keys, including its own (Beltagy et al., arXiv 2004.05150; causal as
 /// in Jiang et al., arXiv 2310.06825).
-template <std::size_t keys>
-struct SlidingWindowMask {
+template <std::size_t keys> struct SlidingWindowMask {
   static_assert(keys > 0,
                 "sliding_window: a query must see at least one key, its own (write sliding_window<1>)");
   static constexpr KeyWindow window{keys - 1, 0};
@@ -75,7 +74,6 @@ struct SlidingWindowMask {
 inline constexpr CausalMask causal{}; ///< @brief CausalMask as a value.
 inline constexpr FullMask full{};     ///< @brief FullMask as a value.
 /// @brief SlidingWindowMask as a value.
-template <std::size_t keys>
-inline constexpr SlidingWindowMask<keys> sliding_window{};
+template <std::size_t keys> inline constexpr SlidingWindowMask<keys> sliding_window{};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -17,10 +17,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Base of every axis tag: `struct tp : axis_tag<tp> { static constexpr std::string_view name = "tp";
 /// };`
-template <class Tag>
-struct axis_tag {
-  using axis_type = Tag;
-};
+template <class Tag> struct axis_tag { using axis_type = Tag; };
 
 /// @brief A tag type that names one axis of a mesh; two axes of one mesh or layout have different names.
 template <class Tag>
@@ -84,8 +81,7 @@ struct no_axis : axis_tag<no_axis> {
 };
 
 /// A type that a program names as an axis. The trace shows it.
-template <class Tag>
-struct NamedAxis {
+template <class Tag> struct NamedAxis {
   static constexpr bool value = Axis<Tag>;
   static_assert(
       value,
@@ -93,8 +89,7 @@ struct NamedAxis {
 };
 
 /// An axis that a program names on a mesh.
-template <class Tag, bool present>
-struct AxisOnMesh {
+template <class Tag, bool present> struct AxisOnMesh {
   static constexpr bool allowed = [] {
     if constexpr (Axis<Tag>)
       return present || !divides_model<Tag>;
@@ -109,8 +104,7 @@ struct AxisOnMesh {
 } // namespace detail
 
 /// @brief A list of axes.
-template <class... Axes>
-struct AxisList {
+template <class... Axes> struct AxisList {
   static constexpr int size = sizeof...(Axes);
   /// Names in the list's order.
   static constexpr std::array<std::string_view, sizeof...(Axes)> names{Axes::name...};
@@ -129,21 +123,14 @@ struct AxisList {
 
 namespace detail {
 
-template <int index, class A>
-struct IndexedAxis {
-  using type = A;
-};
-template <class Indices, class... Axes>
-struct IndexedAxes;
+template <int index, class A> struct IndexedAxis { using type = A; };
+template <class Indices, class... Axes> struct IndexedAxes;
 template <int... indices, class... Axes>
 struct IndexedAxes<std::integer_sequence<int, indices...>, Axes...> : IndexedAxis<indices, Axes>... {};
-template <int index, class A>
-IndexedAxis<index, A> pick_axis(const IndexedAxis<index, A>*);
+template <int index, class A> IndexedAxis<index, A> pick_axis(const IndexedAxis<index, A>*);
 
-template <class List>
-struct Indexed;
-template <class... Axes>
-struct Indexed<AxisList<Axes...>> {
+template <class List> struct Indexed;
+template <class... Axes> struct Indexed<AxisList<Axes...>> {
   using type = IndexedAxes<std::make_integer_sequence<int, sizeof...(Axes)>, Axes...>;
 };
 
@@ -157,8 +144,7 @@ using AxisAt = typename decltype(detail::pick_axis<index>(
 namespace detail {
 
 /// Positions of the names in sorted order, each name once.
-template <std::size_t size>
-struct AxisOrder {
+template <std::size_t size> struct AxisOrder {
   std::array<int, size + 1> positions{};
   int count = 0;
 };
@@ -186,60 +172,36 @@ constexpr AxisOrder<size> sorted_order(const std::array<std::string_view, size>&
   return order;
 }
 
-template <class List>
-struct OrderOf {
-  static constexpr auto value = sorted_order(List::names);
-};
-template <class List, class Indices>
-struct PickAxes;
-template <class List, int... indices>
-struct PickAxes<List, std::integer_sequence<int, indices...>> {
+template <class List> struct OrderOf { static constexpr auto value = sorted_order(List::names); };
+template <class List, class Indices> struct PickAxes;
+template <class List, int... indices> struct PickAxes<List, std::integer_sequence<int, indices...>> {
   using type = AxisList<AxisAt<OrderOf<List>::value.positions[indices], List>...>;
 };
 
-template <class List>
-struct SortAxes {
+template <class List> struct SortAxes {
   using type = typename PickAxes<List, std::make_integer_sequence<int, OrderOf<List>::value.count>>::type;
 };
-template <>
-struct SortAxes<AxisList<>> {
-  using type = AxisList<>;
-};
-template <class A>
-struct SortAxes<AxisList<A>> {
-  using type = AxisList<A>;
-};
+template <> struct SortAxes<AxisList<>> { using type = AxisList<>; };
+template <class A> struct SortAxes<AxisList<A>> { using type = AxisList<A>; };
 
-template <class... Lists>
-struct JoinAxes {
-  using type = AxisList<>;
-};
-template <class... First>
-struct JoinAxes<AxisList<First...>> {
-  using type = AxisList<First...>;
-};
+template <class... Lists> struct JoinAxes { using type = AxisList<>; };
+template <class... First> struct JoinAxes<AxisList<First...>> { using type = AxisList<First...>; };
 template <class... First, class... Second, class... Rest>
 struct JoinAxes<AxisList<First...>, AxisList<Second...>, Rest...> {
   using type = typename JoinAxes<AxisList<First..., Second...>, Rest...>::type;
 };
 
-template <class First, class Second>
-struct UniteAxes {
+template <class First, class Second> struct UniteAxes {
   using type = typename SortAxes<typename JoinAxes<First, Second>::type>::type;
 };
-template <class Same>
-struct UniteAxes<Same, Same> {
-  using type = Same;
-};
+template <class Same> struct UniteAxes<Same, Same> { using type = Same; };
 
 } // namespace detail
 
 /// @brief The axes sorted by name, each once.
-template <class... Axes>
-using SortedAxes = typename detail::SortAxes<AxisList<Axes...>>::type;
+template <class... Axes> using SortedAxes = typename detail::SortAxes<AxisList<Axes...>>::type;
 
 /// @brief The axes of two sorted lists, sorted, each once.
-template <class First, class Second>
-using UnionOfAxes = typename detail::UniteAxes<First, Second>::type;
+template <class First, class Second> using UnionOfAxes = typename detail::UniteAxes<First, Second>::type;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

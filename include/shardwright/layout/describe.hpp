@@ -27,8 +27,7 @@ struct TextLength {
     return *this;
   }
 };
-template <std::size_t capacity>
-struct FixedText {
+template <std::size_t capacity> struct FixedText {
   std::array<char, capacity> letters{};
   std::size_t length = 0;
   constexpr FixedText& operator+=(std::string_view text) {
@@ -39,8 +38,7 @@ struct FixedText {
 };
 
 /// @param number at least 0
-template <class Text>
-constexpr void write_number(Text& out, int number) {
+template <class Text> constexpr void write_number(Text& out, int number) {
   constexpr std::string_view digits = "0123456789";
   if (number >= 10)
     write_number(out, number / 10);
@@ -86,8 +84,7 @@ constexpr void write_layout(Text& out, const LayoutValue& layout, std::span<cons
 
 /// A layout type as it is written in code, generated at compile time: the program contains only the
 /// characters.
-template <LayoutType L>
-struct LayoutText {
+template <LayoutType L> struct LayoutText {
   static constexpr std::size_t length = [] {
     TextLength out;
     write_layout(out, L::value, L::axes);
@@ -157,8 +154,7 @@ struct LayoutText {
 }
 
 /// @brief A layout type in words.
-template <LayoutType Described>
-[[nodiscard]] std::string describe() {
+template <LayoutType Described> [[nodiscard]] std::string describe() {
   return std::string(detail::LayoutText<Described>::value);
 }
 

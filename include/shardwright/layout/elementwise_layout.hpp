@@ -15,20 +15,17 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <bool fit>
-struct BroadcastRanks {
+template <bool fit> struct BroadcastRanks {
   static_assert(fit,
                 "add, multiply: the right operand must not have more dimensions than the left (swap them)");
 };
 
-template <class Axis, PropagationFault fault>
-struct LinearOver {
+template <class Axis, PropagationFault fault> struct LinearOver {
   static_assert(fault != PropagationFault::partial_not_linear,
                 "linear operation: a Partial input must be a Sum or Avg (redistribute it first)");
 };
 
-template <class Axis, PropagationFault fault>
-struct AddOver {
+template <class Axis, PropagationFault fault> struct AddOver {
   static_assert(fault != PropagationFault::sharding_differs,
                 "add: both operands must be sharded alike (redistribute one of them)");
   static_assert(fault != PropagationFault::halos_differ,
@@ -44,8 +41,7 @@ struct AddOver {
                 "add: a Partial operand must be a Sum or Avg (redistribute it first)");
 };
 
-template <class Axis, PropagationFault fault>
-struct MultiplyOver {
+template <class Axis, PropagationFault fault> struct MultiplyOver {
   static_assert(fault != PropagationFault::sharding_differs,
                 "multiply: both operands must be sharded alike (redistribute one of them)");
   static_assert(fault != PropagationFault::halos_differ,
@@ -64,8 +60,7 @@ struct MultiplyOver {
 /// The right operand of a division, which is not linear in it.
 struct Divisor {
   static constexpr bool takes_halos = true;
-  template <class Axis, PropagationFault fault>
-  struct Over {
+  template <class Axis, PropagationFault fault> struct Over {
     static_assert(fault != PropagationFault::partial_unfinished,
                   "divide: the divisor must not be Partial, an incomplete sum (redistribute it first)");
   };
@@ -75,8 +70,7 @@ struct Divisor {
 struct NumberAdded {
   static constexpr bool takes_halos = true;
   static constexpr bool takes_ragged = true;
-  template <class Axis, PropagationFault fault>
-  struct Over {
+  template <class Axis, PropagationFault fault> struct Over {
     static_assert(
         fault != PropagationFault::partial_unfinished,
         "add: a number must not be added to a Partial, an incomplete sum, because every rank's part would count it (redistribute the Partial first)");
@@ -87,45 +81,36 @@ struct NumberAdded {
 struct RoundedQuotient {
   static constexpr bool takes_halos = true;
   static constexpr bool takes_ragged = true;
-  template <class Axis, PropagationFault fault>
-  struct Over {
+  template <class Axis, PropagationFault fault> struct Over {
     static_assert(
         fault != PropagationFault::partial_unfinished,
         "divide: integers must not be divided while they are Partial, an incomplete sum, because every rank would round its part (redistribute them first)");
   };
 };
 
-template <bool fit>
-struct AnyRanks {};
+template <bool fit> struct AnyRanks {};
 
 /// An elementwise function: equal copies stay equal.
-template <class Operation>
-struct EachElement {
+template <class Operation> struct EachElement {
   static constexpr bool takes_halos = true;
   static constexpr bool takes_ragged = true;
-  template <class Axis, PropagationFault fault>
-  using Over = typename Operation::template Over<Axis, fault>;
+  template <class Axis, PropagationFault fault> using Over = typename Operation::template Over<Axis, fault>;
 };
 
 struct LinearRule {
   static constexpr bool takes_halos = true;
   static constexpr bool takes_ragged = true;
-  template <class Axis, PropagationFault fault>
-  using Over = LinearOver<Axis, fault>;
-  template <bool fit>
-  using Ranks = AnyRanks<fit>;
+  template <class Axis, PropagationFault fault> using Over = LinearOver<Axis, fault>;
+  template <bool fit> using Ranks = AnyRanks<fit>;
   static constexpr bool ranks_fit(int) { return true; }
   static constexpr PropagatedLayout apply(const LayoutValue& input) { return linear_layout(input); }
 };
 
-template <class Operation, bool rowwise>
-struct NonlinearRule {
+template <class Operation, bool rowwise> struct NonlinearRule {
   static constexpr bool takes_halos = detail::takes_halos<Operation>;
   static constexpr bool takes_ragged = detail::takes_ragged<Operation>;
-  template <class Axis, PropagationFault fault>
-  using Over = typename Operation::template Over<Axis, fault>;
-  template <bool fit>
-  using Ranks = AnyRanks<fit>;
+  template <class Axis, PropagationFault fault> using Over = typename Operation::template Over<Axis, fault>;
+  template <bool fit> using Ranks = AnyRanks<fit>;
   static constexpr bool ranks_fit(int) { return true; }
   static constexpr PropagatedLayout apply(const LayoutValue& input) {
     return rowwise ? rowwise_layout(input) : nonlinear_layout(input);
@@ -136,8 +121,7 @@ struct NonlinearRule {
 /// lacks.
 struct BroadcastRule {
   static constexpr bool takes_halos = true;
-  template <bool fit>
-  using Ranks = BroadcastRanks<fit>;
+  template <bool fit> using Ranks = BroadcastRanks<fit>;
   static constexpr bool ranks_fit(int left, int right) { return right <= left; }
   static constexpr DimensionMap map_from(int first) {
     DimensionMap map{};
@@ -148,8 +132,7 @@ struct BroadcastRule {
 };
 
 struct AddRule : BroadcastRule {
-  template <class Axis, PropagationFault fault>
-  using Over = AddOver<Axis, fault>;
+  template <class Axis, PropagationFault fault> using Over = AddOver<Axis, fault>;
   static constexpr PropagatedLayout apply(const LayoutValue& left, const LayoutValue& right) {
     return sum_layout(left, map_from(0), right, map_from(left.tensor_rank - right.tensor_rank),
                       left.tensor_rank);
@@ -158,8 +141,7 @@ struct AddRule : BroadcastRule {
 
 struct MultiplyRule : BroadcastRule {
   static constexpr bool takes_ragged = true;
-  template <class Axis, PropagationFault fault>
-  using Over = MultiplyOver<Axis, fault>;
+  template <class Axis, PropagationFault fault> using Over = MultiplyOver<Axis, fault>;
   static constexpr PropagatedLayout apply(const LayoutValue& left, const LayoutValue& right) {
     return product_layout(left, map_from(0), right, map_from(left.tensor_rank - right.tensor_rank),
                           left.tensor_rank, 0);

@@ -13,8 +13,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class Axis, PropagationFault fault>
-struct EmbeddingOver {
+template <class Axis, PropagationFault fault> struct EmbeddingOver {
   static_assert(
       fault != PropagationFault::axis_conflict,
       "embedding: an axis that shards the table must not shard the indices too (gather one of them over it)");
@@ -33,8 +32,7 @@ struct EmbeddingOver {
       "embedding: the indices must not be Partial, an incomplete reduction (redistribute them first)");
 };
 
-template <bool fit>
-struct EmbeddingRanks {
+template <bool fit> struct EmbeddingRanks {
   static_assert(
       fit,
       "embedding: the table must have 2 dimensions (vocabulary, width), and an output gradient one more than the indices (reshape first)");
@@ -47,10 +45,8 @@ constexpr void reject_partial(PropagatedLayout& out, const LayoutValue& indices)
 }
 
 struct EmbeddingRule {
-  template <class Axis, PropagationFault fault>
-  using Over = EmbeddingOver<Axis, fault>;
-  template <bool fit>
-  using Ranks = EmbeddingRanks<fit>;
+  template <class Axis, PropagationFault fault> using Over = EmbeddingOver<Axis, fault>;
+  template <bool fit> using Ranks = EmbeddingRanks<fit>;
   static constexpr bool ranks_fit(int indices, int table) { return table == 2 && indices < max_tensor_rank; }
   static constexpr PropagatedLayout apply(const LayoutValue& indices, const LayoutValue& table) {
     DimensionMap indices_map{};
@@ -66,10 +62,8 @@ struct EmbeddingRule {
 /// The gradient adds rows of the output gradient into the rows that the indices name: tokens are contracted,
 /// and each owner of a part of the vocabulary keeps its own rows.
 struct EmbeddingGradientRule {
-  template <class Axis, PropagationFault fault>
-  using Over = EmbeddingOver<Axis, fault>;
-  template <bool fit>
-  using Ranks = EmbeddingRanks<fit>;
+  template <class Axis, PropagationFault fault> using Over = EmbeddingOver<Axis, fault>;
+  template <bool fit> using Ranks = EmbeddingRanks<fit>;
   static constexpr bool ranks_fit(int indices, int output_gradient, int table) {
     return table == 2 && output_gradient == indices + 1;
   }

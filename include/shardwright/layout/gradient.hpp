@@ -16,8 +16,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class Axis, bool partial, ReduceOp op>
-struct GradientOver {
+template <class Axis, bool partial, ReduceOp op> struct GradientOver {
   static_assert(!partial || op != ReduceOp::average,
                 "Gradient: an Avg needs a scale of 1/N in its gradient (scale by 1/N and use Partial<Sum>)");
   static_assert(
@@ -25,15 +24,13 @@ struct GradientOver {
       "Gradient: Max, Min and Product have no gradient layout (redistribute the value before it is used)");
 };
 
-template <class Value, class Axes>
-struct GradientChecks;
+template <class Value, class Axes> struct GradientChecks;
 template <class Value, class... Axes>
 struct GradientChecks<Value, AxisList<Axes...>>
     : GradientOver<Axes, Value::template is_partial<Axes>,
                    Value::value.op(Value::template index_of<Axes>)>... {};
 
-template <class Value>
-struct GradientOf {
+template <class Value> struct GradientOf {
   static_assert(sizeof(GradientChecks<Value, typename Value::axis_list>) != 0);
   static_assert(
       !has_halos<Value>,
@@ -55,35 +52,27 @@ struct GradientOf {
   };
   using type = typename LayoutOrInvalid<Holder, Holder::valid>::type;
 };
-template <>
-struct GradientOf<InvalidLayout> {
-  using type = InvalidLayout;
-};
+template <> struct GradientOf<InvalidLayout> { using type = InvalidLayout; };
 
 template <class From, class To>
 Transition<typename GradientOf<To>::type, typename GradientOf<From>::type>
 adjoint_of(const Transition<From, To>&);
 
-template <bool equal>
-struct TiedCheck {
+template <bool equal> struct TiedCheck {
   static_assert(
       equal,
       "TiedLayouts: tied weights must have the same layout (give both the same, or redistribute before the second use)");
 };
 
-template <class First, class Second>
-struct Tied {
+template <class First, class Second> struct Tied {
   static constexpr bool equal = std::is_same_v<First, Second>;
   static_assert(sizeof(TiedCheck < equal || any_invalid < First, Second >>) != 0);
   using type = std::conditional_t<equal, First, InvalidLayout>;
 };
 
-template <class LayoutAxes, class MeshAxes>
-struct AxesOnMesh;
-template <class... Axes, class MeshAxes>
-struct AxesOnMesh<AxisList<Axes...>, MeshAxes> {
-  template <class A>
-  using On = AxisOnMesh<A, (axis_index(MeshAxes::names, A::name) >= 0)>;
+template <class LayoutAxes, class MeshAxes> struct AxesOnMesh;
+template <class... Axes, class MeshAxes> struct AxesOnMesh<AxisList<Axes...>, MeshAxes> {
+  template <class A> using On = AxisOnMesh<A, (axis_index(MeshAxes::names, A::name) >= 0)>;
   static constexpr bool value = (true && ... && On<Axes>::allowed);
 };
 
@@ -91,19 +80,16 @@ struct AxesOnMesh<AxisList<Axes...>, MeshAxes> {
 
 /// @brief Layout in which the gradient of a value of layout `Value` is passed back: Shard stays Shard;
 /// Partial and Replicate become Replicate.
-template <LayoutType Value>
-using Gradient = typename detail::GradientOf<Value>::type;
+template <LayoutType Value> using Gradient = typename detail::GradientOf<Value>::type;
 
 /// @brief The adjoint of a transition on gradients: from Gradient<To> to Gradient<From>.
 ///
 /// This holds for complete gradients on both sides; a gradient that is still Partial goes to Gradient<From>
 /// by its own Transition, which is a reduce_scatter for an all_gather, and an all_reduce for an all_reduce.
-template <class Forward>
-using Adjoint = decltype(detail::adjoint_of(std::declval<const Forward&>()));
+template <class Forward> using Adjoint = decltype(detail::adjoint_of(std::declval<const Forward&>()));
 
 /// @brief The one layout of two tied weights; unequal ones are an error.
-template <LayoutType First, LayoutType Second>
-using TiedLayouts = typename detail::Tied<First, Second>::type;
+template <LayoutType First, LayoutType Second> using TiedLayouts = typename detail::Tied<First, Second>::type;
 
 /// @brief True if a layout may be used on a mesh (an AxisList in any order). Axes that the mesh lacks have
 /// extent 1, except those that divide the model: an error names the axis.

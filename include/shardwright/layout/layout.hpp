@@ -18,8 +18,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The canonical class behind `Layout`: shards by dimension, then partials, their axes sorted by name.
-template <int rank, class... Placements>
-struct TensorLayout {
+template <int rank, class... Placements> struct TensorLayout {
   /// Dimensions of the tensor.
   static constexpr int tensor_rank = rank;
   /// Axes named by the layout, sorted by name.
@@ -30,8 +29,7 @@ struct TensorLayout {
   static constexpr LayoutValue value = detail::layout_value<axis_list, rank, Placements...>();
 
   /// @brief Index of an axis in the table, or -1 if the layout does not name it (it is replicated there).
-  template <Axis A>
-  static constexpr int index_of = axis_index(axes, A::name);
+  template <Axis A> static constexpr int index_of = axis_index(axes, A::name);
   /// @brief Dimension that an axis shards, or -1.
   template <Axis A>
   static constexpr int shard_dimension = index_of<A> < 0 ? -1 : value.dimension_of(index_of<A>);
@@ -51,18 +49,14 @@ struct InvalidLayout {
 
 namespace detail {
 
-template <class Type>
-inline constexpr bool is_layout = false;
-template <>
-inline constexpr bool is_layout<InvalidLayout> = true;
+template <class Type> inline constexpr bool is_layout = false;
+template <> inline constexpr bool is_layout<InvalidLayout> = true;
 template <int rank, class... Placements>
 inline constexpr bool is_layout<TensorLayout<rank, Placements...>> = true;
 
 /// Whether a layout describes rows grouped by expert (layout/ragged.hpp).
-template <class Type>
-inline constexpr bool is_ragged = false;
-template <class... Layouts>
-inline constexpr bool any_ragged = (false || ... || is_ragged<Layouts>);
+template <class Type> inline constexpr bool is_ragged = false;
+template <class... Layouts> inline constexpr bool any_ragged = (false || ... || is_ragged<Layouts>);
 
 /// One placement of a layout value.
 struct PlacementEntry {
@@ -104,29 +98,24 @@ constexpr PlacementEntries placements_of(const LayoutValue& layout) {
 
 // Templates of namespace scope: nvcc rejects a constant in a member template that refers to the enclosing
 // class.
-template <class Holder>
-struct EntriesOf {
+template <class Holder> struct EntriesOf {
   static constexpr PlacementEntries value = placements_of(Holder::value);
 };
-template <class Holder, int index>
-struct EntryOf {
+template <class Holder, int index> struct EntryOf {
   static constexpr PlacementEntry value = EntriesOf<Holder>::value.items[static_cast<std::size_t>(index)];
 };
 
-template <int dimension, int halo_code, class... Axes>
-struct ShardWith {
+template <int dimension, int halo_code, class... Axes> struct ShardWith {
   static constexpr DimensionHalo halo{halo_code};
   using type = std::conditional_t<halo.periodic(),
                                   Shard<dimension, Axes..., PeriodicHalo<halo.before(), halo.after()>>,
                                   Shard<dimension, Axes..., Halo<halo.before(), halo.after()>>>;
 };
-template <int dimension, class... Axes>
-struct ShardWith<dimension, 0, Axes...> {
+template <int dimension, class... Axes> struct ShardWith<dimension, 0, Axes...> {
   using type = Shard<dimension, Axes...>;
 };
 
-template <class Table, class Entry, class Positions>
-struct PlacementFromValue;
+template <class Table, class Entry, class Positions> struct PlacementFromValue;
 template <class Table, class Entry, int... positions>
 struct PlacementFromValue<Table, Entry, std::integer_sequence<int, positions...>> {
   using type = std::conditional_t<
@@ -136,8 +125,7 @@ struct PlacementFromValue<Table, Entry, std::integer_sequence<int, positions...>
                          AxisAt<Entry::value.axes[positions], Table>...>::type>;
 };
 
-template <class Table, class Holder, class Indices>
-struct LayoutFromValue;
+template <class Table, class Holder, class Indices> struct LayoutFromValue;
 template <class Table, class Holder, int... indices>
 struct LayoutFromValue<Table, Holder, std::integer_sequence<int, indices...>> {
   using type =
@@ -155,8 +143,7 @@ using LayoutOf =
 
 /// The placements as written, checked. An invalid layout is reported once and then treated as fully
 /// replicated.
-template <int rank, class... Placements>
-struct WrittenLayout {
+template <int rank, class... Placements> struct WrittenLayout {
   static_assert(sizeof(LayoutChecks<rank, Placements...>) != 0);
   static constexpr bool valid = layout_valid<rank, Placements...>();
   using table = std::conditional_t<valid, AxesOfPlacements<Placements...>, AxisList<>>;
@@ -172,8 +159,7 @@ struct WrittenLayout {
 };
 
 /// The value of a layout over a table that holds all its axes.
-template <class Table, class Described>
-constexpr LayoutValue value_over() {
+template <class Table, class Described> constexpr LayoutValue value_over() {
   std::array<int, max_axes> map{};
   std::size_t axis = 0;
   for (const auto& name : Described::axes)
@@ -189,22 +175,16 @@ inline constexpr bool any_invalid = (false || ... || std::is_same_v<Layouts, Inv
 
 namespace detail {
 
-template <class Described>
-struct WithoutHalosHolder {
+template <class Described> struct WithoutHalosHolder {
   static constexpr LayoutValue value = Described::value.without_halos();
 };
-template <class Described, bool has_halos>
-struct WithoutHalosOf {
-  using type = Described;
-};
-template <class Described>
-struct WithoutHalosOf<Described, true> {
+template <class Described, bool has_halos> struct WithoutHalosOf { using type = Described; };
+template <class Described> struct WithoutHalosOf<Described, true> {
   using type = LayoutOf<typename Described::axis_list, WithoutHalosHolder<Described>>;
 };
 
 /// Whether blocks of a layout carry elements of their neighbours.
-template <class Described>
-inline constexpr bool has_halos = Described::value.has_halos();
+template <class Described> inline constexpr bool has_halos = Described::value.has_halos();
 
 } // namespace detail
 

@@ -22,8 +22,7 @@ enum class MatmulForm : std::uint8_t {
 
 namespace detail {
 
-template <class Axis, PropagationFault fault>
-struct MatmulOver {
+template <class Axis, PropagationFault fault> struct MatmulOver {
   static_assert(fault != PropagationFault::contraction_differs,
                 "matmul: the contracted dimensions must be sharded alike (redistribute one operand)");
   static_assert(fault != PropagationFault::axis_conflict,
@@ -37,19 +36,15 @@ struct MatmulOver {
                 "matmul: a Partial operand must be a Sum or Avg (redistribute it first)");
 };
 
-template <bool fit>
-struct MatmulRanks {
+template <bool fit> struct MatmulRanks {
   static_assert(
       fit,
       "matmul: the operands' numbers of dimensions must fit [M..., k] x [k, N...] or one of its two gradients, and the result must have at most 6 (merge dimensions)");
 };
 
-template <MatmulForm form>
-struct MatmulRule {
-  template <class Axis, PropagationFault fault>
-  using Over = MatmulOver<Axis, fault>;
-  template <bool fit>
-  using Ranks = MatmulRanks<fit>;
+template <MatmulForm form> struct MatmulRule {
+  template <class Axis, PropagationFault fault> using Over = MatmulOver<Axis, fault>;
+  template <bool fit> using Ranks = MatmulRanks<fit>;
 
   static constexpr int result_rank(int left, int right) {
     if (form == MatmulForm::plain)

@@ -113,8 +113,7 @@ inline MeshDistance mesh_distance(std::span<const std::int64_t> from, std::span<
 }
 
 /// The best few meshes found so far, nearest first.
-template <class Extent>
-class NearestMeshes {
+template <class Extent> class NearestMeshes {
 public:
   NearestMeshes(std::span<const Extent> wanted, std::size_t limit) : wanted_(wanted), limit_(limit) {}
 

@@ -17,16 +17,14 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Extent of an axis that is known at run time.
-template <Axis A>
-struct RuntimeExtent {
+template <Axis A> struct RuntimeExtent {
   using axis = A;
   static constexpr bool is_static = false;
   std::int64_t value = 1;
 };
 
 /// @brief Extent of an axis that is part of the type.
-template <Axis A, std::int64_t extent_value>
-struct StaticExtent {
+template <Axis A, std::int64_t extent_value> struct StaticExtent {
   static_assert(extent_value > 0,
                 "extent: a static extent must be positive (use 1 for an axis that is not needed)");
   using axis = A;
@@ -35,10 +33,7 @@ struct StaticExtent {
 };
 
 /// @brief A run-time extent: `extent<dp>(2)`.
-template <Axis A>
-[[nodiscard]] constexpr RuntimeExtent<A> extent(std::int64_t value) {
-  return {value};
-}
+template <Axis A> [[nodiscard]] constexpr RuntimeExtent<A> extent(std::int64_t value) { return {value}; }
 
 /// @brief Rejects a type that is not an axis, with an error sentence.
 template <class Tag>
@@ -48,10 +43,7 @@ requires(!Axis<Tag>) [[nodiscard]] constexpr RuntimeExtent<detail::no_axis> exte
 }
 
 /// @brief A static extent: `extent<dp, 2>()`.
-template <Axis A, std::int64_t value>
-[[nodiscard]] constexpr StaticExtent<A, value> extent() {
-  return {};
-}
+template <Axis A, std::int64_t value> [[nodiscard]] constexpr StaticExtent<A, value> extent() { return {}; }
 template <class Tag, std::int64_t value>
 requires(!Axis<Tag>) [[nodiscard]] constexpr StaticExtent<detail::no_axis, value> extent() {
   static_assert(detail::NamedAxis<Tag>::value);
@@ -60,12 +52,9 @@ requires(!Axis<Tag>) [[nodiscard]] constexpr StaticExtent<detail::no_axis, value
 
 namespace detail {
 
-template <class Type>
-inline constexpr bool is_extent = false;
-template <class A>
-inline constexpr bool is_extent<RuntimeExtent<A>> = true;
-template <class A, std::int64_t value>
-inline constexpr bool is_extent<StaticExtent<A, value>> = true;
+template <class Type> inline constexpr bool is_extent = false;
+template <class A> inline constexpr bool is_extent<RuntimeExtent<A>> = true;
+template <class A, std::int64_t value> inline constexpr bool is_extent<StaticExtent<A, value>> = true;
 
 } // namespace detail
 
@@ -74,8 +63,7 @@ template <class Type>
 concept MeshExtent = detail::is_extent<std::remove_cvref_t<Type>>;
 
 /// @brief The axes of a mesh, outermost first, with their extents; ranks are numbered in row-major order.
-template <MeshExtent... Extents>
-class MeshShape {
+template <MeshExtent... Extents> class MeshShape {
 public:
   /// Axes in mesh order, major to minor.
   using axis_list = AxisList<typename Extents::axis...>;
@@ -93,12 +81,10 @@ public:
   }
 
   /// @brief True if the mesh has the axis.
-  template <Axis A>
-  static constexpr bool has = axis_index(axes, A::name) >= 0;
+  template <Axis A> static constexpr bool has = axis_index(axes, A::name) >= 0;
 
   /// @brief Extent of one axis; 1 if the mesh lacks it.
-  template <Axis A>
-  [[nodiscard]] constexpr int extent_of() const {
+  template <Axis A> [[nodiscard]] constexpr int extent_of() const {
     static_cast<void>(detail::AxisOnMesh<A, has<A>>::allowed);
     if constexpr (has<A>)
       return extents_[static_cast<std::size_t>(axis_index(axes, A::name))];
@@ -140,7 +126,6 @@ private:
   std::array<int, sizeof...(Extents)> extents_;
 };
 
-template <MeshExtent... Extents>
-MeshShape(Extents...) -> MeshShape<Extents...>;
+template <MeshExtent... Extents> MeshShape(Extents...) -> MeshShape<Extents...>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

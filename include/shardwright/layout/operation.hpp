@@ -14,8 +14,7 @@
 #define SHARDWRIGHT_NONLINEAR_OPERATION(NAME)                                                                \
   struct NAME {                                                                                              \
     static constexpr std::string_view name = #NAME;                                                          \
-    template <class Axis, ::shardwright::PropagationFault fault>                                             \
-    struct Over {                                                                                            \
+    template <class Axis, ::shardwright::PropagationFault fault> struct Over {                               \
       static_assert(fault != ::shardwright::PropagationFault::partial_unfinished,                            \
                     #NAME ": the input must not be Partial, an incomplete sum (redistribute it first)");     \
       static_assert(fault != ::shardwright::PropagationFault::row_sharded,                                   \

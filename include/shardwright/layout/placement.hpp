@@ -41,28 +41,23 @@ concept Reduction = std::same_as<Op, Sum> || std::same_as<Op, Avg> || std::same_
 
 /// @brief Dimension `dimension` is split over the axes in order, major to minor, by the ceil-chunk rule. A
 /// Halo may follow the axes.
-template <int dimension, class... Axes>
-struct Shard {};
+template <int dimension, class... Axes> struct Shard {};
 
 /// @brief Follows the axes of a Shard, as in `Shard<0, x, Halo<1>>`: every block carries copies of the
 /// `before` elements before it and of the `after` elements after it, from its neighbours.
 ///
 /// Elements beyond the ends of the tensor belong to the program (boundary values), and are 0 after
 /// redistribute.
-template <int before, int after = before>
-struct Halo {};
+template <int before, int after = before> struct Halo {};
 
 /// @brief A Halo of a periodic dimension: its last element precedes its first.
-template <int before, int after = before>
-struct PeriodicHalo {};
+template <int before, int after = before> struct PeriodicHalo {};
 
 /// @brief Every rank along the axes holds the whole; the same as not naming them.
-template <class... Axes>
-struct Replicate {};
+template <class... Axes> struct Replicate {};
 
 /// @brief A pending reduction: combining the ranks' parts along the axes with `Op` gives the value.
-template <class Op, class... Axes>
-struct Partial {};
+template <class Op, class... Axes> struct Partial {};
 
 namespace detail {
 

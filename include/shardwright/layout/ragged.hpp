@@ -17,8 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-template <class Tokens, class Owners, class Columns>
-struct Ragged;
+template <class Tokens, class Owners, class Columns> struct Ragged;
 
 namespace detail {
 
@@ -27,17 +26,14 @@ inline constexpr bool is_layout<Ragged<Tokens, Owners, Columns>> = true;
 template <class Tokens, class Owners, class Columns>
 inline constexpr bool is_ragged<Ragged<Tokens, Owners, Columns>> = true;
 
-template <class Columns, class Tokens, class Owners>
-struct WithColumns {
+template <class Columns, class Tokens, class Owners> struct WithColumns {
   using type = Ragged<Tokens, Owners, Columns>;
 };
-template <class Tokens, class Owners>
-struct WithColumns<InvalidLayout, Tokens, Owners> {
+template <class Tokens, class Owners> struct WithColumns<InvalidLayout, Tokens, Owners> {
   using type = InvalidLayout;
 };
 
-template <class Tokens, class Columns>
-constexpr LayoutValue ragged_value() {
+template <class Tokens, class Columns> constexpr LayoutValue ragged_value() {
   using table = UnionOfAxes<typename Tokens::axis_list, typename Columns::axis_list>;
   const LayoutValue tokens = value_over<table, Tokens>();
   LayoutValue out = value_over<table, Columns>();
@@ -61,21 +57,18 @@ constexpr LayoutValue ragged_value() {
 /// elementwise functions and elementwise products of two such tensors keep them, combine() returns them to
 /// their tokens. `Columns`, a Layout<1>, says how a row is distributed: sharded, or Partial, over axes that
 /// replicate tokens.
-template <class Tokens, class Owners, class Columns = Layout<1>>
-struct Ragged {
+template <class Tokens, class Owners, class Columns = Layout<1>> struct Ragged {
   using tokens = Tokens;
   using owners = Owners;
   using columns = Columns;
-  template <class Other>
-  using with_columns = typename detail::WithColumns<Other, Tokens, Owners>::type;
+  template <class Other> using with_columns = typename detail::WithColumns<Other, Tokens, Owners>::type;
 
   static constexpr int tensor_rank = 2;
   using axis_list = UnionOfAxes<typename Tokens::axis_list, typename Columns::axis_list>;
   static constexpr auto axes = axis_list::names;
   static constexpr LayoutValue value = detail::ragged_value<Tokens, Columns>();
 
-  template <Axis A>
-  static constexpr int index_of = axis_index(axes, A::name);
+  template <Axis A> static constexpr int index_of = axis_index(axes, A::name);
   template <Axis A>
   static constexpr int shard_dimension = index_of<A> < 0 ? -1 : value.dimension_of(index_of<A>);
   template <Axis A>
@@ -85,14 +78,12 @@ struct Ragged {
 namespace detail {
 
 /// Rows of gradients are on the same ranks as those of values.
-template <class Tokens, class Owners, class Columns>
-struct GradientOf<Ragged<Tokens, Owners, Columns>> {
+template <class Tokens, class Owners, class Columns> struct GradientOf<Ragged<Tokens, Owners, Columns>> {
   using type =
       typename Ragged<Tokens, Owners, Columns>::template with_columns<typename GradientOf<Columns>::type>;
 };
 
-template <class Described>
-struct DispatchedTokens {
+template <class Described> struct DispatchedTokens {
   static constexpr bool rows =
       Described::tensor_rank >= 2 && !Described::value.has_partial() && !has_halos<Described> &&
       !is_ragged<Described> &&
@@ -103,48 +94,35 @@ struct DispatchedTokens {
       "dispatch: the tokens must be whole rows, neither Partial nor sharded in their last dimension, nor already dispatched (read them in a layout that shards tokens only)");
 };
 
-template <class Owner, class Described, bool splits>
-struct OwnerSplitsTokens {
+template <class Owner, class Described, bool splits> struct OwnerSplitsTokens {
   static_assert(
       splits,
       "dispatch: every axis that owns experts must split the tokens, as ranks with the same tokens would send each of them twice (read the tokens in a layout that shards them over it, too)");
 };
-template <class Described, class Owners>
-struct OwnersSplitTokens;
-template <class Described, class... Owners>
-struct OwnersSplitTokens<Described, AxisList<Owners...>> {
-  template <class Owner>
-  static constexpr bool splits = Described::template shard_dimension<Owner> >= 0;
+template <class Described, class Owners> struct OwnersSplitTokens;
+template <class Described, class... Owners> struct OwnersSplitTokens<Described, AxisList<Owners...>> {
+  template <class Owner> static constexpr bool splits = Described::template shard_dimension<Owner> >= 0;
   static constexpr bool value = (true && ... && splits<Owners>);
   static_assert((true && ... && (sizeof(OwnerSplitsTokens<Owners, Described, splits<Owners>>) != 0)));
 };
 
-template <bool fits, class Tokens, class Owners>
-struct DispatchOf {
-  using type = InvalidLayout;
-};
-template <class Tokens, class Owners>
-struct DispatchOf<true, Tokens, Owners> {
+template <bool fits, class Tokens, class Owners> struct DispatchOf { using type = InvalidLayout; };
+template <class Tokens, class Owners> struct DispatchOf<true, Tokens, Owners> {
   static_assert(sizeof(OwnersSplitTokens<Tokens, Owners>) != 0);
   using type =
       std::conditional_t<OwnersSplitTokens<Tokens, Owners>::value, Ragged<Tokens, Owners>, InvalidLayout>;
 };
 
 /// The axes that shard dimension 0 of a layout, by name and in order.
-template <class Described, class... Owners>
-constexpr bool owned_by(AxisList<Owners...>) {
+template <class Described, class... Owners> constexpr bool owned_by(AxisList<Owners...>) {
   const AxisSequence& shard = Described::value.shard(0);
   int i = 0;
   return shard.count == int(sizeof...(Owners)) &&
          (true && ... && (Described::axes[static_cast<std::size_t>(shard[i++])] == Owners::name));
 }
-template <class Described>
-constexpr bool owned_by(AxisList<>) {
-  return Described::value.shard(0).empty();
-}
+template <class Described> constexpr bool owned_by(AxisList<>) { return Described::value.shard(0).empty(); }
 
-template <class Rows, class Weights>
-struct GroupedOperands {
+template <class Rows, class Weights> struct GroupedOperands {
   static constexpr bool reported = any_invalid<Rows, Weights>;
   static constexpr bool is_rows = reported || is_ragged<Rows>;
   static constexpr bool fits = [] {
@@ -173,8 +151,7 @@ struct GroupedOperands {
   static constexpr bool value = !reported && is_rows && fits && apart;
 };
 
-template <class Weights>
-struct ExpertMatrixHolder {
+template <class Weights> struct ExpertMatrixHolder {
   static constexpr LayoutValue value = [] {
     LayoutValue out = Weights::value;
     out.tensor_rank = 2;
@@ -188,23 +165,19 @@ struct ExpertMatrixHolder {
 template <class Weights>
 using ExpertMatrix = LayoutOf<typename Weights::axis_list, ExpertMatrixHolder<Weights>>;
 
-template <bool fits, class Rows, class Weights, MatmulForm form>
-struct GroupedOf {
+template <bool fits, class Rows, class Weights, MatmulForm form> struct GroupedOf {
   using type = InvalidLayout;
 };
-template <class Rows, class Weights, MatmulForm form>
-struct GroupedOf<true, Rows, Weights, form> {
+template <class Rows, class Weights, MatmulForm form> struct GroupedOf<true, Rows, Weights, form> {
   using type =
       typename Rows::template with_columns<MatmulLayout<typename Rows::columns, ExpertMatrix<Weights>, form>>;
 };
 
-template <class Rows, class Matrix>
-struct GroupedWeightHolder {
+template <class Rows, class Matrix> struct GroupedWeightHolder {
   using owners = typename SortAxes<typename Rows::owners>::type;
   using table =
       UnionOfAxes<UnionOfAxes<typename Rows::tokens::axis_list, owners>, typename Matrix::axis_list>;
-  template <class... Owners>
-  static constexpr LayoutValue over(AxisList<Owners...>) {
+  template <class... Owners> static constexpr LayoutValue over(AxisList<Owners...>) {
     LayoutValue out = value_over<table, Matrix>();
     out.tensor_rank = 3;
     out.shard(2) = out.shard(1);
@@ -218,17 +191,12 @@ struct GroupedWeightHolder {
   }
   static constexpr LayoutValue value = over(typename Rows::owners{});
 };
-template <class Rows, class Matrix>
-struct GroupedWeightOf {
+template <class Rows, class Matrix> struct GroupedWeightOf {
   using type = LayoutOf<typename GroupedWeightHolder<Rows, Matrix>::table, GroupedWeightHolder<Rows, Matrix>>;
 };
-template <class Rows>
-struct GroupedWeightOf<Rows, InvalidLayout> {
-  using type = InvalidLayout;
-};
+template <class Rows> struct GroupedWeightOf<Rows, InvalidLayout> { using type = InvalidLayout; };
 
-template <class Rows, bool of_gates>
-struct CombinedHolder {
+template <class Rows, bool of_gates> struct CombinedHolder {
   using table = typename Rows::axis_list;
   static constexpr LayoutValue value = [] {
     LayoutValue out = value_over<table, typename Rows::tokens>();
@@ -244,8 +212,7 @@ struct CombinedHolder {
   }();
 };
 
-template <class Rows, class Gates>
-struct CombineOperands {
+template <class Rows, class Gates> struct CombineOperands {
   static constexpr bool reported = any_invalid<Rows, Gates>;
   static constexpr bool is_rows = reported || is_ragged<Rows>;
   static constexpr bool fits = [] {
@@ -261,12 +228,8 @@ struct CombineOperands {
   static constexpr bool value = !reported && is_rows && fits;
 };
 
-template <bool fits, class Rows, bool of_gates>
-struct CombinedOf {
-  using type = InvalidLayout;
-};
-template <class Rows, bool of_gates>
-struct CombinedOf<true, Rows, of_gates> {
+template <bool fits, class Rows, bool of_gates> struct CombinedOf { using type = InvalidLayout; };
+template <class Rows, bool of_gates> struct CombinedOf<true, Rows, of_gates> {
   using type = LayoutOf<typename Rows::axis_list, CombinedHolder<Rows, of_gates>>;
 };
 

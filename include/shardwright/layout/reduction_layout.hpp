@@ -11,39 +11,31 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class Axis, PropagationFault fault>
-struct ReductionOver {
+template <class Axis, PropagationFault fault> struct ReductionOver {
   static_assert(fault != PropagationFault::partial_not_linear,
                 "reduce: of Partial inputs only a Sum or Avg may be summed (redistribute the input first)");
   static_assert(fault != PropagationFault::partial_unfinished,
                 "reduce: the input must not be a Partial of another operation (redistribute it first)");
 };
 
-template <bool fit>
-struct ReductionRanks {
+template <bool fit> struct ReductionRanks {
   static_assert(fit, "reduce: the dimension must be at least 0 and less than the tensor rank (count from 0)");
 };
 
-template <class Op, int dimension>
-struct ReductionRule {
+template <class Op, int dimension> struct ReductionRule {
   static constexpr bool takes_halos = true;
-  template <class Axis, PropagationFault fault>
-  using Over = ReductionOver<Axis, fault>;
-  template <bool fit>
-  using Ranks = ReductionRanks<fit>;
+  template <class Axis, PropagationFault fault> using Over = ReductionOver<Axis, fault>;
+  template <bool fit> using Ranks = ReductionRanks<fit>;
   static constexpr bool ranks_fit(int rank) { return dimension >= 0 && dimension < rank; }
   static constexpr PropagatedLayout apply(const LayoutValue& input) {
     return reduction_layout(input, dimension, dimension + 1, Op::value);
   }
 };
 
-template <class Op>
-struct ReduceAllRule {
+template <class Op> struct ReduceAllRule {
   static constexpr bool takes_halos = true;
-  template <class Axis, PropagationFault fault>
-  using Over = ReductionOver<Axis, fault>;
-  template <bool fit>
-  using Ranks = ReductionRanks<fit>;
+  template <class Axis, PropagationFault fault> using Over = ReductionOver<Axis, fault>;
+  template <bool fit> using Ranks = ReductionRanks<fit>;
   static constexpr bool ranks_fit(int) { return true; }
   static constexpr PropagatedLayout apply(const LayoutValue& input) {
     return reduction_layout(input, 0, input.tensor_rank, Op::value);
@@ -63,10 +55,7 @@ using ReduceAllLayout = typename detail::Propagated<detail::ReduceAllRule<Op>, I
 
 namespace detail {
 
-template <LayoutType Input, int dimensions>
-struct LeadingSumOf {
-  using type = Input;
-};
+template <LayoutType Input, int dimensions> struct LeadingSumOf { using type = Input; };
 template <LayoutType Input, int dimensions>
 requires(dimensions > 0) struct LeadingSumOf<Input, dimensions> {
   using type = typename LeadingSumOf<ReductionLayout<Sum, 0, Input>, dimensions - 1>::type;

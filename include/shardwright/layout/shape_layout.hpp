@@ -15,16 +15,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class Input>
-struct ShapeWithoutHalos {
+template <class Input> struct ShapeWithoutHalos {
   static constexpr bool value = !has_halos<Input> && WholeRows<Input>::value;
   static_assert(
       !has_halos<Input>,
       "transpose, reshape: the input must not carry halos (redistribute it to WithoutHalos of its layout)");
 };
 
-template <class Input, int first, int second>
-struct TransposeCheck {
+template <class Input, int first, int second> struct TransposeCheck {
   static constexpr int rank = Input::tensor_rank;
   static constexpr bool inside =
       any_invalid<Input> || (first >= 0 && second >= 0 && first < rank && second < rank);
@@ -33,8 +31,7 @@ struct TransposeCheck {
   static constexpr bool valid = inside && !any_invalid<Input> && ShapeWithoutHalos<Input>::value;
 };
 
-template <class Input, int first, int second>
-struct TransposedHolder {
+template <class Input, int first, int second> struct TransposedHolder {
   static constexpr LayoutValue value = [] {
     LayoutValue out = Input::value;
     std::swap(out.shard(first), out.shard(second));
@@ -43,8 +40,7 @@ struct TransposedHolder {
 };
 
 /// Dimensions [first, first + count) become `made` others.
-template <class Input, int first, int count, int made>
-struct RegroupCheck {
+template <class Input, int first, int count, int made> struct RegroupCheck {
   static constexpr int rank = Input::tensor_rank;
   static constexpr bool inside = any_invalid<Input> || (first >= 0 && count >= 1 && first + count <= rank);
   static_assert(
@@ -69,8 +65,7 @@ struct RegroupCheck {
       inside && fits && whole && !any_invalid<Input> && ShapeWithoutHalos<Input>::value;
 };
 
-template <class Input, int first, int count, int made>
-struct RegroupedHolder {
+template <class Input, int first, int count, int made> struct RegroupedHolder {
   static constexpr LayoutValue value = [] {
     LayoutValue out = Input::value;
     out.tensor_rank = Input::tensor_rank - count + made;
@@ -86,12 +81,8 @@ struct RegroupedHolder {
   }();
 };
 
-template <bool valid, class Table, class Holder>
-struct ShapeLayout {
-  using type = InvalidLayout;
-};
-template <class Table, class Holder>
-struct ShapeLayout<true, Table, Holder> {
+template <bool valid, class Table, class Holder> struct ShapeLayout { using type = InvalidLayout; };
+template <class Table, class Holder> struct ShapeLayout<true, Table, Holder> {
   using type = LayoutOf<Table, Holder>;
 };
 

@@ -51,8 +51,7 @@ struct DropHalos {
 namespace detail {
 
 /// The error sentences for one axis; its name is in the trace.
-template <class Axis, TransitionFault fault>
-struct TransitionOver {
+template <class Axis, TransitionFault fault> struct TransitionOver {
   static_assert(fault != TransitionFault::shard_to_partial,
                 "Transition: Shard cannot become Partial (ask for Replicate, or keep the Shard)");
   static_assert(
@@ -64,8 +63,7 @@ struct TransitionOver {
 };
 
 /// Whether both layouts describe rows of the same dispatch, or neither describes rows grouped by expert.
-template <class From, class To>
-constexpr bool same_rows() {
+template <class From, class To> constexpr bool same_rows() {
   if constexpr (is_ragged<From> && is_ragged<To>)
     return std::is_same_v<typename From::template with_columns<TensorLayout<1>>,
                           typename To::template with_columns<TensorLayout<1>>>;
@@ -73,8 +71,7 @@ constexpr bool same_rows() {
     return any_invalid<From, To> || is_ragged<From> == is_ragged<To>;
 }
 
-template <class From, class To, bool internal>
-struct TransitionTable {
+template <class From, class To, bool internal> struct TransitionTable {
   using axis_list = UnionOfAxes<typename From::axis_list, typename To::axis_list>;
   static constexpr bool few_axes = axis_list::size <= max_axes;
   static constexpr bool invalid = any_invalid<From, To>;
@@ -98,8 +95,7 @@ struct TransitionTable {
   }();
 };
 
-template <class Table, class Axes, class Indices>
-struct TransitionAxisChecks;
+template <class Table, class Axes, class Indices> struct TransitionAxisChecks;
 template <class Table, class... Axes, int... indices>
 struct TransitionAxisChecks<Table, AxisList<Axes...>, std::integer_sequence<int, indices...>>
     : TransitionOver<Axes, Table::fault_of(indices)>... {};
@@ -157,8 +153,7 @@ constexpr std::array<int, max_axes> middle_of(std::span<const int> extents) {
   return out;
 }
 
-template <class Table>
-constexpr TransitionPlan plan_of() {
+template <class Table> constexpr TransitionPlan plan_of() {
   if constexpr (!Table::legal)
     return {};
   else if constexpr (Table::from_value.has_halos() || Table::to_value.has_halos())
@@ -180,8 +175,7 @@ steps_of(const TransitionPlan& plan, LayoutValue layout, const LayoutValue& to) 
   return steps;
 }
 
-template <class From, class To, bool internal>
-struct BasicTransition {
+template <class From, class To, bool internal> struct BasicTransition {
 private:
   static_assert(sizeof(TransitionChecks<From, To, internal>) != 0);
   using Table = TransitionTable<From, To, internal>;
@@ -245,8 +239,7 @@ public:
 /// Fewest bytes at a nominal extent of 2 per axis, then fewest collectives; collectives of one kind over
 /// several axes are merged. An impossible transition (Shard to Partial, Partial to a different Partial,
 /// replicated to Partial) is an error that names the axis.
-template <LayoutType From, LayoutType To>
-struct Transition : detail::BasicTransition<From, To, false> {};
+template <LayoutType From, LayoutType To> struct Transition : detail::BasicTransition<From, To, false> {};
 
 /// @brief As Transition, but replicated may become Partial<Sum>: the first rank keeps the value, the others
 /// hold zero. For operations of the library that add a replicated to a partial value.

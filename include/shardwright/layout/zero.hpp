@@ -13,23 +13,17 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// The indices in a table of the axes of a list.
-template <class Table, class... Axes>
-[[nodiscard]] constexpr AxisSequence indices_of(AxisList<Axes...>) {
+template <class Table, class... Axes> [[nodiscard]] constexpr AxisSequence indices_of(AxisList<Axes...>) {
   AxisSequence out;
   for (const std::string_view name : AxisList<Axes...>::names)
     out.push_back(axis_index(Table::names, name));
   return out;
 }
 
-template <class Axes>
-struct SortedList;
-template <class... Axes>
-struct SortedList<AxisList<Axes...>> {
-  using type = SortedAxes<Axes...>;
-};
+template <class Axes> struct SortedList;
+template <class... Axes> struct SortedList<AxisList<Axes...>> { using type = SortedAxes<Axes...>; };
 
-template <class Described, class Axes>
-struct ShardedOverHolder {
+template <class Described, class Axes> struct ShardedOverHolder {
   using table = UnionOfAxes<typename Described::axis_list, typename SortedList<Axes>::type>;
   static constexpr LayoutValue value = [] {
     LayoutValue layout = value_over<table, Described>();
@@ -40,8 +34,7 @@ struct ShardedOverHolder {
   }();
 };
 
-template <class Raw, class State, class Axes>
-struct ReducedHolder {
+template <class Raw, class State, class Axes> struct ReducedHolder {
   using table = UnionOfAxes<UnionOfAxes<typename Raw::axis_list, typename State::axis_list>,
                             typename SortedList<Axes>::type>;
   static constexpr LayoutValue value = [] {
@@ -82,38 +75,29 @@ using ReducedGradient = detail::LayoutOf<typename detail::ReducedHolder<Raw, Sta
 
 /// @brief Plain data parallelism: parameters and optimizer state replicated, gradients summed once per step
 /// (R, P, R).
-template <class Axes>
-struct DataParallelOver {
+template <class Axes> struct DataParallelOver {
   using axes = Axes;
-  template <LayoutType Compute>
-  using Stored = Compute;
-  template <LayoutType, LayoutType Raw>
-  using Accumulator = Raw;
-  template <LayoutType Compute>
-  using State = Compute;
+  template <LayoutType Compute> using Stored = Compute;
+  template <LayoutType, LayoutType Raw> using Accumulator = Raw;
+  template <LayoutType Compute> using State = Compute;
 };
 
 /// @brief The optimizer state is sharded (R, P, S): gradients are reduce-scattered once per step, updated
 /// parameters gathered.
-template <class Axes>
-struct Zero1Over : DataParallelOver<Axes> {
-  template <LayoutType Compute>
-  using State = ShardedOver<Compute, Axes>;
+template <class Axes> struct Zero1Over : DataParallelOver<Axes> {
+  template <LayoutType Compute> using State = ShardedOver<Compute, Axes>;
 };
 
 /// @brief Gradients and optimizer state are sharded (R, S, S): gradients are reduce-scattered for each
 /// microbatch.
-template <class Axes>
-struct Zero2Over : Zero1Over<Axes> {
+template <class Axes> struct Zero2Over : Zero1Over<Axes> {
   template <LayoutType Compute, LayoutType Raw>
   using Accumulator = ReducedGradient<Raw, ShardedOver<Compute, Axes>, Axes>;
 };
 
 /// @brief Parameters too (S, S, S): they are gathered for each use.
-template <class Axes>
-struct Zero3Over : Zero2Over<Axes> {
-  template <LayoutType Compute>
-  using Stored = ShardedOver<Compute, Axes>;
+template <class Axes> struct Zero3Over : Zero2Over<Axes> {
+  template <LayoutType Compute> using Stored = ShardedOver<Compute, Axes>;
 };
 /// @}
 
@@ -127,10 +111,8 @@ struct Zero3 : Zero3Over<AxisList<axis::dp, axis::cp>> {};
 
 /// @brief Modifies a choice to use unsharded accumulators: one reduction per step instead of one per
 /// microbatch.
-template <class Zero>
-struct ReduceOncePerStep : Zero {
-  template <LayoutType, LayoutType Raw>
-  using Accumulator = Raw;
+template <class Zero> struct ReduceOncePerStep : Zero {
+  template <LayoutType, LayoutType Raw> using Accumulator = Raw;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

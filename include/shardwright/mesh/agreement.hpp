@@ -53,8 +53,7 @@ struct GivenNumber {
   }
 
 private:
-  template <class Number>
-  [[nodiscard]] static constexpr std::uint64_t bits_of(Number number) noexcept {
+  template <class Number> [[nodiscard]] static constexpr std::uint64_t bits_of(Number number) noexcept {
     if constexpr (std::is_floating_point_v<Number>)
       return std::bit_cast<std::uint64_t>(static_cast<double>(number));
     else
@@ -63,8 +62,7 @@ private:
 };
 
 /// The axes that split a tensor's dimensions: their ranks may treat their blocks differently.
-template <class L>
-struct SplittingAxes {
+template <class L> struct SplittingAxes {
   static constexpr std::size_t size = [] {
     std::size_t count = 0;
     for (std::size_t axis = 0; axis < L::axes.size(); ++axis)

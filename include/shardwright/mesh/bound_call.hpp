@@ -56,8 +56,7 @@ public:
   using Shape = std::array<std::int64_t, max_tensor_rank>;
 
   /// The call of a step for a shape; `bind(call)` fills it in if it is missing. Valid until the next lookup.
-  template <class Bind>
-  [[nodiscard]] const BoundCall& find(const void* step, const Shape& shape, Bind bind) {
+  template <class Bind> [[nodiscard]] const BoundCall& find(const void* step, const Shape& shape, Bind bind) {
     if (places_.empty())
       places_.resize(std::size_t{1} << place_bits);
     auto hash = reinterpret_cast<std::uintptr_t>(step);

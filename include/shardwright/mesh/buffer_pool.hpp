@@ -227,8 +227,7 @@ private:
 };
 
 /// The pool, the execution instance and the device communicators of one target on one rank.
-template <class Target>
-class TargetResources final : public BufferPool {
+template <class Target> class TargetResources final : public BufferPool {
 public:
   /// @throws LifecycleError if Kokkos does not run.
   explicit TargetResources(MeshCore& core) : BufferPool(core), execution_(make_execution_space()) {}

@@ -14,8 +14,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Stands for instances of `Execution`; nothing runs on it.
-template <class Execution>
-class CountingExecution {
+template <class Execution> class CountingExecution {
 public:
   using execution_space = CountingExecution;
   using counts_for = Execution;
@@ -25,8 +24,7 @@ public:
 };
 
 /// @brief The target of a dry run: like `Base`, but without memory and kernels. Numbers read from it are 1.
-template <class Base>
-struct Counting {
+template <class Base> struct Counting {
   using base = Base;
   using execution_space = CountingExecution<typename Base::execution_space>;
   using memory_space = typename Base::memory_space;

@@ -23,25 +23,17 @@ namespace detail {
 
 /// Interprets a template argument of DeviceMesh: an axis with a run-time extent, or one with its extent in
 /// the type.
-template <class Entry>
-struct MeshEntry {
+template <class Entry> struct MeshEntry {
   using axis = Entry;
   static constexpr std::int64_t static_extent = 0;
 };
-template <class A, std::int64_t value>
-struct MeshEntry<StaticExtent<A, value>> {
+template <class A, std::int64_t value> struct MeshEntry<StaticExtent<A, value>> {
   using axis = A;
   static constexpr std::int64_t static_extent = value;
 };
 
-template <class Extent>
-struct EntryFromExtent {
-  using type = Extent;
-};
-template <class A>
-struct EntryFromExtent<RuntimeExtent<A>> {
-  using type = A;
-};
+template <class Extent> struct EntryFromExtent { using type = Extent; };
+template <class A> struct EntryFromExtent<RuntimeExtent<A>> { using type = A; };
 
 } // namespace detail
 
@@ -52,8 +44,7 @@ struct EntryFromExtent<RuntimeExtent<A>> {
 /// lacks has extent 1, wherever it is named; only one that divides the model, such as pp, does not compile. A
 /// mesh is a handle for one rank's thread: copies refer to the same groups and pools. Tensors keep alive what
 /// they need of it. Cost: three splits for each set of axes of extent above 1.
-template <class... Axes>
-class DeviceMesh {
+template <class... Axes> class DeviceMesh {
 public:
   /// Axes in mesh order.
   using axis_list = AxisList<typename detail::MeshEntry<Axes>::axis...>;
@@ -89,8 +80,7 @@ public:
   ~DeviceMesh() { detail::release(*core_); }
 
   /// @brief True if the mesh has the axis.
-  template <Axis A>
-  static constexpr bool has = axis_index(axis_list::names, A::name) >= 0;
+  template <Axis A> static constexpr bool has = axis_index(axis_list::names, A::name) >= 0;
   /// @brief Extent of an axis if it is part of the type, else 0.
   template <Axis A>
   static constexpr std::int64_t static_extent =
@@ -98,19 +88,12 @@ public:
        (detail::MeshEntry<Axes>::axis::name == A::name ? detail::MeshEntry<Axes>::static_extent : 0));
 
   /// @brief Ranks along an axis; 1 if the mesh lacks it.
-  template <class A>
-  [[nodiscard]] int extent() const {
-    return core_->extent(index<A>());
-  }
+  template <class A> [[nodiscard]] int extent() const { return core_->extent(index<A>()); }
   /// @brief This rank's coordinate along an axis, from 0.
-  template <class A>
-  [[nodiscard]] int coordinate() const {
-    return core_->coordinate(index<A>());
-  }
+  template <class A> [[nodiscard]] int coordinate() const { return core_->coordinate(index<A>()); }
   /// @brief The ranks that differ from this one only along the axes, numbered in mesh order; without axes,
   /// only this rank.
-  template <class... A>
-  [[nodiscard]] HostCommunicator& communicator() const {
+  template <class... A> [[nodiscard]] HostCommunicator& communicator() const {
     return core_->communicator((0u | ... | (1u << index<A>())));
   }
   /// @brief All ranks.
@@ -121,18 +104,15 @@ public:
   [[nodiscard]] int size() const { return core_->world().size(); }
 
   /// @brief Memory of this rank's pool on a target.
-  template <Target Where = DefaultTarget>
-  [[nodiscard]] const PoolStatistics& pool_statistics() const {
+  template <Target Where = DefaultTarget> [[nodiscard]] const PoolStatistics& pool_statistics() const {
     return core_->template resources<Where>().statistics();
   }
   /// @brief Text appended to an out-of-memory error of this rank's pool, such as a MemoryTable's.
-  template <Target Where = DefaultTarget>
-  void set_memory_note(std::string note) const {
+  template <Target Where = DefaultTarget> void set_memory_note(std::string note) const {
     core_->template resources<Where>().set_note(std::move(note));
   }
   /// @brief Restarts the pool's peak at the memory that is in use now.
-  template <Target Where = DefaultTarget>
-  void reset_peak_memory() const {
+  template <Target Where = DefaultTarget> void reset_peak_memory() const {
     core_->template resources<Where>().reset_peak();
   }
   /// @brief The instance on which this rank's kernels run on a target.
@@ -147,8 +127,7 @@ public:
   [[nodiscard]] detail::MeshCore& core() const noexcept { return *core_; }
 
 private:
-  template <class A>
-  static constexpr int index() {
+  template <class A> static constexpr int index() {
     if constexpr (detail::NamedAxis<A>::value) {
       static_cast<void>(detail::AxisOnMesh<A, has<A>>::allowed);
       if constexpr (has<A>)

@@ -28,8 +28,7 @@ public:
 
   /// Calls `launch`, which launches the kernel on this device. If the process sees `several`, another thread
   /// may add to a map at any time, so lookups need the lock, too.
-  template <class Launch>
-  void run(int device, bool several, const Launch& launch) {
+  template <class Launch> void run(int device, bool several, const Launch& launch) {
     const std::uint64_t bit = std::uint64_t{1} << static_cast<unsigned>(device);
     if ((noted_.load(std::memory_order_acquire) & bit) == 0) {
       const std::lock_guard adds(kokkos_maps());

@@ -29,8 +29,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Distinguishes targets at run time without RTTI.
-template <class Target>
-inline constexpr char target_identity = 0;
+template <class Target> inline constexpr char target_identity = 0;
 
 /// Kinds of communication that overlap with a rank's passes, each on separate communicators, so that calls of
 /// one kind never queue behind those of another.
@@ -109,15 +108,13 @@ public:
 
   /// The same groups for the blocks of a target. For a device target, the communicator is made at its first
   /// use, by its ranks, over their host group.
-  template <class Where>
-  [[nodiscard]] CommunicatorOf<Where>& communicator(unsigned mask) {
+  template <class Where> [[nodiscard]] CommunicatorOf<Where>& communicator(unsigned mask) {
     if constexpr (Where::host_accessible)
       return communicator(mask);
     else
       return device_group<Where>(0, mask & wide_, communicator(mask));
   }
-  template <class Where>
-  [[nodiscard]] CommunicatorOf<Where>& background(unsigned mask, Background purpose) {
+  template <class Where> [[nodiscard]] CommunicatorOf<Where>& background(unsigned mask, Background purpose) {
     if constexpr (Where::host_accessible)
       return background(mask, purpose);
     else
@@ -149,8 +146,7 @@ public:
   }
 
   /// Pool and execution instance of a target, made at its first use.
-  template <class Target>
-  [[nodiscard]] TargetResources<Target>& resources() {
+  template <class Target> [[nodiscard]] TargetResources<Target>& resources() {
     for (const TargetPool& known : pools_)
       if (known.target == &target_identity<Target>)
         return static_cast<TargetResources<Target>&>(*known.pool);
@@ -160,8 +156,7 @@ public:
 
   /// The steps that this mesh needs in place of compile-time ones, whose address is the key; made once by
   /// `plan`.
-  template <class Plan>
-  [[nodiscard]] std::span<const TransitionStep> steps_for(const void* key, Plan plan) {
+  template <class Plan> [[nodiscard]] std::span<const TransitionStep> steps_for(const void* key, Plan plan) {
     for (const PlannedSteps& known : planned_) // spans of pointer and size: those of ranges compile slowly
       if (known.key == key)
         return {known.steps.data(), known.steps.size()};

@@ -15,8 +15,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// For targets whose steps are never captured; a StepGraph with an obstacle does not use it.
-template <class Target>
-class NoCapture {
+template <class Target> class NoCapture {
 public:
   struct Captured {};
   struct Replayable {};
@@ -29,10 +28,7 @@ public:
   void launch(Replayable&) {}
 };
 
-template <class Target>
-struct CaptureOn {
-  using type = NoCapture<Target>;
-};
+template <class Target> struct CaptureOn { using type = NoCapture<Target>; };
 /// A target may name the type that captures its work.
 template <class Target>
 requires requires { typename Target::step_capture; }
@@ -40,13 +36,9 @@ struct CaptureOn<Target> {
   using type = typename Target::step_capture;
 };
 #if defined(KOKKOS_ENABLE_CUDA)
-template <>
-struct CaptureOn<CudaTarget> {
-  using type = CudaGraphs;
-};
+template <> struct CaptureOn<CudaTarget> { using type = CudaGraphs; };
 #endif
 
-template <class Target>
-using CaptureOf = typename CaptureOn<Target>::type;
+template <class Target> using CaptureOf = typename CaptureOn<Target>::type;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -24,8 +24,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Host memory, with kernels run by the Kokkos host backend `ExecutionSpace`.
-template <class ExecutionSpace>
-struct HostTarget {
+template <class ExecutionSpace> struct HostTarget {
   using execution_space = ExecutionSpace;
   using memory_space = Kokkos::HostSpace;
   /// Whether host code may read and write the memory.
@@ -56,8 +55,7 @@ using DefaultTarget = HostTarget<Kokkos::DefaultHostExecutionSpace>;
 
 /// @brief True for the target of a dry run, and for its execution space: its tensors have shapes but no
 /// memory, so a program must not launch its own kernels there.
-template <class Where>
-inline constexpr bool counts_only = requires {
+template <class Where> inline constexpr bool counts_only = requires {
   typename Where::execution_space::counts_for;
 };
 
@@ -90,8 +88,7 @@ namespace detail {
 
 /// Waits for the kernels of one instance. Newer backends report fences by name, and build the default name
 /// each time; a short name needs no memory.
-template <class ExecutionSpace>
-void wait_for_kernels(const ExecutionSpace& execution) {
+template <class ExecutionSpace> void wait_for_kernels(const ExecutionSpace& execution) {
   if constexpr (requires { execution.fence("sw::fence"); })
     execution.fence("sw::fence");
   else
@@ -102,8 +99,7 @@ void wait_for_kernels(const ExecutionSpace& execution) {
 /// complete, and would keep other ranks waiting for calls that this rank has started. Only explicit copies,
 /// reads and allocations wait; a target may count them.
 /// @throws the error of such a call.
-template <class Where>
-void wait_for_device(const typename Where::execution_space& execution) {
+template <class Where> void wait_for_device(const typename Where::execution_space& execution) {
   if constexpr (requires { Where::note_host_wait(); })
     Where::note_host_wait();
   static_cast<void>(await_device([&] { return Where::idle(execution); }));
@@ -134,20 +130,15 @@ void deallocate_for(const typename Where::execution_space& execution, const char
 
 /// Synchronises the kernels of an instance with a call that reads what they wrote: a host communicator reads
 /// memory immediately, while one of a device target is ordered with the instance.
-template <class Where>
-void order_call_after(const typename Where::execution_space& execution) {
+template <class Where> void order_call_after(const typename Where::execution_space& execution) {
   if constexpr (Where::host_accessible)
     wait_for_kernels(execution);
 }
 
-template <class Element, int tensor_rank>
-struct PointersTo {
+template <class Element, int tensor_rank> struct PointersTo {
   using type = typename PointersTo<Element, tensor_rank - 1>::type*;
 };
-template <class Element>
-struct PointersTo<Element, 0> {
-  using type = Element;
-};
+template <class Element> struct PointersTo<Element, 0> { using type = Element; };
 
 } // namespace detail
 
@@ -163,11 +154,9 @@ using StridedView =
                  typename Where::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
 /// @brief Row-major [rows, columns].
-template <class Element, Target Where = DefaultTarget>
-using MatrixView = LocalView<Element, 2, Where>;
+template <class Element, Target Where = DefaultTarget> using MatrixView = LocalView<Element, 2, Where>;
 
 /// @brief [elements].
-template <class Element, Target Where = DefaultTarget>
-using VectorView = LocalView<Element, 1, Where>;
+template <class Element, Target Where = DefaultTarget> using VectorView = LocalView<Element, 1, Where>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

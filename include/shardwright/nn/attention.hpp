@@ -54,8 +54,7 @@ struct HeadShape {
 
 /// @brief Cosines and sines of the rotary angles, replicated, in the MainElement (Su et al., arXiv
 /// 2104.09864).
-template <class Element, class Target>
-class RotaryTable {
+template <class Element, class Target> class RotaryTable {
 public:
   template <class Mesh>
   RotaryTable(const Mesh& mesh, std::int64_t positions, std::int64_t head_width, double base,
@@ -92,8 +91,7 @@ private:
 };
 
 /// @brief Attention's result, [batch, sequence, heads * head width], and what its gradient needs.
-template <LayoutType Qkv, class Element, class Target>
-struct AttentionOutput {
+template <LayoutType Qkv, class Element, class Target> struct AttentionOutput {
   ShardedTensor<AttentionLayout<Qkv>, Element, Target> value;
   ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target>
       log_sum_exp; ///< [batch, sequence, heads], in the kernel's order.
@@ -101,8 +99,7 @@ struct AttentionOutput {
 
 namespace detail {
 
-template <LayoutType Qkv>
-struct AttentionCheck {
+template <LayoutType Qkv> struct AttentionCheck {
   static constexpr bool fits = Qkv::tensor_rank == 4 || any_invalid<Qkv>;
   static_assert(
       fits,
@@ -111,8 +108,7 @@ struct AttentionCheck {
                 "attention: the elements of a head must not be sharded (shard its heads)");
 };
 
-template <LayoutType Qkv>
-struct WholeSequence {
+template <LayoutType Qkv> struct WholeSequence {
   static constexpr bool value = Qkv::tensor_rank != 4 || Qkv::value.shard(1).empty();
   static_assert(
       value,
@@ -120,8 +116,7 @@ struct WholeSequence {
 };
 
 /// Whether attention over a layout accepts tokens in an order.
-template <LayoutType Qkv, class Order>
-struct AttentionOrder {
+template <LayoutType Qkv, class Order> struct AttentionOrder {
   static constexpr bool sharded = Qkv::tensor_rank == 4 && !Qkv::value.shard(1).empty();
   static_assert(
       sharded || std::is_same_v<Order, NaturalOrder>,
@@ -221,12 +216,8 @@ void require_rows_of_positions(const Tensor& tensor, const Table& table, const T
 }
 
 /// The local block as [tokens, everything else].
-template <class Tensor>
-[[nodiscard]] auto token_rows(const Tensor& tensor) {
-  return matrix_at(tensor, 2);
-}
-template <class Tensor>
-[[nodiscard]] auto mutable_token_rows(Tensor& tensor) {
+template <class Tensor> [[nodiscard]] auto token_rows(const Tensor& tensor) { return matrix_at(tensor, 2); }
+template <class Tensor> [[nodiscard]] auto mutable_token_rows(Tensor& tensor) {
   return mutable_matrix_at(tensor, 2);
 }
 
@@ -269,8 +260,7 @@ void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<
 namespace operation {
 
 /// @brief rotate and its gradient, in place if the memory is not shared.
-template <class Element, class Target, class Order>
-struct Rotary {
+template <class Element, class Target, class Order> struct Rotary {
   static constexpr std::string_view name = "rotary";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
@@ -278,8 +268,7 @@ struct Rotary {
   TokenPositions<Order> positions;
   HeadShape heads;
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     auto out = detail::owned(std::forward<X>(x));
     rotate(out, *table, positions, heads, where);
     return out;

@@ -21,8 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <LayoutType Qkv>
-struct BatchOf {
+template <LayoutType Qkv> struct BatchOf {
   static constexpr LayoutValue value = [] {
     LayoutValue layout{1, {}, {}, {}};
     layout.shard(0) = Qkv::value.shard(0);
@@ -40,8 +39,7 @@ using KeyLengthsLayout = detail::LayoutOf<typename Qkv::axis_list, detail::Batch
 ///
 /// For a query that sees no key, result and gradient are zero. For hosts. It holds a read-only handle to the
 /// lengths, which must not be written before the last gradient.
-template <AttentionMask Mask, LayoutType L, class Target>
-class PaddedMask {
+template <AttentionMask Mask, LayoutType L, class Target> class PaddedMask {
 public:
   static constexpr KeyWindow window = Mask::window;
   using lengths_layout = L;
@@ -66,21 +64,18 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
 
 namespace detail {
 
-template <class Mask>
-inline constexpr bool is_padded = false;
+template <class Mask> inline constexpr bool is_padded = false;
 template <class Mask, class L, class Target>
 inline constexpr bool is_padded<PaddedMask<Mask, L, Target>> = true;
 
 /// The trace shows the mask and the target.
-template <class Mask, class Target>
-struct MaskOnTarget {
+template <class Mask, class Target> struct MaskOnTarget {
   static_assert(
       Target::host_accessible || (!is_padded<Mask> && kernels::KeyMask{Mask::window}.has_causal_form()),
       "attention: on a device the mask must be causal or full, without key lengths (take sw::causal or sw::full, or attend in host memory)");
 };
 
-template <class Lengths, class Wanted>
-struct LengthsLikeBatch {
+template <class Lengths, class Wanted> struct LengthsLikeBatch {
   static_assert(
       std::is_same_v<Lengths, Wanted>,
       "attention: the key lengths must be sharded like dimension 0 of the input (make them in its KeyLengthsLayout)");

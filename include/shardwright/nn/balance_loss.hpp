@@ -47,12 +47,10 @@ struct WholeMicrobatch {};
 
 namespace detail {
 
-template <LayoutType Logits>
-using LossOfLogits = ReduceAllLayout<Sum, Logits>;
+template <LayoutType Logits> using LossOfLogits = ReduceAllLayout<Sum, Logits>;
 
 /// Reductions over the positions of sequences need a dimension of sequences.
-template <class Logits>
-struct HasSequences {
+template <class Logits> struct HasSequences {
   static constexpr bool value = Logits::tensor_rank >= 3;
   static_assert(
       value,
@@ -60,8 +58,7 @@ struct HasSequences {
 };
 
 /// How tokens form sets: the layout and shape of the counts, and the rows of a block in each set.
-template <class Over, class Choice>
-struct TokenSets {
+template <class Over, class Choice> struct TokenSets {
   using L = typename Choice::layout;
   static constexpr std::size_t leading = Choice::tensor_rank - 2; // dimensions of sequences
   using Counts = ReductionLayout<Sum, Choice::tensor_rank - 2, L>;
@@ -83,8 +80,7 @@ struct TokenSets {
                                               : choice.local_matrix().extent(0);
   }
 };
-template <class Choice>
-struct TokenSets<WholeMicrobatch, Choice> {
+template <class Choice> struct TokenSets<WholeMicrobatch, Choice> {
   using Counts = ExpertCountsLayout<typename Choice::layout>;
   static std::array<std::int64_t, 1> shape(const Choice&, std::int64_t experts) { return {experts + 1}; }
   static std::size_t rows(const Choice& choice) { return choice.local_matrix().extent(0); }
@@ -118,14 +114,12 @@ template <LayoutType L, class Target>
   return out;
 }
 
-template <class Logits>
-[[nodiscard]] auto row_losses(const Logits& logits) {
+template <class Logits> [[nodiscard]] auto row_losses(const Logits& logits) {
   return workspace_of<double>(logits.resources(), logits.local_matrix().extent(0));
 }
 
 /// A per-row loss on logits. `Rows` has `kernel(logits, losses, gradient, exponent)`.
-template <class Rows>
-struct RowLoss {
+template <class Rows> struct RowLoss {
   static constexpr std::string_view name = Rows::name;
   static constexpr std::array<std::string_view, 0> differs_along{};
   Rows rows;
@@ -133,8 +127,7 @@ struct RowLoss {
   [[nodiscard]] std::array<GivenNumber, 1> numbers() const {
     return {GivenNumber("coefficient", rows.coefficient_of_loss())};
   }
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto loss(SourceLocation, const X& logits) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation, const X& logits) const {
     using Number = typename X::value_type;
     auto losses = row_losses(logits);
     kernels::detail::run("sw::row_losses", logits.execution(), losses.local_size(),
@@ -155,12 +148,10 @@ struct RowLoss {
   }
 };
 
-template <class Rows>
-RowLoss(Rows) -> RowLoss<Rows>;
+template <class Rows> RowLoss(Rows) -> RowLoss<Rows>;
 
 /// The loss for a choice and the counts of its token sets, which stay the same in a replay.
-template <class Choice, class Counts>
-struct BalanceOfRows {
+template <class Choice, class Counts> struct BalanceOfRows {
   static constexpr std::string_view name = "balance_loss";
   Choice choice;
   Counts counts; // [sets..., experts + 1]
@@ -187,8 +178,7 @@ struct BalanceOfRows {
 template <class Choice, class Counts>
 BalanceOfRows(Choice, Counts, std::size_t, BalanceOptions) -> BalanceOfRows<Choice, Counts>;
 
-template <class Choice>
-struct SquaresOfRows {
+template <class Choice> struct SquaresOfRows {
   static constexpr std::string_view name = "router_z_loss";
   Choice choice;
   double coefficient;
@@ -207,8 +197,7 @@ struct SquaresOfRows {
                                                               exponent};
   }
 };
-template <class Choice>
-SquaresOfRows(Choice, double) -> SquaresOfRows<Choice>;
+template <class Choice> SquaresOfRows(Choice, double) -> SquaresOfRows<Choice>;
 
 template <class Rows, class X>
 [[nodiscard]] auto record_row_loss(Rows rows, SourceLocation where, X&& logits) {
@@ -216,14 +205,12 @@ template <class Rows, class X>
 }
 
 /// The trace shows what was passed instead of the last step's counts or the options.
-template <class Given>
-struct CountsOfLastStep {
+template <class Given> struct CountsOfLastStep {
   static_assert(
       sizeof(Given) == 0,
       "stale_balance_loss: the counts must be those of a completed step, as running sums over microbatches depend on their order (pass ExpertLoad::last_step() or what ExpertCounts::finish() returned)");
 };
-template <class Over>
-struct CountsOfThisStep {
+template <class Over> struct CountsOfThisStep {
   static_assert(
       sizeof(Over) == 0,
       "balance_loss: counts of the last step are not those of its own tokens, and its gradient would not be that of the loss (leave them out, or call stale_balance_loss to accept that)");
@@ -248,8 +235,7 @@ void require_choice(const char* operation, const X& logits, const Choice& choice
 }
 
 /// Logits as float or double.
-template <class X>
-[[nodiscard]] decltype(auto) wide_logits(X&& logits, SourceLocation where) {
+template <class X> [[nodiscard]] decltype(auto) wide_logits(X&& logits, SourceLocation where) {
   using Element = typename std::remove_cvref_t<X>::element;
   if constexpr (is_narrow<Element>)
     return convert<MainElement<Element>>(std::forward<X>(logits), where);

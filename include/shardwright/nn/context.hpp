@@ -13,8 +13,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <LayoutType Qkv>
-struct HeadsForSequence {
+template <LayoutType Qkv> struct HeadsForSequence {
   static constexpr LayoutValue value = [] {
     LayoutValue layout = Qkv::value;
     for (const int axis : Qkv::value.shard(1))
@@ -51,8 +50,7 @@ struct AllToAllContext {
 /// Any number of heads; the sequence length must be a multiple of 2 cp.
 struct RingContext {
   using Order = ZigZagOrder;
-  template <LayoutType Qkv>
-  using AttentionInput = Qkv;
+  template <LayoutType Qkv> using AttentionInput = Qkv;
   [[nodiscard]] static constexpr ContextExtents extents(int ranks) noexcept {
     return {ranks, Order::divisor(ranks), 1};
   }

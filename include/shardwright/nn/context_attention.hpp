@@ -90,8 +90,7 @@ attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
 namespace operation {
 
 /// @brief attention with its gradient, which recomputes the scores.
-template <class Order, AttentionMask Mask = CausalMask>
-struct Attention {
+template <class Order, AttentionMask Mask = CausalMask> struct Attention {
   static constexpr std::string_view name = "attention";
   static constexpr bool gradient_reads_input = true;
   static constexpr bool gradient_reads_output = true;
@@ -99,8 +98,7 @@ struct Attention {
   HeadShape heads;
   Mask mask{};
 
-  template <AnyShardedTensor Qkv>
-  [[nodiscard]] auto forward(SourceLocation where, const Qkv& qkv) const {
+  template <AnyShardedTensor Qkv> [[nodiscard]] auto forward(SourceLocation where, const Qkv& qkv) const {
     auto out = shardwright::attention(qkv, positions, heads, mask, where);
     return detail::WithState<decltype(out.value), decltype(out.log_sum_exp)>{std::move(out.value),
                                                                              std::move(out.log_sum_exp)};

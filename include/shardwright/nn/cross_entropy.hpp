@@ -36,8 +36,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The summed loss of one batch and its valid tokens; partial over the axes that shard the targets.
-template <LayoutType Targets>
-using CrossEntropy = CountedLoss<ReduceAllLayout<Sum, Targets>>;
+template <LayoutType Targets> using CrossEntropy = CountedLoss<ReduceAllLayout<Sum, Targets>>;
 
 /// @brief The same for a target: on the host, or in device memory.
 template <LayoutType Targets, class Target>
@@ -60,8 +59,7 @@ struct CrossEntropyOptions {
 namespace detail {
 
 /// The trace shows the layout of the targets and the one that the scores ask for.
-template <class Targets, class Wanted>
-struct TargetsOfScores {
+template <class Targets, class Wanted> struct TargetsOfScores {
   static constexpr bool value = any_invalid<Wanted> || std::is_same_v<Targets, Wanted>;
   static_assert(
       value,
@@ -75,8 +73,7 @@ inline constexpr bool scores_fit_targets = TargetsOfScores<
                                 ElementwiseNonlinearLayout<operation::cross_entropy, L>>>>::value;
 
 /// Row statistics over the whole vocabulary; every rank along its axes has them. `Element` is a MainElement.
-template <LayoutType Rows, class Element, class Target>
-struct RowStatistics {
+template <LayoutType Rows, class Element, class Target> struct RowStatistics {
   ShardedTensor<Rows, const Element, Target> maximum;
   ShardedTensor<Rows, Element, Target> sum;
   ShardedTensor<Rows, Element, Target> target_score;
@@ -193,8 +190,7 @@ cross_entropy_in_place(ShardedTensor<L, Element, Target>& scores, const ShardedT
 }
 
 /// A loss scale in the form that the kernels of cross entropy expect.
-template <class Target>
-[[nodiscard]] kernels::LossFactor loss_factor_of(const LossScaleOn<Target>& scale) {
+template <class Target> [[nodiscard]] kernels::LossFactor loss_factor_of(const LossScaleOn<Target>& scale) {
   if constexpr (Target::host_accessible)
     return scale.factor();
   else
@@ -220,8 +216,7 @@ cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
 namespace operation {
 
 /// @brief cross_entropy of scores on a tape, whose gradient is computed in their memory with the loss.
-template <class Targets>
-struct CrossEntropyLoss {
+template <class Targets> struct CrossEntropyLoss {
   static constexpr std::string_view name = "cross_entropy";
   static constexpr std::array<std::string_view, 0> differs_along{};
   Targets targets;
@@ -230,8 +225,7 @@ struct CrossEntropyLoss {
 
   [[nodiscard]] auto numbers() const { return options.numbers(); }
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto loss(SourceLocation where, const X& scores) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation where, const X& scores) const {
     return detail::cross_entropy_at(scores, targets, options, order, where);
   }
   template <AnyShardedTensor X, class Scale>

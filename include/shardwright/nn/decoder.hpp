@@ -26,8 +26,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The feed-forward part of a Decoder: one SwiGlu in each layer.
-template <class Layouts, class Plan>
-class DenseFeedForward {
+template <class Layouts, class Plan> class DenseFeedForward {
 public:
   using Config = DecoderConfig;
 
@@ -37,8 +36,7 @@ public:
   DenseFeedForward(const Place& place, const Config& config, const Initial& up, const Initial& down)
       : mlp_(place.mesh, config.width, config.hidden, up, down) {}
 
-  template <class X>
-  [[nodiscard]] auto operator()(X&& x) {
+  template <class X> [[nodiscard]] auto operator()(X&& x) {
     return mlp_(std::forward<X>(x).template as<typename Layouts::Tokens>());
   }
   [[nodiscard]] auto members() { return mlp_.members(); }
@@ -48,8 +46,7 @@ private:
 };
 
 /// @brief The attention of a Decoder: queries in groups that share a key and a value, with rotary positions.
-template <class Layouts, class Plan>
-class GroupedAttention {
+template <class Layouts, class Plan> class GroupedAttention {
   using Module = shardwright::Attention<Layouts, Plan>;
 
 public:
@@ -74,8 +71,7 @@ private:
       out.head_norm = config.norm_epsilon;
     return out;
   }
-  template <class Place>
-  [[nodiscard]] static auto angles(const Place& place, const DecoderConfig& config) {
+  template <class Place> [[nodiscard]] static auto angles(const Place& place, const DecoderConfig& config) {
     using Angles = typename Module::Angles;
     return place.shared.template get<Angles>("rotary", [&] {
       return config.rope_scaling
@@ -145,8 +141,7 @@ struct Decoder {
   [[nodiscard]] static std::array<std::int64_t, 3> boundary(const Config& config, const Batch& batch) {
     return {batch.ids.shape()[0], batch.ids.shape()[1], config.width};
   }
-  template <class Mesh>
-  static void check(const Mesh& mesh, const Config& config) {
+  template <class Mesh> static void check(const Mesh& mesh, const Config& config) {
     check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence,
                   Layouts::Context::extents(mesh.template extent<axis::cp>()));
     if constexpr (requires { FeedForward<Layouts, Plan>::check(mesh, config); })

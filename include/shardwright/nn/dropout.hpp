@@ -114,8 +114,7 @@ struct Dropout {
             detail::GivenNumber("rate", use.rate), detail::GivenNumber("step", origin.step)};
   }
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     using L = typename std::remove_cvref_t<X>::layout;
     static_assert(
         !L::value.has_partial(),
@@ -168,8 +167,7 @@ template <detail::TapeOperand X>
   return apply(operation::Dropout{use, *tape.origin(), tape.rows()}, where, std::forward<X>(x));
 }
 /// @brief Rejects a rate without a position in the model, with an error sentence.
-template <Operand X>
-void dropout(X&&, double) {
+template <Operand X> void dropout(X&&, double) {
   static_assert(
       sizeof(X) == 0,
       "dropout: it must know its place in the model, which keys its mask (use the module Dropout, or pass a DropoutUse with a number of its own)");

@@ -69,8 +69,7 @@ void embed_weight_gradient(const ShardedTensor<I, Id, Target>& ids, const OutGra
 namespace detail {
 
 /// y = table[ids].
-template <class Ids, class Table>
-class EmbeddingNode final : public TapeNode {
+template <class Ids, class Table> class EmbeddingNode final : public TapeNode {
   using Result = decltype(embed(std::declval<const Ids&>(), std::declval<const typename Table::Value&>()));
 
   using Raw = EmbeddingGradientLayout<typename Ids::layout, Gradient<typename Result::layout>,
@@ -132,8 +131,7 @@ template <LayoutType I, class Id, class Target, class C, class R, class E, class
 ///
 /// The result is Partial over the axes that shard the vocabulary, and `.as<Stream>()` completes it. A table
 /// that is also the output table is a TiedParameter<Table>, read with embed().
-template <LayoutType Ids, LayoutType Weight, class Plan = ModelPlan<>>
-class Embedding {
+template <LayoutType Ids, LayoutType Weight, class Plan = ModelPlan<>> class Embedding {
 public:
   using Out = EmbeddingLayout<Ids, Weight>;
   using Table = Parameter<Weight, EmbeddingGradientLayout<Ids, Gradient<Out>, Weight>, typename Plan::element,

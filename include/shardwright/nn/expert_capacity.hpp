@@ -19,8 +19,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class L>
-struct CapacityTokens {
+template <class L> struct CapacityTokens {
   static constexpr bool value = [] {
     for (int d = 1; d < L::tensor_rank; ++d)
       if (!L::value.shard(d).empty())
@@ -35,8 +34,7 @@ struct CapacityTokens {
 } // namespace detail
 
 /// @brief Choices of experts after dropping, and the number of dropped ones on all ranks.
-template <LayoutType L, class Target>
-struct KeptChoices {
+template <LayoutType L, class Target> struct KeptChoices {
   ShardedTensor<L, std::int32_t, Target> experts;
   std::int64_t capacity = 0; ///< The largest number of choices that each expert keeps.
   std::int64_t dropped = 0;

@@ -29,8 +29,7 @@ using ExpertCountsLayout = LeadingSumLayout<RowwiseLayout<operation::route, Logi
 
 namespace detail {
 
-template <LayoutType Counts, class Target>
-using CountTensor = ShardedTensor<Counts, std::int64_t, Target>;
+template <LayoutType Counts, class Target> using CountTensor = ShardedTensor<Counts, std::int64_t, Target>;
 
 /// Adds the experts that a block chose to its counts.
 template <class Choice, class Counts>
@@ -44,14 +43,12 @@ void count_experts(const Choice& choice, Counts& counts, std::size_t rows_of_gro
                                                      static_cast<std::size_t>(counts.shape().back()) - 1});
 }
 
-template <class Choice, class Wanted>
-struct CountedChoice {
+template <class Choice, class Wanted> struct CountedChoice {
   static_assert(
       std::is_same_v<Choice, Wanted>,
       "ExpertCounts: the choice must have the layout of the logits that the counts are made for, whose axes are those that split tokens (make the counts for the layout that the router reads)");
 };
-template <class Pass>
-struct CountingPass {
+template <class Pass> struct CountingPass {
   static_assert(
       std::is_same_v<Pass, FirstPass> || std::is_same_v<Pass, std::optional<FirstPass>>,
       "ExpertCounts: add() must be given the FirstPass, or evaluations and replays would count, too (pass first_pass() of the tape or of a Var on it)");
@@ -61,8 +58,7 @@ struct CountingPass {
 
 /// @brief The counts of a completed step, the same on every rank, for losses that do not wait for the current
 /// step. Counts of the current step cannot be passed instead.
-template <class Target = DefaultTarget>
-class StaleCounts {
+template <class Target = DefaultTarget> class StaleCounts {
 public:
   StaleCounts() = default; ///< Before the first step: no counts, and losses from them are 0.
 
@@ -85,8 +81,7 @@ public:
   }
 
 private:
-  template <LayoutType, class>
-  friend class ExpertCounts;
+  template <LayoutType, class> friend class ExpertCounts;
   explicit StaleCounts(ShardedTensor<Layout<1>, const std::int64_t, Target> counts)
       : counts_(std::move(counts)) {}
 
@@ -108,8 +103,7 @@ private:
 /// of tp without sequence parallelism, count it once, and ranks with other layers, those along pp, are on
 /// another mesh.
 /// @tparam Logits layout of the router's logits, [tokens..., experts]
-template <LayoutType Logits, class Target = DefaultTarget>
-class ExpertCounts {
+template <LayoutType Logits, class Target = DefaultTarget> class ExpertCounts {
 public:
   using layout = ExpertCountsLayout<Logits>;
 
@@ -121,8 +115,7 @@ public:
   }
 
   /// @brief Adds the choice of a microbatch; nothing if there is no first pass. No communication.
-  template <class Pass, class Choice>
-  void add(const Pass& pass, const Choice& experts) {
+  template <class Pass, class Choice> void add(const Pass& pass, const Choice& experts) {
     static_cast<void>(sizeof(detail::CountingPass<Pass>));
     static_cast<void>(
         sizeof(detail::CountedChoice<typename Choice::layout, RowwiseLayout<operation::route, Logits>>));
@@ -153,8 +146,7 @@ public:
     return StaleCounts<Target>(sums.share());
   }
   /// @brief The counts of a step from saved numbers: experts + 1, the tokens last.
-  template <class Numbers>
-  [[nodiscard]] StaleCounts<Target> of_step(const Numbers& numbers) const {
+  template <class Numbers> [[nodiscard]] StaleCounts<Target> of_step(const Numbers& numbers) const {
     ShardedTensor<Layout<1>, std::int64_t, Target> out(counts_.resources(), counts_.shape());
     const std::vector<std::int64_t> all(numbers.begin(), numbers.end());
     detail::copy_to_target<Target>(out.execution(), all.data(), out.mutable_data(), all.size());
@@ -164,8 +156,7 @@ public:
   void restart() { fill_zero(counts_); }
 
 private:
-  template <class Choice>
-  void add_now(const Choice& experts) {
+  template <class Choice> void add_now(const Choice& experts) {
     detail::count_experts(experts, counts_, experts.local_matrix().extent(0));
   }
 

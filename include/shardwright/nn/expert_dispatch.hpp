@@ -32,8 +32,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class Choices, class Tokens, class Number>
-struct DispatchChoices {
+template <class Choices, class Tokens, class Number> struct DispatchChoices {
   static constexpr bool alike = any_invalid<Choices, Tokens> || std::is_same_v<Choices, Tokens>;
   static constexpr bool integers = std::is_same_v<Number, std::int32_t>;
   static_assert(
@@ -43,8 +42,7 @@ struct DispatchChoices {
   static constexpr bool value = alike && integers;
 };
 
-template <class Gates, class Rows>
-struct CombineGates {
+template <class Gates, class Rows> struct CombineGates {
   static constexpr bool value =
       std::is_same_v<typename Gates::value_type, MainElement<typename Rows::value_type>> &&
       std::is_same_v<typename Gates::target, typename Rows::target>;
@@ -53,8 +51,7 @@ struct CombineGates {
       "combine: the gates must have the element type of the rows, or float if that has 16 bits, and the same target (convert the gates)");
 };
 
-template <class Owner>
-struct DispatchOwners {
+template <class Owner> struct DispatchOwners {
   static constexpr bool value = Axis<Owner>;
   static_assert(
       value,
@@ -116,15 +113,13 @@ namespace operation {
 
 /// @brief Dispatch with its gradient, the sum of each token's rows: both use the same route, which a replay
 /// reuses.
-template <Axis... Owners>
-struct Dispatch {
+template <Axis... Owners> struct Dispatch {
   static constexpr std::string_view name = "dispatch";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
   std::shared_ptr<const detail::ExpertRoute> route;
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
     return detail::dispatched<DispatchLayout<typename X::layout, AxisList<Owners...>>>(x, route, where);
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
@@ -166,8 +161,7 @@ namespace detail {
 
 /// y = combine(rows, gates): both gradients are computed at the experts, to which one exchange sends that of
 /// y and the gates; gradients of the gates come back while the experts compute theirs.
-template <class Rows, class Gates>
-class CombineNode final : public TapeNode, private LateGradient {
+template <class Rows, class Gates> class CombineNode final : public TapeNode, private LateGradient {
   using Operation = operation::Combine;
   using Result = decltype(std::declval<const Operation&>().forward(
       SourceLocation{}, std::declval<typename Rows::Value>(), std::declval<typename Gates::Value>()));
@@ -310,8 +304,7 @@ template <Axis... Owners, Operand X, LayoutType L, class Id, class Target>
 }
 
 /// @brief Rejects a number in place of the owners, with an error sentence.
-template <auto number, Operand X, class Choices>
-void dispatch(const X&, const Choices&, const ExpertSet&) {
+template <auto number, Operand X, class Choices> void dispatch(const X&, const Choices&, const ExpertSet&) {
   static_assert(detail::DispatchOwners<std::integral_constant<decltype(number), number>>::value);
 }
 /// @brief Rejects a type that is not an axis, with an error sentence.

@@ -75,8 +75,7 @@ protected:
 /// only if the optimizer took the step. Bias and counts are the same on every rank, and the bias is float
 /// whatever the element type of the weights. A checkpoint contains both.
 /// @tparam Logits layout of the router's logits, [tokens..., experts]
-template <LayoutType Logits, class Target = DefaultTarget>
-class ExpertLoad final : public ExpertLoadBase {
+template <LayoutType Logits, class Target = DefaultTarget> class ExpertLoad final : public ExpertLoadBase {
 public:
   using Bias = ShardedTensor<Layout<1>, const float, Target>;
 
@@ -92,8 +91,7 @@ public:
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
   /// @brief Adds the expert choices of a microbatch, on its first forward pass only. No communication.
-  template <class Pass, class Choice>
-  void count(const Pass& pass, const Choice& experts) {
+  template <class Pass, class Choice> void count(const Pass& pass, const Choice& experts) {
     counts_.add(pass, experts);
   }
   /// @brief Adds the number of choices dropped by within_capacity() on all ranks that split the tokens, on

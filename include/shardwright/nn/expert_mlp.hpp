@@ -26,8 +26,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// The weights' gradient is Partial<Sum> over the axes that split the tokens and own no experts. It is
 /// reduced like any parameter's gradient, and divided only by the count of all tokens.
-template <LayoutType Rows, LayoutType Weight, class Plan = ModelPlan<>>
-class GroupedLinear {
+template <LayoutType Rows, LayoutType Weight, class Plan = ModelPlan<>> class GroupedLinear {
 public:
   using Out = GroupedLayout<Rows, Weight>;
   using Matrices = Parameter<Weight, GroupedWeightGradientLayout<Rows, Gradient<Out>>, typename Plan::element,
@@ -53,15 +52,12 @@ private:
 
 namespace detail {
 
-template <class Owners, class Inner>
-struct ExpertWeights;
-template <class... Owners, class... Inner>
-struct ExpertWeights<AxisList<Owners...>, AxisList<Inner...>> {
+template <class Owners, class Inner> struct ExpertWeights;
+template <class... Owners, class... Inner> struct ExpertWeights<AxisList<Owners...>, AxisList<Inner...>> {
   using Up = Layout<3, Shard<0, Owners...>, Shard<2, Inner...>>;
   using Down = Layout<3, Shard<0, Owners...>, Shard<1, Inner...>>;
 };
-template <class... Owners>
-struct ExpertWeights<AxisList<Owners...>, AxisList<>> {
+template <class... Owners> struct ExpertWeights<AxisList<Owners...>, AxisList<>> {
   using Up = Layout<3, Shard<0, Owners...>>;
   using Down = Up;
 };

@@ -28,10 +28,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// compiles only with a schedule that runs all forward passes first, or with CountingFirst; a model in one
 /// piece runs the forward pass of each microbatch twice, first to count.
 /// @tparam Logits layout of the router's logits, [tokens..., experts]
-template <LayoutType Logits, class Target = DefaultTarget>
-class GlobalBalance : public NamedPart {
-  template <class X>
-  class Node;
+template <LayoutType Logits, class Target = DefaultTarget> class GlobalBalance : public NamedPart {
+  template <class X> class Node;
 
 public:
   static constexpr bool needs_whole_batch = true;
@@ -84,8 +82,7 @@ public:
   [[nodiscard]] Loss take_loss() { return std::exchange(loss_, Loss{}); }
 
 private:
-  template <class Choice>
-  void count(const Choice& choice, bool ahead) {
+  template <class Choice> void count(const Choice& choice, bool ahead) {
     if (final_) {
       if (ahead || !ahead_ || ++forwards_ > counted_)
         detail::reject_use(

@@ -38,8 +38,7 @@ using HeadInverseRms = ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>,
 
 /// Calls `visit(head, columns, gains, rows)` for each query head of a group and for its key: its columns in
 /// the matrix of groups, those of its gain, and those of its rows' numbers.
-template <class Visit>
-void each_normed_head(HeadShape heads, std::size_t rows, const Visit& visit) {
+template <class Visit> void each_normed_head(HeadShape heads, std::size_t rows, const Visit& visit) {
   using Range = Kokkos::pair<std::size_t, std::size_t>;
   const auto width = static_cast<std::size_t>(heads.width), queries = static_cast<std::size_t>(heads.queries);
   for (std::size_t head = 0; head <= queries; ++head) {
@@ -123,16 +122,14 @@ namespace operation {
 struct HeadNorm {
   static constexpr std::string_view name = "head_norm";
   static constexpr std::array<std::string_view, 0> differs_along{};
-  template <LayoutType Qkv>
-  using WeightGradient = GainGradientLayout<Qkv>;
+  template <LayoutType Qkv> using WeightGradient = GainGradientLayout<Qkv>;
   HeadShape heads;
   double epsilon;
 
   [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
     return {detail::GivenNumber("epsilon", epsilon)};
   }
-  template <class X, class Gain>
-  [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
+  template <class X, class Gain> [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
     return shardwright::head_norm(x, gain, heads, epsilon);
   }
   template <class X, class Gain>
@@ -164,8 +161,7 @@ template <detail::TapeOperand Qkv, class C, class R, class E, class Z, class T>
 }
 
 /// @brief head_norm() with a trained gain, of queries, keys and values in layout `Qkv`.
-template <LayoutType Qkv, class Plan = ModelPlan<>>
-class HeadNorm {
+template <LayoutType Qkv, class Plan = ModelPlan<>> class HeadNorm {
 public:
   using Gain = Parameter<Layout<1>, GainGradientLayout<Qkv>, typename Plan::element, typename Plan::zero,
                          typename Plan::target>;

@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// communication.
 ///
 /// Memory: batch * capacity * kv_heads * (head width + value width) elements, split like the heads. On hosts.
-template <LayoutType Qkv, class Element = float, class Target = DefaultTarget>
-class KeyValueCache {
+template <LayoutType Qkv, class Element = float, class Target = DefaultTarget> class KeyValueCache {
 public:
   static_assert(Target::host_accessible,
                 "KeyValueCache: its target must be host memory (keep the model there for generation)");

@@ -47,8 +47,7 @@ class MultiHeadLatentAttention {
   struct Nothing {
     template <class Mesh>
     Nothing(const Mesh&, const std::array<std::int64_t, 2>&, const Initial&, SourceLocation) {}
-    template <class Mesh>
-    Nothing(const Mesh&, std::int64_t, double, SourceLocation) {}
+    template <class Mesh> Nothing(const Mesh&, std::int64_t, double, SourceLocation) {}
     [[nodiscard]] static auto members() { return shardwright::members(); }
   };
 
@@ -121,15 +120,13 @@ private:
           "MultiHeadLatentAttention: rotary angles must be given (make a RotaryTable of the rotary width)");
     return sizes;
   }
-  template <class X>
-  [[nodiscard]] auto compact(const X& x, SourceLocation where) {
+  template <class X> [[nodiscard]] auto compact(const X& x, SourceLocation where) {
     if constexpr (compressed_queries)
       return query_down_(x, where);
     else
       return x;
   }
-  template <class X>
-  [[nodiscard]] auto normed(X queries, SourceLocation where) {
+  template <class X> [[nodiscard]] auto normed(X queries, SourceLocation where) {
     if constexpr (compressed_queries)
       return query_norm_(std::move(queries), where);
     else

@@ -16,8 +16,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The attention of a LatentMoeDecoder: latent if its LatentMoeConfig has sizes for it, grouped if
 /// not.
-template <class Layouts, class Plan>
-class LatentOrGroupedAttention {
+template <class Layouts, class Plan> class LatentOrGroupedAttention {
   using Latent = MultiHeadLatentAttention<Layouts, Plan>;
   using Grouped = GroupedAttention<Layouts, Plan>;
   using Residual = typename Layouts::Residual;
@@ -48,8 +47,7 @@ public:
   static void check(const LatentMoeConfig& config) { check_latent(config); }
 
 private:
-  template <class Place>
-  [[nodiscard]] static auto angles(const Place& place, const LatentMoeConfig& config) {
+  template <class Place> [[nodiscard]] static auto angles(const Place& place, const LatentMoeConfig& config) {
     using Angles = typename Latent::Angles;
     return place.shared.template get<Angles>("rotary", [&] {
       return Angles(place.mesh, config.sequence,
@@ -65,8 +63,7 @@ private:
 };
 
 /// @brief The feed-forward part of a LatentMoeDecoder.
-template <class Layouts, class Plan>
-class LatentMoeFeedForward : public MoeFeedForward<Layouts, Plan> {
+template <class Layouts, class Plan> class LatentMoeFeedForward : public MoeFeedForward<Layouts, Plan> {
 public:
   using Config = LatentMoeConfig;
   using MoeFeedForward<Layouts, Plan>::MoeFeedForward;

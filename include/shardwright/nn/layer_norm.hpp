@@ -33,8 +33,7 @@ template <LayoutType X>
 using LayerNormGradientLayout = LeadingSumLayout<RowwiseLayout<operation::layer_norm, X>, X::tensor_rank - 1>;
 
 /// @brief Mean and inverse deviation of every row, 1 / sqrt(variance + epsilon), in the MainElement.
-template <LayoutType X, class Element, class Target>
-struct LayerNormStatistics {
+template <LayoutType X, class Element, class Target> struct LayerNormStatistics {
   using Rows =
       ShardedTensor<ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation::layer_norm, X>>,
                     MainElement<Element>, Target>;
@@ -45,8 +44,7 @@ struct LayerNormStatistics {
 namespace detail {
 
 /// A gain or bias: a vector that every rank holds entirely.
-template <class X, class Weight>
-struct LayerNormWeight {
+template <class X, class Weight> struct LayerNormWeight {
   static_assert(
       std::is_same_v<typename Weight::layout, Layout<1>>,
       "layer_norm: gain and bias must be replicated vectors (declare them as Layout<1>, or redistribute them)");
@@ -57,12 +55,10 @@ struct LayerNormWeight {
 };
 
 /// Stands for a missing bias.
-template <class X>
-[[nodiscard]] auto no_bias() {
+template <class X> [[nodiscard]] auto no_bias() {
   return VectorView<const typename X::value_type, typename X::target>(nullptr, 0);
 }
-template <class X>
-[[nodiscard]] auto no_bias_gradient() {
+template <class X> [[nodiscard]] auto no_bias_gradient() {
   return VectorView<MainElement<typename X::value_type>, typename X::target>(nullptr, 0);
 }
 
@@ -81,8 +77,7 @@ template <class X, class Gain, class Bias>
 }
 
 /// Stands for the result where the compiler has rejected the operands.
-template <class X>
-[[nodiscard]] auto invalid_layer_normed(const X& x) {
+template <class X> [[nodiscard]] auto invalid_layer_normed(const X& x) {
   using Element = typename X::value_type;
   using Target = typename X::target;
   using Statistics = LayerNormStatistics<InvalidLayout, Element, Target>;
@@ -179,8 +174,7 @@ namespace operation {
 struct LayerNorm {
   static constexpr std::string_view name = "layer_norm";
   static constexpr std::array<std::string_view, 0> differs_along{};
-  template <LayoutType X>
-  using WeightGradient = LayerNormGradientLayout<X>;
+  template <LayoutType X> using WeightGradient = LayerNormGradientLayout<X>;
   double epsilon;
 
   [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
@@ -232,8 +226,7 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 }
 
 /// @brief LayerNorm of a stream in layout `In` with a trained gain and, if `biased`, a trained bias.
-template <LayoutType In, class Plan = ModelPlan<>, bool biased = true>
-class LayerNorm {
+template <LayoutType In, class Plan = ModelPlan<>, bool biased = true> class LayerNorm {
 public:
   using Weight = Parameter<Layout<1>, LayerNormGradientLayout<In>, typename Plan::element,
                            typename Plan::zero, typename Plan::target>;

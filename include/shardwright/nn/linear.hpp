@@ -22,16 +22,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// The trace shows both layouts.
-template <class Given, class Wanted>
-struct ModuleInput {
+template <class Given, class Wanted> struct ModuleInput {
   static_assert(
       std::is_same_v<Given, Wanted>,
       "Module: the input must be in the layout that the module is made for (read it with .as<In>(), or change the module's In)");
   static constexpr bool value = std::is_same_v<Given, Wanted>;
 };
 
-template <class Result>
-struct BiasInput {
+template <class Result> struct BiasInput {
   static_assert(
       !Result::value.has_partial(),
       "BiasedLinear: the bias must be added to a complete product, as each rank of a Partial one would add it (name the layout to which the product is redistributed first, such as the stream's)");
@@ -44,8 +42,7 @@ struct BiasInput {
 /// layer, depending on the layouts.
 ///
 /// W is [width, outputs...] with any number of output dimensions; y has the layout MatmulLayout<In, Weight>.
-template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>>
-class Linear {
+template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>> class Linear {
 public:
   using Out = MatmulLayout<In, Weight>;
   using Matrix = Parameter<Weight, MatmulLayout<In, Gradient<Out>, MatmulForm::left_transposed>,

@@ -23,8 +23,7 @@ namespace operation {
 struct LinearScores {
   static constexpr detail::GradientReads left_gradient_reads{};
   static constexpr detail::GradientReads right_gradient_reads{};
-  template <class X, class W>
-  [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
+  template <class X, class W> [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
     using L = MatmulLayout<typename X::layout, typename W::layout, MatmulForm::right_transposed>;
     auto shape = x.shape();
     shape.back() = w.shape()[0];
@@ -40,8 +39,7 @@ struct LinearScores {
 namespace detail {
 
 /// loss = cross_entropy(x table^T, targets).
-template <class X, class Table, class Targets>
-class LinearCrossEntropyNode final : public TapeNode {
+template <class X, class Table, class Targets> class LinearCrossEntropyNode final : public TapeNode {
   using Element = typename X::element;
   using Target = typename X::target;
   using L = MatmulLayout<typename X::layout, typename Table::layout, MatmulForm::right_transposed>;

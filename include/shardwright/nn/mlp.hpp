@@ -19,20 +19,17 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @name Functions between the two products of an Mlp
 /// @{
 struct GeluTanh {
-  template <Operand X>
-  [[nodiscard]] auto operator()(X&& x, SourceLocation where) const {
+  template <Operand X> [[nodiscard]] auto operator()(X&& x, SourceLocation where) const {
     return gelu_tanh(std::forward<X>(x), where);
   }
 };
 struct GeluErf {
-  template <Operand X>
-  [[nodiscard]] auto operator()(X&& x, SourceLocation where) const {
+  template <Operand X> [[nodiscard]] auto operator()(X&& x, SourceLocation where) const {
     return gelu_erf(std::forward<X>(x), where);
   }
 };
 struct Relu {
-  template <Operand X>
-  [[nodiscard]] auto operator()(X&& x, SourceLocation where) const {
+  template <Operand X> [[nodiscard]] auto operator()(X&& x, SourceLocation where) const {
     return relu(std::forward<X>(x), where);
   }
 };
@@ -44,8 +41,7 @@ struct Relu {
 /// Tokens is that of x, Up and Down those of the matrices [width, hidden] and [hidden, width], Residual that
 /// of the result. Without biases the result is the product itself, Partial over the axes that shard the
 /// hidden dimension; with them it is in layout Residual.
-template <class Layouts, class Plan = ModelPlan<>, class Function = GeluTanh, bool biased = true>
-class Mlp {
+template <class Layouts, class Plan = ModelPlan<>, class Function = GeluTanh, bool biased = true> class Mlp {
   using In = typename Layouts::Tokens;
   using Hidden = MatmulLayout<In, typename Layouts::Up>;
 
@@ -70,8 +66,7 @@ private:
 ///
 /// `Layouts`: as Mlp, with GateUp for the matrix [width, 2, hidden]. The result is Partial over the axes that
 /// shard the hidden dimension.
-template <class Layouts, class Plan = ModelPlan<>>
-class SwiGlu {
+template <class Layouts, class Plan = ModelPlan<>> class SwiGlu {
   using In = typename Layouts::Tokens;
   using Hidden = SwigluLayout<MatmulLayout<In, typename Layouts::GateUp>>;
 

@@ -10,8 +10,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The element of weights and activations, the ZeRO stage and the target.
-template <class Element = float, class Zero = DataParallel, class Target = DefaultTarget>
-struct ModelPlan {
+template <class Element = float, class Zero = DataParallel, class Target = DefaultTarget> struct ModelPlan {
   using element = Element;
   using zero = Zero;
   using target = Target;

@@ -48,8 +48,7 @@ struct MoeLayouts
 };
 
 /// @brief A Router with its balance losses and the capacity of its experts, according to a MoeConfig.
-template <class Layouts, class Plan>
-class BalancedRouter {
+template <class Layouts, class Plan> class BalancedRouter {
   using Tokens = typename Layouts::ExpertTokens;
   using Router = shardwright::Router<Tokens, Plan>;
 
@@ -98,8 +97,7 @@ private:
 
 /// @brief The feed-forward part of a decoder with experts: a SwiGlu in the first layers, experts in the
 /// others.
-template <class Layouts, class Plan>
-class MoeFeedForward {
+template <class Layouts, class Plan> class MoeFeedForward {
   using Tokens = typename Layouts::ExpertTokens;
   using Residual = typename Layouts::Residual;
   struct Where {
@@ -134,22 +132,17 @@ public:
       layer_.emplace(router, experts);
   }
 
-  template <class X>
-  [[nodiscard]] auto operator()(X&& x) {
+  template <class X> [[nodiscard]] auto operator()(X&& x) {
     return dense_ ? as_var((*dense_)(std::forward<X>(x).template as<typename Layouts::Tokens>())
                                .template as<Residual>())
                   : (*layer_)(x);
   }
   [[nodiscard]] auto members() { return shardwright::members("", dense_, "", layer_); }
 
-  template <class Mesh>
-  static void check(const Mesh&, const Config& config) {
-    check_moe(config);
-  }
+  template <class Mesh> static void check(const Mesh&, const Config& config) { check_moe(config); }
 
 private:
-  template <class Mesh>
-  [[nodiscard]] static std::int64_t most_rows(const Mesh& mesh, const Config& config) {
+  template <class Mesh> [[nodiscard]] static std::int64_t most_rows(const Mesh& mesh, const Config& config) {
     using namespace axis;
     const std::int64_t dps = mesh.template extent<dp>(), eps = mesh.template extent<ep>();
     const std::int64_t cps = mesh.template extent<cp>(), tps = mesh.template extent<tp>();

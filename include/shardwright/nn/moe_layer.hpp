@@ -28,8 +28,7 @@ struct NoSharedExperts {
 /// dispatch() and combine(); `experts(x, experts, gates)` is an ExpertMlp or the like; both read x in
 /// `Layouts::Tokens`. `shared(x)` is any module, such as a SwiGlu, and reads it in `Layouts::Dense`; an empty
 /// optional is skipped.
-template <class Layouts, class Router, class Experts, class Shared = NoSharedExperts>
-class MoeLayer {
+template <class Layouts, class Router, class Experts, class Shared = NoSharedExperts> class MoeLayer {
   static constexpr bool shares = !std::is_same_v<Shared, NoSharedExperts>;
   using Tokens = typename Layouts::Tokens;
   using Residual = typename Layouts::Residual;

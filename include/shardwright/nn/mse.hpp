@@ -32,8 +32,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class X, class T>
-struct MseOperands {
+template <class X, class T> struct MseOperands {
   static constexpr bool alike = std::is_same_v<typename X::layout, typename T::layout>;
   static_assert(alike, "mse: the target must have the layout of the value (redistribute one of them)");
   static constexpr bool value = alike && SameElementAndTarget<X, T>::value &&
@@ -41,23 +40,18 @@ struct MseOperands {
 };
 
 /// out = 2 (x - target) times the loss scale; `out` may be x.
-template <class Element>
-struct SquaredErrorSlopes {
+template <class Element> struct SquaredErrorSlopes {
   using Number = MainElement<Element>;
   const Element* x;
   const Element* target;
   Element* out;
   LossExponent exponent;
 
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     const Number factor = static_cast<Number>(std::ldexp(2.0, exponent.value()));
     chunk.store(out + i, (chunk.load(x + i) - chunk.load(target + i)) * factor);
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(x, target, out);
-  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, target, out); }
 };
 
 struct StoreCount {
@@ -91,13 +85,11 @@ template <class X, class T>
 namespace operation {
 
 /// @brief mse of a value on a tape; its gradient is computed with the loss, in the value's memory.
-template <class Wanted>
-struct MseLoss {
+template <class Wanted> struct MseLoss {
   static constexpr std::string_view name = "mse";
   Wanted target;
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto loss(SourceLocation where, const X& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation where, const X& x) const {
     return detail::squared_error(x, target, where);
   }
   template <AnyShardedTensor X, class Scale>

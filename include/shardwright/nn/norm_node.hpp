@@ -25,8 +25,7 @@ namespace detail {
 /// returns a NormOutput, `forward_sum(left, right, weights...)`, which returns an AddNormOutput, and
 /// `gradient(y_gradient, x, statistics, stream, weights, slots)`, where `stream` points to the other
 /// gradients of x, or is null.
-template <class Norm, class X, class... Weights>
-class NormNode final : public TapeNode {
+template <class Norm, class X, class... Weights> class NormNode final : public TapeNode {
   using Result = decltype(std::declval<const Norm&>().forward(std::declval<typename X::Value>(),
                                                               std::declval<typename Weights::Value>()...));
   using Normed = decltype(Result::normed);
@@ -79,8 +78,7 @@ public:
   [[nodiscard]] Out& result() noexcept { return y_; }
 
 private:
-  template <class Made>
-  void finish_forward(Made&& made) {
+  template <class Made> void finish_forward(Made&& made) {
     if (tape().trains() && (tape().replays() || !recomputes()))
       statistics_.emplace(std::move(made.statistics));
     y_.set(std::move(made.normed));

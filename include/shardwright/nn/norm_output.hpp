@@ -9,15 +9,13 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief A normalised tensor, with the statistics for its gradient.
-template <AnyShardedTensor Normed, class Statistics>
-struct NormOutput {
+template <AnyShardedTensor Normed, class Statistics> struct NormOutput {
   Normed normed;
   Statistics statistics;
 };
 
 /// @brief NormOutput with the sum that was normalised.
-template <AnyShardedTensor Normed, class Statistics>
-struct AddNormOutput {
+template <AnyShardedTensor Normed, class Statistics> struct AddNormOutput {
   Normed sum;
   Normed normed;
   Statistics statistics;

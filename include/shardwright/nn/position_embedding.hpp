@@ -29,8 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// [positions, width] for a stream [batch, sequence, width]: the width sharded as in the stream.
-template <LayoutType Stream>
-struct PositionTableHolder {
+template <LayoutType Stream> struct PositionTableHolder {
   static constexpr LayoutValue value = [] {
     LayoutValue out;
     out.tensor_rank = 2;
@@ -39,8 +38,7 @@ struct PositionTableHolder {
   }();
 };
 /// A sum over tokens.
-template <LayoutType Gradient>
-struct PositionGradientHolder {
+template <LayoutType Gradient> struct PositionGradientHolder {
   static constexpr LayoutValue value = [] {
     LayoutValue out = PositionTableHolder<Gradient>::value;
     for (int d = 0; d < 2; ++d)
@@ -50,8 +48,7 @@ struct PositionGradientHolder {
   }();
 };
 
-template <class X, class Table>
-struct PositionOperands {
+template <class X, class Table> struct PositionOperands {
   static constexpr bool ranks = X::tensor_rank == 3 && Table::tensor_rank == 2;
   static_assert(
       ranks || any_invalid<typename X::layout>,
@@ -77,8 +74,7 @@ template <class X, class Table>
 using WithPositions = AddLayout<typename X::layout, ReductionLayout<Sum, 0, typename Table::layout>>;
 
 /// Positions of the block's rows: its offset in whole sequences follows from the layout.
-template <class X>
-[[nodiscard]] kernels::RowPositions row_positions(const X& x, const RowOrder& order) {
+template <class X> [[nodiscard]] kernels::RowPositions row_positions(const X& x, const RowOrder& order) {
   return {static_cast<std::size_t>(x.local_offset()[1]), order};
 }
 
@@ -164,8 +160,7 @@ struct AddPositions {
   }
 
 private:
-  template <class Out, class G>
-  void add_to(Out& out, const G& y_gradient, bool add) const {
+  template <class Out, class G> void add_to(Out& out, const G& y_gradient, bool add) const {
     kernels::add_positions_backward(
         out.execution(), y_gradient.local_matrix(), static_cast<std::size_t>(y_gradient.local_shape()[1]),
         detail::row_positions(y_gradient, order), out.mutable_local_matrix(), add);
@@ -199,8 +194,7 @@ template <detail::TapeOperand X, detail::TapeOperand Table>
 ///
 /// Positions follow from the layout of the stream and the row order of the tape's batch, so ranks that share
 /// a sequence each add their own.
-template <LayoutType In, class Plan = ModelPlan<>>
-class PositionEmbedding {
+template <LayoutType In, class Plan = ModelPlan<>> class PositionEmbedding {
 public:
   using Table = Parameter<PositionTableLayout<In>, PositionGradientLayout<Gradient<In>>,
                           typename Plan::element, typename Plan::zero, typename Plan::target>;

@@ -26,8 +26,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// rank s places before it. While it computes with them, they are forwarded to the next rank and the next
 /// ones arrive. Results and gradients of many blocks are accumulated in the MainElement. Keys that none of
 /// its queries see are forwarded as well. Not templated on layouts and masks.
-template <class Element, class Target>
-class RingAttention {
+template <class Element, class Target> class RingAttention {
   using Main = MainElement<Element>;
   using Rows = MatrixView<Element, Target>;
   using SumRows = MatrixView<Main, Target>;
@@ -62,8 +61,7 @@ public:
 private:
   /// Calls `run` with rows in which blocks may be accumulated: `rows`, or memory that is rounded to them
   /// afterwards.
-  template <class Run>
-  void in_sums(const Rows& rows, Run run) {
+  template <class Run> void in_sums(const Rows& rows, Run run) {
     if constexpr (is_narrow<Element>) {
       Sums sums(*resources_,
                 {static_cast<std::int64_t>(rows.extent(0)), static_cast<std::int64_t>(rows.extent(1))});
@@ -140,8 +138,7 @@ private:
   };
 
   [[nodiscard]] const typename Target::execution_space& execution() const { return resources_->execution(); }
-  template <class Kept = Element>
-  [[nodiscard]] ShardedTensor<Layout<2>, Kept, Target> buffer() const {
+  template <class Kept = Element> [[nodiscard]] ShardedTensor<Layout<2>, Kept, Target> buffer() const {
     return {*resources_,
             {static_cast<std::int64_t>(shape_.tokens()),
              static_cast<std::int64_t>(shape_.kv_heads * shape_.key_value_width())}};
@@ -163,13 +160,11 @@ private:
   [[nodiscard]] int rank_at(int distance) const {
     return (positions_.rank() + distance + positions_.ranks()) % positions_.ranks();
   }
-  template <class Tensor>
-  [[nodiscard]] Pending send(const Tensor& from, int tag) {
+  template <class Tensor> [[nodiscard]] Pending send(const Tensor& from, int tag) {
     order_call_after<Target>(execution());
     return ranks_->send_async(std::span(from.data(), from.local_size()), rank_at(1), tag, where_);
   }
-  template <class Tensor>
-  [[nodiscard]] Pending receive(Tensor& to, int tag) {
+  template <class Tensor> [[nodiscard]] Pending receive(Tensor& to, int tag) {
     order_call_after<Target>(execution());
     return ranks_->receive_async(std::span(to.mutable_data(), to.local_size()), rank_at(-1), tag, where_);
   }

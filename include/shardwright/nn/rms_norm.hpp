@@ -58,8 +58,7 @@ rows_shape(const std::array<std::int64_t, rank>& shape) {
 }
 
 /// The gain of a norm: a vector that every rank holds entirely.
-template <class X, class Gain>
-struct NormGainOf {
+template <class X, class Gain> struct NormGainOf {
   static_assert(
       std::is_same_v<typename Gain::layout, Layout<1>>,
       "rms_norm: the gain must be a replicated vector (declare it as Layout<1>, or redistribute it)");
@@ -142,15 +141,13 @@ namespace operation {
 struct RmsNorm {
   static constexpr std::string_view name = "rms_norm";
   static constexpr std::array<std::string_view, 0> differs_along{};
-  template <LayoutType X>
-  using WeightGradient = GainGradientLayout<X>;
+  template <LayoutType X> using WeightGradient = GainGradientLayout<X>;
   double epsilon;
 
   [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
     return {detail::GivenNumber("epsilon", epsilon)};
   }
-  template <class X, class Gain>
-  [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
+  template <class X, class Gain> [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
     return shardwright::rms_norm(x, gain, epsilon);
   }
   template <class X, class Gain>
@@ -176,8 +173,7 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 }
 
 /// @brief RMSNorm of a stream in layout `In` with a trained gain.
-template <LayoutType In, class Plan = ModelPlan<>>
-class RmsNorm {
+template <LayoutType In, class Plan = ModelPlan<>> class RmsNorm {
 public:
   using Gain = Parameter<Layout<1>, GainGradientLayout<In>, typename Plan::element, typename Plan::zero,
                          typename Plan::target>;

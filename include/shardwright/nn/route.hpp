@@ -30,8 +30,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class X>
-struct RouteRank {
+template <class X> struct RouteRank {
   static constexpr bool value = X::tensor_rank >= 2;
   static_assert(
       value,
@@ -52,8 +51,7 @@ using ExpertChoice = ShardedTensor<RowwiseLayout<operation::route, Logits>, cons
 namespace detail {
 
 /// The trace shows both tensors.
-template <class Given, class Wanted>
-struct PaddingOfTokens {
+template <class Given, class Wanted> struct PaddingOfTokens {
   static_assert(
       std::is_same_v<Given, Wanted>,
       "route: padding must be int32, one number for each token, in the layout of the logits' tokens, TokenLayout<Logits>, and on their target (redistribute it)");
@@ -70,8 +68,7 @@ public:
 
   using std::optional<Tensor>::optional;
   /// @brief A handle to a tensor; another layout is rejected with an error sentence.
-  template <LayoutType L, class E, class Place>
-  TokenPadding(const ShardedTensor<L, E, Place>& tensor) {
+  template <LayoutType L, class E, class Place> TokenPadding(const ShardedTensor<L, E, Place>& tensor) {
     using Handle = ShardedTensor<L, const E, Place>;
     static_assert(sizeof(detail::PaddingOfTokens<Handle, Tensor>) != 0);
     if constexpr (std::is_same_v<Handle, Tensor>)
@@ -80,16 +77,14 @@ public:
 };
 
 /// @brief Optional inputs of route() in addition to the logits.
-template <LayoutType Logits, class Target = DefaultTarget>
-struct RouteWith {
+template <LayoutType Logits, class Target = DefaultTarget> struct RouteWith {
   /// @brief [experts], added to the scores only for the choice; see ExpertLoad.
   std::optional<ShardedTensor<Layout<1>, const float, Target>> bias{};
   TokenPadding<Logits, Target> padding{};
 };
 
 /// @brief The experts of tokens and their gates.
-template <LayoutType L, class Element, class Target>
-struct Routing {
+template <LayoutType L, class Element, class Target> struct Routing {
   ExpertChoice<L, Target> experts; ///< int32 [tokens..., chosen]; -1 for padding
   Var<L, Element, Target> gates;   ///< [tokens..., chosen], in float, or in double of double logits
 };
@@ -97,8 +92,7 @@ struct Routing {
 namespace detail {
 
 /// "[3, 17]", of a row of a block.
-template <class Tensor>
-[[nodiscard]] std::string token_text(const Tensor& logits, std::size_t row) {
+template <class Tensor> [[nodiscard]] std::string token_text(const Tensor& logits, std::size_t row) {
   std::vector<std::int64_t> place(Tensor::tensor_rank - 1);
   auto rest = static_cast<std::int64_t>(row);
   for (std::size_t d = place.size(); d-- > 0;) {
@@ -160,8 +154,7 @@ template <class Logits>
 }
 
 /// gates = weights of the chosen experts; a replay reuses the choice.
-template <class X>
-class RouteNode final : public TapeNode {
+template <class X> class RouteNode final : public TapeNode {
   using Logits = typename X::Value;
   using Number = typename X::element;
   using Target = typename X::target;

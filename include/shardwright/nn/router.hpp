@@ -21,8 +21,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The experts of tokens, their gates, and the logits, which losses read.
-template <LayoutType L, class Element, class Target>
-struct RoutedTokens {
+template <LayoutType L, class Element, class Target> struct RoutedTokens {
   Var<L, Element, Target> logits;  ///< [tokens..., experts]
   ExpertChoice<L, Target> experts; ///< int32 [tokens..., chosen]; -1 for padding
   Var<L, Element, Target> gates;   ///< [tokens..., chosen]
@@ -33,8 +32,7 @@ struct RoutedTokens {
 /// The product, W, logits and gates are float whatever the element type of the model, because rounding could
 /// change the choice. W is replicated; its gradient is Partial over every axis that splits tokens, by type.
 /// @tparam In layout of x, [tokens..., width]
-template <LayoutType In, class Plan = ModelPlan<>>
-class Router {
+template <LayoutType In, class Plan = ModelPlan<>> class Router {
   using Element = MainElement<typename Plan::element>;
   using Target = typename Plan::target;
   using Product = Linear<In, Layout<2>, ModelPlan<Element, typename Plan::zero, Target>>;
@@ -75,8 +73,7 @@ public:
   [[nodiscard]] auto members() { return shardwright::members("weight", weight_, "load", load_); }
 
 private:
-  template <class X>
-  [[nodiscard]] auto product(X&& x, SourceLocation where) {
+  template <class X> [[nodiscard]] auto product(X&& x, SourceLocation where) {
     if constexpr (std::is_same_v<typename std::remove_cvref_t<X>::element, Element>)
       return weight_(std::forward<X>(x), where);
     else // a copy of twice the size, which the weights' gradient reads: recomputed rather than kept

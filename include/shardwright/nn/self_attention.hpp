@@ -40,8 +40,7 @@ struct AttentionSizes {
 /// head width] and [heads * head width, width], AttentionInput that of attention's input, Residual that of
 /// the result. Without biases the result is the product itself, Partial over the axes that shard the heads;
 /// with them it is in layout Residual.
-template <class Layouts, class Plan = ModelPlan<>, bool biased = false>
-class Attention {
+template <class Layouts, class Plan = ModelPlan<>, bool biased = false> class Attention {
   using In = typename Layouts::Tokens;
   using Attended = MatmulLayout<In, typename Layouts::Output, MatmulForm::right_transposed>;
   using Norm = HeadNorm<MatmulLayout<In, typename Layouts::Qkv>, Plan>;

@@ -20,8 +20,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// "0", "1", ... as names with static lifetime.
-template <std::size_t number>
-struct NumberName {
+template <std::size_t number> struct NumberName {
   static constexpr auto letters = [] {
     std::array<char, 3> out{};
     out[0] = static_cast<char>('0' + number / 10);
@@ -35,28 +34,23 @@ struct NumberName {
 };
 
 /// Calls a module, or a function of a Var, with the call's location if it accepts one.
-template <class Module, class X>
-[[nodiscard]] auto call_module(Module& module, X&& x, SourceLocation where) {
+template <class Module, class X> [[nodiscard]] auto call_module(Module& module, X&& x, SourceLocation where) {
   if constexpr (requires { module(std::forward<X>(x), where); })
     return module(std::forward<X>(x), where);
   else
     return module(std::forward<X>(x));
 }
 
-template <std::size_t number, class... Module>
-struct ModuleRow {
-  template <class X>
-  [[nodiscard]] auto call(X&& x, SourceLocation where) {
+template <std::size_t number, class... Module> struct ModuleRow {
+  template <class X> [[nodiscard]] auto call(X&& x, SourceLocation where) {
     return as_var(std::forward<X>(x), where);
   }
   [[nodiscard]] MemberList<> members() { return {}; }
 };
-template <std::size_t number, class First, class... Rest>
-struct ModuleRow<number, First, Rest...> {
+template <std::size_t number, class First, class... Rest> struct ModuleRow<number, First, Rest...> {
   explicit ModuleRow(First module, Rest... others) : first(std::move(module)), rest(std::move(others)...) {}
 
-  template <class X>
-  [[nodiscard]] auto call(X&& x, SourceLocation where) {
+  template <class X> [[nodiscard]] auto call(X&& x, SourceLocation where) {
     return rest.call(call_module(first, std::forward<X>(x), where), where);
   }
   [[nodiscard]] auto members() {
@@ -74,8 +68,7 @@ struct ModuleRow<number, First, Rest...> {
 
 /// @brief Modules and functions, each applied to the result of the previous one. Their paths are their
 /// indices.
-template <class... Module>
-class Sequential {
+template <class... Module> class Sequential {
 public:
   explicit Sequential(Module... modules) : row_(std::move(modules)...) {}
 
@@ -93,12 +86,10 @@ private:
 ///
 /// Their paths are their indices. In a pipelined model, where stages divide them, the count is a template
 /// argument: see Parts.
-template <class Module>
-class Repeat<Module> {
+template <class Module> class Repeat<Module> {
 public:
   /// @param make returns module number i
-  template <class Make>
-  Repeat(std::size_t count, Make make) {
+  template <class Make> Repeat(std::size_t count, Make make) {
     if (count == 0)
       throw InvalidArgument("Repeat: it must have at least one module (leave it out)");
     for (std::size_t i = 0; i < count; ++i)

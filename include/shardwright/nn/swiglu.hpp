@@ -29,13 +29,11 @@ using SwigluLayout =
 namespace detail {
 
 /// The local block as [product of all but the last two extents, product of those].
-template <class Tensor>
-[[nodiscard]] auto pair_rows(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] auto pair_rows(const Tensor& tensor) {
   return matrix_at(tensor, static_cast<std::size_t>(Tensor::tensor_rank - 2));
 }
 
-template <LayoutType GateUp>
-struct SwigluCheck {
+template <LayoutType GateUp> struct SwigluCheck {
   static constexpr bool value = [] {
     if constexpr (GateUp::tensor_rank >= 2)
       return GateUp::value.shard(GateUp::tensor_rank - 2).empty();

@@ -14,8 +14,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Ids and targets, [batch, sequence], in the order that attention requires; a negative target does
 /// not count.
-template <TokenOrder Order, LayoutType L, class Target = DefaultTarget>
-struct TokenBatch {
+template <TokenOrder Order, LayoutType L, class Target = DefaultTarget> struct TokenBatch {
   using Ids = TokenTensor<Order, L, std::int32_t, Target>;
   typename Ids::Handle ids, targets;
   std::optional<BatchOrigin>

@@ -17,8 +17,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The positions held by the ranks along a sequence's axis, with the order as a type.
-template <TokenOrder Order>
-class TokenPositions {
+template <TokenOrder Order> class TokenPositions {
 public:
   using order = Order;
 
@@ -53,16 +52,14 @@ private:
 namespace detail {
 
 /// The trace shows both orders.
-template <class Have, class Wanted>
-struct OneTokenOrder {
+template <class Have, class Wanted> struct OneTokenOrder {
   static_assert(
       std::is_same_v<Have, Wanted>,
       "TokenTensor: ids, targets and attention must have the tokens in the same order, NaturalOrder for AllToAllContext and ZigZagOrder for RingContext (make the batch as the model's Ids, and fill it by their positions())");
 };
 
 /// Ranks that share dimension 1 of a tensor, and this rank's index among them.
-template <class Tensor>
-[[nodiscard]] std::pair<int, int> sequence_ranks(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] std::pair<int, int> sequence_ranks(const Tensor& tensor) {
   constexpr LayoutValue layout = Tensor::layout::value;
   static_assert(layout.shard(1).size() <= 1,
                 "TokenTensor: the sequence must be sharded over at most one axis (shard it over cp)");

@@ -59,8 +59,7 @@ namespace detail {
 
 /// Returns whether an order, given by `bool next(Step&)`, has no forward pass after or together with a
 /// backward pass.
-template <class Cursor>
-[[nodiscard]] constexpr bool forwards_come_first(Cursor cursor) {
+template <class Cursor> [[nodiscard]] constexpr bool forwards_come_first(Cursor cursor) {
   bool backward = false;
   for (Step step; cursor.next(step);) {
     if (step.overlapped || (backward && step.first.pass == Pass::forward))

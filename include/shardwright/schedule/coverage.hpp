@@ -18,8 +18,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 ///
 /// Missing actions are searched microbatch by microbatch along the stages, F first, so that the one reported
 /// is the one that others wait for.
-template <class Source>
-[[nodiscard]] constexpr ScheduleFailure uncovered(const Source& source) {
+template <class Source> [[nodiscard]] constexpr ScheduleFailure uncovered(const Source& source) {
   constexpr int marks[] = {1, 6, 2, 4}; // of F, B, I, W
   const StageTable stages(source.placement(), source.microbatches());
   FixedArray<std::uint8_t> found(stages.cells());

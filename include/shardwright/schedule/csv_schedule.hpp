@@ -19,15 +19,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <int line, int cell>
-struct CsvCellOf {
+template <int line, int cell> struct CsvCellOf {
   static_assert(
       line == 0,
       "CsvSchedule: a cell must be empty, an action such as 0F7, or an overlapped pair such as (0F7;7B3)OVERLAP_F_B (CsvCellOf in the trace names line and cell)");
 };
 
-template <int stages, int lines, bool placed>
-struct CsvStagesOf {
+template <int stages, int lines, bool placed> struct CsvStagesOf {
   static_assert(
       placed,
       "CsvSchedule: the stages must be placed on the lines in a loop, in a V, or in both directions (move the actions to the lines of their stages)");
@@ -50,8 +48,7 @@ template <std::size_t lines>
 ///
 /// The numbers of ranks and microbatches follow from the text. PipelineSchedule of it compiles only if the
 /// proof holds.
-template <class Text>
-struct CsvSchedule {
+template <class Text> struct CsvSchedule {
   static constexpr std::string_view name = "csv";
   static constexpr detail::CsvShape shape = detail::csv_shape(Text::csv);
   static constexpr int ranks = shape.ranks;

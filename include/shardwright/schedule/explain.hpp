@@ -54,8 +54,7 @@ template <class Source>
 } // namespace detail
 
 /// @brief Explains in a sentence why a source of orders does not hold with a window; empty if it does.
-template <class Source>
-[[nodiscard]] std::string explain(const Source& source, const MessageWindow& window) {
+template <class Source> [[nodiscard]] std::string explain(const Source& source, const MessageWindow& window) {
   detail::Simulation<Source> simulation(source, {}, window);
   simulation.run([](int, const Step&, double, double) {});
   const Proof proof = detail::concluded(source, simulation);

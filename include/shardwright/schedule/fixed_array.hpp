@@ -14,8 +14,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 ///
 /// A std::vector will not do: that of libstdc++ 12 initialises memory in ways that clang rejects in constant
 /// expressions, and each access costs several of the evaluation steps that compilers limit.
-template <class Element>
-struct FixedArray {
+template <class Element> struct FixedArray {
   constexpr explicit FixedArray(std::size_t count) : items(new Element[count]()), size(count) {}
   constexpr ~FixedArray() { delete[] items; }
   FixedArray(const FixedArray&) = delete;

@@ -24,8 +24,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// section 2.2. `group_size` 0 uses m / max(1, m / p) microbatches per group as torch.distributed.pipelining
 /// does, so that all groups are equal; another size leaves the last group smaller, as in Megatron-LM. With
 /// fewer microbatches than ranks the bubble grows by (v-1)(p-m)(F+B)/v.
-template <int chunks = 2, int group_size = 0>
-struct Interleaved {
+template <int chunks = 2, int group_size = 0> struct Interleaved {
   static_assert(chunks > 0, "Interleaved: a rank must hold at least one chunk (use 2 or more, or OneFOneB)");
   static_assert(group_size >= 0, "Interleaved: a group must have microbatches (use 0 for the default size)");
   static constexpr std::string_view name = "interleaved";

@@ -25,8 +25,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// microbatches than ranks, (v-1)(p-m)(F+I) - (v-1)min(mW, (p-m)I) - (m-p)W more. The order of
 /// torch.distributed.pipelining's ScheduleInterleavedZeroBubble, which applies Qi et al., "Zero Bubble
 /// Pipeline Parallelism", arXiv 2401.10241, section 2.1, to Narayanan et al., arXiv 2104.04473, section 2.2.
-template <int chunks = 2>
-struct InterleavedZB {
+template <int chunks = 2> struct InterleavedZB {
   static_assert(chunks > 1, "InterleavedZB: a rank must hold at least two chunks (use ZBH1 for one)");
   static constexpr std::string_view name = "interleavedzb";
   static constexpr bool forwards_first = false;

@@ -76,15 +76,13 @@ private:
 
 namespace detail {
 
-template <int layers_of_stages, int layers_of_model>
-struct LayersOfStages {
+template <int layers_of_stages, int layers_of_model> struct LayersOfStages {
   static_assert(
       layers_of_stages == layers_of_model,
       "LayerPartition: the layers of the stages must sum to the layers of the model (change the layers of a stage, or the layers of the model)");
 };
 
-template <int layers>
-struct LayersOfStage {
+template <int layers> struct LayersOfStage {
   static_assert(layers >= 0, "LayerPartition: a stage must not have a negative number of layers (use 0)");
 };
 

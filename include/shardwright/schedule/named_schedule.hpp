@@ -35,8 +35,7 @@ struct NamedSchedule {
   Schedule (*make)(std::int64_t ranks, std::int64_t microbatches);
 };
 
-template <class Policy>
-[[nodiscard]] Schedule make_any(std::int64_t ranks, std::int64_t microbatches) {
+template <class Policy> [[nodiscard]] Schedule make_any(std::int64_t ranks, std::int64_t microbatches) {
   return make_schedule<Policy>(ranks, microbatches);
 }
 

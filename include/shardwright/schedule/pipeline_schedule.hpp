@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The orders of a policy for given numbers of ranks and microbatches, generated step by step and
 /// never stored.
-template <class Policy>
-class PolicyOrders {
+template <class Policy> class PolicyOrders {
   static_assert(sizeof(detail::PolicyOf<Policy>) != 0);
 
 public:
@@ -125,8 +124,7 @@ struct ScheduleFaultAt {
 };
 
 /// The proof of a policy for numbers that the compiler knows; only those that hold compile.
-template <class Policy, int ranks, int microbatches>
-struct ProvenAt {
+template <class Policy, int ranks, int microbatches> struct ProvenAt {
   static_assert(sizeof(PolicyOf<Policy>) != 0);
   static_assert(sizeof(StaticRule<Policy, ranks, microbatches>) != 0);
   static constexpr Proof proof = [] {
@@ -141,8 +139,7 @@ struct ProvenAt {
 };
 
 /// Policies with fixed numbers of ranks and microbatches are proven where they are named.
-template <class Policy>
-struct ProvenWhereFixed {};
+template <class Policy> struct ProvenWhereFixed {};
 template <class Policy>
 requires(Policy::ranks > 0 && Policy::microbatches > 0) struct ProvenWhereFixed<Policy>
     : ProvenAt<Policy, Policy::ranks, Policy::microbatches> {
@@ -151,8 +148,7 @@ requires(Policy::ranks > 0 && Policy::microbatches > 0) struct ProvenWhereFixed<
 } // namespace detail
 
 /// @brief A pipeline schedule described by a policy; one from CsvSchedule compiles only if its proof holds.
-template <class Policy>
-struct PipelineSchedule : detail::ProvenWhereFixed<Policy> {
+template <class Policy> struct PipelineSchedule : detail::ProvenWhereFixed<Policy> {
   static_assert(sizeof(detail::PolicyOf<Policy>) != 0);
   using policy = Policy;
 
@@ -169,8 +165,7 @@ struct PipelineSchedule : detail::ProvenWhereFixed<Policy> {
   }
 
   /// @brief The schedule for compile-time numbers; numbers that the policy does not allow do not compile.
-  template <int ranks, int microbatches>
-  [[nodiscard]] static constexpr PolicyOrders<Policy> with() {
+  template <int ranks, int microbatches> [[nodiscard]] static constexpr PolicyOrders<Policy> with() {
     static_assert(sizeof(detail::StaticRule<Policy, ranks, microbatches>) != 0);
     return {ranks, microbatches};
   }

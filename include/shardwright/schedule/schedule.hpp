@@ -80,8 +80,7 @@ private:
 }
 
 /// @brief The schedule of a policy that the compiler knows.
-template <class Policy>
-class PolicySchedule : public Schedule {
+template <class Policy> class PolicySchedule : public Schedule {
 public:
   using policy = Policy;
   using Schedule::Schedule;

@@ -33,8 +33,7 @@ concept HasPolicyMembers = requires(int ranks, int microbatches, int rank) {
   Policy::cursor(ranks, microbatches, rank);
 };
 
-template <class Policy>
-[[nodiscard]] consteval bool has_step_cursor() {
+template <class Policy> [[nodiscard]] consteval bool has_step_cursor() {
   if constexpr (HasPolicyMembers<Policy>)
     return StepCursor<decltype(Policy::cursor(1, 1, 0))>;
   else

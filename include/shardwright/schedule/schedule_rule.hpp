@@ -37,8 +37,7 @@ struct NearestLegal {
 };
 
 /// @brief The rule of `Policy` that the two numbers violate, if any; both must be positive for every policy.
-template <class Policy>
-[[nodiscard]] constexpr ScheduleRule schedule_rule(int ranks, int microbatches) {
+template <class Policy> [[nodiscard]] constexpr ScheduleRule schedule_rule(int ranks, int microbatches) {
   if (ranks < 1)
     return {"the number of ranks must be positive", ScheduleExtent::ranks};
   if (microbatches < 1)
@@ -47,8 +46,7 @@ template <class Policy>
 }
 
 /// @brief The window that a runner of a policy needs: the default one unless the policy asks for another.
-template <class Policy>
-[[nodiscard]] constexpr MessageWindow message_window(int ranks, int microbatches) {
+template <class Policy> [[nodiscard]] constexpr MessageWindow message_window(int ranks, int microbatches) {
   if constexpr (requires { Policy::window(ranks, microbatches); })
     return Policy::window(ranks, microbatches);
   else
@@ -148,8 +146,7 @@ namespace detail {
 
 /// Checks that a policy allows the two numbers.
 /// @throws InvalidArgument naming the rule, both numbers and the nearest legal values.
-template <class Policy>
-constexpr void check_schedule_rule(int ranks, int microbatches) {
+template <class Policy> constexpr void check_schedule_rule(int ranks, int microbatches) {
   const ScheduleRule rule = schedule_rule<Policy>(ranks, microbatches);
   if (!rule.holds())
     fail_schedule_rule(Policy::name, rule, nearest_legal<Policy>(rule.about, ranks, microbatches), ranks,
@@ -163,15 +160,13 @@ struct NearestRanks {
       "PipelineSchedule: the policy must allow this number of ranks (take one of the first two numbers of NearestRanks in the trace, where 0 means none; if the third or fourth is not 0, with that number of microbatches)");
 };
 
-template <int below, int above, int ranks_below, int ranks_above, bool legal>
-struct NearestMicrobatches {
+template <int below, int above, int ranks_below, int ranks_above, bool legal> struct NearestMicrobatches {
   static_assert(
       legal,
       "PipelineSchedule: the policy must allow this number of microbatches on these ranks (take one of the first two numbers of NearestMicrobatches in the trace, where 0 means none; if the third or fourth is not 0, with that number of ranks)");
 };
 
-template <class Policy, int ranks, int microbatches>
-struct StaticRule {
+template <class Policy, int ranks, int microbatches> struct StaticRule {
   static constexpr ScheduleRule rule = schedule_rule<Policy>(ranks, microbatches);
   static constexpr bool ranks_legal = rule.holds() || rule.about != ScheduleExtent::ranks;
   static constexpr bool microbatches_legal = rule.holds() || rule.about != ScheduleExtent::microbatches;

@@ -39,8 +39,7 @@ struct RankWait {
 /// order. Every rank runs until it must wait. Times are computed only by maxima and sums, so they do not
 /// depend on which rank is processed first. Memory: a few hundred bytes per rank, and one byte per stage and
 /// microbatch. Time: constant per action; and few statements, because compilers count them against a limit.
-template <class Source>
-class Simulation {
+template <class Source> class Simulation {
 public:
   constexpr Simulation(const Source& source, const PassCosts& costs, const MessageWindow& window)
       : placement_(source.placement()), stages_(placement_, source.microbatches()), costs_(costs),
@@ -55,8 +54,7 @@ public:
   }
 
   /// Runs until every rank has ended or none can continue; calls `watch(rank, step, start, end)`.
-  template <class Watch>
-  constexpr void run(const Watch& watch) {
+  template <class Watch> constexpr void run(const Watch& watch) {
     while (runnable_count_ > 0 && failure_.fault == ScheduleFault::none)
       advance(runnable_.items[--runnable_count_], watch);
   }
@@ -145,8 +143,7 @@ private:
     return false;
   }
 
-  template <class Watch>
-  constexpr void advance(int rank, const Watch& watch) {
+  template <class Watch> constexpr void advance(int rank, const Watch& watch) {
     Rank& me = ranks_.items[rank];
     me.queued = false;
     while (me.part != Part::beginning || fetch(rank, me)) {

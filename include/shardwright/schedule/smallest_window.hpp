@@ -21,8 +21,7 @@ struct InWindow {
   double makespan = -1;
   bool was_full = false; ///< Whether more sends in flight could change that.
 
-  template <class Source>
-  constexpr InWindow(const Source& source, const MessageWindow& window) {
+  template <class Source> constexpr InWindow(const Source& source, const MessageWindow& window) {
     Simulation<Source> simulation(source, {}, window);
     simulation.run([](int, const Step&, double, double) {});
     was_full = simulation.window_was_full() && simulation.failure().fault == ScheduleFault::none;
@@ -40,8 +39,7 @@ struct InWindow {
 /// @param source a Schedule, PolicyOrders, or any other with placement(), microbatches() and cursor(rank)
 /// Cost: one simulation if the usual window does, else one for each doubling and halving up to the number of
 /// sends. F = I = W = 1, and sends are instant.
-template <class Source>
-[[nodiscard]] constexpr MessageWindow smallest_window(const Source& source) {
+template <class Source> [[nodiscard]] constexpr MessageWindow smallest_window(const Source& source) {
   MessageWindow window{};
   detail::InWindow best(source, window);
   int below = window.sends_in_flight - 1; // too few

@@ -46,18 +46,14 @@ public:
 
 namespace detail {
 
-template <class Schedule>
-struct AllForwardsFirst : std::false_type {};
+template <class Schedule> struct AllForwardsFirst : std::false_type {};
 template <class Policy>
 struct AllForwardsFirst<PolicySchedule<Policy>> : std::bool_constant<Policy::forwards_first> {};
-template <>
-struct AllForwardsFirst<ForwardsFirstSchedule> : std::true_type {};
+template <> struct AllForwardsFirst<ForwardsFirstSchedule> : std::true_type {};
 
-template <class Schedule>
-inline constexpr bool counts_first = std::is_base_of_v<CountingFirst, Schedule>;
+template <class Schedule> inline constexpr bool counts_first = std::is_base_of_v<CountingFirst, Schedule>;
 
-template <class Loss, class Schedule, bool carried>
-struct LossUnder {
+template <class Loss, class Schedule, bool carried> struct LossUnder {
   static_assert(
       carried,
       "Loss: a loss that needs the whole batch before its backward must run under a schedule whose forwards all precede its backwards (use GPipe, or CountingFirst for one more forward pass, or a sequence-wise loss, or the aux-loss-free bias)");

@@ -28,32 +28,27 @@ namespace detail {
 struct AddOperation {
   static constexpr const char* name = "add";
   using Function = kernels::detail::PlusElements;
-  template <class Left, class Right>
-  using layout = AddLayout<Left, Right>;
+  template <class Left, class Right> using layout = AddLayout<Left, Right>;
 };
 struct SubtractOperation {
   static constexpr const char* name = "subtract";
   using Function = kernels::detail::MinusElements;
-  template <class Left, class Right>
-  using layout = AddLayout<Left, Right>;
+  template <class Left, class Right> using layout = AddLayout<Left, Right>;
 };
 struct MultiplyOperation {
   static constexpr const char* name = "multiply";
   using Function = kernels::detail::TimesElements;
-  template <class Left, class Right>
-  using layout = MultiplyLayout<Left, Right>;
+  template <class Left, class Right> using layout = MultiplyLayout<Left, Right>;
 };
 struct DivideOperation {
   static constexpr bool needs_real = true;
   static constexpr const char* name = "divide";
   using Function = kernels::detail::QuotientElements;
-  template <class Left, class Right>
-  using layout = DivideLayout<Left, Right>;
+  template <class Left, class Right> using layout = DivideLayout<Left, Right>;
 };
 
 /// Checks the elements of operations whose results need not be integers.
-template <class Operation, class Element>
-[[nodiscard]] constexpr bool combines() {
+template <class Operation, class Element> [[nodiscard]] constexpr bool combines() {
   if constexpr (requires { Operation::needs_real; })
     return RealOperand<Operation, Element>::value;
   return true;
@@ -172,8 +167,7 @@ void add_leading_sum(const G& like, const Terms& terms, const Slot& slot) {
   sum_leading(like, terms, slot.tensor, slot.beta != 0);
 }
 
-template <class Slot>
-using SlotTensor = std::remove_cvref_t<decltype(std::declval<const Slot&>().tensor)>;
+template <class Slot> using SlotTensor = std::remove_cvref_t<decltype(std::declval<const Slot&>().tensor)>;
 /// Whether a parameter's raw gradient has the layout of the sum of terms in layout `Terms` over the
 /// dimensions that the parameter lacks.
 template <class Slot, class TermsLayout>
@@ -183,13 +177,11 @@ concept TakesLeadingSum =
 
 /// The gradients of left + sign * right: the result's, times the sign and summed over the dimensions that the
 /// right operand lacks.
-template <int sign>
-struct SumGradients {
+template <int sign> struct SumGradients {
   static constexpr GradientReads left_gradient_reads{};
   static constexpr GradientReads right_gradient_reads{};
 
-  template <class G, class X, class Y>
-  [[nodiscard]] G left_gradient(G y_gradient, const X&, const Y&) const {
+  template <class G, class X, class Y> [[nodiscard]] G left_gradient(G y_gradient, const X&, const Y&) const {
     return y_gradient;
   }
   template <class G, class X, class Y>
@@ -206,8 +198,7 @@ struct SumGradients {
   }
 
 private:
-  template <class G>
-  [[nodiscard]] static auto terms_of(const G& y_gradient) {
+  template <class G> [[nodiscard]] static auto terms_of(const G& y_gradient) {
     return kernels::detail::PlainTerms<typename G::value_type>{y_gradient.data(), sign};
   }
 };

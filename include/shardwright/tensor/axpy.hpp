@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// Two tensors of the same layout, which must allow Partial sums.
-template <class X, class Y>
-struct AxpyOperands {
+template <class X, class Y> struct AxpyOperands {
   static constexpr bool same =
       std::is_same_v<WithoutHalos<typename X::layout>, WithoutHalos<typename Y::layout>>;
   static_assert(same, "axpy: both tensors must have the same layout (redistribute x)");
@@ -37,25 +36,19 @@ struct AxpyOperands {
 };
 
 /// y = a x + b y.
-template <class Element>
-struct AxpbyElements {
+template <class Element> struct AxpbyElements {
   MainElement<Element> a;
   const Element* x;
   MainElement<Element> b;
   Element* y;
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(y + i, a * chunk.load(x + i) + b * chunk.load(y + i));
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(x, y);
-  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, y); }
 };
 
 /// The same for boxes with different strides, one row per index.
-template <class Element>
-struct AxpbyRows {
+template <class Element> struct AxpbyRows {
   MainElement<Element> a;
   const Element* x;
   HaloBox x_box;

@@ -42,8 +42,7 @@ void copy_block(const typename Target::execution_space& execution, const Element
   }
 }
 
-template <class Element>
-struct NanKernel {
+template <class Element> struct NanKernel {
   Element* out;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     out[i] = static_cast<Element>(__builtin_nanf(""));

@@ -97,8 +97,7 @@ inline constexpr TransitionSteps transition_steps{Steps::axes, Steps::steps, &St
         core.steps_for(bound.steps.data(), [&] { return steps_at(bound.binding, *table.from, *table.to); }));
   return bound;
 }
-template <class Steps>
-[[nodiscard]] BoundTransition bind_transition(MeshCore& core) {
+template <class Steps> [[nodiscard]] BoundTransition bind_transition(MeshCore& core) {
   return bind_transition(core, transition_steps<Steps>);
 }
 

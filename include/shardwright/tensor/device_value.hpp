@@ -13,8 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-template <class Value>
-struct StoreKernel {
+template <class Value> struct StoreKernel {
   Value* to;
   Value value;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { *to = value; }
@@ -27,8 +26,7 @@ void run_once(const char* label, const Execution& execution, const Functor& func
 }
 
 /// Its memory comes from the pool and stays at the same address as long as the object lives.
-template <class Value, class Target>
-class DeviceValue {
+template <class Value, class Target> class DeviceValue {
   static_assert(std::is_trivially_copyable_v<Value>);
 
 public:

@@ -33,16 +33,14 @@ using DotLayout = ReduceAllLayout<Sum, MultiplyLayout<Left, Right>>;
 
 namespace detail {
 
-template <class Left, class Right>
-struct DotRanks {
+template <class Left, class Right> struct DotRanks {
   static constexpr bool value = Left::tensor_rank == Right::tensor_rank;
   static_assert(value, "dot: both operands must have the same number of dimensions (reshape one of them)");
 };
 
 /// x * (2 factor).
 struct TwiceTimes {
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value x, Value factor) {
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value factor) {
     return x * (factor + factor);
   }
 };
@@ -115,8 +113,7 @@ struct SquaredNorm {
   static constexpr bool gradient_reads_input = true;
   static constexpr bool gradient_reads_output = false;
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
     using L = ElementwiseFunctionLayout<square, typename X::layout>;
     if constexpr (detail::any_invalid<L>)
       return ShardedTensor<L, MainElement<typename X::value_type>, typename X::target>(x.resources(), {});
@@ -153,8 +150,7 @@ template <Operand X>
 /// add up square roots.
 ///
 /// Collective over the axes that shard x. Cost: one all_reduce of one number. Its gradient at 0 is NaN.
-template <Operand X>
-[[nodiscard]] auto norm(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto norm(X&& x, SourceLocation where = SourceLocation::current()) {
   auto squares = squared_norm(std::forward<X>(x), where);
   if constexpr (AnyShardedTensor<decltype(squares)>)
     return sqrt(redistribute<Layout<0>>(std::move(squares), where), where);

@@ -28,14 +28,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace operation {
 
 /// @brief x with another element, and its gradient with that of x.
-template <class To>
-struct Convert {
+template <class To> struct Convert {
   static constexpr std::string_view name = "convert";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
     static_assert(RealElement<To> && RealElement<typename X::value_type>,
                   "convert: both element types must be floating-point (rounding to integers is not linear)");
     ShardedTensor<ElementwiseLinearLayout<typename X::layout>, To, typename X::target> out(x.resources(),
@@ -60,8 +58,7 @@ template <Operand X>
   return detail::apply_with_number<detail::TimesNumber>(std::forward<X>(x), factor, where);
 }
 /// @brief tensor = factor * tensor.
-template <AnyShardedTensor Tensor>
-void scale_in_place(Tensor& tensor, detail::NumberFor<Tensor> factor) {
+template <AnyShardedTensor Tensor> void scale_in_place(Tensor& tensor, detail::NumberFor<Tensor> factor) {
   using L = typename Tensor::layout;
   if constexpr (!detail::any_invalid<ElementwiseLinearLayout<L>>) {
     tensor.require_memory(factor.where);

@@ -31,28 +31,23 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 }
 
 /// Kernels on a target.
-template <class Target>
-struct KernelLoop {
+template <class Target> struct KernelLoop {
   const typename Target::execution_space& execution;
-  template <class Functor>
-  void lanes(const char* label, std::size_t count, const Functor& functor) const {
+  template <class Functor> void lanes(const char* label, std::size_t count, const Functor& functor) const {
     kernels::detail::run_lanes(label, execution, count, functor);
   }
-  template <class Functor>
-  void each(const char* label, std::size_t count, const Functor& functor) const {
+  template <class Functor> void each(const char* label, std::size_t count, const Functor& functor) const {
     kernels::detail::run(label, execution, count, functor);
   }
 };
 /// The same on the calling thread.
 struct PlainLoop {
-  template <class Functor>
-  void lanes(const char*, std::size_t count, const Functor& functor) const {
+  template <class Functor> void lanes(const char*, std::size_t count, const Functor& functor) const {
     const Functor here = functor; // a copy that no element aliases
     for (std::size_t i = 0; i < count; ++i)
       here(i);
   }
-  template <class Functor>
-  void each(const char* label, std::size_t count, const Functor& functor) const {
+  template <class Functor> void each(const char* label, std::size_t count, const Functor& functor) const {
     lanes(label, count, functor);
   }
 };
@@ -73,8 +68,7 @@ struct OpenRows : DirectExchange {
 
 /// Locates the rows for this rank in the senders' memory, and calls use(rows) with a list of them, in the
 /// order in which they would be received.
-template <class Element, class Use>
-class DirectRows final : public OpenRows {
+template <class Element, class Use> class DirectRows final : public OpenRows {
 public:
   /// @param list memory for one pointer for each received row
   DirectRows(const ShownRows& shown, const KeptVector<StridedBlock>& received, std::size_t rank, void* list,
@@ -202,8 +196,7 @@ void return_rows(TargetResources<Target>& resources, const ExpertRoute& route, c
 }
 
 /// Sends one number per row along a route, asynchronously.
-template <class Target, class Number>
-class MovingNumbers {
+template <class Target, class Number> class MovingNumbers {
 public:
   /// Starts sending one number per pair, [tokens * slots], to the experts.
   [[nodiscard]] static MovingNumbers to_experts(TargetResources<Target>& resources, const ExpertRoute& route,

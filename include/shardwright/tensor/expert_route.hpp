@@ -92,8 +92,7 @@ template <class LayoutType>
   return static_cast<std::size_t>(shape[0] * shape[1]);
 }
 
-template <class LayoutType>
-struct ShapeOf {
+template <class LayoutType> struct ShapeOf {
   using type = std::array<std::int64_t, static_cast<std::size_t>(LayoutType::tensor_rank)>;
 };
 template <class LayoutType>

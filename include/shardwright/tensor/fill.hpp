@@ -19,18 +19,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class Element>
-struct ConstantKernel {
+template <class Element> struct ConstantKernel {
   Element* out;
   Element value;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = value; }
 };
 
 /// What fills a tensor: a number, or a byte.
-template <class Tensor>
-struct FillValueOf {
-  using type = NumberFor<Tensor>;
-};
+template <class Tensor> struct FillValueOf { using type = NumberFor<Tensor>; };
 template <class Tensor>
 requires std::is_same_v<typename Tensor::value_type, std::byte>
 struct FillValueOf<Tensor> {
@@ -41,16 +37,14 @@ struct FillValueOf<Tensor> {
   };
 };
 
-template <class Tensor>
-struct FillOf {
+template <class Tensor> struct FillOf {
   static_assert(
       !Tensor::layout::value.has_partial(),
       "fill: the tensor must not be Partial, as every rank's part would count (fill a layout without Partial; fill_zero starts an accumulator)");
   static constexpr bool value = !Tensor::layout::value.has_partial();
 };
 
-template <class Tensor>
-struct RandomFillOf : FillOf<Tensor> {
+template <class Tensor> struct RandomFillOf : FillOf<Tensor> {
   static_assert(!has_halos<typename Tensor::layout>,
                 "random fill: the tensor must have no halos (fill one without, and redistribute it)");
   static_assert(Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 4,
@@ -63,8 +57,7 @@ struct RandomFillOf : FillOf<Tensor> {
 };
 
 /// The position of this rank's block in the whole tensor.
-template <class Tensor>
-[[nodiscard]] kernels::BlockPosition position_of(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] kernels::BlockPosition position_of(const Tensor& tensor) {
   kernels::BlockPosition position;
   const auto offset = tensor.local_offset();
   for (std::size_t d = 0; d < offset.size(); ++d) {

@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// out = function(from), element by element.
-template <class Function, class Element, class Out>
-void map_elements_of(const Element* from, Out& out) {
+template <class Function, class Element, class Out> void map_elements_of(const Element* from, Out& out) {
   if (out.local_size() > 0)
     kernels::detail::run_elementwise<Element>(
         "sw::map", out.execution(), out.local_size(),
@@ -49,14 +48,12 @@ namespace operation {
 /// @brief An elementwise function with its gradient, dy times the slope of the function; both reuse the
 /// memory of moved-in operands. `Function` (tensor/kernels/activation.hpp) says whether the slope is a
 /// function of the element or of the result.
-template <class Tag, class Function>
-struct Mapped {
+template <class Tag, class Function> struct Mapped {
   static constexpr std::string_view name = Tag::name;
   static constexpr bool gradient_reads_input = !Function::slope_of_result;
   static constexpr bool gradient_reads_output = Function::slope_of_result;
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     using Input = std::remove_cvref_t<X>;
     using L = ElementwiseFunctionLayout<Tag, typename Input::layout>;
     if constexpr (detail::any_invalid<L> || !detail::RealOperand<Tag, typename Input::value_type>::value) {
@@ -102,8 +99,7 @@ using Square = Mapped<square, kernels::detail::Square>;
 /// @brief GELU in its tanh form, x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and
 /// Gimpel, arXiv 1606.08415, section 2): that of GPT-2, and of PyTorch with approximate="tanh"; within 1e-3
 /// of gelu_erf.
-template <Operand X>
-[[nodiscard]] auto gelu_tanh(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto gelu_tanh(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::GeluTanh{}, where, std::forward<X>(x));
 }
 template <AnyShardedTensor Out, AnyShardedTensor X>
@@ -114,8 +110,7 @@ void gelu_tanh_into(Out& out, const X& x, SourceLocation where = SourceLocation:
 /// @brief GELU as defined, x (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, arXiv 1606.08415, section 2):
 /// that of BERT, and of PyTorch by default. Within 8 units in the last place; the error function by Shepherd
 /// and Laframboise (kernels/math.hpp).
-template <Operand X>
-[[nodiscard]] auto gelu_erf(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto gelu_erf(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::GeluErf{}, where, std::forward<X>(x));
 }
 template <AnyShardedTensor Out, AnyShardedTensor X>
@@ -124,8 +119,7 @@ void gelu_erf_into(Out& out, const X& x, SourceLocation where = SourceLocation::
 }
 
 /// @brief x sigmoid(x) (Elfwing et al., arXiv 1702.03118, section 2.1).
-template <Operand X>
-[[nodiscard]] auto silu(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto silu(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Silu{}, where, std::forward<X>(x));
 }
 template <AnyShardedTensor Out, AnyShardedTensor X>
@@ -134,8 +128,7 @@ void silu_into(Out& out, const X& x, SourceLocation where = SourceLocation::curr
 }
 
 /// @brief max(x, 0); a NaN stays. The gradient at 0 is 0.
-template <Operand X>
-[[nodiscard]] auto relu(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto relu(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Relu{}, where, std::forward<X>(x));
 }
 template <AnyShardedTensor Out, AnyShardedTensor X>
@@ -144,8 +137,7 @@ void relu_into(Out& out, const X& x, SourceLocation where = SourceLocation::curr
 }
 
 /// @brief 1 / (1 + exp(-x)).
-template <Operand X>
-[[nodiscard]] auto sigmoid(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto sigmoid(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Sigmoid{}, where, std::forward<X>(x));
 }
 template <AnyShardedTensor Out, AnyShardedTensor X>
@@ -154,8 +146,7 @@ void sigmoid_into(Out& out, const X& x, SourceLocation where = SourceLocation::c
 }
 
 /// @brief The hyperbolic tangent.
-template <Operand X>
-[[nodiscard]] auto tanh(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto tanh(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Tanh{}, where, std::forward<X>(x));
 }
 template <AnyShardedTensor Out, AnyShardedTensor X>
@@ -164,8 +155,7 @@ void tanh_into(Out& out, const X& x, SourceLocation where = SourceLocation::curr
 }
 
 /// @brief exp(x).
-template <Operand X>
-[[nodiscard]] auto exp(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto exp(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Exp{}, where, std::forward<X>(x));
 }
 template <AnyShardedTensor Out, AnyShardedTensor X>
@@ -174,8 +164,7 @@ void exp_into(Out& out, const X& x, SourceLocation where = SourceLocation::curre
 }
 
 /// @brief The natural logarithm: -infinity of 0, NaN of a negative number.
-template <Operand X>
-[[nodiscard]] auto log(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto log(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Log{}, where, std::forward<X>(x));
 }
 template <AnyShardedTensor Out, AnyShardedTensor X>
@@ -184,8 +173,7 @@ void log_into(Out& out, const X& x, SourceLocation where = SourceLocation::curre
 }
 
 /// @brief The square root. Its gradient at 0 is infinite.
-template <Operand X>
-[[nodiscard]] auto sqrt(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto sqrt(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Sqrt{}, where, std::forward<X>(x));
 }
 template <AnyShardedTensor Out, AnyShardedTensor X>
@@ -194,8 +182,7 @@ void sqrt_into(Out& out, const X& x, SourceLocation where = SourceLocation::curr
 }
 
 /// @brief x^2.
-template <Operand X>
-[[nodiscard]] auto square(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto square(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Square{}, where, std::forward<X>(x));
 }
 template <AnyShardedTensor Out, AnyShardedTensor X>

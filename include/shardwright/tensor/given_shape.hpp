@@ -15,8 +15,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Names the layout and the number of extents.
-template <class L, std::size_t given>
-struct ExtentsOf {
+template <class L, std::size_t given> struct ExtentsOf {
   static constexpr bool value = static_cast<int>(given) == L::tensor_rank || any_invalid<L>;
   static_assert(
       value,
@@ -24,8 +23,7 @@ struct ExtentsOf {
 };
 
 /// The shape of a tensor of layout `L` as an argument: `{4, 8}`, an array, or another tensor's shape.
-template <class L>
-class GivenShape {
+template <class L> class GivenShape {
 public:
   using Shape = typename ShapeOf<L>::type;
 

@@ -24,8 +24,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// The first row of each of this rank's experts, and the end.
-template <class Rows>
-[[nodiscard]] std::span<const std::int64_t> first_rows_of(const Rows& rows) {
+template <class Rows> [[nodiscard]] std::span<const std::int64_t> first_rows_of(const Rows& rows) {
   return rows.shape().route().first_rows;
 }
 

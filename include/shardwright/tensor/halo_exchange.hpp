@@ -18,20 +18,17 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 struct PackElement {
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static void of(Element& block, Element& packed) {
+  template <class Element> SHARDWRIGHT_FUNCTION static void of(Element& block, Element& packed) {
     packed = block;
   }
 };
 struct UnpackElement {
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static void of(Element& block, Element& packed) {
+  template <class Element> SHARDWRIGHT_FUNCTION static void of(Element& block, Element& packed) {
     block = packed;
   }
 };
 struct AddElement {
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static void of(Element& block, Element& packed) {
+  template <class Element> SHARDWRIGHT_FUNCTION static void of(Element& block, Element& packed) {
     if constexpr (RealElement<Element>)
       block = static_cast<Element>(MainElement<Element>(block) + MainElement<Element>(packed));
     else
@@ -39,15 +36,13 @@ struct AddElement {
   }
 };
 struct ClearElement {
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static void of(Element& block, Element&) {
+  template <class Element> SHARDWRIGHT_FUNCTION static void of(Element& block, Element&) {
     block = Element(0);
   }
 };
 
 /// One element per index.
-template <class Element, class Function>
-struct HaloBoxKernel {
+template <class Element, class Function> struct HaloBoxKernel {
   HaloBox box;
   Element* block;
   Element* packed;
@@ -175,8 +170,7 @@ void fill_with_halos(const Plain& from, Tensor& to, SourceLocation where) {
 }
 
 /// The box of the elements that a rank owns.
-template <class Tensor>
-[[nodiscard]] HaloBox owned_box(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] HaloBox owned_box(const Tensor& tensor) {
   using L = typename Tensor::layout;
   const auto& whole = tensor.local_shape();
   auto offset = whole;
@@ -190,8 +184,7 @@ template <class Tensor>
 }
 
 /// Copies the elements that a rank owns out of a tensor with halos.
-template <class Tensor, class Plain>
-void drop_halos(const Tensor& from, Plain& to) {
+template <class Tensor, class Plain> void drop_halos(const Tensor& from, Plain& to) {
   using Element = typename Plain::value_type;
   using Target = typename Plain::target;
   if constexpr (Target::host_accessible)
@@ -201,8 +194,7 @@ void drop_halos(const Tensor& from, Plain& to) {
 }
 
 /// The tensor itself; for one with halos, a copy without them.
-template <class Tensor>
-[[nodiscard]] decltype(auto) without_halos(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] decltype(auto) without_halos(const Tensor& tensor) {
   if constexpr (!has_halos<typename Tensor::layout>) {
     return (tensor);
   } else {

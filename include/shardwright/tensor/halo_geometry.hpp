@@ -152,8 +152,7 @@ private:
   }
 
   /// Owned elements that the neighbour in a direction copies (`lent`), or the halo in that direction.
-  template <class Direct>
-  [[nodiscard]] HaloBox box(Direct direction, bool lent) const {
+  template <class Direct> [[nodiscard]] HaloBox box(Direct direction, bool lent) const {
     Extents offset{};
     Extents extents{};
     for (int d = 0; d < layout_.tensor_rank; ++d) {

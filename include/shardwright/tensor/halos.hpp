@@ -12,8 +12,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class Tensor>
-struct HasHalos {
+template <class Tensor> struct HasHalos {
   static constexpr bool value = has_halos<typename Tensor::layout>;
   static_assert(
       value,

@@ -42,8 +42,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The first fault of a rank on a target, in memory that its kernels and the host access; made at its first
 /// use.
-template <class Target>
-[[nodiscard]] kernels::IdFault* id_fault(TargetResources<Target>& resources) {
+template <class Target> [[nodiscard]] kernels::IdFault* id_fault(TargetResources<Target>& resources) {
   using Memory = SharedMemory<kernels::IdFault, Target>;
   std::shared_ptr<void>& kept = resources.id_faults();
   if (!kept)
@@ -84,8 +83,7 @@ template <class Ids>
 }
 
 /// After the kernel that checks ids: throws on a host. A device continues, and the step's report throws.
-template <class Ids>
-void reject_unknown_ids(const Ids& ids, SourceLocation where) {
+template <class Ids> void reject_unknown_ids(const Ids& ids, SourceLocation where) {
   using Target = typename Ids::target;
   if constexpr (Target::host_accessible && !counts_only<Target>) {
     wait_for_kernels(ids.execution());

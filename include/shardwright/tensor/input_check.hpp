@@ -39,8 +39,7 @@ template <class Target, class Element>
   return content.read()[0];
 }
 /// The hash of a tensor's local block.
-template <AnyShardedTensor Tensor>
-[[nodiscard]] std::uint64_t content_hash(const Tensor& tensor) {
+template <AnyShardedTensor Tensor> [[nodiscard]] std::uint64_t content_hash(const Tensor& tensor) {
   return content_hash<typename Tensor::target, typename Tensor::value_type>(tensor.resources(),
                                                                             tensor.local_matrix());
 }
@@ -121,8 +120,7 @@ void compare_tensor(const Tensor& tensor, SourceLocation where, const InputSubje
 /// Begins an operation that reads tensors: they have memory, and in checked builds memory of the program
 /// holds what its layout says.
 /// @throws LifecycleError for a tensor that was moved from; ConfigurationMismatch on every rank.
-template <AnyShardedTensor... Tensors>
-void begin_operation(SourceLocation where, const Tensors&... tensors) {
+template <AnyShardedTensor... Tensors> void begin_operation(SourceLocation where, const Tensors&... tensors) {
   (tensors.require_memory(where), ...);
   if constexpr (always_checked) {
     constexpr InputSubject borrowed{

@@ -23,8 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// A layout without its second-to-last dimension.
-template <LayoutType L>
-struct WithoutGroupsHolder {
+template <LayoutType L> struct WithoutGroupsHolder {
   static constexpr LayoutValue value = [] {
     LayoutValue out = L::value;
     out.tensor_rank = L::tensor_rank - 1;
@@ -33,10 +32,7 @@ struct WithoutGroupsHolder {
     return out;
   }();
 };
-template <LayoutType L, bool lacks_groups>
-struct InsertedOf {
-  using type = L;
-};
+template <LayoutType L, bool lacks_groups> struct InsertedOf { using type = L; };
 template <LayoutType L>
 requires(L::tensor_rank >= 2) struct InsertedOf<L, true> {
   using type = LayoutOf<typename L::axis_list, WithoutGroupsHolder<L>>;
@@ -54,8 +50,7 @@ inline constexpr bool columns_fit = [] {
 }();
 
 /// The trace shows both layouts.
-template <LayoutType L, LayoutType Columns>
-struct ColumnsInside {
+template <LayoutType L, LayoutType Columns> struct ColumnsInside {
   static constexpr bool value = columns_fit<L, Columns> || any_invalid<L, Columns>;
   static_assert(
       value,
@@ -125,14 +120,8 @@ struct InsertColumns {
   }
 
 private:
-  template <LayoutType L, bool lacks_groups>
-  struct SumOf {
-    using type = L;
-  };
-  template <LayoutType L>
-  struct SumOf<L, true> {
-    using type = ReductionLayout<Sum, L::tensor_rank - 2, L>;
-  };
+  template <LayoutType L, bool lacks_groups> struct SumOf { using type = L; };
+  template <LayoutType L> struct SumOf<L, true> { using type = ReductionLayout<Sum, L::tensor_rank - 2, L>; };
   /// Rows of this rank's block that share a row of columns.
   template <bool lacks_groups, class Tensor>
   [[nodiscard]] static std::size_t groups_of(const Tensor& tensor) {

@@ -23,8 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// The positions of this rank's elements of dimension 1 in a row: according to the layout, or in token order.
-template <class Tensor>
-[[nodiscard]] TokenRuns runs_in_row(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] TokenRuns runs_in_row(const Tensor& tensor) {
   if constexpr (requires { tensor.positions().runs(); })
     return tensor.positions().runs();
   else if constexpr (Tensor::tensor_rank > 1)

@@ -44,8 +44,7 @@ struct AxisBinding {
       {.rank = core.world().rank()});
 }
 /// Those axes of a list that divide the model, as bits.
-template <class... Axes>
-[[nodiscard]] constexpr unsigned model_axes_of(AxisList<Axes...>) {
+template <class... Axes> [[nodiscard]] constexpr unsigned model_axes_of(AxisList<Axes...>) {
   unsigned bit = 1, out = 0;
   ((out |= divides_model<Axes> ? bit : 0, bit <<= 1), ...);
   return out;

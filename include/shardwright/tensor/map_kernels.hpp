@@ -15,8 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-template <class Element, class Function>
-struct MapKernel {
+template <class Element, class Function> struct MapKernel {
   const Element* in;
   Element* out;
   Function function;
@@ -26,8 +25,7 @@ struct MapKernel {
 };
 
 /// One element per index.
-template <class Element, class Operation>
-struct CombineKernel {
+template <class Element, class Operation> struct CombineKernel {
   const Element* left;
   const Element* right;
   Element* out;
@@ -37,8 +35,7 @@ struct CombineKernel {
   }
 };
 /// One repetition of the right operand per index.
-template <class Element, class Operation>
-struct CombineRowKernel {
+template <class Element, class Operation> struct CombineRowKernel {
   const Element* left;
   const Element* right;
   Element* out;

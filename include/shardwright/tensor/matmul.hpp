@@ -34,14 +34,12 @@ template <std::size_t rank>
 }
 
 /// The local block as [product of the extents before `split`, product of the rest].
-template <class Tensor>
-[[nodiscard]] auto matrix_at(const Tensor& tensor, std::size_t split) {
+template <class Tensor> [[nodiscard]] auto matrix_at(const Tensor& tensor, std::size_t split) {
   const auto& local = tensor.local_shape();
   return MatrixView<const typename Tensor::value_type, typename Tensor::target>(
       tensor.data(), extents_product(local, 0, split), extents_product(local, split, local.size()));
 }
-template <class Tensor>
-[[nodiscard]] auto mutable_matrix_at(Tensor& tensor, std::size_t split) {
+template <class Tensor> [[nodiscard]] auto mutable_matrix_at(Tensor& tensor, std::size_t split) {
   const auto& local = tensor.local_shape();
   return MatrixView<typename Tensor::value_type, typename Tensor::target>(
       tensor.mutable_data(), extents_product(local, 0, split), extents_product(local, split, local.size()));
@@ -50,10 +48,8 @@ template <class Tensor>
 /// Y[T..., C...] = X[T..., D] W[D, C...].
 struct PlainProduct {
   static constexpr const char* name = "matmul";
-  template <class X, class W>
-  using layout = MatmulLayout<X, W>;
-  template <class X, class W>
-  [[nodiscard]] static auto shape(const X& x, const W& w, SourceLocation where) {
+  template <class X, class W> using layout = MatmulLayout<X, W>;
+  template <class X, class W> [[nodiscard]] static auto shape(const X& x, const W& w, SourceLocation where) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     require_equal_extents(name, "the last extent of the left tensor must be the first of the right one",
                           x.shape(), tokens, w.shape(), 0, 1, x.core(), where);
@@ -64,8 +60,7 @@ struct PlainProduct {
       out[tokens + d - 1] = w.shape()[d];
     return out;
   }
-  template <class X, class W, class Y>
-  static void run(const X& x, const W& w, Y& y, double beta) {
+  template <class X, class W, class Y> static void run(const X& x, const W& w, Y& y, double beta) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::no, matrix_at(w, 1),
                     kernels::Transpose::no, mutable_matrix_at(y, tokens), 1.0, beta);
@@ -75,10 +70,8 @@ struct PlainProduct {
 /// dX[T..., D] = dY[T..., C...] W[D, C...]^T.
 struct InputGradientProduct {
   static constexpr const char* name = "matmul_input_gradient";
-  template <class Y, class W>
-  using layout = MatmulLayout<Y, W, MatmulForm::right_transposed>;
-  template <class Y, class W>
-  [[nodiscard]] static auto shape(const Y& y, const W& w, SourceLocation where) {
+  template <class Y, class W> using layout = MatmulLayout<Y, W, MatmulForm::right_transposed>;
+  template <class Y, class W> [[nodiscard]] static auto shape(const Y& y, const W& w, SourceLocation where) {
     constexpr std::size_t columns = W::tensor_rank - 1;
     constexpr std::size_t tokens = Y::tensor_rank - columns;
     require_equal_extents(name,
@@ -90,8 +83,7 @@ struct InputGradientProduct {
     out[tokens] = w.shape()[0];
     return out;
   }
-  template <class Y, class W, class X>
-  static void run(const Y& y, const W& w, X& x, double beta) {
+  template <class Y, class W, class X> static void run(const Y& y, const W& w, X& x, double beta) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     kernels::matmul(y.execution(), matrix_at(y, tokens), kernels::Transpose::no, matrix_at(w, 1),
                     kernels::Transpose::yes, mutable_matrix_at(x, tokens), 1.0, beta);
@@ -101,10 +93,8 @@ struct InputGradientProduct {
 /// dW[D, C...] = X[T..., D]^T dY[T..., C...].
 struct WeightGradientProduct {
   static constexpr const char* name = "matmul_weight_gradient";
-  template <class X, class Y>
-  using layout = MatmulLayout<X, Y, MatmulForm::left_transposed>;
-  template <class X, class Y>
-  [[nodiscard]] static auto shape(const X& x, const Y& y, SourceLocation where) {
+  template <class X, class Y> using layout = MatmulLayout<X, Y, MatmulForm::left_transposed>;
+  template <class X, class Y> [[nodiscard]] static auto shape(const X& x, const Y& y, SourceLocation where) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     require_equal_extents(name, "the tensors must have equal leading extents", x.shape(), 0, y.shape(), 0,
                           tokens, x.core(), where);
@@ -114,8 +104,7 @@ struct WeightGradientProduct {
       out[1 + d - tokens] = y.shape()[d];
     return out;
   }
-  template <class X, class Y, class W>
-  static void run(const X& x, const Y& y, W& w, double beta) {
+  template <class X, class Y, class W> static void run(const X& x, const Y& y, W& w, double beta) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::yes, matrix_at(y, tokens),
                     kernels::Transpose::no, mutable_matrix_at(w, 1), 1.0, beta);
@@ -171,8 +160,7 @@ struct Matmul {
   static constexpr std::string_view name = "matmul";
   static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
   static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
-  template <class X, class W>
-  [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
+  template <class X, class W> [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
     return detail::product_of<detail::PlainProduct>(x, w, where);
   }
   template <class G, class X, class W>
@@ -194,8 +182,7 @@ struct MatmulTransposed {
   static constexpr std::string_view name = "matmul_transposed";
   static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
   static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
-  template <class X, class W>
-  [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
+  template <class X, class W> [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
     return detail::product_of<detail::InputGradientProduct>(x, w, where);
   }
   template <class G, class X, class W>

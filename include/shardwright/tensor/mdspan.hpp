@@ -20,12 +20,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// A row-major span of run-time extents over this rank's block, from its first element and its extents.
-template <class Span, AnyShardedTensor Tensor>
-[[nodiscard]] Span block_as(const Tensor& tensor) {
+template <class Span, AnyShardedTensor Tensor> [[nodiscard]] Span block_as(const Tensor& tensor) {
   return Span(tensor.data(), tensor.local_shape());
 }
-template <class Span, AnyShardedTensor Tensor>
-[[nodiscard]] Span mutable_block_as(Tensor& tensor) {
+template <class Span, AnyShardedTensor Tensor> [[nodiscard]] Span mutable_block_as(Tensor& tensor) {
   return Span(tensor.mutable_data(), tensor.local_shape());
 }
 

@@ -25,8 +25,7 @@ template <class Element, class Target>
   return static_cast<std::int64_t>(found.read()[0]);
 }
 
-template <AnyShardedTensor Tensor>
-[[nodiscard]] std::int64_t non_finite_elements(const Tensor& tensor) {
+template <AnyShardedTensor Tensor> [[nodiscard]] std::int64_t non_finite_elements(const Tensor& tensor) {
   return non_finite_elements<typename Tensor::value_type, typename Tensor::target>(tensor.resources(),
                                                                                    tensor.local_matrix());
 }

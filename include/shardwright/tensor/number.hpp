@@ -23,8 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// `x * PerRank<dp>(weight)`. A plain number may also differ between ranks with different blocks; this one
 /// says so, and the compiler then checks the layout.
-template <Axis... Axes>
-class PerRank {
+template <Axis... Axes> class PerRank {
 public:
   static_assert(sizeof...(Axes) > 0, "PerRank: it must name the axes along which ranks differ (name one)");
   explicit constexpr PerRank(double value) noexcept : value_(value) {}
@@ -37,8 +36,7 @@ private:
 namespace detail {
 
 /// Names the tensor's layout and the axis.
-template <class L, class A>
-struct PerRankOver {
+template <class L, class A> struct PerRankOver {
   static constexpr int index = axis_index(L::axes, A::name);
   static constexpr bool value = index >= 0 && L::value.dimension_of(index) >= 0;
   static_assert(
@@ -47,8 +45,7 @@ struct PerRankOver {
 };
 
 /// Names the tensor's element.
-template <class Element>
-struct TakesRounded {
+template <class Element> struct TakesRounded {
   static_assert(
       RealElement<Element>,
       "Operation: a tensor of integers takes only whole numbers, because others would be rounded before they are used (write 2 in place of 2.0, or use floating-point elements)");
@@ -62,8 +59,7 @@ struct TakesRounded {
 }
 
 /// A number beside a tensor of a layout and element, and the line that gives it.
-template <class Element, class L>
-class NumberBeside {
+template <class Element, class L> class NumberBeside {
 public:
   static constexpr bool is_real = RealElement<Element>;
   using Value = std::conditional_t<is_real, double, Element>;
@@ -110,8 +106,7 @@ public:
 };
 
 /// Empty for what is not an operand, so that other operators are not considered.
-template <class X>
-struct NumberBesideOf {};
+template <class X> struct NumberBesideOf {};
 template <class X>
 requires requires { typename X::layout; }
 struct NumberBesideOf<X> {
@@ -124,8 +119,7 @@ struct NumberBesideOf<X> {
 };
 
 /// A plain number as the other operand of X, converted implicitly.
-template <class X>
-using NumberFor = typename NumberBesideOf<std::remove_cvref_t<X>>::type;
+template <class X> using NumberFor = typename NumberBesideOf<std::remove_cvref_t<X>>::type;
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

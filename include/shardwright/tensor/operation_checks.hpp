@@ -80,8 +80,7 @@ template <class LayoutType, class Like>
 using ResultTensor = ShardedTensor<LayoutType, typename Like::value_type, typename Like::target>;
 
 /// Two operands that one kernel can combine; the trace shows both types.
-template <class First, class Second>
-struct SameElementAndTarget {
+template <class First, class Second> struct SameElementAndTarget {
   static_assert(std::is_same_v<typename First::value_type, typename Second::value_type>,
                 "Operation: both tensors must have the same element type (convert one first)");
   static_assert(std::is_same_v<typename First::target, typename Second::target>,
@@ -91,8 +90,7 @@ struct SameElementAndTarget {
 };
 
 /// An operand of an operation whose results need not be integers; the trace names it.
-template <class Operation, class Element>
-struct RealOperand {
+template <class Operation, class Element> struct RealOperand {
   static constexpr bool value = RealElement<Element>;
   static_assert(
       value,
@@ -100,8 +98,7 @@ struct RealOperand {
 };
 
 /// The destination of an `_into` form must have the layout and element type of the result.
-template <class Result, class Out>
-struct DestinationOf {
+template <class Result, class Out> struct DestinationOf {
   static_assert(
       std::is_same_v<typename Result::layout, typename Out::layout>,
       "Operation: the destination must have the layout of the result (redistribute the result, or declare the destination with the layout that the trace shows)");
@@ -113,8 +110,7 @@ struct DestinationOf {
 };
 
 /// Names the operand that is not a sharded tensor.
-template <class Given>
-struct ShardedOperand {
+template <class Given> struct ShardedOperand {
   static_assert(
       Operand<Given>,
       "Operation: sharded and plain tensors must not be mixed (make a ShardedTensor on the mesh, and fill or scatter the plain data into it)");

@@ -15,20 +15,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// the right operand, gradients and errors. On a tape the sum of two values of the same layout is deferred
 /// until it is read; a norm computes it in its own pass.
 /// @{
-template <Operand Left, Operand Right>
-[[nodiscard]] auto operator+(Left&& left, Right&& right) {
+template <Operand Left, Operand Right> [[nodiscard]] auto operator+(Left&& left, Right&& right) {
   return add(std::forward<Left>(left), std::forward<Right>(right), SourceLocation{});
 }
-template <Operand Left, Operand Right>
-[[nodiscard]] auto operator-(Left&& left, Right&& right) {
+template <Operand Left, Operand Right> [[nodiscard]] auto operator-(Left&& left, Right&& right) {
   return subtract(std::forward<Left>(left), std::forward<Right>(right), SourceLocation{});
 }
-template <Operand Left, Operand Right>
-[[nodiscard]] auto operator*(Left&& left, Right&& right) {
+template <Operand Left, Operand Right> [[nodiscard]] auto operator*(Left&& left, Right&& right) {
   return multiply(std::forward<Left>(left), std::forward<Right>(right), SourceLocation{});
 }
-template <Operand Left, Operand Right>
-[[nodiscard]] auto operator/(Left&& left, Right&& right) {
+template <Operand Left, Operand Right> [[nodiscard]] auto operator/(Left&& left, Right&& right) {
   return divide(std::forward<Left>(left), std::forward<Right>(right), SourceLocation{});
 }
 /// @}
@@ -37,41 +33,32 @@ template <Operand Left, Operand Right>
 /// does a number divided by one. A tensor of integers takes only whole numbers: results
 /// wrap, quotients are rounded towards zero, and it cannot be a divisor.
 /// @{
-template <Operand X>
-[[nodiscard]] auto operator*(X&& x, detail::NumberFor<X> factor) {
+template <Operand X> [[nodiscard]] auto operator*(X&& x, detail::NumberFor<X> factor) {
   return scale(std::forward<X>(x), factor, factor.where);
 }
-template <Operand X>
-[[nodiscard]] auto operator*(detail::NumberFor<X> factor, X&& x) {
+template <Operand X> [[nodiscard]] auto operator*(detail::NumberFor<X> factor, X&& x) {
   return scale(std::forward<X>(x), factor, factor.where);
 }
-template <Operand X>
-[[nodiscard]] auto operator+(X&& x, detail::NumberFor<X> number) {
+template <Operand X> [[nodiscard]] auto operator+(X&& x, detail::NumberFor<X> number) {
   return detail::apply_with_number<detail::PlusNumber>(std::forward<X>(x), number, number.where);
 }
-template <Operand X>
-[[nodiscard]] auto operator+(detail::NumberFor<X> number, X&& x) {
+template <Operand X> [[nodiscard]] auto operator+(detail::NumberFor<X> number, X&& x) {
   return detail::apply_with_number<detail::PlusNumber>(std::forward<X>(x), number, number.where);
 }
-template <Operand X>
-[[nodiscard]] auto operator-(X&& x, detail::NumberFor<X> number) {
+template <Operand X> [[nodiscard]] auto operator-(X&& x, detail::NumberFor<X> number) {
   return detail::minus_number(std::forward<X>(x), number);
 }
-template <Operand X>
-[[nodiscard]] auto operator-(detail::NumberFor<X> number, X&& x) {
+template <Operand X> [[nodiscard]] auto operator-(detail::NumberFor<X> number, X&& x) {
   return detail::apply_with_number<detail::NumberMinus>(std::forward<X>(x), number, number.where);
 }
 /// @throws InvalidArgument for integers divided by 0.
-template <Operand X>
-[[nodiscard]] auto operator/(X&& x, detail::NumberFor<X> divisor) {
+template <Operand X> [[nodiscard]] auto operator/(X&& x, detail::NumberFor<X> divisor) {
   return detail::over_number(std::forward<X>(x), divisor);
 }
-template <Operand X>
-[[nodiscard]] auto operator/(detail::NumberFor<X> number, X&& x) {
+template <Operand X> [[nodiscard]] auto operator/(detail::NumberFor<X> number, X&& x) {
   return detail::apply_with_number<detail::NumberOver>(std::forward<X>(x), number, number.where);
 }
-template <Operand X>
-[[nodiscard]] auto operator-(X&& x) {
+template <Operand X> [[nodiscard]] auto operator-(X&& x) {
   return scale(std::forward<X>(x), detail::NumberFor<X>(1, SourceLocation{}).opposite(), SourceLocation{});
 }
 /// @}

@@ -92,8 +92,7 @@ template <class To, class Steps, class From>
       given.shape());
 }
 
-template <class From, class To>
-inline constexpr bool moves_halos = has_halos<From> || has_halos<To>;
+template <class From, class To> inline constexpr bool moves_halos = has_halos<From> || has_halos<To>;
 
 /// `from` in another layout, one of them with halos: the owned elements move between layouts without halos.
 template <class To, class From>

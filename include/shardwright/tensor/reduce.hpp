@@ -29,11 +29,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// Sums of floating-point elements run in double precision.
-template <class Element>
-using AccumulatorOf = std::conditional_t<RealElement<Element>, double, Element>;
+template <class Element> using AccumulatorOf = std::conditional_t<RealElement<Element>, double, Element>;
 
-template <ReduceOp op, class Accumulator>
-constexpr Accumulator neutral_element() {
+template <ReduceOp op, class Accumulator> constexpr Accumulator neutral_element() {
   using Limits = std::numeric_limits<Accumulator>;
   if constexpr (op == ReduceOp::product)
     return 1;
@@ -72,8 +70,7 @@ SHARDWRIGHT_FUNCTION constexpr Element scaled(AccumulatorOf<Element> sum, double
 }
 
 /// out[outer, inner] over in[outer, middle, inner], in order of the middle index.
-template <ReduceOp op, class Element>
-struct ReduceDimension {
+template <ReduceOp op, class Element> struct ReduceDimension {
   const Element* in;
   Element* out;
   std::size_t middle;
@@ -90,8 +87,7 @@ struct ReduceDimension {
 
 inline constexpr std::size_t reduction_block = 4096;
 
-template <ReduceOp op, class In, class Out>
-struct ReduceBlocks {
+template <ReduceOp op, class In, class Out> struct ReduceBlocks {
   const In* in;
   Out* out;
   std::size_t count;
@@ -123,8 +119,7 @@ void reduce_all_blocks(const Input& input, Result& out, double factor) {
       ReduceBlocks<Op::value, Accumulator, Element>{sums, out.mutable_data(), blocks, blocks, factor});
 }
 
-template <class Op>
-struct NoAverage {
+template <class Op> struct NoAverage {
   static constexpr bool value = !std::is_same_v<Op, Avg>;
   static_assert(
       value,
@@ -132,8 +127,7 @@ struct NoAverage {
 };
 
 /// Means of integers need not be integers.
-template <class X>
-struct RealMean {
+template <class X> struct RealMean {
   static constexpr bool value = RealElement<typename std::remove_cvref_t<X>::element>;
   static_assert(
       value,
@@ -141,8 +135,7 @@ struct RealMean {
 };
 
 /// Only values of a tape have gradients; tensors do not.
-template <class Op, class X>
-struct ReductionWithGradient {
+template <class Op, class X> struct ReductionWithGradient {
   static constexpr bool value = AnyShardedTensor<X> || std::is_same_v<Op, Sum>;
   static_assert(
       value,
@@ -165,15 +158,13 @@ template <class X, class G>
 namespace operation {
 
 /// @brief A reduction over one dimension, or the mean, with the gradient of a sum: the result's, repeated.
-template <class Op, int dimension>
-struct Reduce {
+template <class Op, int dimension> struct Reduce {
   static constexpr std::string_view name = "reduce";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
   bool mean = false; ///< Times 1 / extent.
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
     using Result = detail::ResultTensor<ReductionLayout<Op, dimension, typename X::layout>, X>;
     if constexpr (detail::any_invalid<typename Result::layout>) {
       return Result(x.resources(), {}, where);
@@ -203,29 +194,25 @@ private:
     std::size_t middle;
     std::size_t inner;
   };
-  template <class X>
-  [[nodiscard]] static Extents extents(const X& x) {
+  template <class X> [[nodiscard]] static Extents extents(const X& x) {
     Extents out{static_cast<std::size_t>(x.local_shape()[static_cast<std::size_t>(dimension)]), 1};
     for (std::size_t d = dimension + 1; d < x.local_shape().size(); ++d)
       out.inner *= static_cast<std::size_t>(x.local_shape()[d]);
     return out;
   }
-  template <class X>
-  [[nodiscard]] double factor_of(const X& x) const {
+  template <class X> [[nodiscard]] double factor_of(const X& x) const {
     return mean ? 1 / static_cast<double>(x.shape()[static_cast<std::size_t>(dimension)]) : 1;
   }
 };
 
 /// @brief A reduction over all dimensions, or the mean, with the gradient of a sum.
-template <class Op>
-struct ReduceAll {
+template <class Op> struct ReduceAll {
   static constexpr std::string_view name = "reduce_all";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
   bool mean = false; ///< Times 1 / size.
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
     using Result = detail::ResultTensor<ReduceAllLayout<Op, typename X::layout>, X>;
     if constexpr (detail::has_halos<typename X::layout>) {
       return forward(where, detail::without_halos(x));
@@ -243,8 +230,7 @@ struct ReduceAll {
   }
 
 private:
-  template <class X>
-  [[nodiscard]] double factor_of(const X& x) const {
+  template <class X> [[nodiscard]] double factor_of(const X& x) const {
     return mean ? 1 / static_cast<double>(x.size()) : 1;
   }
 };
@@ -282,8 +268,7 @@ template <int dimension, Operand X>
 [[nodiscard]] auto sum(X&& x, SourceLocation where = SourceLocation::current()) {
   return reduce<Sum, dimension>(std::forward<X>(x), where);
 }
-template <Operand X>
-[[nodiscard]] auto sum(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto sum(X&& x, SourceLocation where = SourceLocation::current()) {
   return reduce_all<Sum>(std::forward<X>(x), where);
 }
 
@@ -294,8 +279,7 @@ template <int dimension, Operand X>
   return apply(operation::Reduce<Sum, dimension>{.mean = detail::RealMean<X>::value}, where,
                std::forward<X>(x));
 }
-template <Operand X>
-[[nodiscard]] auto mean(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto mean(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::ReduceAll<Sum>{.mean = detail::RealMean<X>::value}, where, std::forward<X>(x));
 }
 

@@ -65,8 +65,7 @@ namespace operation {
 
 /// @brief Dimensions [first, first + count) become those of `shape`; the gradient is reshaped back. Both
 /// share their operand's memory.
-template <int first, int count, std::size_t made>
-struct Regroup {
+template <int first, int count, std::size_t made> struct Regroup {
   static constexpr std::string_view name = "reshape";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
@@ -75,8 +74,7 @@ struct Regroup {
 
   [[nodiscard]] auto numbers() const { return detail::given_extents(shape); }
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
     using L = RegroupLayout<typename X::layout, first, count, static_cast<int>(made)>;
     using Result = ShardedTensor<L, const typename X::value_type, typename X::target>;
     if constexpr (detail::any_invalid<L>) {

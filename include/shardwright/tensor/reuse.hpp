@@ -15,15 +15,13 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Whether an operand is a moved-in read-only handle, whose memory a result may reuse.
-template <class Given>
-inline constexpr bool gives_memory = false;
+template <class Given> inline constexpr bool gives_memory = false;
 template <class L, class Element, class Target>
 inline constexpr bool gives_memory<ShardedTensor<L, const Element, Target>&&> = true;
 
 /// A result with an operand's shape, and a pointer to the operand's elements: kernels that read an element
 /// before they write it may work in place.
-template <class L, class Element, class Target>
-struct Reused {
+template <class L, class Element, class Target> struct Reused {
   const Element* from;
   ShardedTensor<L, Element, Target> out;
 };
@@ -56,10 +54,7 @@ template <class L, class Element, class Target>
   TensorAccess::buffer(operand).reduced_from() = {};
   return TensorAccess::take<ShardedTensor<L, Element, Target>>(std::move(operand));
 }
-template <AnyShardedTensor Tensor>
-[[nodiscard]] auto owned(const Tensor& operand) {
-  return operand.clone();
-}
+template <AnyShardedTensor Tensor> [[nodiscard]] auto owned(const Tensor& operand) { return operand.clone(); }
 
 /// left + right, in the memory of one of them if it has no other handle.
 template <class L, class Element, class Target>

@@ -15,8 +15,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// `count` numbers in memory of the pool, replicated: each rank has its own.
-template <std::size_t count, class Target, class Number = double>
-class Scalars {
+template <std::size_t count, class Target, class Number = double> class Scalars {
 public:
   explicit Scalars(TargetResources<Target>& resources)
       : values_(resources, {static_cast<std::int64_t>(count)}) {}

@@ -28,8 +28,7 @@ inline constexpr int scatter_tag = 0x5ca7;
 inline constexpr int gather_tag = 0x6a77;
 
 /// A box of a row-major tensor.
-template <std::size_t rank>
-struct Box {
+template <std::size_t rank> struct Box {
   std::array<std::int64_t, rank> offset{};
   std::array<std::int64_t, rank> extents{};
 
@@ -78,8 +77,7 @@ void for_each_run(const std::array<std::int64_t, rank>& shape, const Box<rank>& 
   }
 }
 
-template <class LayoutType>
-struct FinishedFor {
+template <class LayoutType> struct FinishedFor {
   static_assert(!LayoutType::value.has_partial(),
                 "gather: the tensor must not be Partial, an incomplete sum (redistribute it first)");
   static_assert(!has_halos<LayoutType>,
@@ -87,8 +85,7 @@ struct FinishedFor {
   static constexpr bool value =
       !LayoutType::value.has_partial() && !has_halos<LayoutType> && WholeRows<LayoutType>::value;
 };
-template <class LayoutType>
-struct ScatteredInto {
+template <class LayoutType> struct ScatteredInto {
   static_assert(
       !LayoutType::value.has_partial(),
       "scatter: the layout must not be Partial, as every rank's part would count (scatter into Shard or Replicate)");

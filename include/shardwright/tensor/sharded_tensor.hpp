@@ -28,8 +28,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-template <class LayoutType, class Element = float, class Target = DefaultTarget>
-class ShardedTensor;
+template <class LayoutType, class Element = float, class Target = DefaultTarget> class ShardedTensor;
 
 namespace detail {
 
@@ -49,8 +48,7 @@ namespace detail {
 /// Creates tensors that share memory with another one; only for transitions and handles.
 struct TensorAccess {
   /// `To` with the memory of `from`, which keeps its reference.
-  template <class To, class From>
-  [[nodiscard]] static To adopt(const From& from) {
+  template <class To, class From> [[nodiscard]] static To adopt(const From& from) {
     from.require_memory();
     To to{typename To::Nothing{}};
     to.buffer_ = from.buffer_;
@@ -60,8 +58,7 @@ struct TensorAccess {
     return to;
   }
   /// `To` with the memory of `from`, which loses it.
-  template <class To, class From>
-  [[nodiscard]] static To take(From&& from) {
+  template <class To, class From> [[nodiscard]] static To take(From&& from) {
     from.require_memory();
     To to{typename To::Nothing{}};
     to.buffer_ = std::move(from.buffer_);
@@ -82,13 +79,9 @@ struct TensorAccess {
   }
   /// A tensor that is invalid, like a moved-from one, until it is assigned: instead of an optional, which
   /// would take time to compile for every type of tensor.
-  template <class To>
-  [[nodiscard]] static To nothing() noexcept {
-    return To(typename To::Nothing{});
-  }
+  template <class To> [[nodiscard]] static To nothing() noexcept { return To(typename To::Nothing{}); }
   /// A tensor without memory, which only knows its extents.
-  template <class To>
-  [[nodiscard]] static To outline(const MeshCore& core, const typename To::Shape& shape) {
+  template <class To> [[nodiscard]] static To outline(const MeshCore& core, const typename To::Shape& shape) {
     To to{typename To::Nothing{}};
     to.global_ = shape;
     to.local_ = local_shape_of<typename To::layout>(core, shape);
@@ -96,31 +89,26 @@ struct TensorAccess {
     return to;
   }
   /// Takes the memory of a tensor.
-  template <class Tensor>
-  [[nodiscard]] static BufferHandle take_memory(Tensor&& tensor) {
+  template <class Tensor> [[nodiscard]] static BufferHandle take_memory(Tensor&& tensor) {
     tensor.require_memory();
     return std::move(tensor.buffer_);
   }
   /// Marks a tensor as a reduction of another one, whose shape its calls compare.
-  template <class Tensor, class Input>
-  static void note_reduction(Tensor& tensor, const Input& input) {
+  template <class Tensor, class Input> static void note_reduction(Tensor& tensor, const Input& input) {
     const SubjectShape& before = input.buffer_.reduced_from();
     tensor.buffer_.reduced_from() = before.known() ? before : SubjectShape::of(input.global_);
   }
   /// Whether a result may reuse the memory of a moved-in tensor.
-  template <class Tensor>
-  [[nodiscard]] static bool reusable(const Tensor& tensor) {
+  template <class Tensor> [[nodiscard]] static bool reusable(const Tensor& tensor) {
     return tensor.buffer_.reusable();
   }
-  template <class Tensor>
-  [[nodiscard]] static const BufferHandle& buffer(const Tensor& tensor) {
+  template <class Tensor> [[nodiscard]] static const BufferHandle& buffer(const Tensor& tensor) {
     return tensor.buffer_;
   }
 };
 
 /// Names the layout of a tensor that is made without a mesh.
-template <class L>
-struct OnMesh {
+template <class L> struct OnMesh {
   static_assert(
       any_invalid<L>,
       "ShardedTensor: it must be made on a mesh, which says which block this rank holds (write ShardedTensor<Layout>(mesh, {extents}), or hold it in a std::optional)");
@@ -140,10 +128,8 @@ inline constexpr bool is_average = [] {
   return false;
 }();
 
-template <class T>
-inline constexpr bool is_sharded_tensor = false;
-template <class L, class E, class T>
-inline constexpr bool is_sharded_tensor<ShardedTensor<L, E, T>> = true;
+template <class T> inline constexpr bool is_sharded_tensor = false;
+template <class L, class E, class T> inline constexpr bool is_sharded_tensor<ShardedTensor<L, E, T>> = true;
 
 } // namespace detail
 
@@ -157,8 +143,7 @@ concept AnyShardedTensor = detail::is_sharded_tensor<std::remove_cvref_t<T>>;
 /// is a read-only handle that shares memory; it copies. Owners and handles, layouts, elements and targets
 /// never convert into one another implicitly. Memory comes from the mesh's pool and is uninitialised;
 /// `tensor_over` uses the program's own memory. A tensor belongs to its rank's thread.
-template <class LayoutType, class Element, class Target>
-class ShardedTensor {
+template <class LayoutType, class Element, class Target> class ShardedTensor {
 public:
   using layout = LayoutType;
   using element = Element;
@@ -194,12 +179,8 @@ public:
   }
 
   /// @brief Rejects a tensor without a mesh, with an error sentence.
-  template <class Nowhere = LayoutType>
-  ShardedTensor() {
-    static_cast<void>(detail::OnMesh<Nowhere>{});
-  }
-  template <class Nowhere = LayoutType>
-  explicit ShardedTensor(const detail::GivenShape<Nowhere>&) {
+  template <class Nowhere = LayoutType> ShardedTensor() { static_cast<void>(detail::OnMesh<Nowhere>{}); }
+  template <class Nowhere = LayoutType> explicit ShardedTensor(const detail::GivenShape<Nowhere>&) {
     static_cast<void>(detail::OnMesh<Nowhere>{});
   }
 

@@ -21,8 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// Pinned memory for device targets, plain memory otherwise: a dry run needs no device.
-template <class Target>
-struct SharedSpace {
+template <class Target> struct SharedSpace {
 #if defined(KOKKOS_ENABLE_CUDA)
   static constexpr bool pinned = std::is_same_v<typename Target::memory_space, Kokkos::CudaSpace>;
   using type = std::conditional_t<
@@ -37,8 +36,7 @@ struct SharedSpace {
 ///
 /// Pinned memory is accessible from all GPUs of the process, wherever it was allocated (CUDA C++ Programming
 /// Guide, "Unified Virtual Address Space").
-template <class Element, class Target>
-class SharedMemory {
+template <class Element, class Target> class SharedMemory {
   using Space = typename SharedSpace<Target>::type;
   static_assert(bool(Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space>::accessible));
   static_assert(std::is_trivially_destructible_v<Element>);
@@ -62,8 +60,7 @@ private:
   Element* data_;
 };
 
-template <class Element>
-struct UploadKernel {
+template <class Element> struct UploadKernel {
   const Element* from;
   Element* to;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { to[i] = from[i]; }
@@ -76,8 +73,7 @@ struct UploadKernel {
 ///
 /// A half may be filled again once the device has completed the uploads from it, which are those before the
 /// last call of flip() but one.
-template <class Element, class Target>
-class Uploads {
+template <class Element, class Target> class Uploads {
 public:
   /// @param elements capacity of one half
   explicit Uploads(std::size_t elements) : size_(elements), memory_(2 * elements) {}
@@ -85,8 +81,7 @@ public:
   /// @brief Returns the half that the host writes until the next flip.
   [[nodiscard]] std::span<Element> half() const { return {memory_.data() + (second_ ? size_ : 0), size_}; }
   /// @brief Fills the block of `to` from the elements of this half from `offset` on, in stream order.
-  template <LayoutType L>
-  void upload(std::size_t offset, ShardedTensor<L, Element, Target>& to) const {
+  template <LayoutType L> void upload(std::size_t offset, ShardedTensor<L, Element, Target>& to) const {
     kernels::detail::run("sw::upload", to.execution(), to.local_size(),
                          detail::UploadKernel<Element>{half().data() + offset, to.mutable_data()});
   }

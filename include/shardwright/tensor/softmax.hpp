@@ -27,8 +27,7 @@ template <class Tensor>
       data, like.local_shape());
 }
 
-template <class X>
-struct SoftmaxRank {
+template <class X> struct SoftmaxRank {
   static constexpr bool value = X::tensor_rank >= 1 || any_invalid<typename X::layout>;
   static_assert(value, "softmax: the operand must have at least one dimension");
 };
@@ -39,15 +38,13 @@ namespace operation {
 
 /// @brief Softmax of rows, or its logarithm, with a gradient that reads the result; both reuse the memory of
 /// moved-in operands.
-template <class Tag>
-struct RowSoftmax {
+template <class Tag> struct RowSoftmax {
   static constexpr std::string_view name = Tag::name;
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = true;
   static constexpr bool logarithm = std::is_same_v<Tag, log_softmax>;
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     using Input = std::remove_cvref_t<X>;
     using L = RowwiseLayout<Tag, typename Input::layout>;
     if constexpr (!detail::SoftmaxRank<Input>::value || detail::any_invalid<L>) {
@@ -88,15 +85,13 @@ using LogSoftmax = RowSoftmax<log_softmax>;
 ///
 /// x must not be Partial. No communication. Cost: two passes over memory; the row's largest number is
 /// subtracted first, so that nothing overflows. A row of only -infinity gives NaN.
-template <Operand X>
-[[nodiscard]] auto softmax(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto softmax(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Softmax{}, where, std::forward<X>(x));
 }
 
 /// @brief The logarithm of softmax, x - log(sum of exp(x)), exact where softmax is nearly 0 or 1. Layout and
 /// errors as softmax.
-template <Operand X>
-[[nodiscard]] auto log_softmax(X&& x, SourceLocation where = SourceLocation::current()) {
+template <Operand X> [[nodiscard]] auto log_softmax(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::LogSoftmax{}, where, std::forward<X>(x));
 }
 

@@ -23,8 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// Whether memory is a view that can hold a block of the layout on the target.
-template <class L, class Where, class View>
-struct OverView {
+template <class L, class Where, class View> struct OverView {
   static constexpr bool is_view = Kokkos::is_view<View>::value;
   static constexpr bool value = false;
   static_assert(
@@ -51,8 +50,7 @@ requires(bool(Kokkos::is_view<View>::value)) struct OverView<L, Where, View> {
 };
 
 /// Names a view without a layout.
-template <class View>
-struct LayoutOver {
+template <class View> struct LayoutOver {
   static_assert(
       !std::is_same_v<View, View>,
       "tensor_over: the layout must be named, because memory does not tell how ranks share it (write tensor_over<Layout<2, Shard<0, dp>>>(mesh, view, {extents}))");

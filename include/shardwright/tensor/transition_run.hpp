@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 ///
 /// Not templated on layouts: one instance per element and target serves every transition. The object must
 /// stay where it is while a started step is pending.
-template <class Element, class Target>
-class TransitionRun {
+template <class Element, class Target> class TransitionRun {
 public:
   TransitionRun(TargetResources<Target>& resources, const BoundTransition& bound, const Extents& shape,
                 const Element* in, Element* out, const SubjectShape& subject, SourceLocation where)
@@ -64,8 +63,7 @@ public:
 
 private:
   /// Runs the remaining steps; `issue(group, call)` issues a collective, and returns whether to stop there.
-  template <class Issue>
-  void run_until(Issue issue) {
+  template <class Issue> void run_until(Issue issue) {
     while (remaining_ > 0) {
       while (!does_something(next_.front(), binding_))
         next_ = next_.subspan(1);

@@ -20,14 +20,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace operation {
 
 /// @brief Swaps dimensions `first` and `second`, in the gradient as well.
-template <int first, int second>
-struct Transpose {
+template <int first, int second> struct Transpose {
   static constexpr std::string_view name = "transpose";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
     using L = TransposeLayout<typename X::layout, first, second>;
     using Result = ShardedTensor<L, typename X::value_type, typename X::target>;
     if constexpr (detail::any_invalid<L>) {

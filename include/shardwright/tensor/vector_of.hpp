@@ -14,13 +14,11 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The local block as one vector.
-template <class Tensor>
-[[nodiscard]] auto vector_of(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] auto vector_of(const Tensor& tensor) {
   return VectorView<const typename Tensor::value_type, typename Tensor::target>(tensor.data(),
                                                                                 tensor.local_size());
 }
-template <class Tensor>
-[[nodiscard]] auto mutable_vector_of(Tensor& tensor) {
+template <class Tensor> [[nodiscard]] auto mutable_vector_of(Tensor& tensor) {
   return VectorView<typename Tensor::value_type, typename Tensor::target>(tensor.mutable_data(),
                                                                           tensor.local_size());
 }

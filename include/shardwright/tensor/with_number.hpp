@@ -37,12 +37,8 @@ struct TimesNumber {
   static constexpr std::string_view name = "scale";
   static constexpr const char* what = "factor";
   static constexpr NumberSlope slope = NumberSlope::number;
-  template <class L>
-  using Layout = ElementwiseLinearLayout<L>;
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value x, Value number) {
-    return x * number;
-  }
+  template <class L> using Layout = ElementwiseLinearLayout<L>;
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value number) { return x * number; }
 };
 /// Of real elements, whose factor is the inverse of the divisor.
 struct OverReal : TimesNumber {
@@ -53,85 +49,63 @@ struct PlusNumber {
   static constexpr std::string_view name = "add";
   static constexpr const char* what = "number";
   static constexpr NumberSlope slope = NumberSlope::one;
-  template <class L>
-  using Layout = ElementwiseNonlinearLayout<NumberAdded, L>;
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value x, Value number) {
-    return x + number;
-  }
+  template <class L> using Layout = ElementwiseNonlinearLayout<NumberAdded, L>;
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value number) { return x + number; }
 };
 struct NumberMinus : PlusNumber {
   static constexpr std::string_view name = "subtract";
   static constexpr NumberSlope slope = NumberSlope::minus_one;
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value x, Value number) {
-    return number - x;
-  }
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value number) { return number - x; }
 };
 struct NumberOver {
   static constexpr std::string_view name = "divide";
   static constexpr const char* what = "number";
   static constexpr NumberSlope slope = NumberSlope::of_quotient;
-  template <class L>
-  using Layout = ElementwiseNonlinearLayout<Divisor, L>;
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value x, Value number) {
-    return number / x;
-  }
+  template <class L> using Layout = ElementwiseNonlinearLayout<Divisor, L>;
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value number) { return number / x; }
 };
 /// Of integers: rounded towards zero; the number is not 0.
 struct OverWhole {
   static constexpr std::string_view name = "divide";
   static constexpr const char* what = "divisor";
   static constexpr NumberSlope slope = NumberSlope::one; // integers have none
-  template <class L>
-  using Layout = ElementwiseNonlinearLayout<RoundedQuotient, L>;
+  template <class L> using Layout = ElementwiseNonlinearLayout<RoundedQuotient, L>;
 };
 struct QuotientSlope {
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value x, Value number) {
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value number) {
     return -number / (x * x);
   }
 };
 
 /// out = Function(x, number) of real elements.
-template <class Element, class Function>
-struct NumberElements {
+template <class Element, class Function> struct NumberElements {
   MainElement<Element> number;
   const Element* x;
   Element* out;
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     // Past the end a divisor is 1.
     chunk.store(out + i, Function::of(chunk.load_or(x + i, MainElement<Element>(1)),
                                       kernels::detail::broadcast(number)));
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(x, out);
-  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, out); }
 };
 /// out = dy * Function(x, number) of real elements.
-template <class Element, class Function>
-struct NumberSlopes {
+template <class Element, class Function> struct NumberSlopes {
   MainElement<Element> number;
   const Element* x;
   const Element* y_gradient;
   Element* out;
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(out + i,
                 chunk.load(y_gradient + i) * Function::of(chunk.load_or(x + i, MainElement<Element>(1)),
                                                           kernels::detail::broadcast(number)));
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
     use(x, y_gradient, out);
   }
 };
 /// Function(x, number) of integers: it wraps modulo 2^n, as conversions to integers do.
-template <class Element, class Function>
-struct WholeFunction {
+template <class Element, class Function> struct WholeFunction {
   Element number;
   SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
     using Bits = std::conditional_t<sizeof(Element) == 8, std::uint64_t, std::uint32_t>;
@@ -162,8 +136,7 @@ void with_number(const Element* from, Out& out, typename NumberBeside<Element, L
 }
 
 /// A divisor: quotients of integers need not be integers.
-template <class Element>
-struct RealDivisor {
+template <class Element> struct RealDivisor {
   static_assert(
       RealElement<Element>,
       "divide: a divisor must have floating-point elements, because a quotient of integers need not be an integer (divide by a whole number, which rounds towards zero, or use floating-point elements)");
@@ -175,8 +148,7 @@ namespace operation {
 
 /// @brief A sum, product or quotient of a tensor and a number, with its gradient; in place if the operand is
 /// moved in.
-template <class Function, class Number = double>
-struct WithNumber {
+template <class Function, class Number = double> struct WithNumber {
   static constexpr std::string_view name = Function::name;
   static constexpr bool gradient_reads_input = Function::slope == detail::NumberSlope::of_quotient;
   static constexpr bool gradient_reads_output = false;
@@ -187,8 +159,7 @@ struct WithNumber {
     return {detail::GivenNumber(Function::what, given)};
   }
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     using Input = std::remove_cvref_t<X>;
     using L = typename Function::template Layout<typename Input::layout>;
     if constexpr (gradient_reads_input)
@@ -234,8 +205,7 @@ template <class Function, class X, class Number>
                std::forward<X>(x));
 }
 
-template <class X, class Number>
-[[nodiscard]] auto minus_number(X&& x, const Number& number) {
+template <class X, class Number> [[nodiscard]] auto minus_number(X&& x, const Number& number) {
   return apply(
       operation::WithNumber<PlusNumber, typename Number::Value>{number.opposite().value, number.value},
       number.where, std::forward<X>(x));
@@ -245,8 +215,7 @@ template <class X, class Number>
   throw InvalidArgument("divide: integers must not be divided by 0 (check the divisor)", {.where = where});
 }
 
-template <class X, class Number>
-[[nodiscard]] auto over_number(X&& x, const Number& divisor) {
+template <class X, class Number> [[nodiscard]] auto over_number(X&& x, const Number& divisor) {
   using Value = typename Number::Value;
   if constexpr (Number::is_real) {
     return apply(operation::WithNumber<OverReal>{1 / divisor.value, divisor.value}, divisor.where,

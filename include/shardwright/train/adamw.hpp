@@ -34,8 +34,7 @@ struct AdamWRule {
   static constexpr std::array<std::string_view, 2> state_names{"first moment", "second moment"};
   using Options = AdamWOptions;
   using Step = kernels::AdamWStep;
-  template <class Element>
-  using Update = kernels::detail::AdamWUpdate<Element>;
+  template <class Element> using Update = kernels::detail::AdamWUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options&) { return 2; }
   [[nodiscard]] static std::array<GivenNumber, 4> numbers(const Options& options) {

@@ -32,10 +32,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// Reduces a Var to a number with random factors, which are then its gradient.
-template <class Y>
-class Weighing;
-template <LayoutType L, class Element, class Target>
-class Weighing<Var<L, Element, Target>> {
+template <class Y> class Weighing;
+template <LayoutType L, class Element, class Target> class Weighing<Var<L, Element, Target>> {
 public:
   using Y = Var<L, Element, Target>;
   [[nodiscard]] double number(const Y& y) {
@@ -61,8 +59,7 @@ template <class Loss>
 requires requires(const Loss& loss) { loss.read().loss.value; }
 class Weighing<Loss> {
 public:
-  template <class Target>
-  void seed(Tape<Target>&, const Loss&) const {}
+  template <class Target> void seed(Tape<Target>&, const Loss&) const {}
   [[nodiscard]] double number(const Loss& loss) const {
     return counts_once<typename Loss::layout>(*core_) ? loss.read().loss.value : 0;
   }
@@ -72,34 +69,25 @@ private:
   const MeshCore* core_ = nullptr;
 };
 
-template <class Result>
-[[nodiscard]] Result checked_result(Result result) {
-  return result;
-}
+template <class Result> [[nodiscard]] Result checked_result(Result result) { return result; }
 template <LayoutType From, LayoutType To, class Element, class Target>
 [[nodiscard]] auto checked_result(Edge<From, To, Element, Target> result) {
   return as_var(std::move(result));
 }
 
 /// The target of the first input that names one, or host memory.
-template <class... Types>
-struct TargetOfInputs {
-  using type = DefaultTarget;
-};
-template <class First, class... Rest>
-struct TargetOfInputs<First, Rest...> : TargetOfInputs<Rest...> {};
+template <class... Types> struct TargetOfInputs { using type = DefaultTarget; };
+template <class First, class... Rest> struct TargetOfInputs<First, Rest...> : TargetOfInputs<Rest...> {};
 template <class First, class... Rest>
 requires requires { typename First::target; }
 struct TargetOfInputs<First, Rest...> {
   using type = typename First::target;
 };
 
-template <class Type>
-inline constexpr bool is_tensor_input = is_sharded_tensor<std::remove_const_t<Type>>;
+template <class Type> inline constexpr bool is_tensor_input = is_sharded_tensor<std::remove_const_t<Type>>;
 
 /// The tensors among the inputs; others are ignored.
-template <class... Types>
-struct MovedTensors {
+template <class... Types> struct MovedTensors {
   explicit MovedTensors(const MemberList<>&) {}
   static void list(std::vector<MovedInput*>&, MeshCore*&) {}
   /// Calls use(variables...).
@@ -107,11 +95,9 @@ struct MovedTensors {
   static double with_variables(Tape&, const Use& use, const Vars&... variables) {
     return use(variables...);
   }
-  template <class Tape>
-  static void take_gradients(const Tape&) {}
+  template <class Tape> static void take_gradients(const Tape&) {}
 };
-template <class First, class... Rest>
-struct MovedTensors<First, Rest...> {
+template <class First, class... Rest> struct MovedTensors<First, Rest...> {
   MovedTensor<std::remove_const_t<First>> first;
   MovedTensors<Rest...> rest;
 
@@ -138,12 +124,10 @@ requires(!is_tensor_input<First>) struct MovedTensors<First, Rest...> : MovedTen
 };
 
 /// The modules among the inputs, as one model.
-template <class... Types>
-struct CheckedModel {
+template <class... Types> struct CheckedModel {
   using target = typename TargetOfInputs<Types...>::type;
   MemberList<Types...> inputs;
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
+  template <class Visitor> void for_each_parameter(Visitor&& visit) {
     inputs.each([&visit](std::string_view, auto& input) {
       if constexpr (!is_tensor_input<std::remove_reference_t<decltype(input)>>)
         visit_parameters(input, visit);
@@ -152,8 +136,7 @@ struct CheckedModel {
 };
 
 /// Their parameters with accumulated gradients.
-template <class... Types>
-class CheckedParameters {
+template <class... Types> class CheckedParameters {
   using Model = CheckedModel<Types...>;
   using Target = typename Model::target;
 
@@ -195,16 +178,14 @@ private:
 };
 /// None.
 struct NoParameters {
-  template <class Inputs>
-  explicit NoParameters(const Inputs&) {}
+  template <class Inputs> explicit NoParameters(const Inputs&) {}
   static void list(std::vector<MovedInput*>&, MeshCore*&) {}
   static void begin() {}
   static void finish() {}
 };
 
 /// A function with its inputs: tensors, and the parameters that it uses.
-template <class Function, class... Types>
-class CheckedFunction final : public NumberedFunction {
+template <class Function, class... Types> class CheckedFunction final : public NumberedFunction {
   using Target = typename TargetOfInputs<Types...>::type;
   using Parameters =
       std::conditional_t<(true && ... && is_tensor_input<Types>), NoParameters, CheckedParameters<Types...>>;
@@ -243,15 +224,13 @@ public:
 
 private:
   void restart() { tape_.restart(Recording::training, origin_, rows_); }
-  template <class... Vars>
-  [[nodiscard]] auto call(const Vars&... variables) {
+  template <class... Vars> [[nodiscard]] auto call(const Vars&... variables) {
     if constexpr (std::is_invocable_v<Function&, const Vars&...>)
       return checked_result(function_(variables...));
     else
       return checked_result(function_(tape_, variables...));
   }
-  template <class Result>
-  [[nodiscard]] Weighing<Result>& weighing(const Result&) {
+  template <class Result> [[nodiscard]] Weighing<Result>& weighing(const Result&) {
     if (weighing_ == nullptr)
       weighing_ = std::make_shared<Weighing<Result>>();
     auto& out = *static_cast<Weighing<Result>*>(weighing_.get());

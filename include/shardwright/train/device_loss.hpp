@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// A sum of losses and a number of tokens, or nothing.
-template <class Target>
-class DeviceSums {
+template <class Target> class DeviceSums {
 public:
   DeviceSums() = default;
   explicit DeviceSums(Scalars<2, Target> sums) : sums_(std::move(sums)) {}
@@ -65,8 +64,7 @@ private:
 } // namespace detail
 
 /// @brief A LossSum with its TokenCount in the memory of a device; move-only.
-template <LayoutType L, class Target>
-class DeviceLoss : public detail::DeviceSums<Target> {
+template <LayoutType L, class Target> class DeviceLoss : public detail::DeviceSums<Target> {
 public:
   using layout = L;
   detail::SumOrigin<detail::DeviceLossScale<Target>> origin{};
@@ -97,8 +95,7 @@ using CountedLossOn =
 namespace detail {
 
 /// The origin of sums on a host or on a device.
-template <class Sums>
-[[nodiscard]] auto& origin_of(Sums& sums) noexcept {
+template <class Sums> [[nodiscard]] auto& origin_of(Sums& sums) noexcept {
   if constexpr (requires { sums.origin; })
     return sums.origin;
   else

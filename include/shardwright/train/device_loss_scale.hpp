@@ -54,8 +54,7 @@ struct UpdateLossScale {
 
 /// The loss scale of a model on a device: a LossScale of the host, or one that a DynamicDeviceLossScale
 /// changes in the device's memory. Copies refer to the same one.
-template <class Target>
-class DeviceLossScale {
+template <class Target> class DeviceLossScale {
 public:
   DeviceLossScale(LossScale fixed = {})
       : fixed_(fixed) {} // NOLINT(google-explicit-constructor): the constant
@@ -87,8 +86,7 @@ using LossScaleOn =
 
 /// @brief DynamicLossScale for a model on a device: the same rule, which runs there. `scale()` is passed to
 /// the model once; the host never knows its value.
-template <class Target>
-class DynamicDeviceLossScale {
+template <class Target> class DynamicDeviceLossScale {
 public:
   /// @throws InvalidArgument as DynamicLossScale.
   template <class Mesh>
@@ -123,8 +121,7 @@ private:
 namespace detail {
 
 /// The exponent of a loss scale, where kernels read it.
-template <class Target>
-[[nodiscard]] LossExponent exponent_of(const LossScaleOn<Target>& scale) {
+template <class Target> [[nodiscard]] LossExponent exponent_of(const LossScaleOn<Target>& scale) {
   if constexpr (Target::host_accessible)
     return {nullptr, scale.exponent()};
   else

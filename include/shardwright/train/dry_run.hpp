@@ -39,8 +39,7 @@ struct DryRun {
 /// so any size fits. Everything else is the real code. Values that the host reads are 1. Cost: some
 /// microseconds for each operation.
 /// @throws what the program throws; InvalidArgument for a rank that is not in the world.
-template <class Program>
-[[nodiscard]] DryRun dry_run(int ranks, int rank, Program&& program) {
+template <class Program> [[nodiscard]] DryRun dry_run(int ranks, int rank, Program&& program) {
   const auto record = std::make_shared<detail::DryRunRecord>();
   struct Entered {
     explicit Entered(detail::DryRunRecord* own)

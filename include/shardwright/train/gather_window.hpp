@@ -85,8 +85,7 @@ private:
 };
 
 /// Holds the gathered weights of a unit during its lifetime, while those of the next ones are being gathered.
-template <class Stage>
-class UnitUse {
+template <class Stage> class UnitUse {
 public:
   UnitUse(Stage& stage, std::size_t unit, bool backward) : stage_(&stage), unit_(unit) {
     stage.window().advance(

@@ -17,8 +17,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Redistributes weights from their stored layout to layout `Compute` and holds them until their last use
 /// ends.
-template <LayoutType Compute, class Stored>
-class GatheredWeight {
+template <LayoutType Compute, class Stored> class GatheredWeight {
 public:
   using element = typename Stored::element;
   using target = typename Stored::target;
@@ -75,8 +74,7 @@ private:
 };
 
 /// Weights that are read in the layout in which they are stored, so nothing moves.
-template <class Stored>
-class StoredWeight {
+template <class Stored> class StoredWeight {
 public:
   using Tensor =
       ShardedTensor<typename Stored::layout, const typename Stored::element, typename Stored::target>;

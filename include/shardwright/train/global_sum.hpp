@@ -20,8 +20,7 @@ namespace detail {
 
 /// Whether this rank is the one among its replicas that counts: it has coordinate 0 on every axis that the
 /// layout does not name.
-template <LayoutType L>
-[[nodiscard]] bool counts_once(const MeshCore& core) {
+template <LayoutType L> [[nodiscard]] bool counts_once(const MeshCore& core) {
   for (int axis = 0; axis < core.axis_count(); ++axis)
     if (core.coordinate(axis) != 0 && axis_index(L::axes, core.name(axis)) < 0)
       return false;
@@ -30,8 +29,7 @@ template <LayoutType L>
 
 /// Sums numbers of all ranks; collective, in the group's fixed order. In a dry run, which has one rank, they
 /// are 1.
-template <std::size_t count>
-void sum_over_ranks(HostCommunicator ranks, std::array<double, count>& numbers) {
+template <std::size_t count> void sum_over_ranks(HostCommunicator ranks, std::array<double, count>& numbers) {
   ranks.all_reduce_in_place(std::span<double>(numbers));
   if (MemoryListener::current() != nullptr)
     numbers.fill(1);

@@ -38,10 +38,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// The target of a model's parameters: `Model::target`, or host memory.
-template <class Model>
-struct TargetOfModel {
-  using type = DefaultTarget;
-};
+template <class Model> struct TargetOfModel { using type = DefaultTarget; };
 template <class Model>
 requires requires { typename Model::target; }
 struct TargetOfModel<Model> {
@@ -49,8 +46,7 @@ struct TargetOfModel<Model> {
 };
 
 /// The factor on a model's loss; nothing for models without one.
-template <class Model>
-[[nodiscard]] auto loss_scale_of(const Model& model) {
+template <class Model> [[nodiscard]] auto loss_scale_of(const Model& model) {
   std::optional<LossScaleOn<typename TargetOfModel<Model>::type>> out;
   if constexpr (requires { model.loss_scale(); })
     out = model.loss_scale();
@@ -70,8 +66,7 @@ template <class Model>
 ///
 /// On a device all sums stay in device memory and the host never waits: `add` takes the model's loss as is,
 /// and `finish` returns a DeviceSummary.
-template <ParameterSet Model>
-class GradAccumulator {
+template <ParameterSet Model> class GradAccumulator {
   using Target = typename detail::TargetOfModel<Model>::type;
   static constexpr bool on_host = Target::host_accessible;
   static constexpr bool has_stages = requires(Model & model) {
@@ -165,8 +160,7 @@ public:
   }
 
   /// @brief Rejects anything but a sum with its count, with an error sentence.
-  template <class Loss, class Tokens>
-  void add(Loss, Tokens) {
+  template <class Loss, class Tokens> void add(Loss, Tokens) {
     static_assert(
         sizeof(Loss) == 0,
         "GradAccumulator: add() must get a LossSum and a TokenCount over the same axes, never a mean or a plain number (pass the sum of token losses and the number of tokens; it divides once by the global count)");
@@ -247,8 +241,7 @@ public:
   }
   /// @brief Calls visit(gradient) for the gradient of each parameter of this rank, in the model's order; for
   /// checks of a step.
-  template <class Visitor>
-  void for_each_gradient(Visitor&& visit) const {
+  template <class Visitor> void for_each_gradient(Visitor&& visit) const {
     for (const auto& gradient : gradients_)
       visit(*gradient);
   }
@@ -265,8 +258,7 @@ private:
         detail::reject_lost_model();
   }
 
-  template <class Part>
-  void hold(Part& part, detail::GradientGroup& group) {
+  template <class Part> void hold(Part& part, detail::GradientGroup& group) {
     for_each_parameter(part, [&](auto& parameter) {
       using P = std::remove_reference_t<decltype(parameter)>;
       static_assert(
@@ -297,8 +289,7 @@ private:
   }
 
   /// Each microbatch counts on the ranks that its own axes determine.
-  template <class Sums>
-  void add_counted(const Sums& sums) {
+  template <class Sums> void add_counted(const Sums& sums) {
     using L = typename Sums::layout;
     static_cast<void>(detail::LossOverTokens<Model, L>{});
     const bool counts = detail::counts_once<L>(*core_);

@@ -27,8 +27,7 @@ namespace detail {
 inline constexpr std::size_t most_buckets_under_way = 4;
 
 /// Receives the result of a gradient's collective.
-template <class Element, class Target>
-class BucketMember {
+template <class Element, class Target> class BucketMember {
 public:
   /// @param at the result, inside `memory`, which contains nothing else if it is `alone`
   virtual void take(int phase, BufferHandle memory, const Element* at, bool alone) = 0;
@@ -43,8 +42,7 @@ protected:
 /// are in flight. So every group makes the same collectives in the same order, and every step uses the same
 /// memory. The order in which a collective combines the ranks' parts of an element does not depend on the
 /// rest of the bucket.
-template <class Element, class Target>
-class BucketQueue {
+template <class Element, class Target> class BucketQueue {
 public:
   using Member = BucketMember<Element, Target>;
 
@@ -212,8 +210,7 @@ public:
 /// Two phases, each with its own buckets: over the axes that shard (or would shard), then over the rest, such
 /// as replicas of a shard group. Every rank of the mesh adds the same gradients in the same order. Allocates
 /// nothing in steady state.
-template <class Element, class Target>
-class GradientBuckets final : public AnyBuckets {
+template <class Element, class Target> class GradientBuckets final : public AnyBuckets {
 public:
   explicit GradientBuckets(TargetResources<Target>& resources,
                            std::size_t bucket_bytes = default_bucket_bytes)

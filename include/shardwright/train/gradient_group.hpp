@@ -76,8 +76,7 @@ public:
   }
 
 private:
-  template <class>
-  static constexpr char type = 0;
+  template <class> static constexpr char type = 0;
   struct Entry {
     const char* type;
     std::unique_ptr<AnyBuckets> buckets;

@@ -15,8 +15,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// A value that is not the result of an operation.
-template <class L, class Element, class Target>
-class LeafNode final : public TapeNode {
+template <class L, class Element, class Target> class LeafNode final : public TapeNode {
 public:
   LeafNode(TapeCore& tape, ShardedTensor<L, const Element, Target>&& value, bool wants_gradient)
       : TapeNode(tape), slot_(*this) {

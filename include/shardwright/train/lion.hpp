@@ -34,8 +34,7 @@ struct LionRule {
   static constexpr std::array<std::string_view, 1> state_names{"momentum"};
   using Options = LionOptions;
   using Step = kernels::LionStep;
-  template <class Element>
-  using Update = kernels::detail::LionUpdate<Element>;
+  template <class Element> using Update = kernels::detail::LionUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options&) { return 1; }
   [[nodiscard]] static std::array<GivenNumber, 3> numbers(const Options& options) {

@@ -27,8 +27,7 @@ inline constexpr bool only_sums = [] {
 }();
 
 /// How a sum of losses came about.
-template <class Scale>
-struct SumOrigin {
+template <class Scale> struct SumOrigin {
   std::optional<Scale> scale{}; ///< The loss scale in its gradients, if a tape or a loss knows it.
   bool counted = false;         ///< Whether a loss has counted the tokens itself, in its own layout.
 
@@ -48,8 +47,7 @@ struct SumOrigin {
 
 /// @brief This rank's part of the sum of token losses; `L` is Layout<0, Partial<Sum, axes...>> over the axes
 /// whose ranks hold different tokens.
-template <LayoutType L>
-struct LossSum {
+template <LayoutType L> struct LossSum {
   static_assert(L::tensor_rank == 0,
                 "LossSum: its layout must be that of a scalar (use Layout<0, Partial<Sum, axes...>>)");
   static_assert(
@@ -61,8 +59,7 @@ struct LossSum {
 };
 
 /// @brief This rank's part of the number of tokens that count; padding does not.
-template <LayoutType L>
-struct TokenCount {
+template <LayoutType L> struct TokenCount {
   static_assert(L::tensor_rank == 0,
                 "TokenCount: its layout must be that of a scalar (use Layout<0, Partial<Sum, axes...>>)");
   static_assert(
@@ -74,14 +71,12 @@ struct TokenCount {
 
 namespace detail {
 
-template <class Loss, class Other>
-struct JoinedLoss {
+template <class Loss, class Other> struct JoinedLoss {
   static_assert(
       sizeof(Other) == 0,
       "CountedLoss: a sum of losses may be added only to one over the same axes, never to a mean, a plain number or a sum over other axes (add the sum that a loss returns, and leave the division to GradAccumulator)");
 };
-template <class Loss, class Factor>
-struct ScaledLoss {
+template <class Loss, class Factor> struct ScaledLoss {
   static_assert(
       sizeof(Factor) == 0,
       "CountedLoss: a sum of losses must not be scaled, as its gradient is on the tape already and one division by the tokens of the global batch follows (pass the coefficient to the loss)");
@@ -90,8 +85,7 @@ struct ScaledLoss {
 } // namespace detail
 
 /// @brief A LossSum with its TokenCount: the result of a loss on a host.
-template <LayoutType L>
-struct CountedLoss {
+template <LayoutType L> struct CountedLoss {
   using layout = L;
   LossSum<L> loss;
   TokenCount<L> tokens;
@@ -109,18 +103,15 @@ struct CountedLoss {
     static_cast<void>(sizeof(detail::JoinedLoss<CountedLoss, Other>));
     return *this;
   }
-  template <class Factor>
-  friend CountedLoss operator*(CountedLoss loss, const Factor&) {
+  template <class Factor> friend CountedLoss operator*(CountedLoss loss, const Factor&) {
     static_cast<void>(sizeof(detail::ScaledLoss<CountedLoss, Factor>));
     return loss;
   }
-  template <class Factor>
-  friend CountedLoss operator*(const Factor&, CountedLoss loss) {
+  template <class Factor> friend CountedLoss operator*(const Factor&, CountedLoss loss) {
     static_cast<void>(sizeof(detail::ScaledLoss<CountedLoss, Factor>));
     return loss;
   }
-  template <class Factor>
-  friend CountedLoss operator/(CountedLoss loss, const Factor&) {
+  template <class Factor> friend CountedLoss operator/(CountedLoss loss, const Factor&) {
     static_cast<void>(sizeof(detail::ScaledLoss<CountedLoss, Factor>));
     return loss;
   }
@@ -138,8 +129,7 @@ struct MeanLoss {
 namespace detail {
 
 /// A model may name its loss's layout, `Model::Loss::layout`; sums that are passed on then have that layout.
-template <class Model, LayoutType L>
-struct LossOverTokens {};
+template <class Model, LayoutType L> struct LossOverTokens {};
 template <class Model, LayoutType L>
 requires requires { typename Model::Loss::layout; }
 struct LossOverTokens<Model, L> {

@@ -20,18 +20,14 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Sums that each rank along some axes has in full; see assume_replicated().
-template <class Sums>
-struct AssumedReplicated {
-  const Sums& sums;
-};
+template <class Sums> struct AssumedReplicated { const Sums& sums; };
 
 /// @brief Declares that loss and count are equal along the axes that their layout does not name, because the
 /// program has reduced both over them.
 ///
 /// Needed where every parameter's gradient is a sum over such an axis. Pass the result to
 /// GradAccumulator::add at once. Verified in checked builds.
-template <class Sums>
-[[nodiscard]] AssumedReplicated<Sums> assume_replicated(const Sums& sums) {
+template <class Sums> [[nodiscard]] AssumedReplicated<Sums> assume_replicated(const Sums& sums) {
   return {sums};
 }
 
@@ -70,8 +66,7 @@ private:
   bool begun_ = false;
 };
 
-template <LayoutType L>
-[[nodiscard]] std::vector<std::string_view> partial_axes() {
+template <LayoutType L> [[nodiscard]] std::vector<std::string_view> partial_axes() {
   std::vector<std::string_view> out;
   for (std::size_t axis = 0; axis < L::axes.size(); ++axis)
     if (L::value.is_partial(static_cast<int>(axis)))

@@ -17,8 +17,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 ///
 /// `Operation` has `loss(where, x)`, which returns the sums, and `loss_and_gradient(where, x, loss_scale)`,
 /// which returns a pair: the sums, and the gradient of the summed loss times the scale.
-template <class Operation, class X>
-class LossNode final : public TapeNode {
+template <class Operation, class X> class LossNode final : public TapeNode {
   using Target = typename X::target;
   using Made = decltype(std::declval<const Operation&>().loss_and_gradient(
       SourceLocation{}, std::declval<typename X::Value>(), std::declval<const LossScaleOn<Target>&>()));
@@ -69,8 +68,7 @@ private:
 };
 
 /// The sums of a loss on a tape, with the loss scale that their gradients will contain.
-template <class Target, class Sums>
-[[nodiscard]] Sums on_tape(Sums sums, const TapeCore& tape) {
+template <class Target, class Sums> [[nodiscard]] Sums on_tape(Sums sums, const TapeCore& tape) {
   if (tape.trains())
     origin_of(sums).scale = static_cast<const TapeOn<Target>&>(tape).loss_scale;
   return sums;

@@ -52,18 +52,15 @@ public:
   [[nodiscard]] double factor() const noexcept { return factor_; }
 
   /// @brief Rejects another factor, with an error sentence.
-  template <class Factor>
-  friend GradientScale operator*(GradientScale scale, const Factor&) {
+  template <class Factor> friend GradientScale operator*(GradientScale scale, const Factor&) {
     return scaled_once<Factor>(scale);
   }
-  template <class Factor>
-  friend GradientScale operator/(GradientScale scale, const Factor&) {
+  template <class Factor> friend GradientScale operator/(GradientScale scale, const Factor&) {
     return scaled_once<Factor>(scale);
   }
 
 private:
-  template <class Factor>
-  static GradientScale scaled_once(GradientScale scale) {
+  template <class Factor> static GradientScale scaled_once(GradientScale scale) {
     static_assert(
         sizeof(Factor) == 0,
         "GradientScale: gradients must be scaled once, and this factor already includes the tokens and the loss scale (pass the summary's scale to the optimizer unchanged)");

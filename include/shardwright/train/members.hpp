@@ -27,25 +27,20 @@ namespace detail {
 
 /// A visitor that does nothing; nvcc rejects a generic lambda in a concept.
 struct VisitsAnything {
-  template <class Part>
-  void operator()(Part&) const {}
+  template <class Part> void operator()(Part&) const {}
 };
 
 /// Members with their names. Not a std::tuple, whose constructors take a multiple of the time to compile.
-template <class... Types>
-struct MemberList {
-  template <class Visitor>
-  void each(const Visitor&) const {}
+template <class... Types> struct MemberList {
+  template <class Visitor> void each(const Visitor&) const {}
 };
-template <class First, class... Rest>
-struct MemberList<First, Rest...> {
+template <class First, class... Rest> struct MemberList<First, Rest...> {
   std::string_view name;
   First& object;
   MemberList<Rest...> rest;
 
   /// Calls visit(name, object) with each.
-  template <class Visitor>
-  void each(const Visitor& visit) const {
+  template <class Visitor> void each(const Visitor& visit) const {
     visit(name, object);
     rest.each(visit);
   }
@@ -59,8 +54,7 @@ template <class First, class... Rest>
   return MemberList{name, first, list_members(std::forward<Rest>(rest)...)};
 }
 
-template <class Type>
-inline constexpr bool is_parameter = false;
+template <class Type> inline constexpr bool is_parameter = false;
 template <class C, class R, class E, class Z, class T>
 inline constexpr bool is_parameter<Parameter<C, R, E, Z, T>> = true;
 
@@ -79,8 +73,7 @@ concept ModulePointer = requires(Type& module) {
   static_cast<bool>(module);
   *module;
 };
-template <class Type>
-struct MemberOf {
+template <class Type> struct MemberOf {
   static constexpr bool value = std::is_base_of_v<NamedPart, Type> || is_tied<Type> || HasMembers<Type> ||
                                 ModuleRange<Type> || ModulePointer<Type>;
   static_assert(
@@ -103,8 +96,7 @@ struct ListedPart {
 }
 
 /// Appends every parameter and named part, depth first, in the order of the lists.
-template <class Type>
-void list_parts(Type& part, const std::string& path, std::vector<ListedPart>& out) {
+template <class Type> void list_parts(Type& part, const std::string& path, std::vector<ListedPart>& out) {
   if constexpr (!MemberOf<Type>::value) {
     // The sentence has been printed.
   } else if constexpr (is_tied<Type>) {
@@ -127,8 +119,7 @@ void list_parts(Type& part, const std::string& path, std::vector<ListedPart>& ou
 }
 
 /// Calls visit(parameter) with each parameter that counts, with its own type.
-template <class Type, class Visitor>
-void visit_parameters(Type& part, Visitor& visit) {
+template <class Type, class Visitor> void visit_parameters(Type& part, Visitor& visit) {
   if constexpr (is_tied<Type>) {
     if (part.owns())
       visit(*part);
@@ -181,8 +172,7 @@ inline void initialize_parts(const std::vector<ListedPart>& parts, std::uint64_t
 ///
 /// Members are parameters, modules, and containers, optionals or pointers of modules. A name is that of the
 /// member in the parameter's path, "layers.3.mlp.up"; an empty one leaves the path unchanged.
-template <class... Arguments>
-[[nodiscard]] auto members(Arguments&&... arguments) {
+template <class... Arguments> [[nodiscard]] auto members(Arguments&&... arguments) {
   static_assert(
       sizeof...(Arguments) % 2 == 0,
       "members: every member must come with its name (write members(\"up\", up_, \"down\", down_))");
@@ -201,8 +191,7 @@ concept ParameterSet = detail::HasMembers<Model> || requires(Model& model) {
 };
 
 /// @brief Calls `visit(parameter)` with each parameter of a model, in the order of its lists.
-template <ParameterSet Model, class Visitor>
-void for_each_parameter(Model& model, Visitor&& visit) {
+template <ParameterSet Model, class Visitor> void for_each_parameter(Model& model, Visitor&& visit) {
   if constexpr (requires { model.for_each_parameter(visit); })
     model.for_each_parameter(visit);
   else
@@ -215,8 +204,7 @@ void for_each_parameter(Model& model, Visitor&& visit) {
 /// @param path of the model itself; empty for a whole one
 /// @throws InvalidArgument if two parts have one path; LifecycleError for a part that is initialized
 /// already.
-template <class Model>
-void initialize(Model& model, std::uint64_t seed, const std::string& path = {}) {
+template <class Model> void initialize(Model& model, std::uint64_t seed, const std::string& path = {}) {
   std::vector<detail::ListedPart> parts;
   detail::list_parts(model, path, parts);
   detail::DistinctPaths().add(parts);

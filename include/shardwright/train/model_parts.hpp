@@ -31,20 +31,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// its `static constexpr std::string_view name`, and the number of a repeated part; without a name, with
 /// "layers" and the number, or for a part that is not repeated with nothing. A class that derives from a part
 /// and adds a name renames it.
-template <class... Part>
-struct Parts {};
+template <class... Part> struct Parts {};
 
 /// @brief In Parts, a part that is repeated as often as a member of the configuration says,
 /// `&Config::layers`: the layers. A pipeline is cut before, between or after them. Without a count, the
 /// module of nn/sequential.hpp.
-template <class Part, auto... count>
-class Repeat;
-template <class Part, auto count>
-class Repeat<Part, count> {};
+template <class Part, auto... count> class Repeat;
+template <class Part, auto count> class Repeat<Part, count> {};
 
 /// @brief Where a part is constructed: its mesh, the objects shared with other parts of its rank, its number.
-template <class Mesh>
-struct ModelPlace {
+template <class Mesh> struct ModelPlace {
   const Mesh& mesh;
   SharedParts& shared;
   std::size_t number = 0; ///< Of a repeated part, in the whole model.
@@ -61,15 +57,11 @@ struct UnitRange {
 };
 
 /// A part that a stage may hold.
-template <class Part>
-class OnePart {
+template <class Part> class OnePart {
 public:
   using type = Part;
   static constexpr bool repeated = false;
-  template <class Config>
-  [[nodiscard]] static std::size_t count(const Config&) {
-    return 1;
-  }
+  template <class Config> [[nodiscard]] static std::size_t count(const Config&) { return 1; }
   template <class Mesh, class Config>
   void make(const ModelPlace<Mesh>& place, const Config& config, std::size_t first, const UnitRange& units) {
     if (units.contains(first))
@@ -81,8 +73,7 @@ public:
     else
       return {};
   }
-  template <class Visitor>
-  void visit(Visitor&& visitor) {
+  template <class Visitor> void visit(Visitor&& visitor) {
     if (part_)
       visitor(*part_, std::size_t{0});
   }
@@ -92,13 +83,11 @@ private:
 };
 
 /// The layers that a stage holds.
-template <class Part, auto how_often>
-class ManyParts {
+template <class Part, auto how_often> class ManyParts {
 public:
   using type = Part;
   static constexpr bool repeated = true;
-  template <class Config>
-  [[nodiscard]] static std::size_t count(const Config& config) {
+  template <class Config> [[nodiscard]] static std::size_t count(const Config& config) {
     return static_cast<std::size_t>(config.*how_often);
   }
   template <class Mesh, class Config>
@@ -116,8 +105,7 @@ public:
     else
       return "layers." + std::to_string(number);
   }
-  template <class Visitor>
-  void visit(Visitor&& visitor) {
+  template <class Visitor> void visit(Visitor&& visitor) {
     for (std::size_t i = 0; i < parts_.size(); ++i)
       visitor(*parts_[i], first_ + i);
   }
@@ -127,43 +115,32 @@ private:
   std::size_t first_ = 0;
 };
 
-template <class Part>
-struct HolderOf {
-  using type = OnePart<Part>;
-};
-template <class Part, auto count>
-struct HolderOf<Repeat<Part, count>> {
+template <class Part> struct HolderOf { using type = OnePart<Part>; };
+template <class Part, auto count> struct HolderOf<Repeat<Part, count>> {
   using type = ManyParts<Part, count>;
 };
 
 /// The units of each part that a stage holds, in order.
-template <class... Holder>
-struct HolderList {
-  template <std::size_t place = 0, class Visitor>
-  void each(const Visitor&) {}
+template <class... Holder> struct HolderList {
+  template <std::size_t place = 0, class Visitor> void each(const Visitor&) {}
 };
-template <class First, class... Rest>
-struct HolderList<First, Rest...> {
+template <class First, class... Rest> struct HolderList<First, Rest...> {
   First first;
   HolderList<Rest...> rest;
 
   /// Calls visit(holder, its index as a std::integral_constant) for each.
-  template <std::size_t place = 0, class Visitor>
-  void each(const Visitor& visit) {
+  template <std::size_t place = 0, class Visitor> void each(const Visitor& visit) {
     visit(first, std::integral_constant<std::size_t, place>{});
     rest.template each<place + 1>(visit);
   }
 };
 
 /// Whether a module, or a member of it, has a loss that needs the whole batch.
-template <class Type>
-[[nodiscard]] constexpr bool needs_whole_batch();
-template <class... Types>
-[[nodiscard]] constexpr bool any_needs_whole_batch(const MemberList<Types...>*) {
+template <class Type> [[nodiscard]] constexpr bool needs_whole_batch();
+template <class... Types> [[nodiscard]] constexpr bool any_needs_whole_batch(const MemberList<Types...>*) {
   return (false || ... || needs_whole_batch<Types>());
 }
-template <class Type>
-constexpr bool needs_whole_batch() {
+template <class Type> constexpr bool needs_whole_batch() {
   if constexpr (requires { Type::needs_whole_batch; })
     return Type::needs_whole_batch;
   else if constexpr (is_tied<Type> || is_parameter<Type>)
@@ -180,24 +157,13 @@ constexpr bool needs_whole_batch() {
 }
 
 /// The loss of a model with a part that needs the whole batch; see WholeBatchLoss.
-template <class Loss>
-struct OverWholeBatch : Loss {
-  static constexpr bool needs_whole_batch = true;
-};
+template <class Loss> struct OverWholeBatch : Loss { static constexpr bool needs_whole_batch = true; };
 
-template <bool over_whole_batch, class Loss>
-struct LossOver {
-  using type = Loss;
-};
-template <class Loss>
-struct LossOver<true, Loss> {
-  using type = OverWholeBatch<Loss>;
-};
+template <bool over_whole_batch, class Loss> struct LossOver { using type = Loss; };
+template <class Loss> struct LossOver<true, Loss> { using type = OverWholeBatch<Loss>; };
 
-template <class List>
-struct PartHolders;
-template <class... Part>
-struct PartHolders<Parts<Part...>> {
+template <class List> struct PartHolders;
+template <class... Part> struct PartHolders<Parts<Part...>> {
   using type = HolderList<typename HolderOf<Part>::type...>;
   static constexpr std::size_t size = sizeof...(Part);
   static constexpr bool over_whole_batch =
@@ -206,8 +172,7 @@ struct PartHolders<Parts<Part...>> {
   using Last = typename HolderOf<std::tuple_element_t<size - 1, std::tuple<Part...>>>::type::type;
 
   /// Calls visit(holder) with a null pointer to each.
-  template <class Visitor>
-  static void visit_types(const Visitor& visit) {
+  template <class Visitor> static void visit_types(const Visitor& visit) {
     (visit(static_cast<const typename HolderOf<Part>::type*>(nullptr)), ...);
   }
 };
@@ -222,8 +187,7 @@ template <class Part, class Config>
 }
 
 /// Calls visit(name, unit) with the name of every tied parameter and each unit of the model that uses it.
-template <class Model, class Visitor>
-void for_each_tie(const typename Model::Config& config, Visitor visit) {
+template <class Model, class Visitor> void for_each_tie(const typename Model::Config& config, Visitor visit) {
   std::size_t unit = 0;
   PartHolders<typename Model::Parts>::visit_types([&]<class Holder>(const Holder*) {
     const auto names = ties_of<typename Holder::type>(config);
@@ -234,8 +198,7 @@ void for_each_tie(const typename Model::Config& config, Visitor visit) {
 }
 
 /// The element type of all parameters, if a model names one.
-template <class Model>
-struct ElementOfModel {};
+template <class Model> struct ElementOfModel {};
 template <class Model>
 requires requires { typename Model::element; }
 struct ElementOfModel<Model> {
@@ -243,8 +206,7 @@ struct ElementOfModel<Model> {
 };
 
 /// The model's own check of its sizes, if it has one.
-template <class Model, class Mesh>
-void check_model(const Mesh& mesh, const typename Model::Config& config) {
+template <class Model, class Mesh> void check_model(const Mesh& mesh, const typename Model::Config& config) {
   if constexpr (requires { Model::check(mesh, config); })
     Model::check(mesh, config);
 }
@@ -255,8 +217,7 @@ struct UnitCounts {
   std::size_t before = 0;
   std::size_t layers = 0;
 };
-template <class Model>
-[[nodiscard]] UnitCounts count_units(const typename Model::Config& config) {
+template <class Model> [[nodiscard]] UnitCounts count_units(const typename Model::Config& config) {
   UnitCounts out;
   std::size_t behind = 0; // the last repeated part
   PartHolders<typename Model::Parts>::visit_types([&]<class Holder>(const Holder*) {

@@ -26,8 +26,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// out = 1 at a given global index, else 0.
-template <class Element, std::size_t rank>
-struct OneElement {
+template <class Element, std::size_t rank> struct OneElement {
   Element* out;
   std::array<std::int64_t, rank> offset, local, global;
   std::int64_t element;
@@ -45,8 +44,7 @@ struct OneElement {
 };
 
 /// A direction in layout `L`, which must not be Partial.
-template <LayoutType L, class Target>
-class Direction {
+template <LayoutType L, class Target> class Direction {
   using Tensor = ShardedTensor<L, double, Target>;
 
 public:
@@ -66,19 +64,16 @@ public:
                              tensor_.shape(), static_cast<std::int64_t>(element)});
   }
   /// This rank's part of the sum of the products.
-  template <class G>
-  [[nodiscard]] double times(const G& gradient) const {
+  template <class G> [[nodiscard]] double times(const G& gradient) const {
     return counts_once<L>(tensor_.core()) ? local_number(dot(tensor_, gradient)) : 0;
   }
-  template <class G>
-  [[nodiscard]] static double square(const G& gradient) {
+  template <class G> [[nodiscard]] static double square(const G& gradient) {
     return counts_once<L>(gradient.core()) ? local_number(dot(gradient, gradient)) : 0;
   }
   [[nodiscard]] const Tensor& tensor() const noexcept { return tensor_; }
 
 private:
-  template <class Scalar>
-  [[nodiscard]] static double local_number(const Scalar& scalar) {
+  template <class Scalar> [[nodiscard]] static double local_number(const Scalar& scalar) {
     double number = 0;
     copy_to_host<Target>(scalar.execution(), scalar.data(), &number, 1);
     return number;
@@ -88,16 +83,14 @@ private:
 };
 
 /// Whether this rank's part of a Partial value is the one that is perturbed.
-template <LayoutType L>
-[[nodiscard]] bool moves_part(const MeshCore& core) {
+template <LayoutType L> [[nodiscard]] bool moves_part(const MeshCore& core) {
   for (std::size_t i = 0; i < L::axes.size(); ++i)
     if (L::value.is_partial(static_cast<int>(i)) && core.coordinate(core.axis_index(L::axes[i])) != 0)
       return false;
   return true;
 }
 
-template <class Tensor>
-class MovedTensor final : public MovedInput {
+template <class Tensor> class MovedTensor final : public MovedInput {
 public:
   using L = typename Tensor::layout;
   using Target = typename Tensor::target;
@@ -127,8 +120,7 @@ public:
 
   [[nodiscard]] MeshCore& mesh_core() const { return origin_.core(); }
   [[nodiscard]] auto on(Tape<Target>& tape) const { return tape.variable(tensor_); }
-  template <class V>
-  void take_gradient(const Tape<Target>& tape, const V& var) {
+  template <class V> void take_gradient(const Tape<Target>& tape, const V& var) {
     gradient_.emplace(tape.gradient(var));
   }
 
@@ -140,8 +132,7 @@ private:
   std::optional<ShardedTensor<Gradient<L>, const double, Target>> gradient_;
 };
 
-template <class P>
-class MovedParameter final : public MovedInput {
+template <class P> class MovedParameter final : public MovedInput {
   using L = typename P::state_layout;
 
 public:

@@ -28,20 +28,17 @@ inline constexpr std::string_view name_of_operation = [] {
 }();
 
 /// The result of an operation, and the additional state that its gradient needs.
-template <class Value, class State>
-struct WithState {
+template <class Value, class State> struct WithState {
   Value value;
   State state;
 };
 
-template <class Result>
-struct ResultParts {
+template <class Result> struct ResultParts {
   using Value = Result;
   struct State {};
   static constexpr bool has_state = false;
 };
-template <class V, class S>
-struct ResultParts<WithState<V, S>> {
+template <class V, class S> struct ResultParts<WithState<V, S>> {
   using Value = V;
   using State = S;
   static constexpr bool has_state = true;
@@ -58,13 +55,11 @@ template <class Operation, class Value>
 }
 
 /// The result of an operation's forward pass, whose operands are as nodes hold them.
-template <class Operation, class Left, class... Right>
-struct ForwardResult {
+template <class Operation, class Left, class... Right> struct ForwardResult {
   using type = decltype(std::declval<const Operation&>().forward(
       SourceLocation{}, std::declval<typename Left::Value>(), std::declval<typename Right::Value>()...));
 };
-template <class Operation, class X>
-struct ForwardResult<Operation, X> {
+template <class Operation, class X> struct ForwardResult<Operation, X> {
   using type = decltype(forward_of(std::declval<const Operation&>(), SourceLocation{},
                                    std::optional<FirstPass>(), std::declval<typename X::Value>()));
 };
@@ -76,8 +71,7 @@ using GradientOfResult = ShardedTensor<Gradient<typename Tensor::layout>, const 
                                        typename Tensor::target>;
 
 /// The trace shows the operation.
-template <class Operation>
-struct DeclaresReads {
+template <class Operation> struct DeclaresReads {
   static constexpr bool value = requires {
     { Operation::gradient_reads_input } -> std::convertible_to<bool>;
     { Operation::gradient_reads_output } -> std::convertible_to<bool>;
@@ -86,8 +80,7 @@ struct DeclaresReads {
       value,
       "operation: it must declare what its gradient reads (give it static constexpr bool gradient_reads_input and gradient_reads_output)");
 };
-template <class Operation>
-struct DeclaresReadsOfTwo {
+template <class Operation> struct DeclaresReadsOfTwo {
   static constexpr bool value = requires {
     { Operation::left_gradient_reads } -> std::convertible_to<GradientReads>;
     { Operation::right_gradient_reads } -> std::convertible_to<GradientReads>;
@@ -97,8 +90,7 @@ struct DeclaresReadsOfTwo {
       "operation: one of two operands must declare what each gradient reads (give it static constexpr detail::GradientReads left_gradient_reads and right_gradient_reads)");
 };
 
-template <class Operation, class X>
-struct HasGradient {
+template <class Operation, class X> struct HasGradient {
   using Parts = ResultParts<ForwardOf<Operation, X>>;
   using Y = typename Parts::Value;
   using Handle = ShardedTensor<typename Y::layout, const typename Y::value_type, typename Y::target>;
@@ -118,8 +110,7 @@ struct HasGradient {
       value,
       "operation: it must have a gradient to be used on a tape (give it gradient(y_gradient, x, y), with the state as a fourth argument if forward returns one)");
 };
-template <class Operation, class Left, class Right>
-struct HasTwoGradients {
+template <class Operation, class Left, class Right> struct HasTwoGradients {
   using Y = ForwardOf<Operation, Left, Right>;
   static constexpr bool value = requires(const Operation& operation, GradientOfResult<Y> gradient,
                                          typename Left::Value left, typename Right::Value right) {
@@ -133,8 +124,7 @@ struct HasTwoGradients {
 
 /// Whether a tape can record an operation on operands; what is missing gets an error sentence. An invalid
 /// result has its own.
-template <class Operation, class Left, class... Right>
-[[nodiscard]] constexpr bool records() {
+template <class Operation, class Left, class... Right> [[nodiscard]] constexpr bool records() {
   using Y = typename ResultParts<ForwardOf<Operation, Left, Right...>>::Value;
   if constexpr (any_invalid<typename Y::layout>) {
     return true;

@@ -23,8 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// `Operation` has `forward(where, x)`, which returns a tensor, or one with a state, and takes a third
 /// argument, an optional FirstPass, if it counts; `gradient(y_gradient, x, y)`, with the state as a fourth
 /// argument; and it declares which of x and y the gradient reads: for the others it gets only extents.
-template <class Operation, class X>
-class UnaryNode final : public TapeNode {
+template <class Operation, class X> class UnaryNode final : public TapeNode {
   using Parts = ResultParts<ForwardOf<Operation, X>>;
   using Result = typename Parts::Value;
   static constexpr bool reads_x = Operation::gradient_reads_input;
@@ -94,8 +93,7 @@ private:
 /// `Operation` has `forward(where, left, right)`, `left_gradient(y_gradient, left, right)`,
 /// `right_gradient(...)`, and says what these read. For a parameter it may have `right_gradient_into(slot,
 /// y_gradient, left)`.
-template <class Operation, class Left, class Right>
-class BinaryNode final : public TapeNode {
+template <class Operation, class Left, class Right> class BinaryNode final : public TapeNode {
   using Result = ForwardOf<Operation, Left, Right>;
   static constexpr unsigned left_side = 1;
   static constexpr unsigned right_side = 2;
@@ -168,8 +166,7 @@ private:
            ((due_ & right_side) != 0 && Operation::right_gradient_reads.right);
   }
 
-  template <unsigned side>
-  void give_gradient() {
+  template <unsigned side> void give_gradient() {
     constexpr bool is_left = side == left_side;
     constexpr GradientReads reads =
         is_left ? Operation::left_gradient_reads : Operation::right_gradient_reads;
@@ -289,10 +286,7 @@ struct Identity {
   static constexpr std::string_view name = "transition";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
-  template <AnyShardedTensor X>
-  [[nodiscard]] X forward(SourceLocation, X x) const {
-    return x;
-  }
+  template <AnyShardedTensor X> [[nodiscard]] X forward(SourceLocation, X x) const { return x; }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
   [[nodiscard]] G gradient(G gradient, const X&, const Y&) const {
     return gradient;

@@ -37,8 +37,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// Begins an optimizer step from the record of a finished step, with clipping.
-template <class Open>
-struct OpenClippedStep {
+template <class Open> struct OpenClippedStep {
   using functor = Open;
   Open open;
   const StepRecord* record;
@@ -49,8 +48,7 @@ struct OpenClippedStep {
 };
 
 /// Begins the update of a parameter, which counts its own steps, at the rate of the optimizer's step.
-template <class Open>
-struct OpenParameterStep {
+template <class Open> struct OpenParameterStep {
   OpenClippedStep<Open> clipped;
   const kernels::OptimizerDeviceStep* of_all;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
@@ -67,8 +65,7 @@ using UpdatesOf =
     kernels::OptimizerLaunches<Execution, typename Rule::template Update<MainElement<Element>>, Element>;
 
 /// The updates of a model's parameters, launched together if the model names their `element`.
-template <class Rule, class Model, class Execution>
-struct UpdatesTogether {
+template <class Rule, class Model, class Execution> struct UpdatesTogether {
   explicit UpdatesTogether(const Execution&) {}
   void launch() {}
 };
@@ -80,8 +77,7 @@ struct UpdatesTogether<Rule, Model, Execution> : UpdatesOf<Rule, Execution, type
 };
 
 /// Checks that a gradient can be used in an update, with an error sentence if not.
-template <class P, class L>
-struct FinishedGradient {
+template <class P, class L> struct FinishedGradient {
   static constexpr bool finished = !L::value.has_partial();
   static constexpr bool fits = std::is_same_v<L, typename P::state_layout>;
   static_assert(
@@ -101,8 +97,7 @@ struct FinishedGradient {
 /// `update_of(parameter, gradient, states, step)`, a functor of elements with `set_step` for devices, of type
 /// `Update<Element>`; and `open(options, device_step)`, the functor that begins a step there. Steps are
 /// counted for each parameter, since not every call of step() has to be for the whole model.
-template <class Rule>
-class Optimizer {
+template <class Rule> class Optimizer {
 public:
   using Options = typename Rule::Options;
   using Step = typename Rule::Step;
@@ -132,8 +127,7 @@ public:
     step(model, summary);
   }
   /// @brief The same at the rate of set_learning_rate; all of its work can be captured.
-  template <ParameterSet Model, class Target>
-  void step(Model& model, const DeviceSummary<Target>& summary) {
+  template <ParameterSet Model, class Target> void step(Model& model, const DeviceSummary<Target>& summary) {
     if (!device_step_)
       throw LifecycleError(
           std::string(Rule::name) +
@@ -154,13 +148,11 @@ public:
     together.launch();
   }
   /// @brief Sets the rate of the next step on a device, in stream order.
-  template <class Target, class Mesh>
-  void set_learning_rate(const Mesh& mesh, double learning_rate) {
+  template <class Target, class Mesh> void set_learning_rate(const Mesh& mesh, double learning_rate) {
     set_learning_rate(mesh.core().template resources<Target>(), learning_rate);
   }
   /// @brief The same with the pool and instance of a tensor.
-  template <class Target>
-  void set_learning_rate(TargetResources<Target>& resources, double learning_rate) {
+  template <class Target> void set_learning_rate(TargetResources<Target>& resources, double learning_rate) {
     if (!device_step_) {
       device_step_ = BufferHandle(resources.take(sizeof(kernels::OptimizerDeviceStep)));
       store_step(resources, device_step_, steps_);
@@ -171,8 +163,7 @@ public:
 
   /// @brief Updates one parameter; its gradient must be reduced to the layout of the optimizer state.
   /// @param constants from begin()
-  template <class P, AnyShardedTensor G>
-  void update(P& parameter, const G& gradient, Step constants) {
+  template <class P, AnyShardedTensor G> void update(P& parameter, const G& gradient, Step constants) {
     if constexpr (FinishedGradient<P, typename G::layout>::value) {
       auto& state = state_of(parameter);
       state.steps = state.steps.value_or(first_steps_) + 1;
@@ -201,21 +192,18 @@ public:
   }
 
   /// @brief Calls visit(name, tensor) for each state of a parameter, if a step has created it.
-  template <class P, class Visitor>
-  void for_each_state(const P& parameter, Visitor&& visit) {
+  template <class P, class Visitor> void for_each_state(const P& parameter, Visitor&& visit) {
     states_.visit(parameter, visit);
   }
   /// @brief The same with every state, creating those that do not exist yet.
-  template <class P, class Visitor>
-  void for_each_state_made(const P& parameter, Visitor&& visit) {
+  template <class P, class Visitor> void for_each_state_made(const P& parameter, Visitor&& visit) {
     static_cast<void>(state_of(parameter));
     states_.visit(parameter, visit);
   }
   /// @brief Number of calls of step() on the host, each for a whole model or a part of one.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
   /// @brief Such calls that were taken on a target; waits for a device.
-  template <class Target>
-  [[nodiscard]] std::int64_t steps(TargetResources<Target>& resources) const {
+  template <class Target> [[nodiscard]] std::int64_t steps(TargetResources<Target>& resources) const {
     return Target::host_accessible || !device_step_ ? steps_ : step_in(device_step_, resources);
   }
   /// @brief Restores steps(), which also becomes the number of updates of every parameter that has none of
@@ -228,15 +216,13 @@ public:
         store_step(resources, device_step_, steps);
   }
   /// @brief Updates of a parameter so far; waits for a device.
-  template <class P>
-  [[nodiscard]] std::int64_t parameter_steps(const P& parameter) {
+  template <class P> [[nodiscard]] std::int64_t parameter_steps(const P& parameter) {
     const State& state = states_.entry(parameter);
     return state.device_step ? step_in(state.device_step, parameter.resources())
                              : state.steps.value_or(first_steps_);
   }
   /// @brief Restores the number of updates of a parameter.
-  template <class P>
-  void set_parameter_steps(const P& parameter, std::int64_t steps) {
+  template <class P> void set_parameter_steps(const P& parameter, std::int64_t steps) {
     State& state = states_.entry(parameter);
     state.steps = steps;
     if constexpr (!P::target::host_accessible)
@@ -264,8 +250,7 @@ private:
   }
 
   /// The blocks of a state as vectors.
-  template <class Number, class Target>
-  struct StateVectors {
+  template <class Number, class Target> struct StateVectors {
     State& state;
     std::size_t elements;
     [[nodiscard]] std::size_t size() const noexcept { return state.size(); }
@@ -290,14 +275,12 @@ private:
                         StateVectors<Number, Target>{state, elements}, constants));
   }
 
-  template <class P>
-  [[nodiscard]] auto& state_of(const P& parameter) {
+  template <class P> [[nodiscard]] auto& state_of(const P& parameter) {
     return states_.of(parameter, options_.groups, Rule::kept(options_));
   }
 
   /// Adds it to the updates that are launched together, if it has their element type and is in place.
-  template <class P, class Together>
-  void update_on_device(P& parameter, Together& together) {
+  template <class P, class Together> void update_on_device(P& parameter, Together& together) {
     using Execution = typename P::target::execution_space;
     using Rounds = UpdatesOf<Rule, Execution, typename P::element>;
     using Keeps = UpdatesOf<Rule, Execution, typename P::main_element>;

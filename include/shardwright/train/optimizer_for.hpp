@@ -18,13 +18,11 @@ namespace detail {
 
 /// A visitor of states that does nothing.
 struct VisitsStates {
-  template <class State>
-  void operator()(std::string_view, State&) const {}
+  template <class State> void operator()(std::string_view, State&) const {}
 };
 
 /// A parameter of a target, as a model may have one.
-template <class Target>
-using AnyParameterOf = Parameter<Layout<1>, Layout<1>, float, DataParallel, Target>;
+template <class Target> using AnyParameterOf = Parameter<Layout<1>, Layout<1>, float, DataParallel, Target>;
 
 template <class Optimizer, class Target>
 concept KeepsStates = requires(Optimizer& optimizer, const AnyParameterOf<Target>& parameter) {
@@ -47,8 +45,7 @@ concept StepsOnDevice = requires(Optimizer& optimizer, Model& model,
 };
 
 /// Checks that an optimizer has states that can be visited, with an error sentence if not.
-template <class Optimizer, class Model>
-struct StatesOf {
+template <class Optimizer, class Model> struct StatesOf {
   static constexpr bool value = KeepsStates<Optimizer, typename TargetOfModel<Model>::type>;
   static_assert(
       value,
@@ -78,8 +75,7 @@ concept OptimizerFor = detail::KeepsStates<Optimizer, typename detail::TargetOfM
 namespace detail {
 
 /// The same with an error sentence for what is missing.
-template <class Optimizer, class Model>
-struct RequiredOptimizer : StatesOf<Optimizer, Model> {
+template <class Optimizer, class Model> struct RequiredOptimizer : StatesOf<Optimizer, Model> {
   using Target = typename TargetOfModel<Model>::type;
   static_assert(
       NumbersSteps<Optimizer, Target>,

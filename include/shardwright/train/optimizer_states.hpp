@@ -34,8 +34,7 @@ struct ParameterInfo {
 class ParameterMatch {
 public:
   /// @brief Rejects a group without one, with an error sentence.
-  template <bool none = false>
-  ParameterMatch() {
+  template <bool none = false> ParameterMatch() {
     static_assert(
         none,
         "ParameterGroup: a group must say which parameters belong to it (set matches; for all parameters, to [](const ParameterInfo&) { return true; })");
@@ -80,8 +79,7 @@ namespace detail {
 /// factors of its group.
 ///
 /// Kept as raw memory: compiling tensors for every type of parameter takes far longer.
-template <std::size_t count>
-class OptimizerState {
+template <std::size_t count> class OptimizerState {
 public:
   double weight_decay_factor = 1;
   double learning_rate_factor = 1;
@@ -121,8 +119,7 @@ private:
 
 /// @brief `count` tensors for each parameter, in the layout of its optimizer state and its main element;
 /// initially zero.
-template <std::size_t count>
-class OptimizerStates {
+template <std::size_t count> class OptimizerStates {
 public:
   using State = detail::OptimizerState<count>;
 
@@ -148,8 +145,7 @@ public:
   [[nodiscard]] State& entry(const ParameterBase& parameter) { return place_of(parameter.number()); }
 
   /// @brief Calls visit(name, tensor) for each state of a parameter; nothing before its first use.
-  template <class P, class Visitor>
-  void visit(const P& parameter, Visitor&& visitor) {
+  template <class P, class Visitor> void visit(const P& parameter, Visitor&& visitor) {
     const auto found = states_.find(parameter.number());
     if (found == states_.end())
       return;
@@ -162,8 +158,7 @@ public:
 
 private:
   /// Temporarily wraps a block in a tensor that owns it.
-  template <class Tensor>
-  struct Lent {
+  template <class Tensor> struct Lent {
     detail::BufferHandle& home;
     Tensor tensor;
 

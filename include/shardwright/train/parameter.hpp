@@ -30,8 +30,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class P>
-class ParameterGradient;
+template <class P> class ParameterGradient;
 
 } // namespace detail
 
@@ -224,8 +223,7 @@ public:
   ///
   /// Cost: one tensor in that layout, if there is a master copy in another one.
   /// @throws LifecycleError while the weights are gathered, and before initialize().
-  template <class Fill>
-  void fill_weights(Fill fill) {
+  template <class Fill> void fill_weights(Fill fill) {
     begin_write();
     if constexpr (has_master) {
       if constexpr (std::is_same_v<state_layout, stored_layout>) {
@@ -247,8 +245,7 @@ public:
   /// type, and redistributes them to the stored layout; on a device, into their existing memory, where
   /// captured kernels find them in every step. Collective if the layouts differ.
   /// @throws LifecycleError while the weights are gathered, and before initialize().
-  template <class Change>
-  void update_weights(Change change) {
+  template <class Change> void update_weights(Change change) {
     begin_write();
     const detail::MemoryFor memory(MemoryKind::parameters);
     if constexpr (has_master) {
@@ -284,8 +281,7 @@ private:
       return std::nullopt;
   }
   /// Rounds weights in any layout, on a device into the memory of the stored ones.
-  template <class Weights>
-  void narrow_into_stored(const Weights& weights) {
+  template <class Weights> void narrow_into_stored(const Weights& weights) {
     if constexpr (Target::host_accessible)
       stored_ = redistribute<stored_layout>(convert<Element>(weights));
     else

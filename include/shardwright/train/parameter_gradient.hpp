@@ -24,8 +24,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The part that does not depend on the parameter's type.
-template <class Target>
-class AnyParameterGradient {
+template <class Target> class AnyParameterGradient {
 public:
   virtual ~AnyParameterGradient() = default;
   [[nodiscard]] virtual const ParameterBase& parameter() const = 0;
@@ -289,8 +288,7 @@ public:
     return {raw_, first ? Number(0) : Number(1)};
   }
   /// Adds a raw gradient that was computed elsewhere.
-  template <AnyShardedTensor G>
-  void add(const G& gradient) {
+  template <AnyShardedTensor G> void add(const G& gradient) {
     const typename P::Slot to = slot();
     const auto& execution = gradient.execution();
     if (to.beta == Number(0))

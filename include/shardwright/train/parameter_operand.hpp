@@ -18,8 +18,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Holds the weights of a parameter while a node reads them. Costs nothing if a stage has already gathered
 /// them.
-template <class P>
-class WeightReading {
+template <class P> class WeightReading {
 public:
   explicit WeightReading(P& parameter) : parameter_(&parameter) {
     parameter.start_gather();
@@ -37,8 +36,7 @@ private:
 };
 
 /// An operand of a node that is a parameter.
-template <class P>
-class ParameterOperand {
+template <class P> class ParameterOperand {
 public:
   using layout = typename P::compute_layout;
   using element = typename P::element;
@@ -61,8 +59,7 @@ public:
   void secure() noexcept {}
   void let_go() noexcept {}
   /// The weights are available during the lifetime of the result.
-  template <bool reads = true>
-  [[nodiscard]] auto reading() const {
+  template <bool reads = true> [[nodiscard]] auto reading() const {
     if constexpr (reads) {
       require_unchanged();
       return WeightReading<P>(*parameter_);
@@ -76,8 +73,7 @@ public:
   }
 
   /// Checks that a gradient has the parameter's raw layout, with an error sentence if not.
-  template <class Given>
-  [[nodiscard]] static constexpr bool takes() noexcept {
+  template <class Given> [[nodiscard]] static constexpr bool takes() noexcept {
     constexpr bool fits = std::is_same_v<Given, typename P::raw_layout>;
     static_assert(
         fits,
@@ -89,8 +85,7 @@ public:
     require_unchanged();
     return parameter_->gradient_state().slot();
   }
-  template <AnyShardedTensor Raw>
-  void give(const Raw& raw) const {
+  template <AnyShardedTensor Raw> void give(const Raw& raw) const {
     require_unchanged();
     if constexpr (takes<typename Raw::layout>())
       parameter_->gradient_state().add(raw);

@@ -21,15 +21,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// `counter.add(x.first_pass(), amounts)` counts every microbatch once: a replay and an evaluation have no
 /// first pass. Not shared between threads.
-template <class Number = double>
-class PassCounter {
+template <class Number = double> class PassCounter {
 public:
   explicit PassCounter(std::size_t size) : values_(size) {}
 
   /// @brief Adds `amounts`, one for each number; nothing if there is no first pass.
   /// @throws InvalidArgument if their number differs.
-  template <class Pass, class... Amounts>
-  void add(const Pass& pass, const Amounts&... amounts) {
+  template <class Pass, class... Amounts> void add(const Pass& pass, const Amounts&... amounts) {
     constexpr bool knows_its_pass =
         std::is_same_v<Pass, FirstPass> || std::is_same_v<Pass, std::optional<FirstPass>>;
     static_assert(

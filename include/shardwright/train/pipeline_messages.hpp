@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The messages of one rank. Receives are started ahead of time by calling `post`; each channel (a rank in a
 /// direction) has a limited number of sends in flight, and the next one waits for the oldest.
-template <class Boundary>
-class PipelineMessages {
+template <class Boundary> class PipelineMessages {
   using Element = typename Boundary::value_type;
   using Kind = PipelineMessage::Kind;
   using Target = typename Boundary::target;
@@ -43,8 +42,7 @@ public:
   void called_from(SourceLocation where) noexcept { where_ = where; }
 
   /// Starts the receive of an action's input into `memory()`, if it comes from another rank.
-  template <class Memory>
-  void post(const PlannedAction& planned, Memory memory) {
+  template <class Memory> void post(const PlannedAction& planned, Memory memory) {
     if (planned.input.kind != Kind::remote)
       return;
     Input& input = inputs_[planned.input.slot];

@@ -28,8 +28,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// Tied parameters are one object if a rank holds several of their uses, and copies with summed gradients if
 /// several ranks do. If each stage is held by two ranks (DualPipe), all their parameters are copies.
-template <class Model>
-class PipelineModel : public detail::ElementOfModel<Model> {
+template <class Model> class PipelineModel : public detail::ElementOfModel<Model> {
 public:
   using Stage = shardwright::Stage<Model>;
   using Runner = PipelineRunner<Stage>; ///< Of its microbatches.
@@ -81,15 +80,13 @@ public:
   }
 
   /// @brief Visits this rank's stages in the order of the model.
-  template <class Visitor>
-  void for_each_stage(Visitor&& visit) {
+  template <class Visitor> void for_each_stage(Visitor&& visit) {
     for (const auto& [number, chunk] : order_)
       visit(*stages_[static_cast<std::size_t>(chunk)]);
   }
   /// @brief Visits the parameters of this rank in the order of the model, which is the same on all ranks that
   /// hold copies.
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
+  template <class Visitor> void for_each_parameter(Visitor&& visit) {
     for_each_stage([&](Stage& stage) { stage.for_each_parameter(visit); });
   }
 
@@ -113,8 +110,7 @@ private:
   }
 
   /// Calls visit(stage, part) with every tied parameter of this rank, once for each part that uses it.
-  template <class Visitor>
-  void for_each_tied(Visitor visit) const {
+  template <class Visitor> void for_each_tied(Visitor visit) const {
     for (const auto& stage : stages_)
       for (const auto& unit : stage->parts())
         for (const detail::ListedPart& each : unit)

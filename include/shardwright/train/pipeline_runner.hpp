@@ -133,8 +133,7 @@ public:
   /// @brief The same with the reductions and gathers of the stages' mesh since
   /// `mesh.record_background(true)`, as far as they have ended; those of a step have ended after
   /// GradAccumulator::finish.
-  template <class Mesh>
-  [[nodiscard]] RankTimeline timeline(const Mesh& mesh) const {
+  template <class Mesh> [[nodiscard]] RankTimeline timeline(const Mesh& mesh) const {
     RankTimeline out = timeline();
     const auto seconds = [&](CallTimes::Clock::time_point at) {
       return std::chrono::duration<double>(at - recorder_.origin()).count();

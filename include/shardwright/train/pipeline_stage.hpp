@@ -41,8 +41,7 @@ concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTen
 namespace detail {
 
 /// Checks that a stage's output has the layout of the next stage's input, and of both gradients.
-template <class Output, class Input>
-struct StageHandover {
+template <class Output, class Input> struct StageHandover {
   static_assert(
       std::is_same_v<Output, Input>,
       "PipelineRunner: a stage's output must have the layout of the next stage's input (redistribute it at the end of the stage)");

@@ -45,14 +45,12 @@ private:
 } // namespace detail
 
 /// @brief A function of Vars whose values a backward pass recomputes; see recompute().
-template <class Function>
-class Recomputed {
+template <class Function> class Recomputed {
 public:
   Recomputed(Recompute kind, Function&& function)
       : function_(std::forward<Function>(function)), kind_(kind) {}
 
-  template <class X, class... Rest>
-  decltype(auto) operator()(X&& x, Rest&&... rest) {
+  template <class X, class... Rest> decltype(auto) operator()(X&& x, Rest&&... rest) {
     detail::TapeCore& tape = x.tape();
     detail::RecomputationScope scope = tape.recomputation();
     if (kind_ == Recompute::full)

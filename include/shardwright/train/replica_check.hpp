@@ -97,8 +97,7 @@ public:
 
 /// Numbers that all meshes with copies of a parameter share, in the order of the model. Collective over the
 /// copies, by name: ranks that hold copies may hold them in different orders.
-template <ParameterSet Model>
-[[nodiscard]] std::vector<std::uint64_t> origins_of(Model& model) {
+template <ParameterSet Model> [[nodiscard]] std::vector<std::uint64_t> origins_of(Model& model) {
   std::vector<std::uint64_t> out;
   std::vector<std::pair<const ParameterBase*, std::size_t>> by_name;
   for_each_parameter(model, [&](auto& parameter) {

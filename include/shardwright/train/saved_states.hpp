@@ -15,8 +15,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// States by chunk and microbatch. There are as many as were ever in flight at the same time, and they are
 /// reused.
-template <class Saved>
-class SavedStates {
+template <class Saved> class SavedStates {
 public:
   SavedStates(int chunks, int microbatches)
       : chunks_(static_cast<std::size_t>(chunks)), microbatches_(static_cast<std::size_t>(microbatches)),

@@ -36,8 +36,7 @@ struct SgdRule {
   static constexpr std::array<std::string_view, 1> state_names{"momentum"};
   using Options = SgdOptions;
   using Step = kernels::SgdStep;
-  template <class Element>
-  using Update = kernels::detail::SgdUpdate<Element>;
+  template <class Element> using Update = kernels::detail::SgdUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options& options) { return options.momentum > 0 ? 1 : 0; }
   [[nodiscard]] static std::array<GivenNumber, 3> numbers(const Options& options) {

@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// Its gradient is the sum over all uses. If two stages of a rank hold it, it is one object, whose gradient
 /// is reduced when all passes of a step are over; if two ranks of a pipeline do, their copies start equal and
 /// their gradients are summed.
-template <class P>
-class TiedParameter {
+template <class P> class TiedParameter {
 public:
   using tape_operand = TiedParameter;
   TiedParameter(std::shared_ptr<P> parameter, std::string name, bool owns)
@@ -51,8 +50,7 @@ public:
   }
   /// @brief The tied parameter with this name. All uses must have the same type: equal layouts.
   /// @throws InvalidArgument if another use has a different type.
-  template <class P, class Make>
-  [[nodiscard]] TiedParameter<P> tied(std::string_view name, Make make) {
+  template <class P, class Make> [[nodiscard]] TiedParameter<P> tied(std::string_view name, Make make) {
     for (const Entry& entry : entries_)
       if (entry.name == name && entry.type != &type<P>)
         throw InvalidArgument(
@@ -63,8 +61,7 @@ public:
   }
 
 private:
-  template <class>
-  static constexpr char type = 0;
+  template <class> static constexpr char type = 0;
   struct Entry {
     const char* type;
     std::string name;
@@ -86,10 +83,8 @@ private:
 
 namespace detail {
 
-template <class Type>
-inline constexpr bool is_tied = false;
-template <class P>
-inline constexpr bool is_tied<TiedParameter<P>> = true;
+template <class Type> inline constexpr bool is_tied = false;
+template <class P> inline constexpr bool is_tied<TiedParameter<P>> = true;
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -30,8 +30,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// The position of a microbatch in the run, if the batch provides it.
-template <class Batch>
-[[nodiscard]] std::optional<BatchOrigin> origin_of_batch(const Batch& batch) {
+template <class Batch> [[nodiscard]] std::optional<BatchOrigin> origin_of_batch(const Batch& batch) {
   std::optional<BatchOrigin> origin;
   if constexpr (requires { batch.origin; })
     origin = batch.origin;
@@ -41,8 +40,7 @@ template <class Batch>
   return origin;
 }
 /// The positions of the rows of its sequences, if they are not those of the text.
-template <class Batch>
-[[nodiscard]] RowOrder rows_of_batch(const Batch& batch) {
+template <class Batch> [[nodiscard]] RowOrder rows_of_batch(const Batch& batch) {
   if constexpr (requires { batch.row_order(); })
     return batch.row_order();
   else
@@ -58,8 +56,7 @@ template <class Part, class Stream, class Batch>
     return part(std::forward<Stream>(stream));
 }
 
-template <class Out, class In>
-struct PartsFit {
+template <class Out, class In> struct PartsFit {
   static_assert(
       std::is_same_v<Out, In>,
       "Parts: each part must return the stream in the layout that the next one takes (end the part with .as<Stream>())");
@@ -67,8 +64,7 @@ struct PartsFit {
 };
 
 /// Begins or ends a unit of a stage, whose weights the backward pass gathers once.
-template <class Stage>
-class UnitMark final : public TapeNode {
+template <class Stage> class UnitMark final : public TapeNode {
 public:
   UnitMark(TapeCore& tape, Stage& stage, std::size_t unit, bool begins)
       : TapeNode(tape), stage_(stage), unit_(unit), begins_(begins) {}
@@ -95,8 +91,7 @@ private:
 /// `Model` describes the whole: `Config`, `Batch`, `Parts`, `target`, and `boundary(config, batch)`, the
 /// global shape of the stream. Stages pass on one tensor, the stream, and its gradient in the other
 /// direction. All state of a microbatch between its passes is in its `Saved`, so any number may be in flight.
-template <class Model>
-class Stage {
+template <class Model> class Stage {
   using Holders = detail::PartHolders<typename Model::Parts>;
   using First = typename Holders::First;
   using Last = typename Holders::Last;
@@ -248,8 +243,7 @@ public:
   }
 
   /// @brief Visits the parameters that count for this stage: each counts once per rank.
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
+  template <class Visitor> void for_each_parameter(Visitor&& visit) {
     each_part([&](auto, auto& part, std::size_t) { shardwright::for_each_parameter(part, visit); });
   }
   /// @brief The parts of its units, including tied parameters of other stages on the rank.
@@ -271,8 +265,7 @@ public:
   /// @name For the uses of its units
   /// @{
   [[nodiscard]] detail::GatherWindow& window() noexcept { return window_; }
-  template <class Visitor>
-  void for_each_of_unit(std::size_t unit, Visitor visit) {
+  template <class Visitor> void for_each_of_unit(std::size_t unit, Visitor visit) {
     for (const detail::ListedPart& each : parts_[unit])
       if (each.parameter != nullptr)
         visit(*each.parameter);
@@ -305,8 +298,7 @@ private:
   }
 
   /// Calls visit(index of the part in the model, part, unit of this stage).
-  template <class Visitor>
-  void each_part(const Visitor& visit) {
+  template <class Visitor> void each_part(const Visitor& visit) {
     std::size_t unit = 0;
     holders_.each([&](auto& holder, auto place) {
       holder.visit([&](auto& part, std::size_t) { visit(place, part, unit++); });
@@ -316,8 +308,7 @@ private:
   struct AddLoss {
     const Batch& batch;
     Loss& loss;
-    template <class Part>
-    void operator()(Part& last, Stream stream) const {
+    template <class Part> void operator()(Part& last, Stream stream) const {
       loss += detail::call_part(last, std::move(stream), batch);
     }
   };

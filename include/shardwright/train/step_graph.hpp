@@ -50,8 +50,7 @@ enum class StepMode : std::uint8_t {
 /// A step must enqueue the same work every time, at the same addresses; varying data (batches, the learning
 /// rate) is written to fixed addresses beforehand. The step must leave host objects unchanged, since a replay
 /// does not touch them.
-template <StepCapture Capture>
-class StepGraph {
+template <StepCapture Capture> class StepGraph {
 public:
   /// @param obstacle a sentence that says why steps cannot be captured here, so that all are plain; or empty
   /// @param warm_up plain steps at the beginning
@@ -62,8 +61,7 @@ public:
   ///
   /// A failed capture is not an error: the step runs call by call, and obstacle() says why.
   /// @throws CaptureFailed if `enqueue` throws in a capture.
-  template <class Enqueue>
-  StepMode step(Enqueue&& enqueue) {
+  template <class Enqueue> StepMode step(Enqueue&& enqueue) {
     if (!obstacle_.empty() || steps_ < warm_up_) {
       ++steps_;
       enqueue();

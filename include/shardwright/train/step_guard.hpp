@@ -50,8 +50,7 @@ private:
 /// @brief During its lifetime, raw gradients are checked before they are summed over ranks, so that
 /// find_non_finite names the ranks where bad values arise. For repeating a non-finite step: it reads every
 /// raw gradient once more.
-template <ParameterSet Model>
-class WatchRawGradients {
+template <ParameterSet Model> class WatchRawGradients {
 public:
   explicit WatchRawGradients(const GradAccumulator<Model>& gradients) : gradients_(gradients) { watch(true); }
   ~WatchRawGradients() { watch(false); }

@@ -70,8 +70,7 @@ template <class Target>
 
 /// @brief The results of a finished step on a device: a handle to its StepRecord, which later kernels read.
 /// The accumulator's next step overwrites it, in stream order.
-template <class Target>
-class DeviceSummary {
+template <class Target> class DeviceSummary {
 public:
   explicit DeviceSummary(const detail::DeviceValue<StepRecord, Target>& record) : record_(&record) {}
 

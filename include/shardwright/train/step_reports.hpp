@@ -55,8 +55,7 @@ struct DeviceStepReport {
 
 /// @brief The reports of steps, in order: the device writes each to host memory, and the host reads it at any
 /// time. Nothing synchronises with the stream.
-template <class Target>
-class StepReports {
+template <class Target> class StepReports {
 public:
   /// @brief Reports that may be pending; one more must wait until the oldest is taken.
   static constexpr std::size_t capacity = 4;

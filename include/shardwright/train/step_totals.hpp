@@ -59,8 +59,7 @@ struct SummarizeTotals {
 };
 
 /// Adds the losses of microbatches, in order, and finishes the step.
-template <class Target>
-class StepTotals {
+template <class Target> class StepTotals {
 public:
   /// @param counts whether this rank is the one of its replicas that counts
   void add(const DeviceSums<Target>& sums, bool counts) { (counts ? counted_ : others_) += sums; }

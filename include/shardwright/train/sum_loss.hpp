@@ -25,8 +25,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// A value that can be the loss of tokens counted in layout `L`.
-template <class Value, class L>
-struct SumLossOf {
+template <class Value, class L> struct SumLossOf {
   static constexpr bool scalar = Value::tensor_rank == 0;
   static constexpr bool over_tokens = std::is_same_v<typename Value::layout, L>;
   static_assert(scalar, "sum_loss: the loss must be one number (reduce it with sum)");
@@ -37,8 +36,7 @@ struct SumLossOf {
 };
 
 /// to = the number and its count.
-template <class Element>
-struct StoreLoss {
+template <class Element> struct StoreLoss {
   const Element* number;
   double count;
   double* to;
@@ -48,8 +46,7 @@ struct StoreLoss {
   }
 };
 /// to = the loss scale.
-template <class Element>
-struct StoreScale {
+template <class Element> struct StoreScale {
   LossExponent exponent;
   Element* to;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
@@ -62,8 +59,7 @@ struct StoreScale {
 namespace operation {
 
 /// @brief A scalar with its number of tokens; its gradient is the loss scale.
-template <LayoutType L>
-struct SumLoss {
+template <LayoutType L> struct SumLoss {
   static constexpr std::string_view name = "sum_loss";
   static constexpr auto differs_along = L::axes;
   TokenCount<L> tokens;
@@ -72,8 +68,7 @@ struct SumLoss {
     return {detail::GivenNumber("number of tokens", tokens.value)};
   }
 
-  template <AnyShardedTensor X>
-  [[nodiscard]] auto loss(SourceLocation, const X& x) const {
+  template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation, const X& x) const {
     using Target = typename X::target;
     detail::Scalars<2, Target> totals(x.resources());
     detail::run_once("sw::sum_loss", x.execution(),

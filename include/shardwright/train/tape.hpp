@@ -19,8 +19,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// `input` and `variable` put tensors on it; operations on the Vars follow; `backward` computes the
 /// gradients. A restarted tape reuses its memory. It belongs to its rank's thread.
-template <class Target = DefaultTarget>
-class Tape {
+template <class Target = DefaultTarget> class Tape {
 public:
   Tape() : Tape(Recording::training) {}
   /// @param origin keys the random numbers of the microbatch; dropout in training needs one

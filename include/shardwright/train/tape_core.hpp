@@ -129,16 +129,14 @@ public:
   }
 
   /// Appends an operation to the tape and executes it.
-  template <class Node, class... Arguments>
-  Node& record(Arguments&&... arguments) {
+  template <class Node, class... Arguments> Node& record(Arguments&&... arguments) {
     Node& node = add<Node>(std::forward<Arguments>(arguments)...);
     node.forward();
     return node;
   }
   /// Appends an operation to the tape whose result is not needed yet.
   /// @throws LifecycleError once backward passes run, which would miss it.
-  template <class Node, class... Arguments>
-  Node& add(Arguments&&... arguments) {
+  template <class Node, class... Arguments> Node& add(Arguments&&... arguments) {
     static_assert(std::is_base_of_v<TapeNode, Node>);
     if (phase_ != Phase::recording)
       reject_use(
@@ -258,8 +256,7 @@ private:
 };
 
 /// The tape of a target.
-template <class Target>
-class TapeOn final : public TapeCore {
+template <class Target> class TapeOn final : public TapeCore {
 public:
   LossScaleOn<Target> loss_scale;
 };

@@ -18,8 +18,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Tells layouts apart at run time.
-template <class L>
-inline constexpr char layout_identity = 0;
+template <class L> inline constexpr char layout_identity = 0;
 
 /// A value in one layout, with counts of its readers.
 struct HeldValue {
@@ -167,8 +166,7 @@ protected:
 };
 
 /// A deferred sum.
-template <class Value>
-class LazySum {
+template <class Value> class LazySum {
 public:
   using Pair = std::pair<Value, Value>;
   [[nodiscard]] virtual Pair take_terms() = 0;
@@ -178,8 +176,7 @@ protected:
 };
 
 /// The slot of a typed value. A node holds one for each of its results.
-template <class L, class Element, class Target>
-class Slot : public SlotBase {
+template <class L, class Element, class Target> class Slot : public SlotBase {
 public:
   using Value = ShardedTensor<L, const Element, Target>;
   using Shape = typename Value::Shape;
@@ -192,8 +189,7 @@ public:
   using SlotBase::SlotBase;
 
   /// Stores the value; called only by its producer.
-  template <class E>
-  void set(ShardedTensor<L, E, Target>&& value) {
+  template <class E> void set(ShardedTensor<L, E, Target>&& value) {
     shape_ = value.shape();
     resources_ = &value.resources();
     own_.memory = TensorAccess::take_memory(std::move(value));
@@ -244,8 +240,7 @@ public:
   }
   /// Adds a raw gradient. Those of the same layout are summed before they are redistributed to the layout in
   /// which gradients of this value are passed back.
-  template <class Raw, class E>
-  void give(ShardedTensor<Raw, E, Target>&& raw, SourceLocation where) {
+  template <class Raw, class E> void give(ShardedTensor<Raw, E, Target>&& raw, SourceLocation where) {
     using RawHandle = ShardedTensor<Raw, const Element, Target>;
     auto handle = TensorAccess::take<RawHandle>(std::move(raw));
     if constexpr (std::is_same_v<Raw, GradientLayout>) {

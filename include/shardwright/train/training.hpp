@@ -54,13 +54,11 @@ struct MakeRunner {};
 
 /// A host has none.
 struct NoStepsUnderWay {
-  template <class Mesh>
-  NoStepsUnderWay(const Mesh&, const HostCommunicator&, const TrainingOptions&) {}
+  template <class Mesh> NoStepsUnderWay(const Mesh&, const HostCommunicator&, const TrainingOptions&) {}
 };
 
 /// The steps of a device whose reports are pending.
-template <class Target>
-struct StepsUnderWay {
+template <class Target> struct StepsUnderWay {
   struct Step {
     std::int64_t number;
     double learning_rate;
@@ -100,8 +98,7 @@ struct StepsUnderWay {
 /// in it.
 /// @tparam Model WholeModel or PipelineModel
 /// @tparam Optimizer an OptimizerFor the model
-template <class Model, class Optimizer = AdamW>
-class Training {
+template <class Model, class Optimizer = AdamW> class Training {
   using Target = typename Model::target;
   using Batch = typename Model::Batch;
   static constexpr bool on_host = Target::host_accessible;
@@ -163,8 +160,7 @@ public:
   }
   /// @brief The next pending report of a device's step; empty if there is none.
   /// @param make_batches as for step
-  template <class MakeBatches>
-  [[nodiscard]] std::optional<StepReport> settle(MakeBatches&& make_batches) {
+  template <class MakeBatches> [[nodiscard]] std::optional<StepReport> settle(MakeBatches&& make_batches) {
     if constexpr (!on_host)
       if (device_.reports.pending() > 0)
         return whole([&] { return take_report(make_batches); });
@@ -179,8 +175,7 @@ public:
   }
   /// @brief The mean loss per token of all ranks. Collective.
   /// @throws DataError if this rank has met a token id beyond the vocabulary.
-  template <class Loss>
-  [[nodiscard]] MeanLoss mean(const Loss& sums) const {
+  template <class Loss> [[nodiscard]] MeanLoss mean(const Loss& sums) const {
     if constexpr (!on_host) { // pipeline ranks without the last stage have no sums that know
       detail::wait_for_kernels(resources().execution());
       detail::require_known_ids(resources());
@@ -254,8 +249,7 @@ private:
     return core_->template resources<Target>();
   }
   /// Does work that must not stop half-way.
-  template <class Work>
-  [[nodiscard]] auto whole(const Work& work) {
+  template <class Work> [[nodiscard]] auto whole(const Work& work) {
     broken_ = true;
     auto out = work();
     broken_ = false;
@@ -356,8 +350,7 @@ private:
     return before;
   }
 
-  template <class MakeBatches>
-  [[nodiscard]] StepReport take_report(MakeBatches& make_batches) {
+  template <class MakeBatches> [[nodiscard]] StepReport take_report(MakeBatches& make_batches) {
     const DeviceStepReport device = device_.reports.take();
     const auto step = device_.steps.front();
     device_.steps.pop_front();

@@ -16,8 +16,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
-template <LayoutType From, LayoutType To, class Element, class Target>
-class Edge;
+template <LayoutType From, LayoutType To, class Element, class Target> class Edge;
 } // namespace detail
 
 /// @brief A value of layout `L` on a tape, the result of an operation whose operands are on that tape.
@@ -25,8 +24,7 @@ class Edge;
 /// Vars support the same operations as tensors, and record what the gradients need. Copies refer to the same
 /// value. Its memory stays until the last Var is gone and every gradient that needs it has been computed, so
 /// release Vars that are no longer read: `x = block(std::move(x))`. A Var belongs to its rank's thread.
-template <LayoutType L, class Element = float, class Target = DefaultTarget>
-class Var {
+template <LayoutType L, class Element = float, class Target = DefaultTarget> class Var {
   using Slot = detail::Slot<L, Element, Target>;
 
 public:
@@ -101,8 +99,7 @@ private:
 namespace detail {
 
 /// A Var of layout `From` as the next operation reads it: in layout `To`.
-template <LayoutType From, LayoutType To, class Element, class Target>
-class Edge {
+template <LayoutType From, LayoutType To, class Element, class Target> class Edge {
 public:
   using layout = To;
   using element = Element;
@@ -125,15 +122,13 @@ private:
 };
 
 /// The dimension that an axis shards, or -1.
-template <class L>
-[[nodiscard]] constexpr int dimension_over(std::string_view axis) {
+template <class L> [[nodiscard]] constexpr int dimension_over(std::string_view axis) {
   const int index = axis_index(L::axes, axis);
   return index < 0 ? -1 : L::value.dimension_of(index);
 }
 /// Whether a transition from one layout to the other only gathers. Decided only by the types, since the sizes
 /// of uneven parts differ between ranks.
-template <class From, class To>
-[[nodiscard]] constexpr bool only_gathers() {
+template <class From, class To> [[nodiscard]] constexpr bool only_gathers() {
   if (std::is_same_v<From, To> || From::value.has_partial() || To::value.has_partial())
     return false;
   return std::all_of(To::axes.begin(), To::axes.end(), [](std::string_view axis) {
@@ -142,8 +137,7 @@ template <class From, class To>
 }
 
 /// An operand of a node: a Var in the layout in which the node reads it.
-template <class From, class To, class Element, class Target>
-class VarOperand {
+template <class From, class To, class Element, class Target> class VarOperand {
   using Slot = detail::Slot<From, Element, Target>;
 
 public:
@@ -225,10 +219,7 @@ public:
     return out;
   }
   /// Does nothing before a read, unlike for a parameter.
-  template <bool reads = true>
-  [[nodiscard]] static constexpr bool reading() noexcept {
-    return true;
-  }
+  template <bool reads = true> [[nodiscard]] static constexpr bool reading() noexcept { return true; }
   static constexpr void note_use(const TapeCore&) noexcept {}
   static constexpr void end_pass() noexcept {}
   /// The shape of the value, without its memory.
@@ -253,8 +244,7 @@ public:
   /// Declares that a part of the gradient follows. @pre wants_gradient()
   void await(LateGradient& part) noexcept { slot_->await(part); }
   /// Adds to the gradient. @pre wants_gradient()
-  template <class Raw, class E>
-  void give(ShardedTensor<Raw, E, Target>&& raw) {
+  template <class Raw, class E> void give(ShardedTensor<Raw, E, Target>&& raw) {
     slot_->give(std::move(raw), where_);
   }
 

@@ -14,8 +14,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief A single stage that holds the whole model, for programs without a pipeline.
-template <class Model>
-class WholeModel : public detail::ElementOfModel<Model> {
+template <class Model> class WholeModel : public detail::ElementOfModel<Model> {
 public:
   using Stage = shardwright::Stage<Model>;
   using Config = typename Model::Config;
@@ -67,14 +66,8 @@ public:
   /// @brief Returns the prediction of the model's last part, such as the logits of the next token.
   [[nodiscard]] auto predict(const Batch& batch) { return stage_.predict(std::nullopt, batch, saved_); }
 
-  template <class Visitor>
-  void for_each_stage(Visitor&& visit) {
-    visit(stage_);
-  }
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
-    stage_.for_each_parameter(visit);
-  }
+  template <class Visitor> void for_each_stage(Visitor&& visit) { visit(stage_); }
+  template <class Visitor> void for_each_parameter(Visitor&& visit) { stage_.for_each_parameter(visit); }
 
 private:
   SharedParts shared_;

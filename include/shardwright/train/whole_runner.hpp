@@ -18,8 +18,7 @@ concept Pipelined = requires {
 };
 
 /// Runs the microbatches of a step through a model in one piece.
-template <class Model>
-class WholeRunner {
+template <class Model> class WholeRunner {
 public:
   using Batch = typename Model::Batch;
   using Loss = typename Model::Loss;
@@ -47,13 +46,7 @@ private:
   Model& model_;
 };
 
-template <class Model>
-struct RunnerOf {
-  using type = WholeRunner<Model>;
-};
-template <Pipelined Model>
-struct RunnerOf<Model> {
-  using type = typename Model::Runner;
-};
+template <class Model> struct RunnerOf { using type = WholeRunner<Model>; };
+template <Pipelined Model> struct RunnerOf<Model> { using type = typename Model::Runner; };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -80,8 +80,7 @@ public:
     return in_memory_ ? shared(rank).content.data()
                       : entries_.data() + ends_[wrapped(rank + ranks_ - rank_)] + sizeof(Length);
   }
-  template <class Head>
-  [[nodiscard]] Head head_as(int of_rank) const {
+  template <class Head> [[nodiscard]] Head head_as(int of_rank) const {
     Head out;
     std::memcpy(&out, head(of_rank), sizeof out);
     return out;
@@ -141,8 +140,7 @@ private:
   }
   /// Begins to load the memory of an entry as long as this rank's, to read it (0) or to write it (1): one
   /// line after another would take longer.
-  template <int Write>
-  void fetch(const MpiBoard::Entry& entry) const noexcept {
+  template <int Write> void fetch(const MpiBoard::Entry& entry) const noexcept {
     constexpr std::size_t most = 1024; // more is no faster
     const auto* const begin = reinterpret_cast<const std::byte*>(&entry);
     for (std::size_t at = 0; at < std::min(length_, most); at += alignof(MpiBoard::Entry))

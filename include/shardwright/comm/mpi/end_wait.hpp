@@ -48,8 +48,7 @@ public:
   };
 
   /// To be called repeatedly; `came(rank)` says whether a rank of this node has arrived.
-  template <class Came>
-  [[nodiscard]] std::optional<Verdict> look(Came&& came) {
+  template <class Came> [[nodiscard]] std::optional<Verdict> look(Came&& came) {
     const Clock::time_point now = Clock::now();
     if (now < next_look_)
       return std::nullopt;

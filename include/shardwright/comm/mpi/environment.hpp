@@ -77,8 +77,7 @@ inline void check_mpi(int code, const char* function, const MpiCallSite* site = 
 ///
 /// If the caller gives up before that, by an exception, the memory is leaked on purpose: MPI continues such a
 /// call, and cannot be told to leave the memory alone.
-template <class Value>
-class Lent {
+template <class Value> class Lent {
 public:
   template <class... Arguments>
   explicit Lent(Arguments&&... arguments) : value_(new Value{std::forward<Arguments>(arguments)...}) {}

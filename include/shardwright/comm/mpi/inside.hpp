@@ -17,8 +17,7 @@ class MpiInside {
 public:
   /// @param funneled Whether that must be the thread that initialised MPI.
   /// @param site Returns the MpiCallSite, for an error.
-  template <class Site>
-  MpiInside(bool funneled, Site site) {
+  template <class Site> MpiInside(bool funneled, Site site) {
     if (inside_.exchange(true, std::memory_order_acquire))
       fail(site(),
            ": the calls of one MPI rank must come from one thread at a time (make them from one thread)");

@@ -67,8 +67,7 @@ static_assert(std::is_trivial_v<MpiLastCall> && sizeof(MpiLastCall) % 8 == 0 &&
 }
 
 /// Keeps the end of a text that is too long: the end of a path is more informative.
-template <std::size_t Size>
-void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
+template <std::size_t Size> void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
   if (from.size() >= Size)
     from.remove_prefix(from.size() - (Size - 1));
   to[from.copy(to.data(), Size - 1)] = '\0';
@@ -103,8 +102,7 @@ private:
 };
 
 /// Omits the middle of an error text that is too long, since it ends with the call and its source line.
-template <std::size_t Size>
-void copy_sentence(std::array<char, Size>& to, std::string_view from) noexcept {
+template <std::size_t Size> void copy_sentence(std::array<char, Size>& to, std::string_view from) noexcept {
   constexpr std::size_t kept = Size / 2;
   constexpr std::string_view gap = " ... ";
   std::size_t length = from.copy(to.data(), from.size() < Size ? Size - 1 : Size - 1 - kept - gap.size());

@@ -324,8 +324,7 @@ private:
   using Words = std::array<std::uint64_t, words_per_record>;
 
   /// Changes words of this rank's record; concurrent readers retry.
-  template <class Change>
-  void write(Change change) noexcept {
+  template <class Change> void write(Change change) noexcept {
     Slot& mine = slot(own_);
     const std::uint32_t version = mine.version.load(std::memory_order_relaxed);
     mine.version.store(version + 1, std::memory_order_relaxed);

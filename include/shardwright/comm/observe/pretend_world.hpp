@@ -141,8 +141,7 @@ public:
 };
 
 /// A group of which only one rank exists.
-template <class Interface>
-class PretendedTransport final : public Interface {
+template <class Interface> class PretendedTransport final : public Interface {
 public:
   explicit PretendedTransport(PretendedGroup group) : group_(std::move(group)) {}
   [[nodiscard]] int rank() const noexcept override { return group_.rank; }

@@ -134,8 +134,7 @@ private:
     }
 
   private:
-    template <class Holds>
-    [[nodiscard]] bool any(Holds holds) const noexcept {
+    template <class Holds> [[nodiscard]] bool any(Holds holds) const noexcept {
       for (std::size_t other = seen; placed && other < group.ranks(); ++other)
         if (holds(group.world(), group.world_rank(rank), group.world_rank(static_cast<int>(other))))
           return true;

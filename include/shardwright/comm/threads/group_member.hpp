@@ -310,8 +310,7 @@ private:
   }
 
   /// The failure built by `make()`, or that this rank has no memory to build it.
-  template <class Make>
-  [[nodiscard]] FailurePointer in_memory(Make&& make) const noexcept {
+  template <class Make> [[nodiscard]] FailurePointer in_memory(Make&& make) const noexcept {
     try {
       return std::make_shared<const Failure>(make());
     } catch (const std::bad_alloc&) {
@@ -319,10 +318,7 @@ private:
     }
   }
   /// Ends the group with a failure caused by this rank.
-  template <class Make>
-  void fail(Make&& make) noexcept {
-    group_->fail(in_memory(std::forward<Make>(make)));
-  }
+  template <class Make> void fail(Make&& make) noexcept { group_->fail(in_memory(std::forward<Make>(make))); }
 
   /// The sentence about the two sides of a message, by world ranks.
   [[nodiscard]] std::string mismatch_of(const ThreadMessage& message) const {

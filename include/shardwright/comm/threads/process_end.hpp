@@ -52,8 +52,7 @@ inline void say_last_words(const std::string& lines) noexcept {
 
 /// Ends the process by abort(), so that a debugger or a core dump shows where every thread stands. `words()`
 /// returns the report, without the name of the library.
-template <class Words>
-[[noreturn]] void abort_process(Words&& words) noexcept {
+template <class Words> [[noreturn]] void abort_process(Words&& words) noexcept {
   std::string lines;
   try {
     lines = report_line(std::forward<Words>(words)(), on_terminal());

@@ -68,8 +68,7 @@ struct alignas(128) ThreadSlot {
 /// All pairs are checked, so large worlds skip this; strided outputs are skipped as well, since ranks may
 /// share a buffer row by row.
 /// @return whether there is one.
-template <class Report>
-bool find_clash(const ThreadSlot* slots, int ranks, Report report) {
+template <class Report> bool find_clash(const ThreadSlot* slots, int ranks, Report report) {
   constexpr int most_ranks = 16;
   if (ranks > most_ranks)
     return false;
@@ -93,8 +92,7 @@ bool find_clash(const ThreadSlot* slots, int ranks, Report report) {
 }
 
 /// The sentence about buffers that overlap between ranks; `group` knows the world ranks.
-template <class Group>
-[[nodiscard]] std::string clash_sentence(const Group& group, const ThreadSlot* slots) {
+template <class Group> [[nodiscard]] std::string clash_sentence(const Group& group, const ThreadSlot* slots) {
   std::string out;
   find_clash(slots, group.size(), [&](int a, int b, bool output) {
     out = "every rank must write to its own memory, but the output of rank " +

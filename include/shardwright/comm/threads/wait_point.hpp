@@ -142,8 +142,7 @@ public:
   }
 
 private:
-  template <class Done>
-  static bool look(Done& done, int times) {
+  template <class Done> static bool look(Done& done, int times) {
     for (int i = 0; i < times; ++i)
       if (done())
         return true;

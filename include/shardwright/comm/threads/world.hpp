@@ -307,8 +307,7 @@ private:
     return given_up.failure && given_up.newest == recorder(rank).newest();
   }
   /// Calls visit(ticket, entry, awaited world ranks) for each call that a rank is inside.
-  template <class Visitor>
-  void for_each_call(int rank, const Visitor& visit) {
+  template <class Visitor> void for_each_call(int rank, const Visitor& visit) {
     FlightRecorder& own = recorder(rank);
     const FlightRecorder::Ticket top = own.newest();
     for (FlightRecorder::Ticket ticket = top; ticket-- > 1 && top - ticket <= FlightRecorder::kept;)

@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Copies blocks between a strided buffer and a packed buffer, in order: one launch for every 53 blocks, with
 /// the widest access that their alignment allows.
-template <class Runtime>
-class BlockCopies {
+template <class Runtime> class BlockCopies {
 public:
   BlockCopies(Runtime& runtime, typename Runtime::Stream& stream) : runtime_(runtime), stream_(stream) {}
 
@@ -94,8 +93,7 @@ private:
 
 /// Device memory that grows on demand and is never shrunk. Old memory is kept until the end, because kernels
 /// may still use it.
-template <class Runtime>
-class DeviceScratch {
+template <class Runtime> class DeviceScratch {
 public:
   explicit DeviceScratch(Runtime& runtime) : runtime_(runtime) {}
 

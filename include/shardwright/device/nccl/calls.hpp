@@ -20,8 +20,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The stream in NCCL's type.
-template <class Stream>
-[[nodiscard]] decltype(auto) native_stream(Stream& stream) {
+template <class Stream> [[nodiscard]] decltype(auto) native_stream(Stream& stream) {
   if constexpr (requires { stream.get(); })
     return stream.get();
   else
@@ -29,8 +28,7 @@ template <class Stream>
 }
 
 /// One call: it waits for its turn, is issued to NCCL, and is enqueued once NCCL's kernels are on the stream.
-template <class Runtime>
-struct NcclCall : KeptCall {
+template <class Runtime> struct NcclCall : KeptCall {
   enum class Stage : std::uint8_t { waiting, issuing, enqueued };
 
   explicit NcclCall(Runtime& runtime) : ready_event(runtime.make_event()), done_event(runtime.make_event()) {}
@@ -58,8 +56,7 @@ struct NcclCall : KeptCall {
 };
 
 /// Calls in the order of their stream; completed ones are removed.
-template <class Runtime>
-class NcclWatch {
+template <class Runtime> class NcclWatch {
 public:
   using Call = NcclCall<Runtime>;
 
@@ -69,8 +66,7 @@ public:
     calls_.push_back(&call);
   }
   /// Removes completed calls, and passes each to `forgotten`. @throws if the device has failed.
-  template <class Forgotten>
-  void sweep(Runtime& runtime, Forgotten&& forgotten) {
+  template <class Forgotten> void sweep(Runtime& runtime, Forgotten&& forgotten) {
     std::size_t done = 0;
     while (done < calls_.size() && runtime.done(calls_[done]->done_event)) {
       Call& call = *calls_[done++];

@@ -74,13 +74,11 @@ enum class NcclResult : int {
   }
 }
 
-template <class Api>
-class NcclChannel;
+template <class Api> class NcclChannel;
 
 /// The NCCL communicators of one rank. They are aborted together: a stuck kernel of one holds up the streams
 /// that the others wait for, so aborting only another one would never return.
-template <class Api>
-class NcclRankChannels {
+template <class Api> class NcclRankChannels {
 public:
   /// The communicators of the calling thread, which is a rank.
   [[nodiscard]] static std::shared_ptr<NcclRankChannels> of_this_rank() {
@@ -126,8 +124,7 @@ private:
 };
 
 /// One NCCL communicator. None of its functions waits for another rank; `state` returns its progress.
-template <class Api>
-class NcclChannel {
+template <class Api> class NcclChannel {
 public:
   using Native = typename Api::Communicator;
 
@@ -163,8 +160,7 @@ public:
 
   /// Lets `calls(communicator)` enqueue its operations as one group, so that they run concurrently. Returns
   /// the first failure, if any.
-  template <class Calls>
-  [[nodiscard]] NcclResult issue(Calls&& calls) {
+  template <class Calls> [[nodiscard]] NcclResult issue(Calls&& calls) {
     const NcclResult begun = api_.group_start();
     if (failed(begun))
       return begun;

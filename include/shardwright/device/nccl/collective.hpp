@@ -29,8 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 ///
 /// Strided blocks go through a packed copy. Blocks of unequal sizes thus need neither padding nor a copy, and
 /// move as many bytes as equal ones.
-template <class Api, class Runtime>
-class NcclCollective {
+template <class Api, class Runtime> class NcclCollective {
 public:
   using Stream = typename Runtime::Stream;
 

@@ -41,8 +41,7 @@ struct NcclOptions {
 
 namespace detail {
 
-template <class Api>
-class NcclMember {
+template <class Api> class NcclMember {
 public:
   NcclMember(Api api, HostCommunicator host, NcclOptions options)
       : api_(std::move(api)), host_(std::move(host)), options_(options),
@@ -126,8 +125,7 @@ public:
   }
 
   /// Runs a step that may throw, in which case the group has ended for this rank.
-  template <class Step>
-  decltype(auto) guarded(Step&& step) {
+  template <class Step> decltype(auto) guarded(Step&& step) {
     try {
       return step();
     } catch (const InvalidArgument&) {

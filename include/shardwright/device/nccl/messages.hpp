@@ -27,8 +27,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One direction between this rank and a peer.
-template <class Api, class Runtime>
-class NcclMessages {
+template <class Api, class Runtime> class NcclMessages {
 public:
   using Member = NcclMember<Api>;
   using Call = NcclCall<Runtime>;

@@ -27,8 +27,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One side of a message in device memory.
-template <PeerRuntime Runtime>
-struct PeerMessage : ThreadMessage {
+template <PeerRuntime Runtime> struct PeerMessage : ThreadMessage {
   explicit PeerMessage(Runtime& runtime) : posted(runtime.make_event()), carried(runtime.make_event()) {}
   typename Runtime::Event posted;  ///< Marks the side's stream when the message was posted.
   typename Runtime::Event carried; ///< The end of the copy.
@@ -36,8 +35,7 @@ struct PeerMessage : ThreadMessage {
 };
 
 /// The meeting point of a collective's calls.
-template <PeerRuntime Runtime>
-struct PeerRound {
+template <PeerRuntime Runtime> struct PeerRound {
   enum class State : std::uint8_t { open, launched, mismatched, clashing };
   struct Part : KeptCall {
     Part(Runtime& runtime, std::size_t ranks) : ready(runtime.make_event()) {
@@ -75,8 +73,7 @@ struct PeerRound {
 /// one launch on the group's stream, after the ready events of all ranks, so the host never waits for the
 /// device. All of this happens under the mutex, so rounds are launched in order. A launch that fails ends the
 /// group, and ranks learn of it only when the device is done with their buffers.
-template <PeerRuntime Runtime>
-class PeerGroup final : public SharedGroup {
+template <PeerRuntime Runtime> class PeerGroup final : public SharedGroup {
   using Stream = typename Runtime::Stream;
 
 public:

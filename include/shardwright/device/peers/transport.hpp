@@ -165,10 +165,8 @@ public:
   }
 
 private:
-  template <class Owner, class State>
-  friend struct detail::StartedCall;
-  template <class Record>
-  using Returned = typename detail::RecordPool<Record>::Return;
+  template <class Owner, class State> friend struct detail::StartedCall;
+  template <class Record> using Returned = typename detail::RecordPool<Record>::Return;
 
   [[nodiscard]] static std::shared_ptr<Group>
   make_group(const HostCommunicator& group, std::shared_ptr<detail::ThreadWorld> world, Runtime runtime) {

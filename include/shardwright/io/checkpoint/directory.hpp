@@ -55,8 +55,7 @@ namespace detail {
 }
 
 /// Calls `visit(path, name)` for each entry.
-template <class Visit>
-void for_each_entry(const std::filesystem::path& directory, const Visit& visit) {
+template <class Visit> void for_each_entry(const std::filesystem::path& directory, const Visit& visit) {
   std::error_code code;
   for (std::filesystem::directory_iterator at(directory, code), end; !code && at != end; at.increment(code))
     visit(at->path(), at->path().filename().string());

@@ -67,13 +67,11 @@ public:
     (void)expect(out.has_value(), "32 hexadecimal digits");
     return *out;
   }
-  template <class Visit>
-  void for_each(const Visit& visit) const {
+  template <class Visit> void for_each(const Visit& visit) const {
     for (const nlohmann::json& element : expect(value_.is_array(), "a list"))
       visit(Field(element, name_, subject_));
   }
-  template <class Visit>
-  void for_each_member(const Visit& visit) const {
+  template <class Visit> void for_each_member(const Visit& visit) const {
     for (const auto& [name, member] : object().items())
       visit(name, Field(member, name_ + " " + shardwright::detail::quoted_text(name), subject_));
   }

@@ -58,8 +58,7 @@ concept CountsSteps = requires(Optimizer& optimizer, const P& parameter) {
 }
 
 /// This rank's place among those of its mesh.
-template <class P>
-[[nodiscard]] Replica of_mesh(const P& parameter) {
+template <class P> [[nodiscard]] Replica of_mesh(const P& parameter) {
   const HostCommunicator& mesh = parameter.resources().core().world();
   return {static_cast<std::uint64_t>(mesh.rank()), static_cast<std::uint64_t>(mesh.size())};
 }
@@ -96,8 +95,7 @@ void each_kept(const std::vector<shardwright::detail::ListedPart>& unit, const R
     if (each.parameter == nullptr)
       visit(*each.part, each.path, in_mesh * meshes);
 }
-template <class Model, class Visit>
-void for_each_kept(Model& model, const Visit& visit) {
+template <class Model, class Visit> void for_each_kept(Model& model, const Visit& visit) {
   Replica in_mesh;
   for_each_parameter(model, [&](auto& parameter) { in_mesh = of_mesh(parameter); });
   if constexpr (requires { model.for_each_stage([](auto&) {}); }) {
@@ -119,8 +117,7 @@ void for_each_kept(Model& model, const Visit& visit) {
 /// Weights are saved in the element type of gradients: the master copy if there is one. The optimizer's
 /// number of steps is saved for each parameter, as "optimizer/steps/NAME" in F64. A block that several ranks
 /// hold, within a mesh or, of a tied parameter, in several stages, is written once.
-template <ParameterSet Model, class Optimizer>
-void stage(Model& model, Optimizer& optimizer, Staging& to) {
+template <ParameterSet Model, class Optimizer> void stage(Model& model, Optimizer& optimizer, Staging& to) {
   static_assert(sizeof(shardwright::detail::StatesOf<Optimizer, Model>) > 0);
   for_each_parameter(model, [&](auto& parameter) {
     const Replica meshes = detail::copy_of(parameter);

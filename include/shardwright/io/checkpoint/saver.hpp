@@ -41,8 +41,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 namespace detail {
 
 /// The message of an error of the library, or nothing.
-template <class Function>
-[[nodiscard]] std::string sentence_of(const Function& function) {
+template <class Function> [[nodiscard]] std::string sentence_of(const Function& function) {
   try {
     function();
   } catch (const Error& error) {

@@ -32,14 +32,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 namespace detail {
 
 /// Memory from the beginning of a page on, which a LargeFile writes without a copy.
-template <class Element>
-struct PageAllocator {
+template <class Element> struct PageAllocator {
   using value_type = Element;
   static constexpr std::align_val_t page{shardwright::detail::LargeFile::page};
 
   PageAllocator() = default;
-  template <class Other>
-  constexpr PageAllocator(const PageAllocator<Other>&) noexcept {}
+  template <class Other> constexpr PageAllocator(const PageAllocator<Other>&) noexcept {}
 
   [[nodiscard]] Element* allocate(std::size_t count) {
     return static_cast<Element*>(::operator new(count * sizeof(Element), page));
@@ -70,8 +68,7 @@ struct Replica {
 
 namespace detail {
 
-template <class LayoutType>
-struct Savable {
+template <class LayoutType> struct Savable {
   static_assert(!LayoutType::value.has_halos(),
                 "checkpoint: a tensor must have no halos (redistribute it to the layout without them)");
   static_assert(!LayoutType::value.has_partial(),
@@ -107,8 +104,7 @@ template <std::size_t rank>
   return hash_of(name).low % replica.count == replica.number;
 }
 
-template <class Tensor>
-[[nodiscard]] safetensors::BlockOf block_of(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] safetensors::BlockOf block_of(const Tensor& tensor) {
   return {unsigned_of(tensor.local_offset()), unsigned_of(tensor.local_shape())};
 }
 

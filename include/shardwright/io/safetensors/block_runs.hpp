@@ -58,8 +58,7 @@ public:
   }
 
   /// Calls `visit(element of the tensor)` for the start of each run, in ascending order.
-  template <class Visit>
-  void for_each(const Visit& visit) const {
+  template <class Visit> void for_each(const Visit& visit) const {
     std::vector<std::uint64_t> at(loops_.size(), 0);
     std::uint64_t begin = first_;
     for (std::uint64_t run = 0; run < runs_; ++run) {

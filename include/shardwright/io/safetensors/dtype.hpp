@@ -84,8 +84,7 @@ concept StoredElement = (std::integral<Element> || std::floating_point<Element> 
                          std::same_as<Element, float16>)&&sizeof(Element) <= 8;
 
 /// @brief The element type that a C++ type holds.
-template <StoredElement Element>
-[[nodiscard]] constexpr Dtype dtype_of() noexcept {
+template <StoredElement Element> [[nodiscard]] constexpr Dtype dtype_of() noexcept {
   if constexpr (std::same_as<Element, bool>)
     return Dtype::boolean;
   else if constexpr (std::same_as<Element, bfloat16>)

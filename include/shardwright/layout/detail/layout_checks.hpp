@@ -17,8 +17,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 enum class PlacementKind { none, shard, replicate, partial };
 
-template <class Placement>
-struct PlacementTraits {
+template <class Placement> struct PlacementTraits {
   static constexpr PlacementKind kind = PlacementKind::none;
   static constexpr int dimension = 0;
   static constexpr ReduceOp op = ReduceOp::sum;
@@ -27,57 +26,41 @@ struct PlacementTraits {
 };
 
 /// The axes if all arguments are axes, else none: later checks must not fail on a type without a name.
-template <class... Axes>
-struct AxesIfValid {
+template <class... Axes> struct AxesIfValid {
   static constexpr bool valid = (... && Axis<Axes>);
-  template <bool, class... List>
-  struct Choose {
-    using type = AxisList<>;
-  };
-  template <class... List>
-  struct Choose<true, List...> {
-    using type = AxisList<List...>;
-  };
+  template <bool, class... List> struct Choose { using type = AxisList<>; };
+  template <class... List> struct Choose<true, List...> { using type = AxisList<List...>; };
   using type = typename Choose<valid, Axes...>::type;
 };
 
-template <int shard_dimension, class... Axes>
-struct PlacementTraits<Shard<shard_dimension, Axes...>> {
+template <int shard_dimension, class... Axes> struct PlacementTraits<Shard<shard_dimension, Axes...>> {
   static constexpr PlacementKind kind = PlacementKind::shard;
   static constexpr int dimension = shard_dimension;
   static constexpr ReduceOp op = ReduceOp::sum;
   static constexpr bool axes_valid = AxesIfValid<Axes...>::valid;
   using axes = typename AxesIfValid<Axes...>::type;
 };
-template <class Type>
-inline constexpr bool is_halo = false;
-template <int before, int after>
-inline constexpr bool is_halo<Halo<before, after>> = true;
-template <int before, int after>
-inline constexpr bool is_halo<PeriodicHalo<before, after>> = true;
+template <class Type> inline constexpr bool is_halo = false;
+template <int before, int after> inline constexpr bool is_halo<Halo<before, after>> = true;
+template <int before, int after> inline constexpr bool is_halo<PeriodicHalo<before, after>> = true;
 
 template <int before, int after>
 constexpr bool halo_valid = before >= 0 && after >= 0 && before + after > 0 &&
                             before <= DimensionHalo::most&& after <= DimensionHalo::most;
 
-template <class Given>
-struct HaloTraits;
-template <int before, int after>
-struct HaloTraits<Halo<before, after>> {
+template <class Given> struct HaloTraits;
+template <int before, int after> struct HaloTraits<Halo<before, after>> {
   static constexpr bool valid = halo_valid<before, after>;
   static constexpr DimensionHalo value = valid ? DimensionHalo::of(before, after, false) : DimensionHalo{};
 };
-template <int before, int after>
-struct HaloTraits<PeriodicHalo<before, after>> {
+template <int before, int after> struct HaloTraits<PeriodicHalo<before, after>> {
   static constexpr bool valid = halo_valid<before, after>;
   static constexpr DimensionHalo value = valid ? DimensionHalo::of(before, after, true) : DimensionHalo{};
 };
 
 /// The arguments of a Shard with a Halo: the axes before it, and whether it is the last and only one.
-template <class Before, class... Arguments>
-struct SplitShard;
-template <class... Before, class Last>
-struct SplitShard<AxesIfValid<Before...>, Last> {
+template <class Before, class... Arguments> struct SplitShard;
+template <class... Before, class Last> struct SplitShard<AxesIfValid<Before...>, Last> {
   static constexpr bool last = is_halo<Last> && !(... || is_halo<Before>);
   using axes = AxesIfValid<Before...>;
   using halo = std::conditional_t<last, Last, Halo<1>>;
@@ -98,16 +81,14 @@ requires(... || is_halo<Arguments>) struct PlacementTraits<Shard<shard_dimension
   static constexpr DimensionHalo halo = HaloTraits<typename split::halo>::value;
   using axes = typename split::axes::type;
 };
-template <class... Axes>
-struct PlacementTraits<Replicate<Axes...>> {
+template <class... Axes> struct PlacementTraits<Replicate<Axes...>> {
   static constexpr PlacementKind kind = PlacementKind::replicate;
   static constexpr int dimension = 0;
   static constexpr ReduceOp op = ReduceOp::sum;
   static constexpr bool axes_valid = AxesIfValid<Axes...>::valid;
   using axes = typename AxesIfValid<Axes...>::type;
 };
-template <Reduction Op, class... Axes>
-struct PlacementTraits<Partial<Op, Axes...>> {
+template <Reduction Op, class... Axes> struct PlacementTraits<Partial<Op, Axes...>> {
   static constexpr PlacementKind kind = PlacementKind::partial;
   static constexpr int dimension = 0;
   static constexpr ReduceOp op = Op::value;
@@ -118,11 +99,9 @@ struct PlacementTraits<Partial<Op, Axes...>> {
 /// Axes of all placements in the order written, then sorted.
 template <class... Placements>
 using WrittenAxes = typename JoinAxes<typename PlacementTraits<Placements>::axes...>::type;
-template <class... Placements>
-using AxesOfPlacements = typename SortAxes<WrittenAxes<Placements...>>::type;
+template <class... Placements> using AxesOfPlacements = typename SortAxes<WrittenAxes<Placements...>>::type;
 
-template <class Table, class Placement>
-constexpr void place(LayoutValue& layout) {
+template <class Table, class Placement> constexpr void place(LayoutValue& layout) {
   using Traits = PlacementTraits<Placement>;
   for (const auto& name : Traits::axes::names) {
     const int axis = axis_index(Table::names, name);
@@ -135,8 +114,7 @@ constexpr void place(LayoutValue& layout) {
     layout.halo(Traits::dimension) = Traits::halo;
 }
 
-template <class Table, int rank, class... Placements>
-constexpr LayoutValue layout_value() {
+template <class Table, int rank, class... Placements> constexpr LayoutValue layout_value() {
   LayoutValue layout;
   layout.tensor_rank = rank;
   (place<Table, Placements>(layout), ...);
@@ -149,8 +127,7 @@ constexpr bool commute(ReduceOp first, ReduceOp second) {
   return first == second || (linear(first) && linear(second));
 }
 
-template <int rank, class Placement>
-constexpr bool dimension_fits() {
+template <int rank, class Placement> constexpr bool dimension_fits() {
   using Traits = PlacementTraits<Placement>;
   return Traits::kind != PlacementKind::shard || (Traits::dimension >= 0 && Traits::dimension < rank);
 }
@@ -170,8 +147,7 @@ constexpr bool halo_fits = [] {
     return true;
 }();
 
-template <int rank, class Placement>
-struct PlacementCheck {
+template <int rank, class Placement> struct PlacementCheck {
   using Traits = PlacementTraits<Placement>;
   static_assert(
       Traits::kind != PlacementKind::none,
@@ -192,24 +168,20 @@ struct PlacementCheck {
                 "Layout: a placement must name at least one axis (leave it out to replicate)");
 };
 
-template <int rank, class Placement>
-constexpr bool placement_valid() {
+template <int rank, class Placement> constexpr bool placement_valid() {
   using Traits = PlacementTraits<Placement>;
   return Traits::kind != PlacementKind::none && Traits::axes_valid && halo_last<Traits> &&
          halo_fits<Traits> && dimension_fits<rank, Placement>() && Traits::axes::size > 0;
 }
 
-template <class NamedAxis, int times>
-struct AxisCheck {
+template <class NamedAxis, int times> struct AxisCheck {
   static_assert(
       times == 1,
       "Layout: an axis may be named only once (it shards one dimension, or is Partial, or is replicated)");
 };
 
-template <class List, class Table>
-struct AxisChecks;
-template <class... Written, class... Axes>
-struct AxisChecks<AxisList<Written...>, AxisList<Axes...>> {
+template <class List, class Table> struct AxisChecks;
+template <class... Written, class... Axes> struct AxisChecks<AxisList<Written...>, AxisList<Axes...>> {
   template <class NamedAxis>
   static constexpr int times = (0 + ... + (NamedAxis::name == Written::name ? 1 : 0));
   static_assert((true && ... && (sizeof(AxisCheck<Axes, times<Axes>>) != 0)));
@@ -217,8 +189,7 @@ struct AxisChecks<AxisList<Written...>, AxisList<Axes...>> {
                 "Layout: a layout may name at most 8 axes (flatten some of them)");
 };
 
-template <class... Placements>
-constexpr bool partials_commute() {
+template <class... Placements> constexpr bool partials_commute() {
   constexpr std::array<bool, sizeof...(Placements) + 1> partial{
       (PlacementTraits<Placements>::kind == PlacementKind::partial)..., false};
   constexpr std::array<ReduceOp, sizeof...(Placements) + 1> ops{PlacementTraits<Placements>::op...,
@@ -230,8 +201,7 @@ constexpr bool partials_commute() {
   return true;
 }
 
-template <class Placement>
-constexpr int halo_dimension() {
+template <class Placement> constexpr int halo_dimension() {
   if constexpr (requires { PlacementTraits<Placement>::halo; })
     return PlacementTraits<Placement>::dimension;
   else
@@ -239,8 +209,7 @@ constexpr int halo_dimension() {
 }
 
 /// Whether no dimension has two halos.
-template <class... Placements>
-constexpr bool one_halo_each() {
+template <class... Placements> constexpr bool one_halo_each() {
   constexpr std::array<int, sizeof...(Placements) + 1> dimensions{halo_dimension<Placements>()..., -1};
   for (std::size_t i = 0; i < dimensions.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
@@ -250,17 +219,14 @@ constexpr bool one_halo_each() {
 }
 
 /// Whether the layout has no Halo or no Partial.
-template <class... Placements>
-constexpr bool halos_of_finished() {
+template <class... Placements> constexpr bool halos_of_finished() {
   return (true && ... && (halo_dimension<Placements>() < 0)) ||
          (true && ... && (PlacementTraits<Placements>::kind != PlacementKind::partial));
 }
 
-template <int rank>
-constexpr bool rank_valid = rank >= 0 && rank <= max_tensor_rank;
+template <int rank> constexpr bool rank_valid = rank >= 0 && rank <= max_tensor_rank;
 
-template <int rank, class... Placements>
-struct LayoutChecks {
+template <int rank, class... Placements> struct LayoutChecks {
   static_assert(rank_valid<rank>, "Layout: the tensor rank must be between 0 and 6 (merge dimensions)");
   static_assert((true && ... && (sizeof(PlacementCheck<rank, Placements>) != 0)));
   static_assert(sizeof(AxisChecks<WrittenAxes<Placements...>, AxesOfPlacements<Placements...>>) != 0);
@@ -276,8 +242,7 @@ struct LayoutChecks {
 
 /// Whether a layout is valid; separate from the checks, since a class with a failed assertion has no usable
 /// members.
-template <int rank, class... Placements>
-constexpr bool layout_valid() {
+template <int rank, class... Placements> constexpr bool layout_valid() {
   return rank_valid<rank> && (true && ... && placement_valid<rank, Placements>()) &&
          WrittenAxes<Placements...>::size == AxesOfPlacements<Placements...>::size &&
          AxesOfPlacements<Placements...>::size <= max_axes && partials_commute<Placements...>() &&

@@ -15,21 +15,14 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Whether a rule handles halos.
-template <class Rule>
-inline constexpr bool takes_halos = requires {
-  requires Rule::takes_halos;
-};
+template <class Rule> inline constexpr bool takes_halos = requires { requires Rule::takes_halos; };
 
 /// Whether a rule is purely elementwise, wherever the rows are.
-template <class Rule>
-inline constexpr bool takes_ragged = requires {
-  requires Rule::takes_ragged;
-};
+template <class Rule> inline constexpr bool takes_ragged = requires { requires Rule::takes_ragged; };
 
 /// A rule has `ranks_fit(ranks...)`, `apply(values...)`, the sentence of wrong ranks `Ranks<fit>` and the
 /// sentences of one axis `Over<Axis, fault>`; one that knows halos has `takes_halos`.
-template <class Rule, class... Operands>
-struct Propagation {
+template <class Rule, class... Operands> struct Propagation {
   using table = typename SortAxes<typename JoinAxes<typename Operands::axis_list...>::type>::type;
   static constexpr bool reported = any_invalid<Operands...>;
   static constexpr bool few_axes = table::size <= max_axes;
@@ -45,8 +38,7 @@ struct Propagation {
   static constexpr bool valid = !reported && few_axes && ranks_fit && halos_fit && result.valid();
 };
 
-template <class Rule, class Found, class Table, class Indices>
-struct PropagationAxisChecks;
+template <class Rule, class Found, class Table, class Indices> struct PropagationAxisChecks;
 template <class Rule, class Found, class... Axes, std::size_t... indices>
 struct PropagationAxisChecks<Rule, Found, AxisList<Axes...>, std::index_sequence<indices...>>
     : Rule::template Over<Axes, (indices < max_axes ? Found::result.faults[indices % max_axes]
@@ -63,17 +55,12 @@ struct PropagationChecks : Rule::template Ranks<Found::ranks_fit>,
       "Halo: this operation has no meaning on copies of the neighbours' elements (redistribute its operands to WithoutHalos of their layouts)");
 };
 
-template <class Found, bool valid>
-struct LayoutOrInvalid {
-  using type = InvalidLayout;
-};
-template <class Found>
-struct LayoutOrInvalid<Found, true> {
+template <class Found, bool valid> struct LayoutOrInvalid { using type = InvalidLayout; };
+template <class Found> struct LayoutOrInvalid<Found, true> {
   using type = LayoutOf<typename Found::table, Found>;
 };
 
-template <class Rule, class... Operands>
-struct Propagated {
+template <class Rule, class... Operands> struct Propagated {
   // Not a base: clang makes a class with a failed base invalid, and prints an error for every later use of
   // it.
   static_assert(sizeof(PropagationChecks<Rule, Propagation<Rule, Operands...>>) != 0);
@@ -82,8 +69,7 @@ struct Propagated {
 };
 
 /// The error sentences for rows grouped by expert; the trace shows the layouts.
-template <bool taken, bool alike>
-struct RaggedOperands {
+template <bool taken, bool alike> struct RaggedOperands {
   static_assert(
       taken,
       "Ragged: rows grouped by expert support only grouped products, elementwise functions, elementwise products of two such tensors, and combine() (combine them first)");
@@ -93,13 +79,11 @@ struct RaggedOperands {
 };
 
 /// For operations without a separate rule: the error sentence for a layout of rows grouped by expert.
-template <class Layout>
-struct WholeRows : RaggedOperands<!is_ragged<Layout>, true> {
+template <class Layout> struct WholeRows : RaggedOperands<!is_ragged<Layout>, true> {
   static constexpr bool value = !is_ragged<Layout>;
 };
 
-template <class Layout>
-struct RaggedKind {};
+template <class Layout> struct RaggedKind {};
 template <class Layout>
 requires is_ragged<Layout>
 struct RaggedKind<Layout> {
@@ -107,10 +91,7 @@ struct RaggedKind<Layout> {
 };
 
 /// The rule applied to the columns.
-template <bool valid, class Rule, class... Operands>
-struct RaggedResult {
-  using type = InvalidLayout;
-};
+template <bool valid, class Rule, class... Operands> struct RaggedResult { using type = InvalidLayout; };
 
 template <class Rule, class First, class... Rest>
 requires any_ragged<First, Rest...>
@@ -128,8 +109,7 @@ struct Propagated<Rule, First, Rest...> {
   static_assert(sizeof(RaggedOperands<taken, alike>) != 0);
   using type = typename RaggedResult<taken && alike && !reported, Rule, First, Rest...>::type;
 };
-template <class Rule, class First, class... Rest>
-struct RaggedResult<true, Rule, First, Rest...> {
+template <class Rule, class First, class... Rest> struct RaggedResult<true, Rule, First, Rest...> {
   using columns = typename Propagated<Rule, typename First::columns, typename Rest::columns...>::type;
   using type = typename First::template with_columns<columns>;
 };

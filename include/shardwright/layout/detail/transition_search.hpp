@@ -76,8 +76,7 @@ constexpr TransitionChange changes_between(const LayoutValue& from, const Layout
 /// Shortest path over the states of the changed axes. Each axis is where it was (digit 0), replicated (1) or
 /// at its final place (2), and every move raises some axes: the states, read as numbers to base 3, are
 /// visited in increasing order.
-template <int changed>
-class TransitionSearch {
+template <int changed> class TransitionSearch {
 public:
   constexpr TransitionSearch(const LayoutValue& from, const LayoutValue& to, const TransitionChange& change)
       : from_(from), to_(to), change_(change) {

@@ -18,8 +18,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// The square root of a number of at least 1, by Newton's method from the next power of two.
-template <int degree>
-[[nodiscard]] constexpr double root(double number) noexcept {
+template <int degree> [[nodiscard]] constexpr double root(double number) noexcept {
   double guess = 1;
   while ((degree == 2 ? guess * guess : guess * guess * guess) < number)
     guess *= 2;

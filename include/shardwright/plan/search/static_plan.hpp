@@ -84,8 +84,7 @@ template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run
 }
 
 /// @brief The types that follow from a plan, for layers that instantiate them.
-template <PlanConfiguration configuration>
-struct PlanTypes {
+template <PlanConfiguration configuration> struct PlanTypes {
   /// The axis at a position of its order, from inner to outer, with its extent.
   template <std::size_t place>
   using Extent =

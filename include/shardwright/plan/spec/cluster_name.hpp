@@ -35,8 +35,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// The words of a chip's name: "H800-80GB-SXM" has H800, 80GB and SXM.
-template <class Function>
-constexpr void for_each_word(std::string_view name, const Function& function) {
+template <class Function> constexpr void for_each_word(std::string_view name, const Function& function) {
   while (!name.empty()) {
     const std::size_t end = std::min(name.find_first_of(" -_()"), name.size());
     if (end > 0)

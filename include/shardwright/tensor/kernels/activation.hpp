@@ -19,12 +19,10 @@ namespace detail {
 /// GELU in its tanh form, 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 struct GeluTanh {
   static constexpr bool slope_of_result = false;
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     return x * sigmoid_of<Element>(Element(1.5957691216057307) * (x + Element(0.044715) * (x * x * x)));
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
     const Lanes<Element> square = x * x;
     const Lanes<Element> s =
         sigmoid_of<Element>(Element(1.5957691216057307) * (x + Element(0.044715) * (x * square)));
@@ -36,12 +34,10 @@ struct GeluTanh {
 /// GELU as defined, x times the normal distribution of x.
 struct GeluErf {
   static constexpr bool slope_of_result = false;
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     return x * NormalDistribution<Element>(x).below;
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
     const NormalDistribution<Element> normal(x);
     return normal.below + x * normal.density;
   }
@@ -49,12 +45,10 @@ struct GeluErf {
 
 struct Silu {
   static constexpr bool slope_of_result = false;
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     return x * sigmoid_of<Element>(x);
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
     const Lanes<Element> s = sigmoid_of<Element>(x);
     return s * (Element(1) + x * (Element(1) - s));
   }
@@ -62,14 +56,12 @@ struct Silu {
 
 struct Relu {
   static constexpr bool slope_of_result = true;
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     const Lanes<Element> zero{};
     return chosen(x < zero, zero, x); // in this order, a NaN is kept
   }
   /// The result is above zero if the element is.
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
     const Lanes<Element> zero{};
     return chosen(y <= zero, zero, broadcast(Element(1)));
   }
@@ -77,104 +69,80 @@ struct Relu {
 
 struct Sigmoid {
   static constexpr bool slope_of_result = true;
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     return sigmoid_of<Element>(x);
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
     return y * (Element(1) - y);
   }
 };
 
 struct Tanh {
   static constexpr bool slope_of_result = true;
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     return tanh_of<Element>(x);
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
     return Element(1) - y * y;
   }
 };
 
 struct Exp {
   static constexpr bool slope_of_result = true;
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     return exp_of<Element>(x);
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
-    return y;
-  }
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) { return y; }
 };
 
 struct Log {
   static constexpr bool slope_of_result = false;
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     return log_of<Element>(x);
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
     return Element(1) / x;
   }
 };
 
 struct Sqrt {
   static constexpr bool slope_of_result = true;
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     return sqrt_of<Element>(x);
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
     return Element(0.5) / y;
   }
 };
 
 struct Square {
   static constexpr bool slope_of_result = false;
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     return x * x;
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
+  template <class Element> SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
     return x + x;
   }
 };
 
-template <class Element, class Function>
-struct ActivationForward {
+template <class Element, class Function> struct ActivationForward {
   const Element* x;
   Element* y;
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(y + i, Function::template value<MainElement<Element>>(chunk.load(x + i)));
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(x, y);
-  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, y); }
 };
 
-template <class Element, class Function>
-struct ActivationBackward {
+template <class Element, class Function> struct ActivationBackward {
   const Element* x;
   const Element* dy;
   Element* dx;
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(dx + i,
                 chunk.load(dy + i) * Function::template slope<MainElement<Element>>(chunk.load(x + i)));
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(x, dy, dx);
-  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, dy, dx); }
 };
 
 template <class Function, class Execution, KernelView X, KernelView Y>

@@ -29,8 +29,7 @@ struct AdamWStep {
 
 namespace detail {
 
-template <class Element>
-struct AdamWUpdate {
+template <class Element> struct AdamWUpdate {
   using element = Element;
   Element* parameter;
   const Element* gradient;
@@ -47,8 +46,7 @@ struct AdamWUpdate {
   Element decay; // 1 - learning rate * weight decay
 
   /// Gives the updated parameter.
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION Lanes<Element> operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION Lanes<Element> operator()(Chunk chunk, std::size_t i) const {
     // All loads come first: compilers do not move a load before a store that may alias it.
     const Lanes<Element> old = chunk.load(parameter + i);
     const Lanes<Element> g = scale * chunk.load(gradient + i);
@@ -61,8 +59,7 @@ struct AdamWUpdate {
     chunk.store(parameter + i, p);
     return p;
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
     use(parameter, gradient, first, second);
   }
   /// The constants of adamw_update on the host, operation for operation.

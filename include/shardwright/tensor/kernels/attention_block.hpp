@@ -144,8 +144,7 @@ private:
 namespace detail {
 
 /// Keys and values of a launch: a key of a token and a head, then its value.
-template <class Element>
-struct KeyValueSpan {
+template <class Element> struct KeyValueSpan {
   MatrixSpan<Element> tokens;
   std::size_t column; // of the first head's key
   std::size_t stride; // from head to head
@@ -164,8 +163,7 @@ struct KeyValueSpan {
   }
 };
 
-template <class Element>
-MatrixSpan<const Element> constant(const MatrixSpan<Element>& span) {
+template <class Element> MatrixSpan<const Element> constant(const MatrixSpan<Element>& span) {
   return {span.data, span.rows, span.columns, span.stride};
 }
 

@@ -43,8 +43,7 @@ struct AttentionHead {
 
 /// One query row per call; the members are those of AttentionForward. It sums in place, so calls need outputs
 /// and gradients of the MainElement.
-template <class Element, class Out = MainElement<Element>>
-struct AttentionForwardRow {
+template <class Element, class Out = MainElement<Element>> struct AttentionForwardRow {
   using Number = MainElement<Element>;
   MatrixSpan<const Element> qkv;
   KeyValueSpan<const Element> key_values;
@@ -89,8 +88,7 @@ struct AttentionForwardRow {
 };
 
 /// Gradient of one query row per call; the members are those of AttentionBackward.
-template <class Element, class Out = MainElement<Element>>
-struct AttentionBackwardQuery {
+template <class Element, class Out = MainElement<Element>> struct AttentionBackwardQuery {
   using Number = MainElement<Element>;
   MatrixSpan<const Element> qkv;
   KeyValueSpan<const Element> key_values;
@@ -128,8 +126,7 @@ struct AttentionBackwardQuery {
 };
 
 /// Gradients of one key and value row per call, summed over the query heads and rows that see it, in order.
-template <class Element>
-struct AttentionBackwardKey {
+template <class Element> struct AttentionBackwardKey {
   using Number = MainElement<Element>;
   AttentionBackwardQuery<Element> a;
 

@@ -21,18 +21,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// queries, and the softmax needs no sum across lanes.
 inline constexpr std::size_t attention_rows = 32;
 
-template <class Number>
-inline constexpr Number infinite = std::numeric_limits<Number>::infinity();
-template <class Number>
-inline constexpr Number lowest = std::numeric_limits<Number>::lowest();
+template <class Number> inline constexpr Number infinite = std::numeric_limits<Number>::infinity();
+template <class Number> inline constexpr Number lowest = std::numeric_limits<Number>::lowest();
 
 SHARDWRIGHT_FUNCTION constexpr std::size_t rounded_up(std::size_t count, std::size_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
 }
 
 /// Buffers of one worker, carved from the caller's workspace.
-template <class Number>
-struct AttentionBuffers {
+template <class Number> struct AttentionBuffers {
   static constexpr std::size_t rows = attention_rows;
   std::size_t width;       // head_dim rounded up to whole registers; the padding holds zeros
   std::size_t value_width; // the same of a value
@@ -174,8 +171,7 @@ SHARDWRIGHT_FUNCTION inline void clear_rows(Element* to, std::size_t stride, std
 /// Attention of the queries of `qkv` over the keys of `block` that they see. `merge` combines the result with
 /// that over other keys, in `out` and `log_sum_exp`. `Out` is Element or its MainElement. Queries that see no
 /// key have zeros, and -infinity as log_sum_exp.
-template <class Element, class Out = Element>
-struct AttentionForward {
+template <class Element, class Out = Element> struct AttentionForward {
   using Number = MainElement<Element>;
   static constexpr std::size_t rows = attention_rows;
   static constexpr std::size_t registers = attention_rows / lane_count<Number>;

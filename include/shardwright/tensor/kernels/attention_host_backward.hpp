@@ -16,8 +16,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// `out` and `log_sum_exp` are those of all keys, so gradients of blocks of keys add up. `merge` adds dQ to
 /// the gradient from other keys in `d_qkv`; dK and dV are overwritten. Of queries that see no key, dQ is
 /// zero.
-template <class Element, class Out = Element>
-struct AttentionBackward {
+template <class Element, class Out = Element> struct AttentionBackward {
   using Number = MainElement<Element>;
   static constexpr std::size_t rows = attention_rows;
   static constexpr std::size_t registers = attention_rows / lane_count<Number>;

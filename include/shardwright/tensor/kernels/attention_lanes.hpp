@@ -14,16 +14,14 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// Whether a head fits into one register of a warp, and keys and values have the same width.
-template <class Element>
-[[nodiscard]] constexpr bool has_lanes(const AttentionShape& shape) {
+template <class Element> [[nodiscard]] constexpr bool has_lanes(const AttentionShape& shape) {
   return shape.value_width() == shape.head_dim &&
          shape.head_dim <= ThreadLanes<MainElement<Element>>::register_width;
 }
 
 /// As AttentionForwardRow, with the values' sum in a register, rescaled when a larger score appears (Milakov
 /// and Gimelshein 2018, arXiv 1805.02867).
-template <class Element>
-struct AttentionForwardLanes {
+template <class Element> struct AttentionForwardLanes {
   AttentionForwardRow<Element> a;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
@@ -68,8 +66,7 @@ struct AttentionForwardLanes {
 };
 
 /// As AttentionBackwardQuery.
-template <class Element>
-struct AttentionBackwardQueryLanes {
+template <class Element> struct AttentionBackwardQueryLanes {
   AttentionBackwardQuery<Element> a;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
@@ -100,8 +97,7 @@ struct AttentionBackwardQueryLanes {
 };
 
 /// As AttentionBackwardKey.
-template <class Element>
-struct AttentionBackwardKeyLanes {
+template <class Element> struct AttentionBackwardKeyLanes {
   AttentionBackwardQuery<Element> a;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {

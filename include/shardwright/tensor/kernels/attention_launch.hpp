@@ -83,8 +83,7 @@ template <class Element, class Execution>
     return BlockLauncher<Execution>::available && is_narrow<Element> && has_tiles(shape);
 }
 
-template <class Element>
-void require_tiles(const char* operation, const MatrixSpan<Element>& rows) {
+template <class Element> void require_tiles(const char* operation, const MatrixSpan<Element>& rows) {
   require(is_tile_aligned(rows), operation,
           "rows must begin at multiples of 16 bytes on this device (use contiguous buffers).");
 }

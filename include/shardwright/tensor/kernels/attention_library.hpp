@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
 /// Tiles and the library move 16 bytes at a time.
-template <class Element>
-[[nodiscard]] bool is_tile_aligned(const MatrixSpan<Element>& rows) {
+template <class Element> [[nodiscard]] bool is_tile_aligned(const MatrixSpan<Element>& rows) {
   return starts_at_16_bytes(rows.data) && rows.stride * sizeof(Element) % 16 == 0;
 }
 

@@ -170,8 +170,7 @@ template <class Element>
 /// `Library` has a type Plan; `std::optional<Plan> plan(const AttentionProblem&)`, nothing if it has no
 /// kernel for the problem; `std::size_t workspace(const Plan&)` in bytes; and `void run(const
 /// AttentionProblem&, Plan&, const AttentionOperands&, void* workspace)`, which only starts the work.
-template <class Library>
-class AttentionPlans {
+template <class Library> class AttentionPlans {
 public:
   explicit AttentionPlans(Library library) : library_(std::move(library)) {}
 
@@ -234,9 +233,6 @@ private:
 };
 
 /// The library of an execution space; specialized by headers of targets.
-template <class Execution>
-struct LibraryAttention {
-  static constexpr bool available = false;
-};
+template <class Execution> struct LibraryAttention { static constexpr bool available = false; };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

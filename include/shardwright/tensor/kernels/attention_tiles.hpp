@@ -160,8 +160,7 @@ private:
 };
 
 /// One tile of query rows of one head per block; its members and results are those of AttentionForwardRow.
-template <class Element, class Out, int dim>
-struct AttentionForwardTiles {
+template <class Element, class Out, int dim> struct AttentionForwardTiles {
   static constexpr unsigned warps = 4;
   static constexpr unsigned blocks_at_once = 2;
   static constexpr int tiles = dim <= 64 ? 2 : 1; // of 16 rows per warp
@@ -176,8 +175,7 @@ struct AttentionForwardTiles {
     return a.shape.batch * a.shape.heads() * blocks_of(a.shape.sequence, rows);
   }
 
-  template <class Block>
-  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+  template <class Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     const QueryTile tile(a.shape, a.block, block.index(), rows);
     const AttentionHead& head = tile.head;
     const std::size_t first = tile.first, count = tile.count, needed = tile.needed, token = tile.token,

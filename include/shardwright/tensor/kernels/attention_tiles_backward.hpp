@@ -17,8 +17,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// dQ of one tile of query rows of one head per block, and dots = rowsum(dO O), which the other kernel needs.
-template <class Element, class Out, int dim>
-struct AttentionBackwardQueryTiles {
+template <class Element, class Out, int dim> struct AttentionBackwardQueryTiles {
   static constexpr unsigned warps = 4;
   static constexpr unsigned blocks_at_once = 2;
   static constexpr int tiles = dim <= 64 ? 2 : 1; // of 16 rows per warp
@@ -35,8 +34,7 @@ struct AttentionBackwardQueryTiles {
     return a.shape.batch * a.shape.heads() * blocks_of(a.shape.sequence, rows);
   }
 
-  template <class Block>
-  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+  template <class Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     const QueryTile tile(a.shape, a.block, block.index(), rows);
     const AttentionHead& head = tile.head;
     const std::size_t first = tile.first, count = tile.count, needed = tile.needed, token = tile.token,
@@ -182,8 +180,7 @@ private:
 /// dK and dV of one tile of keys of one key-value head per block, over all its query heads and the rows that
 /// see the keys, in order. Scores are transposed, [keys, queries], so that they are left factors of the
 /// products with dO and Q.
-template <class Element, class Out, int dim>
-struct AttentionBackwardKeyTiles {
+template <class Element, class Out, int dim> struct AttentionBackwardKeyTiles {
   static constexpr unsigned warps = 4;
   static constexpr unsigned blocks_at_once = dim <= 64 ? 3 : 2;
   static constexpr int rows = 16 * static_cast<int>(warps); // keys
@@ -199,8 +196,7 @@ struct AttentionBackwardKeyTiles {
     return a.shape.batch * a.shape.kv_heads * blocks_of(a.block.keys.rows, rows);
   }
 
-  template <class Block>
-  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+  template <class Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     const std::size_t key_tiles = blocks_of(a.block.keys.rows, rows);
     const std::size_t group = block.index() / key_tiles;
     const std::size_t batch = group / a.shape.kv_heads;

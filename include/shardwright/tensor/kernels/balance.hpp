@@ -34,8 +34,7 @@ struct CountExperts {
 };
 
 /// The probabilities of a row: softmax of logits, or sigmoids over their sum.
-template <class Number>
-struct RowProbabilities {
+template <class Number> struct RowProbabilities {
   const Number* z;
   LogScore<Number> log;
   ExponentialSum<Number> all;
@@ -48,8 +47,7 @@ struct RowProbabilities {
 
 /// loss = sum over experts of weight x probability, with weight = coefficient x experts x count / (chosen x
 /// tokens of the group); the gradient, if requested, may overwrite the logits.
-template <class Number, class Exponent>
-struct BalanceRows {
+template <class Number, class Exponent> struct BalanceRows {
   const Number* logits;
   const std::int32_t* chosen_experts;
   const std::int64_t* counts;
@@ -89,8 +87,7 @@ struct BalanceRows {
 };
 
 /// loss = coefficient x (logarithm of the sum of exponentials)^2.
-template <class Number, class Exponent>
-struct RouterZRows {
+template <class Number, class Exponent> struct RouterZRows {
   const Number* logits;
   const std::int32_t* chosen_experts;
   double* losses;

@@ -32,8 +32,7 @@ concept KernelBlock = requires(const Type& block) {
 };
 
 /// This thread's number in its block; on the host a warp is one thread.
-template <class Block>
-SHARDWRIGHT_FUNCTION inline std::size_t block_thread(const Block& block) {
+template <class Block> SHARDWRIGHT_FUNCTION inline std::size_t block_thread(const Block& block) {
   return block.warp() * lane_threads + lane_number();
 }
 
@@ -67,9 +66,6 @@ inline constexpr std::size_t shared_bytes_everywhere = std::size_t{48} << 10;
 
 /// Starts kernels of blocks; specialized by headers of targets, which have
 /// `run(execution, blocks, shared_bytes, functor)` and `most_shared_bytes(execution)`.
-template <class Execution>
-struct BlockLauncher {
-  static constexpr bool available = false;
-};
+template <class Execution> struct BlockLauncher { static constexpr bool available = false; };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

@@ -27,8 +27,7 @@ namespace detail {
 
 /// One query of one head per call. It processes the keys in blocks, and rescales its sums whenever a block
 /// has a larger score (Milakov and Gimelshein 2018, arXiv 1805.02867).
-template <class Element>
-struct CachedAttention {
+template <class Element> struct CachedAttention {
   using Number = MainElement<Element>;
   static constexpr std::size_t keys_at_once = 64;
   MatrixSpan<const Element> qkv;

@@ -23,8 +23,7 @@ using BitsOf =
                        std::conditional_t<bytes == 4, std::uint32_t,
                                           std::conditional_t<bytes == 2, std::uint16_t, std::uint8_t>>>;
 
-template <class Element>
-struct ChecksumBlocks {
+template <class Element> struct ChecksumBlocks {
   const Element* x;
   std::size_t count;
   std::uint64_t* partial;

@@ -22,8 +22,7 @@ namespace detail {
 inline constexpr std::size_t column_sum_rows = 64;
 
 /// Adds the partial sums of the row blocks, in order.
-template <class Element, class Out = Element>
-struct SumPartials {
+template <class Element, class Out = Element> struct SumPartials {
   const Element* partial;
   std::size_t blocks;
   std::size_t columns;
@@ -43,16 +42,14 @@ struct SumPartials {
 };
 
 /// As SumPartials: a block handles as many columns as a warp has threads, and a warp every 16th partial sum.
-template <class Element, class Out = Element>
-struct SumPartialsOfBlocks {
+template <class Element, class Out = Element> struct SumPartialsOfBlocks {
   static constexpr unsigned warps = 16;
   static constexpr unsigned blocks_at_once = 1;
   static constexpr std::size_t width = warp_threads;
   static constexpr std::size_t shared_bytes = warps * width * sizeof(Element);
   SumPartials<Element, Out> all;
 
-  template <class Block>
-  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+  template <class Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     Element* shared = reinterpret_cast<Element*>(block.shared());
     const std::size_t first = block.index() * width;
     const std::size_t end = block_end(block.index(), width, all.columns) - first;
@@ -90,13 +87,11 @@ void run_sum_partials(const Execution& execution, const Element* partial, std::s
 // The terms that are summed: in registers of a row, by of_row, or one by one.
 
 /// factor * dy.
-template <class Element>
-struct PlainTerms {
+template <class Element> struct PlainTerms {
   using Number = MainElement<Element>;
   const Element* dy;
   Number factor;
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
+  template <class Use> SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
     const Element* slope = dy + first;
     const Number scale = factor;
     use([=](auto chunk, std::size_t c) { return scale * chunk.load(slope + c); }, slope);
@@ -106,13 +101,11 @@ struct PlainTerms {
   }
 };
 /// dy * x.
-template <class Element>
-struct ProductTerms {
+template <class Element> struct ProductTerms {
   using Number = MainElement<Element>;
   const Element* dy;
   const Element* x;
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
+  template <class Use> SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
     const Element* slope = dy + first;
     const Element* in = x + first;
     use([=](auto chunk, std::size_t c) { return chunk.load(slope + c) * chunk.load(in + c); }, slope, in);
@@ -122,14 +115,12 @@ struct ProductTerms {
   }
 };
 /// -dy * x / divisor^2, with the divisor of each column.
-template <class Element>
-struct QuotientTerms {
+template <class Element> struct QuotientTerms {
   using Number = MainElement<Element>;
   const Element* dy;
   const Element* x;
   const Element* divisor;
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
+  template <class Use> SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
     const Element* slope = dy + first;
     const Element* in = x + first;
     const Element* below = divisor;
@@ -147,8 +138,7 @@ struct QuotientTerms {
 };
 
 /// partial[block, c] = the sum over the block's rows; a call handles a piece of the columns of one block.
-template <class Terms>
-struct PartialColumnSums {
+template <class Terms> struct PartialColumnSums {
   using Number = typename Terms::Number;
   Terms terms;
   std::size_t rows;

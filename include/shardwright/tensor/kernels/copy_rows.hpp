@@ -23,8 +23,7 @@ using MovedBits = std::conditional_t<
                        std::conditional_t<sizeof(Element) == 2, std::uint16_t, std::uint8_t>>>;
 
 /// Each call copies a piece of a row; on a device, each thread copies 16 bytes at a time.
-template <class Element>
-struct CopyRows {
+template <class Element> struct CopyRows {
   const Element* in;
   Element* out;
   std::size_t row_length;
@@ -54,8 +53,7 @@ struct CopyRows {
 };
 
 /// Each call copies one element, for rows that are too short for a warp.
-template <class Element>
-struct CopyShortRows {
+template <class Element> struct CopyShortRows {
   const Element* in;
   Element* out;
   std::size_t row_length;
@@ -70,8 +68,7 @@ struct CopyShortRows {
   }
 };
 
-template <class Element>
-struct ZeroElements {
+template <class Element> struct ZeroElements {
   Element* out;
   std::size_t count;
   std::size_t grain;

@@ -46,13 +46,11 @@ struct LossFactor {
 namespace detail {
 
 /// The element type of a model's scores in training, also for programs that measure the kernels of a step.
-template <class Element>
-using ScoresElement = Element;
+template <class Element> using ScoresElement = Element;
 
 /// The largest of a row's numbers and the sum of exp(number - largest): a larger number shrinks the sum so
 /// far (Milakov and Gimelshein 2018, arXiv 1805.02867). The threads of a device combine theirs at the end.
-template <class Number>
-class RunningSoftmax {
+template <class Number> class RunningSoftmax {
 public:
   static constexpr Number infinity = std::numeric_limits<Number>::infinity();
 
@@ -97,8 +95,7 @@ private:
 };
 
 /// Everything that a token's loss needs of a row, in one read.
-template <class Element>
-struct RowStatistics {
+template <class Element> struct RowStatistics {
   using Number = MainElement<Element>;
   static constexpr std::size_t together = lane_threads == 1 ? 16 : 4;
   MatrixSpan<const Element> logits;
@@ -118,8 +115,7 @@ struct RowStatistics {
   }
 
 private:
-  template <bool smooth>
-  SHARDWRIGHT_FUNCTION void statistics(std::size_t i) const {
+  template <bool smooth> SHARDWRIGHT_FUNCTION void statistics(std::size_t i) const {
     const Element* row = logits.row(i);
     RunningSoftmax<Number> running;
     Lanes<Number> total{}; // of the logits
@@ -159,25 +155,19 @@ private:
 };
 
 /// sum *= exp(from - to): sums relative to one maximum become sums relative to a larger one.
-template <class Number>
-struct RebaseSums {
+template <class Number> struct RebaseSums {
   const Number* from;
   const Number* to;
   Number* sum;
 
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(sum + i,
                 chunk.load(sum + i) * exp_of_nonpositive<Number>(chunk.load(from + i) - chunk.load(to + i)));
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(from, to, sum);
-  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(from, to, sum); }
 };
 
-template <class Element>
-struct TokenLoss {
+template <class Element> struct TokenLoss {
   const Element* maximum;
   const Element* sum;
   const Element* target_logit;
@@ -192,8 +182,7 @@ struct TokenLoss {
 
 /// Losses in result[0] and unmasked tokens in result[1]; one pass, in the order of tokens and threads, as
 /// SumInOrder.
-template <class Element, unsigned count_of_warps = 1>
-struct SumLosses {
+template <class Element, unsigned count_of_warps = 1> struct SumLosses {
   static constexpr unsigned warps = count_of_warps;
   static constexpr unsigned blocks_at_once = 1;
   static constexpr std::size_t shared_bytes = 2 * warps * sizeof(double);
@@ -205,8 +194,7 @@ struct SumLosses {
   TargetRule rule;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { (*this)(LoneWarp{}); }
-  template <KernelBlock Block>
-  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+  template <KernelBlock Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     double losses = 0.0;
     double tokens = 0.0;
     for (std::size_t i = block_thread(block); i < count; i += warps * lane_threads) {
@@ -224,8 +212,7 @@ struct SumLosses {
 };
 
 /// `gradient` may be the logits.
-template <class Element>
-struct LogitGradient {
+template <class Element> struct LogitGradient {
   using Number = MainElement<Element>;
   MatrixSpan<const Element> logits;
   const Number* maximum;

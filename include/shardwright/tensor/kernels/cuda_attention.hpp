@@ -153,8 +153,7 @@ private:
   Owned<cudnnHandle_t, cudnnDestroy> handle_;
 };
 
-template <>
-struct LibraryAttention<Kokkos::Cuda> {
+template <> struct LibraryAttention<Kokkos::Cuda> {
   static constexpr bool available = true;
 
   [[nodiscard]] static AttentionPlans<Cudnn>& plans(const Kokkos::Cuda& execution) {

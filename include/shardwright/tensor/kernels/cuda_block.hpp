@@ -31,8 +31,7 @@ struct CudaBlock {
     return shardwright_shared_memory;
   }
   __device__ void barrier() const { __syncthreads(); }
-  template <int bytes>
-  __device__ void copy(void* to, const void* from, bool inside) const {
+  template <int bytes> __device__ void copy(void* to, const void* from, bool inside) const {
     const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to));
     if constexpr (bytes == 16)
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(inside ? 16 : 0)
@@ -43,8 +42,7 @@ struct CudaBlock {
                    : "memory");
   }
   __device__ void end_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
-  template <int under_way>
-  __device__ void wait_for_copies() const {
+  template <int under_way> __device__ void wait_for_copies() const {
     asm volatile("cp.async.wait_group %0;" ::"n"(under_way) : "memory");
   }
 };
@@ -65,8 +63,7 @@ __global__ void __launch_bounds__(Functor::warps* static_cast<unsigned>(warp_thr
   functor(CudaBlock{});
 }
 
-template <>
-struct BlockLauncher<Kokkos::Cuda> {
+template <> struct BlockLauncher<Kokkos::Cuda> {
   static constexpr bool available = true;
 
   /// Of one block: 227 KiB on Hopper.

@@ -146,8 +146,7 @@ private:
   Workspace workspace_;
 };
 
-template <>
-struct LibraryGemm<Kokkos::Cuda> {
+template <> struct LibraryGemm<Kokkos::Cuda> {
   static constexpr bool available = true;
 
   [[nodiscard]] static bool multiply(const Kokkos::Cuda& execution, const GemmProblem& problem,

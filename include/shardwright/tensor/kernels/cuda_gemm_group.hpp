@@ -104,8 +104,7 @@ private:
   std::vector<std::int64_t> ones_;
 };
 
-template <>
-struct LibraryGemmGroup<Kokkos::Cuda> {
+template <> struct LibraryGemmGroup<Kokkos::Cuda> {
   static constexpr bool available = true;
 
   [[nodiscard]] static bool multiply(const Kokkos::Cuda& execution, const GemmGroup& group) {

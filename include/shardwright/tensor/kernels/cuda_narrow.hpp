@@ -15,8 +15,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// Two floats as 16-bit elements in one word, the first in the lower half.
-template <class Element>
-__device__ inline std::uint32_t cuda_packed_pair(float first, float second) {
+template <class Element> __device__ inline std::uint32_t cuda_packed_pair(float first, float second) {
   std::uint32_t word;
   if constexpr (std::is_same_v<Element, bfloat16>) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
@@ -29,8 +28,7 @@ __device__ inline std::uint32_t cuda_packed_pair(float first, float second) {
 }
 
 /// A float as a 16-bit element.
-template <class Element>
-__device__ inline Element cuda_rounded(float number) {
+template <class Element> __device__ inline Element cuda_rounded(float number) {
   if constexpr (std::is_same_v<Element, bfloat16>)
     return Element::from_bits(__bfloat16_as_ushort(__float2bfloat16_rn(number)));
   else
@@ -38,8 +36,7 @@ __device__ inline Element cuda_rounded(float number) {
 }
 
 /// The number of a 16-bit element.
-template <class Element>
-__device__ inline float cuda_widened(std::uint16_t bits) {
+template <class Element> __device__ inline float cuda_widened(std::uint16_t bits) {
   if constexpr (std::is_same_v<Element, bfloat16>)
     return __bfloat162float(__ushort_as_bfloat16(bits));
   else

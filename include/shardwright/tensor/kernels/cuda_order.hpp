@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// CUB's radix sort is stable, and its histogram adds integers, so both are the same in every run. The
 /// functions are templates so that only units that call them compile its kernels.
-template <>
-struct LibraryOrder<Kokkos::Cuda> {
+template <> struct LibraryOrder<Kokkos::Cuda> {
   static constexpr bool available = true;
 
   template <class Cuda>

@@ -17,17 +17,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-template <auto end>
-struct EndBy {
-  template <class Made>
-  void operator()(Made* made) const noexcept {
-    static_cast<void>(end(made));
-  }
+template <auto end> struct EndBy {
+  template <class Made> void operator()(Made* made) const noexcept { static_cast<void>(end(made)); }
 };
 
 /// A pointer that a C library gave out, such as a handle; `end` is its function that takes it back.
-template <class Pointer, auto end>
-using Owned = std::unique_ptr<std::remove_pointer_t<Pointer>, EndBy<end>>;
+template <class Pointer, auto end> using Owned = std::unique_ptr<std::remove_pointer_t<Pointer>, EndBy<end>>;
 
 /// Memory of the calling thread's device. Its end waits for the work in flight.
 using Workspace = Owned<void*, cudaFree>;

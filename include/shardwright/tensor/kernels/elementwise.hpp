@@ -16,8 +16,7 @@ namespace detail {
 
 /// Runs operation(chunk, index) over the elements; the operation holds the pointers, and gives them to
 /// with_memory(use).
-template <class Number, class Operation>
-struct Elementwise {
+template <class Number, class Operation> struct Elementwise {
   Operation operation;
   std::size_t count;
   std::size_t grain;
@@ -37,22 +36,16 @@ void run_elementwise(const char* label, const Execution& execution, std::size_t 
             Elementwise<MainElement<Element>, Operation>{operation, count, grain});
 }
 
-template <class Element>
-struct FillElements {
+template <class Element> struct FillElements {
   Element* to;
   MainElement<Element> value;
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(to + i, broadcast(value));
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(to);
-  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(to); }
 };
 
-template <class To, class From>
-struct ConvertElements {
+template <class To, class From> struct ConvertElements {
   To* to;
   const From* from;
   std::size_t count;
@@ -66,74 +59,50 @@ struct ConvertElements {
         to[i] = static_cast<To>(from[i]);
     }
   }
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(to + i, chunk.load(from + i));
   }
 };
 
 struct PlusElements {
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) {
-    return a + b;
-  }
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) { return a + b; }
 };
 struct MinusElements {
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) {
-    return a - b;
-  }
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) { return a - b; }
 };
 struct TimesElements {
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) {
-    return a * b;
-  }
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) { return a * b; }
 };
 struct QuotientElements {
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) {
-    return a / b;
-  }
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) { return a / b; }
 };
 
-template <class Element, class Function>
-struct CombineElements {
+template <class Element, class Function> struct CombineElements {
   const Element* a;
   const Element* b;
   Element* out;
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     // Past the end a divisor is 1.
     chunk.store(out + i, Function::of(chunk.load(a + i), chunk.load_or(b + i, MainElement<Element>(1))));
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(a, b, out);
-  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(a, b, out); }
 };
 
 /// With one number for all elements; it may be in device memory.
-template <class Element, class Scalar, class Function>
-struct CombineWithScalar {
+template <class Element, class Scalar, class Function> struct CombineWithScalar {
   using Number = MainElement<Element>;
   const Element* a;
   const Scalar* b;
   Element* out;
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     const Lanes<Number> right = broadcast<Number>(static_cast<Number>(*b));
     chunk.store(out + i, Function::of(chunk.load(a + i), right));
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(a, out);
-  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(a, out); }
 };
 
 /// With one row for all rows; a call handles some rows, or a piece of one.
-template <class Element, class Function>
-struct CombineRows {
+template <class Element, class Function> struct CombineRows {
   const Element* a; // [rows, columns]
   const Element* b; // [columns]
   Element* out;
@@ -193,34 +162,24 @@ void combine_rows(const Execution& execution, const Element* a, const Element* b
             CombineRows<Element, Function>{a, b, out, rows, period, rows_at_once, grain, pieces});
 }
 
-template <class Element>
-struct ScaleElements {
+template <class Element> struct ScaleElements {
   MainElement<Element> factor;
   const Element* x;
   Element* out;
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(out + i, factor * chunk.load(x + i));
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(x, out);
-  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, out); }
 };
 
-template <class From, class To>
-struct AxpyElements {
+template <class From, class To> struct AxpyElements {
   MainElement<To> factor;
   const From* x;
   To* y;
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(y + i, factor * chunk.load(x + i) + chunk.load(y + i));
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(x, y);
-  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, y); }
 };
 
 } // namespace detail
@@ -284,8 +243,7 @@ void scale(const Execution& execution, double factor, const X& x, const Out& out
 }
 
 /// @brief x = factor * x on a contiguous view.
-template <class Execution, KernelView X>
-void scale(const Execution& execution, double factor, const X& x) {
+template <class Execution, KernelView X> void scale(const Execution& execution, double factor, const X& x) {
   scale(execution, factor, x, x);
 }
 

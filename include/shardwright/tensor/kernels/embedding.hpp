@@ -26,8 +26,7 @@ SHARDWRIGHT_FUNCTION inline std::size_t block_row(std::int32_t id, std::int64_t 
   return row >= 0 && row < static_cast<std::int64_t>(rows) ? static_cast<std::size_t>(row) : rows;
 }
 
-template <class Element>
-struct EmbeddingForward {
+template <class Element> struct EmbeddingForward {
   const std::int32_t* ids;
   MatrixSpan<const Element> table;
   std::int64_t first_id;
@@ -52,8 +51,7 @@ struct EmbeddingForward {
 /// Blocks of warps that find the tokens of their rows themselves, and add them in order: for devices, where
 /// EmbeddingBackward would have few warps with long sums. A block handles the rows whose last bits are its
 /// number, so that frequent ids, which are neighbours, go to different blocks.
-template <class Element, class Main>
-struct EmbeddingBackwardOfBlocks {
+template <class Element, class Main> struct EmbeddingBackwardOfBlocks {
   static constexpr unsigned warps = 8;
   static constexpr unsigned blocks_at_once = 3;
   static constexpr std::size_t rows = 128;                  // of a block, at most
@@ -82,8 +80,7 @@ struct EmbeddingBackwardOfBlocks {
   }
   [[nodiscard]] std::size_t blocks() const { return std::size_t{1} << block_bits; }
 
-  template <class Block>
-  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+  template <class Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     auto* const found = reinterpret_cast<Found*>(block.shared());
     auto* const counts = reinterpret_cast<std::uint32_t*>(found + capacity);
     const auto tokens = static_cast<std::uint32_t>(d_out.rows);
@@ -198,8 +195,7 @@ private:
 };
 
 /// One block of columns per call, tokens in order: no two calls touch one element, and the order is fixed.
-template <class Element, class Main>
-struct EmbeddingBackward {
+template <class Element, class Main> struct EmbeddingBackward {
   const std::int32_t* ids;
   MatrixSpan<const Element> d_out;
   std::int64_t first_id;

@@ -23,8 +23,7 @@ SHARDWRIGHT_FUNCTION inline void copy_row(const Element* from, Element* to, std:
 }
 
 /// Row i of `out` is row index[i] / divisor of `in`.
-template <class Element>
-struct GatherRows {
+template <class Element> struct GatherRows {
   const Element* in;
   const std::int32_t* index;
   std::size_t divisor;
@@ -36,23 +35,20 @@ struct GatherRows {
 };
 
 /// Rows one after the other.
-template <class Element>
-struct PackedRows {
+template <class Element> struct PackedRows {
   const Element* rows;
   std::size_t width;
   SHARDWRIGHT_FUNCTION const Element* operator()(std::size_t i) const { return rows + i * width; }
 };
 
 /// Rows at arbitrary addresses.
-template <class Element>
-struct ListedRows {
+template <class Element> struct ListedRows {
   const Element* const* rows;
   SHARDWRIGHT_FUNCTION const Element* operator()(std::size_t i) const { return rows[i]; }
 };
 
 /// Row index[i] of `out` is row i of `in`; each row of `out` is written once.
-template <class Element, class Rows>
-struct ScatterRows {
+template <class Element, class Rows> struct ScatterRows {
   Rows in;
   const std::int32_t* index;
   Element* out;
@@ -63,8 +59,7 @@ struct ScatterRows {
 };
 
 /// Row t of `out` is the sum of the rows of its slots, in their order, each times its gate if there are any.
-template <class Element, class Rows>
-struct SumSlots {
+template <class Element, class Rows> struct SumSlots {
   using Number = MainElement<Element>;
   Rows rows;
   const std::int32_t* places; // [tokens, slots], -1 for none
@@ -101,8 +96,7 @@ struct SumSlots {
 
 /// For each row of gradients: its dot product with a row of values, and the row times a gate. Either may be
 /// omitted.
-template <class Element>
-struct GateRows {
+template <class Element> struct GateRows {
   using Number = MainElement<Element>;
   Element* gradient;    // [rows, width]
   const Element* value; // the same, or null
@@ -133,8 +127,7 @@ struct GateRows {
 };
 
 /// out[i] is the number of row places[i], or 0 for a place of -1.
-template <class Number, class Rows>
-struct TakeNumbers {
+template <class Number, class Rows> struct TakeNumbers {
   Rows rows;
   const std::int32_t* places;
   Number* out;
@@ -163,10 +156,7 @@ struct NumberRuns {
 /// Sorts and counts on a device: `bytes(execution, pairs, bins)` of memory, and
 /// `sort(execution, pairs, bins, keys, sorted, numbers, order, counts, memory)`, stable and the same in every
 /// run; specialized by headers of targets.
-template <class Execution>
-struct LibraryOrder {
-  static constexpr bool available = false;
-};
+template <class Execution> struct LibraryOrder { static constexpr bool available = false; };
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

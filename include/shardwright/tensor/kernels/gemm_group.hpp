@@ -72,9 +72,6 @@ struct PlaceAddresses {
 
 /// A library's call for a group, `bool multiply(execution, group)`, which is false if it has no kernel for
 /// the types; specialized by headers of targets.
-template <class Execution>
-struct LibraryGemmGroup {
-  static constexpr bool available = false;
-};
+template <class Execution> struct LibraryGemmGroup { static constexpr bool available = false; };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

@@ -76,8 +76,7 @@ struct GemmOperands {
   return bits & (~bits + 1u);
 }
 
-template <class Element>
-[[nodiscard]] GemmCompute gemm_compute(bool tf32) {
+template <class Element> [[nodiscard]] GemmCompute gemm_compute(bool tf32) {
   if constexpr (std::is_same_v<Element, double>)
     return GemmCompute::float64;
   else
@@ -102,8 +101,7 @@ column_major(std::size_t m, std::size_t n, std::size_t k, double alpha, const Fa
 /// `Library` has a type Plan; `Plan plan(const GemmProblem&)`, which may choose and measure; and
 /// `bool multiply(const GemmProblem&, Plan&, const GemmOperands&)`, which only starts the work, and is
 /// false if the library has no kernel for the problem.
-template <class Library>
-class GemmPlans {
+template <class Library> class GemmPlans {
 public:
   explicit GemmPlans(Library library) : library_(std::move(library)) {}
 
@@ -129,10 +127,7 @@ private:
 };
 
 /// The library of an execution space; specialized by headers of targets.
-template <class Execution>
-struct LibraryGemm {
-  static constexpr bool available = false;
-};
+template <class Execution> struct LibraryGemm { static constexpr bool available = false; };
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -29,8 +29,7 @@ struct GroupOfRows {
   }
 };
 
-template <class Element, class Out>
-struct GroupProduct {
+template <class Element, class Out> struct GroupProduct {
   std::size_t m;
   std::size_t n;
   std::size_t k;
@@ -38,8 +37,7 @@ struct GroupProduct {
   Factor<Element> b;
   Out* c;
 
-  template <class Execution>
-  void run(const Execution& execution, MainElement<Element> beta) const {
+  template <class Execution> void run(const Execution& execution, MainElement<Element> beta) const {
     start_product(execution, m, n, k, MainElement<Element>(1), a, b, beta, c, n);
   }
 };

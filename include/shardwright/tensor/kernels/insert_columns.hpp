@@ -26,8 +26,7 @@ SHARDWRIGHT_FUNCTION inline void copy_run(const Element* from, Element* to, std:
 }
 
 /// One row of `out` per call.
-template <class Element>
-struct InsertColumns {
+template <class Element> struct InsertColumns {
   MatrixSpan<const Element> x;
   MatrixSpan<const Element> columns;
   MatrixSpan<Element> out;
@@ -44,8 +43,7 @@ struct InsertColumns {
 };
 
 /// Extracts the original columns: one row per call.
-template <class Element>
-struct RemoveColumns {
+template <class Element> struct RemoveColumns {
   MatrixSpan<const Element> from;
   MatrixSpan<Element> out;
   std::size_t at;
@@ -59,8 +57,7 @@ struct RemoveColumns {
 };
 
 /// Extracts the inserted columns, summed in order over the rows that share them: one row of `out` per call.
-template <class Element>
-struct InsertedColumns {
+template <class Element> struct InsertedColumns {
   MatrixSpan<const Element> from;
   MatrixSpan<Element> out;
   std::size_t at;

@@ -14,8 +14,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
 /// One token per call.
-template <class Element, bool accumulate>
-struct CopyKeyValues {
+template <class Element, bool accumulate> struct CopyKeyValues {
   KeyValueSpan<const Element> from;
   KeyValueSpan<Element> to;
   AttentionShape shape;

@@ -30,16 +30,14 @@ inline constexpr std::size_t lane_count = shardwright::detail::lane_bytes / size
 #endif
 
 #if defined(__CUDA_ARCH__)
-template <class Element, std::size_t = lane_count<Element>>
-using Lanes = ThreadLanes<Element>;
+template <class Element, std::size_t = lane_count<Element>> using Lanes = ThreadLanes<Element>;
 #else
 template <class Element, std::size_t count = lane_count<Element>>
 using Lanes = typename Vector<Element, count>::type;
 #endif
 
 /// Same bits, another type of the same size.
-template <class To, class From>
-SHARDWRIGHT_FUNCTION inline To as_bits(const From& from) {
+template <class To, class From> SHARDWRIGHT_FUNCTION inline To as_bits(const From& from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
   __builtin_memcpy(&to, &from, sizeof(To));
@@ -47,8 +45,7 @@ SHARDWRIGHT_FUNCTION inline To as_bits(const From& from) {
 }
 
 /// All lanes equal.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline Lanes<Element> broadcast(Element value) {
+template <class Element> SHARDWRIGHT_FUNCTION inline Lanes<Element> broadcast(Element value) {
 #if defined(__CUDA_ARCH__)
   return Lanes<Element>::all(value);
 #else
@@ -57,8 +54,7 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> broadcast(Element value) {
 }
 
 /// Lane-wise a where the mask is set, else b.
-template <class Mask, class Value>
-SHARDWRIGHT_FUNCTION inline Value chosen(Mask mask, Value a, Value b) {
+template <class Mask, class Value> SHARDWRIGHT_FUNCTION inline Value chosen(Mask mask, Value a, Value b) {
   return mask ? a : b;
 }
 
@@ -136,21 +132,16 @@ SHARDWRIGHT_FUNCTION inline Number over_threads(Number number, Combine combine) 
 
 /// Lane-wise larger value; a NaN in `b` is dropped, so compare against a running maximum with the new values
 /// first.
-template <class Value>
-SHARDWRIGHT_FUNCTION inline Value larger(Value a, Value b) {
+template <class Value> SHARDWRIGHT_FUNCTION inline Value larger(Value a, Value b) {
   return chosen(a > b, a, b);
 }
 
 struct PlusLanes {
-  template <class Value>
-  SHARDWRIGHT_FUNCTION Value operator()(Value a, Value b) const {
-    return a + b;
-  }
+  template <class Value> SHARDWRIGHT_FUNCTION Value operator()(Value a, Value b) const { return a + b; }
 };
 
 struct LargerLanes {
-  template <class Value>
-  SHARDWRIGHT_FUNCTION Value operator()(Value a, Value b) const {
+  template <class Value> SHARDWRIGHT_FUNCTION Value operator()(Value a, Value b) const {
     return larger(a, b);
   }
 };
@@ -184,14 +175,12 @@ SHARDWRIGHT_FUNCTION inline Element fold(Lanes<Element, count> lanes, Combine co
 }
 
 /// Sum of all lanes.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline Element sum_of(Lanes<Element> lanes) {
+template <class Element> SHARDWRIGHT_FUNCTION inline Element sum_of(Lanes<Element> lanes) {
   return fold<Element, lane_count<Element>>(lanes, PlusLanes{});
 }
 
 /// Largest lane.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline Element largest_of(Lanes<Element> lanes) {
+template <class Element> SHARDWRIGHT_FUNCTION inline Element largest_of(Lanes<Element> lanes) {
   return fold<Element, lane_count<Element>>(lanes, LargerLanes{});
 }
 

@@ -41,40 +41,33 @@ SHARDWRIGHT_FUNCTION inline ThreadLanes<Number> stored_lanes(const ThreadLanes<N
 }
 
 /// A whole register of aligned memory, in parts of which each is one load of a thread.
-template <class Number, std::size_t part = ThreadLanes<Number>::part>
-struct WholeChunk {
+template <class Number, std::size_t part = ThreadLanes<Number>::part> struct WholeChunk {
   static constexpr std::size_t width = ThreadLanes<Number>::register_width;
 
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
+  template <class Element> SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
     return Lanes<Number>::template load_whole<part>(from, lane_number());
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number) const {
+  template <class Element> SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number) const {
     return load(from);
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION void store(Element* to, const Lanes<Number>& lanes) const {
+  template <class Element> SHARDWRIGHT_FUNCTION void store(Element* to, const Lanes<Number>& lanes) const {
     lanes.template store_whole<part>(to, lane_number());
   }
   SHARDWRIGHT_FUNCTION Lanes<Number> keep(const Lanes<Number>& lanes, Number) const { return lanes; }
 };
 
 /// The first `length` lanes of a register, at any address.
-template <class Number, std::size_t part = ThreadLanes<Number>::part>
-struct TailChunk {
+template <class Number, std::size_t part = ThreadLanes<Number>::part> struct TailChunk {
   std::size_t length;
 
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
+  template <class Element> SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
     return load_or(from, Number(0));
   }
   template <class Element>
   SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number filler) const {
     return Lanes<Number>::template load<part>(from, lane_number(), length, filler);
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION void store(Element* to, const Lanes<Number>& lanes) const {
+  template <class Element> SHARDWRIGHT_FUNCTION void store(Element* to, const Lanes<Number>& lanes) const {
     lanes.template store<part>(to, lane_number(), length);
   }
   SHARDWRIGHT_FUNCTION Lanes<Number> keep(const Lanes<Number>& lanes, Number filler) const {
@@ -139,21 +132,17 @@ stored_lanes(Lanes<MainElement<Element>, count> lanes) {
 }
 
 /// A whole register of a row. `Number` is the MainElement of the elements that are loaded or stored.
-template <class Number>
-struct WholeChunk {
+template <class Number> struct WholeChunk {
   static constexpr std::size_t width = lane_count<Number>;
 
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
+  template <class Element> SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
     return load_lanes<Element, width>(from);
   }
   /// As load; the value of lanes past the end matters only in a TailChunk.
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number) const {
+  template <class Element> SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number) const {
     return load(from);
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION void store(Element* to, Lanes<Number> lanes) const {
+  template <class Element> SHARDWRIGHT_FUNCTION void store(Element* to, Lanes<Number> lanes) const {
     store_lanes<Element, width>(to, lanes);
   }
   /// The given lanes, with `filler` past the end of the row.
@@ -161,12 +150,10 @@ struct WholeChunk {
 };
 
 /// The last, incomplete register of a row.
-template <class Number>
-struct TailChunk {
+template <class Number> struct TailChunk {
   std::size_t length; // 1 .. lane_count - 1
 
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
+  template <class Element> SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
     return load_or(from, Number(0));
   }
   template <class Element>
@@ -176,8 +163,7 @@ struct TailChunk {
       values[i] = i < length ? static_cast<Number>(from[i]) : filler;
     return as_bits<Lanes<Number>>(values);
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION void store(Element* to, Lanes<Number> lanes) const {
+  template <class Element> SHARDWRIGHT_FUNCTION void store(Element* to, Lanes<Number> lanes) const {
     Number values[lane_count<Number>];
     __builtin_memcpy(values, &lanes, sizeof(lanes));
     for (std::size_t i = 0; i < length; ++i)

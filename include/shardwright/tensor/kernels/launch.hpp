@@ -44,8 +44,7 @@ namespace detail {
 template <class Execution>
 inline constexpr bool runs_on_host = std::is_same_v<typename Execution::memory_space, Kokkos::HostSpace>;
 
-template <class Element>
-struct MatrixSpan {
+template <class Element> struct MatrixSpan {
   Element* data;
   std::size_t rows;
   std::size_t columns;
@@ -54,8 +53,7 @@ struct MatrixSpan {
   SHARDWRIGHT_FUNCTION Element* row(std::size_t i) const { return data + i * stride; }
 };
 
-template <class Element>
-struct VectorSpan {
+template <class Element> struct VectorSpan {
   Element* data;
   std::size_t size;
 };
@@ -71,15 +69,13 @@ inline void require(bool holds, const char* operation, const char* sentence) {
     fail(operation, sentence);
 }
 
-template <KernelMatrix View>
-MatrixSpan<typename View::value_type> span_of(const View& view) {
+template <KernelMatrix View> MatrixSpan<typename View::value_type> span_of(const View& view) {
   const std::size_t columns = view.extent(1);
   const std::size_t stride = view.extent(0) > 1 ? static_cast<std::size_t>(view.stride(0)) : columns;
   return {view.data(), view.extent(0), columns, stride};
 }
 
-template <KernelVector View>
-VectorSpan<typename View::value_type> span_of(const View& view) {
+template <KernelVector View> VectorSpan<typename View::value_type> span_of(const View& view) {
   return {view.data(), view.extent(0)};
 }
 
@@ -96,8 +92,7 @@ inline constexpr std::size_t functor_bytes = 3840;
 /// The range of a launch. The functor is passed to a device as kernel arguments: without the hint, Kokkos
 /// passes functors of more than 512 bytes through constant memory, for which the host waits and which graphs
 /// cannot capture.
-template <class Execution>
-[[nodiscard]] auto launch_range(const Execution& execution, std::size_t count) {
+template <class Execution> [[nodiscard]] auto launch_range(const Execution& execution, std::size_t count) {
   const Kokkos::RangePolicy<Execution, Kokkos::IndexType<std::size_t>> range(execution, 0, count);
   if constexpr (runs_on_host<Execution>)
     return range;
@@ -112,8 +107,7 @@ struct SerialCalls {
   const void* functor;
   std::size_t count;
 
-  template <class Functor>
-  static void call(const void* functor, std::size_t count) {
+  template <class Functor> static void call(const void* functor, std::size_t count) {
     const Functor here = *static_cast<const Functor*>(functor); // a copy that no element aliases
     for (std::size_t i = 0; i < count; ++i)
       here(i);
@@ -160,8 +154,7 @@ void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& e
 }
 
 /// A functor each of whose calls is executed by a whole warp.
-template <class Functor>
-struct WarpCalls {
+template <class Functor> struct WarpCalls {
   Functor functor;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t thread) const { functor(thread / warp_threads); }
 };
@@ -177,8 +170,7 @@ void run_lanes(const char* label, const Execution& execution, std::size_t count,
 
 /// Elements of a row that one functor call with lanes handles. On a device only a few: there are many
 /// processors, and loads of different warps are in flight together.
-template <class Execution>
-constexpr std::size_t lane_grain_of(std::size_t on_host) {
+template <class Execution> constexpr std::size_t lane_grain_of(std::size_t on_host) {
   return runs_on_host<Execution> ? on_host : 512;
 }
 

@@ -24,8 +24,7 @@ struct LionStep {
 
 namespace detail {
 
-template <class Element>
-struct LionUpdate {
+template <class Element> struct LionUpdate {
   using element = Element;
   Element* parameter;
   const Element* gradient;
@@ -39,8 +38,7 @@ struct LionUpdate {
   Element decay; // 1 - learning rate * weight decay
 
   /// Gives the updated parameter.
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION Lanes<Element> operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION Lanes<Element> operator()(Chunk chunk, std::size_t i) const {
     const Lanes<Element> old = chunk.load(parameter + i);
     const Lanes<Element> g = scale * chunk.load(gradient + i);
     const Lanes<Element> m = chunk.load(moment + i);
@@ -53,8 +51,7 @@ struct LionUpdate {
     chunk.store(parameter + i, p);
     return p;
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
     use(parameter, gradient, moment);
   }
   SHARDWRIGHT_FUNCTION void set_step(const OptimizerDeviceStep& step, double learning_rate,

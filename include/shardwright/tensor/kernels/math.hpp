@@ -18,11 +18,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// Constants of the exponential: exp(x) = 2^n (1 + r + r^2 q(r)), n = round(x / ln 2), r = x - n ln 2, with q
 /// the interpolation of (exp(r) - 1 - r) / r^2 at the Chebyshev nodes of |r| <= ln(2)/2.
-template <class Element>
-struct ExponentialConstants;
+template <class Element> struct ExponentialConstants;
 
-template <>
-struct ExponentialConstants<float> {
+template <> struct ExponentialConstants<float> {
   static constexpr float limit = 104.0f;         // exp(-104) rounds to 0, exp(104) is infinite
   static constexpr float normal_limit = 87.0f;   // exp(-87) is a normal number
   static constexpr float round_bias = 0x1.8p23f; // adding it leaves round(x) in the low bits
@@ -31,8 +29,7 @@ struct ExponentialConstants<float> {
   static constexpr int exponent_bias = 127;
   static constexpr int mantissa_bits = 23;
 
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value q(Value r) {
+  template <class Value> SHARDWRIGHT_FUNCTION static Value q(Value r) {
     Value p = 0.0013926183587713494f * r + 0.0083631790527225781f;
     p = p * r + 0.041666554617204574f;
     p = p * r + 0.16666576989698775f;
@@ -40,8 +37,7 @@ struct ExponentialConstants<float> {
   }
 };
 
-template <>
-struct ExponentialConstants<double> {
+template <> struct ExponentialConstants<double> {
   static constexpr double limit = 746.0;
   static constexpr double normal_limit = 708.0;
   static constexpr double round_bias = 0x1.8p52;
@@ -50,8 +46,7 @@ struct ExponentialConstants<double> {
   static constexpr int exponent_bias = 1023;
   static constexpr int mantissa_bits = 52;
 
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value q(Value r) {
+  template <class Value> SHARDWRIGHT_FUNCTION static Value q(Value r) {
     Value p = 2.510038549551032e-08 * r + 2.7620088445409746e-07;
     p = p * r + 2.7557268459997064e-06;
     p = p * r + 2.4801521295954376e-05;
@@ -66,8 +61,7 @@ struct ExponentialConstants<double> {
 
 /// The parts of an exponential: exp(x) = mantissa * 2^exponent, for |x| not above the limit; `less_one` is
 /// mantissa - 1 without its rounding.
-template <class Element>
-struct SplitExponential {
+template <class Element> struct SplitExponential {
   using Integers = typename Vector<IntegerOf<Element>, lane_count<Element>>::type;
   using Constants = ExponentialConstants<Element>;
   Lanes<Element> less_one;
@@ -100,8 +94,7 @@ __device__ inline float power_of_two_of(float x) {
 
 /// exp of every lane, within 2 units in the last place; NaN stays NaN, overflow gives infinity, underflow is
 /// gradual.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline Lanes<Element> exp_of(Lanes<Element> x) {
+template <class Element> SHARDWRIGHT_FUNCTION inline Lanes<Element> exp_of(Lanes<Element> x) {
 #if defined(__CUDA_ARCH__)
   return Lanes<Element>::each([&x](std::size_t i) { return std::exp(x.v[i]); });
 #else
@@ -125,8 +118,7 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> exp_of(Lanes<Element> x) {
 ///
 /// Cheaper than exp_of, and no result is subnormal: subnormals cost a hundred cycles or more, here and in the
 /// products that follow. On a device, the relative error of floats grows as |x| 2^-24.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline Lanes<Element> exp_of_nonpositive(Lanes<Element> x) {
+template <class Element> SHARDWRIGHT_FUNCTION inline Lanes<Element> exp_of_nonpositive(Lanes<Element> x) {
 #if defined(__CUDA_ARCH__)
   return Lanes<Element>::each([&x](std::size_t i) -> Element {
     if constexpr (std::is_same_v<Element, float>)
@@ -146,8 +138,7 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> exp_of_nonpositive(Lanes<Element> x) 
 }
 
 /// 1 / (1 + exp(-x)) of every lane.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline Lanes<Element> sigmoid_of(Lanes<Element> x) {
+template <class Element> SHARDWRIGHT_FUNCTION inline Lanes<Element> sigmoid_of(Lanes<Element> x) {
 #if defined(__CUDA_ARCH__)
   // Exact division of floats takes ten instructions, which would limit memory throughput.
   if constexpr (std::is_same_v<Element, float>)
@@ -160,8 +151,7 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> sigmoid_of(Lanes<Element> x) {
 
 /// tanh of every lane, within 3 units in the last place, also near zero: e / (e + 2) of e = exp(2 |x|) - 1,
 /// with the sign of x; NaN stays NaN.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline Lanes<Element> tanh_of(Lanes<Element> x) {
+template <class Element> SHARDWRIGHT_FUNCTION inline Lanes<Element> tanh_of(Lanes<Element> x) {
 #if defined(__CUDA_ARCH__)
   return Lanes<Element>::each([&x](std::size_t i) { return std::tanh(x.v[i]); });
 #else
@@ -183,35 +173,30 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> tanh_of(Lanes<Element> x) {
 
 /// Constants of the logarithm: with x = 2^k (1 + f), 1 + f in [sqrt(1/2), sqrt(2)) and s = f / (2 + f),
 /// log(1 + f) = f - s (f - r(s^2)), r a polynomial (FreeBSD msun, e_log.c and e_logf.c).
-template <class Element>
-struct LogarithmConstants;
+template <class Element> struct LogarithmConstants;
 
-template <>
-struct LogarithmConstants<float> {
+template <> struct LogarithmConstants<float> {
   static constexpr float smallest = 0x1p-126f;
   static constexpr float raise = 0x1p25f; // makes a subnormal number a normal one
   static constexpr std::int32_t raised = 25;
   static constexpr std::int32_t root_of_half = 0x3f3504f3;
   static constexpr float ln2_high = 0x1.62e3p-1f;
   static constexpr float ln2_low = 0x1.2fefa2p-17f;
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value r(Value z) {
+  template <class Value> SHARDWRIGHT_FUNCTION static Value r(Value z) {
     Value p = 0xf89e26.0p-26f * z + 0x91e9ee.0p-25f;
     p = p * z + 0xccce13.0p-25f;
     return (p * z + 0xaaaaaa.0p-24f) * z;
   }
 };
 
-template <>
-struct LogarithmConstants<double> {
+template <> struct LogarithmConstants<double> {
   static constexpr double smallest = 0x1p-1022;
   static constexpr double raise = 0x1p54;
   static constexpr std::int64_t raised = 54;
   static constexpr std::int64_t root_of_half = 0x3fe6a09e667f3bcd;
   static constexpr double ln2_high = 6.93147180369123816490e-01;
   static constexpr double ln2_low = 1.90821492927058770002e-10;
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value r(Value z) {
+  template <class Value> SHARDWRIGHT_FUNCTION static Value r(Value z) {
     Value p = 1.479819860511658591e-01 * z + 1.531383769920937332e-01;
     p = p * z + 1.818357216161805012e-01;
     p = p * z + 2.222219843214978396e-01;
@@ -223,8 +208,7 @@ struct LogarithmConstants<double> {
 
 /// Natural logarithm of every lane, within 2 units in the last place: -infinity of 0, NaN of a negative
 /// number.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline Lanes<Element> log_of(Lanes<Element> x) {
+template <class Element> SHARDWRIGHT_FUNCTION inline Lanes<Element> log_of(Lanes<Element> x) {
 #if defined(__CUDA_ARCH__)
   return Lanes<Element>::each([&x](std::size_t i) { return std::log(x.v[i]); });
 #else
@@ -257,15 +241,12 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> log_of(Lanes<Element> x) {
 /// Coefficients of (1 + 2 z) exp(z^2) erfc(z) as a polynomial in t = (z - 15/4) / (z + 15/4), the form of
 /// Shepherd and Laframboise, Mathematics of Computation 36 (1981), p. 249; interpolated at the Chebyshev
 /// nodes of 0 <= z <= `most`.
-template <class Element>
-struct ErrorFunctionConstants;
+template <class Element> struct ErrorFunctionConstants;
 
-template <>
-struct ErrorFunctionConstants<float> {
+template <> struct ErrorFunctionConstants<float> {
   static constexpr float most_x = 14.0f;              // beyond, the tail rounds to 0
   static constexpr std::uint32_t upper = 0xfffff000u; // the upper half of a mantissa
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value p(Value t) {
+  template <class Value> SHARDWRIGHT_FUNCTION static Value p(Value t) {
     Value v = 0.001099996641f * t + 0.00231518549f;
     v = v * t - 0.009928796019f;
     v = v * t + 0.02803435475f;
@@ -279,12 +260,10 @@ struct ErrorFunctionConstants<float> {
   }
 };
 
-template <>
-struct ErrorFunctionConstants<double> {
+template <> struct ErrorFunctionConstants<double> {
   static constexpr double most_x = 38.8;
   static constexpr std::uint64_t upper = 0xfffffffff8000000u;
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value p(Value t) {
+  template <class Value> SHARDWRIGHT_FUNCTION static Value p(Value t) {
     Value v = -2.37530404761867426e-9 * t - 7.72723576797986698e-10;
     v = v * t + 3.28519050474490459e-8;
     v = v * t + 1.57287347089609647e-8;
@@ -312,8 +291,7 @@ struct ErrorFunctionConstants<double> {
 
 /// The standard normal distribution at every lane: `below` = (1 + erf(x / sqrt 2)) / 2, and its density, both
 /// within 6 units in the last place, also in the tails; tails below the normal range are zero.
-template <class Element>
-struct NormalDistribution {
+template <class Element> struct NormalDistribution {
   Lanes<Element> below;
   Lanes<Element> density;
 
@@ -353,8 +331,7 @@ struct NormalDistribution {
 };
 
 /// Square root of every lane.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline Lanes<Element> sqrt_of(Lanes<Element> x) {
+template <class Element> SHARDWRIGHT_FUNCTION inline Lanes<Element> sqrt_of(Lanes<Element> x) {
 #if defined(__CUDA_ARCH__)
   return Lanes<Element>::each([&x](std::size_t i) { return std::sqrt(x.v[i]); });
 #elif !defined(__CUDACC__) && defined(__AVX__)

@@ -13,8 +13,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
 /// One row per call.
-template <class Element>
-struct WidenRows {
+template <class Element> struct WidenRows {
   const Element* from;
   std::size_t stride;
   float* to;
@@ -29,8 +28,7 @@ struct WidenRows {
 };
 
 /// One row per call: rounded(sum + beta old).
-template <class Out>
-struct RoundRows {
+template <class Out> struct RoundRows {
   const float* from;
   std::size_t columns;
   float beta;

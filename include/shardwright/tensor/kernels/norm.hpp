@@ -20,8 +20,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// y = (x - mean) inverse gain + bias with inverse = 1 / sqrt(mean of (x - mean)^2 + epsilon); a norm that is
 /// not centred has a mean of 0, one that is not biased a bias of 0.
-template <class Element, bool centred, bool biased>
-struct NormForward {
+template <class Element, bool centred, bool biased> struct NormForward {
   using Number = MainElement<Element>;
   MatrixSpan<const Element> x;
   MatrixSpan<const Element> branch{}; // added first if its data is not null
@@ -125,8 +124,7 @@ private:
 
 /// dx = s (g dy - mean(g dy) - n mean(g dy n)) with s = inverse and n = s (x - mean), the first mean of a
 /// centred norm only; d_gain = sum over rows of dy n, d_bias = sum over rows of dy. One call per row block.
-template <class Element, bool centred, bool input, bool gains, bool biases>
-struct NormBackward {
+template <class Element, bool centred, bool input, bool gains, bool biases> struct NormBackward {
   static_assert(gains || !biases);
   using Number = MainElement<Element>;
   static constexpr std::size_t sums_of_rows = gains + biases;
@@ -250,8 +248,7 @@ private:
 
 /// The gradient with sums over rows, one row block per block: its warps share the rows and keep their sums in
 /// shared memory.
-template <class Norm, unsigned count_of_warps = 8>
-struct NormBackwardOfBlocks {
+template <class Norm, unsigned count_of_warps = 8> struct NormBackwardOfBlocks {
   static constexpr unsigned warps = count_of_warps;
   static constexpr unsigned blocks_at_once = 4;
   using Number = typename Norm::Number;
@@ -261,8 +258,7 @@ struct NormBackwardOfBlocks {
     return warps * Norm::sums_of_rows * columns * sizeof(Number);
   }
 
-  template <class Block>
-  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+  template <class Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     const std::size_t columns = norm.x.columns;
     constexpr std::size_t kinds = Norm::sums_of_rows;
     Number* all = reinterpret_cast<Number*>(block.shared());
@@ -285,8 +281,7 @@ struct NormBackwardOfBlocks {
   }
 };
 
-template <class Element, class Matrix>
-MatrixSpan<const Element> const_span_of(const Matrix& matrix) {
+template <class Element, class Matrix> MatrixSpan<const Element> const_span_of(const Matrix& matrix) {
   const auto span = span_of(matrix);
   return {span.data, span.rows, span.columns, span.stride};
 }
@@ -309,8 +304,7 @@ template <unsigned warps, class Norm, class Execution>
 
 /// Only the sums over rows, of a piece of the columns of one row block: for rows so wide that no block has
 /// memory for their sums.
-template <class Norm>
-struct NormSumsOfPieces {
+template <class Norm> struct NormSumsOfPieces {
   using Number = typename Norm::Number;
   Norm norm;
   std::size_t grain;

@@ -44,8 +44,7 @@ struct OpenOptimizerStep {
 /// `Update` is an elementwise functor that returns the updated parameter, and has `set_step(step, rate,
 /// weight_decay)`. `Rounded` is the element type of a rounded copy that is stored too; if it is that of the
 /// parameter, there is no copy.
-template <class Update, class Rounded>
-struct UpdateOnDevice {
+template <class Update, class Rounded> struct UpdateOnDevice {
   using Element = typename Update::element;
   static constexpr bool rounds = !std::is_same_v<Element, Rounded>;
   Update update;
@@ -54,8 +53,7 @@ struct UpdateOnDevice {
   double rate_factor; ///< Of the learning rate, for this parameter.
   double weight_decay;
 
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     if (step->take == 0)
       return;
     Update now = update;
@@ -64,8 +62,7 @@ struct UpdateOnDevice {
     if constexpr (rounds)
       chunk.store(rounded + i, parameter);
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
     if constexpr (rounds)
       update.with_memory([&](const auto*... memory) { use(memory..., rounded); });
     else
@@ -74,8 +71,7 @@ struct UpdateOnDevice {
 };
 
 /// A parameter's size and its related arrays.
-template <class... Sizes>
-void require_one_size(const char* operation, std::size_t size, Sizes... sizes) {
+template <class... Sizes> void require_one_size(const char* operation, std::size_t size, Sizes... sizes) {
   require(((sizes == size) && ...), operation, "parameter, gradient and moments must have the same size.");
 }
 
@@ -84,8 +80,7 @@ void require_one_size(const char* operation, std::size_t size, Sizes... sizes) {
 /// @brief Updates as many parameters per launch as fit; does nothing if the step is not taken.
 ///
 /// Cost: that of the updates, and one write for each rounded copy.
-template <class Execution, class Update, class Rounded>
-class OptimizerLaunches {
+template <class Execution, class Update, class Rounded> class OptimizerLaunches {
   using Part = detail::Elementwise<typename Update::element, detail::UpdateOnDevice<Update, Rounded>>;
 
 public:

@@ -11,8 +11,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// Functors over consecutive blocks: the first blocks are those of the first part.
-template <class Part>
-struct Parts {
+template <class Part> struct Parts {
   /// As many as fit into the arguments of a launch.
   static constexpr std::size_t capacity =
       (functor_bytes - sizeof(std::size_t)) / (sizeof(Part) + sizeof(std::size_t));
@@ -36,8 +35,7 @@ struct Parts {
 
 /// Collects parts with lanes and launches them together, in as few launches as their arguments allow. A part
 /// gives bitwise the same result as in a separate launch.
-template <class Execution, class Part>
-class PartLauncher {
+template <class Execution, class Part> class PartLauncher {
 public:
   PartLauncher(const char* label, const Execution& execution) : label_(label), execution_(execution) {}
 

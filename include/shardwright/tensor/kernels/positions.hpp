@@ -31,8 +31,7 @@ struct RowPositions {
 namespace detail {
 
 /// One token per call.
-template <class Element>
-struct AddPositions {
+template <class Element> struct AddPositions {
   using Number = MainElement<Element>;
   const Element* x; // [sequences, rows, columns]
   MatrixSpan<const Element> table;
@@ -54,8 +53,7 @@ struct AddPositions {
 };
 
 /// One position per call: the sum over the sequences, in their order.
-template <class Element, class Main>
-struct SumOfPositions {
+template <class Element, class Main> struct SumOfPositions {
   using Number = MainElement<Main>;
   const Element* dy; // [sequences, rows, columns]
   MatrixSpan<Main> d_table;

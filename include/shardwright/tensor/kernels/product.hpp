@@ -14,8 +14,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
 /// A factor of a product, as stored in memory.
-template <class Element>
-struct Factor {
+template <class Element> struct Factor {
   const Element* data;
   std::size_t stride;
   bool transposed;
@@ -28,8 +27,7 @@ struct Factor {
 
 /// C = alpha A B + beta C for the operands as they are after transposition.
 /// `Out` is the element of the factors or its MainElement.
-template <class Element, class Out = Element>
-struct Product {
+template <class Element, class Out = Element> struct Product {
   using Number = MainElement<Element>;
   std::size_t m;
   std::size_t n;
@@ -61,14 +59,12 @@ struct Product {
 };
 
 /// beta = 0 overwrites, so that a NaN in uninitialized memory does not survive.
-template <class Number>
-SHARDWRIGHT_FUNCTION inline Number blend(Number beta, Number old) {
+template <class Number> SHARDWRIGHT_FUNCTION inline Number blend(Number beta, Number old) {
   return beta == Number(0) ? Number(0) : beta * old;
 }
 
 /// One element of C per call.
-template <class Element, class Out = Element>
-struct ProductElement {
+template <class Element, class Out = Element> struct ProductElement {
   using Number = MainElement<Element>;
   Product<Element, Out> p;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
@@ -84,8 +80,7 @@ struct ProductElement {
 };
 
 /// A block of rows of C per call, with B packed into panels on the stack; float and double.
-template <class Element>
-struct ProductRows {
+template <class Element> struct ProductRows {
   static constexpr std::size_t row_block = 48;
   static constexpr std::size_t depth_block = 128;
   static constexpr std::size_t panel = 2 * lane_count<Element>;

@@ -70,8 +70,7 @@ void fill_words(RandomKey key, std::uint64_t first, std::uint32_t (&words)[4 * g
 }
 
 /// Walks rows by groups of neighbours; `Draw` turns a random word and the input into the value of an element.
-template <class Element, class Draw>
-struct RandomElements {
+template <class Element, class Draw> struct RandomElements {
   static constexpr std::size_t group = 8; // 16 bytes of 16-bit elements
   using Number = MainElement<Element>;
   using Numbers = ThreadGroup<Number, group>;
@@ -196,8 +195,7 @@ private:
   }
 };
 
-template <class Number>
-struct DrawUniform {
+template <class Number> struct DrawUniform {
   static constexpr bool reads = false;
   static constexpr bool pairs = false;
   double low;
@@ -208,8 +206,7 @@ struct DrawUniform {
 };
 
 /// Box and Muller (1958): words 2k and 2k+1 give the normal numbers 2k and 2k+1.
-template <class Number>
-struct DrawNormal {
+template <class Number> struct DrawNormal {
   static constexpr bool reads = false;
   static constexpr bool pairs = true;
   double mean;
@@ -224,8 +221,7 @@ struct DrawNormal {
   }
 };
 
-template <class Number>
-struct DrawDropout {
+template <class Number> struct DrawDropout {
   static constexpr bool reads = true;
   static constexpr bool pairs = false;
   std::uint32_t dropped; ///< Words below this one are; see words_below.

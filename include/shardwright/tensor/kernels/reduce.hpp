@@ -22,8 +22,7 @@ namespace detail {
 /// Elements that share one partial sum.
 inline constexpr std::size_t reduce_block = 8192;
 
-template <class Element>
-struct SquareBlocks {
+template <class Element> struct SquareBlocks {
   const Element* x;
   std::size_t count;
   double* partial;
@@ -50,8 +49,7 @@ struct SquareBlocks {
 };
 
 /// The same with a warp per call: each thread sums its own numbers of the block.
-template <class Element>
-struct SquareBlocksOfWarps {
+template <class Element> struct SquareBlocksOfWarps {
   using Number = MainElement<Element>;
   const Element* x;
   std::size_t count;
@@ -80,27 +78,17 @@ using SquaresOn =
     std::conditional_t<runs_on_host<Execution>, SquareBlocks<Element>, SquareBlocksOfWarps<Element>>;
 
 struct ProductOf {
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value x, Value y) {
-    return x * y;
-  }
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value y) { return x * y; }
 };
 struct AbsoluteOf {
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value x, Value) {
-    return x < 0 ? -x : x;
-  }
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value) { return x < 0 ? -x : x; }
 };
 struct SquaredDifferenceOf {
-  template <class Value>
-  SHARDWRIGHT_FUNCTION static Value of(Value x, Value y) {
-    return (x - y) * (x - y);
-  }
+  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value y) { return (x - y) * (x - y); }
 };
 
 /// Sums of Term of the elements of two arrays, in the order of SquareBlocks.
-template <class Element, class Term>
-struct PairBlocks {
+template <class Element, class Term> struct PairBlocks {
   const Element* x;
   const Element* y;
   std::size_t count;
@@ -147,8 +135,7 @@ struct PairBlocks {
 };
 
 /// Squares of floats or of doubles.
-template <class Execution>
-struct SquaresOfEither {
+template <class Execution> struct SquaresOfEither {
   const void* x;
   bool wide;
   std::size_t count;
@@ -162,8 +149,7 @@ struct SquaresOfEither {
   }
 };
 
-template <class Element>
-struct NonfiniteBlocks {
+template <class Element> struct NonfiniteBlocks {
   const Element* x;
   std::size_t count;
   double* partial;
@@ -186,8 +172,7 @@ struct LargerOrNan {
 };
 
 /// The largest absolute value of each block.
-template <class Element>
-struct LargestBlocks {
+template <class Element> struct LargestBlocks {
   const Element* x;
   std::size_t count;
   double* partial;
@@ -218,8 +203,7 @@ private:
 };
 
 /// One block of this many warps adds them, because a single warp would wait for each of its loads.
-template <class Number, unsigned count_of_warps = 1, class Result = Number>
-struct SumInOrder {
+template <class Number, unsigned count_of_warps = 1, class Result = Number> struct SumInOrder {
   static constexpr unsigned warps = count_of_warps;
   static constexpr unsigned blocks_at_once = 1;
   static constexpr std::size_t shared_bytes = warps * sizeof(Number);
@@ -229,8 +213,7 @@ struct SumInOrder {
   bool add;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { (*this)(LoneWarp{}); }
-  template <KernelBlock Block>
-  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+  template <KernelBlock Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     Number own = add && block_thread(block) == 0 ? static_cast<Number>(*result) : Number(0);
     for (std::size_t i = block_thread(block); i < count; i += warps * lane_threads)
       own += partial[i];
@@ -342,16 +325,14 @@ void largest_absolute(const Execution& execution, const X& x, const Result& resu
 
 /// @brief The sum of squares of many views of float or double, in their order: on a host bitwise the same as
 /// successive calls of sum_of_squares, in as few launches as their arguments allow.
-template <class Execution>
-class SquareSum {
+template <class Execution> class SquareSum {
 public:
   /// @param workspace  double, reduce_workspace(size) of all views together
   SquareSum(const Execution& execution, double* workspace)
       : launcher_("sum_of_squares", execution), workspace_(workspace) {}
 
   /// @brief Adds a contiguous view, whose memory must stay until finish().
-  template <KernelView X>
-  void add(const X& x) {
+  template <KernelView X> void add(const X& x) {
     using Element = typename X::non_const_value_type;
     static_assert(std::is_same_v<Element, float> || std::is_same_v<Element, double>,
                   "SquareSum: the elements must be float or double.");
@@ -361,8 +342,7 @@ public:
     blocks_ += blocks;
   }
   /// @brief result[0] = the sum.
-  template <KernelVector Result>
-  void finish(const Result& result) {
+  template <KernelVector Result> void finish(const Result& result) {
     launcher_.launch();
     detail::run_sum_in_order<Execution, double>(launcher_.execution(), workspace_, blocks_, result.data(),
                                                 false);

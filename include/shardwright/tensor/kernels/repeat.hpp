@@ -13,8 +13,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
 /// Rows of `columns`, each a row of x or one number of it; a call handles a piece of a row.
-template <class Element>
-struct RepeatRows {
+template <class Element> struct RepeatRows {
   using Number = MainElement<Element>;
   const Element* x;
   Element* out;

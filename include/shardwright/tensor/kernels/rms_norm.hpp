@@ -16,8 +16,7 @@ inline void require_norm(bool holds, const char* operation) {
           "all matrices must be [rows, width], the gain [width] and the inverse RMS [rows].");
 }
 
-template <class Element>
-using RmsNormForward = NormForward<Element, false, false>;
+template <class Element> using RmsNormForward = NormForward<Element, false, false>;
 template <class Element, bool input, bool gains>
 using RmsNormBackward = NormBackward<Element, false, input, gains, false>;
 

@@ -15,8 +15,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-template <class Element>
-struct RotaryTable {
+template <class Element> struct RotaryTable {
   MatrixSpan<Element> cosines;
   MatrixSpan<Element> sines;
   double base;
@@ -31,8 +30,7 @@ struct RotaryTable {
   }
 };
 
-template <class Element>
-struct RotaryRows {
+template <class Element> struct RotaryRows {
   using Number = MainElement<Element>;
   MatrixSpan<Element> qkv;
   MatrixSpan<const Number> cosines;
@@ -68,8 +66,7 @@ struct RotaryRows {
 
 /// As RotaryRows, with a warp per call: heads are too short for all lanes, so a thread has the same group of
 /// pairs in several heads.
-template <class Element>
-struct RotaryTokens {
+template <class Element> struct RotaryTokens {
   static constexpr unsigned group = 8;
   using Number = MainElement<Element>;
   using Numbers = ThreadGroup<Number, group>;

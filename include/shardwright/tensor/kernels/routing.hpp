@@ -38,32 +38,27 @@ namespace detail {
 inline constexpr std::size_t most_expert_groups = 64;
 
 /// The logarithm of a sigmoid, accurate even where the sigmoid itself would be 0.
-template <class Number>
-SHARDWRIGHT_FUNCTION inline Number log_sigmoid(Number z) {
+template <class Number> SHARDWRIGHT_FUNCTION inline Number log_sigmoid(Number z) {
   return (z < 0 ? z : Number(0)) - std::log1p(std::exp(z < 0 ? z : -z));
 }
-template <class Number>
-SHARDWRIGHT_FUNCTION inline Number sigmoid_of_number(Number z) {
+template <class Number> SHARDWRIGHT_FUNCTION inline Number sigmoid_of_number(Number z) {
   const Number e = std::exp(z < 0 ? z : -z);
   return (z < 0 ? e : Number(1)) / (1 + e);
 }
 
 /// The logarithm of a score before it is normalised, and its slope.
-template <class Number>
-struct LogScore {
+template <class Number> struct LogScore {
   bool sigmoid;
   SHARDWRIGHT_FUNCTION Number operator()(Number z) const { return sigmoid ? log_sigmoid(z) : z; }
   SHARDWRIGHT_FUNCTION Number slope(Number z) const { return sigmoid ? sigmoid_of_number(-z) : Number(1); }
 };
 
 /// The largest number of a row and the sum of exp(number - largest).
-template <class Number>
-struct ExponentialSum {
+template <class Number> struct ExponentialSum {
   Number largest;
   Number sum;
 
-  template <class Get>
-  SHARDWRIGHT_FUNCTION static ExponentialSum of(std::size_t count, const Get& get) {
+  template <class Get> SHARDWRIGHT_FUNCTION static ExponentialSum of(std::size_t count, const Get& get) {
     Number largest = get(0);
     for (std::size_t i = 1; i < count; ++i)
       largest = get(i) > largest ? get(i) : largest;
@@ -77,8 +72,7 @@ struct ExponentialSum {
 
 /// Iterates over candidates from best to worst without marking them: larger numbers come first, and lower
 /// indices among equal ones.
-template <class Number>
-struct BestFirst {
+template <class Number> struct BestFirst {
   Number last{};
   std::size_t place = 0;
   bool begun = false;
@@ -125,8 +119,7 @@ struct RoutingFault {
 };
 
 /// experts[row, slot], best first; -1 for padding.
-template <class Number>
-struct ChooseExperts {
+template <class Number> struct ChooseExperts {
   static constexpr Number infinity =
       std::numeric_limits<Number>::infinity(); // a device calls no function of std
   const Number* logits;
@@ -210,8 +203,7 @@ private:
 };
 
 /// gates[row, slot] of the chosen experts.
-template <class Number>
-struct GatesOfExperts {
+template <class Number> struct GatesOfExperts {
   const Number* logits;
   const std::int32_t* experts;
   Number* gates;
@@ -244,8 +236,7 @@ struct GatesOfExperts {
 };
 
 /// The gradient of all logits of a row from that of its gates.
-template <class Number>
-struct GatesBackward {
+template <class Number> struct GatesBackward {
   const Number* logits;
   const std::int32_t* experts;
   const Number* gates;

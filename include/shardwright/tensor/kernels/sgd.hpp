@@ -24,8 +24,7 @@ struct SgdStep {
 
 namespace detail {
 
-template <class Element>
-struct SgdUpdate {
+template <class Element> struct SgdUpdate {
   using element = Element;
   Element* parameter;
   const Element* gradient;
@@ -37,8 +36,7 @@ struct SgdUpdate {
   bool nesterov;
 
   /// Gives the updated parameter.
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION Lanes<Element> operator()(Chunk chunk, std::size_t i) const {
+  template <class Chunk> SHARDWRIGHT_FUNCTION Lanes<Element> operator()(Chunk chunk, std::size_t i) const {
     const Lanes<Element> old = chunk.load(parameter + i);
     const Lanes<Element> g = scale * chunk.load(gradient + i) + decay * old;
     Lanes<Element> step = g;
@@ -53,8 +51,7 @@ struct SgdUpdate {
     chunk.store(parameter + i, p);
     return p;
   }
-  template <class Use>
-  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
     use(parameter, gradient, velocity == nullptr ? parameter : velocity);
   }
   SHARDWRIGHT_FUNCTION void set_step(const OptimizerDeviceStep& step, double learning_rate,

@@ -15,8 +15,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
 /// y = exp(x - max) / (the sum of these), or its logarithm. `y` may be `x`.
-template <class Element, bool logarithm>
-struct SoftmaxForward {
+template <class Element, bool logarithm> struct SoftmaxForward {
   using Number = MainElement<Element>;
   MatrixSpan<const Element> x;
   MatrixSpan<Element> y;
@@ -71,8 +70,7 @@ private:
 };
 
 /// dx = y (dy - sum of dy y), and of the logarithm dy - exp(y) sum of dy. `dx` may be `dy` or `y`.
-template <class Element, bool logarithm>
-struct SoftmaxBackward {
+template <class Element, bool logarithm> struct SoftmaxBackward {
   using Number = MainElement<Element>;
   MatrixSpan<const Element> y;
   MatrixSpan<const Element> dy;
@@ -107,8 +105,7 @@ struct SoftmaxBackward {
   }
 };
 
-template <class To, class Matrix>
-MatrixSpan<To> rows_of(const Matrix& matrix) {
+template <class To, class Matrix> MatrixSpan<To> rows_of(const Matrix& matrix) {
   const auto span = span_of(matrix);
   return {span.data, span.rows, span.columns, span.stride};
 }

@@ -12,8 +12,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-template <class Element>
-struct SwigluForward {
+template <class Element> struct SwigluForward {
   MatrixSpan<const Element> gate_up;
   MatrixSpan<Element> out;
   std::size_t grain;
@@ -36,8 +35,7 @@ struct SwigluForward {
   }
 };
 
-template <class Element>
-struct SwigluBackward {
+template <class Element> struct SwigluBackward {
   MatrixSpan<const Element> gate_up;
   MatrixSpan<const Element> d_out;
   MatrixSpan<Element> d_gate_up;

@@ -31,15 +31,11 @@ SHARDWRIGHT_FUNCTION inline bool starts_at_16_bytes(const void* address) {
 }
 
 /// Lane-wise result of a comparison.
-template <std::size_t count>
-struct LaneMask {
-  bool v[count];
-};
+template <std::size_t count> struct LaneMask { bool v[count]; };
 
 /// Two 16-bit elements in one word, the first in the lower half: rounded like the element type, except that a
 /// device has only one NaN.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline std::uint32_t packed_pair(float first, float second) {
+template <class Element> SHARDWRIGHT_FUNCTION inline std::uint32_t packed_pair(float first, float second) {
 #if defined(__CUDACC__) && defined(__CUDA_ARCH__)
   return cuda_packed_pair<Element>(first, second);
 #else
@@ -48,8 +44,7 @@ SHARDWRIGHT_FUNCTION inline std::uint32_t packed_pair(float first, float second)
 }
 
 /// A number as an element, 16-bit ones rounded as packed_pair rounds.
-template <class Element, class Number>
-SHARDWRIGHT_FUNCTION inline Element rounded_to(Number number) {
+template <class Element, class Number> SHARDWRIGHT_FUNCTION inline Element rounded_to(Number number) {
 #if defined(__CUDACC__) && defined(__CUDA_ARCH__)
   if constexpr (is_narrow<Element> && std::is_same_v<Number, float>)
     return cuda_rounded<Element>(number);
@@ -61,8 +56,7 @@ SHARDWRIGHT_FUNCTION inline Element rounded_to(Number number) {
 }
 
 /// Half 0 or 1 of a word of two 16-bit elements.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline float unpacked(std::uint32_t word, int half) {
+template <class Element> SHARDWRIGHT_FUNCTION inline float unpacked(std::uint32_t word, int half) {
   const auto bits = static_cast<std::uint16_t>(half == 0 ? word : word >> 16);
 #if defined(__CUDACC__) && defined(__CUDA_ARCH__)
   return cuda_widened<Element>(bits);
@@ -72,8 +66,7 @@ SHARDWRIGHT_FUNCTION inline float unpacked(std::uint32_t word, int half) {
 }
 
 /// Neighbouring numbers of one thread, loaded or stored by one instruction if their alignment allows it.
-template <class Number, std::size_t size>
-struct ThreadGroup {
+template <class Number, std::size_t size> struct ThreadGroup {
   Number v[size];
 
   /// The first `count` elements; `filler` for the others.
@@ -87,8 +80,7 @@ struct ThreadGroup {
       out.v[i] = i < count ? static_cast<Number>(from[i]) : filler;
     return out;
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION void store(Element* to, std::size_t count) const {
+  template <class Element> SHARDWRIGHT_FUNCTION void store(Element* to, std::size_t count) const {
     if (count >= size && is_aligned(to))
       return store_whole(to);
     for (std::size_t i = 0; i < size; ++i)
@@ -97,8 +89,7 @@ struct ThreadGroup {
   }
 
   /// All elements, at an aligned address.
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static ThreadGroup load_whole(const Element* from) {
+  template <class Element> SHARDWRIGHT_FUNCTION static ThreadGroup load_whole(const Element* from) {
     ThreadGroup out;
     if constexpr (in_words<Element>) {
       const Words words = bits_at<Words>(from);
@@ -111,8 +102,7 @@ struct ThreadGroup {
     }
     return out;
   }
-  template <class Element>
-  SHARDWRIGHT_FUNCTION void store_whole(Element* to) const {
+  template <class Element> SHARDWRIGHT_FUNCTION void store_whole(Element* to) const {
     if constexpr (in_words<Element>) {
       Words words;
       for (std::size_t i = 0; i < size; i += 2)
@@ -127,15 +117,13 @@ struct ThreadGroup {
   }
   /// Whether load_whole and store_whole may be used at an address and at every multiple of `size` elements
   /// after it.
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static bool is_aligned(const Element* address) {
+  template <class Element> SHARDWRIGHT_FUNCTION static bool is_aligned(const Element* address) {
     return reinterpret_cast<std::uintptr_t>(address) % alignof(Memory<Element>) == 0;
   }
 
 private:
   /// One access of as many bytes as Bits has, at its alignment.
-  template <class Bits, class Element>
-  SHARDWRIGHT_FUNCTION static Bits bits_at(const Element* from) {
+  template <class Bits, class Element> SHARDWRIGHT_FUNCTION static Bits bits_at(const Element* from) {
 #if defined(__CUDA_ARCH__)
     return *reinterpret_cast<const Bits*>(from);
 #else
@@ -159,8 +147,7 @@ private:
   };
   template <class Element>
   static constexpr bool in_words = is_narrow<Element>&& std::is_same_v<Number, float>&& size % 2 == 0;
-  template <class Element>
-  struct alignas(size * sizeof(Element) > 16 ? 16 : size * sizeof(Element)) Memory {
+  template <class Element> struct alignas(size * sizeof(Element) > 16 ? 16 : size * sizeof(Element)) Memory {
     Element v[size];
   };
 };
@@ -169,8 +156,7 @@ private:
 /// part * warp_threads numbers of the register, those from t * part on: every load and store of a part by the
 /// warp is contiguous. Parts of four are 16 bytes of floats per thread, parts of eight 16 bytes of 16-bit
 /// elements; see part_for.
-template <class Number>
-struct ThreadLanes {
+template <class Number> struct ThreadLanes {
   static constexpr std::size_t count = 32 / sizeof(Number);
   static constexpr std::size_t part = count / 2;
   static constexpr std::size_t register_width = warp_threads * count;
@@ -187,15 +173,13 @@ struct ThreadLanes {
     return i / of_part * (warp_threads * of_part) + thread * of_part + i % of_part;
   }
 
-  template <class Function>
-  SHARDWRIGHT_FUNCTION static ThreadLanes each(const Function& function) {
+  template <class Function> SHARDWRIGHT_FUNCTION static ThreadLanes each(const Function& function) {
     ThreadLanes out;
     for (std::size_t i = 0; i < count; ++i)
       out.v[i] = function(i);
     return out;
   }
-  template <class Relation>
-  SHARDWRIGHT_FUNCTION static LaneMask<count> mask(const Relation& relation) {
+  template <class Relation> SHARDWRIGHT_FUNCTION static LaneMask<count> mask(const Relation& relation) {
     LaneMask<count> out;
     for (std::size_t i = 0; i < count; ++i)
       out.v[i] = relation(i);

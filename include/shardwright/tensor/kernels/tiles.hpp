@@ -13,8 +13,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// The left operand of a tile product: element (i, k) is data[i * row_stride + k * step].
-template <class Element>
-struct TileLeft {
+template <class Element> struct TileLeft {
   const Element* data;
   std::size_t row_stride;
   std::size_t step;

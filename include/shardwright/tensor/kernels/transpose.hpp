@@ -27,8 +27,7 @@ struct TransposeShape {
 namespace detail {
 
 /// A call handles a square of both dimensions, so that its reads and writes stay in cache.
-template <class Element>
-struct TransposeTiles {
+template <class Element> struct TransposeTiles {
   static constexpr std::size_t tile = 16;
   const Element* in;
   Element* out;

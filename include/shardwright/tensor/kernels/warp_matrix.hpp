@@ -20,8 +20,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// `count` registers of each thread of a warp. Indices must be compile-time constants after unrolling.
-template <class Value, int count>
-struct Registers {
+template <class Value, int count> struct Registers {
 #if defined(__CUDA_ARCH__)
   Value own[count];
   __device__ Value& operator()(unsigned, int i) { return own[i]; }
@@ -34,8 +33,7 @@ struct Registers {
 };
 
 /// body(thread) for every thread of the warp: the calling one on a device.
-template <class Body>
-SHARDWRIGHT_FUNCTION inline void each_thread(const Body& body) {
+template <class Body> SHARDWRIGHT_FUNCTION inline void each_thread(const Body& body) {
 #if defined(__CUDA_ARCH__)
   body(threadIdx.x % static_cast<unsigned>(warp_threads));
 #else
@@ -82,16 +80,14 @@ SHARDWRIGHT_FUNCTION inline float fast_exp2(float x) {
 }
 
 /// The first register of one matrix in an array of them.
-template <class Value, int count>
-struct RegistersFrom {
+template <class Value, int count> struct RegistersFrom {
   Registers<Value, count>& registers;
   int first;
   SHARDWRIGHT_FUNCTION Value& operator()(unsigned thread, int i) const {
     return registers(thread, first + i);
   }
 };
-template <class Value, int count>
-RegistersFrom(Registers<Value, count>&, int) -> RegistersFrom<Value, count>;
+template <class Value, int count> RegistersFrom(Registers<Value, count>&, int) -> RegistersFrom<Value, count>;
 
 /// C += A B for A [16, 16], B [16, 8] and C [16, 8] of floats, in 4, 2 and 4 registers of each thread.
 ///
@@ -173,8 +169,7 @@ SHARDWRIGHT_FUNCTION inline void load_matrices(const RegistersFrom<std::uint32_t
 
 /// A tile [rows, dim] in shared memory. Rows are padded by 16 bytes, so that the eight rows of a matrix are
 /// in different banks: dim is a multiple of 16.
-template <class Element, int dim>
-struct SharedTile {
+template <class Element, int dim> struct SharedTile {
   static constexpr int stride = dim + 8;
   Element* data;
 
