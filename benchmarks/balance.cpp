@@ -12,10 +12,10 @@
 
 #include <shardwright/launch.hpp>
 #include <shardwright/models.hpp>
-#include <shardwright/schedule/gpipe.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
-#include <shardwright/train/pipeline_model.hpp>
+#include <shardwright/schedule/policies/gpipe.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
+#include <shardwright/train/pipeline/model.hpp>
 
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>

@@ -12,9 +12,9 @@
 #include <shardwright/comm/observe/slow_link.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/nn/context_attention.hpp>
+#include <shardwright/nn/attention/context_attention.hpp>
 #include <shardwright/tensor/fill.hpp>
-#include <shardwright/tensor/kernels/blas.hpp>
+#include <shardwright/tensor/kernels/product/blas.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 
 #include <CLI/CLI.hpp>

@@ -14,10 +14,10 @@
 #include <shardwright/comm/observe/slow_link.hpp>
 #include <shardwright/comm/turns.hpp>
 #include <shardwright/launch.hpp>
-#include <shardwright/nn/expert_mlp.hpp>
-#include <shardwright/nn/mlp.hpp>
-#include <shardwright/tensor/kernels/blas.hpp>
-#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/nn/experts/mlp.hpp>
+#include <shardwright/nn/layers/mlp.hpp>
+#include <shardwright/tensor/kernels/product/blas.hpp>
+#include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/tape.hpp>
 

@@ -15,9 +15,9 @@
 #include <shardwright/core/philox.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
-#include <shardwright/nn/decoder_mesh.hpp>
-#include <shardwright/train/adamw.hpp>
-#include <shardwright/train/whole_model.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/pipeline/whole_model.hpp>
 
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>

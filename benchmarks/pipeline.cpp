@@ -14,11 +14,11 @@
 #include <shardwright/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
-#include <shardwright/schedule/number_text.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/text/number_text.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/train/measured_timetable.hpp>
-#include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/train/pipeline/measured_timetable.hpp>
+#include <shardwright/train/pipeline/runner.hpp>
 
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>

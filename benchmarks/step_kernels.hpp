@@ -9,11 +9,11 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/mesh/target.hpp>
-#include <shardwright/tensor/kernels/adamw.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
-#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/optimizer/adamw.hpp>
+#include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>

@@ -6,7 +6,7 @@
 #include "device.hpp"
 #include "parts.hpp"
 
-#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 
 #include <cstdint>

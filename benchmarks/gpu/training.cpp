@@ -12,10 +12,10 @@
 
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
-#include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/train/pipeline/whole_model.hpp>
 #include <shardwright/train/training.hpp>
-#include <shardwright/train/whole_model.hpp>
 
 #include <array>
 #include <cstdint>

@@ -14,10 +14,10 @@
 
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
-#include <shardwright/nn/decoder_mesh.hpp>
-#include <shardwright/tensor/kernels/blas.hpp>
-#include <shardwright/train/adamw.hpp>
-#include <shardwright/train/whole_model.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/tensor/kernels/product/blas.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/pipeline/whole_model.hpp>
 
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>

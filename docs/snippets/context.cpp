@@ -5,8 +5,8 @@
 #include <shardwright/launch.hpp>
 #include <shardwright/layout/transition.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/nn/context_attention.hpp>
-#include <shardwright/nn/decoder_layouts.hpp>
+#include <shardwright/nn/attention/context_attention.hpp>
+#include <shardwright/nn/decoder/layouts.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 

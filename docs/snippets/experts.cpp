@@ -5,7 +5,7 @@
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
-#include <shardwright/nn/expert_mlp.hpp>
+#include <shardwright/nn/experts/mlp.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <Kokkos_Core.hpp>

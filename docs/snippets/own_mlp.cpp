@@ -6,13 +6,13 @@
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
-#include <shardwright/nn/linear.hpp>
-#include <shardwright/nn/mse.hpp>
+#include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/nn/losses/mse.hpp>
 #include <shardwright/tensor/load_rows.hpp>
-#include <shardwright/train/adamw.hpp>
-#include <shardwright/train/lazy_sum.hpp>
-#include <shardwright/train/lion.hpp>
-#include <shardwright/train/sgd.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/optimizer/lion.hpp>
+#include <shardwright/train/optimizer/sgd.hpp>
+#include <shardwright/train/tape/lazy_sum.hpp>
 
 #include <Kokkos_Core.hpp>
 

@@ -5,7 +5,7 @@
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
-#include <shardwright/nn/linear.hpp>
+#include <shardwright/nn/layers/linear.hpp>
 #include <shardwright/train/check_gradients.hpp>
 
 #include <Kokkos_Core.hpp>

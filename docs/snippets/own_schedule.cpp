@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A schedule policy of your own: eager 1F1B, proven by the compiler and shown. Needs neither Kokkos nor MPI.
-#include <shardwright/schedule/csv.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
 #include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/text/csv.hpp>
+#include <shardwright/schedule/text/timetable.hpp>
 #include <shardwright/schedule/timetable.hpp>
-#include <shardwright/schedule/timetable_text.hpp>
 
 #include <cstdio>
 #include <string_view>

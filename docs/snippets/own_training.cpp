@@ -8,10 +8,10 @@
 
 #include <shardwright/io/checkpoint/save_training.hpp>
 #include <shardwright/io/configuration_hash.hpp>
-#include <shardwright/nn/linear.hpp>
-#include <shardwright/nn/mse.hpp>
+#include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/nn/losses/mse.hpp>
 #include <shardwright/tensor/load_rows.hpp>
-#include <shardwright/train/optimizer_for.hpp>
+#include <shardwright/train/optimizer/optimizer_for.hpp>
 
 #include <Kokkos_Core.hpp>
 

@@ -5,13 +5,13 @@
 #include <shardwright/launch.hpp>
 #include <shardwright/models.hpp>
 
-#include <shardwright/nn/position_embedding.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/nn/layers/position_embedding.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/train/dry_run.hpp>
-#include <shardwright/train/memory_text.hpp>
-#include <shardwright/train/pipeline_model.hpp>
+#include <shardwright/train/dry_run/memory_text.hpp>
+#include <shardwright/train/pipeline/model.hpp>
 
 #include <Kokkos_Core.hpp>
 

@@ -4,11 +4,11 @@
 // thread ranks by default; under mpirun on any even number of processes.
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
-#include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
-#include <shardwright/schedule/zb_v.hpp>
+#include <shardwright/schedule/policies/zb_v.hpp>
 #include <shardwright/shardwright.hpp>
-#include <shardwright/train/pipeline_model.hpp>
+#include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/training.hpp>
 
 #include <Kokkos_Core.hpp>

@@ -2,8 +2,8 @@
 //
 // Prints the results of all schedules' proofs for one pipeline, shown on the page about pipeline schedules.
 #include <shardwright/schedule/named_schedule.hpp>
-#include <shardwright/schedule/number_text.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/text/number_text.hpp>
 
 #include <cstdio>
 #include <string>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Schedules as values: proven by the compiler, read from text, drawn. Needs neither Kokkos nor MPI.
-#include <shardwright/schedule/csv.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
-#include <shardwright/schedule/svg_drawing.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
+#include <shardwright/schedule/text/csv.hpp>
+#include <shardwright/schedule/text/svg_drawing.hpp>
+#include <shardwright/schedule/text/timetable.hpp>
 #include <shardwright/schedule/timetable.hpp>
-#include <shardwright/schedule/timetable_text.hpp>
 
 #include <cstdio>
 #include <span>

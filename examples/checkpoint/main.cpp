@@ -11,7 +11,7 @@
 #include <shardwright/io/checkpoint/directory.hpp>
 #include <shardwright/io/checkpoint/one_file.hpp>
 #include <shardwright/io/checkpoint/reader.hpp>
-#include <shardwright/train/memory_text.hpp>
+#include <shardwright/train/dry_run/memory_text.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -6,8 +6,8 @@
 
 #include "parts.hpp"
 
-#include <shardwright/nn/kv_cache.hpp>
-#include <shardwright/tensor/arithmetic.hpp>
+#include <shardwright/nn/attention/kv_cache.hpp>
+#include <shardwright/tensor/elementwise/arithmetic.hpp>
 
 #include <cmath>
 #include <cstddef>

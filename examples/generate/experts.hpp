@@ -6,7 +6,7 @@
 
 #include "parts.hpp"
 
-#include <shardwright/nn/route.hpp>
+#include <shardwright/nn/experts/route.hpp>
 
 #include <algorithm>
 #include <cmath>

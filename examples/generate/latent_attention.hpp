@@ -7,8 +7,8 @@
 
 #include "attention.hpp"
 
-#include <shardwright/nn/rms_norm.hpp>
-#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/tensor/kernels/product/matmul.hpp>
 
 #include <algorithm>
 #include <cmath>

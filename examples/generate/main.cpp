@@ -13,7 +13,7 @@
 #include <shardwright/io/configuration_hash.hpp>
 #include <shardwright/io/safetensors/write.hpp>
 #include <shardwright/launch.hpp>
-#include <shardwright/tensor/kernels/blas.hpp>
+#include <shardwright/tensor/kernels/product/blas.hpp>
 
 #include <Kokkos_Core.hpp>
 

@@ -9,8 +9,8 @@
 #include "latent_attention.hpp"
 
 #include <shardwright/core/error.hpp>
-#include <shardwright/nn/embedding.hpp>
-#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/layers/embedding.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
 
 #include <algorithm>
 #include <deque>

@@ -11,7 +11,7 @@
 #include <shardwright/layout/embedding_layout.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/attention.hpp>
-#include <shardwright/nn/swiglu.hpp>
+#include <shardwright/nn/layers/swiglu.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 

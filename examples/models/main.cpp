@@ -9,7 +9,7 @@
 
 #include <shardwright/io/checked_output.hpp>
 #include <shardwright/launch.hpp>
-#include <shardwright/tensor/kernels/blas.hpp>
+#include <shardwright/tensor/kernels/product/blas.hpp>
 
 #include <Kokkos_Core.hpp>
 

@@ -6,7 +6,7 @@
 
 #include "trainer.hpp"
 
-#include <shardwright/nn/moe_decoder.hpp>
+#include <shardwright/nn/decoder/moe.hpp>
 
 #include <map>
 #include <string>

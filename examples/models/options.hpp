@@ -6,7 +6,7 @@
 
 #include <command_line/mesh.hpp>
 #include <shardwright/plan/spec/recompute.hpp>
-#include <shardwright/train/recompute.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <cstdint>
 #include <filesystem>

@@ -11,12 +11,12 @@
 #include <shardwright/io/configuration_hash.hpp>
 #include <shardwright/mesh/counting_target.hpp>
 #include <shardwright/models.hpp>
-#include <shardwright/nn/decoder_mesh.hpp>
-#include <shardwright/nn/expert_loads.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/nn/experts/pipeline_loads.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
-#include <shardwright/train/pipeline_model.hpp>
+#include <shardwright/train/pipeline/model.hpp>
 
 #include <algorithm>
 #include <cstddef>

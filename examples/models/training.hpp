@@ -8,9 +8,9 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
-#include <shardwright/nn/expert_report.hpp>
+#include <shardwright/nn/experts/report.hpp>
 #include <shardwright/train/dry_run.hpp>
-#include <shardwright/train/step_report.hpp>
+#include <shardwright/train/step/report.hpp>
 
 #include <cstdint>
 #include <functional>

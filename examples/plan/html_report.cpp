@@ -11,7 +11,7 @@
 
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/cost/timetable.hpp>
-#include <shardwright/schedule/svg_drawing.hpp>
+#include <shardwright/schedule/text/svg_drawing.hpp>
 
 #include <algorithm>
 #include <cmath>

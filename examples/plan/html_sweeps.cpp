@@ -7,7 +7,7 @@
 #include "html_sections.hpp"
 #include "parts.hpp"
 
-#include <shardwright/schedule/number_text.hpp>
+#include <shardwright/schedule/text/number_text.hpp>
 
 #include <cmath>
 

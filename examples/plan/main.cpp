@@ -13,8 +13,8 @@
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/cost/timetable.hpp>
 #include <shardwright/plan/search/search.hpp>
-#include <shardwright/schedule/number_text.hpp>
-#include <shardwright/schedule/svg_drawing.hpp>
+#include <shardwright/schedule/text/number_text.hpp>
+#include <shardwright/schedule/text/svg_drawing.hpp>
 
 #include <exception>
 #include <iostream>

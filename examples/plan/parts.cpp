@@ -5,7 +5,7 @@
 
 #include "parts.hpp"
 
-#include <shardwright/schedule/number_text.hpp>
+#include <shardwright/schedule/text/number_text.hpp>
 
 #include <cmath>
 

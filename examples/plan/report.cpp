@@ -13,7 +13,7 @@
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/published/run.hpp>
 #include <shardwright/plan/published/validation.hpp>
-#include <shardwright/schedule/number_text.hpp>
+#include <shardwright/schedule/text/number_text.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -13,7 +13,7 @@
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/simulate/drawing.hpp>
 #include <shardwright/plan/simulate/simulate_step.hpp>
-#include <shardwright/schedule/number_text.hpp>
+#include <shardwright/schedule/text/number_text.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -7,7 +7,7 @@
 #include "report.hpp"
 
 #include <shardwright/plan/cost/plan_text.hpp>
-#include <shardwright/schedule/number_text.hpp>
+#include <shardwright/schedule/text/number_text.hpp>
 
 #include <algorithm>
 #include <vector>

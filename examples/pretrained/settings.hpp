@@ -4,7 +4,7 @@
 /// @file
 /// @brief The settings of a published model, from its config.json.
 
-#include <shardwright/nn/rotary_frequencies.hpp>
+#include <shardwright/nn/attention/rotary_frequencies.hpp>
 
 #include <cstdint>
 #include <filesystem>

@@ -10,11 +10,11 @@
 #include <shardwright/io/checked_output.hpp>
 #include <shardwright/io/read_text.hpp>
 #include <shardwright/io/write_text.hpp>
-#include <shardwright/schedule/csv.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
-#include <shardwright/schedule/svg_drawing.hpp>
+#include <shardwright/schedule/text/csv.hpp>
+#include <shardwright/schedule/text/svg_drawing.hpp>
+#include <shardwright/schedule/text/timetable.hpp>
 #include <shardwright/schedule/timetable.hpp>
-#include <shardwright/schedule/timetable_text.hpp>
 
 #include <exception>
 #include <filesystem>

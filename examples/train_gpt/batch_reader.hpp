@@ -7,7 +7,7 @@
 #include "run_parts.hpp"
 
 #include <shardwright/tensor/load_rows.hpp>
-#include <shardwright/tensor/shared_memory.hpp>
+#include <shardwright/tensor/memory/shared_memory.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -11,7 +11,7 @@
 #include <shardwright/io/checkpoint/saver.hpp>
 #include <shardwright/io/checkpoint/training_state.hpp>
 #include <shardwright/io/configuration_hash.hpp>
-#include <shardwright/train/memory_text.hpp>
+#include <shardwright/train/dry_run/memory_text.hpp>
 
 #include <array>
 #include <atomic>

@@ -8,7 +8,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/io/checkpoint/staged_block.hpp>
-#include <shardwright/train/training_progress.hpp>
+#include <shardwright/train/step/progress.hpp>
 
 #include <cstdint>
 #include <functional>

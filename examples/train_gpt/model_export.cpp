@@ -7,7 +7,7 @@
 
 #include <pretrained/tensor_files.hpp>
 #include <pretrained/training_source.hpp>
-#include <shardwright/nn/decoder_config.hpp>
+#include <shardwright/nn/decoder/config.hpp>
 
 #include <array>
 #include <cstddef>

@@ -8,8 +8,8 @@
 #include <command_line/mesh.hpp>
 #include <pretrained/settings.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
-#include <shardwright/train/non_finite.hpp>
-#include <shardwright/train/recompute.hpp>
+#include <shardwright/train/step/non_finite.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -9,7 +9,7 @@
 #include <shardwright/io/metrics.hpp>
 #include <shardwright/io/progress.hpp>
 #include <shardwright/io/run_summary.hpp>
-#include <shardwright/train/spike_detector.hpp>
+#include <shardwright/train/step/spike_detector.hpp>
 
 #include <algorithm>
 #include <chrono>

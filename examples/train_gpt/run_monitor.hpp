@@ -7,8 +7,8 @@
 #include "options.hpp"
 
 #include <shardwright/comm/observe/communication_clock.hpp>
-#include <shardwright/nn/expert_report.hpp>
-#include <shardwright/train/step_report.hpp>
+#include <shardwright/nn/experts/report.hpp>
+#include <shardwright/train/step/report.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -12,11 +12,11 @@
 #include <shardwright/io/batch_plan.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/mesh/target.hpp>
-#include <shardwright/nn/context.hpp>
+#include <shardwright/nn/attention/context.hpp>
 #include <shardwright/nn/decoder.hpp>
-#include <shardwright/nn/decoder_mesh.hpp>
-#include <shardwright/nn/latent_decoder.hpp>
-#include <shardwright/train/pipeline_model.hpp>
+#include <shardwright/nn/decoder/latent.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/training.hpp>
 
 #include <cstddef>

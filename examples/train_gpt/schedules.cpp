@@ -9,9 +9,9 @@
 #include <command_line/words.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/io/read_text.hpp>
-#include <shardwright/schedule/csv.hpp>
-#include <shardwright/schedule/explain.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
+#include <shardwright/schedule/text/csv.hpp>
+#include <shardwright/schedule/text/explain.hpp>
 
 #include <string>
 

@@ -8,11 +8,11 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/io/pipeline_trace.hpp>
 #include <shardwright/io/write_text.hpp>
-#include <shardwright/schedule/number_text.hpp>
-#include <shardwright/schedule/svg_drawing.hpp>
+#include <shardwright/schedule/text/number_text.hpp>
+#include <shardwright/schedule/text/svg_drawing.hpp>
+#include <shardwright/schedule/text/timetable.hpp>
 #include <shardwright/schedule/timetable.hpp>
-#include <shardwright/schedule/timetable_text.hpp>
-#include <shardwright/train/measured_timetable.hpp>
+#include <shardwright/train/pipeline/measured_timetable.hpp>
 
 #include <array>
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include "options.hpp"
 
 #include <shardwright/schedule/schedule.hpp>
-#include <shardwright/train/pipeline_timeline.hpp>
+#include <shardwright/train/pipeline/timeline.hpp>
 
 #include <vector>
 

@@ -17,10 +17,10 @@
 #include <shardwright/core/philox.hpp>
 #include <shardwright/io/checkpoint/model_state.hpp>
 #include <shardwright/io/matrix_rate.hpp>
-#include <shardwright/nn/expert_loads.hpp>
+#include <shardwright/nn/experts/pipeline_loads.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
-#include <shardwright/train/learning_rate.hpp>
-#include <shardwright/train/memory_text.hpp>
+#include <shardwright/train/dry_run/memory_text.hpp>
+#include <shardwright/train/optimizer/learning_rate.hpp>
 
 #include <algorithm>
 #include <array>

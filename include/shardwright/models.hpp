@@ -3,50 +3,50 @@
 
 /// @file
 /// @brief Everything that model programs include: tapes, parameters, modules, optimizers, training steps, and
-/// the decoder. For a pipeline, add train/pipeline_model.hpp; to predict memory and calls, train/dry_run.hpp.
+/// the decoder. For a pipeline, add train/pipeline/model.hpp; to predict memory and calls, train/dry_run.hpp.
 
 #include <shardwright/shardwright.hpp>
 
 // Values on tapes, and parameters.
-#include <shardwright/train/constant_operand.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/parameter.hpp>
-#include <shardwright/train/recompute.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/constant_operand.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 // Modules and operations of models.
-#include <shardwright/nn/attention_mask.hpp>
-#include <shardwright/nn/balance_loss.hpp>
-#include <shardwright/nn/context.hpp>
-#include <shardwright/nn/context_attention.hpp>
-#include <shardwright/nn/cross_entropy.hpp>
-#include <shardwright/nn/dropout.hpp>
-#include <shardwright/nn/embedding.hpp>
-#include <shardwright/nn/expert_capacity.hpp>
-#include <shardwright/nn/expert_counts.hpp>
-#include <shardwright/nn/expert_dispatch.hpp>
-#include <shardwright/nn/expert_load.hpp>
-#include <shardwright/nn/expert_mlp.hpp>
-#include <shardwright/nn/expert_report.hpp>
-#include <shardwright/nn/global_balance.hpp>
-#include <shardwright/nn/head_norm.hpp>
-#include <shardwright/nn/latent_attention.hpp>
-#include <shardwright/nn/layer_norm.hpp>
-#include <shardwright/nn/linear.hpp>
-#include <shardwright/nn/linear_cross_entropy.hpp>
-#include <shardwright/nn/mlp.hpp>
-#include <shardwright/nn/model_plan.hpp>
-#include <shardwright/nn/moe_layer.hpp>
-#include <shardwright/nn/mse.hpp>
-#include <shardwright/nn/position_embedding.hpp>
-#include <shardwright/nn/rms_norm.hpp>
-#include <shardwright/nn/route.hpp>
-#include <shardwright/nn/router.hpp>
-#include <shardwright/nn/router_options.hpp>
-#include <shardwright/nn/self_attention.hpp>
-#include <shardwright/nn/sequential.hpp>
-#include <shardwright/nn/token_batch.hpp>
+#include <shardwright/nn/attention/context.hpp>
+#include <shardwright/nn/attention/context_attention.hpp>
+#include <shardwright/nn/attention/latent.hpp>
+#include <shardwright/nn/attention/mask.hpp>
+#include <shardwright/nn/attention/self.hpp>
+#include <shardwright/nn/decoder/model_plan.hpp>
+#include <shardwright/nn/decoder/token_batch.hpp>
+#include <shardwright/nn/experts/balance_loss.hpp>
+#include <shardwright/nn/experts/capacity.hpp>
+#include <shardwright/nn/experts/counts.hpp>
+#include <shardwright/nn/experts/dispatch.hpp>
+#include <shardwright/nn/experts/global_balance.hpp>
+#include <shardwright/nn/experts/layer.hpp>
+#include <shardwright/nn/experts/load.hpp>
+#include <shardwright/nn/experts/mlp.hpp>
+#include <shardwright/nn/experts/report.hpp>
+#include <shardwright/nn/experts/route.hpp>
+#include <shardwright/nn/experts/router.hpp>
+#include <shardwright/nn/experts/router_options.hpp>
+#include <shardwright/nn/layers/dropout.hpp>
+#include <shardwright/nn/layers/embedding.hpp>
+#include <shardwright/nn/layers/head_norm.hpp>
+#include <shardwright/nn/layers/layer_norm.hpp>
+#include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/nn/layers/mlp.hpp>
+#include <shardwright/nn/layers/position_embedding.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/sequential.hpp>
+#include <shardwright/nn/losses/cross_entropy.hpp>
+#include <shardwright/nn/losses/linear_cross_entropy.hpp>
+#include <shardwright/nn/losses/mse.hpp>
 
 // Gradient checks.
 #include <shardwright/train/check_gradients.hpp>
@@ -57,14 +57,14 @@
 #include <shardwright/tensor/softmax.hpp>
 
 // Training steps.
-#include <shardwright/train/adamw.hpp>
-#include <shardwright/train/learning_rate.hpp>
-#include <shardwright/train/lion.hpp>
-#include <shardwright/train/model_parts.hpp>
-#include <shardwright/train/sgd.hpp>
-#include <shardwright/train/sum_loss.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/optimizer/learning_rate.hpp>
+#include <shardwright/train/optimizer/lion.hpp>
+#include <shardwright/train/optimizer/sgd.hpp>
+#include <shardwright/train/pipeline/model_parts.hpp>
+#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/tape/sum_loss.hpp>
 #include <shardwright/train/training.hpp>
-#include <shardwright/train/whole_model.hpp>
 
 // A complete model.
 #include <shardwright/nn/decoder.hpp>

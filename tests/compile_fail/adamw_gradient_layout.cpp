@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: Optimizer: the optimizer state must have the layout of the gradient (redistribute the gradient to the parameter's gradient_layout, or choose the Zero type that shards both alike)
 
-#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: Optimizer: the gradient must not be Partial, an incomplete sum (finish() the GradAccumulator, or redistribute it to the parameter's gradient_layout)
 
-#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

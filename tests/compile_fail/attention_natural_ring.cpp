@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: attention: a sharded sequence, as in the ring, must be in ZigZagOrder (make the batch with RingContext, or redistribute the input to shard its heads with AllToAllContext)
 
-#include <shardwright/nn/context_attention.hpp>
+#include <shardwright/nn/attention/context_attention.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

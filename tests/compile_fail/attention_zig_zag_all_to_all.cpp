@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: attention: whole sequences, as in all-to-all, must be in NaturalOrder (make the batch with AllToAllContext, or keep the sequence sharded with RingContext)
 
-#include <shardwright/nn/context_attention.hpp>
+#include <shardwright/nn/attention/context_attention.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 
 using namespace shardwright;

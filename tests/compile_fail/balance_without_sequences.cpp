@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: balance_loss: logits must be [sequences, positions, experts], whose layout says which axes split a sequence (reshape them, or take WholeMicrobatch)
 
-#include <shardwright/nn/balance_loss.hpp>
+#include <shardwright/nn/experts/balance_loss.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

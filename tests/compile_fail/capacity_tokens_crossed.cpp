@@ -3,7 +3,7 @@
 // expect: within_capacity: tokens must be split in their first dimension only, so that a rank's tokens follow those of the ranks before it
 // expect: (redistribute the choices, and dispatch in that layout)
 
-#include <shardwright/nn/expert_capacity.hpp>
+#include <shardwright/nn/experts/capacity.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

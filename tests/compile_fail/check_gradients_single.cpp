@@ -2,8 +2,8 @@
 // needs: kokkos
 // expect: check_gradients: the inputs must be double, because difference quotients in other element types are too coarse (convert them first)
 
-#include <shardwright/tensor/arithmetic.hpp>
 #include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/elementwise/arithmetic.hpp>
 #include <shardwright/train/check_gradients.hpp>
 
 using namespace shardwright;

@@ -3,7 +3,7 @@
 // expect: dispatch: the experts must be chosen in the layout in which the tokens are read
 // expect: (redistribute the choices, or read the tokens in their layout)
 
-#include <shardwright/nn/expert_dispatch.hpp>
+#include <shardwright/nn/experts/dispatch.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: dispatch: its template arguments must be the axes whose ranks own the experts, as in dispatch<ep> (the number of experts belongs in the ExpertSet)
 
-#include <shardwright/nn/expert_dispatch.hpp>
+#include <shardwright/nn/experts/dispatch.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

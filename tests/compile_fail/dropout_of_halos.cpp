@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: dropout: the tensor must have no halos, whose copies would get different masks (redistribute it to WithoutHalos of its layout)
 
-#include <shardwright/nn/dropout.hpp>
+#include <shardwright/nn/layers/dropout.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: dropout: it must know its place in the model, which keys its mask (use the module Dropout, or pass a DropoutUse with a number of its own)
 
-#include <shardwright/nn/dropout.hpp>
+#include <shardwright/nn/layers/dropout.hpp>
 
 using namespace shardwright;
 

@@ -3,7 +3,7 @@
 // expect: GradientScale: gradients must be scaled once, and this factor already includes the tokens
 // expect: and the loss scale (pass the summary's scale to the optimizer unchanged)
 
-#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
 
 using namespace shardwright;
 

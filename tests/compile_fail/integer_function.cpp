@@ -3,7 +3,7 @@
 // expect: Operation: the elements must be floating-point, because the results of integers would be rounded (use a tensor of floats)
 // expect: operation::sqrt
 
-#include <shardwright/tensor/functions.hpp>
+#include <shardwright/tensor/elementwise/functions.hpp>
 
 #include <cstdint>
 

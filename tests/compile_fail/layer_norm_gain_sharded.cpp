@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: layer_norm: gain and bias must be replicated vectors (declare them as Layout<1>, or redistribute them)
 
-#include <shardwright/nn/layer_norm.hpp>
+#include <shardwright/nn/layers/layer_norm.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 
 using namespace shardwright;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: BiasedLinear: the bias must be added to a complete product, as each rank of a Partial one would add it (name the layout to which the product is redistributed first, such as the stream's)
 
-#include <shardwright/nn/linear.hpp>
+#include <shardwright/nn/layers/linear.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

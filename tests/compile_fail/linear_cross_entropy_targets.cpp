@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: cross_entropy: the targets must have the layout of the scores without their last dimension, replicated over the axes of the vocabulary (redistribute the targets to the second layout in the trace)
 
-#include <shardwright/nn/linear_cross_entropy.hpp>
+#include <shardwright/nn/losses/linear_cross_entropy.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: LossSum: the parts of ranks must be added, not averaged or compared (give the sum over this rank's tokens, in Layout<0, Partial<Sum, axes...>>)
 
-#include <shardwright/train/loss.hpp>
+#include <shardwright/train/step/loss.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: LossSum: its layout must be that of a scalar (use Layout<0, Partial<Sum, axes...>>)
 
-#include <shardwright/train/loss.hpp>
+#include <shardwright/train/step/loss.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

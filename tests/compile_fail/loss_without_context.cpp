@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: GradAccumulator: the loss must be Partial over each axis that shards the tokens, including cp where it shards sequences, and over no other (pass on the sums that the model returns: a missing axis leaves tokens out, an extra one counts each token once per copy)
 
-#include <shardwright/nn/cross_entropy.hpp>
+#include <shardwright/nn/losses/cross_entropy.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 
 using namespace shardwright;

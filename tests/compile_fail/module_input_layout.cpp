@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: Module: the input must be in the layout that the module is made for (read it with .as<In>(), or change the module's In)
 
-#include <shardwright/nn/linear.hpp>
+#include <shardwright/nn/layers/linear.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

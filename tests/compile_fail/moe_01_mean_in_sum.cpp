@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: CountedLoss: a sum of losses may be added only to one over the same axes, never to a mean, a plain number or a sum over other axes (add the sum that a loss returns, and leave the division to GradAccumulator)
 
-#include <shardwright/nn/balance_loss.hpp>
+#include <shardwright/nn/experts/balance_loss.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

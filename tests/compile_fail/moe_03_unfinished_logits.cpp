@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: route: the input must not be Partial, an incomplete sum (redistribute it first)
 
-#include <shardwright/nn/route.hpp>
+#include <shardwright/nn/experts/route.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another
 
-#include <shardwright/nn/route.hpp>
+#include <shardwright/nn/experts/route.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/train/parameter.hpp>
 

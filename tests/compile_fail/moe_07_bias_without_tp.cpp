@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: ExpertCounts: the choice must have the layout of the logits that the counts are made for, whose axes are those that split tokens (make the counts for the layout that the router reads)
 
-#include <shardwright/nn/expert_load.hpp>
+#include <shardwright/nn/experts/load.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: CountedLoss: a sum of losses must not be scaled, as its gradient is on the tape already and one division by the tokens of the global batch follows (pass the coefficient to the loss)
 
-#include <shardwright/nn/balance_loss.hpp>
+#include <shardwright/nn/experts/balance_loss.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,9 +2,9 @@
 // needs: kokkos
 // expect: Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another
 
-#include <shardwright/nn/expert_dispatch.hpp>
-#include <shardwright/tensor/grouped_product.hpp>
-#include <shardwright/train/parameter_operand.hpp>
+#include <shardwright/nn/experts/dispatch.hpp>
+#include <shardwright/tensor/experts/grouped_product.hpp>
+#include <shardwright/train/tape/parameter_operand.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

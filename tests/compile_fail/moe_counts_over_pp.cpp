@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: Mesh: an axis that divides the model, such as pp, must not be named on a mesh that lacks it, since ranks along it hold other parts of the model (name other axes, or use the mesh that has it)
 
-#include <shardwright/nn/expert_load.hpp>
+#include <shardwright/nn/experts/load.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

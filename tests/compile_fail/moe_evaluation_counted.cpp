@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: ExpertCounts: add() must be given the FirstPass, or evaluations and replays would count, too (pass first_pass() of the tape or of a Var on it)
 
-#include <shardwright/nn/expert_counts.hpp>
+#include <shardwright/nn/experts/counts.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

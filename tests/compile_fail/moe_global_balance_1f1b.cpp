@@ -3,11 +3,11 @@
 // expect: Loss: a loss that needs the whole batch before its backward must run under a schedule whose forwards all
 // expect: (use GPipe, or CountingFirst for one more forward pass, or a sequence-wise loss, or the aux-loss-free bias)
 
-#include <shardwright/nn/global_balance.hpp>
-#include <shardwright/nn/mse.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
-#include <shardwright/train/pipeline_runner.hpp>
-#include <shardwright/train/stage.hpp>
+#include <shardwright/nn/experts/global_balance.hpp>
+#include <shardwright/nn/losses/mse.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
+#include <shardwright/train/pipeline/runner.hpp>
+#include <shardwright/train/pipeline/stage.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

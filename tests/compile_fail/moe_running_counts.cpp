@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: stale_balance_loss: the counts must be those of a completed step, as running sums over microbatches depend on their order (pass ExpertLoad::last_step() or what ExpertCounts::finish() returned)
 
-#include <shardwright/nn/balance_loss.hpp>
+#include <shardwright/nn/experts/balance_loss.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: balance_loss: counts of the last step are not those of its own tokens, and its gradient would not be that of the loss (leave them out, or call stale_balance_loss to accept that)
 
-#include <shardwright/nn/balance_loss.hpp>
+#include <shardwright/nn/experts/balance_loss.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

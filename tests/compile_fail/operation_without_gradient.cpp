@@ -3,7 +3,7 @@
 // expect: operation: it must have a gradient to be used on a tape (give it gradient(y_gradient, x, y), with the state as a fourth argument if forward returns one)
 // expect: Halved
 
-#include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -3,7 +3,7 @@
 // expect: operation: it must declare what its gradient reads (give it static constexpr bool gradient_reads_input and gradient_reads_output)
 // expect: Doubled
 
-#include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

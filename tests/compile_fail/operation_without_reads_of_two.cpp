@@ -3,7 +3,7 @@
 // expect: operation: one of two operands must declare what each gradient reads (give it static constexpr detail::GradientReads left_gradient_reads and right_gradient_reads)
 // expect: FirstOf
 
-#include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -3,7 +3,7 @@
 // expect: operation: one of two operands must have both gradients to be used on a tape (give it left_gradient(y_gradient, left, right) and right_gradient(y_gradient, left, right))
 // expect: LeftOf
 
-#include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -3,7 +3,7 @@
 // expect: Shape: there must be one extent for each dimension of the layout
 // expect: ExtentsOf
 
-#include <shardwright/nn/linear.hpp>
+#include <shardwright/nn/layers/linear.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: ParameterGroup: a group must say which parameters belong to it (set matches; for all parameters, to [](const ParameterInfo&) { return true; })
 
-#include <shardwright/train/optimizer_states.hpp>
+#include <shardwright/train/optimizer/states.hpp>
 
 using namespace shardwright;
 

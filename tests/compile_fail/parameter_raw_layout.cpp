@@ -3,8 +3,8 @@
 // expect: Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a separate parameter, or read both operands in the layouts of the first use)
 
 #include <shardwright/tensor/matmul.hpp>
-#include <shardwright/train/operation_node.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

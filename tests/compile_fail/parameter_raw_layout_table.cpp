@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another
 
-#include <shardwright/nn/embedding.hpp>
+#include <shardwright/nn/layers/embedding.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

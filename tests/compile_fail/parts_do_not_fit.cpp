@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: Parts: each part must return the stream in the layout that the next one takes (end the part with .as<Stream>())
 
-#include <shardwright/train/stage.hpp>
+#include <shardwright/train/pipeline/stage.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

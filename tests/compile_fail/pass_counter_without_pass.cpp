@@ -3,8 +3,8 @@
 // expect: PassCounter: add() must be given the FirstPass, or a replay would count again
 // expect: (pass first_pass() of the tape or of a Var on it)
 
-#include <shardwright/train/pass_counter.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/pass_counter.hpp>
 
 #include <array>
 

@@ -3,7 +3,7 @@
 // expect: PipelineRunner: a stage's output must have the layout of the next stage's input
 // expect: (redistribute it at the end of the stage)
 
-#include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/train/pipeline/runner.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -3,7 +3,7 @@
 // expect: PipelineRunner: a stage's output must not be Partial, an incomplete sum whose gradient has a different layout
 // expect: (redistribute it at the end of the stage)
 
-#include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/train/pipeline/runner.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -3,9 +3,9 @@
 // expect: Loss: a loss that needs the whole batch before its backward must run under a schedule whose forwards all
 // expect: (use GPipe, or CountingFirst for one more forward pass, or a sequence-wise loss, or the aux-loss-free bias)
 
-#include <shardwright/schedule/gpipe.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
-#include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/schedule/policies/gpipe.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
+#include <shardwright/train/pipeline/runner.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: add_positions: the positions of the table must not be sharded (redistribute it, or shard its width)
 
-#include <shardwright/nn/position_embedding.hpp>
+#include <shardwright/nn/layers/position_embedding.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 
 using namespace shardwright;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: add_positions: neither tensor may have halos (redistribute it to WithoutHalos of its layout)
 
-#include <shardwright/nn/position_embedding.hpp>
+#include <shardwright/nn/layers/position_embedding.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

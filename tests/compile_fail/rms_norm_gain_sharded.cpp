@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: rms_norm: the gain must be a replicated vector (declare it as Layout<1>, or redistribute it)
 
-#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -3,7 +3,7 @@
 // expect: rms_norm: the input must not be Partial, an incomplete sum (redistribute it first)
 // expect: tp
 
-#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: rms_norm: the last dimension must not be sharded (redistribute the input to gather it)
 
-#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

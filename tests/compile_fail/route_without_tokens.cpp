@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: route: logits must be [tokens, experts], or have more dimensions of tokens before the experts (reshape them)
 
-#include <shardwright/nn/route.hpp>
+#include <shardwright/nn/experts/route.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

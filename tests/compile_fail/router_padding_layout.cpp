@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: route: padding must be int32, one number for each token, in the layout of the logits' tokens, TokenLayout<Logits>, and on their target (redistribute it)
 
-#include <shardwright/nn/router.hpp>
+#include <shardwright/nn/experts/router.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -3,7 +3,7 @@
 // expect: (CsvCellOf in the trace names line and cell)
 // expect: CsvCellOf<2,
 
-#include <shardwright/schedule/csv_schedule.hpp>
+#include <shardwright/schedule/text/csv_schedule.hpp>
 
 using namespace shardwright;
 

@@ -2,8 +2,8 @@
 // expect: PipelineSchedule: ranks must not wait for one another
 // expect: (ScheduleFaultAt in the trace names a rank, its step and what it waits for
 
-#include <shardwright/schedule/csv_schedule.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/text/csv_schedule.hpp>
 
 using namespace shardwright;
 

@@ -3,8 +3,8 @@
 // expect: (add or move the action that ScheduleFaultAt names in the trace)
 // expect: ScheduleFault::missing
 
-#include <shardwright/schedule/csv_schedule.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/text/csv_schedule.hpp>
 
 using namespace shardwright;
 

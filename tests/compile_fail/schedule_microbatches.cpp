@@ -3,8 +3,8 @@
 // expect: (take one of the first two numbers of NearestMicrobatches in the trace, where 0 means none
 // expect: NearestMicrobatches<8,
 
-#include <shardwright/schedule/dual_pipe.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/policies/dual_pipe.hpp>
 
 using namespace shardwright;
 

@@ -3,8 +3,8 @@
 // expect: (ScheduleFaultAt in the trace names a rank, its step and what it waits for
 // expect: ScheduleFault::deadlock
 
-#include <shardwright/schedule/interleaved.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/policies/interleaved.hpp>
 
 using namespace shardwright;
 

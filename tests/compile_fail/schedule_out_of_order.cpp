@@ -2,8 +2,8 @@
 // expect: PipelineSchedule: an action must come after those of its own rank that it needs
 // expect: (move the action that ScheduleFaultAt names in the trace)
 
-#include <shardwright/schedule/csv_schedule.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/text/csv_schedule.hpp>
 
 using namespace shardwright;
 

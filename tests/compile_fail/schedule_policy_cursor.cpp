@@ -2,8 +2,8 @@
 // expect: PipelineSchedule: the cursor of a policy must have bool next(Step&), a constructor without arguments
 // expect: (give its members initial values and declare the constructor = default)
 
-#include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
 
 using namespace shardwright;
 

@@ -2,7 +2,7 @@
 // expect: PipelineSchedule: a policy must have the static members name, forwards_first, rule(ranks, microbatches)
 // expect: (add the one that the policy of PolicyOf in the trace lacks
 
-#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
 #include <shardwright/schedule/schedule.hpp>
 
 using namespace shardwright;

@@ -3,8 +3,8 @@
 // expect: (take one of the first two numbers of NearestRanks in the trace, where 0 means none
 // expect: NearestRanks<2, 4, 6, 8,
 
-#include <shardwright/schedule/dual_pipe.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/policies/dual_pipe.hpp>
 
 using namespace shardwright;
 

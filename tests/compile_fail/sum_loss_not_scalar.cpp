@@ -3,7 +3,7 @@
 // expect: sum_loss: the loss must be one number (reduce it with sum)
 
 #include <shardwright/tensor/reduce.hpp>
-#include <shardwright/train/sum_loss.hpp>
+#include <shardwright/train/tape/sum_loss.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: sum_loss: the loss must be Partial over each axis that shards the tokens, and over no other (read it with .as<L>() of the TokenCount's layout, which reduces over the axes of the model)
 
-#include <shardwright/train/sum_loss.hpp>
+#include <shardwright/train/tape/sum_loss.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

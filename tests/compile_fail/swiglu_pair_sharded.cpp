@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: swiglu: the dimension that holds gate and value side by side must not be sharded (shard the last one)
 
-#include <shardwright/nn/swiglu.hpp>
+#include <shardwright/nn/layers/swiglu.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: swiglu: the input must not be Partial, an incomplete sum (redistribute it first)
 
-#include <shardwright/nn/swiglu.hpp>
+#include <shardwright/nn/layers/swiglu.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -2,7 +2,7 @@
 // needs: kokkos
 // expect: TokenTensor: ids, targets and attention must have the tokens in the same order, NaturalOrder for AllToAllContext and ZigZagOrder for RingContext (make the batch as the model's Ids, and fill it by their positions())
 
-#include <shardwright/nn/token_tensor.hpp>
+#include <shardwright/nn/decoder/token_tensor.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;

@@ -4,8 +4,8 @@
 #include "cuda/compare.hpp"
 
 #include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/attention/key_values.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
-#include <shardwright/tensor/kernels/key_values.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 
 #include <cmath>

@@ -5,28 +5,28 @@
 /// @brief Every kernel of tensor/kernels on one target and one element, with all results kept.
 
 #include <shardwright/tensor/kernels/activation.hpp>
-#include <shardwright/tensor/kernels/adamw.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/attention/key_values.hpp>
 #include <shardwright/tensor/kernels/checksum.hpp>
 #include <shardwright/tensor/kernels/column_sums.hpp>
 #include <shardwright/tensor/kernels/copy_rows.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
-#include <shardwright/tensor/kernels/grouped_matmul.hpp>
+#include <shardwright/tensor/kernels/experts/sort_by_expert.hpp>
 #include <shardwright/tensor/kernels/insert_columns.hpp>
-#include <shardwright/tensor/kernels/key_values.hpp>
 #include <shardwright/tensor/kernels/layer_norm.hpp>
-#include <shardwright/tensor/kernels/lion.hpp>
-#include <shardwright/tensor/kernels/matmul.hpp>
-#include <shardwright/tensor/kernels/order_choices.hpp>
+#include <shardwright/tensor/kernels/optimizer/adamw.hpp>
+#include <shardwright/tensor/kernels/optimizer/lion.hpp>
+#include <shardwright/tensor/kernels/optimizer/sgd.hpp>
 #include <shardwright/tensor/kernels/positions.hpp>
+#include <shardwright/tensor/kernels/product/grouped_matmul.hpp>
+#include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/repeat.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
-#include <shardwright/tensor/kernels/sgd.hpp>
 #include <shardwright/tensor/kernels/softmax.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>
 #include <shardwright/tensor/kernels/transpose.hpp>

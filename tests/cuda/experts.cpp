@@ -2,10 +2,10 @@
 // A router and experts, compiled for the device; on a machine with a GPU, run by one rank and by two ranks
 // that share it, and compared with one rank of the host.
 #include <shardwright/launch.hpp>
-#include <shardwright/nn/expert_mlp.hpp>
-#include <shardwright/nn/router.hpp>
+#include <shardwright/nn/experts/mlp.hpp>
+#include <shardwright/nn/experts/router.hpp>
 #include <shardwright/shardwright.hpp>
-#include <shardwright/tensor/shared_memory.hpp>
+#include <shardwright/tensor/memory/shared_memory.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/tape.hpp>
 

@@ -2,7 +2,7 @@
 // Every operation on tensors, compiled for the device; on a machine with a GPU, run by one rank and compared
 // with the host.
 #include <shardwright/launch.hpp>
-#include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include "cuda/compare.hpp"

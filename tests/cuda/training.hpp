@@ -7,11 +7,11 @@
 
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
-#include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
 #include <shardwright/shardwright.hpp>
-#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
-#include <shardwright/train/whole_model.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/pipeline/whole_model.hpp>
 
 #include "cuda/compare.hpp"
 

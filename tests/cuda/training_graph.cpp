@@ -3,7 +3,7 @@
 // replayed as a CUDA graph are compared with steps that are enqueued call by call.
 #include "cuda/training.hpp"
 
-#include <shardwright/tensor/shared_memory.hpp>
+#include <shardwright/tensor/memory/shared_memory.hpp>
 #include <shardwright/train/training.hpp>
 
 #include <cstdio>

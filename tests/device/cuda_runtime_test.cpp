@@ -18,7 +18,7 @@
 #include <shardwright/device/cuda_runtime.hpp>
 #include <shardwright/device/device_clock.hpp>
 #include <shardwright/device/peers/transport.hpp>
-#include <shardwright/train/step_graph.hpp>
+#include <shardwright/train/step/graph.hpp>
 
 #include <atomic>
 #include <cstddef>

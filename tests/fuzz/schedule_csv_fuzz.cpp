@@ -2,11 +2,11 @@
 
 #include "harness.hpp"
 
-#include <shardwright/schedule/csv.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
-#include <shardwright/schedule/svg_drawing.hpp>
+#include <shardwright/schedule/text/csv.hpp>
+#include <shardwright/schedule/text/svg_drawing.hpp>
+#include <shardwright/schedule/text/timetable.hpp>
 #include <shardwright/schedule/timetable.hpp>
-#include <shardwright/schedule/timetable_text.hpp>
 
 #include <optional>
 #include <span>

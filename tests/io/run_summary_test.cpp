@@ -4,7 +4,7 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/io/run_summary.hpp>
-#include <shardwright/nn/expert_report.hpp>
+#include <shardwright/nn/experts/report.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -9,10 +9,10 @@
 
 #include <shardwright/io/checkpoint/save_training.hpp>
 #include <shardwright/layout/zero.hpp>
-#include <shardwright/nn/expert_load.hpp>
+#include <shardwright/nn/experts/load.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/tensor/fill.hpp>
-#include <shardwright/train/pipeline_model.hpp>
+#include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/training.hpp>
 
 #include <algorithm>

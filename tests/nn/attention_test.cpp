@@ -3,10 +3,10 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/context_attention.hpp>
-#include <shardwright/nn/kv_cache.hpp>
-#include <shardwright/nn/rotary_frequencies.hpp>
-#include <shardwright/tensor/kernels/cached_attention.hpp>
+#include <shardwright/nn/attention/context_attention.hpp>
+#include <shardwright/nn/attention/kv_cache.hpp>
+#include <shardwright/nn/attention/rotary_frequencies.hpp>
+#include <shardwright/tensor/kernels/attention/cached.hpp>
 #include <shardwright/train/dry_run.hpp>
 #include <shardwright/train/tape.hpp>
 

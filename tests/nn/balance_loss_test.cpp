@@ -3,12 +3,12 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/balance_loss.hpp>
-#include <shardwright/nn/expert_counts.hpp>
-#include <shardwright/nn/global_balance.hpp>
+#include <shardwright/nn/experts/balance_loss.hpp>
+#include <shardwright/nn/experts/counts.hpp>
+#include <shardwright/nn/experts/global_balance.hpp>
 #include <shardwright/tensor/operators.hpp>
-#include <shardwright/train/global_sum.hpp>
-#include <shardwright/train/recompute.hpp>
+#include <shardwright/train/step/global_sum.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <array>
 #include <cmath>

@@ -3,8 +3,8 @@
 #include "support/catch.hpp"
 #include "support/mimic_target.hpp"
 
-#include <shardwright/train/recompute.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <cstring>
 #include <string>

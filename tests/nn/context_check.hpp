@@ -9,7 +9,7 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/nn/context_attention.hpp>
+#include <shardwright/nn/attention/context_attention.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>

@@ -4,8 +4,8 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/core/philox.hpp>
-#include <shardwright/nn/cross_entropy.hpp>
-#include <shardwright/train/global_sum.hpp>
+#include <shardwright/nn/losses/cross_entropy.hpp>
+#include <shardwright/train/step/global_sum.hpp>
 
 namespace {
 

@@ -4,10 +4,10 @@
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/decoder_config.hpp>
-#include <shardwright/nn/decoder_mesh.hpp>
-#include <shardwright/nn/latent_moe_config.hpp>
-#include <shardwright/nn/moe_config.hpp>
+#include <shardwright/nn/decoder/config.hpp>
+#include <shardwright/nn/decoder/latent_moe_config.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/nn/decoder/moe_config.hpp>
 
 #include <cstdint>
 #include <string>

@@ -4,7 +4,7 @@
 #include "support/failures.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/train/stage.hpp>
+#include <shardwright/train/pipeline/stage.hpp>
 
 #include <algorithm>
 #include <cmath>

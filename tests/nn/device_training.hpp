@@ -7,7 +7,7 @@
 
 #include "nn/pipeline_training.hpp"
 
-#include <shardwright/tensor/shared_memory.hpp>
+#include <shardwright/tensor/memory/shared_memory.hpp>
 #include <shardwright/train/training.hpp>
 
 #include <cstddef>

@@ -4,8 +4,8 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/layout/token_order.hpp>
-#include <shardwright/nn/dropout.hpp>
-#include <shardwright/train/recompute.hpp>
+#include <shardwright/nn/layers/dropout.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/core/philox.hpp>
-#include <shardwright/nn/embedding.hpp>
+#include <shardwright/nn/layers/embedding.hpp>
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/nn/expert_load.hpp>
-#include <shardwright/nn/expert_loads.hpp>
+#include <shardwright/nn/experts/load.hpp>
+#include <shardwright/nn/experts/pipeline_loads.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <array>

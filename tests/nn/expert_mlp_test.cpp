@@ -9,14 +9,14 @@
 #include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/comm/turns.hpp>
 #include <shardwright/core/philox.hpp>
-#include <shardwright/nn/expert_capacity.hpp>
-#include <shardwright/nn/expert_mlp.hpp>
-#include <shardwright/nn/mlp.hpp>
-#include <shardwright/nn/moe_layer.hpp>
-#include <shardwright/tensor/kernels/order_choices.hpp>
+#include <shardwright/nn/experts/capacity.hpp>
+#include <shardwright/nn/experts/layer.hpp>
+#include <shardwright/nn/experts/mlp.hpp>
+#include <shardwright/nn/layers/mlp.hpp>
+#include <shardwright/tensor/kernels/experts/sort_by_expert.hpp>
 #include <shardwright/train/check_gradients.hpp>
-#include <shardwright/train/recompute.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <algorithm>
 #include <cmath>

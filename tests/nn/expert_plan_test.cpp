@@ -4,19 +4,19 @@
 #include "support/predicted_run.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/expert_mlp.hpp>
-#include <shardwright/nn/mlp.hpp>
-#include <shardwright/nn/moe_layer.hpp>
-#include <shardwright/nn/rms_norm.hpp>
-#include <shardwright/nn/router.hpp>
+#include <shardwright/nn/experts/layer.hpp>
+#include <shardwright/nn/experts/mlp.hpp>
+#include <shardwright/nn/experts/router.hpp>
+#include <shardwright/nn/layers/mlp.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
 #include <shardwright/plan/cost/memory.hpp>
 #include <shardwright/plan/cost/traffic.hpp>
 #include <shardwright/plan/spec/catalogue_chips.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/operators.hpp>
-#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/dry_run.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <array>

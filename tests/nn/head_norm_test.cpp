@@ -4,7 +4,7 @@
 #include "support/failures.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/head_norm.hpp>
+#include <shardwright/nn/layers/head_norm.hpp>
 
 #include <string>
 

@@ -5,9 +5,9 @@
 #include "support/predicted_run.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/latent_attention.hpp>
-#include <shardwright/train/adamw.hpp>
+#include <shardwright/nn/attention/latent.hpp>
 #include <shardwright/train/check_gradients.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <array>

@@ -3,11 +3,11 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/layer_norm.hpp>
-#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/layers/layer_norm.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/check_gradients.hpp>
-#include <shardwright/train/recompute.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <cmath>
 #include <string>

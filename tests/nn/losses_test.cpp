@@ -4,18 +4,18 @@
 #include "support/failures.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/cross_entropy.hpp>
-#include <shardwright/nn/linear_cross_entropy.hpp>
-#include <shardwright/nn/mse.hpp>
+#include <shardwright/nn/losses/cross_entropy.hpp>
+#include <shardwright/nn/losses/linear_cross_entropy.hpp>
+#include <shardwright/nn/losses/mse.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/reduce.hpp>
-#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>
-#include <shardwright/train/recompute.hpp>
-#include <shardwright/train/sum_loss.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/tape/recompute.hpp>
+#include <shardwright/train/tape/sum_loss.hpp>
 
 #include <array>
 #include <cmath>

@@ -10,8 +10,8 @@
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/schedule.hpp>
-#include <shardwright/train/pipeline_model.hpp>
-#include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/train/pipeline/model.hpp>
+#include <shardwright/train/pipeline/runner.hpp>
 
 #include <cstddef>
 #include <cstdint>

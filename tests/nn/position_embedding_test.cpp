@@ -3,8 +3,8 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/position_embedding.hpp>
-#include <shardwright/nn/token_tensor.hpp>
+#include <shardwright/nn/decoder/token_tensor.hpp>
+#include <shardwright/nn/layers/position_embedding.hpp>
 #include <shardwright/train/check_gradients.hpp>
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/train/batch_origin.hpp>
+#include <shardwright/train/step/batch_origin.hpp>
 
 #include <cmath>
 #include <cstddef>

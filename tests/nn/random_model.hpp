@@ -7,25 +7,25 @@
 
 #include "nn/random_batch.hpp"
 
-#include <shardwright/nn/cross_entropy.hpp>
-#include <shardwright/nn/dropout.hpp>
-#include <shardwright/nn/embedding.hpp>
-#include <shardwright/nn/layer_norm.hpp>
-#include <shardwright/nn/linear.hpp>
-#include <shardwright/nn/linear_cross_entropy.hpp>
-#include <shardwright/nn/mse.hpp>
-#include <shardwright/nn/position_embedding.hpp>
-#include <shardwright/nn/rms_norm.hpp>
-#include <shardwright/nn/self_attention.hpp>
-#include <shardwright/tensor/functions.hpp>
+#include <shardwright/nn/attention/self.hpp>
+#include <shardwright/nn/layers/dropout.hpp>
+#include <shardwright/nn/layers/embedding.hpp>
+#include <shardwright/nn/layers/layer_norm.hpp>
+#include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/nn/layers/position_embedding.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/losses/cross_entropy.hpp>
+#include <shardwright/nn/losses/linear_cross_entropy.hpp>
+#include <shardwright/nn/losses/mse.hpp>
+#include <shardwright/tensor/elementwise/functions.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/tensor/reshape.hpp>
 #include <shardwright/tensor/softmax.hpp>
 #include <shardwright/tensor/transpose.hpp>
-#include <shardwright/train/lazy_sum.hpp>
-#include <shardwright/train/recompute.hpp>
+#include <shardwright/train/tape/lazy_sum.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <cmath>
 #include <cstddef>

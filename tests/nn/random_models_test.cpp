@@ -8,7 +8,7 @@
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
-#include <shardwright/train/sgd.hpp>
+#include <shardwright/train/optimizer/sgd.hpp>
 
 #include <algorithm>
 #include <array>

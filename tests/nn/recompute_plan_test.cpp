@@ -2,16 +2,16 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/nn/rms_norm.hpp>
-#include <shardwright/nn/self_attention.hpp>
-#include <shardwright/nn/swiglu.hpp>
+#include <shardwright/nn/attention/self.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/swiglu.hpp>
 #include <shardwright/plan/cost/memory.hpp>
 #include <shardwright/plan/spec/recompute_names.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/dry_run.hpp>
-#include <shardwright/train/recompute.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <cstddef>
 #include <cstdint>

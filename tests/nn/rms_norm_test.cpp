@@ -3,7 +3,7 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
 
 namespace {
 

@@ -3,11 +3,11 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/route.hpp>
-#include <shardwright/nn/router_options.hpp>
+#include <shardwright/nn/experts/route.hpp>
+#include <shardwright/nn/experts/router_options.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/check_gradients.hpp>
-#include <shardwright/train/recompute.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <algorithm>
 #include <cmath>

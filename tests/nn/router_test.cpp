@@ -4,18 +4,18 @@
 #include "support/failures.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/balance_loss.hpp>
-#include <shardwright/nn/dropout.hpp>
-#include <shardwright/nn/global_balance.hpp>
-#include <shardwright/nn/mse.hpp>
-#include <shardwright/nn/router.hpp>
-#include <shardwright/schedule/gpipe.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/nn/experts/balance_loss.hpp>
+#include <shardwright/nn/experts/global_balance.hpp>
+#include <shardwright/nn/experts/router.hpp>
+#include <shardwright/nn/layers/dropout.hpp>
+#include <shardwright/nn/losses/mse.hpp>
+#include <shardwright/schedule/policies/gpipe.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
 #include <shardwright/tensor/operators.hpp>
-#include <shardwright/train/pipeline_model.hpp>
-#include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/train/pipeline/model.hpp>
+#include <shardwright/train/pipeline/runner.hpp>
+#include <shardwright/train/pipeline/whole_model.hpp>
 #include <shardwright/train/training.hpp>
-#include <shardwright/train/whole_model.hpp>
 
 #include <algorithm>
 #include <array>

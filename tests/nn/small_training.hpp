@@ -12,13 +12,13 @@
 #include <shardwright/mesh/counting_target.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/decoder.hpp>
-#include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
-#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
-#include <shardwright/train/learning_rate.hpp>
-#include <shardwright/train/whole_model.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/optimizer/learning_rate.hpp>
+#include <shardwright/train/pipeline/whole_model.hpp>
 
 #include <algorithm>
 #include <chrono>

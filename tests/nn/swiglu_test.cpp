@@ -3,9 +3,9 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/swiglu.hpp>
-#include <shardwright/train/operation_node.hpp>
+#include <shardwright/nn/layers/swiglu.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
 
 namespace {
 

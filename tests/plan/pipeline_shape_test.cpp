@@ -4,13 +4,13 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/plan/cost/pipeline_shape.hpp>
-#include <shardwright/schedule/gpipe.hpp>
-#include <shardwright/schedule/interleaved_zb.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
-#include <shardwright/schedule/zb_h1.hpp>
-#include <shardwright/schedule/zb_h2.hpp>
-#include <shardwright/schedule/zb_v.hpp>
+#include <shardwright/schedule/policies/gpipe.hpp>
+#include <shardwright/schedule/policies/interleaved_zb.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
+#include <shardwright/schedule/policies/zb_h1.hpp>
+#include <shardwright/schedule/policies/zb_h2.hpp>
+#include <shardwright/schedule/policies/zb_v.hpp>
 
 #include <array>
 

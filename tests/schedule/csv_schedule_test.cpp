@@ -2,10 +2,10 @@
 
 #include "support/catch.hpp"
 
-#include <shardwright/schedule/csv_schedule.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/policies/zb_v.hpp>
 #include <shardwright/schedule/schedule.hpp>
-#include <shardwright/schedule/zb_v.hpp>
+#include <shardwright/schedule/text/csv_schedule.hpp>
 
 #include <string_view>
 

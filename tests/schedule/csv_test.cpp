@@ -3,18 +3,18 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/schedule/csv.hpp>
-#include <shardwright/schedule/dual_pipe.hpp>
-#include <shardwright/schedule/dual_pipe_v.hpp>
-#include <shardwright/schedule/gpipe.hpp>
-#include <shardwright/schedule/interleaved.hpp>
-#include <shardwright/schedule/interleaved_zb.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/policies/dual_pipe.hpp>
+#include <shardwright/schedule/policies/dual_pipe_v.hpp>
+#include <shardwright/schedule/policies/gpipe.hpp>
+#include <shardwright/schedule/policies/interleaved.hpp>
+#include <shardwright/schedule/policies/interleaved_zb.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
+#include <shardwright/schedule/policies/zb_h1.hpp>
+#include <shardwright/schedule/policies/zb_h2.hpp>
+#include <shardwright/schedule/policies/zb_v.hpp>
 #include <shardwright/schedule/smallest_window.hpp>
-#include <shardwright/schedule/zb_h1.hpp>
-#include <shardwright/schedule/zb_h2.hpp>
-#include <shardwright/schedule/zb_v.hpp>
+#include <shardwright/schedule/text/csv.hpp>
 
 #include <algorithm>
 #include <string>

@@ -4,13 +4,13 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/schedule/csv.hpp>
-#include <shardwright/schedule/dual_pipe_v.hpp>
-#include <shardwright/schedule/explain.hpp>
-#include <shardwright/schedule/interleaved.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
-#include <shardwright/schedule/zb_h1.hpp>
-#include <shardwright/schedule/zb_v.hpp>
+#include <shardwright/schedule/policies/dual_pipe_v.hpp>
+#include <shardwright/schedule/policies/interleaved.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
+#include <shardwright/schedule/policies/zb_h1.hpp>
+#include <shardwright/schedule/policies/zb_v.hpp>
+#include <shardwright/schedule/text/csv.hpp>
+#include <shardwright/schedule/text/explain.hpp>
 
 #include <cstddef>
 #include <random>

@@ -2,13 +2,13 @@
 
 #include "support/catch.hpp"
 
-#include <shardwright/schedule/dual_pipe.hpp>
-#include <shardwright/schedule/interleaved.hpp>
-#include <shardwright/schedule/interleaved_zb.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/policies/dual_pipe.hpp>
+#include <shardwright/schedule/policies/interleaved.hpp>
+#include <shardwright/schedule/policies/interleaved_zb.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
+#include <shardwright/schedule/policies/zb_v.hpp>
 #include <shardwright/schedule/schedule.hpp>
 #include <shardwright/schedule/stage_message.hpp>
-#include <shardwright/schedule/zb_v.hpp>
 
 #include <algorithm>
 #include <array>

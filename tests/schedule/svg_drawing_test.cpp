@@ -3,7 +3,7 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/schedule/named_schedule.hpp>
-#include <shardwright/schedule/svg_drawing.hpp>
+#include <shardwright/schedule/text/svg_drawing.hpp>
 
 #include <cstddef>
 #include <map>

@@ -3,7 +3,7 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/schedule/named_schedule.hpp>
-#include <shardwright/schedule/timetable_text.hpp>
+#include <shardwright/schedule/text/timetable.hpp>
 
 #include <sstream>
 #include <string>

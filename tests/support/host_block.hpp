@@ -5,7 +5,7 @@
 /// @brief Kernels of blocks on the host: the warps of a block are threads, so that a missing barrier is a
 /// data race.
 
-#include <shardwright/tensor/kernels/block.hpp>
+#include <shardwright/tensor/kernels/device/block.hpp>
 
 #include <barrier>
 #include <cstddef>

@@ -25,7 +25,7 @@ namespace sw = shardwright;
 /// @brief Calls without the lengths of what only the ranks of a pipeline know: their parameters and names.
 [[nodiscard]] inline std::vector<sw::RecordedCall> comparable(std::vector<sw::RecordedCall> calls) {
   for (sw::RecordedCall& call : calls)
-    for (const char* file : {"train/pipeline_model.hpp", "train/replica_check.hpp"})
+    for (const char* file : {"train/pipeline/model.hpp", "train/checks/replica_check.hpp"})
       if (call.where.line != 0 && std::string(call.where.file).ends_with(file))
         call.bytes = 0;
   return calls;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/session.hpp"
 
-#include <shardwright/tensor/kernels/blas.hpp>
+#include <shardwright/tensor/kernels/product/blas.hpp>
 
 #include <Kokkos_Core.hpp>
 

@@ -3,8 +3,8 @@
 // over its 32 threads.
 
 #include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/attention/key_values.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
-#include <shardwright/tensor/kernels/key_values.hpp>
 
 #include "support/host_block.hpp"
 #include "tensor/kernels_support.hpp"

@@ -7,7 +7,7 @@
 
 #include <shardwright/tensor/kernels/copy_rows.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
-#include <shardwright/tensor/kernels/expert_rows.hpp>
+#include <shardwright/tensor/kernels/experts/rows.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/softmax.hpp>
 

@@ -2,8 +2,8 @@
 // Attention under every mask, with and without lengths of keys, compared with its definition.
 
 #include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/attention/key_values.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
-#include <shardwright/tensor/kernels/key_values.hpp>
 
 #include "tensor/attention_problem.hpp"
 #include "tensor/kernels_support.hpp"

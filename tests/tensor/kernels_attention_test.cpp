@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/attention/key_values.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
-#include <shardwright/tensor/kernels/key_values.hpp>
-#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>

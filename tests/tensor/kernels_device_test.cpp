@@ -2,7 +2,7 @@
 // Code of kernels that is used only on devices, run on the host: the lanes of a warp thread by thread, and
 // blocks whose warps are threads.
 
-#include <shardwright/tensor/kernels/attention_lanes.hpp>
+#include <shardwright/tensor/kernels/attention/lanes.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/kernels/layer_norm.hpp>

@@ -4,7 +4,7 @@
 #include <shardwright/tensor/kernels/checksum.hpp>
 #include <shardwright/tensor/kernels/column_sums.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
-#include <shardwright/tensor/kernels/math.hpp>
+#include <shardwright/tensor/kernels/lanes/math.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 
 #include "tensor/kernels_support.hpp"

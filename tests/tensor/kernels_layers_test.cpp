@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include <shardwright/tensor/kernels/adamw.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/optimizer/adamw.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include <shardwright/tensor/kernels/grouped_matmul.hpp>
-#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/product/grouped_matmul.hpp>
+#include <shardwright/tensor/kernels/product/matmul.hpp>
 
 #include "tensor/kernels_support.hpp"
 

@@ -2,10 +2,10 @@
 
 #include <shardwright/tensor/kernels/activation.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/attention/key_values.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
-#include <shardwright/tensor/kernels/key_values.hpp>
-#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>

@@ -5,7 +5,7 @@
 
 #include <shardwright/core/blas_threads.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/tensor/kernels/blas.hpp>
+#include <shardwright/tensor/kernels/product/blas.hpp>
 
 #include <atomic>
 #include <cstdlib>

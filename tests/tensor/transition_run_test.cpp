@@ -4,7 +4,7 @@
 #include "tensor/reference.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/tensor/transition_run.hpp>
+#include <shardwright/tensor/transition/run.hpp>
 
 #include <array>
 #include <cstddef>

@@ -5,10 +5,10 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/tensor/elementwise/with_number.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/redistribute.hpp>
-#include <shardwright/tensor/with_number.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -3,7 +3,7 @@
 #include "support/ranks.hpp"
 #include "train/toy_model.hpp"
 
-#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -4,15 +4,15 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/nn/cross_entropy.hpp>
+#include <shardwright/nn/losses/cross_entropy.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
-#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/members.hpp>
-#include <shardwright/train/step_guard.hpp>
-#include <shardwright/train/step_reports.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/step/guard.hpp>
+#include <shardwright/train/step/reports.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -10,12 +10,12 @@
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
-#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/dry_run.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>
-#include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
 
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 
-#include <shardwright/train/gather_window.hpp>
+#include <shardwright/train/gradient/gather_window.hpp>
 
 #include <cstddef>
 #include <vector>

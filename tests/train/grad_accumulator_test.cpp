@@ -5,8 +5,8 @@
 #include "support/ranks.hpp"
 #include "train/toy_model.hpp"
 
-#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -5,9 +5,9 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/tensor/arithmetic.hpp>
+#include <shardwright/tensor/checks/input.hpp>
+#include <shardwright/tensor/elementwise/arithmetic.hpp>
 #include <shardwright/tensor/fill.hpp>
-#include <shardwright/tensor/input_check.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/tape.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 
-#include <shardwright/train/learning_rate.hpp>
+#include <shardwright/train/optimizer/learning_rate.hpp>
 
 #include <cmath>
 

@@ -5,14 +5,14 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/nn/cross_entropy.hpp>
+#include <shardwright/nn/losses/cross_entropy.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/matmul.hpp>
-#include <shardwright/train/adamw.hpp>
-#include <shardwright/train/device_loss_scale.hpp>
-#include <shardwright/train/loss_scale.hpp>
 #include <shardwright/train/members.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/step/device_loss_scale.hpp>
+#include <shardwright/train/step/loss_scale.hpp>
 
 #include <cmath>
 #include <cstddef>

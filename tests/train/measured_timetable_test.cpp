@@ -4,7 +4,7 @@
 #include "support/ranks.hpp"
 #include "train/toy_stage.hpp"
 
-#include <shardwright/train/measured_timetable.hpp>
+#include <shardwright/train/pipeline/measured_timetable.hpp>
 
 #include <cstddef>
 #include <vector>

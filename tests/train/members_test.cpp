@@ -4,7 +4,7 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/nn/dropout.hpp>
+#include <shardwright/nn/layers/dropout.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>

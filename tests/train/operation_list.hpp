@@ -8,23 +8,23 @@
 #include "train/operation_check.hpp"
 
 #include <shardwright/layout/matmul_layout.hpp>
-#include <shardwright/nn/balance_loss.hpp>
-#include <shardwright/nn/context_attention.hpp>
-#include <shardwright/nn/cross_entropy.hpp>
-#include <shardwright/nn/dropout.hpp>
-#include <shardwright/nn/embedding.hpp>
-#include <shardwright/nn/expert_dispatch.hpp>
-#include <shardwright/nn/head_norm.hpp>
-#include <shardwright/nn/layer_norm.hpp>
-#include <shardwright/nn/linear_cross_entropy.hpp>
-#include <shardwright/nn/mse.hpp>
-#include <shardwright/nn/position_embedding.hpp>
-#include <shardwright/nn/rms_norm.hpp>
-#include <shardwright/nn/route.hpp>
-#include <shardwright/nn/swiglu.hpp>
+#include <shardwright/nn/attention/context_attention.hpp>
+#include <shardwright/nn/experts/balance_loss.hpp>
+#include <shardwright/nn/experts/dispatch.hpp>
+#include <shardwright/nn/experts/route.hpp>
+#include <shardwright/nn/layers/dropout.hpp>
+#include <shardwright/nn/layers/embedding.hpp>
+#include <shardwright/nn/layers/head_norm.hpp>
+#include <shardwright/nn/layers/layer_norm.hpp>
+#include <shardwright/nn/layers/position_embedding.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/swiglu.hpp>
+#include <shardwright/nn/losses/cross_entropy.hpp>
+#include <shardwright/nn/losses/linear_cross_entropy.hpp>
+#include <shardwright/nn/losses/mse.hpp>
 #include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
-#include <shardwright/tensor/grouped_product.hpp>
+#include <shardwright/tensor/experts/grouped_product.hpp>
 #include <shardwright/tensor/insert_columns.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
@@ -32,8 +32,8 @@
 #include <shardwright/tensor/reshape.hpp>
 #include <shardwright/tensor/softmax.hpp>
 #include <shardwright/tensor/transpose.hpp>
-#include <shardwright/train/lazy_sum.hpp>
-#include <shardwright/train/sum_loss.hpp>
+#include <shardwright/train/tape/lazy_sum.hpp>
+#include <shardwright/train/tape/sum_loss.hpp>
 
 namespace operations_test {
 

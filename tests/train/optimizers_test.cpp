@@ -5,14 +5,14 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/core/philox.hpp>
-#include <shardwright/nn/layer_norm.hpp>
-#include <shardwright/nn/linear.hpp>
+#include <shardwright/nn/layers/layer_norm.hpp>
+#include <shardwright/nn/layers/linear.hpp>
 #include <shardwright/tensor/fill.hpp>
-#include <shardwright/tensor/host_copy.hpp>
-#include <shardwright/train/adamw.hpp>
-#include <shardwright/train/lion.hpp>
-#include <shardwright/train/optimizer_for.hpp>
-#include <shardwright/train/sgd.hpp>
+#include <shardwright/tensor/memory/host_copy.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/optimizer/lion.hpp>
+#include <shardwright/train/optimizer/optimizer_for.hpp>
+#include <shardwright/train/optimizer/sgd.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -6,9 +6,9 @@
 #include <shardwright/layout/mesh_place.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/fill.hpp>
-#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/parameter.hpp>
 
 #include <algorithm>

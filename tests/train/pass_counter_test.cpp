@@ -7,10 +7,10 @@
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/operators.hpp>
-#include <shardwright/train/operation_node.hpp>
-#include <shardwright/train/pass_counter.hpp>
-#include <shardwright/train/recompute.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
+#include <shardwright/train/tape/pass_counter.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <optional>
 #include <span>

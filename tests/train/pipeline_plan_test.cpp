@@ -2,7 +2,7 @@
 #include "support/catch.hpp"
 
 #include <shardwright/schedule/named_schedule.hpp>
-#include <shardwright/train/pipeline_plan.hpp>
+#include <shardwright/train/pipeline/plan.hpp>
 
 #include <cstddef>
 #include <map>

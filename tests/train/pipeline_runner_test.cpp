@@ -6,13 +6,13 @@
 #include "train/toy_stage.hpp"
 
 #include <shardwright/comm/turns.hpp>
-#include <shardwright/schedule/csv.hpp>
-#include <shardwright/schedule/dual_pipe.hpp>
-#include <shardwright/schedule/gpipe.hpp>
-#include <shardwright/schedule/interleaved.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
-#include <shardwright/schedule/zb_h1.hpp>
-#include <shardwright/schedule/zb_v.hpp>
+#include <shardwright/schedule/policies/dual_pipe.hpp>
+#include <shardwright/schedule/policies/gpipe.hpp>
+#include <shardwright/schedule/policies/interleaved.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
+#include <shardwright/schedule/policies/zb_h1.hpp>
+#include <shardwright/schedule/policies/zb_v.hpp>
+#include <shardwright/schedule/text/csv.hpp>
 
 #include <array>
 #include <chrono>

@@ -3,8 +3,8 @@
 #include "support/ranks.hpp"
 #include "train/toy_model.hpp"
 
-#include <shardwright/train/adamw.hpp>
-#include <shardwright/train/replica_check.hpp>
+#include <shardwright/train/checks/replica_check.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
 
 #include <cstddef>
 #include <cstdint>

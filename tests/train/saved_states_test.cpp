@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 
-#include <shardwright/train/saved_states.hpp>
+#include <shardwright/train/pipeline/saved_states.hpp>
 
 #include <set>
 

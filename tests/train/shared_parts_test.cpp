@@ -8,9 +8,9 @@
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>
-#include <shardwright/train/operation_node.hpp>
-#include <shardwright/train/shared_parts.hpp>
+#include <shardwright/train/pipeline/shared_parts.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
 
 #include <algorithm>
 #include <cmath>

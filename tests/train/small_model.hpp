@@ -6,14 +6,14 @@
 /// squared errors.
 
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/nn/linear.hpp>
-#include <shardwright/nn/mse.hpp>
+#include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/nn/losses/mse.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/load_rows.hpp>
-#include <shardwright/train/lazy_sum.hpp>
 #include <shardwright/train/members.hpp>
-#include <shardwright/train/model_parts.hpp>
+#include <shardwright/train/pipeline/model_parts.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/lazy_sum.hpp>
 
 #include <array>
 #include <cmath>

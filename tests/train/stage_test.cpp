@@ -10,13 +10,13 @@
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reduce.hpp>
-#include <shardwright/train/adamw.hpp>
-#include <shardwright/train/pipeline_model.hpp>
-#include <shardwright/train/pipeline_runner.hpp>
-#include <shardwright/train/replica_check.hpp>
-#include <shardwright/train/stage.hpp>
-#include <shardwright/train/sum_loss.hpp>
-#include <shardwright/train/whole_model.hpp>
+#include <shardwright/train/checks/replica_check.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/pipeline/model.hpp>
+#include <shardwright/train/pipeline/runner.hpp>
+#include <shardwright/train/pipeline/stage.hpp>
+#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/tape/sum_loss.hpp>
 
 #include <algorithm>
 #include <array>

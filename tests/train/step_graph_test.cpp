@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 
-#include <shardwright/train/step_graph.hpp>
+#include <shardwright/train/step/graph.hpp>
 
 #include <memory>
 #include <optional>

@@ -4,9 +4,9 @@
 #include "support/ranks.hpp"
 #include "train/toy_model.hpp"
 
-#include <shardwright/train/adamw.hpp>
-#include <shardwright/train/spike_detector.hpp>
-#include <shardwright/train/step_guard.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/step/guard.hpp>
+#include <shardwright/train/step/spike_detector.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -7,19 +7,19 @@
 
 #include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/nn/linear.hpp>
-#include <shardwright/nn/mse.hpp>
-#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/losses/mse.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/tensor/reshape.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
-#include <shardwright/train/lazy_sum.hpp>
 #include <shardwright/train/members.hpp>
-#include <shardwright/train/recompute.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/lazy_sum.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <algorithm>
 #include <array>

@@ -8,9 +8,9 @@
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/tensor/fill.hpp>
-#include <shardwright/train/pass_counter.hpp>
-#include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/train/pipeline/runner.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/pass_counter.hpp>
 
 #include <cstddef>
 #include <cstdint>

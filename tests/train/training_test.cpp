@@ -9,13 +9,13 @@
 #include "train/small_model.hpp"
 
 #include <shardwright/io/checkpoint/model_state.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/dry_run.hpp>
-#include <shardwright/train/pipeline_model.hpp>
+#include <shardwright/train/pipeline/model.hpp>
+#include <shardwright/train/pipeline/whole_model.hpp>
 #include <shardwright/train/training.hpp>
-#include <shardwright/train/whole_model.hpp>
 
 #include <algorithm>
 #include <array>

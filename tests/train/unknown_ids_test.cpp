@@ -4,19 +4,19 @@
 #include "support/mimic_target.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/cross_entropy.hpp>
-#include <shardwright/nn/embedding.hpp>
-#include <shardwright/nn/linear_cross_entropy.hpp>
-#include <shardwright/nn/token_batch.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/nn/decoder/token_batch.hpp>
+#include <shardwright/nn/layers/embedding.hpp>
+#include <shardwright/nn/losses/cross_entropy.hpp>
+#include <shardwright/nn/losses/linear_cross_entropy.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
+#include <shardwright/tensor/checks/id_faults.hpp>
 #include <shardwright/tensor/fill.hpp>
-#include <shardwright/tensor/id_faults.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
-#include <shardwright/train/pipeline_model.hpp>
+#include <shardwright/train/pipeline/model.hpp>
+#include <shardwright/train/pipeline/whole_model.hpp>
 #include <shardwright/train/training.hpp>
-#include <shardwright/train/whole_model.hpp>
 
 #include <array>
 #include <cstddef>

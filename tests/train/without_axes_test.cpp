@@ -4,15 +4,15 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/nn/linear.hpp>
-#include <shardwright/nn/mse.hpp>
-#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/losses/mse.hpp>
+#include <shardwright/tensor/elementwise/functions.hpp>
 #include <shardwright/tensor/fill.hpp>
-#include <shardwright/tensor/functions.hpp>
 #include <shardwright/tensor/redistribute.hpp>
-#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <string>

@@ -7,7 +7,7 @@
 #include <shardwright/comm/call.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/train/dry_run.hpp>
-#include <shardwright/train/memory_text.hpp>
+#include <shardwright/train/dry_run/memory_text.hpp>
 
 #include <nlohmann/json.hpp>
 

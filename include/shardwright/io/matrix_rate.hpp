@@ -12,7 +12,7 @@
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
-#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/product/matmul.hpp>
 
 #include <Kokkos_Core.hpp>
 

@@ -8,8 +8,8 @@
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
 #include <shardwright/schedule/timetable.hpp>
-#include <shardwright/train/measured_timetable.hpp>
-#include <shardwright/train/pipeline_timeline.hpp>
+#include <shardwright/train/pipeline/measured_timetable.hpp>
+#include <shardwright/train/pipeline/timeline.hpp>
 
 #include <algorithm>
 #include <cstddef>

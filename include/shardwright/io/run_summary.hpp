@@ -7,8 +7,8 @@
 #include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/progress.hpp>
-#include <shardwright/nn/expert_report.hpp>
-#include <shardwright/train/memory_text.hpp>
+#include <shardwright/nn/experts/report.hpp>
+#include <shardwright/train/dry_run/memory_text.hpp>
 
 #include <nlohmann/json.hpp>
 

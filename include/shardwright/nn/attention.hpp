@@ -8,16 +8,16 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
-#include <shardwright/nn/attention_mask.hpp>
-#include <shardwright/nn/rms_norm.hpp>
-#include <shardwright/nn/token_tensor.hpp>
+#include <shardwright/nn/attention/mask.hpp>
+#include <shardwright/nn/decoder/token_tensor.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
 #include <shardwright/tensor/apply.hpp>
-#include <shardwright/tensor/host_copy.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
+#include <shardwright/tensor/memory/host_copy.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/tensor/vector_of.hpp>
 
 #include <cmath>
 #include <cstddef>

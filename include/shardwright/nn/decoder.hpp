@@ -4,17 +4,17 @@
 /// @file
 /// @brief A Llama-style decoder language model over typed layouts.
 
-#include <shardwright/nn/decoder_config.hpp>
-#include <shardwright/nn/decoder_layouts.hpp>
-#include <shardwright/nn/dropout.hpp>
-#include <shardwright/nn/embedding.hpp>
-#include <shardwright/nn/linear_cross_entropy.hpp>
-#include <shardwright/nn/mlp.hpp>
-#include <shardwright/nn/rms_norm.hpp>
-#include <shardwright/nn/self_attention.hpp>
-#include <shardwright/nn/token_batch.hpp>
-#include <shardwright/train/model_parts.hpp>
-#include <shardwright/train/recompute.hpp>
+#include <shardwright/nn/attention/self.hpp>
+#include <shardwright/nn/decoder/config.hpp>
+#include <shardwright/nn/decoder/layouts.hpp>
+#include <shardwright/nn/decoder/token_batch.hpp>
+#include <shardwright/nn/layers/dropout.hpp>
+#include <shardwright/nn/layers/embedding.hpp>
+#include <shardwright/nn/layers/mlp.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/losses/linear_cross_entropy.hpp>
+#include <shardwright/train/pipeline/model_parts.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 
 #include <array>
 #include <cmath>

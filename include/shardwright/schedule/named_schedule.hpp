@@ -7,16 +7,16 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
-#include <shardwright/schedule/dual_pipe.hpp>
-#include <shardwright/schedule/dual_pipe_v.hpp>
-#include <shardwright/schedule/gpipe.hpp>
-#include <shardwright/schedule/interleaved.hpp>
-#include <shardwright/schedule/interleaved_zb.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/policies/dual_pipe.hpp>
+#include <shardwright/schedule/policies/dual_pipe_v.hpp>
+#include <shardwright/schedule/policies/gpipe.hpp>
+#include <shardwright/schedule/policies/interleaved.hpp>
+#include <shardwright/schedule/policies/interleaved_zb.hpp>
+#include <shardwright/schedule/policies/one_f_one_b.hpp>
+#include <shardwright/schedule/policies/zb_h1.hpp>
+#include <shardwright/schedule/policies/zb_h2.hpp>
+#include <shardwright/schedule/policies/zb_v.hpp>
 #include <shardwright/schedule/schedule.hpp>
-#include <shardwright/schedule/zb_h1.hpp>
-#include <shardwright/schedule/zb_h2.hpp>
-#include <shardwright/schedule/zb_v.hpp>
 
 #include <array>
 #include <cstdint>

@@ -6,11 +6,11 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
-#include <shardwright/schedule/explain.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/schedule.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
+#include <shardwright/schedule/text/explain.hpp>
 
 #include <algorithm>
 #include <cstddef>

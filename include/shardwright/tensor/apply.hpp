@@ -6,15 +6,15 @@
 
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/mesh/agreement.hpp>
-#include <shardwright/tensor/input_check.hpp>
+#include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief An argument of a typed operation: a sharded tensor, or a value on a tape (train/var.hpp), such a
-/// value read in another layout, or a parameter.
+/// @brief An argument of a typed operation: a sharded tensor, or a value on a tape (train/tape/var.hpp), such
+/// a value read in another layout, or a parameter.
 template <class Type>
 concept Operand = AnyShardedTensor<Type> || requires {
   typename std::remove_cvref_t<Type>::tape_operand;
@@ -53,7 +53,7 @@ void compare_numbers_beside(const Operation& operation, SourceLocation where, co
 } // namespace detail
 
 /// @brief Executes an operation on tensors. For values of a tape, an overload also records the operation
-/// (train/operation_node.hpp); it is found by argument-dependent lookup, so call it without a namespace.
+/// (train/tape/operation_node.hpp); it is found by argument-dependent lookup, so call it without a namespace.
 template <class Operation, AnyShardedTensor... Tensors>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, const Tensors&... tensors) {
   detail::begin_operation(where, tensors...);

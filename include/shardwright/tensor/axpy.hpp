@@ -7,12 +7,12 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/mesh/agreement.hpp>
-#include <shardwright/tensor/halo_exchange.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/elementwise/map_kernels.hpp>
+#include <shardwright/tensor/halo/exchange.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
-#include <shardwright/tensor/map_kernels.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/tensor/vector_of.hpp>
 
 #include <cstddef>
 #include <type_traits>

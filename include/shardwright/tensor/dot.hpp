@@ -8,15 +8,15 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/elementwise/map_kernels.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
-#include <shardwright/tensor/map_kernels.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/tensor/vector_of.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -8,16 +8,16 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
-#include <shardwright/tensor/arithmetic.hpp>
 #include <shardwright/tensor/axpy.hpp>
-#include <shardwright/tensor/functions.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/elementwise/arithmetic.hpp>
+#include <shardwright/tensor/elementwise/functions.hpp>
+#include <shardwright/tensor/elementwise/map_kernels.hpp>
+#include <shardwright/tensor/elementwise/with_number.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
-#include <shardwright/tensor/map_kernels.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/tensor/vector_of.hpp>
-#include <shardwright/tensor/with_number.hpp>
 
 #include <string_view>
 #include <type_traits>

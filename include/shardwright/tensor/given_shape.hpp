@@ -5,7 +5,7 @@
 /// @brief The extents that a program gives for a tensor: one for each dimension of its layout.
 
 #include <shardwright/layout/layout.hpp>
-#include <shardwright/tensor/expert_route.hpp>
+#include <shardwright/tensor/experts/route.hpp>
 
 #include <array>
 #include <concepts>

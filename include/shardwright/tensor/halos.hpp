@@ -5,7 +5,7 @@
 /// @brief In-place halo updates: copies from the owners, and the adjoint, sums into the owners.
 
 #include <shardwright/core/source_location.hpp>
-#include <shardwright/tensor/halo_exchange.hpp>
+#include <shardwright/tensor/halo/exchange.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {

@@ -7,8 +7,8 @@
 
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/insert_columns.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <cstddef>

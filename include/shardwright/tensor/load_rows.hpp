@@ -6,7 +6,7 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/token_order.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 

@@ -8,8 +8,8 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/matmul_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
-#include <shardwright/tensor/kernels/matmul.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <array>

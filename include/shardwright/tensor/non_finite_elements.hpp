@@ -6,9 +6,9 @@
 
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
-#include <shardwright/tensor/scalars.hpp>
+#include <shardwright/tensor/memory/scalars.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/tensor/vector_of.hpp>
 
 #include <cstdint>
 

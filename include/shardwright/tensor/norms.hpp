@@ -8,15 +8,15 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/dot.hpp>
-#include <shardwright/tensor/halo_exchange.hpp>
-#include <shardwright/tensor/host_copy.hpp>
+#include <shardwright/tensor/elementwise/map_kernels.hpp>
+#include <shardwright/tensor/halo/exchange.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
-#include <shardwright/tensor/map_kernels.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/memory/host_copy.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/tensor/vector_of.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -6,11 +6,11 @@
 /// imply.
 
 #include <shardwright/layout/transition.hpp>
-#include <shardwright/tensor/halo_exchange.hpp>
-#include <shardwright/tensor/input_check.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/checks/input.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/halo/exchange.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/tensor/transition_run.hpp>
+#include <shardwright/tensor/transition/run.hpp>
 
 #include <algorithm>
 #include <memory>

@@ -9,12 +9,12 @@
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
-#include <shardwright/tensor/halo_exchange.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/elementwise/map_kernels.hpp>
+#include <shardwright/tensor/halo/exchange.hpp>
 #include <shardwright/tensor/kernels/repeat.hpp>
-#include <shardwright/tensor/map_kernels.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/tensor/vector_of.hpp>
 
 #include <array>
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/shape_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <array>

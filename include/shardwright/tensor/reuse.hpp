@@ -4,10 +4,10 @@
 /// @file
 /// @brief Results that reuse the memory of an operand without other handles.
 
+#include <shardwright/tensor/elementwise/map_kernels.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
-#include <shardwright/tensor/map_kernels.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/tensor/vector_of.hpp>
 
 #include <type_traits>
 #include <utility>

@@ -6,9 +6,9 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/tensor/host_copy.hpp>
-#include <shardwright/tensor/input_check.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/checks/input.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/memory/host_copy.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <algorithm>

@@ -13,10 +13,10 @@
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/tensor/block_copy.hpp>
-#include <shardwright/tensor/expert_route.hpp>
+#include <shardwright/tensor/experts/route.hpp>
 #include <shardwright/tensor/given_shape.hpp>
 #include <shardwright/tensor/local_extents.hpp>
+#include <shardwright/tensor/transition/block_copy.hpp>
 
 #include <array>
 #include <cstddef>

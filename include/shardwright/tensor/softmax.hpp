@@ -7,8 +7,8 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/softmax.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 

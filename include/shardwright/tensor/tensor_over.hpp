@@ -7,7 +7,7 @@
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <Kokkos_Core.hpp>

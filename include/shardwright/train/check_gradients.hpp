@@ -8,16 +8,16 @@
 #include <shardwright/layout/token_order.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/redistribute.hpp>
-#include <shardwright/tensor/vector_of.hpp>
-#include <shardwright/train/batch_origin.hpp>
-#include <shardwright/train/global_sum.hpp>
+#include <shardwright/train/checks/gradient_comparison.hpp>
+#include <shardwright/train/checks/perturbed_input.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
-#include <shardwright/train/gradient_comparison.hpp>
 #include <shardwright/train/members.hpp>
-#include <shardwright/train/moved_input.hpp>
-#include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/step/batch_origin.hpp>
+#include <shardwright/train/step/global_sum.hpp>
 #include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
 
 #include <cstdint>
 #include <memory>

@@ -7,7 +7,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/train/parameter.hpp>
-#include <shardwright/train/shared_parts.hpp>
+#include <shardwright/train/pipeline/shared_parts.hpp>
 
 #include <concepts>
 #include <cstddef>

@@ -7,16 +7,16 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/agreement.hpp>
-#include <shardwright/tensor/device_value.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
-#include <shardwright/tensor/kernels/optimizer_update.hpp>
+#include <shardwright/tensor/kernels/optimizer/update.hpp>
 #include <shardwright/tensor/kernels/parts.hpp>
-#include <shardwright/tensor/vector_of.hpp>
+#include <shardwright/tensor/memory/device_value.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/train/gradient/parameter_gradient.hpp>
 #include <shardwright/train/members.hpp>
-#include <shardwright/train/optimizer_states.hpp>
+#include <shardwright/train/optimizer/states.hpp>
 #include <shardwright/train/parameter.hpp>
-#include <shardwright/train/parameter_gradient.hpp>
-#include <shardwright/train/step_record.hpp>
+#include <shardwright/train/step/record.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -13,10 +13,10 @@
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/train/gathered_weight.hpp>
-#include <shardwright/train/global_sum.hpp>
+#include <shardwright/train/gradient/gathered_weight.hpp>
 #include <shardwright/train/initial.hpp>
 #include <shardwright/train/parameter_base.hpp>
+#include <shardwright/train/step/global_sum.hpp>
 
 #include <cstdint>
 #include <optional>

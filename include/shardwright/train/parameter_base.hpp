@@ -8,7 +8,7 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
-#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
 
 #include <algorithm>
 #include <atomic>

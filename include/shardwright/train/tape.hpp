@@ -4,11 +4,11 @@
 /// @file
 /// @brief Tape: creates Vars and computes their gradients.
 
-#include <shardwright/train/constant_operand.hpp>
-#include <shardwright/train/device_loss_scale.hpp>
-#include <shardwright/train/leaf_node.hpp>
-#include <shardwright/train/tape_core.hpp>
-#include <shardwright/train/var.hpp>
+#include <shardwright/train/step/device_loss_scale.hpp>
+#include <shardwright/train/tape/constant_operand.hpp>
+#include <shardwright/train/tape/core.hpp>
+#include <shardwright/train/tape/leaf_node.hpp>
+#include <shardwright/train/tape/var.hpp>
 
 #include <optional>
 #include <utility>

@@ -10,7 +10,7 @@
 #include <shardwright/io/checkpoint/block.hpp>
 #include <shardwright/io/checkpoint/staged_block.hpp>
 #include <shardwright/train/members.hpp>
-#include <shardwright/train/optimizer_for.hpp>
+#include <shardwright/train/optimizer/optimizer_for.hpp>
 #include <shardwright/train/parameter_base.hpp>
 
 #include <algorithm>

@@ -11,8 +11,8 @@
 #include <shardwright/io/large_file.hpp>
 #include <shardwright/io/safetensors/dtype.hpp>
 #include <shardwright/layout/describe.hpp>
-#include <shardwright/tensor/host_copy.hpp>
 #include <shardwright/tensor/local_extents.hpp>
+#include <shardwright/tensor/memory/host_copy.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <array>

@@ -7,7 +7,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
-#include <shardwright/train/training_progress.hpp>
+#include <shardwright/train/step/progress.hpp>
 
 #include <charconv>
 #include <cstdint>

@@ -6,10 +6,10 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
-#include <shardwright/schedule/dual_pipe.hpp>
-#include <shardwright/schedule/dual_pipe_v.hpp>
-#include <shardwright/schedule/interleaved.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
+#include <shardwright/schedule/policies/dual_pipe.hpp>
+#include <shardwright/schedule/policies/dual_pipe_v.hpp>
+#include <shardwright/schedule/policies/interleaved.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>
 
 #include <algorithm>

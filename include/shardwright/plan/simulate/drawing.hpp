@@ -8,10 +8,10 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/plan/simulate/simulation.hpp>
 #include <shardwright/plan/simulate/span_text.hpp>
-#include <shardwright/schedule/number_text.hpp>
-#include <shardwright/schedule/svg_drawing.hpp>
-#include <shardwright/schedule/svg_palette.hpp>
-#include <shardwright/schedule/svg_text.hpp>
+#include <shardwright/schedule/text/number_text.hpp>
+#include <shardwright/schedule/text/svg_drawing.hpp>
+#include <shardwright/schedule/text/svg_palette.hpp>
+#include <shardwright/schedule/text/svg_text.hpp>
 
 #include <algorithm>
 #include <array>

@@ -6,7 +6,7 @@
 /// sigmoid, tanh, exponential, logarithm, square root, square.
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
-#include <shardwright/tensor/kernels/math.hpp>
+#include <shardwright/tensor/kernels/lanes/math.hpp>
 
 #include <cstddef>
 

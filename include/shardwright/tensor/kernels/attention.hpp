@@ -6,9 +6,9 @@
 /// a host, causal or full on a device.
 
 #include <shardwright/core/element.hpp>
-#include <shardwright/tensor/kernels/attention_block.hpp>
-#include <shardwright/tensor/kernels/attention_launch.hpp>
-#include <shardwright/tensor/kernels/attention_shape.hpp>
+#include <shardwright/tensor/kernels/attention/launch.hpp>
+#include <shardwright/tensor/kernels/attention/shape.hpp>
+#include <shardwright/tensor/kernels/attention/work.hpp>
 
 #include <algorithm>
 #include <cstddef>

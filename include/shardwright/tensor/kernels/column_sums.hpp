@@ -5,11 +5,11 @@
 /// @brief Sums over the rows of matrices in fixed order, as gradients of biases and gains need them: blocks
 /// of rows first, then the blocks.
 
-#include <shardwright/tensor/kernels/block.hpp>
+#include <shardwright/tensor/kernels/device/block.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #if defined(KOKKOS_ENABLE_CUDA)
-#include <shardwright/tensor/kernels/cuda_block.hpp>
+#include <shardwright/tensor/kernels/device/cuda_block.hpp>
 #endif
 
 #include <cstddef>

@@ -7,8 +7,8 @@
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/id_check.hpp>
+#include <shardwright/tensor/kernels/lanes/math.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
-#include <shardwright/tensor/kernels/math.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 
 #include <cmath>

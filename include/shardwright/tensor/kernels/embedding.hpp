@@ -4,13 +4,13 @@
 /// @file
 /// @brief Embedding lookup in a block of the vocabulary, and its gradient.
 
-#include <shardwright/tensor/kernels/block.hpp>
+#include <shardwright/tensor/kernels/device/block.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/id_check.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #if defined(KOKKOS_ENABLE_CUDA)
-#include <shardwright/tensor/kernels/cuda_block.hpp>
+#include <shardwright/tensor/kernels/device/cuda_block.hpp>
 #endif
 
 #include <cstddef>

@@ -13,8 +13,8 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
-#include <shardwright/tensor/kernels/lane_registers.hpp>
-#include <shardwright/tensor/kernels/thread_lanes.hpp>
+#include <shardwright/tensor/kernels/lanes/registers.hpp>
+#include <shardwright/tensor/kernels/lanes/thread.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -5,12 +5,12 @@
 /// @brief The common part of RMSNorm and LayerNorm, forward and backward: norms of rows, optionally fused
 /// with the residual addition.
 
-#include <shardwright/tensor/kernels/block.hpp>
 #include <shardwright/tensor/kernels/column_sums.hpp>
+#include <shardwright/tensor/kernels/device/block.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #if defined(KOKKOS_ENABLE_CUDA)
-#include <shardwright/tensor/kernels/cuda_block.hpp>
+#include <shardwright/tensor/kernels/device/cuda_block.hpp>
 #endif
 
 #include <cmath>

@@ -5,12 +5,12 @@
 /// @brief Sums over all elements in double precision and fixed order: dot product, sum of squares, number of
 /// non-finite values.
 
-#include <shardwright/tensor/kernels/block.hpp>
+#include <shardwright/tensor/kernels/device/block.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/parts.hpp>
 #if defined(KOKKOS_ENABLE_CUDA)
-#include <shardwright/tensor/kernels/cuda_block.hpp>
+#include <shardwright/tensor/kernels/device/cuda_block.hpp>
 #endif
 
 #include <cstddef>

@@ -5,7 +5,7 @@
 /// @brief Rotary position embedding, in place on the queries and keys of a fused query-key-value buffer.
 
 #include <shardwright/layout/token_order.hpp>
-#include <shardwright/tensor/kernels/attention_shape.hpp>
+#include <shardwright/tensor/kernels/attention/shape.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 

@@ -4,8 +4,8 @@
 /// @file
 /// @brief Softmax and its logarithm over rows, forward and backward.
 
+#include <shardwright/tensor/kernels/lanes/math.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
-#include <shardwright/tensor/kernels/math.hpp>
 
 #include <cmath>
 #include <cstddef>

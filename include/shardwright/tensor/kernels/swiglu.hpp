@@ -4,8 +4,8 @@
 /// @file
 /// @brief SwiGLU on a fused [gate | up] buffer, forward and backward.
 
+#include <shardwright/tensor/kernels/lanes/math.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
-#include <shardwright/tensor/kernels/math.hpp>
 
 #include <cstddef>
 

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Attention with token positions, on whole sequences or on sequences sharded over a ring of ranks.
+
+#include <shardwright/nn/attention.hpp>
+#include <shardwright/nn/attention/context.hpp>
+#include <shardwright/nn/attention/ring.hpp>
+#include <shardwright/tensor/checks/input.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// The ring of ranks that share a sequence, or none if one rank has all of it.
+template <LayoutType L, class E, class Target, class Order>
+[[nodiscard]] std::optional<RingAttention<std::remove_const_t<E>, Target>>
+ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
+        const kernels::KeyMask& mask, SourceLocation where) {
+  require_own_positions("attention", qkv, positions, AttentionOrder<L, Order>::sharded, where);
+  if constexpr (AttentionOrder<L, Order>::value && AttentionOrder<L, Order>::sharded) {
+    const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
+    if (positions.ranks() > 1 && shape.tokens() > 0) {
+      const AxisBinding binding = bind_axes(qkv.core(), L::axes);
+      const int axis = binding.mesh_axis[static_cast<std::size_t>(L::value.shard(1)[0])];
+      return RingAttention<std::remove_const_t<E>, Target>(
+          qkv.resources(), qkv.core().template communicator<Target>(1u << axis), positions, shape, mask,
+          attention_scale(heads), where);
+    }
+  }
+  return std::nullopt;
+}
+
+} // namespace detail
+
+/// @brief Attention of tokens at `positions`, under a mask. The layout of the input determines the method: a
+/// whole sequence is processed locally; for a sharded one, keys and values travel around the ring of ranks
+/// that share it.
+///
+/// Equal to attention on whole sequences up to rounding, and bitwise if one rank has the whole sequence.
+/// Blocks are merged in a fixed order. Cost of the ring: ranks - 1 messages of keys and values to the next
+/// rank, each during the computation of the previous block; keys that no query of the rank sees are skipped.
+/// @param qkv [batch, sequence, kv_heads, (queries + 2) * head width]
+/// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` of one of them; a
+/// device has the first two
+template <LayoutType L, class E, class Target, class Order, AttentionMask Mask = CausalMask>
+[[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
+attention(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
+          const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {
+  const kernels::KeyMask keys = detail::key_mask(mask, qkv, where);
+  auto ring = detail::ring_of(qkv, positions, heads, keys, where);
+  if (!ring)
+    return detail::local_attention(qkv, heads, keys, where);
+  auto out = detail::attention_output(qkv, heads);
+  ring->forward(detail::token_rows(qkv), out.value.mutable_local_matrix(),
+                detail::mutable_vector_of(out.log_sum_exp));
+  return out;
+}
+
+/// @brief The gradient of qkv from that of attention's result.
+///
+/// Cost of the ring: that of attention, and as many messages again for the gradients of keys and values.
+template <LayoutType L, class G, class E, class Target, class Saved, class Order,
+          AttentionMask Mask = CausalMask>
+[[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
+attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
+                   const ShardedTensor<L, E, Target>& qkv, const Saved& saved,
+                   const TokenPositions<Order>& positions, HeadShape heads, const Mask& mask = {},
+                   SourceLocation where = SourceLocation::current()) {
+  const kernels::KeyMask keys = detail::key_mask(mask, qkv, where);
+  auto ring = detail::ring_of(qkv, positions, heads, keys, where);
+  if (!ring)
+    return detail::local_attention_gradient(gradient, qkv, saved, heads, keys, where);
+  ShardedTensor<L, std::remove_const_t<E>, Target> out(qkv.resources(), qkv.shape(), where);
+  ring->backward(detail::token_rows(qkv), saved.value.local_matrix(), detail::vector_of(saved.log_sum_exp),
+                 gradient.local_matrix(), detail::mutable_token_rows(out));
+  return out;
+}
+
+namespace operation {
+
+/// @brief attention with its gradient, which recomputes the scores.
+template <class Order, AttentionMask Mask = CausalMask> struct Attention {
+  static constexpr std::string_view name = "attention";
+  static constexpr bool gradient_reads_input = true;
+  static constexpr bool gradient_reads_output = true;
+  TokenPositions<Order> positions;
+  HeadShape heads;
+  Mask mask{};
+
+  template <AnyShardedTensor Qkv> [[nodiscard]] auto forward(SourceLocation where, const Qkv& qkv) const {
+    auto out = shardwright::attention(qkv, positions, heads, mask, where);
+    return detail::WithState<decltype(out.value), decltype(out.log_sum_exp)>{std::move(out.value),
+                                                                             std::move(out.log_sum_exp)};
+  }
+  template <class G, class Qkv, class Y, class State>
+  [[nodiscard]] auto gradient(const G& gradient, const Qkv& qkv, const Y& y, const State& log_sum_exp) const {
+    struct {
+      const Y& value;
+      const State& log_sum_exp;
+    } const saved{y, log_sum_exp};
+    return attention_gradient(gradient, qkv, saved, positions, heads, mask);
+  }
+};
+
+} // namespace operation
+
+/// @brief The same on a tape, which compares key lengths between ranks if it checks inputs.
+template <detail::TapeOperand Qkv, class Order, AttentionMask Mask = CausalMask>
+[[nodiscard]] auto attention(Qkv&& qkv, const TokenPositions<Order>& positions, HeadShape heads,
+                             const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {
+  if constexpr (detail::is_padded<Mask>)
+    if (qkv.tape().checks_inputs())
+      require_equal_inputs(mask.lengths(), where);
+  return apply(operation::Attention<Order, Mask>{positions, heads, mask}, where, std::forward<Qkv>(qkv));
+}
+/// @brief The same for whole sequences in their natural order.
+template <detail::TapeOperand Qkv, AttentionMask Mask = CausalMask>
+[[nodiscard]] auto attention(Qkv&& qkv, HeadShape heads, const Mask& mask = {},
+                             SourceLocation where = SourceLocation::current()) {
+  if constexpr (detail::WholeSequence<typename std::remove_cvref_t<Qkv>::layout>::value) {
+    const TokenPositions<NaturalOrder> positions(qkv.shape()[1], 1, 0);
+    return attention(std::forward<Qkv>(qkv), positions, heads, mask, where);
+  }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

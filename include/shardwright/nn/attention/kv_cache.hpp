@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A cache of keys and values: attention of new tokens over all tokens so far, without a gradient.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/layout/attention_mask.hpp>
+#include <shardwright/nn/attention.hpp>
+#include <shardwright/tensor/kernels/attention/cached.hpp>
+#include <shardwright/tensor/kernels/attention/key_values.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Keys and values of one layer of attention whose input has layout `Qkv`, [batch, sequence, kv_heads,
+/// (queries + 1) * head width + value width]: each rank keeps those of its own sequences and heads; no
+/// communication.
+///
+/// Memory: batch * capacity * kv_heads * (head width + value width) elements, split like the heads. On hosts.
+template <LayoutType Qkv, class Element = float, class Target = DefaultTarget> class KeyValueCache {
+public:
+  static_assert(Target::host_accessible,
+                "KeyValueCache: its target must be host memory (keep the model there for generation)");
+  using Out = ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target>;
+
+  /// @param capacity maximum number of tokens in a sequence
+  template <class Mesh>
+  KeyValueCache(const Mesh& mesh, std::int64_t batch, std::int64_t capacity, std::int64_t kv_heads,
+                HeadShape heads, KeyWindow window = {}, SourceLocation where = SourceLocation::current())
+      : heads_(heads), window_(window),
+        stored_(mesh, {batch, capacity, kv_heads, heads.width + heads.of_value()}, where) {
+    static_cast<void>(detail::WholeSequence<Qkv>::value);
+  }
+
+  [[nodiscard]] std::int64_t size() const noexcept { return size_; } ///< Tokens so far, of each sequence.
+  [[nodiscard]] std::int64_t capacity() const noexcept { return stored_.shape()[1]; }
+  /// @brief Forgets all tokens but the first `size`.
+  /// @throws InvalidArgument if there are fewer.
+  void truncate(std::int64_t size) {
+    if (size < 0 || size > size_)
+      throw InvalidArgument("KeyValueCache: it must hold the " + std::to_string(size) +
+                            " tokens that are kept, but holds " + std::to_string(size_) + " (keep fewer)");
+    size_ = size;
+  }
+
+  /// @brief Appends the keys and values of new tokens, and lets their queries attend to all tokens up to
+  /// their own. Not collective.
+  /// @param qkv the new tokens, rotated by their positions, which start at size()
+  /// @return [batch, new tokens, heads * value width]
+  /// @throws InvalidArgument beyond the capacity, or if the sequences, the heads or their width are not those
+  /// of the cache.
+  template <class E>
+  [[nodiscard]] Out attend(const ShardedTensor<Qkv, E, Target>& qkv,
+                           SourceLocation where = SourceLocation::current()) {
+    const kernels::AttentionShape shape = detail::local_attention_shape(qkv, heads_, where);
+    const auto added = qkv.shape()[1];
+    if (size_ + added > capacity())
+      detail::reject_operation("KeyValueCache",
+                               "the cache must have room for " + std::to_string(size_ + added) +
+                                   " tokens, but it has " + std::to_string(capacity()) +
+                                   " (make it with a greater capacity)",
+                               qkv.core(), where);
+    if (qkv.shape()[0] != stored_.shape()[0] || qkv.shape()[2] != stored_.shape()[2])
+      detail::reject_operation("KeyValueCache",
+                               "the new tokens must be of the cache's " + std::to_string(stored_.shape()[0]) +
+                                   " sequences and " + std::to_string(stored_.shape()[2]) +
+                                   " kv_heads, but they are of " + std::to_string(qkv.shape()[0]) + " and " +
+                                   std::to_string(qkv.shape()[2]) + " (make a cache of that size)",
+                               qkv.core(), where);
+    const auto row_width = shape.kv_heads * shape.key_value_width();
+    const auto rows = static_cast<std::size_t>(capacity());
+    const kernels::AttentionShape one{
+        1, shape.sequence, shape.kv_heads, shape.q_per_kv, shape.head_dim, shape.value_dim};
+    for (std::size_t b = 0; b < shape.batch; ++b)
+      kernels::pack_key_values(
+          qkv.execution(),
+          MatrixView<const Element, Target>(qkv.data() + b * one.tokens() * shape.qkv_width(), one.tokens(),
+                                            shape.qkv_width()),
+          MatrixView<Element, Target>(stored_.mutable_data() +
+                                          (b * rows + static_cast<std::size_t>(size_)) * row_width,
+                                      one.tokens(), row_width),
+          one);
+    Out out(qkv.resources(), {qkv.shape()[0], added, qkv.shape()[2] * heads_.queries * heads_.of_value()},
+            where);
+    kernels::cached_attention(
+        qkv.execution(), detail::token_rows(qkv),
+        MatrixView<const Element, Target>(stored_.data(), shape.batch * rows, row_width),
+        out.mutable_local_matrix(), shape, {rows, static_cast<std::size_t>(size_), window_},
+        detail::attention_scale(heads_));
+    size_ += added;
+    return out;
+  }
+
+private:
+  HeadShape heads_;
+  KeyWindow window_;
+  ShardedTensor<Qkv, Element, Target> stored_;
+  std::int64_t size_ = 0;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A decoder with experts: DeepSeek-style or Mixtral-style, over typed layouts.
+
+#include <shardwright/layout/ragged.hpp>
+#include <shardwright/nn/decoder.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/nn/decoder/moe_config.hpp>
+#include <shardwright/nn/experts/balance_loss.hpp>
+#include <shardwright/nn/experts/capacity.hpp>
+#include <shardwright/nn/experts/layer.hpp>
+#include <shardwright/nn/experts/mlp.hpp>
+#include <shardwright/nn/experts/router.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Layouts of a decoder with experts on a MoeMesh: dense parts as those of a decoder whose batch is
+/// split over dpr, dp and ep, with the stream split over tp.
+///
+/// `OwnerAxes` own the experts. If tp is not among them, it shards each expert's hidden dimension, and all
+/// its ranks dispatch the same tokens; if it is, its ranks dispatch the tokens that they hold.
+/// @tparam ZeroChoice shards a parameter over those of dp, ep and cp that replicate it
+template <class ZeroChoice = DataParallelOver<MoeZeroAxes>, class OwnerAxes = AxisList<axis::ep>>
+struct MoeLayouts
+    : DecoderLayouts<true, ZeroChoice, AllToAllContext, Shard<0, axis::dpr, axis::dp, axis::ep>> {
+  using Owners = OwnerAxes;
+  /// @brief Returns whether an axis owns experts.
+  [[nodiscard]] static constexpr bool owns(std::string_view axis) {
+    return axis_index(Owners::names, axis) >= 0;
+  }
+  using Inner = std::conditional_t<owns("tp"), AxisList<>, AxisList<axis::tp>>;
+  /// @brief Tokens as router and experts read them, [batch, sequence, width].
+  using ExpertTokens =
+      std::conditional_t<owns("tp"), typename MoeLayouts::Residual, typename MoeLayouts::Tokens>;
+  /// @brief Choices in the order in which capacity is assigned, [batch, sequence, chosen].
+  using InOrder =
+      std::conditional_t<owns("tp"), Layout<3, Shard<0, axis::dpr, axis::dp, axis::ep, axis::cp, axis::tp>>,
+                         Layout<3, Shard<0, axis::dpr, axis::dp, axis::ep, axis::cp>>>;
+};
+
+/// @brief A Router with its balance losses and the capacity of its experts, according to a MoeConfig.
+template <class Layouts, class Plan> class BalancedRouter {
+  using Tokens = typename Layouts::ExpertTokens;
+  using Router = shardwright::Router<Tokens, Plan>;
+
+public:
+  template <class Mesh>
+  BalancedRouter(const Mesh& mesh, const MoeConfig& config)
+      : config_(config), router_(mesh, config.width, config.experts, config.routing,
+                                 Initial::normal(config.initial_deviation), config.bias) {}
+
+  template <class X>
+  [[nodiscard]] typename Router::Out operator()(X&& x, SourceLocation where = SourceLocation::current()) {
+    auto routed = router_(std::forward<X>(x), std::nullopt, where);
+    if (config_.balance > 0)
+      balance(routed, where);
+    if (config_.z_loss > 0)
+      static_cast<void>(router_z_loss(routed.logits, routed.experts, config_.z_loss, where));
+    if (config_.capacity > 0) {
+      auto kept = within_capacity(redistribute<typename Layouts::InOrder>(routed.experts, where),
+                                  config_.experts, config_.capacity, where);
+      router_.load().count_dropped(routed.logits.first_pass(), kept.dropped);
+      routed.experts =
+          redistribute<typename decltype(routed.experts)::layout>(std::move(kept.experts), where).share();
+    }
+    return routed;
+  }
+  [[nodiscard]] auto members() { return router_.members(); }
+
+private:
+  /// On the experts that a token would choose without bias and groups.
+  void balance(const typename Router::Out& routed, SourceLocation where) {
+    const RouterOptions& rule = config_.routing;
+    const BalanceOptions options{config_.balance, rule.scores};
+    const auto chosen = !config_.bias.used() && rule.groups == 1
+                            ? routed.experts
+                            : choose_experts(routed.logits.value(),
+                                             {.chosen = rule.chosen, .scores = rule.scores}, {}, where);
+    if (config_.balances_sequences)
+      static_cast<void>(balance_loss<EachSequence>(routed.logits, chosen, options, where));
+    else
+      static_cast<void>(balance_loss<WholeMicrobatch>(routed.logits, chosen, options, where));
+  }
+
+  MoeConfig config_;
+  Router router_;
+};
+
+/// @brief The feed-forward part of a decoder with experts: a SwiGlu in the first layers, experts in the
+/// others.
+template <class Layouts, class Plan> class MoeFeedForward {
+  using Tokens = typename Layouts::ExpertTokens;
+  using Residual = typename Layouts::Residual;
+  struct Where {
+    using Tokens = typename Layouts::ExpertTokens;
+    using Residual = typename Layouts::Residual;
+    using Dense = typename Layouts::Tokens;
+  };
+  using Dense = SwiGlu<Layouts, Plan>;
+  using Experts = ExpertMlp<Tokens, typename Layouts::Owners, typename Layouts::Inner, Plan>;
+  using Layer = MoeLayer<Where, BalancedRouter<Layouts, Plan>, Experts, std::optional<Dense>>;
+
+public:
+  using Config = MoeConfig;
+
+  template <class Place>
+  MoeFeedForward(const Place& place, const Config& config, const Initial& up, const Initial& down) {
+    if (static_cast<std::int64_t>(place.number) < config.dense_layers) {
+      dense_.emplace(place.mesh, config.width, config.hidden, up, down);
+      return;
+    }
+    // Their random keys derive from names, as a layer has more matrices than reserved numbers.
+    const Initial into = Initial::normal(up.deviation), back = Initial::normal(down.deviation);
+    const ExpertSizes sizes{
+        config.width, config.expert_hidden, {config.experts, most_rows(place.mesh, config)}};
+    const auto router = std::forward_as_tuple(place.mesh, config);
+    const auto experts = std::forward_as_tuple(place.mesh, sizes, into, back);
+    if (config.shared_hidden > 0)
+      layer_.emplace(
+          router, experts,
+          std::forward_as_tuple(std::in_place, place.mesh, config.width, config.shared_hidden, into, back));
+    else
+      layer_.emplace(router, experts);
+  }
+
+  template <class X> [[nodiscard]] auto operator()(X&& x) {
+    return dense_ ? as_var((*dense_)(std::forward<X>(x).template as<typename Layouts::Tokens>())
+                               .template as<Residual>())
+                  : (*layer_)(x);
+  }
+  [[nodiscard]] auto members() { return shardwright::members("", dense_, "", layer_); }
+
+  template <class Mesh> static void check(const Mesh&, const Config& config) { check_moe(config); }
+
+private:
+  template <class Mesh> [[nodiscard]] static std::int64_t most_rows(const Mesh& mesh, const Config& config) {
+    using namespace axis;
+    const std::int64_t dps = mesh.template extent<dp>(), eps = mesh.template extent<ep>();
+    const std::int64_t cps = mesh.template extent<cp>(), tps = mesh.template extent<tp>();
+    const auto among = [](const char* name, std::int64_t ranks) { return Layouts::owns(name) ? ranks : 1; };
+    const std::int64_t sharers = among("dp", dps) * among("ep", eps);
+    return most_expert_rows(config, sharers * among("cp", cps) * among("tp", tps), sharers,
+                            mesh.template extent<dpr>() * dps * eps, Layouts::owns("cp") ? 1 : cps);
+  }
+
+  std::optional<Dense> dense_;
+  std::optional<Layer> layer_;
+};
+
+/// @brief A decoder with experts; its sizes are a MoeConfig.
+/// @tparam Layouts MoeLayouts or a type with its members
+template <class Layouts, class Element = float, class Target = DefaultTarget>
+using MoeDecoder = Decoder<Layouts, Element, Target, MoeFeedForward>;
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

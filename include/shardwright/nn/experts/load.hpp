@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The load of experts over steps, and a bias that balances it without a loss.
+
+#include <shardwright/nn/experts/counts.hpp>
+#include <shardwright/nn/experts/report.hpp>
+#include <shardwright/nn/experts/router_options.hpp>
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/memory/host_copy.hpp>
+#include <shardwright/train/parameter_base.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace kernels::detail {
+
+/// bias[e] += rate x sign(sum of counts - experts x count[e]), in integers; by one thread.
+struct MoveExpertBias {
+  const std::int64_t* counts; // [experts + 1]
+  const std::int32_t* take;   // of a device; null if the host has decided
+  float* bias;
+  std::int64_t experts;
+  double rate;
+  bool recentre;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    if (take != nullptr && *take == 0)
+      return;
+    std::int64_t sum = 0;
+    for (std::int64_t e = 0; e < experts; ++e)
+      sum += counts[e];
+    std::int64_t signs = 0;
+    for (std::int64_t e = 0; e < experts; ++e)
+      signs += sign(sum, e);
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const std::int64_t change = experts * sign(sum, e) - (recentre ? signs : 0);
+      bias[e] += static_cast<float>(rate * static_cast<double>(change) / static_cast<double>(experts));
+    }
+  }
+
+private:
+  [[nodiscard]] SHARDWRIGHT_FUNCTION std::int64_t sign(std::int64_t sum, std::int64_t e) const {
+    const std::int64_t missing = sum - experts * counts[e];
+    return missing > 0 ? 1 : missing < 0 ? -1 : 0;
+  }
+};
+
+} // namespace kernels::detail
+
+/// @brief The part of an ExpertLoad that does not depend on its type.
+class ExpertLoadBase : public NamedPart {
+public:
+  /// @brief The last step's numbers; waits for a device.
+  [[nodiscard]] virtual ExpertLoadReport report() const = 0;
+
+protected:
+  ~ExpertLoadBase() = default;
+};
+
+/// @brief Expert counts of the current and the last step, and the bias on the choice computed from them: an
+/// expert with fewer tokens than the mean gains `rate`, one with more loses it (auxiliary-loss-free load
+/// balancing, Wang et al., arXiv 2408.15664).
+///
+/// A part of a model: list it in members(). Training, or your own loop, ends its steps; the bias is updated
+/// only if the optimizer took the step. Bias and counts are the same on every rank, and the bias is float
+/// whatever the element type of the weights. A checkpoint contains both.
+/// @tparam Logits layout of the router's logits, [tokens..., experts]
+template <LayoutType Logits, class Target = DefaultTarget> class ExpertLoad final : public ExpertLoadBase {
+public:
+  using Bias = ShardedTensor<Layout<1>, const float, Target>;
+
+  template <class Mesh>
+  ExpertLoad(const Mesh& mesh, std::int64_t experts, const ExpertBiasOptions& options = {})
+      : options_(options), counts_(mesh, experts), bias_(mesh, {experts}) {
+    fill_zero(bias_);
+  }
+
+  void initialize(const std::string& path, std::uint64_t) override { name_ = path; }
+  void set_copies(HostCommunicator ranks) override { copies_ = std::move(ranks); }
+  /// @brief Its path in the model, such as "layers.3.router.load".
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+  /// @brief Adds the expert choices of a microbatch, on its first forward pass only. No communication.
+  template <class Pass, class Choice> void count(const Pass& pass, const Choice& experts) {
+    counts_.add(pass, experts);
+  }
+  /// @brief Adds the number of choices dropped by within_capacity() on all ranks that split the tokens, on
+  /// the first forward pass only.
+  void count_dropped(const std::optional<FirstPass>& pass, std::int64_t choices) {
+    dropped_ += pass ? choices : 0;
+  }
+  /// @brief float [experts], for RouteWith::bias: a handle that must be released before the step ends.
+  [[nodiscard]] Bias bias() const { return bias_.share(); }
+  /// @brief Restores a saved bias. @throws InvalidArgument for another number of experts.
+  void set_bias(const Bias& saved, SourceLocation where = SourceLocation::current()) {
+    detail::require_shape("ExpertLoad", "bias", saved.shape(), bias_.shape(), bias_.core(), where);
+    bias_ = saved.clone();
+  }
+  /// @brief Bias and counts of the last step, which a stale_balance_loss reads; -1 if there was none.
+  [[nodiscard]] std::vector<PartState> state() const override {
+    std::vector<float> bias(bias_.local_size());
+    detail::copy_to_host<Target>(bias_.execution(), bias_.data(), bias.data(), bias.size());
+    std::vector<double> counts(bias.size() + 1, -1);
+    if (last_.known()) {
+      const std::vector<std::int64_t> experts = last_.experts();
+      std::copy(experts.begin(), experts.end(), counts.begin());
+      counts.back() = static_cast<double>(last_.tokens());
+    }
+    return {{"bias", {bias.begin(), bias.end()}}, {"counts", std::move(counts)}};
+  }
+  void set_state(const std::vector<PartState>& saved) override {
+    const std::vector<float> bias(saved[0].values.begin(), saved[0].values.end());
+    detail::copy_to_target<Target>(bias_.execution(), bias.data(), bias_.mutable_data(), bias.size());
+    last_ = saved[1].values.back() < 0 ? StaleCounts<Target>() : counts_.of_step(saved[1].values);
+  }
+
+  /// @brief The counts of the last step that was taken; on a device, of the last step.
+  [[nodiscard]] const StaleCounts<Target>& last_step() const noexcept { return last_; }
+
+  [[nodiscard]] ExpertLoadReport report() const override {
+    std::vector<float> bias(bias_.size());
+    detail::copy_to_host<Target>(bias_.execution(), bias_.data(), bias.data(), bias.size());
+    return {name_, last_.experts(), std::move(bias), last_dropped_};
+  }
+
+  /// @brief Ends a step: updates the bias, and resets the counts. Collective if the step is taken: one
+  /// all_reduce of experts + 1 integers, and two more if the layer has copies.
+  void end_step(const StepVerdict& verdict) override {
+    const std::int64_t dropped = std::exchange(dropped_, 0);
+    if (!verdict.taken) {
+      counts_.restart();
+      return;
+    }
+    last_ = counts_.finish(copies_);
+    last_dropped_ = dropped;
+    if (copies_.valid())
+      copies_.all_reduce_in_place(std::span(&last_dropped_, 1));
+    if (options_.rate != 0)
+      detail::run_once("sw::expert_bias", bias_.execution(),
+                       kernels::detail::MoveExpertBias{last_.tensor().data(), verdict.device_take,
+                                                       bias_.mutable_data(), bias_.shape()[0], options_.rate,
+                                                       options_.recentre});
+  }
+
+private:
+  ExpertBiasOptions options_;
+  ExpertCounts<Logits, Target> counts_;
+  ShardedTensor<Layout<1>, float, Target> bias_;
+  StaleCounts<Target> last_;
+  HostCommunicator copies_;
+  std::int64_t dropped_ = 0;
+  std::int64_t last_dropped_ = 0;
+  std::string name_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The choice of experts for each token, and its gates on a tape.
+
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/operation.hpp>
+#include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/nn/experts/router_options.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/kernels/experts/routing.hpp>
+#include <shardwright/tensor/memory/device_value.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/tape/lazy_sum.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <class X> struct RouteRank {
+  static constexpr bool value = X::tensor_rank >= 2;
+  static_assert(
+      value,
+      "route: logits must be [tokens, experts], or have more dimensions of tokens before the experts (reshape them)");
+};
+
+} // namespace detail
+
+/// @brief Layout of one number for each token, from that of the logits.
+template <LayoutType Logits>
+using TokenLayout = ReductionLayout<Sum, Logits::tensor_rank - 1, RowwiseLayout<operation::route, Logits>>;
+
+/// @brief The experts of each token: int32 [tokens..., chosen] in the layout of the logits, best first, all
+/// distinct; -1 for padding.
+template <LayoutType Logits, class Target = DefaultTarget>
+using ExpertChoice = ShardedTensor<RowwiseLayout<operation::route, Logits>, const std::int32_t, Target>;
+
+namespace detail {
+
+/// The trace shows both tensors.
+template <class Given, class Wanted> struct PaddingOfTokens {
+  static_assert(
+      std::is_same_v<Given, Wanted>,
+      "route: padding must be int32, one number for each token, in the layout of the logits' tokens, TokenLayout<Logits>, and on their target (redistribute it)");
+};
+
+} // namespace detail
+
+/// @brief int32 [tokens...], negative for padding, as targets may be: such a token chooses nothing,
+/// and its gates are 0. Empty if no token is padding.
+template <LayoutType Logits, class Target = DefaultTarget>
+class TokenPadding : public std::optional<ShardedTensor<TokenLayout<Logits>, const std::int32_t, Target>> {
+public:
+  using Tensor = ShardedTensor<TokenLayout<Logits>, const std::int32_t, Target>;
+
+  using std::optional<Tensor>::optional;
+  /// @brief A handle to a tensor; another layout is rejected with an error sentence.
+  template <LayoutType L, class E, class Place> TokenPadding(const ShardedTensor<L, E, Place>& tensor) {
+    using Handle = ShardedTensor<L, const E, Place>;
+    static_assert(sizeof(detail::PaddingOfTokens<Handle, Tensor>) != 0);
+    if constexpr (std::is_same_v<Handle, Tensor>)
+      this->emplace(tensor.share());
+  }
+};
+
+/// @brief Optional inputs of route() in addition to the logits.
+template <LayoutType Logits, class Target = DefaultTarget> struct RouteWith {
+  /// @brief [experts], added to the scores only for the choice; see ExpertLoad.
+  std::optional<ShardedTensor<Layout<1>, const float, Target>> bias{};
+  TokenPadding<Logits, Target> padding{};
+};
+
+/// @brief The experts of tokens and their gates.
+template <LayoutType L, class Element, class Target> struct Routing {
+  ExpertChoice<L, Target> experts; ///< int32 [tokens..., chosen]; -1 for padding
+  Var<L, Element, Target> gates;   ///< [tokens..., chosen], in float, or in double of double logits
+};
+
+namespace detail {
+
+/// "[3, 17]", of a row of a block.
+template <class Tensor> [[nodiscard]] std::string token_text(const Tensor& logits, std::size_t row) {
+  std::vector<std::int64_t> place(Tensor::tensor_rank - 1);
+  auto rest = static_cast<std::int64_t>(row);
+  for (std::size_t d = place.size(); d-- > 0;) {
+    place[d] = logits.local_offset()[d] + rest % logits.local_shape()[d];
+    rest /= logits.local_shape()[d];
+  }
+  return text_of(place);
+}
+
+template <class Tensor>
+[[noreturn]] void reject_logits(const Tensor& logits, std::int64_t code, const kernels::RoutingRule& rule,
+                                SourceLocation where) {
+  const auto fault = kernels::detail::RoutingFault::of(code, logits.local_matrix().extent(0), rule.experts);
+  const std::string token = token_text(logits, fault.row);
+  if (fault.expert == rule.experts)
+    reject_operation("route",
+                     "each token must have " + std::to_string(rule.chosen) +
+                         " experts whose logits are not minus infinity, but token " + token +
+                         " has fewer (mask fewer experts, or make it a padding token)",
+                     logits.core(), where);
+  reject_operation("route",
+                   "every logit must be a number, or minus infinity for an expert that is masked, and every "
+                   "bias a number, but token " +
+                       token + " has another for expert " + std::to_string(fault.expert) +
+                       " (look at the activations and weights that the logits are made of)",
+                   logits.core(), where);
+}
+
+template <class Logits>
+using ChoiceOf = ShardedTensor<RowwiseLayout<operation::route, typename Logits::layout>, std::int32_t,
+                               typename Logits::target>;
+
+template <class Logits>
+[[nodiscard]] auto chosen_experts(const Logits& logits, const RouterOptions& options,
+                                  const RouteWith<typename Logits::layout, typename Logits::target>& with,
+                                  SourceLocation where) {
+  using Number = typename Logits::value_type;
+  using Target = typename Logits::target;
+  constexpr std::size_t last = Logits::tensor_rank - 1;
+  const kernels::RoutingRule rule = routing_rule(options, logits.shape()[last]);
+  ChoiceOf<Logits> out(logits.resources(), with_last(logits.shape(), options.chosen), where);
+  if (with.bias)
+    require_shape("route", "bias", with.bias->shape(), {logits.shape()[last]}, logits.core(), where);
+  if (with.padding)
+    require_equal_extents("route", "padding must have the tokens of the logits", with.padding->shape(), 0,
+                          logits.shape(), 0, last, logits.core(), where);
+  const std::size_t rows = logits.local_size() / rule.experts;
+  auto scores = workspace_of<Number>(logits.resources(), rows * (rule.experts + rule.groups));
+  const DeviceValue<std::int64_t, Target> fault(logits.resources(), 0);
+  kernels::detail::run("sw::route", logits.execution(), rows,
+                       kernels::detail::ChooseExperts<Number>{
+                           logits.data(), with.bias ? with.bias->data() : nullptr,
+                           with.padding ? with.padding->data() : nullptr, scores.mutable_data(),
+                           out.mutable_data(), fault.get(), rows, rule});
+  if constexpr (!counts_only<Target>)
+    if (const std::int64_t code = fault.read(); code != 0)
+      reject_logits(logits, code, rule, where);
+  return out;
+}
+
+/// gates = weights of the chosen experts; a replay reuses the choice.
+template <class X> class RouteNode final : public TapeNode {
+  using Logits = typename X::Value;
+  using Number = typename X::element;
+  using Target = typename X::target;
+  using L = RowwiseLayout<operation::route, typename X::layout>;
+  using With = RouteWith<typename X::layout, Target>;
+
+public:
+  using Out = Slot<L, Number, Target>;
+
+  RouteNode(TapeCore& tape, const RouterOptions& options, With with, SourceLocation where, X x)
+      : TapeNode(tape), options_(options), with_(std::move(with)), where_(where), x_(std::move(x)),
+        y_(*this) {
+    if (!tape.trains())
+      return;
+    y_.want_gradient(x_.wants_gradient());
+    x_.keep(*this, y_.wants_gradient());
+    if (y_.wants_gradient())
+      y_.keep();
+  }
+
+  void forward() override {
+    const MemoryFor memory(MemoryKind::activations, "route");
+    const auto logits = x_.read();
+    if (!experts_) {
+      experts_.emplace(chosen_experts(logits, options_, with_, where_).share());
+      with_ = {};
+    }
+    const kernels::RoutingRule rule = routing_rule(options_, logits.shape().back());
+    ShardedTensor<L, Number, Target> gates(logits.resources(), experts_->shape(), where_);
+    kernels::detail::run(
+        "sw::gates", logits.execution(), logits.local_size() / rule.experts,
+        kernels::detail::GatesOfExperts<Number>{logits.data(), experts_->data(), gates.mutable_data(), rule});
+    y_.set(std::move(gates));
+  }
+
+  void backward(GradientPass pass) override {
+    if (pass == GradientPass::weight)
+      return;
+    const MemoryFor memory(MemoryKind::activations, "route");
+    if (y_.receive_gradient()) {
+      const auto logits = x_.read();
+      const auto gates = y_.value();
+      x_.let_go();
+      y_.let_go();
+      const kernels::RoutingRule rule = routing_rule(options_, logits.shape().back());
+      const auto from = y_.take_gradient();
+      ShardedTensor<L, Number, Target> out(logits.resources(), logits.shape(), where_);
+      kernels::detail::run("sw::d_gates", logits.execution(), logits.local_size() / rule.experts,
+                           kernels::detail::GatesBackward<Number>{logits.data(), experts_->data(),
+                                                                  gates.data(), from.data(),
+                                                                  out.mutable_data(), rule});
+      x_.give(std::move(out));
+    }
+    experts_.reset();
+    x_.let_go();
+    y_.let_go();
+  }
+
+  [[nodiscard]] Out& result() noexcept { return y_; }
+  [[nodiscard]] const ExpertChoice<typename X::layout, Target>& experts() const noexcept { return *experts_; }
+
+private:
+  RouterOptions options_;
+  With with_;
+  SourceLocation where_;
+  X x_;
+  Out y_;
+  std::optional<ExpertChoice<typename X::layout, Target>> experts_;
+};
+
+} // namespace detail
+
+/// @brief The experts that each token chooses, for programs that need no gates: those with the largest
+/// scores, biased and limited to groups according to the options.
+///
+/// Ties go to the lowest index. No communication. Cost: chosen x experts comparisons for each token, and a
+/// wait for one number, which says whether a logit was invalid; the workspace is one number for each token
+/// and expert.
+/// @param logits float or double, [tokens..., experts]; neither Partial nor sharded over experts. Minus
+/// infinity masks an expert.
+/// @throws InvalidArgument naming the first token of this rank with a logit that is NaN or infinity, or with
+/// too few unmasked experts; and for inconsistent options.
+template <AnyShardedTensor Logits>
+[[nodiscard]] auto
+choose_experts(const Logits& logits, const RouterOptions& options,
+               const RouteWith<typename Logits::layout, typename Logits::target>& with = {},
+               SourceLocation where = SourceLocation::current()) {
+  static_assert(detail::RouteRank<Logits>::value);
+  return detail::chosen_experts(logits, options, with, where).share();
+}
+
+/// @brief The experts of each token and their gates, which are differentiable; see choose_experts() and
+/// RouterScores. Choice and gates are computed in float for 16-bit logits, else in their element type.
+///
+/// Sigmoid gates are normalised in log space, so they stay accurate even if all scores underflow. The choice
+/// is made once: a backward pass that recomputes the gates reads the same choice, even if the bias has
+/// changed.
+/// @throws InvalidArgument as choose_experts
+template <detail::TapeValue X>
+[[nodiscard]] auto route(X&& logits, const RouterOptions& options,
+                         const RouteWith<typename std::remove_cvref_t<X>::layout,
+                                         typename std::remove_cvref_t<X>::target>& with = {},
+                         SourceLocation where = SourceLocation::current()) {
+  using Input = std::remove_cvref_t<X>;
+  static_assert(detail::RouteRank<Input>::value);
+  if constexpr (is_narrow<typename Input::element>) {
+    return route(convert<MainElement<typename Input::element>>(std::forward<X>(logits), where), options, with,
+                 where);
+  } else {
+    auto operand = detail::operand_of(std::forward<X>(logits), where);
+    detail::TapeCore& tape = operand.tape();
+    if (tape.checks_inputs()) {
+      const std::array<detail::GivenNumber, 2> numbers{detail::GivenNumber("scale", options.scale),
+                                                       detail::GivenNumber("chosen", options.chosen)};
+      detail::require_agreement(operand.resources().core(), "route", numbers, {}, where);
+    }
+    using Node = detail::RouteNode<decltype(operand)>;
+    Node& node = tape.record<Node>(options, with, where, std::move(operand));
+    using Out = typename Node::Out;
+    return Routing<typename Out::Value::layout, typename Out::Value::value_type, typename Input::target>{
+        node.experts(), Var(node.result())};
+  }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Token embedding from a table that may be sharded over the vocabulary.
+
+#include <shardwright/layout/embedding_layout.hpp>
+#include <shardwright/layout/gradient.hpp>
+#include <shardwright/nn/decoder/model_plan.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/tensor/checks/id_faults.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// The rows of the table. `order` is that of the rows of the batch's sequences, for errors.
+template <LayoutType I, class Id, class Target, LayoutType T, class E>
+[[nodiscard]] auto embedded(const ShardedTensor<I, Id, Target>& ids, const ShardedTensor<T, E, Target>& table,
+                            const RowOrder& order, SourceLocation where) {
+  require_one_mesh("embed", table, ids, where);
+  constexpr std::size_t rank = I::tensor_rank;
+  std::array<std::int64_t, rank + 1> shape{};
+  for (std::size_t d = 0; d < rank; ++d)
+    shape[d] = ids.shape()[d];
+  shape[rank] = table.shape()[1];
+  ShardedTensor<EmbeddingLayout<I, T>, std::remove_const_t<E>, Target> out(table.resources(), shape);
+  kernels::embedding_forward(table.execution(), vector_of(ids), table.local_matrix(), table.local_offset()[0],
+                             out.mutable_local_matrix(), id_check(ids, table.shape()[0], false, order));
+  reject_unknown_ids(ids, where);
+  return out;
+}
+
+} // namespace detail
+
+/// @brief out[..., :] = table[ids[...], :]; Partial<Sum> over the axes that shard the vocabulary, since each
+/// rank has only its own words.
+/// @param ids int32, within [0, vocabulary)
+/// @param table [vocabulary, width]
+/// @throws DataError for another id, which names its place; on a device, the step's report throws it.
+template <LayoutType I, class Id, class Target, LayoutType T, class E>
+[[nodiscard]] auto embed(const ShardedTensor<I, Id, Target>& ids, const ShardedTensor<T, E, Target>& table,
+                         SourceLocation where = SourceLocation::current()) {
+  return detail::embedded(ids, table, {}, where);
+}
+
+/// @brief Adds the table's gradient, tokens in order, to `slot`.
+template <LayoutType I, class Id, class Target, class OutGradient, class Slot>
+void embed_weight_gradient(const ShardedTensor<I, Id, Target>& ids, const OutGradient& gradient,
+                           const Slot& slot) {
+  const std::int64_t first = slot.tensor.local_offset()[0];
+  kernels::embedding_backward(gradient.execution(), detail::vector_of(ids), gradient.local_matrix(), first,
+                              slot.tensor.mutable_local_matrix(), slot.beta != 0);
+}
+
+namespace detail {
+
+/// y = table[ids].
+template <class Ids, class Table> class EmbeddingNode final : public TapeNode {
+  using Result = decltype(embed(std::declval<const Ids&>(), std::declval<const typename Table::Value&>()));
+
+  using Raw = EmbeddingGradientLayout<typename Ids::layout, Gradient<typename Result::layout>,
+                                      typename Table::layout>;
+
+public:
+  using Out = Slot<typename Result::layout, typename Result::value_type, typename Result::target>;
+
+  EmbeddingNode(TapeCore& tape, SourceLocation where, Ids ids, Table table)
+      : TapeNode(tape), where_(where), ids_(std::move(ids)), table_(std::move(table)), y_(*this) {
+    if (!tape.trains())
+      return;
+    table_.note_use(tape);
+    y_.want_gradient(true);
+  }
+
+  void forward() override {
+    const MemoryFor memory(MemoryKind::activations, "embedding");
+    const auto reading = table_.reading();
+    y_.set(embedded(ids_, table_.read(), tape().rows(), where_));
+  }
+  void backward(GradientPass pass) override {
+    const MemoryFor memory(MemoryKind::activations, "embedding");
+    const bool arrived = y_.receive_gradient();
+    if (pass == GradientPass::input)
+      return;
+    if constexpr (Table::template takes<Raw>())
+      if (arrived)
+        embed_weight_gradient(ids_, y_.take_gradient(), table_.slot());
+    table_.end_pass();
+  }
+  [[nodiscard]] Out& result() noexcept { return y_; }
+
+private:
+  SourceLocation where_;
+  Ids ids_;
+  Table table_;
+  Out y_;
+};
+
+} // namespace detail
+
+/// @brief The same on a tape, with a table that is a parameter.
+/// @throws DataError as above.
+template <LayoutType I, class Id, class Target, class C, class R, class E, class Z>
+[[nodiscard]] auto embed(Tape<Target>& tape, const ShardedTensor<I, Id, Target>& ids,
+                         Parameter<C, R, E, Z, Target>& table,
+                         SourceLocation where = SourceLocation::current()) {
+  if (tape.core().checks_inputs())
+    require_equal_inputs(ids, where);
+  auto weight = detail::operand_of(table, where);
+  using Handle = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
+  using Node = detail::EmbeddingNode<Handle, decltype(weight)>;
+  return Var(tape.core().template record<Node>(where, ids.share(), std::move(weight)).result());
+}
+
+/// @brief A trained row of a table in layout `Weight`, [vocabulary, width], for each id of a tensor in layout
+/// `Ids`.
+///
+/// The result is Partial over the axes that shard the vocabulary, and `.as<Stream>()` completes it. A table
+/// that is also the output table is a TiedParameter<Table>, read with embed().
+template <LayoutType Ids, LayoutType Weight, class Plan = ModelPlan<>> class Embedding {
+public:
+  using Out = EmbeddingLayout<Ids, Weight>;
+  using Table = Parameter<Weight, EmbeddingGradientLayout<Ids, Gradient<Out>, Weight>, typename Plan::element,
+                          typename Plan::zero, typename Plan::target>;
+
+  template <class Mesh>
+  Embedding(const Mesh& mesh, std::int64_t vocabulary, std::int64_t width, const Initial& initial,
+            SourceLocation where = SourceLocation::current())
+      : table_(mesh, {vocabulary, width}, initial, where) {}
+
+  template <class Id>
+  [[nodiscard]] auto operator()(Tape<typename Plan::target>& tape,
+                                const ShardedTensor<Ids, Id, typename Plan::target>& ids,
+                                SourceLocation where = SourceLocation::current()) {
+    return embed(tape, ids, table_, where);
+  }
+  [[nodiscard]] Table& table() noexcept { return table_; }
+  [[nodiscard]] auto members() { return shardwright::members("", table_); }
+
+private:
+  Table table_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

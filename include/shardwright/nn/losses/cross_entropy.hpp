@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Cross entropy of logits that may be sharded over the vocabulary, as a LossSum and a TokenCount.
+
+#include <shardwright/core/element.hpp>
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/gradient.hpp>
+#include <shardwright/layout/operation.hpp>
+#include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/mesh/agreement.hpp>
+#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/tensor/checks/id_faults.hpp>
+#include <shardwright/tensor/checks/input.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/kernels/cross_entropy.hpp>
+#include <shardwright/tensor/memory/scalars.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/reuse.hpp>
+#include <shardwright/train/step/device_loss.hpp>
+#include <shardwright/train/step/device_loss_scale.hpp>
+#include <shardwright/train/step/loss.hpp>
+#include <shardwright/train/step/loss_scale.hpp>
+#include <shardwright/train/tape/loss_node.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The summed loss of one batch and its valid tokens; partial over the axes that shard the targets.
+template <LayoutType Targets> using CrossEntropy = CountedLoss<ReduceAllLayout<Sum, Targets>>;
+
+/// @brief The same for a target: on the host, or in device memory.
+template <LayoutType Targets, class Target>
+using CrossEntropyOn = CountedLossOn<ReduceAllLayout<Sum, Targets>, Target>;
+
+/// @brief Variants of cross entropy.
+struct CrossEntropyOptions {
+  /// Share of each target that is spread uniformly over the vocabulary (Szegedy et al., arXiv 1512.00567,
+  /// section 7), in [0, 1).
+  double label_smoothing = 0;
+  std::int32_t ignored = -1; ///< Targets with this id do not count; neither do negative ones.
+
+  /// @brief Those that ranks compare.
+  [[nodiscard]] std::array<detail::GivenNumber, 2> numbers() const {
+    return {detail::GivenNumber("label smoothing", label_smoothing),
+            detail::GivenNumber("ignored id", ignored)};
+  }
+};
+
+namespace detail {
+
+/// The trace shows the layout of the targets and the one that the scores ask for.
+template <class Targets, class Wanted> struct TargetsOfScores {
+  static constexpr bool value = any_invalid<Wanted> || std::is_same_v<Targets, Wanted>;
+  static_assert(
+      value,
+      "cross_entropy: the targets must have the layout of the scores without their last dimension, replicated over the axes of the vocabulary (redistribute the targets to the second layout in the trace)");
+};
+
+/// Whether scores in layout `L` can be compared with targets in layout `I`: row by row, on the same ranks.
+template <LayoutType L, LayoutType I>
+inline constexpr bool scores_fit_targets = TargetsOfScores<
+    I, Gradient<ReductionLayout<Sum, L::tensor_rank - 1,
+                                ElementwiseNonlinearLayout<operation::cross_entropy, L>>>>::value;
+
+/// Row statistics over the whole vocabulary; every rank along its axes has them. `Element` is a MainElement.
+template <LayoutType Rows, class Element, class Target> struct RowStatistics {
+  ShardedTensor<Rows, const Element, Target> maximum;
+  ShardedTensor<Rows, Element, Target> sum;
+  ShardedTensor<Rows, Element, Target> target_score;
+};
+
+/// One read of the scores, then three reductions over the vocabulary's axes: Partial<Max>, then twice
+/// Partial<Sum>, finished by type.
+template <LayoutType L, class E, class Target, LayoutType I, class Id>
+[[nodiscard]] auto
+row_statistics(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
+               const kernels::TargetRule& rule, const RowOrder& order, SourceLocation where) {
+  using Element = MainElement<E>;
+  using Checked = ElementwiseNonlinearLayout<operation::cross_entropy, L>;
+  using Maxima = ReductionLayout<Max, L::tensor_rank - 1, Checked>;
+  using Sums = ReductionLayout<Sum, L::tensor_rank - 1, Checked>;
+  constexpr std::size_t last = L::tensor_rank - 1;
+  const auto shape = rows_shape(scores.shape());
+  require_one_mesh("cross_entropy", scores, targets, where);
+  require_shape("cross_entropy", "tensor of targets", targets.shape(), shape, scores.core(), where);
+  const auto& execution = scores.execution();
+  ShardedTensor<Maxima, Element, Target> local_maximum(scores.resources(), shape);
+  ShardedTensor<Sums, Element, Target> local_sum(scores.resources(), shape);
+  ShardedTensor<Sums, Element, Target> local_target(scores.resources(), shape);
+  kernels::cross_entropy_statistics(execution, scores.local_matrix(), vector_of(targets),
+                                    scores.local_offset()[last], mutable_vector_of(local_maximum),
+                                    mutable_vector_of(local_sum), mutable_vector_of(local_target), rule,
+                                    id_check(targets, scores.shape()[last], true, order));
+  reject_unknown_ids(targets, where);
+  auto maximum = redistribute<I>(local_maximum);
+  if constexpr (Maxima::value.has_partial())
+    kernels::cross_entropy_rebase(execution, vector_of(local_maximum), vector_of(maximum),
+                                  mutable_vector_of(local_sum));
+  return RowStatistics<I, Element, Target>{std::move(maximum), redistribute<I>(std::move(local_sum)),
+                                           redistribute<I>(std::move(local_target))};
+}
+
+template <LayoutType I, class Element, class Target, class Id>
+[[nodiscard]] CrossEntropyOn<I, Target> sum_of_losses(const RowStatistics<I, Element, Target>& rows,
+                                                      const ShardedTensor<I, Id, Target>& targets,
+                                                      const kernels::TargetRule& rule) {
+  const auto& execution = targets.execution();
+  ShardedTensor<I, Element, Target> losses(targets.resources(), targets.shape());
+  kernels::cross_entropy_loss(execution, vector_of(rows.maximum), vector_of(rows.sum),
+                              vector_of(rows.target_score), vector_of(targets), mutable_vector_of(losses),
+                              rule);
+  Scalars<2, Target> totals(targets.resources());
+  kernels::sum_losses(execution, vector_of(losses), vector_of(targets), totals.view(), false, rule);
+  return counted_loss<ReduceAllLayout<Sum, I>>(std::move(totals));
+}
+
+/// The options that kernels need.
+template <class Scores>
+[[nodiscard]] kernels::TargetRule target_rule(const Scores& scores, const CrossEntropyOptions& options,
+                                              SourceLocation where) {
+  if (!(options.label_smoothing >= 0 && options.label_smoothing < 1))
+    reject_operation("cross_entropy",
+                     "the label smoothing must be at least 0 and below 1, but it is " +
+                         std::to_string(options.label_smoothing) +
+                         " (pass the share that is spread over the vocabulary)",
+                     scores.core(), where);
+  return {options.ignored, options.label_smoothing, static_cast<double>(scores.shape().back())};
+}
+
+/// The loss. `order` is that of the rows of the batch's sequences, for errors.
+template <LayoutType L, class E, class Target, LayoutType I, class Id>
+[[nodiscard]] CrossEntropyOn<I, Target>
+cross_entropy_at(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
+                 const CrossEntropyOptions& options, const RowOrder& order, SourceLocation where) {
+  if constexpr (scores_fit_targets<L, I>) {
+    const kernels::TargetRule rule = target_rule(scores, options, where);
+    return sum_of_losses(row_statistics(scores, targets, rule, order, where), targets, rule);
+  } else {
+    return {};
+  }
+}
+
+} // namespace detail
+
+/// @brief Summed cross entropy of next-token scores, in nats; negative targets do not count.
+///
+/// The row maximum is an all_reduce of Partial<Max>, the sums of exponentials and target scores of
+/// Partial<Sum>, over the axes that shard the vocabulary (Shoeybi et al., arXiv 1909.08053, section 3).
+/// @param scores [..., vocabulary]
+/// @param targets int32 [...], sharded like the scores, except over the vocabulary
+/// @throws InvalidArgument for a label smoothing outside [0, 1), and for targets of another shape or mesh;
+/// DataError for a target beyond the vocabulary, which names its place; on a device, the step's report
+/// throws it.
+template <LayoutType L, class E, class Target, LayoutType I, class Id>
+[[nodiscard]] CrossEntropyOn<I, Target>
+cross_entropy(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
+              const CrossEntropyOptions& options = {}, SourceLocation where = SourceLocation::current()) {
+  return detail::cross_entropy_at(scores, targets, options, {}, where);
+}
+
+namespace detail {
+
+/// The loss; `scores` then hold its gradient times the factor.
+template <LayoutType L, class Element, class Target, LayoutType I, class Id>
+[[nodiscard]] CrossEntropyOn<I, Target>
+cross_entropy_in_place(ShardedTensor<L, Element, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
+                       const kernels::LossFactor& factor, const CrossEntropyOptions& options,
+                       const RowOrder& order, SourceLocation where) {
+  if constexpr (scores_fit_targets<L, I>) {
+    const kernels::TargetRule rule = target_rule(scores, options, where);
+    const auto rows = row_statistics(scores, targets, rule, order, where);
+    constexpr std::size_t last = L::tensor_rank - 1;
+    const auto data = scores.mutable_local_matrix();
+    kernels::cross_entropy_backward(scores.execution(), data, vector_of(rows.maximum), vector_of(rows.sum),
+                                    vector_of(targets), scores.local_offset()[last], factor, data, rule);
+    return sum_of_losses(rows, targets, rule);
+  } else {
+    return {};
+  }
+}
+
+/// A loss scale in the form that the kernels of cross entropy expect.
+template <class Target> [[nodiscard]] kernels::LossFactor loss_factor_of(const LossScaleOn<Target>& scale) {
+  if constexpr (Target::host_accessible)
+    return scale.factor();
+  else
+    return {scale.fixed().factor(), scale.dynamic() ? &scale.exponent().state->exponent : nullptr};
+}
+
+} // namespace detail
+
+/// @brief The same; afterwards `scores` contains the gradient of the summed loss: softmax - one-hot, 0 for
+/// masked tokens. Statistics and loss of 16-bit scores are floats.
+/// @param scale multiplies the gradient but not the loss
+template <LayoutType L, class Element, class Target, LayoutType I, class Id>
+[[nodiscard]] CrossEntropyOn<I, Target>
+cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
+                            const ShardedTensor<I, Id, Target>& targets, LossScale scale = {},
+                            const CrossEntropyOptions& options = {},
+                            SourceLocation where = SourceLocation::current()) {
+  auto sums = detail::cross_entropy_in_place(scores, targets, scale.factor(), options, {}, where);
+  detail::origin_of(sums).scale = scale;
+  return sums;
+}
+
+namespace operation {
+
+/// @brief cross_entropy of scores on a tape, whose gradient is computed in their memory with the loss.
+template <class Targets> struct CrossEntropyLoss {
+  static constexpr std::string_view name = "cross_entropy";
+  static constexpr std::array<std::string_view, 0> differs_along{};
+  Targets targets;
+  CrossEntropyOptions options;
+  RowOrder order;
+
+  [[nodiscard]] auto numbers() const { return options.numbers(); }
+
+  template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation where, const X& scores) const {
+    return detail::cross_entropy_at(scores, targets, options, order, where);
+  }
+  template <AnyShardedTensor X, class Scale>
+  [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& scores, const Scale& scale) const {
+    auto gradient = detail::owned(std::forward<X>(scores));
+    auto loss = detail::cross_entropy_in_place(
+        gradient, targets, detail::loss_factor_of<typename decltype(gradient)::target>(scale), options, order,
+        where);
+    return std::pair{std::move(loss), std::move(gradient)};
+  }
+};
+
+} // namespace operation
+
+/// @brief Summed cross entropy of scores on a tape, in nats; negative targets do not count. Tape::backward
+/// propagates its gradient, times the tape's loss scale, whether its result is used or not; to only monitor
+/// it, use `cross_entropy(scores.value(), targets)`.
+///
+/// Vocabulary and targets may be sharded as for tensors. The gradient overwrites the scores if they have no
+/// other reader.
+/// @param scores [..., vocabulary]
+/// @param targets int32 [...], sharded like the scores, except over the vocabulary
+/// @throws InvalidArgument for a label smoothing outside [0, 1), and for targets of another shape or mesh;
+/// DataError for a target beyond the vocabulary, which names its place; on a device, the step's report
+/// throws it.
+template <detail::TapeOperand X, LayoutType I, class Id, class Target>
+[[nodiscard]] auto cross_entropy(X&& scores, const ShardedTensor<I, Id, Target>& targets,
+                                 const CrossEntropyOptions& options = {},
+                                 SourceLocation where = SourceLocation::current()) {
+  using Targets = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
+  if (scores.tape().checks_inputs())
+    require_equal_inputs(targets, where);
+  return detail::record_loss(
+      operation::CrossEntropyLoss<Targets>{targets.share(), options, scores.tape().rows()}, where,
+      std::forward<X>(scores));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The squared error of values, as a LossSum and the number of elements.
+
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/operation.hpp>
+#include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/checks/input.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/elementwise/map_kernels.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/memory/device_value.hpp>
+#include <shardwright/tensor/memory/scalars.hpp>
+#include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/tensor/reuse.hpp>
+#include <shardwright/train/step/device_loss.hpp>
+#include <shardwright/train/step/device_loss_scale.hpp>
+#include <shardwright/train/step/loss.hpp>
+#include <shardwright/train/tape/loss_node.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <class X, class T> struct MseOperands {
+  static constexpr bool alike = std::is_same_v<typename X::layout, typename T::layout>;
+  static_assert(alike, "mse: the target must have the layout of the value (redistribute one of them)");
+  static constexpr bool value = alike && SameElementAndTarget<X, T>::value &&
+                                !any_invalid<ElementwiseNonlinearLayout<operation::mse, typename X::layout>>;
+};
+
+/// out = 2 (x - target) times the loss scale; `out` may be x.
+template <class Element> struct SquaredErrorSlopes {
+  using Number = MainElement<Element>;
+  const Element* x;
+  const Element* target;
+  Element* out;
+  LossExponent exponent;
+
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    const Number factor = static_cast<Number>(std::ldexp(2.0, exponent.value()));
+    chunk.store(out + i, (chunk.load(x + i) - chunk.load(target + i)) * factor);
+  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, target, out); }
+};
+
+struct StoreCount {
+  double* to;
+  double count;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { to[0] = count; }
+};
+
+template <class X, class T>
+[[nodiscard]] auto squared_error(const X& x, const T& target, SourceLocation where) {
+  using L = ReduceAllLayout<Sum, ElementwiseNonlinearLayout<operation::mse, typename X::layout>>;
+  using Target = typename X::target;
+  using Loss = CountedLossOn<L, Target>;
+  if constexpr (MseOperands<X, T>::value) {
+    require_one_mesh("mse", x, target, where);
+    require_shape("mse", "target", target.shape(), x.shape(), x.core(), where);
+    Scalars<2, Target> totals(x.resources());
+    auto workspace = detail::workspace_of<double>(x.resources(), kernels::reduce_workspace(x.local_size()));
+    const auto view = totals.view();
+    kernels::squared_distance(x.execution(), vector_of(x), vector_of(target), view,
+                              mutable_vector_of(workspace));
+    run_once("sw::count", x.execution(), StoreCount{view.data() + 1, static_cast<double>(x.local_size())});
+    return counted_loss<L>(std::move(totals));
+  } else {
+    return Loss{};
+  }
+}
+
+} // namespace detail
+
+namespace operation {
+
+/// @brief mse of a value on a tape; its gradient is computed with the loss, in the value's memory.
+template <class Wanted> struct MseLoss {
+  static constexpr std::string_view name = "mse";
+  Wanted target;
+
+  template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation where, const X& x) const {
+    return detail::squared_error(x, target, where);
+  }
+  template <AnyShardedTensor X, class Scale>
+  [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& x, const Scale& scale) const {
+    using Input = std::remove_cvref_t<X>;
+    using Element = typename Input::value_type;
+    auto sums = detail::squared_error(x, target, where);
+    auto [from, out] = detail::reuse(std::forward<X>(x));
+    if (out.local_size() > 0)
+      kernels::detail::run_elementwise<Element>(
+          "sw::d_mse", out.execution(), out.local_size(),
+          detail::SquaredErrorSlopes<Element>{from, target.data(), out.mutable_data(),
+                                              detail::exponent_of<typename Input::target>(scale)});
+    return std::pair{std::move(sums), std::move(out)};
+  }
+};
+
+} // namespace operation
+
+/// @brief The sum of (x - target)^2 over all elements, with their number as its count: divided once by the
+/// global count, as GradAccumulator does, it is the mean squared error.
+///
+/// Partial<Sum> over the axes that shard x. No communication. Summed in double, in fixed order.
+/// @param target of the layout and shape of x, which must not be Partial
+/// @throws InvalidArgument if the shapes differ or the tensors are on two meshes.
+template <AnyShardedTensor X, AnyShardedTensor T>
+[[nodiscard]] auto mse(const X& x, const T& target, SourceLocation where = SourceLocation::current()) {
+  return detail::squared_error(x, target, where);
+}
+/// @brief The same for a value on a tape. Tape::backward propagates its gradient, 2 (x - target) times the
+/// tape's loss scale, whether its result is used or not; to only monitor it, use `mse(x.value(), target)`.
+template <detail::TapeOperand X, LayoutType L, class E, class Target>
+[[nodiscard]] auto mse(X&& x, const ShardedTensor<L, E, Target>& target,
+                       SourceLocation where = SourceLocation::current()) {
+  using Wanted = ShardedTensor<L, const std::remove_const_t<E>, Target>;
+  if (x.tape().checks_inputs())
+    require_equal_inputs(target, where);
+  return detail::record_loss(operation::MseLoss<Wanted>{target.share()}, where, std::forward<X>(x));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Attention on a host core, with any mask: blocks of query rows whose scores stay in cache, products
+/// in register tiles.
+
+#include <shardwright/tensor/kernels/attention/shape.hpp>
+#include <shardwright/tensor/kernels/attention/work.hpp>
+#include <shardwright/tensor/kernels/lanes/math.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/product/tiles.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+
+/// Query rows of a block. Scores are kept transposed, [keys, attention_rows]: the lanes then run over
+/// queries, and the softmax needs no sum across lanes.
+inline constexpr std::size_t attention_rows = 32;
+
+template <class Number> inline constexpr Number infinite = std::numeric_limits<Number>::infinity();
+template <class Number> inline constexpr Number lowest = std::numeric_limits<Number>::lowest();
+
+SHARDWRIGHT_FUNCTION constexpr std::size_t rounded_up(std::size_t count, std::size_t multiple) {
+  return (count + multiple - 1) / multiple * multiple;
+}
+
+/// Buffers of one worker, carved from the caller's workspace.
+template <class Number> struct AttentionBuffers {
+  static constexpr std::size_t rows = attention_rows;
+  std::size_t width;       // head_dim rounded up to whole registers; the padding holds zeros
+  std::size_t value_width; // the same of a value
+  Number* keys;            // [sequence, width]
+  Number* values;          // [sequence, value_width]
+  Number* queries_across;  // [head_dim, rows], scaled
+  Number* scores;          // [sequence, rows], then probabilities
+  Number* result;          // [rows, the larger width]: outputs, or query gradients
+  Number* d_keys;          // [sequence, width]; from here on for the backward pass
+  Number* d_values;        // [sequence, value_width]
+  Number* queries;         // [rows, width], scaled
+  Number* d_out;           // [rows, value_width]
+  Number* d_out_across;    // [value_width, rows]
+  Number* d_scores;        // [sequence, rows]
+
+  SHARDWRIGHT_FUNCTION static std::size_t whole_registers(std::size_t elements) {
+    return rounded_up(elements, lane_count<Number>);
+  }
+
+  SHARDWRIGHT_FUNCTION static std::size_t forward_size(const AttentionShape& shape) {
+    const std::size_t width = whole_registers(shape.head_dim), values = whole_registers(shape.value_width());
+    return (shape.sequence + rows) * width + shape.sequence * values +
+           (width > values ? width : values) * rows + shape.sequence * rows;
+  }
+  SHARDWRIGHT_FUNCTION static std::size_t backward_size(const AttentionShape& shape) {
+    const std::size_t width = whole_registers(shape.head_dim), values = whole_registers(shape.value_width());
+    return forward_size(shape) + (shape.sequence + rows) * width + (shape.sequence + 2 * rows) * values +
+           shape.sequence * rows;
+  }
+
+  SHARDWRIGHT_FUNCTION static AttentionBuffers carve(Number* from, const AttentionShape& shape,
+                                                     bool backward) {
+    AttentionBuffers buffers{};
+    const auto take = [&from](std::size_t count) {
+      Number* block = from;
+      from += count;
+      return block;
+    };
+    const std::size_t width = buffers.width = whole_registers(shape.head_dim);
+    const std::size_t values = buffers.value_width = whole_registers(shape.value_width());
+    buffers.keys = take(shape.sequence * width);
+    buffers.values = take(shape.sequence * values);
+    buffers.queries_across = take(width * rows);
+    buffers.scores = take(shape.sequence * rows);
+    buffers.result = take((width > values ? width : values) * rows);
+    if (!backward)
+      return buffers;
+    buffers.d_keys = take(shape.sequence * width);
+    buffers.d_values = take(shape.sequence * values);
+    buffers.queries = take(width * rows);
+    buffers.d_out = take(values * rows);
+    buffers.d_out_across = take(values * rows);
+    buffers.d_scores = take(shape.sequence * rows);
+    return buffers;
+  }
+};
+
+/// Copies rows into a packed block of whole registers, times `factor`, with zeros in the padding.
+template <class Element, class Number>
+SHARDWRIGHT_FUNCTION inline void pack_rows(const Element* from, std::size_t stride, std::size_t count,
+                                           std::size_t columns, Number factor, Number* to,
+                                           std::size_t padded_rows, std::size_t width) {
+  for (std::size_t i = 0; i < count; ++i) {
+    Number* row = to + i * width;
+    const Element* in = from + i * stride;
+    for_chunks<Number>(0, columns, [=](auto chunk, std::size_t c) {
+      WholeChunk<Number>{}.store(row + c, chunk.load(in + c) * factor);
+    });
+  }
+  for (std::size_t i = count * width; i < padded_rows * width; ++i)
+    to[i] = Number(0);
+}
+
+/// across[c, i] = packed[i, c] for a block of attention_rows packed rows.
+template <class Number>
+SHARDWRIGHT_FUNCTION inline void transpose_rows(const Number* packed, std::size_t width, std::size_t columns,
+                                                Number* across) {
+  for (std::size_t c = 0; c < columns; ++c) {
+    for (std::size_t i = 0; i < attention_rows; ++i)
+      across[c * attention_rows + i] = packed[i * width + c];
+  }
+}
+
+/// Copies or adds the rows of a packed block, each times its own factor, to their destination.
+template <TileStore store = TileStore::assign, class Number, class Factor, class Out>
+SHARDWRIGHT_FUNCTION inline void unpack_rows(const Number* packed, std::size_t width, std::size_t count,
+                                             std::size_t columns, Factor factor, Out* to,
+                                             std::size_t stride) {
+  for (std::size_t i = 0; i < count; ++i) {
+    Out* out = to + i * stride;
+    const Number* row = packed + i * width;
+    const Number scale = factor(i);
+    for_chunks<Number>(0, columns, [=](auto chunk, std::size_t c) {
+      if constexpr (store == TileStore::accumulate)
+        chunk.store(out + c, chunk.load(out + c) + WholeChunk<Number>{}.load(row + c) * scale);
+      else
+        chunk.store(out + c, WholeChunk<Number>{}.load(row + c) * scale);
+    });
+  }
+}
+
+/// Packs the keys and values of a head that some query sees, each at its row.
+template <class Element, class Number>
+SHARDWRIGHT_FUNCTION inline void pack_head(const KeyValueSpan<const Element>& from, std::size_t token,
+                                           std::size_t kv_head, const RowRange& rows,
+                                           const AttentionShape& shape, const AttentionBuffers<Number>& to) {
+  const Element* keys = from.key(token + rows.begin, kv_head);
+  const std::size_t stride = from.tokens.stride, count = rows.size();
+  pack_rows(keys, stride, count, shape.head_dim, Number(1), to.keys + rows.begin * to.width, count, to.width);
+  pack_rows(keys + shape.head_dim, stride, count, shape.value_width(), Number(1),
+            to.values + rows.begin * to.value_width, count, to.value_width);
+}
+
+/// Sets the scores of keys `seen` by the block to -infinity for the queries that must not see them.
+template <class Number>
+SHARDWRIGHT_FUNCTION inline void mask_unseen(Number* scores, const AttentionBlock& block,
+                                             const RowRange& seen, std::size_t first_row, std::size_t count) {
+  const std::size_t past = block.first_key(first_row + count - 1), ahead = block.end_key(first_row);
+  // Keys that have left the window of the last queries, and keys that the first ones do not see yet.
+  for (std::size_t j = seen.begin; j < past && j < seen.end; ++j)
+    for (std::size_t i = block.end_query(j) - first_row; i < attention_rows; ++i)
+      scores[(j - seen.begin) * attention_rows + i] = -infinite<Number>;
+  for (std::size_t j = ahead > seen.begin ? ahead : seen.begin; j < seen.end; ++j) {
+    const std::size_t unseeing = block.first_query(j) - first_row;
+    for (std::size_t i = 0; i < unseeing; ++i)
+      scores[(j - seen.begin) * attention_rows + i] = -infinite<Number>;
+  }
+}
+
+/// Rows become zeros.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline void clear_rows(Element* to, std::size_t stride, std::size_t count,
+                                            std::size_t columns) {
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t c = 0; c < columns; ++c)
+      to[i * stride + c] = Element(0);
+}
+
+/// Attention of the queries of `qkv` over the keys of `block` that they see. `merge` combines the result with
+/// that over other keys, in `out` and `log_sum_exp`. `Out` is Element or its MainElement. Queries that see no
+/// key have zeros, and -infinity as log_sum_exp.
+template <class Element, class Out = Element> struct AttentionForward {
+  using Number = MainElement<Element>;
+  static constexpr std::size_t rows = attention_rows;
+  static constexpr std::size_t registers = attention_rows / lane_count<Number>;
+  MatrixSpan<const Element> qkv;
+  KeyValueSpan<const Element> key_values;
+  MatrixSpan<Out> out;
+  Number* log_sum_exp;
+  AttentionShape shape;
+  AttentionBlock block;
+  bool merge;
+  Number scale;
+  Number* workspace;
+  std::size_t workers;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t worker) const {
+    const auto buffers = AttentionBuffers<Number>::carve(
+        workspace + worker * AttentionBuffers<Number>::forward_size(shape), shape, false);
+    for (std::size_t unit = worker; unit < shape.batch * shape.kv_heads; unit += workers)
+      group(unit, buffers);
+  }
+
+private:
+  SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Number>& buffers) const {
+    const std::size_t batch = unit / shape.kv_heads;
+    const std::size_t kv_head = unit % shape.kv_heads;
+    const Element* queries = qkv.row(batch * shape.sequence) + kv_head * shape.group_width();
+    pack_head(key_values, batch * block.keys.rows, kv_head, block.seen(batch), shape, buffers);
+    for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
+      const std::size_t head = kv_head * shape.q_per_kv + h;
+      std::size_t count = 0;
+      for (std::size_t first = merge ? block.first_query(0) : 0; first < shape.sequence; first += count) {
+        count = block.rows_at_once(first, rows);
+        row_block(queries + h * shape.head_dim + first * qkv.stride, batch, first, count,
+                  out.row(batch * shape.sequence + first) + head * shape.value_width(),
+                  log_sum_exp + (batch * shape.heads() + head) * shape.sequence + first, buffers);
+      }
+    }
+  }
+
+  SHARDWRIGHT_FUNCTION void row_block(const Element* queries, std::size_t batch, std::size_t first,
+                                      std::size_t count, Out* to, Number* lse,
+                                      const AttentionBuffers<Number>& b) const {
+    const RowRange seen = block.seen(batch, first, count);
+    if (seen.empty()) {
+      if (!merge)
+        set_unseeing(count, to, lse);
+      return;
+    }
+    const Number* keys = b.keys + seen.begin * b.width;
+    const Number* values = b.values + seen.begin * b.value_width;
+    pack_rows(queries, qkv.stride, count, shape.head_dim, scale, b.result, rows, b.width);
+    transpose_rows(b.result, b.width, shape.head_dim, b.queries_across);
+    product_in_tiles<TileStore::assign, Number>(seen.size(), rows, shape.head_dim, {keys, b.width, 1},
+                                                b.queries_across, rows, b.scores, rows);
+    mask_unseen(b.scores, block, seen, first, count);
+    Number sums[rows];
+    Number maxima[rows];
+    softmax(b.scores, seen.size(), maxima, sums);
+    product_in_tiles<TileStore::assign, Number>(rows, b.value_width, seen.size(), {b.scores, 1, rows}, values,
+                                                b.value_width, b.result, b.value_width);
+    const auto sees = [&](std::size_t i) { return sums[i] != 0 || !block.seen(batch, first + i, 1).empty(); };
+    if (merge)
+      return merge_rows(b, count, sees, maxima, sums, to, lse);
+    const auto share = [&](std::size_t i) { return sees(i) ? Number(1) / sums[i] : Number(0); };
+    unpack_rows(b.result, b.value_width, count, shape.value_width(), share, to, out.stride);
+    for (std::size_t i = 0; i < count; ++i)
+      lse[i] = maxima[i] + std::log(sums[i]);
+  }
+
+  /// The result of queries that see no key.
+  SHARDWRIGHT_FUNCTION void set_unseeing(std::size_t count, Out* to, Number* lse) const {
+    clear_rows(to, out.stride, count, shape.value_width());
+    for (std::size_t i = 0; i < count; ++i)
+      lse[i] = -infinite<Number>;
+  }
+
+  /// With o and l of other keys and the sums s and r = sum exp(score - m) v of these: l' = log(e^l + e^m s),
+  /// o' = e^(l - l') o + e^(m - l') r (Liu et al. 2023, arXiv 2310.01889, section 3).
+  template <class Sees>
+  SHARDWRIGHT_FUNCTION void merge_rows(const AttentionBuffers<Number>& b, std::size_t count, const Sees& sees,
+                                       const Number* maxima, const Number* sums, Out* to, Number* lse) const {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!sees(i))
+        continue;
+      const Number fresh = maxima[i] + std::log(sums[i]);
+      const Number larger = lse[i] > fresh ? lse[i] : fresh;
+      const Number joint = larger + std::log(std::exp(lse[i] - larger) + std::exp(fresh - larger));
+      const Number old_share = std::exp(lse[i] - joint);
+      const Number fresh_share = std::exp(maxima[i] - joint);
+      Out* row = to + i * out.stride;
+      const Number* result = b.result + i * b.value_width;
+      for_chunks<Number>(0, shape.value_width(), [=](auto chunk, std::size_t c) {
+        chunk.store(row + c, chunk.load(row + c) * old_share + chunk.load(result + c) * fresh_share);
+      });
+      lse[i] = joint;
+    }
+  }
+
+  /// Scores become exp(score - maximum of the query); the sums are left to the caller. The maximum is finite,
+  /// so a query that sees no key has a sum of zero.
+  SHARDWRIGHT_FUNCTION static void softmax(Number* scores, std::size_t keys, Number* maxima, Number* sums) {
+    constexpr WholeChunk<Number> whole;
+    constexpr std::size_t width = lane_count<Number>;
+    Lanes<Number> best[registers];
+    Lanes<Number> total[registers];
+    for (std::size_t r = 0; r < registers; ++r) {
+      best[r] = broadcast(lowest<Number>);
+      total[r] = Lanes<Number>{};
+    }
+    for (std::size_t j = 0; j < keys; ++j) {
+      for (std::size_t r = 0; r < registers; ++r)
+        best[r] = larger(whole.load(scores + j * rows + r * width), best[r]);
+    }
+    for (std::size_t j = 0; j < keys; ++j) {
+      for (std::size_t r = 0; r < registers; ++r) {
+        Number* at = scores + j * rows + r * width;
+        const Lanes<Number> value = exp_of_nonpositive<Number>(whole.load(at) - best[r]);
+        total[r] += value;
+        whole.store(at, value);
+      }
+    }
+    for (std::size_t r = 0; r < registers; ++r) {
+      whole.store(maxima + r * width, best[r]);
+      whole.store(sums + r * width, total[r]);
+    }
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Copies keys and values between a fused query-key-value buffer and a separate one.
+
+#include <shardwright/tensor/kernels/attention/work.hpp>
+#include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// One token per call.
+template <class Element, bool accumulate> struct CopyKeyValues {
+  KeyValueSpan<const Element> from;
+  KeyValueSpan<Element> to;
+  AttentionShape shape;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t token) const {
+    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+      const Element* source = from.key(token, head);
+      Element* target = to.key(token, head);
+      for_chunks<MainElement<Element>>(
+          0, shape.key_value_width(),
+          [=](auto chunk, std::size_t i) {
+            if constexpr (accumulate)
+              chunk.store(target + i, chunk.load(target + i) + chunk.load(source + i));
+            else
+              chunk.store(target + i, chunk.load(source + i));
+          },
+          source, target);
+    }
+  }
+};
+
+template <class Qkv, class KeyValues>
+void require_key_values(const char* operation, const AttentionShape& shape, const Qkv& qkv,
+                        const KeyValues& key_values) {
+  require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
+          "the buffer must be [batch * sequence, kv_heads * group_width].");
+  require(key_values.extent(0) == shape.tokens() &&
+              key_values.extent(1) == shape.kv_heads * shape.key_value_width(),
+          operation, "keys and values must be [batch * sequence, kv_heads * key_value_width].");
+}
+
+} // namespace detail
+
+/// @brief Copies the keys and values of a fused buffer of `shape` into [tokens, kv_heads * key_value_width].
+template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues>
+void pack_key_values(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,
+                     const AttentionShape& shape) {
+  using Element = typename KeyValues::value_type;
+  detail::require_key_values("pack_key_values", shape, qkv, key_values);
+  detail::run_lanes(
+      "sw::pack_kv", execution, shape.tokens(),
+      detail::CopyKeyValues<Element, false>{
+          detail::KeyValueSpan<const Element>::fused(detail::constant(detail::span_of(qkv)), shape),
+          detail::KeyValueSpan<Element>::packed(detail::span_of(key_values), shape), shape});
+}
+
+/// @brief Adds `key_values` to the keys and values of a fused buffer of `shape`.
+template <class Execution, KernelMatrix KeyValues, KernelMatrix Qkv>
+void add_key_values(const Execution& execution, const KeyValues& key_values, const Qkv& qkv,
+                    const AttentionShape& shape) {
+  using Element = typename Qkv::value_type;
+  detail::require_key_values("add_key_values", shape, qkv, key_values);
+  detail::run_lanes(
+      "sw::add_kv", execution, shape.tokens(),
+      detail::CopyKeyValues<Element, true>{
+          detail::KeyValueSpan<const Element>::packed(detail::constant(detail::span_of(key_values)), shape),
+          detail::KeyValueSpan<Element>::fused(detail::span_of(qkv), shape), shape});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

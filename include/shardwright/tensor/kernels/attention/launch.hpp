@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Checks of the arguments of attention, and the choice of kernels: by blocks on a host; by the
+/// library, tiles, lanes or rows on a device.
+
+#include <shardwright/mesh/memory_purpose.hpp>
+#include <shardwright/tensor/kernels/attention/device.hpp>
+#include <shardwright/tensor/kernels/attention/host_backward.hpp>
+#include <shardwright/tensor/kernels/attention/lanes.hpp>
+#include <shardwright/tensor/kernels/attention/library.hpp>
+#include <shardwright/tensor/kernels/attention/shape.hpp>
+#include <shardwright/tensor/kernels/attention/tiles.hpp>
+#include <shardwright/tensor/kernels/attention/tiles_backward.hpp>
+#include <shardwright/tensor/kernels/attention/work.hpp>
+#include <shardwright/tensor/kernels/lanes/narrow_rows.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <shardwright/tensor/kernels/device/cuda_block.hpp>
+#endif
+
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// Functor calls that share the work of a host launch; each has its own part of the workspace.
+template <class Execution>
+std::size_t attention_workers(const Execution& execution, const AttentionShape& shape) {
+  const std::size_t units = shape.batch * shape.kv_heads;
+  const std::size_t threads = static_cast<std::size_t>(execution.concurrency());
+  return threads < units ? threads : units;
+}
+
+template <class Qkv, class Out, class Lse>
+void require_attention(const char* operation, const AttentionShape& shape, const Qkv& qkv, const Out& out,
+                       const Lse& log_sum_exp) {
+  require(shape.q_per_kv >= 1 && shape.head_dim >= 1, operation,
+          "the shape must have heads of at least one element.");
+  require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
+          "the buffer must be [batch * sequence, kv_heads * group_width].");
+  require(out.extent(0) == shape.tokens() && out.extent(1) == shape.output_width(), operation,
+          "the output must be [batch * sequence, heads * value_width].");
+  require(log_sum_exp.extent(0) == shape.tokens() * shape.heads(), operation,
+          "log_sum_exp must be [batch * heads * sequence].");
+}
+
+/// The rows of a block must be those of the buffers.
+template <class KeyValues>
+void require_block(const char* operation, const AttentionShape& shape, const AttentionBlock& block,
+                   const KeyValues& key_values) {
+  require(block.queries.rows == shape.sequence && block.keys.rows <= shape.sequence, operation,
+          "the block must have one query for each token of a sequence, and at most as many keys.");
+  require(key_values.extent(0) == shape.batch * block.keys.rows &&
+              key_values.extent(1) == shape.kv_heads * shape.key_value_width(),
+          operation, "keys and values must be [batch * keys, kv_heads * key_value_width].");
+}
+
+/// The same if the keys are those of the queries' own tokens.
+inline void require_own_keys(const char* operation, const AttentionShape& shape,
+                             const AttentionBlock& block) {
+  require(block.queries.rows == shape.sequence && block.keys == block.queries, operation,
+          "the block must have one query and one key for each token of a sequence.");
+}
+
+/// Whether the sums of a launch need separate memory, because the outputs have too few bits for them.
+template <class Execution, class Out>
+inline constexpr bool sums_apart = !runs_on_host<Execution> && is_narrow<Out>;
+
+template <class Work>
+void require_workspace(const char* operation, const Work& workspace, std::size_t elements) {
+  require(workspace.extent(0) >= elements, operation,
+          "the workspace is too small (see attention_forward_workspace and attention_backward_workspace).");
+}
+
+/// Whether a launch uses tiles on tensor cores; in a dry run, whether it would.
+template <class Element, class Execution>
+[[nodiscard]] constexpr bool runs_in_tiles(const AttentionShape& shape) {
+  if constexpr (counts_only<Execution>)
+    return runs_in_tiles<Element, typename Execution::counts_for>(shape);
+  else
+    return BlockLauncher<Execution>::available && is_narrow<Element> && has_tiles(shape);
+}
+
+template <class Element> void require_tiles(const char* operation, const MatrixSpan<Element>& rows) {
+  require(is_tile_aligned(rows), operation,
+          "rows must begin at multiples of 16 bytes on this device (use contiguous buffers).");
+}
+
+template <class Execution, template <class, class, int> class Tiles, class Element, class Out, class... More>
+void run_tiles(const Execution& execution, const AttentionShape& shape, const auto& members, More... more) {
+  const auto start = [&](const auto& functor) {
+    BlockLauncher<Execution>::run(execution, functor.blocks(), functor.shared_bytes, functor);
+  };
+  if (shape.head_dim <= 64)
+    start(Tiles<Element, Out, 64>{members, more...});
+  else
+    start(Tiles<Element, Out, 128>{members, more...});
+}
+
+/// A warp per row, or a thread if a head is too wide for a warp.
+template <class Execution, class Element>
+void run_attention_forward_rows(const Execution& execution, const AttentionForwardRow<Element>& row) {
+  const std::size_t rows = row.shape.tokens() * row.shape.heads();
+  if (has_lanes<Element>(row.shape))
+    run_lanes("sw::attention", execution, rows, AttentionForwardLanes<Element>{row});
+  else
+    run("sw::attention", execution, rows, row);
+}
+
+/// Rejects the masks that the tiles, lanes and rows of a device do not support.
+inline void require_causal_form(const char* operation, const AttentionBlock& block) {
+  require(
+      block.mask.has_causal_form(), operation,
+      "on a device every query must see the keys up to its own, or all keys (use another mask on hosts, or cuDNN for windows over whole sequences).");
+}
+
+/// Counts the operations for a dry run, which knows no lengths: for each head and visible pair, two per
+/// element of a key and of a value, times the number of products with each.
+inline void count_attention(std::size_t key_products, std::size_t value_products, const AttentionShape& shape,
+                            const AttentionBlock& block) {
+  const std::size_t of_a_pair = 2 * (key_products * shape.head_dim + value_products * shape.value_width());
+  shardwright::detail::count_flops(static_cast<double>(of_a_pair * shape.batch * shape.heads()) *
+                                   static_cast<double>(block.pairs()));
+}
+
+/// `row.block` is the device's form of `block`.
+template <class Execution, class Element, class Out, class Work>
+void run_attention_forward(const char* operation, const Execution& execution,
+                           const AttentionForwardRow<Element, Out>& row, const AttentionBlock& block,
+                           const Work& workspace) {
+  using Number = MainElement<Element>;
+  const AttentionShape& shape = row.shape;
+  if (shape.tokens() == 0 || shape.kv_heads == 0 || (row.merge && block.hides_all_keys()))
+    return;
+  if constexpr (counts_only<Execution>) {
+    count_attention(1, 1, shape, block);
+  } else if constexpr (runs_on_host<Execution>) {
+    const std::size_t workers = attention_workers(execution, shape);
+    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::forward_size(shape));
+    run("sw::attention", execution, workers,
+        AttentionForward<Element, Out>{row.qkv, row.key_values, row.out, row.log_sum_exp, shape, block,
+                                       row.merge, row.scale, workspace.data(), workers});
+  } else {
+    if constexpr (may_be_library_attention<Execution, Element, Out>)
+      if (run_library_forward(execution, row, block, workspace))
+        return;
+    require_causal_form(operation, block);
+    if constexpr (runs_in_tiles<Element, Execution>({})) {
+      if (runs_in_tiles<Element, Execution>(shape)) {
+        require(row.scale > 0, operation, "the scale must be positive on this device.");
+        require_tiles(operation, row.qkv);
+        require_tiles(operation, row.key_values.tokens);
+        run_tiles<Execution, AttentionForwardTiles, Element, Out>(execution, shape, row);
+        return;
+      }
+    }
+    if constexpr (sums_apart<Execution, Out>) {
+      require_workspace(operation, workspace, shape.tokens() * shape.output_width());
+      const MatrixSpan<Number> sums{workspace.data(), row.out.rows, row.out.columns, row.out.columns};
+      run_attention_forward_rows<Execution, Element>(
+          execution, {row.qkv, row.key_values, sums, row.log_sum_exp, shape, row.block, false, row.scale});
+      run_lanes("sw::round", execution, sums.rows,
+                RoundRows<Out>{sums.data, sums.columns, 0, row.out.data, row.out.stride});
+    } else {
+      run_attention_forward_rows<Execution, Element>(execution, row);
+    }
+  }
+}
+
+template <class Execution, class Element>
+void run_attention_backward_rows(const Execution& execution, const AttentionBackwardQuery<Element>& query) {
+  const AttentionShape& shape = query.shape;
+  const std::size_t rows = shape.tokens() * shape.heads();
+  const std::size_t keys = shape.batch * query.block.keys.rows * shape.kv_heads;
+  if (has_lanes<Element>(shape)) {
+    run_lanes("sw::d_attn_q", execution, rows, AttentionBackwardQueryLanes<Element>{query});
+    run_lanes("sw::d_attn_key", execution, keys, AttentionBackwardKeyLanes<Element>{query});
+  } else {
+    run("sw::d_attn_q", execution, rows, query);
+    run("sw::d_attn_key", execution, keys, AttentionBackwardKey<Element>{query});
+  }
+}
+
+/// As run_attention_forward.
+template <class Execution, class Element, class Out, class Work>
+void run_attention_backward(const char* operation, const Execution& execution,
+                            const AttentionBackwardQuery<Element, Out>& query, const AttentionBlock& block,
+                            const Work& workspace) {
+  using Number = MainElement<Element>;
+  const AttentionShape& shape = query.shape;
+  if (shape.tokens() == 0 || shape.kv_heads == 0 || query.block.keys.rows == 0)
+    return;
+  if constexpr (counts_only<Execution>) {
+    count_attention(3, 2, shape, block); // probabilities are recomputed
+  } else if constexpr (runs_on_host<Execution>) {
+    const std::size_t workers = attention_workers(execution, shape);
+    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::backward_size(shape));
+    run("sw::d_attention", execution, workers,
+        AttentionBackward<Element, Out>{query.qkv, query.key_values, query.out, query.log_sum_exp,
+                                        query.d_out, query.d_qkv, query.d_key_values, shape, block,
+                                        query.merge, query.scale, workspace.data(), workers});
+  } else {
+    if constexpr (may_be_library_attention<Execution, Element, Out>)
+      if (run_library_backward(execution, query, block, workspace))
+        return;
+    require_causal_form(operation, block);
+    if constexpr (runs_in_tiles<Element, Execution>({})) {
+      if (runs_in_tiles<Element, Execution>(shape)) {
+        require_tiles(operation, query.qkv);
+        require_tiles(operation, query.key_values.tokens);
+        require_tiles(operation, query.out);
+        require_tiles(operation, query.d_out);
+        require(query.scale > 0, operation, "the scale must be positive on this device.");
+        require_workspace(operation, workspace, shape.tokens() * shape.heads());
+        float* const dots = workspace.data();
+        run_tiles<Execution, AttentionBackwardQueryTiles, Element, Out>(execution, shape, query, dots);
+        run_tiles<Execution, AttentionBackwardKeyTiles, Element, Out>(execution, shape, query, dots);
+        return;
+      }
+    }
+    if constexpr (sums_apart<Execution, Out>) {
+      require_workspace(operation, workspace, shape.tokens() * shape.qkv_width());
+      const MatrixSpan<Number> sums{workspace.data(), query.d_qkv.rows, query.d_qkv.columns,
+                                    query.d_qkv.columns};
+      run_attention_backward_rows<Execution, Element>(
+          execution, {query.qkv, query.key_values, query.out, query.log_sum_exp, query.d_out, sums,
+                      KeyValueSpan<Number>::fused(sums, shape), shape, query.block, false, query.scale});
+      run_lanes("sw::round", execution, sums.rows,
+                RoundRows<Out>{sums.data, sums.columns, 0, query.d_qkv.data, query.d_qkv.stride});
+    } else {
+      run_attention_backward_rows<Execution, Element>(execution, query);
+    }
+  }
+}
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

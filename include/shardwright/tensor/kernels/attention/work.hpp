@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The work of one launch of attention: the keys that each query sees, and the location of keys and
+/// values.
+
+#include <shardwright/layout/attention_mask.hpp>
+#include <shardwright/layout/token_order.hpp>
+#include <shardwright/tensor/kernels/attention/shape.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+
+/// @brief Queries and keys of each sequence by their positions: a query sees the keys up to its own, which
+/// are the first rows. This is the form that devices support.
+struct CausalBlock {
+  TokenRuns queries;
+  TokenRuns keys;
+
+  /// @brief All tokens of a sequence as queries and as keys.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION static constexpr CausalBlock whole(std::size_t sequence) {
+    return {TokenRuns::one(sequence), TokenRuns::one(sequence)};
+  }
+  /// @brief Keys that a query row sees.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t keys_seen(std::size_t query) const {
+    return keys.rows_before(queries.position(query) + 1);
+  }
+  /// @brief First of the query rows that see a key row; all later rows do, too.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_query(std::size_t key) const {
+    return queries.rows_before(keys.position(key));
+  }
+};
+
+/// @brief Rows from `begin` on, up to `end`.
+struct RowRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr bool empty() const { return begin >= end; }
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t size() const { return empty() ? 0 : end - begin; }
+};
+
+/// @brief The keys that the queries of a launch see.
+struct KeyMask {
+  KeyWindow window{};
+  const std::int32_t* lengths = nullptr; ///< Of each sequence: keys from there on are hidden. May be null.
+
+  /// @brief Returns whether a CausalBlock can express the mask.
+  [[nodiscard]] constexpr bool has_causal_form() const {
+    return lengths == nullptr && window.before == KeyWindow::unlimited &&
+           (window.after == 0 || window.after == KeyWindow::unlimited);
+  }
+};
+
+/// @brief Queries and keys of each sequence by their positions, and which of the keys a query sees.
+///
+/// Positions ascend with rows, so the keys of a query are contiguous, and their begin and end ascend with the
+/// query.
+struct AttentionBlock {
+  TokenRuns queries;
+  TokenRuns keys;
+  KeyMask mask;
+
+  constexpr AttentionBlock(const TokenRuns& query_runs, const TokenRuns& key_runs,
+                           const KeyMask& key_mask = {})
+      : queries(query_runs), keys(key_runs), mask(key_mask) {}
+  constexpr AttentionBlock(const CausalBlock& block) : AttentionBlock(block.queries, block.keys) {}
+  /// @brief All tokens of a sequence as queries and as keys.
+  [[nodiscard]] static constexpr AttentionBlock whole(std::size_t sequence, const KeyMask& mask = {}) {
+    return {TokenRuns::one(sequence), TokenRuns::one(sequence), mask};
+  }
+
+  /// @brief The first key row that a query row sees, ignoring lengths.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_key(std::size_t query) const {
+    return keys.rows_before(mask.window.first_key(queries.position(query)));
+  }
+  /// @brief One more than the last one.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_key(std::size_t query) const {
+    return keys.rows_before(mask.window.end_key(queries.position(query)));
+  }
+  /// @brief The first query row that sees a key row, ignoring lengths.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_query(std::size_t key) const {
+    return queries.rows_before(mask.window.first_query(keys.position(key)));
+  }
+  /// @brief One more than the last one.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_query(std::size_t key) const {
+    return queries.rows_before(mask.window.end_query(keys.position(key)));
+  }
+
+  /// @brief From the first key row to the last one that any of `count` query rows of a sequence sees.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr RowRange seen(std::size_t sequence, std::size_t query,
+                                                             std::size_t count) const {
+    if (count == 0)
+      return {};
+    const std::size_t end = end_key(query + count - 1), length = key_rows(sequence);
+    return {first_key(query), end < length ? end : length};
+  }
+  /// @brief The same for all query rows.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr RowRange seen(std::size_t sequence) const {
+    const RowRange first_run = seen(sequence, 0, queries.split);
+    const RowRange second_run = seen(sequence, queries.split, queries.rows - queries.split);
+    if (first_run.empty())
+      return second_run;
+    return second_run.empty() ? first_run : RowRange{first_run.begin, second_run.end};
+  }
+  /// @brief Returns whether no query sees any key, whatever the lengths.
+  [[nodiscard]] constexpr bool hides_all_keys() const {
+    return AttentionBlock(queries, keys, {mask.window}).seen(0).empty();
+  }
+  /// @brief Number of visible query-key pairs in one sequence, ignoring lengths.
+  [[nodiscard]] constexpr std::size_t pairs() const {
+    std::size_t sum = 0;
+    for (std::size_t query = 0; query < queries.rows; ++query)
+      sum += RowRange{first_key(query), end_key(query)}.size();
+    return sum;
+  }
+  /// @brief Number of query rows from `query` on, at most `most`, to process together: with a window, rows of
+  /// two different runs see keys that are far apart.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_at_once(std::size_t query,
+                                                                        std::size_t most) const {
+    const bool apart = mask.window.before != KeyWindow::unlimited && query < queries.split;
+    const std::size_t left = (apart ? queries.split : queries.rows) - query;
+    return left < most ? left : most;
+  }
+  /// @brief The block for a device. @pre mask.has_causal_form()
+  [[nodiscard]] constexpr CausalBlock causal_form() const {
+    // Queries that see all keys are treated as queries after all keys.
+    return {mask.window.after == 0 ? queries : TokenRuns::one(queries.rows, keys.end()), keys};
+  }
+
+private:
+  SHARDWRIGHT_FUNCTION constexpr std::size_t key_rows(std::size_t sequence) const {
+    if (mask.lengths == nullptr)
+      return keys.rows;
+    const std::int32_t length = mask.lengths[sequence];
+    return length < 0 ? 0 : keys.rows_before(static_cast<std::size_t>(length));
+  }
+};
+
+namespace detail {
+
+/// Keys and values of a launch: a key of a token and a head, then its value.
+template <class Element> struct KeyValueSpan {
+  MatrixSpan<Element> tokens;
+  std::size_t column; // of the first head's key
+  std::size_t stride; // from head to head
+
+  [[nodiscard]] SHARDWRIGHT_FUNCTION Element* key(std::size_t token, std::size_t kv_head) const {
+    return tokens.row(token) + kv_head * stride + column;
+  }
+
+  /// Inside a fused buffer of `shape`.
+  [[nodiscard]] static KeyValueSpan fused(MatrixSpan<Element> qkv, const AttentionShape& shape) {
+    return {qkv, shape.q_per_kv * shape.head_dim, shape.group_width()};
+  }
+  /// In a separate buffer, [tokens, kv_heads * key_value_width].
+  [[nodiscard]] static KeyValueSpan packed(MatrixSpan<Element> key_values, const AttentionShape& shape) {
+    return {key_values, 0, shape.key_value_width()};
+  }
+};
+
+template <class Element> MatrixSpan<const Element> constant(const MatrixSpan<Element>& span) {
+  return {span.data, span.rows, span.columns, span.stride};
+}
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

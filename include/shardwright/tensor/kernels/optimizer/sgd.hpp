@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Stochastic gradient descent with momentum, with the clipping factor applied in the same pass.
+
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/optimizer/update.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+
+/// @brief Constants of one step of stochastic gradient descent.
+struct SgdStep {
+  double learning_rate = 0.1;
+  double momentum = 0.9;
+  double weight_decay = 0; ///< Multiplied by the parameter and added to the gradient.
+  bool nesterov = false;   ///< Use Nesterov's momentum.
+  double gradient_scale =
+      1.0; ///< Factor on the gradient: clipping, and the division by the global token count.
+};
+
+namespace detail {
+
+template <class Element> struct SgdUpdate {
+  using element = Element;
+  Element* parameter;
+  const Element* gradient;
+  Element* velocity; // null without momentum
+  Element scale;
+  Element keep; // momentum
+  Element rate;
+  Element decay;
+  bool nesterov;
+
+  /// Gives the updated parameter.
+  template <class Chunk> SHARDWRIGHT_FUNCTION Lanes<Element> operator()(Chunk chunk, std::size_t i) const {
+    const Lanes<Element> old = chunk.load(parameter + i);
+    const Lanes<Element> g = scale * chunk.load(gradient + i) + decay * old;
+    Lanes<Element> step = g;
+    if (velocity != nullptr) {
+      const Lanes<Element> v = keep * chunk.load(velocity + i) + g;
+      chunk.store(velocity + i, v);
+      step = v;
+      if (nesterov)
+        step = g + keep * v;
+    }
+    const Lanes<Element> p = old - rate * step;
+    chunk.store(parameter + i, p);
+    return p;
+  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    use(parameter, gradient, velocity == nullptr ? parameter : velocity);
+  }
+  SHARDWRIGHT_FUNCTION void set_step(const OptimizerDeviceStep& step, double learning_rate,
+                                     double weight_decay) {
+    scale = static_cast<Element>(step.scale);
+    rate = static_cast<Element>(learning_rate);
+    decay = static_cast<Element>(weight_decay);
+  }
+};
+
+/// Updates views with the constants of a step; an empty velocity means no momentum.
+template <KernelView Parameter, KernelView Gradient, KernelView Velocity>
+[[nodiscard]] auto sgd_of(const Parameter& parameter, const Gradient& gradient, const Velocity& velocity,
+                          const SgdStep& step) {
+  using Element = typename Parameter::value_type;
+  static_assert(
+      std::is_same_v<Element, typename Gradient::non_const_value_type> &&
+          std::is_same_v<Element, typename Velocity::value_type>,
+      "sgd_update: parameter, gradient and velocity must have the same element type (convert one first)");
+  const auto p = flat_span_of(parameter, "sgd_update");
+  const auto g = flat_span_of(gradient, "sgd_update");
+  const auto v = flat_span_of(velocity, "sgd_update");
+  require_one_size("sgd_update", p.size, g.size, v.data == nullptr ? p.size : v.size);
+  return SgdUpdate<Element>{p.data,
+                            g.data,
+                            v.data,
+                            static_cast<Element>(step.gradient_scale),
+                            static_cast<Element>(step.momentum),
+                            static_cast<Element>(step.learning_rate),
+                            static_cast<Element>(step.weight_decay),
+                            step.nesterov};
+}
+
+} // namespace detail
+
+/// @brief One step of gradient descent: p = p - lr v, with g = scale * gradient + wd p and v = momentum v +
+/// g; with Nesterov's momentum p = p - lr (g + momentum v) (Sutskever et al., Proceedings of ICML 2013, in
+/// the form of PyTorch's SGD).
+///
+/// All views are contiguous and have the same size; for a momentum of 0 the velocity may be empty. Cost: 3
+/// reads and 2 writes per element.
+template <class Execution, KernelView Parameter, KernelView Gradient, KernelView Velocity>
+void sgd_update(const Execution& execution, const Parameter& parameter, const Gradient& gradient,
+                const Velocity& velocity, const SgdStep& step) {
+  using Element = typename Parameter::value_type;
+  detail::run_elementwise<Element>("sw::sgd", execution, parameter.size(),
+                                   detail::sgd_of(parameter, gradient, velocity, step));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Matrix products on NVIDIA GPUs by cuBLASLt: one handle, workspace and set of plans per stream.
+///
+/// No epilogue is fused beyond alpha and beta. beta = 1 into a float C is the one that pays off here:
+/// gradients of weights are accumulated inside the product. The decoder has no biases, SwiGLU combines two
+/// columns of one product, which no epilogue does, and residual sums are fused with the norm that follows.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/tensor/kernels/device/cuda_streams.hpp>
+#include <shardwright/tensor/kernels/product/gemm_problem.hpp>
+
+#include <Kokkos_Core.hpp>
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <string>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+
+inline void check_cublas(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS)
+    return;
+  ErrorContext context;
+  context.operation = "matmul";
+  throw DeviceError(static_cast<int>(status),
+                    std::string("matmul: ") + call + " must succeed, but cuBLAS says " +
+                        cublasLtGetStatusName(status) + ", " + cublasLtGetStatusString(status) +
+                        " (look for an earlier error of the device, or for exhausted memory).",
+                    context);
+}
+
+/// cuBLASLt on one stream. The workspace is its own, so that products allocate nothing, run the same way
+/// every time (cuBLAS documentation, "Results Reproducibility") and can be captured in a graph.
+class CublasLt {
+public:
+  /// The size that NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace).
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+
+  struct Plan {
+    cublasLtMatmulDescOpaque_t product;
+    cublasLtMatrixLayoutOpaque_t a;
+    cublasLtMatrixLayoutOpaque_t b;
+    cublasLtMatrixLayoutOpaque_t c;
+    cublasLtMatmulAlgo_t algorithm;
+    bool available; // false: no kernel for this problem
+  };
+
+  /// On the calling thread's device, which is the stream's.
+  explicit CublasLt(cudaStream_t stream) : stream_(stream) {
+    cublasLtHandle_t handle = nullptr;
+    check_cublas(cublasLtCreate(&handle), "cublasLtCreate");
+    handle_.reset(handle);
+    workspace_ = workspace_of_stream(workspace_bytes, "matmul");
+  }
+
+  [[nodiscard]] Plan plan(const GemmProblem& problem) {
+    Plan out{};
+    const cudaDataType_t factors = data_type(problem.factors);
+    const cudaDataType_t result = data_type(problem.result);
+    const bool twofold = problem.compute == GemmCompute::float64;
+    const cublasComputeType_t compute = twofold                                ? CUBLAS_COMPUTE_64F
+                                        : problem.compute == GemmCompute::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                               : CUBLAS_COMPUTE_32F;
+    check_cublas(cublasLtMatmulDescInit(&out.product, compute, twofold ? CUDA_R_64F : CUDA_R_32F),
+                 "cublasLtMatmulDescInit");
+    set_transpose(out.product, CUBLASLT_MATMUL_DESC_TRANSA, problem.transpose_a);
+    set_transpose(out.product, CUBLASLT_MATMUL_DESC_TRANSB, problem.transpose_b);
+    set_layout(out.a, factors, problem.transpose_a, problem.m, problem.k, problem.lda);
+    set_layout(out.b, factors, problem.transpose_b, problem.k, problem.n, problem.ldb);
+    set_layout(out.c, result, false, problem.m, problem.n, problem.ldc);
+
+    cublasLtMatmulPreferenceOpaque_t preference{};
+    check_cublas(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
+    const auto prefer = [&preference](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      check_cublas(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value),
+                   "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    // Split-K parts are summed in the workspace, in the accumulation type.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, problem.a_alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, problem.b_alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, problem.c_alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, problem.c_alignment);
+    cublasLtMatmulHeuristicResult_t choice{};
+    int choices = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_.get(), &out.product, &out.a, &out.b, &out.c, &out.c, &preference, 1, &choice, &choices);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED)
+      check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
+    out.available = status == CUBLAS_STATUS_SUCCESS && choices == 1 && choice.state == CUBLAS_STATUS_SUCCESS;
+    out.algorithm = choice.algo;
+    return out;
+  }
+
+  [[nodiscard]] bool multiply(const GemmProblem& problem, Plan& plan, const GemmOperands& operands) {
+    if (!plan.available)
+      return false;
+    const float narrow[2] = {static_cast<float>(operands.alpha), static_cast<float>(operands.beta)};
+    const double wide[2] = {operands.alpha, operands.beta};
+    const bool twofold = problem.compute == GemmCompute::float64;
+    const void* alpha = twofold ? static_cast<const void*>(wide) : narrow;
+    const void* beta = twofold ? static_cast<const void*>(wide + 1) : narrow + 1;
+    check_cublas(cublasLtMatmul(handle_.get(), &plan.product, alpha, operands.a, &plan.a, operands.b, &plan.b,
+                                beta, operands.c, &plan.c, operands.c, &plan.c, &plan.algorithm,
+                                workspace_.get(), workspace_bytes, stream_),
+                 "cublasLtMatmul");
+    return true;
+  }
+
+private:
+  [[nodiscard]] static cudaDataType_t data_type(ElementType type) {
+    switch (type) {
+    case ElementType::float64:
+      return CUDA_R_64F;
+    case ElementType::bfloat16:
+      return CUDA_R_16BF;
+    case ElementType::float16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
+    }
+  }
+  static void set_transpose(cublasLtMatmulDescOpaque_t& product, cublasLtMatmulDescAttributes_t attribute,
+                            bool transposed) {
+    const cublasOperation_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    check_cublas(cublasLtMatmulDescSetAttribute(&product, attribute, &operation, sizeof operation),
+                 "cublasLtMatmulDescSetAttribute");
+  }
+  /// The layout of a matrix as stored, from its extents after transposition.
+  static void set_layout(cublasLtMatrixLayoutOpaque_t& layout, cudaDataType_t type, bool transposed,
+                         std::int64_t rows, std::int64_t columns, std::int64_t ld) {
+    const auto size = [](std::int64_t extent) { return static_cast<std::uint64_t>(extent); };
+    check_cublas(cublasLtMatrixLayoutInit(&layout, type, size(transposed ? columns : rows),
+                                          size(transposed ? rows : columns), ld),
+                 "cublasLtMatrixLayoutInit");
+  }
+
+  cudaStream_t stream_;
+  Owned<cublasLtHandle_t, cublasLtDestroy> handle_;
+  Workspace workspace_;
+};
+
+template <> struct LibraryGemm<Kokkos::Cuda> {
+  static constexpr bool available = true;
+
+  [[nodiscard]] static bool multiply(const Kokkos::Cuda& execution, const GemmProblem& problem,
+                                     const GemmOperands& operands) {
+    return of_stream<GemmPlans<CublasLt>, CublasLt>(execution).multiply(problem, operands);
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

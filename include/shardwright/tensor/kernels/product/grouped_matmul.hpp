@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Products of groups of rows with a matrix for each group, and the gradients of these matrices.
+
+#include <shardwright/tensor/kernels/product/gemm_group.hpp>
+#include <shardwright/tensor/kernels/product/matmul.hpp>
+#if defined(KOKKOS_ENABLE_CUDA) && defined(SHARDWRIGHT_WITH_CUBLAS)
+#include <shardwright/tensor/kernels/product/cuda_gemm_group.hpp>
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// The rows of one group.
+struct GroupOfRows {
+  std::size_t begin;
+  std::size_t count;
+
+  [[nodiscard]] static GroupOfRows of(std::span<const std::int64_t> first_rows, std::size_t group) {
+    const auto begin = static_cast<std::size_t>(first_rows[group]);
+    return {begin, static_cast<std::size_t>(first_rows[group + 1]) - begin};
+  }
+};
+
+template <class Element, class Out> struct GroupProduct {
+  std::size_t m;
+  std::size_t n;
+  std::size_t k;
+  Factor<Element> a;
+  Factor<Element> b;
+  Out* c;
+
+  template <class Execution> void run(const Execution& execution, MainElement<Element> beta) const {
+    start_product(execution, m, n, k, MainElement<Element>(1), a, b, beta, c, n);
+  }
+};
+
+/// Starts product(g) for each of `count` groups: in one call if the device library has one, else one after
+/// the other.
+template <class Element, class Out, class Execution, class ProductOf>
+void run_group(const Execution& execution, std::size_t count, double beta, const ProductOf& product) {
+  const auto keep = static_cast<MainElement<Element>>(beta);
+  if constexpr (LibraryGemmGroup<Execution>::available && RealElement<Element>) {
+    static thread_local GemmGroup group;
+    group.clear();
+    for (std::size_t g = 0; g < count; ++g) {
+      const GroupProduct<Element, Out> p = product(g);
+      if (p.m == 0 || p.n == 0 || p.k == 0)
+        continue;
+      const auto [problem, operands] =
+          column_major(p.m, p.n, p.k, 1.0, p.a, p.b, beta, p.c, p.n, tf32_choice());
+      group.add(problem, operands);
+    }
+    if (group.size() > 1 && LibraryGemmGroup<Execution>::multiply(execution, group)) {
+      for (std::size_t g = 0; g < count; ++g) // a product of depth 0 is beta times the old value
+        if (const GroupProduct<Element, Out> p = product(g); p.k == 0)
+          p.run(execution, keep);
+      return;
+    }
+  }
+  for (std::size_t g = 0; g < count; ++g) {
+    const GroupProduct<Element, Out> p = product(g);
+    p.run(execution, keep);
+  }
+}
+
+} // namespace detail
+
+/// @brief Rows [first_rows[g], first_rows[g + 1]) of `out` = the same rows of `rows` times op(matrix g of
+/// `weights`).
+///
+/// On an NVIDIA GPU with cuBLAS 12.5 or newer, one call for all groups; elsewhere one matmul() for each.
+/// Cost: 2 |rows| |in| |out| floating-point operations.
+/// @param first_rows [groups + 1] on the host, ascending from 0 to the number of rows
+/// @param weights    [groups, in, out], or [groups, out, in] when transposed
+template <class Execution, KernelMatrix Rows, KernelView Weights, KernelMatrix Out>
+void grouped_matmul(const Execution& execution, std::span<const std::int64_t> first_rows, const Rows& rows,
+                    const Weights& weights, Transpose transpose, const Out& out) {
+  using Element = typename Rows::non_const_value_type;
+  const bool turned = transpose == Transpose::yes;
+  const std::size_t in = rows.extent(1);
+  const std::size_t columns = out.extent(1);
+  const std::size_t groups = first_rows.size() - 1;
+  detail::require(weights.extent(0) == groups && weights.extent(turned ? 2 : 1) == in &&
+                      weights.extent(turned ? 1 : 2) == columns,
+                  "grouped_matmul",
+                  "the weights must be [groups, in, out], or [groups, out, in] transposed.");
+  detail::require(rows.extent(0) == out.extent(0) &&
+                      rows.extent(0) == static_cast<std::size_t>(first_rows.back()),
+                  "grouped_matmul", "both matrices must have the rows of all groups.");
+  detail::run_group<Element, Element>(execution, groups, 0.0, [&](std::size_t g) {
+    const auto own = detail::GroupOfRows::of(first_rows, g);
+    return detail::GroupProduct<Element, Element>{
+        own.count,
+        columns,
+        in,
+        {rows.data() + own.begin * in, in, false},
+        {weights.data() + g * in * columns, turned ? in : columns, turned},
+        out.data() + own.begin * columns};
+  });
+}
+
+/// @brief Matrix g of `out` = rows_g^T gradient_g + beta times its old value: 0 for a group without rows if
+/// beta is 0.
+///
+/// Started as grouped_matmul; if `out` is wider than the factors, by one product for each group.
+/// @param rows     [rows, in]
+/// @param gradient [rows, out]
+/// @param out      [groups, in, out]; of their element type or its MainElement
+template <class Execution, KernelMatrix Rows, KernelMatrix Gradient, KernelView Out>
+void grouped_weight_gradient(const Execution& execution, std::span<const std::int64_t> first_rows,
+                             const Rows& rows, const Gradient& gradient, const Out& out, double beta) {
+  using Element = typename Rows::non_const_value_type;
+  using To = typename Out::value_type;
+  const std::size_t in = rows.extent(1);
+  const std::size_t columns = gradient.extent(1);
+  const std::size_t groups = first_rows.size() - 1;
+  detail::require(out.extent(0) == groups && out.extent(1) == in && out.extent(2) == columns,
+                  "grouped_weight_gradient", "the gradients must be [groups, in, out].");
+  detail::require(rows.extent(0) == gradient.extent(0) &&
+                      rows.extent(0) == static_cast<std::size_t>(first_rows.back()),
+                  "grouped_weight_gradient", "both matrices must have the rows of all groups.");
+  detail::run_group<Element, To>(execution, groups, beta, [&](std::size_t g) {
+    const auto own = detail::GroupOfRows::of(first_rows, g);
+    return detail::GroupProduct<Element, To>{in,
+                                             columns,
+                                             own.count,
+                                             {rows.data() + own.begin * in, in, true},
+                                             {gradient.data() + own.begin * columns, columns, false},
+                                             out.data() + g * in * columns};
+  });
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Local matrix product: the host's BLAS or cuBLAS if available, else kernels of this library.
+
+#include <shardwright/core/element.hpp>
+#include <shardwright/mesh/memory_purpose.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/product/gemm_problem.hpp>
+#include <shardwright/tensor/kernels/product/portable.hpp>
+#include <shardwright/tensor/kernels/product/widened.hpp>
+#if defined(KOKKOS_ENABLE_CUDA) && defined(SHARDWRIGHT_WITH_CUBLAS)
+#include <shardwright/tensor/kernels/product/cuda_gemm.hpp>
+#endif
+
+#include <cstddef>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+
+/// @brief How a matrix product reads a factor: as is, or transposed.
+enum class Transpose : bool { no, yes };
+
+namespace detail {
+
+/// By the device library or, if it is missing or has no kernel for the problem, with one element per thread.
+template <class Execution, class Element, class Out>
+void device_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k,
+                    MainElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
+                    MainElement<Element> beta, Out* c, std::size_t c_stride) {
+  if constexpr (LibraryGemm<Execution>::available && RealElement<Element>) {
+    const auto [problem, operands] = column_major(m, n, k, static_cast<double>(alpha), a, b,
+                                                  static_cast<double>(beta), c, c_stride, tf32_choice());
+    if (k != 0 && LibraryGemm<Execution>::multiply(execution, problem, operands))
+      return;
+  }
+  run_product(execution, Product<Element, Out>::of(m, n, k, alpha, a, b, beta, c, c_stride));
+}
+
+/// The product of matching shapes, by the target's best implementation.
+template <class Execution, class Element, class Out>
+void start_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k,
+                   MainElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
+                   MainElement<Element> beta, Out* c, std::size_t c_stride) {
+  if (m == 0 || n == 0)
+    return;
+  if constexpr (counts_only<Execution>)
+    shardwright::detail::count_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) *
+                                     static_cast<double>(k));
+  else if constexpr (!runs_on_host<Execution>)
+    device_product(execution, m, n, k, alpha, a, b, beta, c, c_stride);
+  else if constexpr (is_narrow<Element>)
+    widened_product(execution, m, n, k, alpha, a, b, beta, c, c_stride);
+  else
+    number_product(execution, m, n, k, alpha, a, b, beta, c, c_stride);
+}
+
+} // namespace detail
+
+/// @brief C = alpha op(A) op(B) + beta C with row-major matrices; beta = 0 ignores the old content of C.
+///
+/// On host memory this is the BLAS on the calling thread (see use_single_threaded_blas), on an NVIDIA GPU
+/// cuBLAS in stream order, in full precision unless use_tf32 says otherwise; without them Kokkos kernels. The
+/// first product of a shape on a stream plans it, and the very first allocates a workspace of 32 MiB: before
+/// capturing a graph, run it once. Cost: 2 m n k floating-point operations.
+///
+/// Products of 16-bit elements are summed in float and rounded once if C is 16-bit too. On the host, blocks
+/// of the factors are widened first; the thread keeps up to 3 MB for them.
+/// @param a  [m, k], or [k, m] when transposed
+/// @param b  [k, n], or [n, k] when transposed
+/// @param c  [m, n], not overlapping the factors; of their element type or its MainElement
+/// @throws InvalidArgument if the shapes do not fit
+template <class Execution, KernelMatrix A, KernelMatrix B, KernelMatrix C>
+void matmul(const Execution& execution, const A& a, Transpose transpose_a, const B& b, Transpose transpose_b,
+            const C& c, double alpha = 1.0, double beta = 0.0) {
+  using Element = typename A::non_const_value_type;
+  using Out = typename C::value_type;
+  using Number = MainElement<Element>;
+  static_assert(
+      std::is_same_v<Element, typename B::non_const_value_type> &&
+          (std::is_same_v<Element, Out> || std::is_same_v<Number, Out>),
+      "matmul: both factors must have the same element type, and the result must have that type or its MainElement.");
+  const auto left = detail::span_of(a);
+  const auto right = detail::span_of(b);
+  const auto out = detail::span_of(c);
+  const bool ta = transpose_a == Transpose::yes;
+  const bool tb = transpose_b == Transpose::yes;
+  const std::size_t m = out.rows;
+  const std::size_t n = out.columns;
+  const std::size_t k = ta ? left.rows : left.columns;
+  detail::require((ta ? left.columns : left.rows) == m, "matmul", "C must have as many rows as op(A).");
+  detail::require((tb ? right.rows : right.columns) == n, "matmul", "C must have as many columns as op(B).");
+  detail::require((tb ? right.columns : right.rows) == k, "matmul",
+                  "op(B) must have as many rows as op(A) has columns.");
+  const Number by = static_cast<Number>(alpha);
+  const Number keep = static_cast<Number>(beta);
+  const detail::Factor<Element> first{left.data, left.stride, ta};
+  const detail::Factor<Element> second{right.data, right.stride, tb};
+  detail::start_product(execution, m, n, k, by, first, second, keep, out.data, out.stride);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

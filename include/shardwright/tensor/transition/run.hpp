@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Executes the steps of a transition on one rank's memory.
+
+#include <shardwright/comm/pending.hpp>
+#include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/mesh/target.hpp>
+#include <shardwright/tensor/transition/block_copy.hpp>
+#include <shardwright/tensor/transition/bound.hpp>
+#include <shardwright/tensor/transition/step_geometry.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The steps of one transition of one tensor, from `in` to `out`; temporaries come from the pool.
+///
+/// Not templated on layouts: one instance per element and target serves every transition. The object must
+/// stay where it is while a started step is pending.
+template <class Element, class Target> class TransitionRun {
+public:
+  TransitionRun(TargetResources<Target>& resources, const BoundTransition& bound, const Extents& shape,
+                const Element* in, Element* out, const SubjectShape& subject, SourceLocation where)
+      : resources_(&resources), binding_(bound.binding), shape_(shape), next_(bound.steps), in_(in),
+        out_(out), subject_(subject), where_(where), remaining_(bound.effective) {}
+  TransitionRun(const TransitionRun&) = delete;
+  TransitionRun& operator=(const TransitionRun&) = delete;
+  ~TransitionRun() = default;
+
+  /// Runs all steps that are left.
+  void run() {
+    run_until([this](auto& group, const CollectiveCall& call) {
+      group.run(call);
+      finish();
+      return false;
+    });
+  }
+
+  /// Runs local steps until a collective, and starts it; `complete` does the rest.
+  void start() {
+    run_until([this](auto& group, const CollectiveCall& call) {
+      pending_.emplace(group.start(call));
+      return true;
+    });
+  }
+
+  [[nodiscard]] bool ready() const { return !pending_ || (remaining_ <= 1 && pending_->ready()); }
+
+  /// Waits for the started step and runs the remaining steps.
+  void complete() {
+    if (pending_) {
+      pending_->wait();
+      pending_.reset();
+      finish();
+    }
+    run();
+  }
+
+private:
+  /// Runs the remaining steps; `issue(group, call)` issues a collective, and returns whether to stop there.
+  template <class Issue> void run_until(Issue issue) {
+    while (remaining_ > 0) {
+      while (!does_something(next_.front(), binding_))
+        next_ = next_.subspan(1);
+      const TransitionStep& step = next_.front();
+      next_ = next_.subspan(1);
+      if (!is_collective(step.kind)) {
+        run_local(step);
+        continue;
+      }
+      const BoundCall& bound = bound_call(resources_->core(), step, binding_, shape_);
+      prepare(bound.count_after, step.kind == StepKind::all_reduce);
+      CollectiveCall call = bound.with(in_, destination_, where_);
+      call.subject = subject_;
+      order_call_after<Target>(resources_->execution());
+      if (issue(resources_->core().template communicator<Target>(bound.mask), call))
+        return;
+    }
+  }
+
+  void run_local(const TransitionStep& step) {
+    const StepGeometry geometry(step, binding_, shape_);
+    prepare(geometry.count_after(), false);
+    if (step.kind == StepKind::slice) {
+      copy_block<Target>(resources_->execution(), in_, geometry.slice_block(), destination_);
+    } else if (geometry.first()) {
+      copy_block<Target>(resources_->execution(), in_, contiguous_block(0, geometry.count_before()),
+                         destination_);
+    } else {
+      fill_zero<Target>(resources_->execution(), destination_, geometry.count_after());
+    }
+    finish();
+  }
+
+  /// Selects the memory that a step writes: that of the result for the last one.
+  void prepare(std::size_t elements, bool in_place) {
+    if (remaining_ == 1) {
+      destination_ = out_;
+      return;
+    }
+    if (!in_place || !temporary_)
+      written_ = BufferHandle(resources_->take(elements * sizeof(Element), where_));
+    else
+      written_ = temporary_;
+    destination_ = static_cast<Element*>(written_.data());
+  }
+
+  /// The step's result is the next one's input.
+  void finish() {
+    in_ = destination_;
+    temporary_ = std::exchange(written_, BufferHandle());
+    --remaining_;
+  }
+
+  TargetResources<Target>* resources_;
+  AxisBinding binding_;
+  Extents shape_;
+  std::span<const TransitionStep> next_;
+  const Element* in_;
+  Element* out_;
+  SubjectShape subject_;
+  SourceLocation where_;
+  int remaining_;
+  Element* destination_ = nullptr; // of the current step
+  BufferHandle temporary_;         // of `in_`, unless that is the input
+  BufferHandle written_;           // of `destination_`, unless that is the result
+  std::optional<Pending> pending_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

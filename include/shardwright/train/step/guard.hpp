@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Handles steps with non-finite loss or gradients: all ranks skip them, or stop and name the origin.
+
+#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/tensor/memory/device_value.hpp>
+#include <shardwright/tensor/non_finite_elements.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/step/non_finite.hpp>
+#include <shardwright/train/step/record.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A non-finite loss or gradient, and the ranks that have it.
+struct NonFinitePlace {
+  std::string name; ///< Name of the gradient's parameter; empty for the loss.
+  std::vector<int> ranks;
+  std::int64_t elements = 0; ///< Number of non-finite elements, on all of these ranks together.
+
+  /// @brief "the gradient of layers.0.down on ranks 2 and 3 (17 elements)", "the loss on rank 1".
+  [[nodiscard]] std::string text() const {
+    return (name.empty() ? "the loss" : "the gradient of " + name) + " on " + detail::rank_list(ranks) +
+           (name.empty() ? ""
+                         : " (" + std::to_string(elements) + (elements == 1 ? " element)" : " elements)"));
+  }
+};
+
+/// @brief A step's loss or gradients are not finite, and the run must not continue; thrown on every rank.
+class NonFiniteStep : public Error {
+public:
+  NonFiniteStep(const std::string& sentence, std::vector<NonFinitePlace> places, ErrorContext context = {})
+      : Error(sentence, std::move(context)), places_(std::move(places)) {}
+  [[nodiscard]] const std::vector<NonFinitePlace>& places() const noexcept { return places_; }
+
+private:
+  std::vector<NonFinitePlace> places_;
+};
+
+/// @brief During its lifetime, raw gradients are checked before they are summed over ranks, so that
+/// find_non_finite names the ranks where bad values arise. For repeating a non-finite step: it reads every
+/// raw gradient once more.
+template <ParameterSet Model> class WatchRawGradients {
+public:
+  explicit WatchRawGradients(const GradAccumulator<Model>& gradients) : gradients_(gradients) { watch(true); }
+  ~WatchRawGradients() { watch(false); }
+  WatchRawGradients(const WatchRawGradients&) = delete;
+  WatchRawGradients& operator=(const WatchRawGradients&) = delete;
+
+private:
+  void watch(bool on) {
+    gradients_.for_each_gradient([on](auto& gradient) { gradient.watch(on); });
+  }
+  const GradAccumulator<Model>& gradients_;
+};
+
+/// @brief Finds where a finished step is not finite: the loss first and then parameters in the order of the
+/// ranks.
+///
+/// Collective over `ranks`, which must be all ranks that hold a part of the model. Gradients are checked
+/// after the reductions, where a bad sum over data ranks shows on all of these ranks, or, in a step under
+/// WatchRawGradients, before them. A non-finite loss shows on its own rank. Cost: one read of the gradients
+/// and a few hundred bytes for each rank.
+template <ParameterSet Model>
+[[nodiscard]] std::vector<NonFinitePlace> find_non_finite(const GradAccumulator<Model>& gradients,
+                                                          const HostCommunicator& ranks) {
+  std::vector<std::string> own;
+  if (!std::isfinite(gradients.local_loss()))
+    own.insert(own.end(), {"", "1"});
+  gradients.for_each_gradient([&](const auto& gradient) {
+    if (const std::int64_t elements = gradient.non_finite(); elements > 0)
+      own.insert(own.end(), {gradient.parameter().name(), std::to_string(elements)});
+  });
+  std::vector<NonFinitePlace> out;
+  const auto all = gather_texts(ranks, own);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    for (std::size_t i = 0; i < all[rank].size(); i += 2) {
+      const std::string& name = all[rank][i];
+      auto place =
+          std::find_if(out.begin(), out.end(), [&](const auto& known) { return known.name == name; });
+      if (place == out.end())
+        place = out.insert(out.end(), NonFinitePlace{name, {}, 0});
+      place->ranks.push_back(static_cast<int>(rank));
+      place->elements += std::stoll(all[rank][i + 1]);
+    }
+  std::stable_partition(out.begin(), out.end(),
+                        [](const NonFinitePlace& place) { return place.name.empty(); });
+  return out;
+}
+
+namespace detail {
+
+/// The state of a guard on a device.
+struct GuardState {
+  std::int64_t in_a_row = 0;
+  std::int32_t halted = 0;
+};
+
+/// The verdict on a step, for the optimizer's kernels. After a step that ends the run no step is taken, so
+/// that parameters and optimizer stay as that step found them until the host learns of it.
+struct JudgeStep {
+  GuardState* guard;
+  StepRecord* record;
+  std::int64_t most_in_a_row;
+  bool stops, stops_without_tokens;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    if (record->unknown_ids > 0) { // the report is an error
+      guard->halted = 1;
+    } else if (record->finite != 0) {
+      guard->in_a_row = 0;
+    } else if (record->overflowed == 0 && guard->halted == 0) {
+      ++guard->in_a_row;
+      if ((record->tokens == 0 ? stops_without_tokens : stops) || guard->in_a_row == most_in_a_row)
+        guard->halted = 1;
+    }
+    if (guard->halted != 0)
+      record->take = 0;
+    record->halted = guard->halted;
+    record->skipped = guard->in_a_row;
+  }
+};
+
+} // namespace detail
+
+/// @brief Admits finite steps and treats others as configured; all ranks decide alike, because the loss and
+/// the norm of a GradientSummary are the same on all.
+///
+/// A step whose batch has no valid token has no gradient: it is skipped, or ends the run if so configured. A
+/// finite step costs nothing. For dynamic loss scaling, choose `skip`, and lower the scale if `admit`
+/// returns false. On a device the verdict is made there, and the host learns of it from the step's report: a
+/// non-finite step is not taken, and if the run must stop, neither is any later step. Then `end_run` throws.
+class StepGuard {
+public:
+  /// @param ranks all ranks that hold a part of the model
+  /// @param most_in_a_row skipped steps in a row after which the run stops anyway; 0: never
+  StepGuard(NonFinite choice, HostCommunicator ranks, std::int64_t most_in_a_row = 10,
+            EmptyBatch empty = EmptyBatch::skip)
+      : choice_(choice), empty_(empty), ranks_(std::move(ranks)), most_in_a_row_(most_in_a_row) {}
+
+  /// @brief Returns whether the optimizer may take the step; if not, restart the accumulator and continue.
+  ///
+  /// Collective only if the summary is not finite. Call it between finish() and restart() of the accumulator.
+  /// @throws NonFiniteStep on every rank if the choice is to stop, or after too many skipped steps; DataError
+  /// if the step is one without tokens.
+  template <ParameterSet Model>
+  [[nodiscard]] bool admit(const GradAccumulator<Model>& accumulator, const GradientSummary& summary,
+                           std::int64_t step) {
+    if (summary.finite()) {
+      in_a_row_ = 0;
+      return true;
+    }
+    ++skipped_;
+    without_tokens_ = summary.tokens == 0;
+    const bool stops = without_tokens_ ? empty_ == EmptyBatch::stop : choice_ == NonFinite::stop;
+    if (++in_a_row_ == most_in_a_row_ || stops)
+      end_run(accumulator, summary, step, in_a_row_);
+    if (!without_tokens_)
+      places_ = find_non_finite(accumulator, ranks_);
+    return false;
+  }
+
+  /// @brief The same on a device, which makes the decision: always returns true. Does not wait.
+  template <ParameterSet Model, class Target>
+  [[nodiscard]] bool admit(const GradAccumulator<Model>&, const DeviceSummary<Target>& summary,
+                           std::int64_t) {
+    if (!device_state_) {
+      device_state_ = detail::BufferHandle(summary.resources().take(sizeof(detail::GuardState)));
+      detail::run_once("sw::guard_start", summary.execution(),
+                       detail::StoreKernel<detail::GuardState>{device_state(), {in_a_row_, 0}});
+    }
+    detail::run_once("sw::guard", summary.execution(),
+                     detail::JudgeStep{device_state(), summary.record(), most_in_a_row_,
+                                       choice_ == NonFinite::stop, empty_ == EmptyBatch::stop});
+    return true;
+  }
+
+  /// @brief Ends the run because of a step that is not finite, and says where, or of one without tokens: the
+  /// gradients must be those of that step. Collective over the ranks; reads the gradients and waits.
+  /// @param in_a_row skipped steps up to this one
+  template <ParameterSet Model>
+  [[noreturn]] void end_run(const GradAccumulator<Model>& accumulator, const GradientSummary& summary,
+                            std::int64_t step, std::int64_t in_a_row) {
+    without_tokens_ = summary.tokens == 0;
+    const bool skips = without_tokens_ ? empty_ == EmptyBatch::skip : choice_ == NonFinite::skip;
+    const std::string before = "step " + std::to_string(step) + ": ";
+    const std::string row =
+        skips ? ", the last of " + std::to_string(in_a_row) + " skipped steps in a row" : std::string();
+    const ErrorContext context{
+        .rank = ranks_.world_rank(), .group = ranks_.name(), .operation = "non-finite check"};
+    if (without_tokens_)
+      throw DataError(before + sentence() + row + " (look at the targets of the batch)", context);
+    places_ = find_non_finite(accumulator, ranks_);
+    throw NonFiniteStep(before + sentence() + row +
+                            " (lower the learning rate, lengthen its warm-up, or look at the batch)",
+                        places_, context);
+  }
+
+  /// @brief Says why a step was not admitted: no token counted, or what was not finite: the loss, and then
+  /// the parameters that the backward pass reaches first, since an error there spreads to earlier ones. The
+  /// same on every rank.
+  [[nodiscard]] std::string sentence() const {
+    if (without_tokens_)
+      return "the global batch must have a token that counts, but all of its targets are masked";
+    constexpr std::size_t shown = 3;
+    std::string out = std::string("loss and gradients must be finite, but not finite ") +
+                      (places_.size() == 1 ? "is " : "are ");
+    const std::size_t losses = !places_.empty() && places_[0].name.empty() ? 1 : 0;
+    for (std::size_t i = 0; i < std::min(shown, places_.size()); ++i)
+      out += (i == 0 ? "" : "; ") + places_[i < losses ? i : places_.size() - 1 - (i - losses)].text();
+    if (places_.size() > shown)
+      out += "; and " + std::to_string(places_.size() - shown) + " more";
+    return places_.empty() ? out + "only their sums over all ranks" : out;
+  }
+  /// @brief Skipped steps in a row up to now, on the host.
+  [[nodiscard]] std::int64_t in_a_row() const noexcept { return in_a_row_; }
+  /// @brief Restores the number of skipped steps in a row; before the first step.
+  void set_in_a_row(std::int64_t steps) noexcept { in_a_row_ = steps; }
+  /// @brief Steps that were not admitted, on the host.
+  [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
+  /// @brief The non-finite places in the last of these steps.
+  [[nodiscard]] const std::vector<NonFinitePlace>& places() const noexcept { return places_; }
+
+private:
+  [[nodiscard]] detail::GuardState* device_state() const {
+    return static_cast<detail::GuardState*>(device_state_.data());
+  }
+
+  NonFinite choice_;
+  EmptyBatch empty_;
+  HostCommunicator ranks_;
+  std::int64_t most_in_a_row_;
+  std::int64_t in_a_row_ = 0;
+  std::int64_t skipped_ = 0;
+  std::vector<NonFinitePlace> places_;
+  bool without_tokens_ = false;       // the last of them
+  detail::BufferHandle device_state_; // of the device whose steps it admits
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

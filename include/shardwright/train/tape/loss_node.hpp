@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Losses on a tape, where the backward pass begins.
+
+#include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
+
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A loss `Operation` on x: its sums, and the gradient with which the backward pass begins.
+///
+/// `Operation` has `loss(where, x)`, which returns the sums, and `loss_and_gradient(where, x, loss_scale)`,
+/// which returns a pair: the sums, and the gradient of the summed loss times the scale.
+template <class Operation, class X> class LossNode final : public TapeNode {
+  using Target = typename X::target;
+  using Made = decltype(std::declval<const Operation&>().loss_and_gradient(
+      SourceLocation{}, std::declval<typename X::Value>(), std::declval<const LossScaleOn<Target>&>()));
+
+public:
+  using Loss = typename Made::first_type;
+
+  LossNode(TapeCore& tape, const Operation& operation, SourceLocation where, X x)
+      : TapeNode(tape), operation_(operation), where_(where), x_(std::move(x)) {
+    if (tape.trains())
+      x_.keep(*this, false);
+  }
+
+  void forward() override {
+    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
+    if (x_.wants_gradient() && tape().trains() && (tape().replays() || !recomputes())) {
+      auto [loss, gradient] =
+          operation_.loss_and_gradient(where_, x_.read(), static_cast<TapeOn<Target>&>(tape()).loss_scale);
+      loss_ = std::move(loss);
+      gradient_.emplace(std::move(gradient));
+    } else {
+      loss_ = operation_.loss(where_, x_.read());
+    }
+  }
+  void backward(GradientPass pass) override {
+    if (pass == GradientPass::weight)
+      return;
+    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
+    if (x_.wants_gradient()) {
+      if (!gradient_)
+        forward();
+      x_.let_go();
+      x_.give(std::move(*gradient_));
+      gradient_.reset();
+    }
+    x_.let_go();
+  }
+
+  /// The sums of the first pass.
+  [[nodiscard]] Loss take_loss() { return std::move(loss_); }
+
+private:
+  Operation operation_;
+  SourceLocation where_;
+  X x_;
+  Loss loss_{};
+  std::optional<typename Made::second_type> gradient_;
+};
+
+/// The sums of a loss on a tape, with the loss scale that their gradients will contain.
+template <class Target, class Sums> [[nodiscard]] Sums on_tape(Sums sums, const TapeCore& tape) {
+  if (tape.trains())
+    origin_of(sums).scale = static_cast<const TapeOn<Target>&>(tape).loss_scale;
+  return sums;
+}
+
+/// Records a loss and returns its sums.
+template <class Operation, TapeOperand X>
+[[nodiscard]] auto record_loss(Operation operation, SourceLocation where, X&& x) {
+  auto operand = operand_of(std::forward<X>(x), where);
+  TapeCore& tape = operand.tape();
+  compare_numbers_on(tape, operation, operand, where);
+  using Target = typename decltype(operand)::target;
+  using Node = LossNode<Operation, decltype(operand)>;
+  return on_tape<Target>(tape.record<Node>(std::move(operation), where, std::move(operand)).take_loss(),
+                         tape);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

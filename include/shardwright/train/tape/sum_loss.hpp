@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief sum_loss: a scalar value on a tape as the loss of a model.
+
+#include <shardwright/mesh/agreement.hpp>
+#include <shardwright/tensor/memory/device_value.hpp>
+#include <shardwright/tensor/memory/scalars.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/step/device_loss.hpp>
+#include <shardwright/train/step/device_loss_scale.hpp>
+#include <shardwright/train/step/loss.hpp>
+#include <shardwright/train/tape/loss_node.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// A value that can be the loss of tokens counted in layout `L`.
+template <class Value, class L> struct SumLossOf {
+  static constexpr bool scalar = Value::tensor_rank == 0;
+  static constexpr bool over_tokens = std::is_same_v<typename Value::layout, L>;
+  static_assert(scalar, "sum_loss: the loss must be one number (reduce it with sum)");
+  static_assert(
+      !scalar || over_tokens,
+      "sum_loss: the loss must be Partial over each axis that shards the tokens, and over no other (read it with .as<L>() of the TokenCount's layout, which reduces over the axes of the model)");
+  static constexpr bool value = scalar && over_tokens;
+};
+
+/// to = the number and its count.
+template <class Element> struct StoreLoss {
+  const Element* number;
+  double count;
+  double* to;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    to[0] = static_cast<double>(*number);
+    to[1] = count;
+  }
+};
+/// to = the loss scale.
+template <class Element> struct StoreScale {
+  LossExponent exponent;
+  Element* to;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    *to = static_cast<Element>(static_cast<MainElement<Element>>(std::ldexp(1.0, exponent.value())));
+  }
+};
+
+} // namespace detail
+
+namespace operation {
+
+/// @brief A scalar with its number of tokens; its gradient is the loss scale.
+template <LayoutType L> struct SumLoss {
+  static constexpr std::string_view name = "sum_loss";
+  static constexpr auto differs_along = L::axes;
+  TokenCount<L> tokens;
+
+  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
+    return {detail::GivenNumber("number of tokens", tokens.value)};
+  }
+
+  template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation, const X& x) const {
+    using Target = typename X::target;
+    detail::Scalars<2, Target> totals(x.resources());
+    detail::run_once("sw::sum_loss", x.execution(),
+                     detail::StoreLoss<typename X::value_type>{x.data(), static_cast<double>(tokens.value),
+                                                               totals.view().data()});
+    auto sums = detail::counted_loss<L>(std::move(totals));
+    detail::origin_of(sums).counted = false; // but by the program
+    return sums;
+  }
+  template <AnyShardedTensor X, class Scale>
+  [[nodiscard]] auto loss_and_gradient(SourceLocation where, const X& x, const Scale& scale) const {
+    using Element = typename X::value_type;
+    using Target = typename X::target;
+    ShardedTensor<Layout<0>, Element, Target> gradient(x.resources(), {});
+    detail::run_once(
+        "sw::d_sum_loss", gradient.execution(),
+        detail::StoreScale<Element>{detail::exponent_of<Target>(scale), gradient.mutable_data()});
+    return std::pair{loss(where, x), std::move(gradient)};
+  }
+};
+
+} // namespace operation
+
+/// @brief A scalar on a tape as a loss: the sum over this rank's tokens, and their number.
+///
+/// Tape::backward starts from the gradient of the summed loss, 1 times the tape's loss scale, whether the
+/// result is used or not (to only monitor it, use `loss.value()`); a GradAccumulator divides once by the
+/// global number of tokens. On a host it waits for the number.
+/// @param loss Layout<0, Partial<Sum, axes...>> over the axes that shard the tokens
+/// @param tokens this rank's, in that layout
+template <detail::TapeOperand X, LayoutType L>
+[[nodiscard]] auto sum_loss(X&& loss, TokenCount<L> tokens,
+                            SourceLocation where = SourceLocation::current()) {
+  using Value = std::remove_cvref_t<X>;
+  if constexpr (detail::SumLossOf<Value, L>::value)
+    return detail::record_loss(operation::SumLoss<L>{tokens}, where, std::forward<X>(loss));
+  else
+    return CountedLossOn<L, typename Value::target>{};
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
