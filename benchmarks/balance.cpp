@@ -215,7 +215,7 @@ std::vector<Line> measure(const Options& options) {
       }
     for (std::size_t i = 0; i < ways.size(); ++i) {
       const double own = static_cast<double>(ways[i]->peak_bytes()) / (1 << 20);
-      const auto all = sw::gather_vectors(world, std::vector<double>{own});
+      const auto all = sw::all_gather_v(world, std::vector<double>{own});
       for (std::size_t rank = 0; rank < all.size() && world.rank() == 0; ++rank)
         lines[i].megabytes.push_back(all[rank].front());
     }

@@ -9,7 +9,7 @@
 
 #include "timing.hpp"
 
-#include <shardwright/comm/observe/slow_link.hpp>
+#include <shardwright/comm/observe/simulated_link.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/attention/context_attention.hpp>
@@ -104,7 +104,7 @@ void run(const Options& options) {
       const auto link =
           gigabytes == 0
               ? world
-              : sw::slow_link(world, {.latency_seconds = 10e-6, .bytes_per_second = gigabytes * 1e9});
+              : sw::simulated_link(world, {.latency_seconds = 10e-6, .bytes_per_second = gigabytes * 1e9});
       const auto [ring, all_to_all] = measure(link, options);
       if (world.rank() != 0)
         return;

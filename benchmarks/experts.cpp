@@ -11,7 +11,7 @@
 #include "group_stopwatch.hpp"
 
 #include <shardwright/comm/observe/communication_clock.hpp>
-#include <shardwright/comm/observe/slow_link.hpp>
+#include <shardwright/comm/observe/simulated_link.hpp>
 #include <shardwright/comm/turns.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/experts/mlp.hpp>
@@ -299,7 +299,8 @@ LinkLine measure_link(const sw::HostCommunicator& world, const Options& all, Gro
   const auto turns = std::make_shared<sw::Turns>();
   sw::HostCommunicator ranks = world;
   const sw::HostCommunicator linked = sw::timed(
-      sw::slow_link(world, {options.latency_microseconds * 1e-6, options.gigabytes_per_second * 1e9}), clock);
+      sw::simulated_link(world, {options.latency_microseconds * 1e-6, options.gigabytes_per_second * 1e9}),
+      clock);
   const Mesh mesh{sw::in_turns(linked, turns), sw::extent<ep>(world.size())};
   Layers layers(mesh, options, 2);
   sw::initialize(layers, 5);

@@ -11,7 +11,7 @@
 #include "timing.hpp"
 
 #include <shardwright/comm/observe/communication_clock.hpp>
-#include <shardwright/comm/observe/slow_link.hpp>
+#include <shardwright/comm/observe/simulated_link.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
@@ -74,8 +74,8 @@ Line measure(const sw::HostCommunicator& world, const Settings& settings, const 
   const auto clock = std::make_shared<sw::CommunicationClock>();
   sw::HostCommunicator linked = world;
   if (settings.gigabytes_per_second > 0)
-    linked = sw::slow_link(linked, {.latency_seconds = settings.latency_microseconds * 1e-6,
-                                    .bytes_per_second = settings.gigabytes_per_second * 1e9});
+    linked = sw::simulated_link(linked, {.latency_seconds = settings.latency_microseconds * 1e-6,
+                                         .bytes_per_second = settings.gigabytes_per_second * 1e9});
   const sw::DecoderMesh mesh = sw::decoder_mesh(
       sw::timed(linked, clock), {.dpr = settings.replicas, .dp = world.size() / settings.replicas});
   using Model = sw::WholeModel<sw::Decoder<sw::DecoderLayouts<false, Zero>>>;

@@ -145,7 +145,7 @@ run_once(sw::HostCommunicator world, const sw::Schedule& schedule, const sw::Pas
   const std::vector<TimedStage::Batch> batches(static_cast<std::size_t>(schedule.microbatches()));
   static_cast<void>(runner.run(batches));
   int most = 0;
-  for (const auto& peak : sw::gather_vectors(world, std::vector<int>{runner.peak_in_flight()}))
+  for (const auto& peak : sw::all_gather_v(world, std::vector<int>{runner.peak_in_flight()}))
     most = std::max(most, peak.front());
   return {sw::gather_timelines(world, runner.timeline()), most};
 }

@@ -3,7 +3,7 @@
 // Two ranks behind a simulated link, with a clock: how much of an all_reduce is exposed, and how much is
 // hidden.
 #include <shardwright/comm/observe/communication_clock.hpp>
-#include <shardwright/comm/observe/slow_link.hpp>
+#include <shardwright/comm/observe/simulated_link.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -29,7 +29,7 @@ int main() {
     // 50 microseconds and 200 MB/s in each direction, whatever the real machine has.
     const sw::LinkOptions link{.latency_seconds = 50e-6, .bytes_per_second = 200e6};
     const auto clock = std::make_shared<sw::CommunicationClock>();
-    const sw::DeviceMesh mesh{sw::timed(sw::slow_link(world, link), clock, "dp"), sw::extent<dp>(2)};
+    const sw::DeviceMesh mesh{sw::timed(sw::simulated_link(world, link), clock, "dp"), sw::extent<dp>(2)};
     clock->restart(); // excludes the mesh's own setup messages
 
     std::vector<float> gradient(1'000'000, 1.0f); // 4 MB: 20 ms on this link

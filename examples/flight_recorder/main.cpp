@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// The call that a rank was in, as comm/flight_dump.hpp writes it.
+/// The call that a rank was in, as comm/observe/flight_dump.hpp writes it.
 struct Dump {
   int ranks = 0;
   std::string kind;

@@ -7,7 +7,7 @@
 #include "data.hpp"
 #include "training.hpp"
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/io/configuration_hash.hpp>
 #include <shardwright/mesh/counting_target.hpp>
 #include <shardwright/models.hpp>
@@ -95,7 +95,7 @@ template <class Model, class Mesh>
   });
   std::vector<std::pair<int, NamedTensor>> found;
   const auto all_heads = sw::gather_texts(pipeline, heads);
-  const auto all_numbers = sw::gather_vectors(pipeline, numbers);
+  const auto all_numbers = sw::all_gather_v(pipeline, numbers);
   for (std::size_t rank = 0; rank < all_heads.size(); ++rank) {
     auto from = all_numbers[rank].begin();
     for (auto head = all_heads[rank].begin(); head != all_heads[rank].end(); head += 3) {

@@ -10,7 +10,7 @@
 #include "training.hpp"
 #include "verify.hpp"
 
-#include <shardwright/comm/observe/slow_link.hpp>
+#include <shardwright/comm/observe/simulated_link.hpp>
 #include <shardwright/comm/threads/transport.hpp>
 #include <shardwright/io/checked_output.hpp>
 #include <shardwright/io/configuration_hash.hpp>
@@ -38,7 +38,7 @@ void run(const sw::HostCommunicator& world, const train_gpt::Options& options, c
                                             std::to_string(dataset.hash()) + "\n");
   const bool linked = options.link.latency_seconds > 0 || options.link.bytes_per_second > 0;
   train_gpt::RunResult result =
-      train_gpt::train(linked ? sw::slow_link(world, options.link) : world, options, dataset, false);
+      train_gpt::train(linked ? sw::simulated_link(world, options.link) : world, options, dataset, false);
   if (world.rank() == 0)
     first = std::move(result);
 }

@@ -5,7 +5,7 @@
 
 #include "run_monitor.hpp"
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/io/metrics.hpp>
 #include <shardwright/io/progress.hpp>
 #include <shardwright/io/run_summary.hpp>
@@ -145,7 +145,7 @@ double RunMonitor::finish(const sw::HostCommunicator& world, std::size_t pool_pe
   state.summary.ranks = world.size();
   state.summary.communication = sw::mean_communication(world, *state.clock);
   for (const std::vector<std::size_t>& peaks :
-       sw::gather_vectors(world, std::vector<std::size_t>{pool_peak_bytes, sw::process_peak_bytes()})) {
+       sw::all_gather_v(world, std::vector<std::size_t>{pool_peak_bytes, sw::process_peak_bytes()})) {
     state.summary.pool_peak_bytes = std::max(state.summary.pool_peak_bytes, peaks[0]);
     state.summary.process_peak_bytes = std::max(state.summary.process_peak_bytes, peaks[1]);
   }

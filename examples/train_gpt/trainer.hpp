@@ -319,7 +319,7 @@ private:
           pack(own, stage.first_unit(), parameter.name(), {values.begin(), values.end()});
       });
     });
-    auto out = unpack(sw::gather_vectors(run_.whole.template communicator<pp>(), own));
+    auto out = unpack(sw::all_gather_v(run_.whole.template communicator<pp>(), own));
     for (const sw::ExpertLoadReport& load : loads_)
       out.push_back({load.name + ".bias", {load.bias.begin(), load.bias.end()}});
     return out;

@@ -4,7 +4,7 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/comm/observe/communication_clock.hpp>
-#include <shardwright/comm/observe/slow_link.hpp>
+#include <shardwright/comm/observe/simulated_link.hpp>
 
 #include <chrono>
 #include <memory>
@@ -41,7 +41,7 @@ TEST_CASE("a call is exposed if it is waited for at once, and hidden if the rank
           // 4000 floats: 16 kB over the link of two ranks, at 1 MB/s.
           constexpr double time = 0.016;
           auto clock = std::make_shared<sw::CommunicationClock>();
-          sw::HostCommunicator comm = sw::timed(sw::slow_link(world, {0, 1e6}), clock, "dp");
+          sw::HostCommunicator comm = sw::timed(sw::simulated_link(world, {0, 1e6}), clock, "dp");
           sw::HostCommunicator part = comm.split(0, world.rank(), "tp");
           std::vector<float> data(4000, 1.0f);
           clock->restart();

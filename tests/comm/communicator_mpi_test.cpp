@@ -4,7 +4,7 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/comm/observe/communication_clock.hpp>
-#include <shardwright/comm/observe/slow_link.hpp>
+#include <shardwright/comm/observe/simulated_link.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 
@@ -67,7 +67,7 @@ TEST_CASE("MPI ranks behind a slow link and a clock pass the communicator suite"
               const auto clock = std::make_shared<sw::CommunicationClock>();
               const sw::LinkOptions link{.latency_seconds = 1e-6, .bytes_per_second = 4e9};
               const bool alone = world.size() == 1;
-              part.run(sw::timed(sw::slow_link(std::move(world), link), clock));
+              part.run(sw::timed(sw::simulated_link(std::move(world), link), clock));
               const sw::CommunicationTotals total = clock->total();
               communicator_suite::require(alone ||
                                               total.seconds >= total.bytes / link.bytes_per_second - 1e-6,
@@ -373,7 +373,7 @@ TEST_CASE("data beside a fingerprint are compared with calls of every other leng
 
 TEST_CASE("groups without a place in the node's memory compare their calls by messages", "[comm]") {
   sw::HostCommunicator world = breakable_world();
-  for (std::size_t i = 0; i <= sw::detail::MpiBoard::most_groups; ++i) {
+  for (std::size_t i = 0; i <= sw::detail::NodeExchange::most_groups; ++i) {
     sw::HostCommunicator group = world.split(0, world.rank());
     std::vector<float> data(64, static_cast<float>(i));
     group.all_reduce_in_place(data);

@@ -2,7 +2,7 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/comm/flight_recorder.hpp>
+#include <shardwright/comm/observe/flight_recorder.hpp>
 
 #include <atomic>
 #include <thread>

@@ -31,7 +31,7 @@ namespace sw = shardwright;
 namespace {
 
 std::size_t allocations = 0;
-bool stops_before_the_board = false;
+bool stops_before_the_memory = false;
 bool stops_in_split = false;
 
 /// The failing rank does this instead of its second collective.
@@ -350,7 +350,7 @@ extern "C" int shm_open(const char* name, int flags, mode_t mode) {
   using Open = int (*)(const char*, int, mode_t);
   static const Open open = reinterpret_cast<Open>(::dlsym(RTLD_NEXT, "shm_open"));
   const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (stops_before_the_board && std::string(name).starts_with("/shardwright")) {
+  if (stops_before_the_memory && std::string(name).starts_with("/shardwright")) {
     std::printf("pid %d\nboard %s\n", static_cast<int>(::getpid()), name);
     std::fflush(stdout);
     if (rank != nullptr && std::string(rank) == "2")
@@ -394,7 +394,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   fail_to_start(fault);
-  stops_before_the_board = fault == "stops_before_the_board";
+  stops_before_the_memory = fault == "stops_before_the_memory";
   stops_in_split = fault == "stops_in_split";
   const bool notices = fault == "late" || fault.starts_with("works_on");
   // The others must hear of a fault long before the deadline, which a rank without a core must not pass.

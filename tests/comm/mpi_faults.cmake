@@ -88,7 +88,7 @@ shardwright_mpi_fault(stops_at_the_end nonzero 1 "rank [01] failed: launch: the 
 shardwright_mpi_fault(stops_after nonzero any "every rank must reach its end, but rank 2: its process is stopped")
 shardwright_mpi_fault(killed_after nonzero any "signal 9")
 # One rank is stopped before it opens the memory of its node.
-shardwright_mpi_fault(stops_before_the_board nonzero any
+shardwright_mpi_fault(stops_before_the_memory nonzero any
                       "rank [01] failed: MPI_Ibarrier: .* but rank 2 did not open the memory .* rank 2 is stopped")
 # One rank is stopped when all have met for a split, and MPI cannot be interrupted.
 shardwright_mpi_fault(

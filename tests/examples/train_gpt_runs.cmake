@@ -140,7 +140,7 @@ shardwright_train_gpt_run(
   tensorboard_unwritable 0 OPTIONS ${tiny} --steps 1 --tensorboard "${CMAKE_CURRENT_LIST_FILE}/runs"
   SAYS "TensorBoard: .*training continues without TensorBoard" "step 1/1")
 shardwright_train_gpt_run(
-  slow_link 0 OPTIONS ${tiny} --steps 2 --mesh dp=2 --link-latency 100 --link-bandwidth 0.1
+  simulated_link 0 OPTIONS ${tiny} --steps 2 --mesh dp=2 --link-latency 100 --link-bandwidth 0.1
   SAYS "dp reductions all_reduce +[0-9]+ calls, [0-9.]+ [KM]iB: exposed [0-9.]+ ms")
 if(NOT TRAIN_GPT_TRAININGS STREQUAL "all" AND NOT "zero1" IN_LIST TRAIN_GPT_TRAININGS)
   shardwright_train_gpt_run(

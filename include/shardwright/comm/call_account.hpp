@@ -7,7 +7,7 @@
 
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/report.hpp>
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 
 #include <array>
 #include <cstddef>

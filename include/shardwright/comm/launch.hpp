@@ -11,7 +11,7 @@
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/launch_variables.hpp>
 #include <shardwright/comm/report.hpp>
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 #include <shardwright/comm/threads/process_end.hpp>
 #include <shardwright/comm/threads/rank_program.hpp>
 #include <shardwright/comm/threads/transport.hpp>
@@ -93,9 +93,9 @@ inline void say_rank(const Failure& failure, const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const Error& own) {
     if (own.context().rank < 0)
-      say(cause_of(failure));
+      write_stderr_line(cause_of(failure));
   } catch (...) {
-    say(cause_of(failure));
+    write_stderr_line(cause_of(failure));
   }
 }
 
@@ -183,7 +183,7 @@ int run_ranks(const LaunchOptions& options, const std::function<int(World)>& pro
 #endif
   }
   if (const std::string stray = stray_variables(); !stray.empty()) {
-    static const bool told = (say(stray), true);
+    static const bool told = (write_stderr_line(stray), true);
     static_cast<void>(told);
   }
   return launch_threads(options, program);

@@ -5,7 +5,7 @@
 /// @brief The environment variables by which an MPI launcher gives a process its rank, and checks of their
 /// values.
 
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 #include <shardwright/core/error.hpp>
 
 #include <array>

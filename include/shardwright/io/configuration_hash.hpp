@@ -5,7 +5,7 @@
 /// @brief Ranks compare a hash of their configuration at startup, so that one that differs is named before it
 /// does harm.
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>

@@ -4,7 +4,7 @@
 /// @file
 /// @brief A target without storage and kernels: tensors on it have shapes, and the pool counts them.
 
-#include <shardwright/comm/observe/pretend_world.hpp>
+#include <shardwright/comm/observe/recording_transport.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/dry_run_record.hpp>
 #include <shardwright/mesh/target.hpp>
@@ -42,7 +42,7 @@ template <class Base> struct Counting {
     if (record == nullptr)
       throw LifecycleError(
           "Counting: a counting target must be used inside a dry run (call dry_run() with the program that creates the mesh, or use the target that it counts for)");
-    return detail::pretended_device_group(group, record->log);
+    return detail::recording_device_group(group, record->log);
   }
   [[nodiscard]] static bool idle(const execution_space&) noexcept { return true; }
 };

@@ -5,7 +5,7 @@
 /// @brief Predicts the memory and the work of a program on one rank of a world of any size, without the other
 /// ranks.
 
-#include <shardwright/comm/observe/pretend_world.hpp>
+#include <shardwright/comm/observe/recording_transport.hpp>
 #include <shardwright/mesh/counting_target.hpp>
 #include <shardwright/mesh/dry_run_record.hpp>
 
@@ -54,7 +54,7 @@ template <class Program> [[nodiscard]] DryRun dry_run(int ranks, int rank, Progr
     detail::MemoryListener* before;
     detail::MemoryPurpose purpose_before;
   } const entered(record.get());
-  std::forward<Program>(program)(pretend_world(ranks, rank, record->log));
+  std::forward<Program>(program)(recording_world(ranks, rank, record->log));
   return {
       rank,         record->peak(), record->holders_at_peak(), record->log->calls(), record->log->groups(),
       record->flops};

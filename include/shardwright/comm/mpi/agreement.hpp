@@ -4,7 +4,7 @@
 /// @file
 /// @brief An all-gather of small entries, by which ranks compare their calls and exchange a few numbers.
 
-#include <shardwright/comm/mpi/board.hpp>
+#include <shardwright/comm/mpi/node_exchange.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// all ranks, and data of any length up to a limit.
 class MpiAgreement {
 public:
-  /// Of one rank of a group; `shared` as from MpiBoard.
-  MpiAgreement(int rank, int ranks, std::vector<MpiBoard::Entry*> shared)
+  /// Of one rank of a group; `shared` as from NodeExchange.
+  MpiAgreement(int rank, int ranks, std::vector<NodeExchange::Entry*> shared)
       : shared_(std::move(shared)), rank_(static_cast<std::size_t>(rank)),
         ranks_(static_cast<std::size_t>(ranks)) {}
 
@@ -39,7 +39,7 @@ public:
     const std::size_t taken = sizeof(Length) + padded(head_bytes);
     const std::size_t most = shared_.empty() ? message - std::min(message, taken)
                                              : std::min(MpiRequests::one_round_bytes / ranks_,
-                                                        MpiBoard::content_bytes - padded(head_bytes));
+                                                        NodeExchange::content_bytes - padded(head_bytes));
     return most / alignment * alignment;
   }
 
@@ -51,9 +51,9 @@ public:
     most_ = sizeof(Length) + data_begin_ + most_data;
     have_ = 1;
     ++started_;
-    in_memory_ = !shared_.empty() && data_begin_ + most_data <= MpiBoard::content_bytes;
+    in_memory_ = !shared_.empty() && data_begin_ + most_data <= NodeExchange::content_bytes;
     if (in_memory_) {
-      MpiBoard::Entry& own = shared(rank_);
+      NodeExchange::Entry& own = shared(rank_);
       length_ = sizeof own.agreement + data_begin_ + bytes;
       fill(own.content.data(), head, head_bytes, data, bytes);
       own.agreement.store(started_, std::memory_order_release);
@@ -117,7 +117,7 @@ private:
 
   // In memory.
 
-  [[nodiscard]] MpiBoard::Entry& shared(std::size_t rank) const noexcept {
+  [[nodiscard]] NodeExchange::Entry& shared(std::size_t rank) const noexcept {
     return shared_[rank][started_ % 2];
   }
   [[nodiscard]] bool arrived(std::size_t rank) const noexcept {
@@ -140,10 +140,10 @@ private:
   }
   /// Begins to load the memory of an entry as long as this rank's, to read it (0) or to write it (1): one
   /// line after another would take longer.
-  template <int Write> void fetch(const MpiBoard::Entry& entry) const noexcept {
+  template <int Write> void fetch(const NodeExchange::Entry& entry) const noexcept {
     constexpr std::size_t most = 1024; // more is no faster
     const auto* const begin = reinterpret_cast<const std::byte*>(&entry);
-    for (std::size_t at = 0; at < std::min(length_, most); at += alignof(MpiBoard::Entry))
+    for (std::size_t at = 0; at < std::min(length_, most); at += alignof(NodeExchange::Entry))
       __builtin_prefetch(begin + at, Write);
   }
 
@@ -172,7 +172,7 @@ private:
     return std::clamp<std::size_t>(length, sizeof length + data_begin_, most_);
   }
 
-  std::vector<MpiBoard::Entry*> shared_; ///< Two for each rank; empty if they share no memory.
+  std::vector<NodeExchange::Entry*> shared_; ///< Two for each rank; empty if they share no memory.
   std::size_t rank_;
   std::size_t ranks_;
   bool in_memory_ = false;

@@ -6,7 +6,7 @@
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/mpi/last_call.hpp>
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 
 #include <array>
 #include <atomic>

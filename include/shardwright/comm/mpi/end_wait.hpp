@@ -6,7 +6,7 @@
 
 #include <shardwright/comm/mpi/node.hpp>
 #include <shardwright/comm/report.hpp>
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/mix.hpp>
 
@@ -22,7 +22,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The ranks of a node that an end waits for, and its options.
-struct MpiRoll {
+struct NodeMembers {
   std::shared_ptr<MpiNode> node;
   bool lonely = false; ///< Some other node has only one rank, so no rank can see whether it is alive.
   std::chrono::nanoseconds deadline{};
@@ -36,10 +36,10 @@ struct MpiRoll {
 class MpiEndWait {
 public:
   /// @param place The end, as named in sentences: "at the end of launch()".
-  MpiEndWait(MpiRoll roll, std::string place)
-      : roll_(std::move(roll)), place_(std::move(place)), begin_(Clock::now()), seen_(begin_),
-        next_look_(begin_ + period), next_notice_(roll_.notice),
-        alive_(static_cast<std::size_t>(roll_.node->ranks()), begin_) {}
+  MpiEndWait(NodeMembers members, std::string place)
+      : members_(std::move(members)), place_(std::move(place)), begin_(Clock::now()), seen_(begin_),
+        next_look_(begin_ + period), next_notice_(members_.notice),
+        alive_(static_cast<std::size_t>(members_.node->ranks()), begin_) {}
 
   /// Ranks that will not arrive. Empty: those are on other nodes.
   struct Verdict {
@@ -58,7 +58,7 @@ public:
       seen_ = now;
     }
     next_look_ = now + period;
-    const MpiNode& node = *roll_.node;
+    const MpiNode& node = *members_.node;
     std::vector<int> awaited, lost;
     bool busy = false;
     for (int rank = 0; rank < node.ranks(); ++rank) {
@@ -75,19 +75,19 @@ public:
       // A rank that has arrived may be gone because it has passed already.
       const bool at_once = process == ProcessState::gone && !done;
       if (now - alive >
-          (at_once ? std::min<std::chrono::nanoseconds>(roll_.deadline, 2 * period) : roll_.deadline))
+          (at_once ? std::min<std::chrono::nanoseconds>(members_.deadline, 2 * period) : members_.deadline))
         lost.push_back(rank);
     }
     if (!lost.empty())
       return Verdict{lost, whereabouts(lost, [&](int rank) { return report(rank); })};
-    if (busy || !roll_.lonely)
+    if (busy || !members_.lonely)
       seen_ = now;
-    if (now - seen_ > roll_.deadline)
+    if (now - seen_ > members_.deadline)
       return Verdict{
           {},
           "ranks of other nodes, at least one of which no rank here can see, did not arrive within " +
-              time_text(roll_.deadline)};
-    if (roll_.notice > std::chrono::nanoseconds::zero() && now - begin_ > next_notice_)
+              time_text(members_.deadline)};
+    if (members_.notice > std::chrono::nanoseconds::zero() && now - begin_ > next_notice_)
       tell(awaited);
     return std::nullopt;
   }
@@ -97,24 +97,25 @@ private:
   static constexpr std::chrono::milliseconds period{100};
 
   [[nodiscard]] std::string report(int rank) const {
-    return (roll_.node->sees(rank) ? "" : "its process cannot be seen from here (another PID namespace); ") +
-           roll_.node->report(rank);
+    return (members_.node->sees(rank) ? ""
+                                      : "its process cannot be seen from here (another PID namespace); ") +
+           members_.node->report(rank);
   }
 
   /// Less and less often: after the notice time, twice that, four times that and so on.
   void tell(const std::vector<int>& awaited) {
     const std::chrono::nanoseconds waited = std::exchange(next_notice_, 2 * next_notice_);
-    if (!roll_.node->first_to_notice(mixed(~std::uint64_t{0}, static_cast<std::uint64_t>(waited.count()))))
+    if (!members_.node->first_to_notice(mixed(~std::uint64_t{0}, static_cast<std::uint64_t>(waited.count()))))
       return;
-    say("rank " + std::to_string(roll_.node->own_rank()) + " has waited " + time_text(waited) + " " + place_ +
-        " for " +
-        (awaited.empty() ? "ranks of other nodes"
-                         : ranks_text(awaited) + ", still running: " +
-                               whereabouts(awaited, [&](int rank) { return report(rank); })) +
-        " (it waits as long as they are alive)");
+    write_stderr_line("rank " + std::to_string(members_.node->own_rank()) + " has waited " +
+                      time_text(waited) + " " + place_ + " for " +
+                      (awaited.empty() ? "ranks of other nodes"
+                                       : ranks_text(awaited) + ", still running: " +
+                                             whereabouts(awaited, [&](int rank) { return report(rank); })) +
+                      " (it waits as long as they are alive)");
   }
 
-  MpiRoll roll_;
+  NodeMembers members_;
   std::string place_;
   Clock::time_point begin_;
   Clock::time_point seen_; ///< When a rank that is worth waiting for was last seen.

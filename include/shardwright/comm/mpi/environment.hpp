@@ -9,7 +9,7 @@
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/mpi/end_wait.hpp>
 #include <shardwright/comm/mpi/launcher.hpp>
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -153,7 +153,7 @@ public:
       // MPI does so after a second.
       const auto turn = std::chrono::seconds(2) * std::clamp(detail::LauncherRanks().rank, 0, 8);
       const detail::Watch watch(start_deadline + turn, [start_deadline] {
-        detail::say(detail::late_start_sentence(start_deadline));
+        detail::write_stderr_line(detail::late_start_sentence(start_deadline));
         std::_Exit(1);
         return false;
       });
@@ -175,8 +175,8 @@ public:
     // A child process forked by a rank is not a rank.
     if (process_ != ::getpid() || finalised())
       return;
-    if (roll_.node)
-      roll_.node->come_to_end();
+    if (members_.node)
+      members_.node->come_to_end();
     std::atomic<bool> lost = false;
     const detail::Watch watch(std::chrono::milliseconds(100), end_watch(lost));
     // MPI_Finalize does not watch the ranks, so all of them meet here first.
@@ -185,12 +185,12 @@ public:
     detail::Waiting waiting(finalise_deadline_);
     while (done == 0 && MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) {
       waiting.pause();
-      if (!roll_.node && waiting.expired() && !lost.exchange(true)) {
+      if (!members_.node && waiting.expired() && !lost.exchange(true)) {
         const std::string siblings = detail::siblings_text(detail::LauncherRanks());
-        detail::say("MpiEnvironment: every rank must reach its end within " +
-                    detail::time_text(finalise_deadline_) + " of this one" +
-                    (siblings.empty() ? "" : ", but " + siblings) +
-                    " (look for a rank that is stuck or still running)");
+        detail::write_stderr_line("MpiEnvironment: every rank must reach its end within " +
+                                  detail::time_text(finalise_deadline_) + " of this one" +
+                                  (siblings.empty() ? "" : ", but " + siblings) +
+                                  " (look for a rank that is stuck or still running)");
       }
       if (lost)
         MPI_Abort(MPI_COMM_WORLD, 1);
@@ -200,9 +200,9 @@ public:
 
   /// @brief Lets the end watch the ranks of this node; of several worlds the first is kept, since all ranks
   /// have that one.
-  static void keep(detail::MpiRoll roll) {
-    if (!roll_.node)
-      roll_ = std::move(roll);
+  static void keep(detail::NodeMembers members) {
+    if (!members_.node)
+      members_ = std::move(members);
   }
 
   /// @brief Returns whether MPI is ready for use.
@@ -240,16 +240,16 @@ private:
   /// Watches the others during the end, on a second thread while this one is inside MPI.
   [[nodiscard]] static std::function<bool()> end_watch(std::atomic<bool>& lost) {
     std::optional<detail::MpiEndWait> others;
-    if (roll_.node)
-      others.emplace(roll_, "at the end of the process");
+    if (members_.node)
+      others.emplace(members_, "at the end of the process");
     return [&lost, others = std::move(others)]() mutable {
       const auto verdict =
-          others ? others->look([](int rank) { return roll_.node->at_end(rank); }) : std::nullopt;
+          others ? others->look([](int rank) { return members_.node->at_end(rank); }) : std::nullopt;
       if (!verdict)
         return true;
-      if (roll_.node->first_to_tell())
-        detail::say("MpiEnvironment: every rank must reach its end, but " + verdict->found +
-                    " (look for the reason there)");
+      if (members_.node->first_to_tell())
+        detail::write_stderr_line("MpiEnvironment: every rank must reach its end, but " + verdict->found +
+                                  " (look for the reason there)");
       else
         std::this_thread::sleep_for(std::chrono::milliseconds(500)); // so that the line is output
       lost = true;
@@ -260,7 +260,7 @@ private:
     };
   }
 
-  inline static detail::MpiRoll roll_;
+  inline static detail::NodeMembers members_;
   std::chrono::nanoseconds finalise_deadline_;
   pid_t process_ = ::getpid();
 };

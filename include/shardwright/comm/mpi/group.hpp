@@ -5,8 +5,8 @@
 /// @brief One MPI group on one rank: its ranks, its channel, and whether it has ended.
 
 #include <shardwright/comm/mpi/agreement.hpp>
+#include <shardwright/comm/mpi/deferred_free.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
-#include <shardwright/comm/mpi/retired.hpp>
 #include <shardwright/comm/mpi/transfer.hpp>
 #include <shardwright/comm/mpi/world.hpp>
 #include <shardwright/comm/report.hpp>
@@ -25,12 +25,12 @@ public:
   MpiGroup(std::shared_ptr<MpiWorld> world, MpiChannel channel, int rank, std::string name, std::uint64_t id)
       : world_(std::move(world)), channel_(std::move(channel)), rank_(rank), name_(std::move(name)), id_(id),
         scratch_(size()),
-        agreement_(rank, size(), world_->node().board().entries(id_, channel_.world_ranks)) {}
+        agreement_(rank, size(), world_->node().exchange().entries(id_, channel_.world_ranks)) {}
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
   ~MpiGroup() {
     if (may_free())
-      MpiRetired::leave(channel_.comm);
+      DeferredFree::leave(channel_.comm);
   }
 
   /// Whether MPI communicators can be freed: after a failure messages may still be in flight, and freeing is

@@ -5,9 +5,9 @@
 /// @brief The last call of a rank as plain bytes that other processes can read.
 
 #include <shardwright/comm/call.hpp>
-#include <shardwright/comm/flight_dump.hpp>
-#include <shardwright/comm/flight_recorder.hpp>
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/observe/flight_dump.hpp>
+#include <shardwright/comm/observe/flight_recorder.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 
 #include <array>
 #include <cstddef>

@@ -8,7 +8,7 @@
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/mpi/launcher.hpp>
 #include <shardwright/comm/mpi/transport.hpp>
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 
 #include <unistd.h>
 
@@ -146,7 +146,7 @@ inline int join_mpi_ranks(MpiWorld& world, int code) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Iallreduce(&codes->own, &codes->largest, 1, MPI_INT, MPI_MAX, world.control(), &request),
             "MPI_Iallreduce");
-  MpiEndWait others(world.roll(), "at the end of launch()");
+  MpiEndWait others(world.members(), "at the end of launch()");
   Waiting waiting(world.options().deadline);
   for (int done = 0;;) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
@@ -186,7 +186,7 @@ inline std::shared_ptr<MpiTransport> make_launch_world(const LaunchOptions& opti
     if (ranks > 1) {
       // The first rank to report ends those that would say the same.
       std::this_thread::sleep_for(std::chrono::milliseconds(300) * std::min(rank, 8));
-      say("rank " + std::to_string(rank) + " failed: " + error.what());
+      write_stderr_line("rank " + std::to_string(rank) + " failed: " + error.what());
       MpiProcess::end_soon();
     }
     throw;

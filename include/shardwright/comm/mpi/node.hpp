@@ -6,13 +6,13 @@
 
 #include <shardwright/comm/cores.hpp>
 #include <shardwright/comm/failure.hpp>
-#include <shardwright/comm/flight_dump.hpp>
-#include <shardwright/comm/mpi/board.hpp>
 #include <shardwright/comm/mpi/cause.hpp>
 #include <shardwright/comm/mpi/last_call.hpp>
+#include <shardwright/comm/mpi/node_exchange.hpp>
 #include <shardwright/comm/mpi/process.hpp>
 #include <shardwright/comm/mpi/shared_segment.hpp>
 #include <shardwright/comm/mpi/waits.hpp>
+#include <shardwright/comm/observe/flight_dump.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/error.hpp>
 
@@ -48,9 +48,9 @@ public:
   /// ascend, unlinks it; a rank that gives up earlier calls unlink().
   MpiNode(std::string name, int ranks, int own_rank, const std::vector<int>& here, bool creates)
       : ranks_(ranks), own_(own_rank),
-        segment_(std::move(name), bytes(ranks), MpiBoard::bytes(here.size()), creates),
+        segment_(std::move(name), bytes(ranks), NodeExchange::bytes(here.size()), creates),
         header_(static_cast<Header*>(segment_.memory())), waits_(&slot(ranks), ranks),
-        board_(memory_of_board(creates), here) {
+        exchange_(memory_of_exchange(creates), here) {
     Slot& mine = slot(own_);
     mine.pid.store(::getpid(), std::memory_order_relaxed);
     mine.pid_namespace.store(pid_namespace(), std::memory_order_relaxed);
@@ -89,7 +89,7 @@ public:
   [[nodiscard]] bool halted(int rank) const noexcept {
     return sees(rank) && process(rank) != ProcessState::alive;
   }
-  [[nodiscard]] const MpiBoard& board() const noexcept { return board_; }
+  [[nodiscard]] const NodeExchange& exchange() const noexcept { return exchange_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] int own_rank() const noexcept { return own_; }
   /// Number of cores that the ranks of this node may use altogether.
@@ -340,7 +340,7 @@ private:
     std::atomic<bool> flights_written;
     std::atomic<std::int32_t> opened; ///< Number of ranks that have opened it.
     std::atomic<std::uint64_t> noticed;
-    std::atomic<bool> has_board;
+    std::atomic<bool> has_exchange;
   };
   struct alignas(128) Slot {
     std::atomic<std::uint32_t> version;
@@ -368,16 +368,17 @@ private:
     return state(rank) == RankState::running && process_gone(rank) && state(rank) == RankState::running;
   }
 
-  /// Without the board, which comes last, at a cache line.
+  /// Without the exchange, which comes last, at a cache line.
   [[nodiscard]] static std::size_t bytes(int ranks) noexcept {
     const std::size_t all =
         sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot) + MpiWaits::bytes(ranks);
     return (all + 63) / 64 * 64;
   }
-  [[nodiscard]] void* memory_of_board(bool creates) const noexcept {
+  [[nodiscard]] void* memory_of_exchange(bool creates) const noexcept {
     if (creates)
-      header_->has_board.store(segment_.has_more());
-    return header_->has_board.load() ? static_cast<std::byte*>(segment_.memory()) + bytes(ranks_) : nullptr;
+      header_->has_exchange.store(segment_.has_more());
+    return header_->has_exchange.load() ? static_cast<std::byte*>(segment_.memory()) + bytes(ranks_)
+                                        : nullptr;
   }
 
   int ranks_;
@@ -385,7 +386,7 @@ private:
   SharedSegment segment_;
   Header* header_; ///< The slots follow, and then the memory of the next two members.
   MpiWaits waits_;
-  MpiBoard board_;
+  NodeExchange exchange_;
   std::vector<int> watched_;
 };
 

@@ -5,10 +5,10 @@
 /// @brief One call in flight on an MPI group: the ranks compare it if required, then its data moves.
 
 #include <shardwright/comm/call_record.hpp>
+#include <shardwright/comm/long_wait.hpp>
+#include <shardwright/comm/mpi/call_guard.hpp>
 #include <shardwright/comm/mpi/group.hpp>
-#include <shardwright/comm/mpi/inside.hpp>
 #include <shardwright/comm/mpi/report.hpp>
-#include <shardwright/comm/notice.hpp>
 #include <shardwright/comm/pending.hpp>
 #include <shardwright/comm/report.hpp>
 
@@ -69,7 +69,7 @@ public:
 
   [[nodiscard]] bool ready() override {
     MpiWorld& world = group_.world();
-    const MpiInside inside(world.funneled(), [this] { return site_; });
+    const MpiCallGuard guard(world.funneled(), [this] { return site_; });
     if (!done())
       world.progress();
     if (!done() && world.time_to_look_around()) {
@@ -82,7 +82,7 @@ public:
     MpiWorld& world = group_.world();
     if (polled <= world.options().deadline)
       return false;
-    const MpiInside inside(world.funneled(), [this] { return site_; });
+    const MpiCallGuard guard(world.funneled(), [this] { return site_; });
     if (!world.is_last(this))
       publish();
     look_around(true);
@@ -90,7 +90,7 @@ public:
   }
 
   void wait() override {
-    const MpiInside inside(group_.world().funneled(), [this] { return site_; });
+    const MpiCallGuard guard(group_.world().funneled(), [this] { return site_; });
     finish();
   }
 
@@ -328,7 +328,7 @@ private:
     wait.whereabouts = reports_of(world, wait.missing);
     wait.waited = world.options().notice;
     wait.deadline = world.options().deadline;
-    wait.say();
+    wait.print();
   }
 
   /// The checks of a wait that are too expensive for a poll: failures elsewhere, ranks that have left, the

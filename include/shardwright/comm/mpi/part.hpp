@@ -41,7 +41,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 [[nodiscard]] inline MPI_Comm create_mpi_part(MpiGroup& group, const std::vector<int>& members,
                                               const MpiCallSite& site) {
   MpiWorld& world = group.world();
-  MpiRetired::free_some();
+  DeferredFree::free_some();
   std::vector<int> world_ranks;
   for (const int member : members)
     world_ranks.push_back(group.world_rank(member));
@@ -55,7 +55,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   {
     const Watch watch(world.options().deadline, [&] {
       if (world.node().first_to_tell())
-        say(late_part_sentence(world, site, group.id(), world_ranks));
+        write_stderr_line(late_part_sentence(world, site, group.id(), world_ranks));
       else
         std::this_thread::sleep_for(std::chrono::milliseconds(500)); // so that the line is output
       std::_Exit(1);

@@ -5,9 +5,9 @@
 /// @brief Ranks that are MPI processes, with the library's own collectives over nonblocking messages.
 
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/mpi/deferred_free.hpp>
 #include <shardwright/comm/mpi/operation.hpp>
 #include <shardwright/comm/mpi/part.hpp>
-#include <shardwright/comm/mpi/retired.hpp>
 #include <shardwright/comm/validate.hpp>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ public:
   ~MpiTransport() override {
     group_.world().detach(this);
     if (exported_ != MPI_COMM_NULL && group_.may_free())
-      MpiRetired::leave(exported_);
+      DeferredFree::leave(exported_);
   }
 
   [[nodiscard]] int rank() const noexcept override { return group_.rank(); }
@@ -56,11 +56,11 @@ public:
   }
 
   void run(const CollectiveCall& call) override {
-    const MpiInside inside(group_.world().funneled(), [&] { return group_.site(call, 0); });
+    const MpiCallGuard guard(group_.world().funneled(), [&] { return group_.site(call, 0); });
     begin(call, true).finish();
   }
   [[nodiscard]] Pending start(const CollectiveCall& call) override {
-    const MpiInside inside(group_.world().funneled(), [&] { return group_.site(call, 0); });
+    const MpiCallGuard guard(group_.world().funneled(), [&] { return group_.site(call, 0); });
     return Pending(std::shared_ptr<PendingOperation>(shared_from_this(), &begin(call, false)));
   }
 

@@ -10,15 +10,15 @@
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/mpi/blame.hpp>
+#include <shardwright/comm/mpi/call_guard.hpp>
+#include <shardwright/comm/mpi/deferred_free.hpp>
 #include <shardwright/comm/mpi/end_wait.hpp>
 #include <shardwright/comm/mpi/environment.hpp>
-#include <shardwright/comm/mpi/inside.hpp>
 #include <shardwright/comm/mpi/launcher.hpp>
 #include <shardwright/comm/mpi/node.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
-#include <shardwright/comm/mpi/retired.hpp>
 #include <shardwright/comm/report.hpp>
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 #include <shardwright/comm/waiting.hpp>
 
 #include <unistd.h>
@@ -71,7 +71,7 @@ public:
     int same = MPI_UNEQUAL;
     if (MPI_Comm_compare(comm, MPI_COMM_WORLD, &same) == MPI_SUCCESS &&
         (same == MPI_IDENT || same == MPI_CONGRUENT))
-      MpiEnvironment::keep(roll());
+      MpiEnvironment::keep(members());
   }
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -81,7 +81,7 @@ public:
       fail(Failure::Kind::left, "an exception ended its use of the world");
     node_->finish();
     if (MpiEnvironment::active() && ended_by() < 0 && news_.empty() && may_call())
-      MpiRetired::leave(control_);
+      DeferredFree::leave(control_);
   }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -91,11 +91,11 @@ public:
   [[nodiscard]] MpiNode& node() noexcept { return *node_; }
   [[nodiscard]] const MpiNode& node() const noexcept { return *node_; }
   /// The ranks of this node, for a wait at the end.
-  [[nodiscard]] MpiRoll roll() const { return {node_, lonely_, options_.deadline, options_.notice}; }
+  [[nodiscard]] NodeMembers members() const { return {node_, lonely_, options_.deadline, options_.notice}; }
   [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
   /// Whether only the thread that initialised MPI may call it, and whether this one may.
   [[nodiscard]] bool funneled() const noexcept { return funneled_; }
-  [[nodiscard]] bool may_call() const noexcept { return !funneled_ || MpiInside::on_main_thread(); }
+  [[nodiscard]] bool may_call() const noexcept { return !funneled_ || MpiCallGuard::on_main_thread(); }
   /// Polls of a waiting rank before it yields its core.
   [[nodiscard]] int polls() const noexcept { return polls_; }
   /// Before this rank waits.
@@ -218,7 +218,7 @@ public:
   /// Says why the world has ended, unless another rank of this node has.
   void say_failure() noexcept {
     if (ended_by() >= 0 && node_->first_to_tell())
-      say(cause_of(node_->world_failure(ended_by())));
+      write_stderr_line(cause_of(node_->world_failure(ended_by())));
   }
   /// Whether ranks run on other nodes.
   [[nodiscard]] bool has_remote() const noexcept { return !remote_.empty(); }
@@ -255,7 +255,7 @@ private:
 
   /// A duplicate of an MPI communicator, created within the deadline.
   MPI_Comm duplicate(MPI_Comm comm) {
-    MpiRetired::free_some();
+    DeferredFree::free_some();
     Lent<MPI_Comm> copy(MPI_COMM_NULL);
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Comm_idup(comm, &*copy, &request), "MPI_Comm_idup");

@@ -5,7 +5,7 @@
 /// @brief Measures the time of a rank's communication, and how much of it the rank had to wait for. Calls on
 /// device memory: device_clock.hpp.
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
 
@@ -257,7 +257,7 @@ timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, 
     packed.totals = kind.totals;
   }
   CommunicationClock sum;
-  for (const std::vector<detail::PackedKind>& rank : gather_vectors(ranks, own))
+  for (const std::vector<detail::PackedKind>& rank : all_gather_v(ranks, own))
     for (const detail::PackedKind& packed : rank)
       sum.kind(packed.group.data(), packed.operation).totals += packed.totals;
   std::vector<CommunicationKind> out = sum.kinds();

@@ -5,7 +5,7 @@
 /// @brief The common part of members of a group of thread ranks, for host and device memory: admission of
 /// calls, messages, and the errors that end the group.
 
-#include <shardwright/comm/notice.hpp>
+#include <shardwright/comm/long_wait.hpp>
 #include <shardwright/comm/report.hpp>
 #include <shardwright/comm/threads/endless_wait.hpp>
 #include <shardwright/comm/threads/shared_group.hpp>
@@ -86,7 +86,7 @@ public:
         return;
       LongWait{world_rank(rank_), describe(call, sequence), name(), ranks, whereabouts_of(ranks),
                world().notice(),  world().deadline()}
-          .say();
+          .print();
     } catch (const std::bad_alloc&) { // NOLINT(bugprone-empty-catch): the wait continues
     }
   }

@@ -5,7 +5,7 @@
 /// @brief Messages between thread ranks: the side that comes second copies straight from buffer to buffer.
 
 #include <shardwright/comm/call.hpp>
-#include <shardwright/comm/flight_recorder.hpp>
+#include <shardwright/comm/observe/flight_recorder.hpp>
 #include <shardwright/comm/report.hpp>
 #include <shardwright/comm/threads/wait_point.hpp>
 

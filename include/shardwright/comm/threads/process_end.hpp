@@ -5,7 +5,7 @@
 /// @brief Ends a process of thread ranks that cannot continue, with a report on stderr and a nonzero exit
 /// code.
 
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 
 #include <unistd.h>
 

@@ -46,7 +46,7 @@ public:
       member_.finish(message, patience_);
       return;
     }
-    const Inside inside(*this, call);
+    const CallGuard guard(*this, call);
     queue_.drain();
     member_.world().settle(member_.world_rank(member_.rank()));
     member_.execute(call, patience_);
@@ -56,7 +56,7 @@ public:
     member_.admit(call);
     if (sends_or_receives(call.operation))
       return pending(queue_.post(call));
-    const Inside inside(*this, call);
+    const CallGuard guard(*this, call);
     return pending(queue_.start(call));
   }
 
@@ -66,7 +66,7 @@ public:
     call.operation = Operation::split;
     call.where = where;
     member_.admit(call);
-    const Inside inside(*this, call);
+    const CallGuard guard(*this, call);
     queue_.drain();
     int rank = 0;
     const std::shared_ptr<ThreadGroup> group = member_.split(call, {colour, key, &name}, patience_, rank);
@@ -88,18 +88,18 @@ public:
 
 private:
   /// Two threads in one rank's collectives would silently break their order.
-  class Inside {
+  class CallGuard {
   public:
-    Inside(ThreadTransport& transport, const CollectiveCall& call) : inside_(transport.inside_) {
+    CallGuard(ThreadTransport& transport, const CollectiveCall& call) : inside_(transport.inside_) {
       if (inside_.exchange(true, std::memory_order_acquire))
         throw LifecycleError(
             std::string(name_of(call.operation)) +
                 ": one rank's collectives on a group must come from one thread at a time (use one communicator per thread, or the _async forms)",
             transport.member_.context(call, 0));
     }
-    ~Inside() { inside_.store(false, std::memory_order_release); }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
+    ~CallGuard() { inside_.store(false, std::memory_order_release); }
+    CallGuard(const CallGuard&) = delete;
+    CallGuard& operator=(const CallGuard&) = delete;
 
   private:
     std::atomic<bool>& inside_;

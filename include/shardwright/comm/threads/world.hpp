@@ -6,9 +6,9 @@
 /// first failure.
 
 #include <shardwright/comm/failure.hpp>
-#include <shardwright/comm/flight_dump.hpp>
-#include <shardwright/comm/flight_recorder.hpp>
 #include <shardwright/comm/launch_options.hpp>
+#include <shardwright/comm/observe/flight_dump.hpp>
+#include <shardwright/comm/observe/flight_recorder.hpp>
 #include <shardwright/comm/threads/core_balance.hpp>
 #include <shardwright/comm/threads/wait_point.hpp>
 

@@ -5,9 +5,9 @@
 /// @brief One call of an NCCL group in progress: its comparison between the hosts, and the monitoring of its
 /// stream.
 
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/comm/call_account.hpp>
 #include <shardwright/comm/call_record.hpp>
-#include <shardwright/comm/gather_vectors.hpp>
 
 #include <array>
 #include <chrono>
@@ -115,7 +115,7 @@ public:
   /// that shows all calls.
   [[nodiscard]] static std::string explain(const HostCommunicator& host, const CollectiveCall& call,
                                            std::uint64_t sequence) {
-    const auto accounts = gather_vectors(host, CallAccount::pack(call, sequence, host.size()), call.where);
+    const auto accounts = all_gather_v(host, CallAccount::pack(call, sequence, host.size()), call.where);
     return mismatch_of_accounts(host, "their sequence numbers differ",
                                 [&](int rank) { return accounts[static_cast<std::size_t>(rank)].data(); });
   }

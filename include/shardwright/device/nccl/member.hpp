@@ -5,7 +5,7 @@
 /// @brief The control side of one rank of an NCCL group: the host group through which ranks learn of one
 /// another, waits with deadlines, and the end of the group with its typed errors.
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/comm/report.hpp>
 #include <shardwright/comm/threads/world.hpp>
 #include <shardwright/comm/validate.hpp>
@@ -75,7 +75,7 @@ public:
   void require_own_devices(const CollectiveCall& forming) {
     using Device = typename Api::Device;
     const std::vector<Device> own{api_.device()};
-    const auto devices = guarded([&] { return gather_vectors(host_, own, forming.where); });
+    const auto devices = guarded([&] { return all_gather_v(host_, own, forming.where); });
     for (int a = 0; a < size(); ++a)
       for (int b = a + 1; b < size(); ++b)
         if (devices[static_cast<std::size_t>(a)] == devices[static_cast<std::size_t>(b)])

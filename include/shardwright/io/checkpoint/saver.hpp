@@ -5,7 +5,7 @@
 /// @brief Saves and opens checkpoints on all ranks together: each rank writes a part, and all succeed or
 /// none.
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -295,7 +295,7 @@ open_newest(const HostCommunicator& world, const std::filesystem::path& director
                     steps = saved_steps(directory);
                 }),
                 where);
-  steps = gather_vectors(world, steps, where).front();
+  steps = all_gather_v(world, steps, where).front();
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     std::unique_ptr<const Reader> reader;
     const std::string own = detail::sentence_of([&] {

@@ -4,7 +4,7 @@
 /// @file
 /// @brief Gathers the loads of all experts of a pipelined model for reports.
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/nn/experts/load.hpp>
 #include <shardwright/nn/experts/report.hpp>
 
@@ -47,8 +47,8 @@ template <class Model>
   };
   std::vector<Placed> found;
   const auto all_names = gather_texts(pipeline, names);
-  const auto all_numbers = gather_vectors(pipeline, numbers);
-  const auto all_biases = gather_vectors(pipeline, biases);
+  const auto all_numbers = all_gather_v(pipeline, numbers);
+  const auto all_biases = all_gather_v(pipeline, biases);
   for (std::size_t rank = 0; rank < all_names.size(); ++rank) {
     auto number = all_numbers[rank].begin();
     auto bias = all_biases[rank].begin();

@@ -5,7 +5,7 @@
 /// @brief Checks data that ranks must have in common: the same global shape, and equal values where the
 /// layout replicates.
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
 #include <shardwright/layout/describe.hpp>

@@ -4,7 +4,7 @@
 /// @file
 /// @brief Finds ranks whose copy of a parameter or of its optimizer state differs from the others.
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
@@ -144,7 +144,7 @@ template <ParameterSet Model, class Optimizer>
   });
   // By block: the ranks that hold it and their hashes.
   std::map<std::uint64_t, std::pair<std::vector<int>, std::vector<std::uint64_t>>> blocks;
-  const auto all = gather_vectors(ranks, own.hashes);
+  const auto all = all_gather_v(ranks, own.hashes);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     for (const detail::BlockHash& hash : all[rank]) {
       auto& [holders, contents] = blocks[hash.block];

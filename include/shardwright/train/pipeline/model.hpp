@@ -4,7 +4,7 @@
 /// @file
 /// @brief The stages of a model that one rank of a pipeline holds.
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/schedule/layer_partition.hpp>

@@ -4,7 +4,7 @@
 /// @file
 /// @brief The timeline of a pipeline's ranks in a run.
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/schedule/action.hpp>
 
@@ -117,7 +117,7 @@ private:
 /// @brief The timelines of all ranks, in rank order, on every rank. Collective.
 [[nodiscard]] inline std::vector<RankTimeline> gather_timelines(const HostCommunicator& ranks,
                                                                 const RankTimeline& own) {
-  return gather_vectors(ranks, own);
+  return all_gather_v(ranks, own);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -4,7 +4,7 @@
 /// @file
 /// @brief Handles steps with non-finite loss or gradients: all ranks skip them, or stop and name the origin.
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/memory/device_value.hpp>
 #include <shardwright/tensor/non_finite_elements.hpp>

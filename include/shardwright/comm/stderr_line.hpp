@@ -26,7 +26,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 }
 
 /// Writes a report to stderr.
-inline void say(std::string_view sentence) {
+inline void write_stderr_line(std::string_view sentence) {
   std::fputs(report_line(sentence, on_terminal()).c_str(), stderr);
 }
 

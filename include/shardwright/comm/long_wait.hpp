@@ -5,7 +5,7 @@
 /// @brief The notice that a rank has been waiting for others for a while.
 
 #include <shardwright/comm/failure.hpp>
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 #include <shardwright/comm/waiting.hpp>
 
 #include <chrono>
@@ -31,7 +31,7 @@ struct LongWait {
            ")";
   }
   /// Writes one line to stderr. @throws std::bad_alloc.
-  void say() const { detail::say(text()); }
+  void print() const { detail::write_stderr_line(text()); }
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

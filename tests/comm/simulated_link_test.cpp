@@ -4,7 +4,7 @@
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/comm/observe/slow_link.hpp>
+#include <shardwright/comm/observe/simulated_link.hpp>
 
 #include <array>
 #include <chrono>
@@ -53,9 +53,9 @@ TEST_CASE("a communicator behind a slow link passes the communicator suite", "[c
   for (const int ranks : {1, 2, 3})
     for (const communicator_suite::Part& part : communicator_suite::parts()) {
       INFO(part.name << " on " << ranks << " ranks");
-      REQUIRE_NOTHROW(
-          launch_ranks({.ranks = ranks, .deadline = std::chrono::seconds(60)},
-                       [&](sw::HostCommunicator world) { part.run(sw::slow_link(std::move(world), link)); }));
+      REQUIRE_NOTHROW(launch_ranks(
+          {.ranks = ranks, .deadline = std::chrono::seconds(60)},
+          [&](sw::HostCommunicator world) { part.run(sw::simulated_link(std::move(world), link)); }));
     }
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("calls take their time on the link and queue there, in the order in wh
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           // Two ranks: 4 n bytes for n floats, and two steps.
           constexpr double latency = 1e-3, bandwidth = 4e6;
-          sw::HostCommunicator linked = sw::slow_link(world, {latency, bandwidth});
+          sw::HostCommunicator linked = sw::simulated_link(world, {latency, bandwidth});
           sw::HostCommunicator part = linked.split(0, world.rank(), "part");
           TimedCall first(10'000), second(20'000), third(10'000);
           const auto begin = Clock::now();
@@ -129,7 +129,7 @@ TEST_CASE("calls take their time on the link and queue there, in the order in wh
 
 TEST_CASE("a started call proceeds while its rank computes, and directions are independent", "[comm]") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
-          sw::HostCommunicator linked = sw::slow_link(world, {0, 1e6});
+          sw::HostCommunicator linked = sw::simulated_link(world, {0, 1e6});
           const int other = 1 - world.rank();
           std::vector<float> out(10'000, 1.0f), in(10'000);
           sw::CallTimes sent, received;
@@ -167,11 +167,11 @@ TEST_CASE("errors and dropped calls pass through a slow link, and so does the de
   const sw::LinkOptions quick{1e-6, 1e9};
   CHECK_THAT(sentence_of([&](sw::HostCommunicator world) {
                std::vector<float> data(world.rank() == 0 ? 3 : 4);
-               sw::slow_link(world, quick).all_reduce_in_place(data);
+               sw::simulated_link(world, quick).all_reduce_in_place(data);
              }),
              ContainsSubstring("all_reduce") && ContainsSubstring("count"));
   CHECK_THAT(sentence_of([&](sw::HostCommunicator world) {
-               sw::HostCommunicator linked = sw::slow_link(world, quick);
+               sw::HostCommunicator linked = sw::simulated_link(world, quick);
                std::vector<float> data(4);
                static_cast<void>(linked.all_reduce_in_place_async(data));
                linked.barrier();
@@ -180,16 +180,16 @@ TEST_CASE("errors and dropped calls pass through a slow link, and so does the de
   CHECK_THAT(sentence_of([&](sw::HostCommunicator world) {
                if (world.rank() == 0)
                  throw sw::InvalidArgument("rank 0 has had enough");
-               sw::slow_link(world, quick).barrier_async().wait();
+               sw::simulated_link(world, quick).barrier_async().wait();
              }),
              ContainsSubstring("rank 0 has had enough"));
   CHECK_THAT(sentence_of([](sw::HostCommunicator world) {
                std::vector<float> data(1000);
-               sw::slow_link(world, {0, 1}).all_reduce_in_place(data);
+               sw::simulated_link(world, {0, 1}).all_reduce_in_place(data);
              }),
              ContainsSubstring("the simulated link must carry a call within the deadline"));
   CHECK_THAT(sentence_of([](sw::HostCommunicator world) {
-               static_cast<void>(sw::slow_link(world, {-1, 1}));
+               static_cast<void>(sw::simulated_link(world, {-1, 1}));
              }),
              ContainsSubstring("must not be negative"));
 }

@@ -4,7 +4,7 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/comm/observe/call_log.hpp>
-#include <shardwright/comm/observe/pretend_world.hpp>
+#include <shardwright/comm/observe/recording_transport.hpp>
 
 #include <array>
 #include <cstddef>
@@ -79,7 +79,7 @@ TEST_CASE("a pretended rank makes the same calls as a real one, on groups with t
             const auto real = std::make_shared<sw::CallLog>();
             const auto pretended = std::make_shared<sw::CallLog>();
             program(sw::logged(world, real));
-            program(sw::pretend_world(ranks, world.rank(), pretended));
+            program(sw::recording_world(ranks, world.rank(), pretended));
             findings.expect(real->calls().size() >= 10, real->calls().size(), " calls");
             findings.expect(real->calls() == pretended->calls(), "the calls of rank ", world.rank());
             findings.expect(real->groups().size() == pretended->groups().size(), "the groups");
@@ -95,7 +95,7 @@ TEST_CASE("a group has the same id on all its ranks, and every group a different
     std::vector<std::shared_ptr<sw::CallLog>> out;
     for (int rank = 0; rank < 4; ++rank) {
       out.push_back(std::make_shared<sw::CallLog>());
-      program(sw::pretend_world(4, rank, out.back()));
+      program(sw::recording_world(4, rank, out.back()));
     }
     return out;
   }();
@@ -114,7 +114,7 @@ TEST_CASE("a group has the same id on all its ranks, and every group a different
 
 TEST_CASE("a pretended rank's numbers take the place of all ranks' numbers") {
   const auto log = std::make_shared<sw::CallLog>();
-  sw::HostCommunicator world = sw::pretend_world(3, 1, log);
+  sw::HostCommunicator world = sw::recording_world(3, 1, log);
   CHECK(world.size() == 3);
   CHECK(world.rank() == 1);
   const std::array<float, 2> own{1.5F, -2};
@@ -157,13 +157,13 @@ TEST_CASE("a pretended rank's numbers take the place of all ranks' numbers") {
 
 TEST_CASE("what a rank without peers cannot know is named") {
   const auto log = std::make_shared<sw::CallLog>();
-  sw::HostCommunicator world = sw::pretend_world(4, 2, log);
+  sw::HostCommunicator world = sw::recording_world(4, 2, log);
   CHECK(has(failure_of<sw::InvalidArgument>([&] { static_cast<void>(world.split(0, 0)); }),
             "in a world without peers, all colours must follow from a rule (use split_by)"));
   CHECK_FALSE(world.split(-1, 0).valid());
   CHECK_FALSE(world.split_by([](int rank) { return GroupPlace{rank == 2 ? -1 : 0, 0}; }).valid());
   for (const int rank : {-1, 4})
-    CHECK(has(failure_of<sw::InvalidArgument>([&] { static_cast<void>(sw::pretend_world(4, rank, log)); }),
+    CHECK(has(failure_of<sw::InvalidArgument>([&] { static_cast<void>(sw::recording_world(4, rank, log)); }),
               "the rank must be at least 0 and below the number of ranks, but rank " + std::to_string(rank) +
                   " of 4"));
 }

@@ -5,9 +5,9 @@
 /// @brief Dumps the last calls of a rank to files: JSON, and the format of PyTorch's fr_trace.
 
 #include <shardwright/comm/failure.hpp>
-#include <shardwright/comm/flight_recorder.hpp>
+#include <shardwright/comm/observe/flight_recorder.hpp>
 #include <shardwright/comm/pickle_text.hpp>
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 #include <shardwright/comm/validate.hpp>
 
 #include <algorithm>
@@ -203,7 +203,7 @@ inline void write_flights_of(const std::vector<FlightDump>& dumps, const std::st
                              const Failure& failure) {
   for (const FlightDump& dump : dumps)
     if (!write_flight(directory, dump, failure))
-      return say(
+      return write_stderr_line(
           "flight recorder: " + printable(directory) +
           " must be writable, but it is not (let SHARDWRIGHT_FLIGHT_RECORDER name a directory that exists)");
 }

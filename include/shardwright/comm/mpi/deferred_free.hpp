@@ -22,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// MPI reuses the identifier of a freed communicator. If it were freed here while a rank still sends on it,
 /// such as one that finds out too late that this rank has left, the message would reach a later communicator:
 /// Open MPI 4 then crashes, or delivers it. A communicator that a rank never leaves is never freed.
-class MpiRetired {
+class DeferredFree {
 public:
   /// Leaves a communicator. If memory is short, it is never freed.
   static void leave(MPI_Comm comm) noexcept {

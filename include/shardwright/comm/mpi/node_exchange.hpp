@@ -21,7 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// A rank fills its entry and then numbers it, and others read it once it has that number. Two entries are
 /// enough: a rank cannot be two agreements ahead of another, because it needs the other's entry to complete
 /// the one between.
-class MpiBoard {
+class NodeExchange {
 public:
   struct alignas(64) Entry {
     std::atomic<std::uint64_t> agreement; ///< Its number, from 1 on.
@@ -33,7 +33,7 @@ public:
 
   /// Over bytes() of memory that was initially zero, or a null pointer, for the world ranks `here`, which
   /// ascend.
-  MpiBoard(void* memory, std::vector<int> here) noexcept
+  NodeExchange(void* memory, std::vector<int> here) noexcept
       : groups_(static_cast<Groups*>(memory)), here_(std::move(here)) {}
   [[nodiscard]] static std::size_t bytes(std::size_t ranks_here) noexcept {
     return sizeof(Groups) + sizeof(Entry) * 2 * most_groups * ranks_here;

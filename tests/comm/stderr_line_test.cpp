@@ -2,7 +2,7 @@
 #include "support/catch.hpp"
 #include "support/standard_error.hpp"
 
-#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/stderr_line.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ TEST_CASE("a report begins a new line if progress may be shown", "[comm]") {
   std::string written;
   {
     const shardwright_test::StandardError errors;
-    sw::detail::say("rank 1 failed");
+    sw::detail::write_stderr_line("rank 1 failed");
     written = errors.text();
   }
   CHECK(written.ends_with("shardwright: rank 1 failed\n"));

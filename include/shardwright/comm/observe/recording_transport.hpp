@@ -41,14 +41,14 @@ inline constexpr std::uintptr_t pretended_bytes = std::uintptr_t{1} << 44;
 }
 
 /// The shared state of a pretended group.
-struct PretendedGroup {
+struct RecordingGroup {
   std::shared_ptr<CallLog> log;
   std::string name;
   std::vector<int> members; ///< In the world.
   int rank = 0;             ///< The rank that makes the calls.
   std::uint64_t id = 0;
 
-  PretendedGroup(std::shared_ptr<CallLog> calls, std::string called, std::vector<int> ranks, int own)
+  RecordingGroup(std::shared_ptr<CallLog> calls, std::string called, std::vector<int> ranks, int own)
       : log(std::move(calls)), name(std::move(called)), members(std::move(ranks)), rank(own),
         id(log->add_group(name, size(),
                           [this](int each) { return members[static_cast<std::size_t>(each)]; })) {}
@@ -97,7 +97,7 @@ struct PretendedGroup {
     }
   }
 
-  [[nodiscard]] PretendedGroup part_by(const GroupRule& rule, std::string called) const {
+  [[nodiscard]] RecordingGroup part_by(const GroupRule& rule, std::string called) const {
     const GroupPlace own = rule(rank);
     std::vector<std::pair<int, int>> found; // key, rank
     for (int each = 0; own.colour >= 0 && each < size(); ++each)
@@ -133,7 +133,7 @@ private:
   }
 };
 
-class PretendedOperation final : public PendingOperation {
+class RecordedOperation final : public PendingOperation {
 public:
   [[nodiscard]] bool ready() override { return true; }
   void wait() override {}
@@ -141,9 +141,9 @@ public:
 };
 
 /// A group of which only one rank exists.
-template <class Interface> class PretendedTransport final : public Interface {
+template <class Interface> class RecordingTransport final : public Interface {
 public:
-  explicit PretendedTransport(PretendedGroup group) : group_(std::move(group)) {}
+  explicit RecordingTransport(RecordingGroup group) : group_(std::move(group)) {}
   [[nodiscard]] int rank() const noexcept override { return group_.rank; }
   [[nodiscard]] int size() const noexcept override { return group_.size(); }
   [[nodiscard]] int world_rank(int rank) const override {
@@ -154,7 +154,7 @@ public:
   void run(const CollectiveCall& call) override { group_.run(call, false); }
   [[nodiscard]] Pending start(const CollectiveCall& call) override {
     group_.run(call, true);
-    return Pending(std::make_shared<PretendedOperation>());
+    return Pending(std::make_shared<RecordedOperation>());
   }
   [[nodiscard]] std::shared_ptr<Interface> split(int colour, int, std::string,
                                                  SourceLocation where) override {
@@ -168,24 +168,24 @@ public:
                                                     SourceLocation) override {
     if (rule(group_.rank).colour < 0)
       return nullptr;
-    return std::make_shared<PretendedTransport>(group_.part_by(rule, std::move(name)));
+    return std::make_shared<RecordingTransport>(group_.part_by(rule, std::move(name)));
   }
   void abort(const std::string&) override {}
   void require_alive(const CollectiveCall&) override {}
 
 private:
-  PretendedGroup group_;
+  RecordingGroup group_;
 };
 
 /// The ranks of a pretended host group for the memory of a device.
-[[nodiscard]] inline DeviceCommunicator pretended_device_group(const HostCommunicator& group,
+[[nodiscard]] inline DeviceCommunicator recording_device_group(const HostCommunicator& group,
                                                                std::shared_ptr<CallLog> log) {
   std::vector<int> members(static_cast<std::size_t>(group.size()));
   for (std::size_t i = 0; i < members.size(); ++i)
     members[i] = group.world_rank(static_cast<int>(i));
   return DeviceCommunicator(
-      std::static_pointer_cast<DeviceTransport>(std::make_shared<PretendedTransport<DeviceTransport>>(
-          PretendedGroup(std::move(log), group.name(), std::move(members), group.rank()))));
+      std::static_pointer_cast<DeviceTransport>(std::make_shared<RecordingTransport<DeviceTransport>>(
+          RecordingGroup(std::move(log), group.name(), std::move(members), group.rank()))));
 }
 
 } // namespace detail
@@ -197,16 +197,16 @@ private:
 /// the number of ranks. Sums of 16-bit elements and of bytes leave them unchanged. Memory of a counting
 /// target is not touched.
 /// @throws InvalidArgument for a rank that is not in the world.
-[[nodiscard]] inline HostCommunicator pretend_world(int ranks, int rank, std::shared_ptr<CallLog> log) {
+[[nodiscard]] inline HostCommunicator recording_world(int ranks, int rank, std::shared_ptr<CallLog> log) {
   if (ranks < 1 || rank < 0 || rank >= ranks)
     throw InvalidArgument(
-        "pretend_world: the rank must be at least 0 and below the number of ranks, but rank " +
+        "recording_world: the rank must be at least 0 and below the number of ranks, but rank " +
         std::to_string(rank) + " of " + std::to_string(ranks) + " was asked for");
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
   return HostCommunicator(
-      std::static_pointer_cast<HostTransport>(std::make_shared<detail::PretendedTransport<HostTransport>>(
-          detail::PretendedGroup(std::move(log), "world", std::move(members), rank))));
+      std::static_pointer_cast<HostTransport>(std::make_shared<detail::RecordingTransport<HostTransport>>(
+          detail::RecordingGroup(std::move(log), "world", std::move(members), rank))));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

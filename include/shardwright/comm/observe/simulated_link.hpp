@@ -205,10 +205,11 @@ private:
 /// that waits for its link sleeps. A queue on one rank's link delays its peers only through the rank's later
 /// calls, not in the same call.
 /// @throws as the communicator does; DeadlineExceeded if the link alone takes longer than the deadline.
-[[nodiscard]] inline HostCommunicator slow_link(HostCommunicator communicator, const LinkOptions& options) {
+[[nodiscard]] inline HostCommunicator simulated_link(HostCommunicator communicator,
+                                                     const LinkOptions& options) {
   if (!(options.latency_seconds >= 0) || !(options.bytes_per_second >= 0))
     throw InvalidArgument(
-        "slow_link: latency and bandwidth must not be negative (0 means no latency, or unlimited bandwidth)");
+        "simulated_link: latency and bandwidth must not be negative (0 means no latency, or unlimited bandwidth)");
   return HostCommunicator(std::make_shared<detail::LinkedTransport>(std::move(communicator),
                                                                     std::make_shared<detail::Link>(options)));
 }

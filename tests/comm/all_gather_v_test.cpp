@@ -2,7 +2,7 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/all_gather_v.hpp>
 
 #include <cstddef>
 #include <string>
@@ -42,7 +42,7 @@ TEST_CASE("vectors of different lengths, and none, are gathered in rank order on
   for (int ranks = 1; ranks <= 4; ++ranks)
     CHECK(shardwright_test::on_ranks(ranks, [&](shardwright::HostCommunicator world,
                                                 shardwright_test::Findings& findings) {
-            const auto all = shardwright::gather_vectors(world, of_rank(world.rank()));
+            const auto all = shardwright::all_gather_v(world, of_rank(world.rank()));
             findings.expect(all.size() == static_cast<std::size_t>(ranks), "a vector of each rank");
             for (int rank = 0; rank < ranks; ++rank)
               findings.expect(all[static_cast<std::size_t>(rank)] == of_rank(rank), "that of rank ", rank);

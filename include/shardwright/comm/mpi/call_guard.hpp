@@ -13,11 +13,11 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Guards a call: one thread of this rank at a time.
-class MpiInside {
+class MpiCallGuard {
 public:
   /// @param funneled Whether that must be the thread that initialised MPI.
   /// @param site Returns the MpiCallSite, for an error.
-  template <class Site> MpiInside(bool funneled, Site site) {
+  template <class Site> MpiCallGuard(bool funneled, Site site) {
     if (inside_.exchange(true, std::memory_order_acquire))
       fail(site(),
            ": the calls of one MPI rank must come from one thread at a time (make them from one thread)");
@@ -30,9 +30,9 @@ public:
                      std::string(level == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE" : "MPI_THREAD_FUNNELED") +
                      " (make them there, or initialise MPI by MPI_Init_thread with MPI_THREAD_SERIALIZED)");
   }
-  ~MpiInside() { inside_.store(false, std::memory_order_release); }
-  MpiInside(const MpiInside&) = delete;
-  MpiInside& operator=(const MpiInside&) = delete;
+  ~MpiCallGuard() { inside_.store(false, std::memory_order_release); }
+  MpiCallGuard(const MpiCallGuard&) = delete;
+  MpiCallGuard& operator=(const MpiCallGuard&) = delete;
 
   /// Whether this is the thread that initialised MPI. Asks MPI once for each thread.
   static bool on_main_thread() noexcept {

@@ -22,11 +22,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The vectors of all ranks, in rank order, on every rank. Collective; two all_gathers.
 /// @throws the typed errors of the transport.
 template <class Value>
-[[nodiscard]] std::vector<std::vector<Value>>
-gather_vectors(HostCommunicator ranks, const std::vector<Value>& own,
-               SourceLocation where = SourceLocation::current()) {
+[[nodiscard]] std::vector<std::vector<Value>> all_gather_v(HostCommunicator ranks,
+                                                           const std::vector<Value>& own,
+                                                           SourceLocation where = SourceLocation::current()) {
   static_assert(std::is_trivially_copyable_v<Value>,
-                "gather_vectors: values must be trivially copyable (pack them into bytes)");
+                "all_gather_v: values must be trivially copyable (pack them into bytes)");
   const std::vector<std::uint64_t> bytes{own.size() * sizeof(Value)};
   std::vector<std::uint64_t> all_bytes(static_cast<std::size_t>(ranks.size()));
   ranks.all_gather(bytes, all_bytes, where);
@@ -58,7 +58,7 @@ template <class Text = std::string>
   for (const Text& text : own)
     letters.insert(letters.end(), text.c_str(), text.c_str() + text.size() + 1);
   std::vector<std::vector<Text>> out;
-  for (const auto& rank : gather_vectors(ranks, letters, where)) {
+  for (const auto& rank : all_gather_v(ranks, letters, where)) {
     std::vector<Text>& texts = out.emplace_back();
     for (std::size_t at = 0; at < rank.size(); at += texts.back().size() + 1)
       texts.emplace_back(rank.data() + at);
