@@ -190,6 +190,9 @@ endfunction()
 function(shardwright_source_checks)
   shardwright_add_check(layering COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_layering")
   shardwright_add_check(tests COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_tests")
+  shardwright_add_check(rooms COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_rooms")
+  shardwright_add_check(
+    check_rooms COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/check_rooms_test.py")
   shardwright_add_check(operations COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_operations")
   shardwright_add_check(
     check_operations COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/check_operations_test.py")

@@ -29,14 +29,7 @@ public:
     slots_ = slots;
     ranks_ = static_cast<unsigned>(ranks);
     const CollectiveCall& call = *slots[0].call;
-    reduction_ = reduces(call.operation) && ranks > 1;
-    element_ = call.element;
-    bytes_ = size_of(call.element);
-    entries_.clear();
-    addresses_ = 0;
-    largest_ = 0;
-    writes_ = false;
-    work_.op = call.reduce_op;
+    begin(call);
     switch (call.operation) {
     case Operation::broadcast:
       shape(1, 1, ranks_);
@@ -110,6 +103,16 @@ public:
   }
 
 private:
+  void begin(const CollectiveCall& call) {
+    reduction_ = reduces(call.operation) && ranks_ > 1;
+    element_ = call.element;
+    bytes_ = size_of(call.element);
+    entries_.clear();
+    addresses_ = 0;
+    largest_ = 0;
+    writes_ = false;
+    work_.op = call.reduce_op;
+  }
   template <class Add> void each_rank(Add add) {
     for (unsigned r = 0; r < ranks_; ++r)
       add(r);

@@ -26,6 +26,47 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
+namespace detail {
+
+/// Large blocks of whole pages first, so that they are written from where they are, and of the others those
+/// with larger elements: every block is aligned.
+[[nodiscard]] inline std::vector<const Block*> in_order_of_file(const std::vector<Block>& blocks) {
+  using shardwright::detail::LargeFile;
+  std::vector<const Block*> order;
+  for (const Block& block : blocks)
+    order.push_back(&block);
+  const auto in_pages = [](const Block* block) {
+    return block->bytes.size() >= LargeFile::least_in_place && block->bytes.size() % LargeFile::page == 0;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](const Block* a, const Block* b) {
+    return std::pair(in_pages(a), a->dtype) > std::pair(in_pages(b), b->dtype);
+  });
+  return order;
+}
+
+/// Writes the bytes of a block and returns their hash: what is copied is hashed while it is in the cache.
+[[nodiscard]] inline auto write_block(shardwright::detail::LargeFile& file, std::span<const std::byte> left,
+                                      std::atomic<std::uint64_t>* written) {
+  constexpr std::size_t hash_at_a_time = std::size_t{1} << 17;
+  const auto text = [](std::span<const std::byte> bytes) {
+    return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  RunningHash hash;
+  while (!left.empty()) {
+    const bool copies = !file.takes_in_place(text(left));
+    const auto some = left.first(
+        std::min(left.size(), copies ? hash_at_a_time : std::size_t{shardwright::detail::LargeFile::chunk}));
+    hash.add(some);
+    file.write(text(some));
+    left = left.subspan(some.size());
+    if (written != nullptr)
+      written->fetch_add(some.size(), std::memory_order_relaxed);
+  }
+  return hash.hash();
+}
+
+} // namespace detail
+
 /// @brief Writes one part of a checkpoint: a safetensors file of blocks, which is on disk when this returns.
 /// @returns the manifest's entries for the part and for its blocks, by tensor
 /// @throws InvalidArgument if a block appears twice, or its bytes and extent disagree.
@@ -35,20 +76,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 [[nodiscard]] inline Manifest write_part(const std::filesystem::path& unfinished, std::uint64_t number,
                                          const std::vector<Block>& blocks,
                                          std::atomic<std::uint64_t>* written = nullptr) {
-  constexpr std::size_t hash_at_a_time = std::size_t{1} << 17; // still in the cache when it is copied
-  const std::string name = "part-" + std::to_string(number) + ".safetensors";
-  std::vector<const Block*> order;
-  for (const Block& block : blocks)
-    order.push_back(&block);
-  // Large blocks of whole pages first, so that they are written from where they are, and of the others those
-  // with larger elements: every block is aligned.
   using shardwright::detail::LargeFile;
-  const auto in_pages = [](const Block* block) {
-    return block->bytes.size() >= LargeFile::least_in_place && block->bytes.size() % LargeFile::page == 0;
-  };
-  std::stable_sort(order.begin(), order.end(), [&](const Block* a, const Block* b) {
-    return std::pair(in_pages(a), a->dtype) > std::pair(in_pages(b), b->dtype);
-  });
+  const std::string name = "part-" + std::to_string(number) + ".safetensors";
+  const std::vector<const Block*> order = detail::in_order_of_file(blocks);
   Manifest out;
   std::vector<safetensors::Entry> entries;
   for (const Block* const block : order) {
@@ -75,21 +105,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
       throw InvalidArgument(
           "checkpoint: a block of tensor " + shardwright::detail::quoted_text(block->tensor) +
           " must come with the bytes of its extent, but has " + std::to_string(block->bytes.size()));
-    detail::RunningHash hash;
-    for (std::span<const std::byte> left = block->bytes; !left.empty();) {
-      const auto text = [](std::span<const std::byte> bytes) {
-        return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-      };
-      const bool copies = !file.takes_in_place(text(left));
-      const auto some = left.first(std::min(left.size(), copies ? hash_at_a_time : LargeFile::chunk));
-      hash.add(some);
-      file.write(text(some));
-      left = left.subspan(some.size());
-      if (written != nullptr)
-        written->fetch_add(some.size(), std::memory_order_relaxed);
-    }
-    out.tensors[block->tensor].blocks.push_back(
-        {block->offset, block->extent, name, block->bytes.size(), hash.hash()});
+    out.tensors[block->tensor].blocks.push_back({block->offset, block->extent, name, block->bytes.size(),
+                                                 detail::write_block(file, block->bytes, written)});
     bytes += block->bytes.size();
   }
   file.commit();

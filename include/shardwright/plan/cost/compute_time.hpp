@@ -219,6 +219,27 @@ struct FeedForwardSeconds {
   return run.fused_attention ? seconds * (1 + shared.attention_half * plan.cp / (2 * pairs)) : seconds;
 }
 
+/// Adds the experts of a layer, routed and shared, and what of them is computed again.
+constexpr void add_experts(RankComputation& out, const ModelSpec& model, const RunSpec& run,
+                           const PlanConfiguration& plan, const SharedCalibration& shared,
+                           const ProductRates& rates, double tokens, double traffic) noexcept {
+  const double t = plan.tp, h = model.hidden;
+  const RecomputedOperations listed = selected_operations(run, plan);
+  const FeedForwardSeconds routed = routed_experts(model, run, plan, shared, rates, tokens, traffic);
+  if (const double latent = model.experts.latent_width; latent > 0)
+    out.expert_layer.matmul += rates.rows * (rates.sides(h, latent) + rates.sides(latent, h)) /
+                               (t * rates.narrow); // of each rank's own tokens
+  const FeedForwardSeconds always =
+      dense_feed_forward(model, model.shared_expert_width(), t, shared, rates, tokens, traffic);
+  const bool all = listed.has(LayerOperation::experts);
+  out.expert_layer += routed.all;
+  out.expert_layer += always.all;
+  if (plan.recomputation == Recompute::selective) {
+    out.expert_again += again_of(routed, listed, all);
+    out.expert_again += again_of(always, listed, all || listed.has(LayerOperation::shared_experts));
+  }
+}
+
 /// The times of a rank.
 ///
 /// A product of T x K by K x N takes 2 (T + T0)(K + K0)(N + N0) / (e peak): its rate is halved when one
@@ -263,18 +284,7 @@ struct FeedForwardSeconds {
   const HostKind host = chip.host();
   const double slow = host == HostKind::compiled ? 0 : host == HostKind::coupled ? shared.coupled_host : 1;
   if (model.experts.used()) {
-    const FeedForwardSeconds routed = routed_experts(model, run, plan, shared, rates, tokens, traffic);
-    if (const double latent = model.experts.latent_width; latent > 0)
-      out.expert_layer.matmul += rates.rows * (rates.sides(h, latent) + rates.sides(latent, h)) /
-                                 (t * rates.narrow); // of each rank's own tokens
-    const FeedForwardSeconds always = feed_forward(model.shared_expert_width());
-    const bool all = listed.has(LayerOperation::experts);
-    out.expert_layer += routed.all;
-    out.expert_layer += always.all;
-    if (selects) {
-      out.expert_again += again_of(routed, listed, all);
-      out.expert_again += again_of(always, listed, all || listed.has(LayerOperation::shared_experts));
-    }
+    add_experts(out, model, run, plan, shared, rates, tokens, traffic);
     out.expert_host = slow * expert_host_seconds(model, run, plan, shared);
   }
   out.host = shared.host_seconds * slow;

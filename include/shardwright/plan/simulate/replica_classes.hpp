@@ -99,12 +99,10 @@ struct ReplicaClass {
   SlowCells slow{};
 };
 
-/// Finds the classes of replicas. Replicas are alike if the same stages are slow in them and, with `blocks`,
-/// in those that share their domain's egress. The participants of collectives and messages are then alike
-/// too: a collective joins all replicas of a stage, a message two stages of one.
+/// The slow cells of each replica that has some, by replica and stage.
 /// @throws InvalidArgument naming a straggler that does not exist.
-[[nodiscard]] inline std::vector<ReplicaClass>
-replica_classes(const ReplicaShape& shape, const std::vector<Straggler>& stragglers, bool fold, bool blocks) {
+[[nodiscard]] inline std::map<std::int64_t, SlowCells>
+slow_replicas(const ReplicaShape& shape, const std::vector<Straggler>& stragglers) {
   std::map<std::int64_t, std::map<std::int64_t, SlowCell>> slow; // by replica and stage
   const std::int64_t chips = shape.chips();
   for (const Straggler& one : stragglers) {
@@ -117,12 +115,23 @@ replica_classes(const ReplicaShape& shape, const std::vector<Straggler>& straggl
     SlowCell& cell = slow[shape.replica_of(one.rank)][stage];
     cell = {stage, std::max(cell.factor, one.factor), std::max(cell.link, one.link)};
   }
+  std::map<std::int64_t, SlowCells> out;
+  for (const auto& [replica, cells] : slow)
+    for (const auto& [stage, cell] : cells)
+      out[replica].push_back(cell);
+  return out;
+}
+
+/// Finds the classes of replicas. Replicas are alike if the same stages are slow in them and, with `blocks`,
+/// in those that share their domain's egress. The participants of collectives and messages are then alike
+/// too: a collective joins all replicas of a stage, a message two stages of one.
+/// @throws InvalidArgument naming a straggler that does not exist.
+[[nodiscard]] inline std::vector<ReplicaClass>
+replica_classes(const ReplicaShape& shape, const std::vector<Straggler>& stragglers, bool fold, bool blocks) {
+  const std::map<std::int64_t, SlowCells> slow = slow_replicas(shape, stragglers);
   const auto slow_of = [&slow](std::int64_t replica) {
-    SlowCells out;
-    if (const auto found = slow.find(replica); found != slow.end())
-      for (const auto& [stage, cell] : found->second)
-        out.push_back(cell);
-    return out;
+    const auto found = slow.find(replica);
+    return found == slow.end() ? SlowCells{} : found->second;
   };
   const std::int64_t block = blocks ? shape.block : 1;
   std::vector<ReplicaClass> out;

@@ -91,6 +91,50 @@ namespace detail {
   return text;
 }
 
+[[nodiscard]] inline std::size_t column_at(double time, double column) {
+  return static_cast<std::size_t>(std::lround(time / column));
+}
+
+/// Each rank's steps as one line, `cell` characters for each column.
+[[nodiscard]] inline std::vector<std::string> lines_of_ranks(const Timetable& table, double column,
+                                                             std::size_t columns, std::size_t cell) {
+  std::vector<std::string> lines(table.ranks.size());
+  for (std::size_t rank = 0; rank < lines.size(); ++rank) {
+    std::string& out = lines[rank];
+    for (std::size_t i = 0; i < columns; ++i)
+      out += padded(".", cell);
+    for (const TimedStep& timed : table.ranks[rank]) {
+      const std::size_t length =
+          std::max<std::size_t>(column_at(timed.end, column) - column_at(timed.start, column), 1) * cell;
+      std::string text = step_text(table.placement, timed.step);
+      text.resize(std::max(text.size(), length - 1), '-');
+      out.replace(column_at(timed.start, column) * cell, length, padded(text, length));
+    }
+  }
+  return lines;
+}
+
+/// A line per rank: its stages, busy and idle time, and the most microbatches in flight.
+[[nodiscard]] inline std::string figures_text(const Timetable& table, std::size_t head) {
+  std::string out;
+  out += padded("", head) + "  stages        busy        idle    idle %    peak in flight\n";
+  for (int rank = 0; rank < table.placement.ranks; ++rank) {
+    std::string stages;
+    for (int chunk = 0; chunk < table.placement.chunks; ++chunk)
+      stages.append(chunk == 0 ? "" : ",").append(std::to_string(table.placement.stage_of(rank, chunk)));
+    const double idle = table.makespan() - table.busy(rank);
+    const std::array<std::string, 5> cells{stages, number_text(table.busy(rank), 3), number_text(idle, 3),
+                                           number_text(100 * idle / table.makespan(), 1),
+                                           std::to_string(table.peak(rank))};
+    constexpr std::array<std::size_t, 5> widths{8, 12, 12, 10, 18};
+    out += padded("rank " + std::to_string(rank), head);
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      out += std::string(widths[i] - std::min(widths[i] - 1, cells[i].size()), ' ') + cells[i];
+    out += "\n";
+  }
+  return out;
+}
+
 } // namespace detail
 
 /// @brief Each rank's steps in columns of equal time, then a line of figures per rank.
@@ -111,7 +155,7 @@ namespace detail {
         std::to_string(table.placement.ranks) + " ranks and " + number_text(table.makespan() / column, 0) +
         " columns are more (show fewer ranks or microbatches, or give costs that are nearer "
         "to each other)");
-  const auto at = [column](double time) { return static_cast<std::size_t>(std::lround(time / column)); };
+  const auto at = [column](double time) { return detail::column_at(time, column); };
   const std::size_t columns = std::max<std::size_t>(at(table.makespan()), 1);
   std::size_t cell = 3;
   for (const std::vector<TimedStep>& steps : table.ranks)
@@ -124,18 +168,7 @@ namespace detail {
   const std::size_t head = 5 + last_rank.size() + 2;
   const std::size_t most = std::max<std::size_t>(width > head ? (width - head) / cell : 1, 1);
   const std::size_t each = std::max<std::size_t>(most / 5 * 5, std::min<std::size_t>(most, 5));
-  std::vector<std::string> lines(table.ranks.size());
-  for (std::size_t rank = 0; rank < lines.size(); ++rank) {
-    std::string& out = lines[rank];
-    for (std::size_t i = 0; i < columns; ++i)
-      out += padded(".", cell);
-    for (const TimedStep& timed : table.ranks[rank]) {
-      const std::size_t length = std::max<std::size_t>(at(timed.end) - at(timed.start), 1) * cell;
-      std::string text = detail::step_text(table.placement, timed.step);
-      text.resize(std::max(text.size(), length - 1), '-');
-      out.replace(at(timed.start) * cell, length, padded(text, length));
-    }
-  }
+  const std::vector<std::string> lines = detail::lines_of_ranks(table, column, columns, cell);
   std::string out;
   for (std::size_t begin = 0; begin < columns; begin += each) {
     std::string times;
@@ -150,22 +183,7 @@ namespace detail {
     out += "\n";
   }
 
-  out += padded("", head) + "  stages        busy        idle    idle %    peak in flight\n";
-  for (int rank = 0; rank < table.placement.ranks; ++rank) {
-    std::string stages;
-    for (int chunk = 0; chunk < table.placement.chunks; ++chunk)
-      stages.append(chunk == 0 ? "" : ",").append(std::to_string(table.placement.stage_of(rank, chunk)));
-    const double idle = table.makespan() - table.busy(rank);
-    const std::array<std::string, 5> cells{stages, number_text(table.busy(rank), 3), number_text(idle, 3),
-                                           number_text(100 * idle / table.makespan(), 1),
-                                           std::to_string(table.peak(rank))};
-    constexpr std::array<std::size_t, 5> widths{8, 12, 12, 10, 18};
-    out += padded("rank " + std::to_string(rank), head);
-    for (std::size_t i = 0; i < cells.size(); ++i)
-      out += std::string(widths[i] - std::min(widths[i] - 1, cells[i].size()), ' ') + cells[i];
-    out += "\n";
-  }
-  return out;
+  return out + detail::figures_text(table, head);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -58,6 +58,7 @@ public:
   }
 
   /// Nothing if cuDNN has no kernel for the problem on this GPU.
+  // One function: the frontend builds a graph by calls on it, of which each line states one.
   [[nodiscard]] std::optional<Plan> plan(const AttentionProblem& problem) {
     namespace fe = cudnn_frontend;
     auto graph = std::make_unique<fe::graph::Graph>();

@@ -93,6 +93,21 @@ struct AttentionRows {
   }
 };
 
+/// Whether a library has the mask, and rows begin at multiples of 16 bytes.
+template <class Element>
+[[nodiscard]] bool library_supports(const AttentionShape& shape, const AttentionBlock& block,
+                                    const AttentionRows& rows) {
+  const KeyWindow& window = block.mask.window;
+  const bool whole = block.queries == TokenRuns::one(shape.sequence, block.queries.first) &&
+                     block.keys == block.queries && block.mask.lengths == nullptr;
+  const bool full = window.before == KeyWindow::unlimited && window.after == KeyWindow::unlimited;
+  constexpr std::size_t step = 16 / sizeof(Element);
+  const bool aligned = shape.head_dim % step == 0 && shape.value_width() % step == 0 &&
+                       rows.qkv % step == 0 && rows.out % step == 0 && rows.d_out % step == 0 &&
+                       rows.d_qkv % step == 0;
+  return whole && (full || window.after == 0) && aligned;
+}
+
 /// The calls for whole sequences in their natural order under a causal or full mask or a causal window;
 /// nothing for other masks, or if rows or the sums of a call do not begin at multiples of 16 bytes.
 ///
@@ -104,17 +119,9 @@ template <class Element>
 [[nodiscard]] std::optional<AttentionCalls> library_calls(const AttentionShape& shape,
                                                           const AttentionBlock& block,
                                                           const AttentionRows& rows, bool backward) {
-  const KeyWindow& window = block.mask.window;
-  const bool whole = block.queries == TokenRuns::one(shape.sequence, block.queries.first) &&
-                     block.keys == block.queries && block.mask.lengths == nullptr;
-  const bool full = window.before == KeyWindow::unlimited && window.after == KeyWindow::unlimited;
-  constexpr std::size_t step = 16 / sizeof(Element);
-  const bool aligned = shape.head_dim % step == 0 && shape.value_width() % step == 0 &&
-                       rows.qkv % step == 0 && rows.out % step == 0 && rows.d_out % step == 0 &&
-                       rows.d_qkv % step == 0;
-  if (!whole || (!full && window.after != 0) || !aligned)
+  if (!library_supports<Element>(shape, block, rows))
     return std::nullopt;
-
+  const KeyWindow& window = block.mask.window;
   const auto size = [](std::size_t count) { return static_cast<std::int64_t>(count); };
   const std::int64_t group = size(shape.group_width()), sequence = size(shape.sequence);
   const std::int64_t queries = size(shape.q_per_kv), groups = size(shape.kv_heads);

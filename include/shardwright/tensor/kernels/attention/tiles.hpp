@@ -175,6 +175,7 @@ template <class Element, class Out, int dim> struct AttentionForwardTiles {
     return a.shape.batch * a.shape.heads() * blocks_of(a.shape.sequence, rows);
   }
 
+  // One function: the scores and sums of its loop live in registers, which a call would spill.
   template <class Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     const QueryTile tile(a.shape, a.block, block.index(), rows);
     const AttentionHead& head = tile.head;

@@ -34,6 +34,7 @@ template <class Element, class Out, int dim> struct AttentionBackwardQueryTiles 
     return a.shape.batch * a.shape.heads() * blocks_of(a.shape.sequence, rows);
   }
 
+  // One function: the scores and sums of its loop live in registers, which a call would spill.
   template <class Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     const QueryTile tile(a.shape, a.block, block.index(), rows);
     const AttentionHead& head = tile.head;
@@ -196,6 +197,7 @@ template <class Element, class Out, int dim> struct AttentionBackwardKeyTiles {
     return a.shape.batch * a.shape.kv_heads * blocks_of(a.block.keys.rows, rows);
   }
 
+  // One function: the scores and sums of its loop live in registers, which a call would spill.
   template <class Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     const std::size_t key_tiles = blocks_of(a.block.keys.rows, rows);
     const std::size_t group = block.index() / key_tiles;
