@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs README's compiler line for Debian's Kokkos as it is printed, on the example quickstart, and the program.
+"""Runs the compiler line of docs/how_to/install.md for Debian's Kokkos as it is printed, on the example quickstart, and the program.
 
 Ends with 77, skipped, where that Kokkos is not installed.
 """
@@ -16,9 +16,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def main():
-    lines = re.findall(r"^g\+\+ .*/usr/include/trilinos.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    lines = re.findall(r"^g\+\+ .*/usr/include/trilinos.*$", (ROOT / "docs/how_to/install.md").read_text(), re.MULTILINE)
     if len(lines) != 1:
-        sys.exit(f"README.md must have one line g++ with /usr/include/trilinos, but it has {len(lines)}")
+        sys.exit(f"docs/how_to/install.md must have one line g++ with /usr/include/trilinos, but it has {len(lines)}")
     if not pathlib.Path("/usr/include/trilinos/Kokkos_Core.hpp").is_file() or shutil.which("g++") is None:
         print("skipped: there is no g++, or no Kokkos in /usr/include/trilinos")
         sys.exit(77)
