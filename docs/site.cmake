@@ -23,11 +23,19 @@ function(shardwright_configure_site output)
   endif()
   file(WRITE "${output}/layout.xml" "<doxygenlayout version=\"1.0\">\n  <navindex>\n"
        "    <tab type=\"mainpage\" visible=\"yes\" title=\"Shardwright\"/>\n${chapters}${end}"
+       "    <tab type=\"user\" url=\"@ref page_surface\" title=\"Names, with their tests\"/>\n"
        "    <tab type=\"${topics}\" visible=\"yes\" title=\"Declarations by layer\"/>\n"
        "    <tab type=\"classlist\" visible=\"yes\" title=\"All types\"/>\n"
        "    <tab type=\"concepts\" visible=\"yes\" title=\"Concepts\"/>\n"
        "    <tab type=\"filelist\" visible=\"yes\" title=\"Headers\"/>\n"
        "    <tab type=\"user\" url=\"@ref page_CONTRIBUTING\" title=\"Contributing\"/>\n"
        "  </navindex>\n</doxygenlayout>\n")
+  # The theme is a package of Debian; without it the site has Doxygen's own.
+  find_file(SHARDWRIGHT_DOXYGEN_THEME doxygen-awesome.css PATHS /usr/share/doxygen-awesome-css /usr/local/share/doxygen-awesome-css)
+  mark_as_advanced(SHARDWRIGHT_DOXYGEN_THEME)
+  set(DOXYGEN_THEME "")
+  if(SHARDWRIGHT_DOXYGEN_THEME)
+    set(DOXYGEN_THEME "\"${SHARDWRIGHT_DOXYGEN_THEME}\"")
+  endif()
   configure_file("${DOXYGEN_ROOT}/docs/Doxyfile.in" "${output}/Doxyfile" @ONLY)
 endfunction()

@@ -4,7 +4,11 @@
 set(docs_check "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_docs")
 shardwright_add_check(docs.quotes COMMAND ${docs_check})
 shardwright_add_check(docs.errors COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/describe_errors")
-shardwright_add_check(docs.surface COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/describe_surface")
+set(docs_reference "${CMAKE_CURRENT_BINARY_DIR}/docs_reference")
+shardwright_add_check(
+  docs.surface COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/describe_surface" --page
+                       "${docs_reference}/pages/surface.md")
+set_tests_properties(docs.surface PROPERTIES FIXTURES_SETUP docs_surface)
 shardwright_add_check(
   docs.bare_line COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/docs/bare_line_test.py")
 
@@ -23,6 +27,7 @@ endfunction()
 
 shardwright_snippet(transition_table shardwright::descriptions PRINTED)
 shardwright_snippet(descriptions shardwright::descriptions PRINTED)
+shardwright_snippet(cheat_sheet shardwright::descriptions)
 shardwright_snippet(schedule_table shardwright::descriptions PRINTED)
 shardwright_snippet(schedules shardwright::descriptions PRINTED)
 shardwright_snippet(own_schedule shardwright::descriptions PRINTED)
@@ -98,10 +103,10 @@ endif()
 
 find_package(Doxygen QUIET)
 if(DOXYGEN_FOUND)
-  set(docs_reference "${CMAKE_CURRENT_BINARY_DIR}/docs_reference")
   include("${PROJECT_SOURCE_DIR}/docs/site.cmake")
   shardwright_configure_site("${docs_reference}")
   shardwright_add_check(docs.reference TIMEOUT 300 COMMAND Doxygen::doxygen "${docs_reference}/Doxyfile")
+  set_tests_properties(docs.reference PROPERTIES FIXTURES_REQUIRED docs_surface)
 else()
   message(STATUS "shardwright: Doxygen not found, so the test docs.reference is left out (install the package doxygen)")
 endif()
