@@ -9,10 +9,10 @@
 #include "parts.hpp"
 
 #include <command_line/limits.hpp>
+#include <plan/published/run.hpp>
+#include <plan/published/validation.hpp>
 #include <shardwright/io/read_text.hpp>
 #include <shardwright/plan/cost/plan_text.hpp>
-#include <shardwright/plan/published/run.hpp>
-#include <shardwright/plan/published/validation.hpp>
 #include <shardwright/schedule/text/number_text.hpp>
 
 #include <nlohmann/json.hpp>
@@ -236,29 +236,29 @@ std::string no_plan_report(const Options& options, const Study& study) {
 
 namespace {
 
-std::vector<sw::RunOutcome> outcomes_of(const std::string& file) {
+std::vector<RunOutcome> outcomes_of(const std::string& file) {
   const std::string text = sw::read_text(file, command_line::most_run_bytes);
   try {
-    return sw::evaluate_runs(sw::read_published_runs(text));
+    return evaluate_runs(read_published_runs(text));
   } catch (const sw::DataError& error) {
     throw sw::DataError(file + ": " + error.what());
   }
 }
 
 /// The fraction of the chip's memory that a run needs.
-double memory_share(const sw::RunOutcome& one) {
+double memory_share(const RunOutcome& one) {
   return one.cost.memory.total() / one.run.cluster.chip.memory_bytes;
 }
 
 std::string error_line(const std::string& name, const std::vector<double>& errors) {
-  const sw::ErrorSummary summary = sw::summary_of(errors);
+  const ErrorSummary summary = summary_of(errors);
   return name + ": " + std::to_string(summary.rows) + " rows, median error " +
          sw::percent_text(summary.median) + ", P90 " + sw::percent_text(summary.ninetieth) + ", bias " +
          sw::percent_text(summary.bias) + "\n";
 }
 
 /// Why a run is not compared; empty if it is.
-std::string not_compared(const sw::RunOutcome& one) {
+std::string not_compared(const RunOutcome& one) {
   return !one.handled() ? one.run.not_handled
          : !one.timed   ? "neither a step time nor tokens/s were published"
                         : std::string();
@@ -271,8 +271,8 @@ std::string evaluation_report(const std::string& file) {
   std::vector<double> all;
   std::map<std::string, std::vector<double>> by_source, by_chip;
   std::size_t timed = 0, inside = 0;
-  const std::vector<sw::RunOutcome> outcomes = outcomes_of(file);
-  for (const sw::RunOutcome& one : outcomes) {
+  const std::vector<RunOutcome> outcomes = outcomes_of(file);
+  for (const RunOutcome& one : outcomes) {
     timed += one.timed ? 1 : 0;
     if (const std::string reason = not_compared(one); !reason.empty()) {
       left += "  " + one.id + ": " + reason + "\n";
@@ -319,7 +319,7 @@ std::string evaluation_report(const std::string& file) {
 std::string evaluation_json(const std::string& file) {
   nlohmann::ordered_json out;
   std::vector<double> errors;
-  for (const sw::RunOutcome& one : outcomes_of(file)) {
+  for (const RunOutcome& one : outcomes_of(file)) {
     nlohmann::ordered_json row{{"id", one.id}, {"source", one.source}};
     if (const std::string reason = not_compared(one); !reason.empty())
       row["not_compared"] = reason;
@@ -341,7 +341,7 @@ std::string evaluation_json(const std::string& file) {
     }
     out["runs"].push_back(std::move(row));
   }
-  const sw::ErrorSummary summary = sw::summary_of(errors);
+  const ErrorSummary summary = summary_of(errors);
   out["summary"] = {{"compared", summary.rows},
                     {"bias", summary.bias},
                     {"median", summary.median},

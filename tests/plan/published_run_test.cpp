@@ -3,7 +3,7 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/published/validation.hpp>
+#include <plan/published/validation.hpp>
 
 #include <filesystem>
 #include <fstream>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+using namespace plan_example;
 using namespace shardwright;
 using shardwright_test::Approx;
 using shardwright_test::ContainsSubstring;

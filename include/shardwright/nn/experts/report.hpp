@@ -41,6 +41,8 @@ struct ExpertSummary {
   }
 };
 
+/// @brief Returns the busiest expert over the layers of a model, the range of their biases and what they
+/// dropped.
 [[nodiscard]] inline ExpertSummary summary_of(std::span<const ExpertLoadReport> layers) {
   ExpertSummary out;
   std::int64_t choices = 0, dropped = 0;

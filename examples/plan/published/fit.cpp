@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fits the constants of the planner to published runs, and prints how well it predicts sources that it has not seen.
-// scripts/fit_planner compiles and runs it; it fits the library's own evaluator.
+// Fits the constants of the planner to published runs, and prints how well it predicts sources that it has
+// not seen. scripts/fit_planner compiles and runs it; it fits the library's own evaluator.
 
+#include <plan/published/case.hpp>
+#include <plan/published/validation.hpp>
 #include <shardwright/plan/cost/evaluate.hpp>
-#include <shardwright/plan/published/case.hpp>
-#include <shardwright/plan/published/validation.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +17,7 @@
 #include <vector>
 
 using namespace shardwright;
+using namespace plan_example;
 
 namespace {
 
@@ -189,7 +190,8 @@ void report(const char* title, const std::vector<Row>& rows, const Predict& pred
       all.push_back(error);
       groups["source " + row.source].push_back(error);
       groups["chip " + std::string(row.run.cluster.chip.name)].push_back(error);
-      groups[row.run.model.experts.used() ? "models with experts" : "models without experts"].push_back(error);
+      groups[row.run.model.experts.used() ? "models with experts" : "models without experts"].push_back(
+          error);
     }
   const ErrorSummary whole = summary_of(all);
   std::printf("%s: %zu rows, median error %.1f%%, P90 %.1f%%\n", title, whole.rows, 100 * whole.median,
@@ -210,8 +212,8 @@ struct Ratio {
 /// A quantile of the ratios of runs with or without experts, over all sources but one.
 ///
 /// A run of another source may be off as much as the runs of any one source are, so each source has the same
-/// weight, however many rows it gives. There are few of them: the quantile is interpolated between the ratios,
-/// each of which stands for the middle of its weight.
+/// weight, however many rows it gives. There are few of them: the quantile is interpolated between the
+/// ratios, each of which stands for the middle of its weight.
 double quantile_over_sources(const std::vector<Ratio>& ratios, bool experts, const std::string& without,
                              double share) {
   std::map<std::string, double> rows;

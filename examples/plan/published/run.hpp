@@ -18,7 +18,9 @@
 #include <utility>
 #include <vector>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace plan_example {
+
+using namespace shardwright;
 
 /// @brief One row of a table of runs: its cells by column name.
 class PublishedRun {
@@ -43,7 +45,7 @@ public:
     const auto [end, problem] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
     if (problem != std::errc{} || end != cell.data() + cell.size() || !(value > 0) || value > 1e18)
       throw DataError("Runs, line " + std::to_string(line_) + ": " + std::string(field) +
-                      " must be a positive number, but it is " + detail::quoted_text(cell));
+                      " must be a positive number, but it is " + shardwright::detail::quoted_text(cell));
     return value;
   }
   /// @brief A cell as a positive whole number; nothing if it is empty.
@@ -55,7 +57,7 @@ public:
     if (*value > 2e9 || *value != static_cast<double>(static_cast<std::int64_t>(*value)))
       throw DataError("Runs, line " + std::to_string(line_) + ": " + std::string(field) +
                       " must be a whole number below 2000000000, but it is " +
-                      detail::quoted_text(text(field)));
+                      shardwright::detail::quoted_text(text(field)));
     return static_cast<int>(*value);
   }
 
@@ -118,8 +120,8 @@ namespace detail {
   for (std::size_t i = 0; i < names.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (names[i] == names[j])
-        throw DataError("Runs, line 1: a column may appear only once, but " + detail::quoted_text(names[i]) +
-                        " appears twice");
+        throw DataError("Runs, line 1: a column may appear only once, but " +
+                        shardwright::detail::quoted_text(names[i]) + " appears twice");
   for (const std::string_view needed : {"id", "source", "model", "chip", "n_chips"}) {
     bool found = false;
     for (const std::string& name : names)
@@ -147,4 +149,4 @@ namespace detail {
   return runs;
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace plan_example

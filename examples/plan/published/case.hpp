@@ -4,11 +4,11 @@
 /// @file
 /// @brief Published runs as the specifications that the planner evaluates.
 
+#include <plan/published/run.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
 #include <shardwright/plan/cost/model_size.hpp>
-#include <shardwright/plan/published/run.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
 #include <shardwright/plan/spec/cluster_name.hpp>
@@ -24,7 +24,9 @@
 #include <string>
 #include <string_view>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace plan_example {
+
+using namespace shardwright;
 
 /// @brief A published run, ready for `evaluate`, or why it is not.
 struct RunCase {
@@ -165,7 +167,8 @@ inline void read_recomputation(std::string_view text, PlanConfiguration& plan) {
   if (const std::string_view stack = row.text("stack"); !stack.empty()) {
     if (stack != "tuned" && stack != "plain" && stack != "compiled")
       throw DataError("Runs, line " + std::to_string(row.line()) +
-                      ": stack must be tuned, plain or compiled, but it is " + quoted_text(stack));
+                      ": stack must be tuned, plain or compiled, but it is " +
+                      shardwright::detail::quoted_text(stack));
     return stack != "tuned";
   }
   const auto names = [&](std::string_view word) {
@@ -184,7 +187,7 @@ namespace detail {
   const std::string_view name = row.text("chip");
   const std::optional<ChipSpec> chip = chip_of_text(name);
   if (!chip)
-    return "chip " + quoted_text(name) + " is not in the catalogue";
+    return "chip " + shardwright::detail::quoted_text(name) + " is not in the catalogue";
   if (find_chip(name) == nullptr)
     out.assumed = std::string(chip->name);
   double scale_out = row.number("scale_out_GBps").value_or(0) * 1e9;
@@ -278,7 +281,7 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
   if (std::string reason = detail::read_model(row, out.model); !reason.empty())
     return fail(std::move(reason));
   if (!chip_of_text(row.text("chip")))
-    return fail("chip " + detail::quoted_text(row.text("chip")) + " is not in the catalogue");
+    return fail("chip " + shardwright::detail::quoted_text(row.text("chip")) + " is not in the catalogue");
   for (const std::string_view field : {"n_chips", "seq_len", "global_batch_seqs"})
     if (std::string reason = detail::missing_field(row, field); !reason.empty())
       return fail(std::move(reason));
@@ -327,4 +330,4 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
   return out;
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace plan_example

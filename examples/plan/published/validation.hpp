@@ -4,11 +4,11 @@
 /// @file
 /// @brief Predicted and measured step times of published runs compared, row by row and in summary.
 
+#include <plan/published/case.hpp>
+#include <plan/published/run.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/evaluate.hpp>
 #include <shardwright/plan/cost/step_cost.hpp>
-#include <shardwright/plan/published/case.hpp>
-#include <shardwright/plan/published/run.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,9 @@
 #include <string>
 #include <vector>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace plan_example {
+
+using namespace shardwright;
 
 /// @brief One published run and the planner's prediction for it.
 struct RunOutcome {
@@ -79,4 +81,4 @@ struct ErrorSummary {
   return {errors.size(), quantile(errors, 0.5), quantile(sizes, 0.5), quantile(sizes, 0.9)};
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace plan_example
