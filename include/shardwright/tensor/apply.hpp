@@ -9,6 +9,7 @@
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
+#include <cstddef>
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -22,10 +23,15 @@ concept Operand = AnyShardedTensor<Type> || requires {
 
 namespace detail {
 
-/// The operands that the gradient of one of two operands reads.
+/// What a gradient reads: the first operand, the second one, the result.
 struct GradientReads {
   bool left = false;
   bool right = false;
+  bool result = false;
+
+  [[nodiscard]] constexpr bool operand(std::size_t index) const noexcept {
+    return (index == 0 && left) || (index == 1 && right);
+  }
 };
 
 /// An operation that numbers of the program change: `numbers()` returns those that must be equal on all

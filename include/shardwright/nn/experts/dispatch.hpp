@@ -267,7 +267,7 @@ template <detail::TapeValue Rows, detail::TapeValue Gates>
 [[nodiscard]] auto apply(const operation::Combine&, SourceLocation where, Rows&& rows, Gates&& gates) {
   auto first = detail::operand_of(std::forward<Rows>(rows), where);
   auto second = detail::operand_of(std::forward<Gates>(gates), where);
-  detail::TapeCore& tape = detail::tape_of("combine", first, second, where);
+  detail::TapeCore& tape = detail::tape_of("combine", where, first, second);
   using Node = detail::CombineNode<decltype(first), decltype(second)>;
   return Var(tape.record<Node>(where, std::move(first), std::move(second)).result());
 }

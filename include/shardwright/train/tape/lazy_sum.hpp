@@ -89,7 +89,7 @@ typename std::remove_cvref_t<Right>::layout >
     [[nodiscard]] auto apply(const operation::Add&, SourceLocation where, Left&& left, Right&& right) {
   auto first = detail::operand_of(std::forward<Left>(left), where);
   auto second = detail::operand_of(std::forward<Right>(right), where);
-  detail::TapeCore& tape = detail::tape_of("add", first, second, where);
+  detail::TapeCore& tape = detail::tape_of("add", where, first, second);
   detail::require_shape("add", "right operand", second.shape(), first.shape(), first.resources().core(),
                         where);
   using Node = detail::SumNode<decltype(first), decltype(second)>;

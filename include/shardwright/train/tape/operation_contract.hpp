@@ -10,7 +10,9 @@
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/tape/first_pass.hpp>
 
+#include <array>
 #include <concepts>
+#include <cstddef>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -32,6 +34,7 @@ template <class Value, class State> struct WithState {
   Value value;
   State state;
 };
+template <class Value, class State> WithState(Value, State) -> WithState<Value, State>;
 
 template <class Result> struct ResultParts {
   using Value = Result;
@@ -45,30 +48,68 @@ template <class V, class S> struct ResultParts<WithState<V, S>> {
 };
 
 /// Calls the forward pass of an operation, with the FirstPass if it accepts one.
-template <class Operation, class Value>
+template <class Operation, class... Values>
 [[nodiscard]] auto forward_of(const Operation& operation, SourceLocation where, std::optional<FirstPass> pass,
-                              Value x) {
-  if constexpr (requires { operation.forward(where, std::move(x), pass); })
-    return operation.forward(where, std::move(x), pass);
+                              Values... values) {
+  if constexpr (requires { operation.forward(where, std::move(values)..., pass); })
+    return operation.forward(where, std::move(values)..., pass);
   else
-    return operation.forward(where, std::move(x));
+    return operation.forward(where, std::move(values)...);
 }
 
 /// The result of an operation's forward pass, whose operands are as nodes hold them.
-template <class Operation, class Left, class... Right> struct ForwardResult {
-  using type = decltype(std::declval<const Operation&>().forward(
-      SourceLocation{}, std::declval<typename Left::Value>(), std::declval<typename Right::Value>()...));
-};
-template <class Operation, class X> struct ForwardResult<Operation, X> {
-  using type = decltype(forward_of(std::declval<const Operation&>(), SourceLocation{},
-                                   std::optional<FirstPass>(), std::declval<typename X::Value>()));
-};
 template <class Operation, class... Operands>
-using ForwardOf = typename ForwardResult<Operation, Operands...>::type;
+using PartsOf = ResultParts<decltype(forward_of(std::declval<const Operation&>(), SourceLocation{},
+                                                std::optional<FirstPass>(),
+                                                std::declval<typename Operands::Value>()...))>;
 
+template <class Tensor>
+using ConstHandle =
+    ShardedTensor<typename Tensor::layout, const typename Tensor::value_type, typename Tensor::target>;
 template <class Tensor>
 using GradientOfResult = ShardedTensor<Gradient<typename Tensor::layout>, const typename Tensor::value_type,
                                        typename Tensor::target>;
+
+/// Parts of gradients that arrive later; an operation without them has none.
+struct NothingLate {};
+template <class Operation, class... Operands> struct LateOf { using type = NothingLate; };
+template <class Operation, class... Operands>
+requires requires { typename Operation::template Late<Operands...>; }
+struct LateOf<Operation, Operands...> {
+  using type = typename Operation::template Late<Operands...>;
+};
+
+/// Whether one call of an operation, `gradients`, computes those of all operands, in the pass of inputs.
+template <class Operation>
+concept GivesTogether = requires {
+  Operation::gradients_read;
+};
+
+/// What the gradient of each operand reads.
+template <class Operation, std::size_t operands>
+inline constexpr std::array<GradientReads, operands> gradient_reads_of = [] {
+  std::array<GradientReads, operands> out{};
+  if constexpr (GivesTogether<Operation>)
+    for (std::size_t i = 0; i < operands; ++i)
+      out[i] = Operation::gradients_read[i < Operation::gradients_read.size() ? i : 0];
+  else if constexpr (operands == 1)
+    out = {{{.left = Operation::gradient_reads_input, .result = Operation::gradient_reads_output}}};
+  else
+    out = {Operation::left_gradient_reads, Operation::right_gradient_reads};
+  return out;
+}();
+
+/// The gradient of one operand; `rest` are the operands and, of one operand, the result, then the state if
+/// there is one.
+template <std::size_t operand, std::size_t operands, class Operation, class G, class... Rest>
+[[nodiscard]] auto gradient_of(const Operation& operation, G&& y_gradient, Rest&&... rest) {
+  if constexpr (operands == 1)
+    return operation.gradient(std::forward<G>(y_gradient), std::forward<Rest>(rest)...);
+  else if constexpr (operand == 0)
+    return operation.left_gradient(std::forward<G>(y_gradient), std::forward<Rest>(rest)...);
+  else
+    return operation.right_gradient(std::forward<G>(y_gradient), std::forward<Rest>(rest)...);
+}
 
 /// The trace shows the operation.
 template <class Operation> struct DeclaresReads {
@@ -91,18 +132,16 @@ template <class Operation> struct DeclaresReadsOfTwo {
 };
 
 template <class Operation, class X> struct HasGradient {
-  using Parts = ResultParts<ForwardOf<Operation, X>>;
-  using Y = typename Parts::Value;
-  using Handle = ShardedTensor<typename Y::layout, const typename Y::value_type, typename Y::target>;
+  using Parts = PartsOf<Operation, X>;
+  using Y = ConstHandle<typename Parts::Value>;
   static constexpr bool value = [] {
     if constexpr (Parts::has_state)
-      return requires(const Operation& operation, GradientOfResult<Y> gradient, typename X::Value x, Handle y,
+      return requires(const Operation& operation, GradientOfResult<Y> gradient, typename X::Value x, Y y,
                       typename Parts::State state) {
-        operation.gradient(std::move(gradient), std::move(x), std::move(y), std::move(state));
+        operation.gradient(std::move(gradient), std::move(x), std::move(y), state);
       };
     else
-      return requires(const Operation& operation, GradientOfResult<Y> gradient, typename X::Value x,
-                      Handle y) {
+      return requires(const Operation& operation, GradientOfResult<Y> gradient, typename X::Value x, Y y) {
         operation.gradient(std::move(gradient), std::move(x), std::move(y));
       };
   }();
@@ -111,7 +150,7 @@ template <class Operation, class X> struct HasGradient {
       "operation: it must have a gradient to be used on a tape (give it gradient(y_gradient, x, y), with the state as a fourth argument if forward returns one)");
 };
 template <class Operation, class Left, class Right> struct HasTwoGradients {
-  using Y = ForwardOf<Operation, Left, Right>;
+  using Y = typename PartsOf<Operation, Left, Right>::Value;
   static constexpr bool value = requires(const Operation& operation, GradientOfResult<Y> gradient,
                                          typename Left::Value left, typename Right::Value right) {
     operation.left_gradient(std::move(gradient), std::move(left), std::move(right));
@@ -124,18 +163,18 @@ template <class Operation, class Left, class Right> struct HasTwoGradients {
 
 /// Whether a tape can record an operation on operands; what is missing gets an error sentence. An invalid
 /// result has its own.
-template <class Operation, class Left, class... Right> [[nodiscard]] constexpr bool records() {
-  using Y = typename ResultParts<ForwardOf<Operation, Left, Right...>>::Value;
-  if constexpr (any_invalid<typename Y::layout>) {
+template <class Operation, class... Operands> [[nodiscard]] constexpr bool records() {
+  using Y = typename PartsOf<Operation, Operands...>::Value;
+  if constexpr (any_invalid<typename Y::layout> || GivesTogether<Operation>) {
     return true;
-  } else if constexpr (sizeof...(Right) == 0) {
+  } else if constexpr (sizeof...(Operands) == 1) {
     if constexpr (DeclaresReads<Operation>::value)
-      return HasGradient<Operation, Left>::value;
+      return HasGradient<Operation, Operands...>::value;
     else
       return false;
   } else {
     if constexpr (DeclaresReadsOfTwo<Operation>::value)
-      return HasTwoGradients<Operation, Left, Right...>::value;
+      return HasTwoGradients<Operation, Operands...>::value;
     else
       return false;
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Nodes of operations with one and two operands on a tape.
+/// @brief The node of an operation on a tape.
 
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
@@ -10,217 +10,253 @@
 #include <shardwright/train/tape/parameter_operand.hpp>
 #include <shardwright/train/tape/var.hpp>
 
+#include <array>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// y = operation(x).
+/// y = operation(operands...), each of which is a value on the tape or a parameter.
 ///
-/// `Operation` has `forward(where, x)`, which returns a tensor, or one with a state, and takes a third
-/// argument, an optional FirstPass, if it counts; `gradient(y_gradient, x, y)`, with the state as a fourth
-/// argument; and it declares which of x and y the gradient reads: for the others it gets only extents.
-template <class Operation, class X> class UnaryNode final : public TapeNode {
-  using Parts = ResultParts<ForwardOf<Operation, X>>;
+/// `Operation` has `forward(where, operands...)`, which returns a tensor, or one with a state for the
+/// gradient, and takes an optional FirstPass as its last argument if it counts. Of one operand it has
+/// `gradient(y_gradient, x, y)`, with the state as a fourth argument; of two, `left_gradient(y_gradient,
+/// left, right)` and `right_gradient`. It declares what each reads: of the rest they get only extents. For a
+/// parameter it may have `gradient_into(slot, y_gradient)` or `right_gradient_into(slot, y_gradient, left)`.
+///
+/// Or one call gives all gradients: `gradients(y_gradient, operands...)`, with the state, and with an
+/// optional `Late<Operands...>` for parts that arrive later, before the operands. It reads these as the node
+/// holds them. If such an operation `fuses_sum`, `forward_sum(left, right, operands...)` also computes a
+/// deferred sum, its first operand, and returns a pair of that and its own result.
+template <class Operation, class... Operands> class OperationNode final : public TapeNode {
+  using Parts = PartsOf<Operation, Operands...>;
   using Result = typename Parts::Value;
-  static constexpr bool reads_x = Operation::gradient_reads_input;
-  static constexpr bool reads_y = Operation::gradient_reads_output;
+  using Late = typename LateOf<Operation, Operands...>::type;
+  using Indices = std::index_sequence_for<Operands...>;
+  static constexpr std::size_t count = sizeof...(Operands);
+  static constexpr std::array<GradientReads, count> reads = gradient_reads_of<Operation, count>;
+  static constexpr bool together = GivesTogether<Operation>;
+  static constexpr unsigned all = (1u << count) - 1;
+  /// The operands whose gradients the pass of weights computes.
+  static constexpr unsigned weights = [] {
+    unsigned out = 0, bit = 1;
+    ((out |= Operands::is_parameter && !together ? bit : 0, bit <<= 1), ...);
+    return out;
+  }();
 
 public:
   using Out = Slot<typename Result::layout, typename Result::value_type, typename Result::target>;
 
-  UnaryNode(TapeCore& tape, const Operation& operation, SourceLocation where, X x)
-      : TapeNode(tape), operation_(operation), where_(where), x_(std::move(x)), y_(*this) {
+  OperationNode(TapeCore& tape, const Operation& operation, SourceLocation where, Operands&&... operands)
+      : TapeNode(tape), operation_(operation), where_(where), operands_(std::move(operands)...), y_(*this) {
     if (!tape.trains())
       return;
-    y_.want_gradient(x_.wants_gradient());
-    x_.keep(*this, reads_x && y_.wants_gradient());
-    if (reads_y && y_.wants_gradient())
+    each([&](std::size_t i, auto& operand) {
+      operand.note_use(tape);
+      due_ |= operand.wants_gradient() ? 1u << i : 0;
+    });
+    y_.want_gradient(due_ != 0);
+    each([&](std::size_t i, auto& operand) { operand.keep(*this, reads_operand(i)); });
+    if (reads_result())
       y_.keep();
   }
 
   void forward() override {
     const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
+    std::apply([this](auto&... operands) { compute(operands...); }, operands_);
+  }
+
+  void backward(GradientPass pass) override {
+    if constexpr (!(Operands::is_parameter || ...))
+      if (pass == GradientPass::weight)
+        return;
+    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
+    const unsigned now = pass == GradientPass::both     ? all
+                         : pass == GradientPass::weight ? weights
+                                                        : all & ~weights;
+    if (y_.receive_gradient()) {
+      // Weights first: memory that only they read can be reused for the gradients of inputs.
+      give_gradients(now & weights, Indices{});
+      give_gradients(now & ~weights, Indices{});
+    } else {
+      due_ &= ~now;
+    }
+    if (due_ == 0)
+      end_gradients();
+    else // a later pass reads these: their sources may be released
+      each([this](std::size_t i, auto& operand) {
+        if (reads_operand(i))
+          operand.secure();
+      });
+    if (pass != GradientPass::input)
+      each([](std::size_t, auto& operand) { operand.end_pass(); });
+  }
+
+  [[nodiscard]] Out& result() noexcept { return y_; }
+
+private:
+  template <class Visit> void each(const Visit& visit) {
+    std::apply(
+        [&](auto&... operand) {
+          std::size_t i = 0;
+          (visit(i++, operand), ...);
+        },
+        operands_);
+  }
+  /// Whether a gradient that is still due reads an operand.
+  [[nodiscard]] bool reads_operand(std::size_t index) const noexcept {
+    for (std::size_t i = 0; i < count; ++i)
+      if ((due_ & 1u << i) != 0 && reads[i].operand(index))
+        return true;
+    return false;
+  }
+  [[nodiscard]] bool reads_result() const noexcept {
+    for (std::size_t i = 0; i < count; ++i)
+      if ((due_ & 1u << i) != 0 && reads[i].result)
+        return true;
+    return false;
+  }
+
+  template <class First, class... Rest> void compute(First& first, Rest&... rest) {
+    [[maybe_unused]] const auto readings = std::tuple{first.reading(), rest.reading()...};
+    if constexpr (requires { requires Operation::fuses_sum && First::in_own_layout; })
+      if (auto* const sum = first.sum()) {
+        auto [left, right] = sum->take_terms();
+        auto [total, made] = operation_->forward_sum(std::move(left), std::move(right), rest.read()...);
+        first.slot().set(std::move(total));
+        static_cast<void>(first.read());
+        set_result(std::move(made));
+        return;
+      }
+    set_result(forward_of(*operation_, where_, tape().first_pass(), first.read(), rest.read()...));
+  }
+  template <class Made> void set_result(Made&& made) {
     if constexpr (Parts::has_state) {
-      auto made = forward_of(operation_, where_, tape().first_pass(), x_.read());
       if (y_.wants_gradient() && (tape().replays() || !recomputes()))
         state_.emplace(std::move(made.state));
       y_.set(std::move(made.value));
     } else {
-      y_.set(forward_of(operation_, where_, tape().first_pass(), x_.read()));
+      y_.set(std::move(made));
     }
   }
 
-  void backward(GradientPass pass) override {
-    if (pass == GradientPass::weight)
-      return;
-    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
-    if (y_.receive_gradient())
-      give_gradient();
-    x_.let_go();
-    y_.let_go();
-  }
-
-  [[nodiscard]] Out& result() noexcept { return y_; }
-
-private:
-  void give_gradient() {
-    if (Parts::has_state && !state_)
-      static_cast<void>(y_.compute_again());
-    auto x = reads_x ? x_.read() : x_.outline();
-    auto y = reads_y ? y_.value() : y_.outline();
-    x_.let_go();
-    y_.let_go();
+  template <std::size_t... i> void give_gradients(unsigned sides, std::index_sequence<i...> indices) {
+    sides &= due_;
     if constexpr (Parts::has_state)
-      x_.give(operation_.gradient(y_.take_gradient(), std::move(x), std::move(y),
-                                  *std::exchange(state_, std::nullopt)));
-    else
-      x_.give(operation_.gradient(y_.take_gradient(), std::move(x), std::move(y)));
+      if (sides != 0 && !state_)
+        y_.compute_again();
+    if constexpr (any_invalid<typename Result::layout>) { // after the error sentence
+    } else if constexpr (!together) {
+      ((sides & 1u << i ? give_gradient<i>(indices) : void()), ...);
+    } else if (sides != 0) {
+      [[maybe_unused]] const auto readings = std::tuple{std::get<i>(operands_).reading()...};
+      due_ = 0;
+      if constexpr (Parts::has_state)
+        operation_->gradients(y_.take_gradient(), *state_, std::get<i>(operands_)...);
+      else if constexpr (std::is_same_v<Late, NothingLate>)
+        operation_->gradients(y_.take_gradient(), std::get<i>(operands_)...);
+      else
+        operation_->gradients(y_.take_gradient(), late_, std::get<i>(operands_)...);
+    }
   }
-
-  Operation operation_;
-  SourceLocation where_;
-  X x_;
-  Out y_;
-  std::optional<typename Parts::State> state_;
-};
-
-/// y = operation(left, right), where an operand may be a parameter.
-///
-/// `Operation` has `forward(where, left, right)`, `left_gradient(y_gradient, left, right)`,
-/// `right_gradient(...)`, and says what these read. For a parameter it may have `right_gradient_into(slot,
-/// y_gradient, left)`.
-template <class Operation, class Left, class Right> class BinaryNode final : public TapeNode {
-  using Result = ForwardOf<Operation, Left, Right>;
-  static constexpr unsigned left_side = 1;
-  static constexpr unsigned right_side = 2;
-
-public:
-  using Out = Slot<typename Result::layout, typename Result::value_type, typename Result::target>;
-
-  BinaryNode(TapeCore& tape, const Operation& operation, SourceLocation where, Left left, Right right)
-      : TapeNode(tape), operation_(operation), where_(where), left_(std::move(left)),
-        right_(std::move(right)), y_(*this) {
-    if (!tape.trains())
-      return;
-    left_.note_use(tape);
-    right_.note_use(tape);
-    due_ = (left_.wants_gradient() ? left_side : 0) | (right_.wants_gradient() ? right_side : 0);
-    y_.want_gradient(due_ != 0);
-    left_.keep(*this, reads_left());
-    right_.keep(*this, reads_right());
-  }
-
-  void forward() override {
-    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
-    [[maybe_unused]] const auto left_reading = left_.reading();
-    [[maybe_unused]] const auto right_reading = right_.reading();
-    y_.set(operation_.forward(where_, left_.read(), right_.read()));
-  }
-
-  void backward(GradientPass pass) override {
-    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
-    const unsigned parameters = (Left::is_parameter ? left_side : 0) | (Right::is_parameter ? right_side : 0);
-    const unsigned now = pass == GradientPass::both     ? left_side | right_side
-                         : pass == GradientPass::weight ? parameters
-                                                        : ~parameters;
-    if (y_.receive_gradient()) {
-      // Weights first: memory that only they read can be reused for the gradients of inputs.
-      for (const unsigned sides : {now & parameters & due_, now & ~parameters & due_}) {
-        if ((sides & left_side) != 0)
-          give_gradient<left_side>();
-        if ((sides & right_side) != 0)
-          give_gradient<right_side>();
-      }
+  template <std::size_t side, std::size_t... i> void give_gradient(std::index_sequence<i...>) {
+    [[maybe_unused]] const auto readings =
+        std::tuple{std::get<i>(operands_).template reading<reads[side].operand(i)>()...};
+    std::tuple<typename Operands::Value...> values{
+        value_of<reads[side].operand(i)>(std::get<i>(operands_))...};
+    due_ &= ~(1u << side);
+    const auto let_go = [this](std::size_t index, auto& operand) {
+      if (!reads_operand(index))
+        operand.let_go();
+    };
+    if constexpr (count > 1) {
+      each(let_go);
+      give<side>(due_ == 0 ? y_.take_gradient() : y_.gradient(), std::move(std::get<i>(values))...);
     } else {
-      due_ &= ~now;
-    }
-    if (due_ == 0) {
-      left_.let_go();
-      right_.let_go();
-      y_.drop_gradient();
-    } else { // a later pass reads these: their sources may be released
-      if (reads_left())
-        left_.secure();
-      if (reads_right())
-        right_.secure();
-    }
-    if (pass != GradientPass::input) {
-      left_.end_pass();
-      right_.end_pass();
+      auto y = reads[side].result ? y_.value() : y_.outline();
+      each(let_go);
+      y_.let_go();
+      if constexpr (Parts::has_state)
+        give<side>(y_.take_gradient(), std::move(std::get<i>(values))..., std::move(y), std::move(*state_));
+      else
+        give<side>(y_.take_gradient(), std::move(std::get<i>(values))..., std::move(y));
     }
   }
-
-  [[nodiscard]] Out& result() noexcept { return y_; }
-
-private:
-  [[nodiscard]] bool reads_left() const noexcept {
-    return ((due_ & left_side) != 0 && Operation::left_gradient_reads.left) ||
-           ((due_ & right_side) != 0 && Operation::right_gradient_reads.left);
+  template <std::size_t side, class G, class First, class... Rest>
+  void give(G gradient, First&& first, Rest&&... rest) {
+    using To = std::tuple_element_t<side, std::tuple<Operands...>>;
+    To& to = std::get<side>(operands_);
+    const auto compute_gradient = [&] {
+      return gradient_of<side, count>(*operation_, std::move(gradient), std::forward<First>(first),
+                                      std::forward<Rest>(rest)...);
+    };
+    if constexpr (!To::is_parameter) {
+      to.give(compute_gradient());
+    } else if constexpr (To::template takes<typename decltype(compute_gradient())::layout>()) {
+      if constexpr (count == 1 && requires { operation_->gradient_into(to.slot(), gradient); })
+        operation_->gradient_into(to.slot(), gradient);
+      else if constexpr (side == 1 &&
+                         requires { operation_->right_gradient_into(to.slot(), gradient, first); })
+        operation_->right_gradient_into(to.slot(), gradient, first);
+      else
+        to.give(compute_gradient());
+    }
   }
-  [[nodiscard]] bool reads_right() const noexcept {
-    return ((due_ & left_side) != 0 && Operation::left_gradient_reads.right) ||
-           ((due_ & right_side) != 0 && Operation::right_gradient_reads.right);
-  }
-
-  template <unsigned side> void give_gradient() {
-    constexpr bool is_left = side == left_side;
-    constexpr GradientReads reads =
-        is_left ? Operation::left_gradient_reads : Operation::right_gradient_reads;
-    [[maybe_unused]] const auto left_reading = left_.template reading<reads.left>();
-    [[maybe_unused]] const auto right_reading = right_.template reading<reads.right>();
-    auto left = value_of<reads.left>(left_);
-    auto right = value_of<reads.right>(right_);
-    due_ &= ~side;
-    if (!reads_left())
-      left_.let_go();
-    if (!reads_right())
-      right_.let_go();
-    auto gradient = due_ == 0 ? y_.take_gradient() : y_.gradient();
-    if constexpr (is_left)
-      left_.give(operation_.left_gradient(std::move(gradient), std::move(left), std::move(right)));
-    else if constexpr (Right::is_parameter &&
-                       requires { operation_.right_gradient_into(right_.slot(), gradient, left); }) {
-      using Raw = decltype(operation_.right_gradient(std::move(gradient), std::move(left), std::move(right)));
-      if constexpr (Right::template takes<typename Raw::layout>())
-        operation_.right_gradient_into(right_.slot(), gradient, left);
-    } else
-      right_.give(operation_.right_gradient(std::move(gradient), std::move(left), std::move(right)));
-  }
-  template <bool reads, class Operand>
+  template <bool reads_it, class Operand>
   [[nodiscard]] static typename Operand::Value value_of(Operand& operand) {
-    if constexpr (reads)
+    if constexpr (reads_it)
       return operand.read();
     else
       return operand.outline();
   }
+  /// Releases what only gradients need.
+  void end_gradients() {
+    each([](std::size_t, auto& operand) { operand.let_go(); });
+    y_.let_go();
+    y_.drop_gradient();
+    state_.reset();
+    operation_.reset();
+  }
 
-  Operation operation_;
+  std::optional<Operation> operation_; // until all gradients have been computed: it may hold tensors
   SourceLocation where_;
-  Left left_;
-  Right right_;
+  std::tuple<Operands...> operands_;
   Out y_;
-  unsigned due_ = 0;
+  std::optional<typename Parts::State> state_;
+  [[no_unique_address]] std::conditional_t<std::is_same_v<Late, NothingLate>, Late, std::optional<Late>>
+      late_;
+  unsigned due_ = 0; ///< The operands whose gradients have not been computed.
 };
 
-/// The tape of two operands, at least one of which is a value on it.
+/// The first operand that is a value on a tape.
+template <class First, class... Rest>
+[[nodiscard]] const auto& first_value(const First& first, const Rest&... rest) {
+  if constexpr (First::is_parameter && sizeof...(Rest) > 0)
+    return first_value(rest...);
+  else
+    return first;
+}
+
+/// The tape of operands, at least one of which is a value on it.
 /// @throws InvalidArgument if they are on different tapes.
-template <class Left, class Right>
-[[nodiscard]] TapeCore& tape_of(std::string_view operation, const Left& left, const Right& right,
-                                SourceLocation where) {
-  if constexpr (Left::is_parameter) {
-    return right.tape();
-  } else {
-    if constexpr (!Right::is_parameter)
-      if (&left.tape() != &right.tape()) // whose passes know nothing of each other
+template <class... Operands>
+[[nodiscard]] TapeCore& tape_of(std::string_view operation, SourceLocation where,
+                                const Operands&... operands) {
+  const auto& first = first_value(operands...);
+  const auto require_same = [&]<class Operand>(const Operand& operand) {
+    if constexpr (!Operand::is_parameter)
+      if (&operand.tape() != &first.tape()) // whose passes know nothing of each other
         reject_operation(std::string(operation).c_str(),
                          "both operands must be on one tape (read the other as data: its value())",
-                         left.resources().core(), where);
-    return left.tape();
-  }
+                         first.resources().core(), where);
+  };
+  (require_same(operands), ...);
+  return first.tape();
 }
 
 /// Compares the numbers of an operation on a tape that checks its inputs.
@@ -230,6 +266,23 @@ void compare_numbers_on(const TapeCore& tape, const Operation& operation, const 
   if constexpr (HasNumbers<Operation>)
     if (tape.checks_inputs())
       compare_numbers<typename X::layout>(operation, operand.resources().core(), where);
+}
+
+/// Stands for a result where the compiler has rejected the operation.
+template <class Result> [[noreturn]] Result after_error();
+
+/// Records an operation on operands as its node holds them.
+template <class Operation, class... Operands>
+[[nodiscard]] auto record_on(TapeCore& tape, const Operation& operation, SourceLocation where,
+                             Operands&&... operands) {
+  compare_numbers_on(tape, operation, first_value(operands...), where);
+  using Node = OperationNode<Operation, Operands...>;
+  using Result = typename PartsOf<Operation, Operands...>::Value;
+  using Out = Var<typename Result::layout, typename Result::value_type, typename Result::target>;
+  if constexpr (records<Operation, Operands...>())
+    return Out(tape.record<Node>(operation, where, std::move(operands)...).result());
+  else
+    return after_error<Out>();
 }
 
 template <class Type>
@@ -247,36 +300,20 @@ concept TapeValue = TapeOperand<Type> && requires(const std::remove_cvref_t<Type
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Executes an operation and records it on the tape of its operand.
-template <class Operation, detail::TapeOperand X>
-[[nodiscard]] auto apply(const Operation& operation, SourceLocation where, X&& x) {
-  auto operand = detail::operand_of(std::forward<X>(x), where);
-  detail::TapeCore& tape = operand.tape();
-  detail::compare_numbers_on(tape, operation, operand, where);
-  if constexpr (detail::records<Operation, decltype(operand)>()) {
-    using Node = detail::UnaryNode<Operation, decltype(operand)>;
-    return Var(tape.record<Node>(operation, where, std::move(operand)).result());
-  } else { // after the error sentence
-    return as_var(x, where);
-  }
-}
-/// @brief The same for two operands, one of which may be a parameter.
-/// @throws InvalidArgument if both are values, on different tapes.
-template <class Operation, detail::TapeOperand Left, detail::TapeOperand Right>
-[[nodiscard]] auto apply(const Operation& operation, SourceLocation where, Left&& left, Right&& right) {
-  auto first = detail::operand_of(std::forward<Left>(left), where);
-  auto second = detail::operand_of(std::forward<Right>(right), where);
-  detail::TapeCore& tape = detail::tape_of(detail::name_of_operation<Operation>, first, second, where);
-  if constexpr (decltype(first)::is_parameter)
-    detail::compare_numbers_on(tape, operation, second, where);
-  else
-    detail::compare_numbers_on(tape, operation, first, where);
-  if constexpr (detail::records<Operation, decltype(first), decltype(second)>()) {
-    using Node = detail::BinaryNode<Operation, decltype(first), decltype(second)>;
-    return Var(tape.record<Node>(operation, where, std::move(first), std::move(second)).result());
-  } else { // after the error sentence
-    return as_var(left, where);
-  }
+/// @brief Executes an operation and records it on the tape of its operands, of which all but one may be
+/// parameters.
+/// @throws InvalidArgument if operands are values on different tapes.
+template <class Operation, detail::TapeOperand... Given>
+requires(sizeof...(Given) > 0)
+    [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, Given&&... given) {
+  // In this order: the same value may be given twice, and moved in the second time.
+  std::tuple operands{detail::operand_of(std::forward<Given>(given), where)...};
+  return std::apply(
+      [&]<class... Operands>(Operands&... each) {
+        detail::TapeCore& tape = detail::tape_of(detail::name_of_operation<Operation>, where, each...);
+        return detail::record_on(tape, operation, where, std::move(each)...);
+      },
+      operands);
 }
 
 namespace operation {
