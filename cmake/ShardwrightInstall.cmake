@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The installed package holds the headers, bare targets and the source of shardwright::launch; its configuration finds
+# The installed package holds the headers, bare targets and the source of shardwright::compiled; its configuration finds
 # the dependencies on the machine where it is used.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
@@ -34,7 +34,7 @@ write_basic_package_version_file(
 install(
   FILES "${PROJECT_BINARY_DIR}/shardwrightConfig.cmake" "${PROJECT_BINARY_DIR}/shardwrightConfigVersion.cmake"
         cmake/ShardwrightDependencies.cmake cmake/ShardwrightKokkos.cmake cmake/ShardwrightBlas.cmake
-        cmake/ShardwrightLaunch.cmake src/launch.cpp
+        cmake/ShardwrightCompiled.cmake src/compiled.cpp
   DESTINATION "${package_directory}")
 install(DIRECTORY cmake/kokkos_probe DESTINATION "${package_directory}")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -16,6 +16,6 @@ endfunction()
 # shardwright_program(<name> <source>...): an executable against the whole library, which finds the transports compiled.
 function(shardwright_program name)
   add_executable(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE shardwright::launch)
+  target_link_libraries(${name} PRIVATE shardwright::compiled)
   shardwright_program_flags(${name})
 endfunction()

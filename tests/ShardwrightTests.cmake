@@ -215,11 +215,11 @@ function(shardwright_source_checks)
   shardwright_program_flags(shardwright_odr_test)
   shardwright_add_check(two_units COMMAND shardwright_odr_test)
 
-  add_executable(shardwright_compiled_launch_test odr/compiled_launch.cpp odr/header_only_launch.cpp
+  add_executable(shardwright_compiled_test odr/compiled.cpp odr/header_only.cpp
                                                   odr/launch_without_mpi.cpp)
-  target_link_libraries(shardwright_compiled_launch_test PRIVATE shardwright::launch)
-  shardwright_program_flags(shardwright_compiled_launch_test)
-  shardwright_add_check(compiled_launch COMMAND shardwright_compiled_launch_test)
+  target_link_libraries(shardwright_compiled_test PRIVATE shardwright::compiled)
+  shardwright_program_flags(shardwright_compiled_test)
+  shardwright_add_check(compiled COMMAND shardwright_compiled_test)
 
   add_executable(shardwright_checked_test checked/checked_program.cpp)
   target_compile_definitions(shardwright_checked_test PRIVATE SHARDWRIGHT_CHECKED)

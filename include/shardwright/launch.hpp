@@ -6,11 +6,11 @@
 /// started.
 ///
 /// Compiles the transports, so include it only in the source file that launches. With the CMake target
-/// shardwright::launch, which has them precompiled, it contains declarations only.
+/// shardwright::compiled, which has them precompiled, it contains declarations only.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
-#if !defined(SHARDWRIGHT_COMPILED_LAUNCH)
+#if !defined(SHARDWRIGHT_COMPILED)
 #include <shardwright/comm/launch.hpp>
 #endif
 
@@ -25,7 +25,7 @@ namespace detail {
 template <class World, bool WithMpi>
 int run_ranks(const LaunchOptions& options, const std::function<int(World)>& program);
 
-#if defined(SHARDWRIGHT_COMPILED_LAUNCH)
+#if defined(SHARDWRIGHT_COMPILED)
 extern template int
 run_ranks<HostCommunicator, with_mpi>(const LaunchOptions& options,
                                       const std::function<int(HostCommunicator)>& program);

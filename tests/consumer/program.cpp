@@ -7,8 +7,8 @@
 #include <array>
 #include <cstdio>
 
-#if defined(SHARDWRIGHT_COMPILED_LAUNCH) != LAUNCH_IS_COMPILED
-#error "shardwright::launch must define SHARDWRIGHT_COMPILED_LAUNCH, and shardwright::shardwright must not"
+#if defined(SHARDWRIGHT_COMPILED) != LAUNCH_IS_COMPILED
+#error "shardwright::compiled must define SHARDWRIGHT_COMPILED, and shardwright::shardwright must not"
 #endif
 
 namespace sw = shardwright;

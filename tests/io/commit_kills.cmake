@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Jobs that are killed at each of the seven steps of a save, on thread ranks and, if it is available, under mpiexec.
 add_executable(io_commit_kill_program "${CMAKE_CURRENT_LIST_DIR}/commit_kill_program.cpp")
-target_link_libraries(io_commit_kill_program PRIVATE shardwright::launch)
+target_link_libraries(io_commit_kill_program PRIVATE shardwright::compiled)
 shardwright_program_flags(io_commit_kill_program)
 
 function(shardwright_commit_kills name)

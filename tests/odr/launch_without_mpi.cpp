@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Part of a program whose other units are compiled with MPI; this one is compiled without it.
-#undef SHARDWRIGHT_COMPILED_LAUNCH
+#undef SHARDWRIGHT_COMPILED
 #undef SHARDWRIGHT_WITH_MPI
 #include <shardwright/launch.hpp>
 

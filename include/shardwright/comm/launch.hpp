@@ -165,7 +165,7 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
   return conclude(results, failure);
 }
 
-/// Runs `program` on every rank: called by launch(), and compiled into the library shardwright::launch.
+/// Runs `program` on every rank: called by launch(), and compiled into the library shardwright::compiled.
 ///
 /// A template so that translation units may see its definition or only its declaration, and it is one entity
 /// in both. Units with MPI and units without it use different specialisations, so that they are not mixed up.

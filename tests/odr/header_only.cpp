@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Part of a program that links shardwright::launch, yet compiles the transports itself.
-#undef SHARDWRIGHT_COMPILED_LAUNCH
+// Part of a program that links shardwright::compiled, yet compiles the transports itself.
+#undef SHARDWRIGHT_COMPILED
 #include <shardwright/launch.hpp>
 
 using Runner = int (*)(const shardwright::LaunchOptions&,

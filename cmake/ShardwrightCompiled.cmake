@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The target shardwright::launch: launch() compiled once, with the compiler, the flags and the components of
+# The target shardwright::compiled: code without template arguments compiled once, with the compiler, flags and components of
 # the project that links to it. If nothing links to it, nothing is built.
 include_guard(DIRECTORY)
 
@@ -12,14 +12,14 @@ function(shardwright_host_sources)
   endif()
 endfunction()
 
-function(shardwright_add_launch source)
-  if(TARGET shardwright_launch)
+function(shardwright_add_compiled source)
+  if(TARGET shardwright_compiled)
     return()
   endif()
   shardwright_host_sources("${source}")
-  add_library(shardwright_launch STATIC EXCLUDE_FROM_ALL "${source}")
-  add_library(shardwright::launch ALIAS shardwright_launch)
-  target_link_libraries(shardwright_launch PUBLIC shardwright::shardwright)
-  target_compile_definitions(shardwright_launch INTERFACE SHARDWRIGHT_COMPILED_LAUNCH)
-  set_target_properties(shardwright_launch PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  add_library(shardwright_compiled STATIC EXCLUDE_FROM_ALL "${source}")
+  add_library(shardwright::compiled ALIAS shardwright_compiled)
+  target_link_libraries(shardwright_compiled PUBLIC shardwright::shardwright)
+  target_compile_definitions(shardwright_compiled INTERFACE SHARDWRIGHT_COMPILED)
+  set_target_properties(shardwright_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()

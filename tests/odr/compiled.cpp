@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A unit that only declares launch() beside one that compiles it: the function that runs the ranks is one
 // entity in both.
-#if !defined(SHARDWRIGHT_COMPILED_LAUNCH)
-#error "shardwright::launch must define SHARDWRIGHT_COMPILED_LAUNCH"
+#if !defined(SHARDWRIGHT_COMPILED)
+#error "shardwright::compiled must define SHARDWRIGHT_COMPILED"
 #endif
 #include <shardwright/launch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The target shardwright::launch: the transports, compiled once for all units that launch ranks.
+// The target shardwright::compiled: the transports, compiled once for all units that launch ranks.
 #include <shardwright/comm/launch.hpp>
 
 template int shardwright::detail::run_ranks<shardwright::HostCommunicator, shardwright::detail::with_mpi>(
