@@ -17,6 +17,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -64,6 +65,12 @@ public:
   }
   //! [optimizer]
 
+  explicit Adagrad(double epsilon = 1e-8) : epsilon_(epsilon) {}
+
+  //! [numbers]
+  auto numbers() const { return std::array{sw::GivenNumber("epsilon", epsilon_)}; }
+  //! [numbers]
+
   //! [states]
   template <class P, class Visit> void for_each_state(const P& parameter, Visit&& visit) {
     states_.visit(parameter, visit); // those that exist
@@ -79,6 +86,7 @@ private:
   sw::OptimizerStates<1> states_{{"squares"}}; // one tensor for each parameter, sharded like its gradient
   std::int64_t steps_ = 0;
   //! [states]
+  double epsilon_;
 
   //! [update]
   template <class P> void update(P& parameter, double scale, double learning_rate) {
@@ -91,7 +99,7 @@ private:
           Number& sum = squares.mutable_data()[i];
           sum += slope * slope;
           weights.mutable_data()[i] -=
-              static_cast<Number>(learning_rate) * slope / (std::sqrt(sum) + Number(1e-8));
+              static_cast<Number>(learning_rate) * slope / (std::sqrt(sum) + static_cast<Number>(epsilon_));
         }
       });
     });

@@ -17,9 +17,9 @@ namespace {
 
 namespace sw = shardwright;
 using shardwright_test::ContainsSubstring;
+using sw::GivenNumber;
 using sw::axis::dp;
 using sw::axis::tp;
-using sw::detail::GivenNumber;
 
 using Rows = sw::Layout<2, sw::Shard<0, dp>>;
 using Parts = sw::Layout<2, sw::Shard<1, tp>, sw::Partial<sw::Sum, dp>>;
@@ -72,6 +72,28 @@ TEST_CASE("differences in the last bit, in sign and beyond 63 bits are seen and 
                return mesh.rank() == 1 ? std::numeric_limits<std::uint64_t>::max() : std::uint64_t{7};
              }),
              ContainsSubstring("it is 7 on rank 0 and 18446744073709551615 on rank 1"));
+}
+
+TEST_CASE("numbers of a list and of parameters are named, on ranks of several meshes") {
+  const auto said_of = [](int odd) {
+    const auto outcomes =
+        rank_outcomes::of(3, rank_outcomes::ample, [odd](const sw::HostCommunicator& world) {
+          const double more = world.rank() == 2 ? 1 : 0;
+          std::array numbers{GivenNumber("frequency", 1 + (odd == 0 ? more : 0), 7),
+                             GivenNumber("decay factor", 0.5 + (odd == 1 ? more : 0))};
+          numbers[1].of = odd == 2 && world.rank() == 2 ? "head" : "body";
+          sw::require_agreement(world, "Mine", numbers);
+        });
+    for (const auto& outcome : outcomes)
+      CHECK((outcome == nullptr) == (odd == 3));
+    return odd == 3 ? "" : rank_outcomes::text<sw::ConfigurationMismatch>(outcomes[1]);
+  };
+  CHECK(said_of(3).empty());
+  CHECK_THAT(said_of(0), ContainsSubstring("Mine: all ranks must give the same frequency 7, but it is 1 on "
+                                           "rank 0 and 2 on rank 2 (compute it from what all ranks share)") &&
+                             ContainsSubstring("agreement_test.cpp:"));
+  CHECK_THAT(said_of(1), ContainsSubstring("the same decay factor of body, but it is 0.5 on rank 0 and 1.5"));
+  CHECK_THAT(said_of(2), ContainsSubstring("but rank 2 and rank 0 run different ones"));
 }
 
 TEST_CASE("ranks that compare numbers of different operations are named") {

@@ -235,10 +235,7 @@ TEST_CASE("Lion is its algorithm on every mesh, sharded or not, on host and devi
 
 TEST_CASE("matrices decay, vectors and biases of several dimensions do not") {
   const auto factor = [](const char* name, int tensor_rank) {
-    for (const sw::ParameterGroup& group : sw::decay_matrices())
-      if (group.matches({name, tensor_rank}))
-        return group.weight_decay_factor;
-    return -1.0;
+    return sw::factors_of(sw::decay_matrices(), {name, tensor_rank}).weight_decay_factor;
   };
   CHECK(factor("layers.3.attention.qkv.weight", 3) == 1);
   CHECK(factor("layers.3.down", 2) == 1);
@@ -246,6 +243,7 @@ TEST_CASE("matrices decay, vectors and biases of several dimensions do not") {
   CHECK(factor("layers.3.norm.gain", 1) == 0);
   CHECK(factor("layers.3.attention.qkv.bias", 2) == 0);
   CHECK(factor("bias", 2) == 0);
+  CHECK(sw::factors_of({}, {"bias", 2}).weight_decay_factor == 1);
 }
 
 TEST_CASE(

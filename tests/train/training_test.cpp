@@ -250,6 +250,69 @@ TEST_CASE("constants of an optimizer that differ between data ranks are found in
              ContainsSubstring("the same weight decay, but it is 0 on rank 0 and 0.5 on rank 1"));
 }
 
+TEST_CASE("factors of a parameter's group that differ between data ranks are found in the first step") {
+  const auto said = [](double factor, const char* wanted) {
+    return said_by_two([&](const sw::HostCommunicator& world) {
+      const Mesh mesh = train_test::small_mesh(world, 1);
+      sw::WholeModel<Host> model(mesh, {}, 3);
+      const bool odd = world.rank() == 1;
+      const sw::ParameterGroup group{
+          .matches = [=](const sw::ParameterInfo& parameter) { return parameter.name == wanted; },
+          .learning_rate_factor = odd ? factor : 1};
+      sw::Training training(mesh, model, sw::AdamW({.groups = {group}}));
+      Batches<Host> batches(mesh);
+      static_cast<void>(training.step(batches, rate));
+    });
+  };
+  CHECK(said(1, "head.out") == "nothing");
+  CHECK(said(0.5, "no parameter") == "nothing");
+  CHECK_THAT(said(0.5, "head.out"),
+             ContainsSubstring(" must give the same learning rate factor of head.out, but it is 1 on rank 0 "
+                               "and 0.5 on rank 1 (compute it from what all ranks share)"));
+}
+
+/// An optimizer of a user's, with numbers of its own.
+struct Descent {
+  double decay = 0, hold = 0;
+
+  template <class Model> void step(Model& model, const sw::GradientSummary& summary, double learning_rate) {
+    sw::for_each_parameter(model, [&](auto& parameter) {
+      parameter.update_weights([&](auto& weights) {
+        for (std::size_t i = 0; i < weights.local_size(); ++i)
+          weights.mutable_data()[i] -=
+              static_cast<float>(learning_rate * (summary.scale.factor() * parameter.gradient().data()[i] +
+                                                  decay * weights.data()[i]));
+      });
+    });
+  }
+  std::int64_t steps(const auto&) const { return 0; }
+  void set_steps(const auto&, std::int64_t) {}
+  void for_each_state(const auto&, const auto&) {}
+  void for_each_state_made(const auto&, const auto&) {}
+  auto numbers() const { return std::array{sw::GivenNumber("decay", decay)}; }
+  auto numbers_of(const sw::ParameterInfo& parameter) const {
+    return std::vector<sw::GivenNumber>(parameter.name == "head.out" ? 1 : 0, sw::GivenNumber("hold", hold));
+  }
+};
+
+TEST_CASE("numbers of a user's own optimizer that differ are found in the first step") {
+  const auto said = [](double decay, double hold) {
+    return said_by_two([&](const sw::HostCommunicator& world) {
+      const Mesh mesh = train_test::small_mesh(world, 1);
+      sw::WholeModel<Host> model(mesh, {}, 3);
+      sw::Training training(mesh, model, Descent{world.rank() * decay, world.rank() * hold});
+      Batches<Host> batches(mesh);
+      static_cast<void>(training.step(batches, rate));
+    });
+  };
+  CHECK(said(0, 0) == "nothing");
+  CHECK_THAT(said(0.5, 0), ContainsSubstring("Training: all ranks must give the same decay, but it is 0 on "
+                                             "rank 0 and 0.5 on rank 1"));
+  CHECK_THAT(
+      said(0, 0.25),
+      ContainsSubstring("must give the same hold of head.out, but it is 0 on rank 0 and 0.25 on rank 1"));
+}
+
 TEST_CASE("learning rates that differ between the stages of a pipeline are found in the first step") {
   const auto said = [](double more) {
     return said_by_two([&](const sw::HostCommunicator& world) {

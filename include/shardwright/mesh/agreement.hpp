@@ -23,22 +23,32 @@
 #include <utility>
 #include <vector>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// A number that the program gives on every rank, and what it is: GivenNumber("factor", 0.5). nvcc 13 reads
-/// {"factor", 0.5} in templates as a comma expression, so calls name the type.
+/// @brief A number that the program must give alike on all ranks, and what it is:
+/// GivenNumber("factor", 0.5), or GivenNumber("frequency", 0.5, 3) for one of several.
+// nvcc 13 reads {"factor", 0.5} in templates as a comma expression, so calls name the type.
 struct GivenNumber {
   const char* what;
+  std::int64_t index;       ///< After the name, as in "frequency 3"; none if negative.
+  std::string_view of = {}; ///< A parameter's name, as in "weight decay factor of layers.1.down".
   std::uint64_t bits;
   enum class Kind : std::uint8_t { whole, natural, real } kind;
 
   template <class Number>
-  requires(std::is_arithmetic_v<Number>) constexpr GivenNumber(const char* name, Number number) noexcept
-      : what(name), bits(bits_of(number)), kind(std::is_floating_point_v<Number> ? Kind::real
-                                                : std::is_signed_v<Number>       ? Kind::whole
-                                                                                 : Kind::natural) {}
+  requires(std::is_arithmetic_v<Number>) constexpr GivenNumber(const char* name, Number number,
+                                                               std::int64_t which = -1) noexcept
+      : what(name), index(which), bits(bits_of(number)), kind(std::is_floating_point_v<Number> ? Kind::real
+                                                              : std::is_signed_v<Number>       ? Kind::whole
+                                                                                         : Kind::natural) {}
 
-  /// The same number of another rank, as text that tells all numbers apart.
+  /// @brief "frequency 3", "weight decay factor of layers.1.down".
+  [[nodiscard]] std::string name() const {
+    return what + (index < 0 ? "" : " " + std::to_string(index)) +
+           (of.empty() ? "" : " of " + std::string(of));
+  }
+
+  /// @brief The same number of another rank, as text that tells all numbers apart.
   [[nodiscard]] std::string text(std::uint64_t theirs) const {
     if (kind == Kind::whole)
       return std::to_string(static_cast<std::int64_t>(theirs));
@@ -60,6 +70,8 @@ private:
       return static_cast<std::uint64_t>(number);
   }
 };
+
+namespace detail {
 
 /// The axes that split a tensor's dimensions: their ranks may treat their blocks differently.
 template <class L> struct SplittingAxes {
@@ -100,7 +112,7 @@ public:
     std::vector<std::uint64_t> own{};
     for (const GivenNumber& number : numbers) {
       own.push_back(number.bits);
-      asked.add(std::string_view(number.what));
+      asked.add(number.name());
     }
     own.push_back(asked.value());
     all_.resize(own.size() * static_cast<std::size_t>(ranks_.size()));
@@ -117,7 +129,7 @@ public:
     for (std::size_t number = 0; number < numbers_.size(); ++number) {
       const GivenNumber& given = numbers_[number];
       if (word(rank, number) != word(first, number))
-        reject("all ranks" + along + " must give the same " + given.what + ", but it is " +
+        reject("all ranks" + along + " must give the same " + given.name() + ", but it is " +
                given.text(word(first, number)) + " on rank " + std::to_string(first) + " and " +
                given.text(word(rank, number)) + " on rank " + std::to_string(rank) +
                " (compute it from what all ranks share)");
@@ -143,20 +155,26 @@ private:
   std::vector<std::uint64_t> all_;
 };
 
-/// Compares numbers on all ranks of a group, which may hold several meshes. Collective, with the same verdict
-/// on every rank.
-/// @throws ConfigurationMismatch naming both numbers and their ranks.
+} // namespace detail
+
+/// @brief Compares numbers on all ranks of a group, which may hold several meshes. Collective; cost: 8 bytes
+/// for each number and rank, and a wait.
+/// @param operation whose numbers they are, for the sentence
+/// @throws ConfigurationMismatch on every rank, naming both numbers and their ranks.
 inline void require_agreement(const HostCommunicator& ranks, std::string_view operation,
-                              std::span<const GivenNumber> numbers, SourceLocation where) {
+                              std::span<const GivenNumber> numbers,
+                              SourceLocation where = SourceLocation::current()) {
   if (ranks.size() == 1)
     return;
-  const NumbersOfRanks all(ranks, operation, numbers, where);
+  const detail::NumbersOfRanks all(ranks, operation, numbers, where);
   for (int rank = 1; rank < ranks.size(); ++rank)
     all.require_alike(0, rank, "");
 }
 
-/// The same along all axes of a mesh but those of `split`; collective over the mesh. The sentence also names
-/// the axis.
+namespace detail {
+
+/// Compares numbers along all axes of a mesh but those of `split`; collective over the mesh. The sentence
+/// also names the axis.
 inline void require_agreement(const MeshCore& core, std::string_view operation,
                               std::span<const GivenNumber> numbers, std::span<const std::string_view> split,
                               SourceLocation where) {
@@ -188,11 +206,9 @@ void agreed([[maybe_unused]] const MeshCore& core, [[maybe_unused]] std::string_
 
 /// The extents of a shape as numbers that must be equal on all ranks.
 [[nodiscard]] inline std::vector<GivenNumber> given_extents(std::span<const std::int64_t> shape) {
-  constexpr std::array names{"extent of dimension 0", "extent of dimension 1", "extent of dimension 2",
-                             "extent of dimension 3", "extent of dimension 4", "extent of dimension 5"};
   std::vector<GivenNumber> out;
   for (const std::int64_t extent : shape)
-    out.emplace_back(names[out.size()], extent);
+    out.emplace_back("extent of dimension", extent, static_cast<std::int64_t>(out.size()));
   return out;
 }
 
@@ -204,4 +220,5 @@ inline void agreed_shape([[maybe_unused]] const MeshCore& core,
     require_agreement(core, "ShardedTensor", given_extents(shape), {}, where);
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -63,7 +63,7 @@ template <AnyShardedTensor Tensor> void scale_in_place(Tensor& tensor, detail::N
   if constexpr (!detail::any_invalid<ElementwiseLinearLayout<L>>) {
     tensor.require_memory(factor.where);
     detail::agreed(tensor.core(), "scale_in_place", factor.where, detail::SplittingAxes<L>::names,
-                   detail::GivenNumber("factor", factor.value));
+                   GivenNumber("factor", factor.value));
     detail::with_number<detail::TimesNumber>(tensor.data(), tensor, factor.value);
   }
 }

@@ -79,7 +79,7 @@ void fill(Tensor& tensor, typename detail::FillValueOf<Tensor>::type value) {
     if constexpr (std::is_arithmetic_v<decltype(value.value)>)
       detail::agreed(tensor.core(), "fill", value.where,
                      detail::SplittingAxes<typename Tensor::layout>::names,
-                     detail::GivenNumber("value", value.value));
+                     GivenNumber("value", value.value));
     kernels::detail::run(
         "sw::fill", tensor.execution(), tensor.local_size(),
         detail::ConstantKernel<Element>{tensor.mutable_data(), static_cast<Element>(value.value)});
@@ -99,9 +99,8 @@ template <AnyShardedTensor Tensor>
 void fill_uniform(Tensor& tensor, RandomKey key, double low = 0.0, double high = 1.0,
                   SourceLocation where = SourceLocation::current()) {
   tensor.require_memory(where);
-  detail::agreed(tensor.core(), "fill_uniform", where, detail::no_axes, detail::GivenNumber("seed", key.seed),
-                 detail::GivenNumber("tensor's key", key.tensor), detail::GivenNumber("low", low),
-                 detail::GivenNumber("high", high));
+  detail::agreed(tensor.core(), "fill_uniform", where, detail::no_axes, GivenNumber("seed", key.seed),
+                 GivenNumber("tensor's key", key.tensor), GivenNumber("low", low), GivenNumber("high", high));
   if constexpr (detail::RandomFillOf<Tensor>::value)
     kernels::fill_uniform(tensor.execution(), tensor.mutable_local(), detail::position_of(tensor), key, low,
                           high);
@@ -112,9 +111,9 @@ template <AnyShardedTensor Tensor>
 void fill_normal(Tensor& tensor, RandomKey key, double mean = 0.0, double deviation = 1.0,
                  SourceLocation where = SourceLocation::current()) {
   tensor.require_memory(where);
-  detail::agreed(tensor.core(), "fill_normal", where, detail::no_axes, detail::GivenNumber("seed", key.seed),
-                 detail::GivenNumber("tensor's key", key.tensor), detail::GivenNumber("mean", mean),
-                 detail::GivenNumber("deviation", deviation));
+  detail::agreed(tensor.core(), "fill_normal", where, detail::no_axes, GivenNumber("seed", key.seed),
+                 GivenNumber("tensor's key", key.tensor), GivenNumber("mean", mean),
+                 GivenNumber("deviation", deviation));
   if constexpr (detail::RandomFillOf<Tensor>::value)
     kernels::fill_normal(tensor.execution(), tensor.mutable_local(), detail::position_of(tensor), key, mean,
                          deviation);

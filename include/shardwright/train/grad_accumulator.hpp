@@ -138,7 +138,7 @@ public:
     if constexpr (on_host)
       if (core_ != nullptr)
         detail::agreed(*core_, "GradAccumulator", where, Sums::layout::axes,
-                       detail::GivenNumber("number of tokens", sums.tokens.value));
+                       GivenNumber("number of tokens", sums.tokens.value));
     if (core_ != nullptr && !detail::origin_of(sums).counted && !sums.empty())
       summed_.require_in(Sums::layout::axes, detail::LayoutText<typename Sums::layout>::value, *core_);
     add_counted(sums);
@@ -152,8 +152,8 @@ public:
     if constexpr (always_checked)
       if (core_ != nullptr) {
         const auto own = assumed.sums.read();
-        const std::array<detail::GivenNumber, 2> given{detail::GivenNumber("loss", own.loss.value),
-                                                       detail::GivenNumber("count", own.tokens.value)};
+        const std::array<GivenNumber, 2> given{GivenNumber("loss", own.loss.value),
+                                               GivenNumber("count", own.tokens.value)};
         detail::require_agreement(*core_, "assume_replicated", given, Sums::layout::axes, where);
       }
     add_counted(assumed.sums);

@@ -14,6 +14,7 @@
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/train/gradient/parameter_gradient.hpp>
 #include <shardwright/train/members.hpp>
+#include <shardwright/train/optimizer/agreement.hpp>
 #include <shardwright/train/optimizer/states.hpp>
 #include <shardwright/train/parameter.hpp>
 #include <shardwright/train/step/record.hpp>
@@ -181,14 +182,16 @@ public:
     return Rule::step(options_, learning_rate, ++steps_, gradient_scale.factor());
   }
 
-  /// @brief The numbers of a step that all ranks must give alike.
-  [[nodiscard]] std::vector<GivenNumber> numbers(double learning_rate) const {
-    std::vector<GivenNumber> out;
-    out.emplace_back("learning rate", learning_rate);
-    out.emplace_back("max_norm", options_.max_norm);
+  /// @brief The numbers besides the learning rate that all ranks must give alike.
+  [[nodiscard]] std::vector<GivenNumber> numbers() const {
+    std::vector<GivenNumber> out{GivenNumber("max_norm", options_.max_norm)};
     for (const GivenNumber& number : Rule::numbers(options_))
       out.push_back(number);
     return out;
+  }
+  /// @brief Those of one parameter: the factors of its group.
+  [[nodiscard]] auto numbers_of(const ParameterInfo& parameter) const {
+    return factors_of(options_.groups, parameter).numbers();
   }
 
   /// @brief Calls visit(name, tensor) for each state of a parameter, if a step has created it.
@@ -238,14 +241,9 @@ private:
   void agree_on_step([[maybe_unused]] Model& model, [[maybe_unused]] double learning_rate,
                      [[maybe_unused]] double scale, [[maybe_unused]] SourceLocation where) const {
     if constexpr (always_checked) {
-      const MeshCore* last = nullptr;
-      std::vector<GivenNumber> given = numbers(learning_rate);
+      std::vector<GivenNumber> given = numbers_of_step(*this, learning_rate);
       given.emplace_back("factor of the gradients", scale);
-      for_each_parameter(model, [&](auto& parameter) {
-        const MeshCore& core = parameter.resources().core();
-        if (std::exchange(last, &core) != &core)
-          require_agreement(core, Rule::name, given, no_axes, where);
-      });
+      agree_on_parameters(model, *this, Rule::name, given, where);
     }
   }
 

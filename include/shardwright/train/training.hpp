@@ -146,7 +146,7 @@ public:
     const std::int64_t number = steps_++;
     return whole([&]() -> std::optional<StepReport> {
       if (options_.check_inputs && number == first_step_) {
-        detail::require_agreement(world_, "Training", numbers_of_step(learning_rate), where);
+        detail::agree_on_optimizer(model_, optimizer_, world_, learning_rate, where);
         shardwright::require_equal_replicas(model_, optimizer_, world_, number);
       }
       if (number < first_step_ + 2)
@@ -222,13 +222,6 @@ public:
   }
 
 private:
-  /// Those that all ranks must give alike.
-  [[nodiscard]] std::vector<detail::GivenNumber> numbers_of_step(double learning_rate) const {
-    if constexpr (requires { optimizer_.numbers(learning_rate); })
-      return optimizer_.numbers(learning_rate);
-    else
-      return {detail::GivenNumber("learning rate", learning_rate)};
-  }
   template <class Mesh, class... RunnerArguments>
   Training(const Mesh& mesh, Model& model, const HostCommunicator& world, Optimizer optimizer,
            const TrainingOptions& options, detail::MakeRunner, RunnerArguments&&... runner)

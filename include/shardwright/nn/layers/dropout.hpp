@@ -109,9 +109,9 @@ struct Dropout {
   BatchOrigin origin;
   RowOrder rows;
 
-  [[nodiscard]] std::array<detail::GivenNumber, 4> numbers() const {
-    return {detail::GivenNumber("seed", use.seed), detail::GivenNumber("number of the use", use.tensor),
-            detail::GivenNumber("rate", use.rate), detail::GivenNumber("step", origin.step)};
+  [[nodiscard]] std::array<GivenNumber, 4> numbers() const {
+    return {GivenNumber("seed", use.seed), GivenNumber("number of the use", use.tensor),
+            GivenNumber("rate", use.rate), GivenNumber("step", origin.step)};
   }
 
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {

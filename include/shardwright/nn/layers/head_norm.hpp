@@ -126,9 +126,7 @@ struct HeadNorm {
   HeadShape heads;
   double epsilon;
 
-  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
-    return {detail::GivenNumber("epsilon", epsilon)};
-  }
+  [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("epsilon", epsilon)}; }
   template <class X, class Gain> [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
     return shardwright::head_norm(x, gain, heads, epsilon);
   }

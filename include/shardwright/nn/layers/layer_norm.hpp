@@ -177,9 +177,7 @@ struct LayerNorm {
   template <LayoutType X> using WeightGradient = LayerNormGradientLayout<X>;
   double epsilon;
 
-  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
-    return {detail::GivenNumber("epsilon", epsilon)};
-  }
+  [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("epsilon", epsilon)}; }
   template <class X, class... Weights>
   [[nodiscard]] auto forward(const X& x, const Weights&... weights) const {
     return shardwright::layer_norm(x, weights..., epsilon);

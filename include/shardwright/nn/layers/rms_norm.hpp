@@ -144,9 +144,7 @@ struct RmsNorm {
   template <LayoutType X> using WeightGradient = GainGradientLayout<X>;
   double epsilon;
 
-  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
-    return {detail::GivenNumber("epsilon", epsilon)};
-  }
+  [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("epsilon", epsilon)}; }
   template <class X, class Gain> [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
     return shardwright::rms_norm(x, gain, epsilon);
   }

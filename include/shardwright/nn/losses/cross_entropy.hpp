@@ -50,9 +50,8 @@ struct CrossEntropyOptions {
   std::int32_t ignored = -1; ///< Targets with this id do not count; neither do negative ones.
 
   /// @brief Those that ranks compare.
-  [[nodiscard]] std::array<detail::GivenNumber, 2> numbers() const {
-    return {detail::GivenNumber("label smoothing", label_smoothing),
-            detail::GivenNumber("ignored id", ignored)};
+  [[nodiscard]] std::array<GivenNumber, 2> numbers() const {
+    return {GivenNumber("label smoothing", label_smoothing), GivenNumber("ignored id", ignored)};
   }
 };
 

@@ -155,9 +155,7 @@ template <class Function, class Number = double> struct WithNumber {
   Number number;
   Number given = number; ///< As the program gives it: a divisor, of which the number is the inverse.
 
-  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
-    return {detail::GivenNumber(Function::what, given)};
-  }
+  [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber(Function::what, given)}; }
 
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     using Input = std::remove_cvref_t<X>;

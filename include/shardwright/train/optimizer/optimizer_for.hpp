@@ -6,6 +6,7 @@
 /// error sentence for each one that is missing.
 
 #include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/optimizer/agreement.hpp>
 #include <shardwright/train/parameter.hpp>
 
 #include <cstdint>
@@ -63,6 +64,8 @@ template <class Optimizer, class Model> struct StatesOf {
 /// | `steps(resources)`, `set_steps(resources, n)` | the number of steps, for resuming |
 /// | `for_each_state(parameter, visit)` | calls visit(name, tensor) for the states that exist |
 /// | `for_each_state_made(parameter, visit)` | the same after creating those that do not |
+/// | `numbers()` | optional: the GivenNumbers, such as a decay, that all ranks must give alike |
+/// | `numbers_of(parameter)` | optional: those that depend on a parameter, by its ParameterInfo |
 ///
 /// On a device the first is `step(model, summary)` with a DeviceSummary, after `set_learning_rate<Target>(
 /// resources, rate)`.
@@ -77,6 +80,9 @@ namespace detail {
 /// The same with an error sentence for what is missing.
 template <class Optimizer, class Model> struct RequiredOptimizer : StatesOf<Optimizer, Model> {
   using Target = typename TargetOfModel<Model>::type;
+  static_assert(
+      GivesNumbers<Optimizer> || !requires { &Optimizer::numbers; },
+      "Optimizer: numbers() of an optimizer of your own must take no argument, be const, and return GivenNumbers that all ranks must give alike (return an array of them, without the learning rate, which is compared anyway)");
   static_assert(
       NumbersSteps<Optimizer, Target>,
       "Optimizer: an optimizer of your own must have steps(resources) and set_steps(resources, steps), from which a run resumes (count the calls of step)");

@@ -5,6 +5,7 @@
 /// @brief The state that optimizers keep for each parameter, and its settings.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/local_extents.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/transition/block_copy.hpp>
@@ -61,6 +62,27 @@ struct ParameterGroup {
   double learning_rate_factor = 1;
 };
 
+/// @brief The factors of one parameter.
+struct ParameterFactors {
+  double weight_decay_factor = 1;
+  double learning_rate_factor = 1;
+
+  /// @brief What all ranks must give alike.
+  [[nodiscard]] std::array<GivenNumber, 2> numbers() const {
+    return {GivenNumber("weight decay factor", weight_decay_factor),
+            GivenNumber("learning rate factor", learning_rate_factor)};
+  }
+};
+
+/// @brief Those of the first group that matches a parameter; 1 if none does.
+[[nodiscard]] inline ParameterFactors factors_of(const std::vector<ParameterGroup>& groups,
+                                                 const ParameterInfo& parameter) {
+  for (const ParameterGroup& group : groups)
+    if (group.matches(parameter))
+      return {group.weight_decay_factor, group.learning_rate_factor};
+  return {};
+}
+
 /// @brief The usual groups: matrices and tables decay; gains, biases of any number of dimensions, and other
 /// vectors do not. A parameter called "bias" is one, even if its module does not say so.
 [[nodiscard]] inline std::vector<ParameterGroup> decay_matrices() {
@@ -79,10 +101,8 @@ namespace detail {
 /// factors of its group.
 ///
 /// Kept as raw memory: compiling tensors for every type of parameter takes far longer.
-template <std::size_t count> class OptimizerState {
+template <std::size_t count> class OptimizerState : public ParameterFactors {
 public:
-  double weight_decay_factor = 1;
-  double learning_rate_factor = 1;
   /// Updates of the parameter so far; empty if it has had none, and no checkpoint gave a number.
   std::optional<std::int64_t> steps;
   BufferHandle device_step; ///< The device's own kernels::OptimizerDeviceStep, which continues `steps`.
@@ -94,12 +114,7 @@ public:
   template <class Number, class Target>
   [[gnu::noinline]] void make(TargetResources<Target>& resources, std::size_t elements, std::size_t kept,
                               const std::vector<ParameterGroup>& groups, const ParameterInfo& parameter) {
-    for (const ParameterGroup& group : groups)
-      if (group.matches(parameter)) {
-        weight_decay_factor = group.weight_decay_factor;
-        learning_rate_factor = group.learning_rate_factor;
-        break;
-      }
+    static_cast<ParameterFactors&>(*this) = factors_of(groups, parameter);
     const MemoryFor memory(MemoryKind::optimizer_state);
     for (; size_ < kept; ++size_) {
       blocks_[size_] = new_block<Number>(resources, elements);

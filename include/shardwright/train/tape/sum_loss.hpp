@@ -64,8 +64,8 @@ template <LayoutType L> struct SumLoss {
   static constexpr auto differs_along = L::axes;
   TokenCount<L> tokens;
 
-  [[nodiscard]] std::array<detail::GivenNumber, 1> numbers() const {
-    return {detail::GivenNumber("number of tokens", tokens.value)};
+  [[nodiscard]] std::array<GivenNumber, 1> numbers() const {
+    return {GivenNumber("number of tokens", tokens.value)};
   }
 
   template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation, const X& x) const {
