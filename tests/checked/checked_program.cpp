@@ -17,6 +17,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace sw = shardwright;
 using namespace sw::axis;
@@ -154,14 +155,16 @@ struct Model {
 /// One step of own training, in which one number is the program's.
 struct Step {
   std::uint64_t seed = 1;
-  double deviation = 0.1, rate = 0.01, max_norm = 1, decay = 0, smoothing = 0, dropped = 0;
+  double deviation = 0.1, rate = 0.01, max_norm = 1, decay = 0, smoothing = 0, dropped = 0, slower = 1;
   std::int64_t more_tokens = 0;
 
   void run(const Mesh& mesh) const {
     Model model(mesh, sw::Initial::normal(deviation));
     sw::initialize(model, seed);
     sw::GradAccumulator<Model> accumulator(model);
-    sw::AdamW optimizer({.weight_decay = decay, .max_norm = max_norm});
+    const sw::ParameterGroup all{.matches = [](const sw::ParameterInfo&) { return true; },
+                                 .learning_rate_factor = slower};
+    sw::AdamW optimizer({.weight_decay = decay, .max_norm = max_norm, .groups = {all}});
     sw::Tape<> tape(sw::Recording::training, sw::BatchOrigin{});
     {
       auto scores = model.product(tape.input(rows_on(mesh)));
@@ -184,6 +187,9 @@ void training() {
            [](const Mesh& mesh, double number) { Step{.rate = number}.run(mesh); });
   compares("AdamW: all ranks along tp must give the same max_norm",
            [](const Mesh& mesh, double number) { Step{.max_norm = number}.run(mesh); });
+  compares("AdamW: all ranks along tp must give the same learning rate factor of product, "
+           "but it is 1 on rank 0 and 2 on rank 1",
+           [](const Mesh& mesh, double number) { Step{.slower = number}.run(mesh); });
   compares("weight decay", [](const Mesh& mesh, double number) { Step{.decay = number}.run(mesh); });
   compares("cross_entropy: all ranks along tp must give the same label smoothing",
            [](const Mesh& mesh, double number) { Step{.smoothing = number / 8}.run(mesh); });
@@ -268,6 +274,87 @@ void numbers_of_models() {
   });
 }
 
+/// Numbers of attention and experts count for all heads, sequences and tokens.
+void numbers_of_attention_and_experts() {
+  using Qkv = sw::Layout<4, sw::Shard<0, dp>, sw::Shard<2, tp>>;
+  using Angles = sw::RotaryTable<float, sw::DefaultTarget>;
+  const sw::TokenPositions<sw::NaturalOrder> positions(3, 1, 0);
+  const auto attended = [&](const Mesh& mesh, sw::HeadShape heads) {
+    sw::ShardedTensor<Qkv> qkv(mesh, {2, 3, 2, 12});
+    sw::fill_normal(qkv, {1, 1});
+    sw::Tape<> tape;
+    const Angles angles(mesh, 3, 4, 10.0);
+    static_cast<void>(sw::attention(sw::rotary(tape.input(qkv), angles, positions, heads), heads));
+  };
+  compares<dp>("attention: all ranks along dp must give the same score factor",
+               [&](const Mesh& mesh, double number) {
+                 sw::ShardedTensor<Qkv> qkv(mesh, {2, 3, 2, 12});
+                 sw::fill_normal(qkv, {1, 1});
+                 sw::Tape<> tape;
+                 static_cast<void>(sw::attention(tape.input(qkv), {.width = 4, .score_factor = number}));
+               });
+  compares("rotary: all ranks along tp must give the same rotary width",
+           [&](const Mesh& mesh, double number) {
+             attended(mesh, {.width = 4, .rotary_width = number == 1 ? 4 : 0});
+           });
+  compares("RotaryTable: all ranks along tp must give the same base",
+           [](const Mesh& mesh, double number) { Angles(mesh, 3, 4, number); });
+  compares<dp>("RotaryTable: all ranks along dp must give the same frequency 1",
+               [](const Mesh& mesh, double number) {
+                 Angles(mesh, 3, std::vector<double>{1, number});
+               });
+  compares("RotaryTable: all ranks along tp must give the same factor of the angles",
+           [](const Mesh& mesh, double number) {
+             Angles(mesh, 3, std::vector<double>{1, 0.1}, number);
+           });
+
+  const auto routed = [](const Mesh& mesh, const sw::RouterOptions& options, float bias,
+                         std::int32_t padding) {
+    sw::ShardedTensor<sw::Layout<1>> biases(mesh.core().resources<sw::DefaultTarget>(), {3});
+    for (std::size_t e = 0; e < 3; ++e)
+      biases.mutable_data()[e] = bias;
+    auto tokens = targets_on(mesh);
+    for (std::size_t i = 0; i < tokens.local_size(); ++i)
+      tokens.mutable_data()[i] = padding;
+    sw::Tape<> tape;
+    static_cast<void>(
+        sw::route(tape.input(rows_on(mesh)), options, {.bias = biases.share(), .padding = tokens}));
+  };
+  compares<dp>("route: all ranks along dp must give the same number of chosen experts",
+               [&](const Mesh& mesh, double number) {
+                 routed(mesh, {.chosen = static_cast<std::int64_t>(number)}, 0, 0);
+               });
+  compares<dp>("route: all ranks along dp must give the same scale",
+               [&](const Mesh& mesh, double number) { routed(mesh, {.scale = number}, 0, 0); });
+  const auto differs = [&](const char* wanted, const std::function<void(const Mesh&)>& program) {
+    const std::string other = said(program);
+    expect(other.find(wanted) != std::string::npos, std::string(wanted) + ", not: " + other);
+  };
+  differs("Bias of the experts: ranks along dp, over which its layout replicates, must have equal values",
+          [&](const Mesh& mesh) { routed(mesh, {}, static_cast<float>(mesh.coordinate<dp>()), 0); });
+  differs("Padding of the tokens: ranks along tp, over which its layout replicates, must have equal values",
+          [&](const Mesh& mesh) { routed(mesh, {}, 0, -mesh.coordinate<tp>()); });
+  compares<dp>("within_capacity: all ranks along dp must give the same factor",
+               [](const Mesh& mesh, double number) {
+                 sw::ShardedTensor<Rows, std::int32_t> choice(mesh, {4, 1});
+                 sw::fill(choice, 1);
+                 static_cast<void>(sw::within_capacity(choice, 3, number));
+               });
+  compares<dp>("dispatch: all ranks along dp must give the same largest number of rows", [](const Mesh& mesh,
+                                                                                            double number) {
+    sw::ShardedTensor<Rows, std::int32_t> choice(mesh, {4, 1});
+    sw::fill(choice, 1);
+    static_cast<void>(sw::dispatch<dp>(rows_on(mesh), choice, {3, 10 + static_cast<std::int64_t>(number)}));
+  });
+  compares("Router: all ranks along tp must give the same rate of the bias",
+           [](const Mesh& mesh, double number) {
+             sw::Router<Rows> router(mesh, 3, 3, {}, sw::Initial::normal(0.1), {.rate = number});
+             sw::initialize(router, 1);
+             sw::Tape<> tape;
+             static_cast<void>(router(tape.input(rows_on(mesh))));
+           });
+}
+
 void memory_of_the_program() {
   const auto summed = [](bool alike) {
     return said([alike](const Mesh& mesh) {
@@ -296,6 +383,7 @@ int main(int argc, char** argv) {
   new_tensors();
   training();
   numbers_of_models();
+  numbers_of_attention_and_experts();
   memory_of_the_program();
   expect(said([](const Mesh& mesh) { // blocks that no other rank along dp has
            static_cast<void>(rows_on(mesh) * (1 + mesh.coordinate<dp>()));

@@ -410,6 +410,41 @@ TEST_CASE("attention names heads that do not divide evenly and a fused width tha
       }) == "");
 }
 
+TEST_CASE("a tape compares the factor of scores and the frequencies of all ranks if told to") {
+  CHECK(
+      on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+        const sw::DeviceMesh mesh{world, sw::extent<tp>(2)};
+        using Heads = sw::Layout<4, sw::Shard<2, tp>>;
+        const auto qkv = random_tensor<Heads>(mesh, {1, 3, 2, group_width}, 1);
+        const sw::TokenPositions<sw::NaturalOrder> positions(3, 1, 0);
+        const auto said = [&](bool checks, double frequency, double factor) {
+          const sw::RotaryTable<double, sw::DefaultTarget> table(mesh, 3, {1, frequency});
+          sw::Tape<> tape;
+          tape.check_inputs(checks);
+          try {
+            const sw::HeadShape shape{.queries = queries, .width = width, .score_factor = factor};
+            static_cast<void>(
+                sw::attention(sw::rotary(tape.input(qkv), table, positions, shape), positions, shape));
+          } catch (const sw::ConfigurationMismatch& error) {
+            return std::string(error.what());
+          }
+          return std::string("nothing");
+        };
+        const double odd = 1 + world.rank();
+        findings.expect(said(true, 0.1, 0.5) == "nothing", "ranks that agree");
+        if (sw::always_checked)
+          return; // where the table is made
+        findings.expect(said(false, odd, odd) == "nothing", "a tape that does not check");
+        const std::string angles = said(true, odd, 1), scores = said(true, 0.1, odd);
+        findings.expect(angles.find("rotary: all ranks along tp must give the same frequency 1, but it is 1 "
+                                    "on rank 0 and 2 on rank 1") != std::string::npos,
+                        angles);
+        findings.expect(scores.find("rotary: all ranks along tp must give the same score factor, but it is 1 "
+                                    "on rank 0 and 2 on rank 1") != std::string::npos,
+                        scores);
+      }) == "");
+}
+
 TEST_CASE("rotary positions follow from the layout, also of a value that is not split like the ids") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<cp>(2)};

@@ -295,6 +295,48 @@ TEST_CASE("logits of 16 bits are routed in float, and ranks without tokens take 
         }) == "");
 }
 
+TEST_CASE(
+    "a bias and padding of another mesh, and options and biases that differ between ranks, are errors") {
+  CHECK(
+      on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+        const Mesh mesh = mesh_of(world, {1, 2}), other = mesh_of(world, {1, 2});
+        const auto logits = random_tensor<Tokens>(mesh, {2, 4, 4}, 3);
+        sw::ShardedTensor<sw::Layout<1>> bias(other, {4});
+        sw::fill(bias, 0);
+        sw::ShardedTensor<sw::TokenLayout<Tokens>, std::int32_t> padding(other, {2, 4});
+        sw::fill(padding, 0);
+        const auto says = [&](const auto& program, const char* sentence) {
+          try {
+            program();
+            findings.expect(false, "no error instead of ", sentence);
+          } catch (const sw::Error& error) {
+            const std::string text = error.what();
+            findings.expect(text.find(sentence) != std::string::npos, text);
+          }
+        };
+        const char* const meshes = "route: the tensors must be on one mesh, but they are on two";
+        says([&] { static_cast<void>(sw::choose_experts(logits, {}, {.bias = bias.share()})); }, meshes);
+        says([&] { static_cast<void>(sw::choose_experts(logits, {}, {.padding = padding})); }, meshes);
+
+        const auto routed = [&](std::int64_t kept, float more) {
+          sw::ShardedTensor<sw::Layout<1>> own(mesh, {4});
+          for (std::size_t e = 0; e < 4; ++e)
+            own.mutable_data()[e] = more;
+          sw::Tape<> tape;
+          tape.check_inputs(true);
+          static_cast<void>(
+              sw::route(tape.input(logits), {.groups = 2, .kept_groups = kept}, {.bias = own.share()}));
+        };
+        routed(1, 1);
+        says(
+            [&] { routed(1 + world.rank(), 1); },
+            "route: all ranks along tp must give the same number of kept groups, but it is 1 on rank 0 and 2");
+        says([&] { routed(1, static_cast<float>(world.rank())); },
+             "Bias of the experts: ranks along tp, over which its layout replicates, must have equal values, "
+             "but rank 1 differs from the first rank along it (update it from the counts of all ranks");
+      }) == "");
+}
+
 TEST_CASE("inconsistent options of a router are errors") {
   const auto sentence = [](const RouterOptions& options) -> std::string {
     try {

@@ -8,6 +8,7 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/nn/attention/mask.hpp>
 #include <shardwright/nn/decoder/token_tensor.hpp>
 #include <shardwright/nn/layers/rms_norm.hpp>
@@ -19,10 +20,12 @@
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -50,6 +53,12 @@ struct HeadShape {
   [[nodiscard]] constexpr std::int64_t of_group() const noexcept {
     return (queries + 1) * width + of_value();
   }
+  /// @brief What all ranks must give alike.
+  [[nodiscard]] std::array<GivenNumber, 5> numbers() const {
+    return {GivenNumber("number of queries for each key", queries), GivenNumber("width of a head", width),
+            GivenNumber("width of a value", of_value()), GivenNumber("rotary width", rotary_width),
+            GivenNumber("score factor", score_factor)};
+  }
 };
 
 /// @brief Cosines and sines of the rotary angles, replicated, in the MainElement (Su et al., arXiv
@@ -59,8 +68,9 @@ public:
   template <class Mesh>
   RotaryTable(const Mesh& mesh, std::int64_t positions, std::int64_t head_width, double base,
               SourceLocation where = SourceLocation::current())
-      : cosines_(mesh, {positions, head_width / 2}), sines_(mesh, {positions, head_width / 2}) {
-    detail::agreed(mesh.core(), "RotaryTable", where, detail::no_axes, detail::GivenNumber("base", base));
+      : cosines_(mesh, {positions, head_width / 2}),
+        sines_(mesh, {positions, head_width / 2}), numbers_{GivenNumber("base", base)} {
+    agree(mesh.core(), where);
     kernels::fill_rotary_tables(cosines_.execution(), cosines_.mutable_local_matrix(),
                                 sines_.mutable_local_matrix(), base);
   }
@@ -68,9 +78,14 @@ public:
   /// @param factor on all cosines and sines, as in context extensions
   template <class Mesh>
   RotaryTable(const Mesh& mesh, std::int64_t positions, const std::vector<double>& frequencies,
-              double factor = 1)
+              double factor = 1, SourceLocation where = SourceLocation::current())
       : cosines_(mesh, {positions, static_cast<std::int64_t>(frequencies.size())}),
-        sines_(mesh, {positions, static_cast<std::int64_t>(frequencies.size())}) {
+        sines_(mesh, {positions, static_cast<std::int64_t>(frequencies.size())}), numbers_{GivenNumber(
+                                                                                      "factor of the angles",
+                                                                                      factor)} {
+    for (const double frequency : frequencies)
+      numbers_.emplace_back("frequency", frequency, static_cast<std::int64_t>(numbers_.size()) - 1);
+    agree(mesh.core(), where);
     std::vector<MainElement<Element>> cosines, sines;
     for (std::int64_t position = 0; position < positions; ++position)
       for (const double frequency : frequencies) {
@@ -84,10 +99,18 @@ public:
   }
   [[nodiscard]] auto cosines() const { return cosines_.local_matrix(); }
   [[nodiscard]] auto sines() const { return sines_.local_matrix(); }
+  /// @brief What all ranks must give alike: its base, or its frequencies and their factor.
+  [[nodiscard]] const std::vector<GivenNumber>& numbers() const noexcept { return numbers_; }
 
 private:
+  void agree([[maybe_unused]] const detail::MeshCore& core, [[maybe_unused]] SourceLocation where) const {
+    if constexpr (always_checked)
+      detail::require_agreement(core, "RotaryTable", numbers_, detail::no_axes, where);
+  }
+
   ShardedTensor<Layout<2>, MainElement<Element>, Target> cosines_;
   ShardedTensor<Layout<2>, MainElement<Element>, Target> sines_;
+  std::vector<GivenNumber> numbers_;
 };
 
 /// @brief Attention's result, [batch, sequence, heads * head width], and what its gradient needs.
@@ -264,10 +287,17 @@ template <class Element, class Target, class Order> struct Rotary {
   static constexpr std::string_view name = "rotary";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
+  static constexpr std::array<std::string_view, 0> differs_along{}; // the same angles on every axis
   const RotaryTable<Element, Target>* table;
   TokenPositions<Order> positions;
   HeadShape heads;
 
+  [[nodiscard]] std::vector<GivenNumber> numbers() const {
+    std::vector<GivenNumber> out = table->numbers();
+    for (const GivenNumber& number : heads.numbers())
+      out.push_back(number);
+    return out;
+  }
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     auto out = detail::owned(std::forward<X>(x));
     rotate(out, *table, positions, heads, where);

@@ -11,10 +11,12 @@
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/train/tape/operation_node.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -94,10 +96,12 @@ template <class Order, AttentionMask Mask = CausalMask> struct Attention {
   static constexpr std::string_view name = "attention";
   static constexpr bool gradient_reads_input = true;
   static constexpr bool gradient_reads_output = true;
+  static constexpr std::array<std::string_view, 0> differs_along{}; // one rule for all heads and sequences
   TokenPositions<Order> positions;
   HeadShape heads;
   Mask mask{};
 
+  [[nodiscard]] auto numbers() const { return heads.numbers(); }
   template <AnyShardedTensor Qkv> [[nodiscard]] auto forward(SourceLocation where, const Qkv& qkv) const {
     auto out = shardwright::attention(qkv, positions, heads, mask, where);
     return detail::WithState<decltype(out.value), decltype(out.log_sum_exp)>{std::move(out.value),

@@ -66,6 +66,10 @@ public:
     if (config_.z_loss > 0)
       static_cast<void>(router_z_loss(routed.logits, routed.experts, config_.z_loss, where));
     if (config_.capacity > 0) {
+      if (routed.logits.tape().checks_inputs())
+        detail::require_agreement(routed.experts.core(), "within_capacity",
+                                  detail::numbers_of_capacity(config_.experts, config_.capacity),
+                                  detail::no_axes, where);
       auto kept = within_capacity(redistribute<typename Layouts::InOrder>(routed.experts, where),
                                   config_.experts, config_.capacity, where);
       router_.load().count_dropped(routed.logits.first_pass(), kept.dropped);

@@ -5,10 +5,12 @@
 /// @brief within_capacity: drops choices of overloaded experts, identically on every mesh.
 
 #include <shardwright/layout/layout.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/experts/make_route.hpp>
 #include <shardwright/tensor/memory/host_copy.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +32,15 @@ template <class L> struct CapacityTokens {
       value,
       "within_capacity: tokens must be split in their first dimension only, so that a rank's tokens follow those of the ranks before it (redistribute the choices, and dispatch in that layout)");
 };
+
+} // namespace detail
+
+namespace detail {
+
+/// What within_capacity must be given alike on all ranks.
+[[nodiscard]] inline std::array<GivenNumber, 2> numbers_of_capacity(std::int64_t experts, double factor) {
+  return {GivenNumber("number of experts", experts), GivenNumber("factor", factor)};
+}
 
 } // namespace detail
 
@@ -65,6 +76,9 @@ template <LayoutType L, class Id, class Target>
                                    std::to_string(experts) + " and " + std::to_string(factor) +
                                    " (1.25 is a usual factor)",
                                core, where);
+    if constexpr (always_checked)
+      detail::require_agreement(core, "within_capacity", detail::numbers_of_capacity(experts, factor),
+                                detail::no_axes, where);
     detail::KeptVector<std::int32_t> choices(chosen.local_size(), core.kept_memory());
     detail::copy_to_host<Target>(chosen.execution(), chosen.data(), choices.data(), choices.size());
     if constexpr (counts_only<Target>)

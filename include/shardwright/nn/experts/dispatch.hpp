@@ -6,6 +6,7 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/ragged.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
@@ -295,9 +296,15 @@ template <Axis... Owners, Operand X, LayoutType L, class Id, class Target>
   } else {
     detail::require_equal_extents("dispatch", "the choices must be those of the tokens", experts.shape(), 0,
                                   x.shape(), 0, L::tensor_rank - 1, x.resources().core(), where);
+    bool checks = always_checked;
     if constexpr (detail::TapeOperand<X>)
-      if (x.tape().checks_inputs())
-        require_equal_inputs(experts, where);
+      checks = x.tape().checks_inputs();
+    if (checks) {
+      const std::array numbers{GivenNumber("number of experts", set.experts),
+                               GivenNumber("largest number of rows", set.most_rows)};
+      detail::require_agreement(x.resources().core(), "dispatch", numbers, detail::no_axes, where);
+      require_equal_inputs(experts, where);
+    }
     auto route = detail::expert_route<AxisList<Owners...>>(x.resources(), experts, set, where);
     return apply(operation::Dispatch<Owners...>{std::move(route)}, where, std::forward<X>(x));
   }

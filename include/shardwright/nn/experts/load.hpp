@@ -99,6 +99,7 @@ public:
   void count_dropped(const std::optional<FirstPass>& pass, std::int64_t choices) {
     dropped_ += pass ? choices : 0;
   }
+  [[nodiscard]] const ExpertBiasOptions& options() const noexcept { return options_; }
   /// @brief float [experts], for RouteWith::bias: a handle that must be released before the step ends.
   [[nodiscard]] Bias bias() const { return bias_.share(); }
   /// @brief Restores a saved bias. @throws InvalidArgument for another number of experts.

@@ -134,11 +134,15 @@ template <class Logits>
   constexpr std::size_t last = Logits::tensor_rank - 1;
   const kernels::RoutingRule rule = routing_rule(options, logits.shape()[last]);
   ChoiceOf<Logits> out(logits.resources(), with_last(logits.shape(), options.chosen), where);
-  if (with.bias)
+  if (with.bias) {
+    require_one_mesh("route", logits, *with.bias, where);
     require_shape("route", "bias", with.bias->shape(), {logits.shape()[last]}, logits.core(), where);
-  if (with.padding)
+  }
+  if (with.padding) {
+    require_one_mesh("route", logits, *with.padding, where);
     require_equal_extents("route", "padding must have the tokens of the logits", with.padding->shape(), 0,
                           logits.shape(), 0, last, logits.core(), where);
+  }
   const std::size_t rows = logits.local_size() / rule.experts;
   auto scores = workspace_of<Number>(logits.resources(), rows * (rule.experts + rule.groups));
   const DeviceValue<std::int64_t, Target> fault(logits.resources(), 0);
@@ -151,6 +155,20 @@ template <class Logits>
     if (const std::int64_t code = fault.read(); code != 0)
       reject_logits(logits, code, rule, where);
   return out;
+}
+
+/// Compares what ranks must have in common to choose alike. Collective over the mesh.
+template <class With>
+void compare_routing(const MeshCore& core, const RouterOptions& options, const With& with,
+                     SourceLocation where) {
+  require_agreement(core, "route", options.numbers(), no_axes, where);
+  constexpr InputSubject bias{"Bias of the experts", "its layout",
+                              "update it from the counts of all ranks, as ExpertLoad does"};
+  constexpr InputSubject padding{"Padding of the tokens", "its layout", "make it from the batch's token ids"};
+  if (with.bias)
+    compare_tensor(*with.bias, where, bias);
+  if (with.padding)
+    compare_tensor(*with.padding, where, padding);
 }
 
 /// gates = weights of the chosen experts; a replay reuses the choice.
@@ -236,7 +254,7 @@ private:
 /// @param logits float or double, [tokens..., experts]; neither Partial nor sharded over experts. Minus
 /// infinity masks an expert.
 /// @throws InvalidArgument naming the first token of this rank with a logit that is NaN or infinity, or with
-/// too few unmasked experts; and for inconsistent options.
+/// too few unmasked experts; for inconsistent options, and for a bias or padding of another mesh.
 template <AnyShardedTensor Logits>
 [[nodiscard]] auto
 choose_experts(const Logits& logits, const RouterOptions& options,
@@ -252,7 +270,8 @@ choose_experts(const Logits& logits, const RouterOptions& options,
 /// Sigmoid gates are normalised in log space, so they stay accurate even if all scores underflow. The choice
 /// is made once: a backward pass that recomputes the gates reads the same choice, even if the bias has
 /// changed.
-/// @throws InvalidArgument as choose_experts
+/// @throws InvalidArgument as choose_experts; ConfigurationMismatch if the tape checks inputs and ranks
+/// differ in options or bias, or ranks that share tokens in their padding.
 template <detail::TapeValue X>
 [[nodiscard]] auto route(X&& logits, const RouterOptions& options,
                          const RouteWith<typename std::remove_cvref_t<X>::layout,
@@ -266,11 +285,8 @@ template <detail::TapeValue X>
   } else {
     auto operand = detail::operand_of(std::forward<X>(logits), where);
     detail::TapeCore& tape = operand.tape();
-    if (tape.checks_inputs()) {
-      const std::array<detail::GivenNumber, 2> numbers{detail::GivenNumber("scale", options.scale),
-                                                       detail::GivenNumber("chosen", options.chosen)};
-      detail::require_agreement(operand.resources().core(), "route", numbers, {}, where);
-    }
+    if (tape.checks_inputs())
+      detail::compare_routing(operand.resources().core(), options, with, where);
     using Node = detail::RouteNode<decltype(operand)>;
     Node& node = tape.record<Node>(options, with, where, std::move(operand));
     using Out = typename Node::Out;

@@ -59,6 +59,9 @@ public:
   [[nodiscard]] Out operator()(X&& x, const Padding& padding = {},
                                SourceLocation where = SourceLocation::current()) {
     auto logits = product(std::forward<X>(x), where);
+    if (logits.tape().checks_inputs())
+      detail::require_agreement(load_.bias().core(), "Router", load_.options().numbers(), detail::no_axes,
+                                where);
     RouteWith<Logits, Target> with{.padding = padding};
     if (biased_)
       with.bias = load_.bias();

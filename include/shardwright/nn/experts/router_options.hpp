@@ -5,9 +5,11 @@
 /// @brief Options for how a router chooses and weights experts, and how their bias is updated.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/kernels/experts/routing.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -34,6 +36,17 @@ struct RouterOptions {
   std::int64_t groups = 1;      ///< Groups of neighbouring experts, at most 64.
   std::int64_t kept_groups = 1; ///< Groups from which a token chooses its experts.
   GroupScore group_score = GroupScore::share;
+
+  /// @brief What all ranks must give alike.
+  [[nodiscard]] std::array<GivenNumber, 7> numbers() const {
+    return {GivenNumber("number of chosen experts", chosen),
+            GivenNumber("number of the scores", static_cast<int>(scores)),
+            GivenNumber("renormalise", renormalise),
+            GivenNumber("scale", scale),
+            GivenNumber("number of groups", groups),
+            GivenNumber("number of kept groups", kept_groups),
+            GivenNumber("number of the group score", static_cast<int>(group_score))};
+  }
 };
 
 /// @brief The update rule of the experts' bias.
@@ -44,6 +57,10 @@ struct ExpertBiasOptions {
 
   /// @brief Returns whether the bias affects the choice.
   [[nodiscard]] constexpr bool used() const noexcept { return loaded || rate != 0; }
+  /// @brief What all ranks must give alike.
+  [[nodiscard]] std::array<GivenNumber, 2> numbers() const {
+    return {GivenNumber("rate of the bias", rate), GivenNumber("recentre", recentre)};
+  }
 };
 
 namespace detail {
