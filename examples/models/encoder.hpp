@@ -97,7 +97,7 @@ template <class Plan = sw::ModelPlan<>> struct Encoder {
     sw::Recompute recompute_;
     sw::Attention<Layouts, Plan, true> attention_;
     Norm attention_norm_;
-    sw::Mlp<Layouts, Plan, sw::GeluErf> mlp_;
+    sw::Mlp<Layouts, Plan, sw::operation::GeluErf> mlp_;
     Norm mlp_norm_;
   };
 

@@ -29,8 +29,8 @@ struct Gpt2Config {
 };
 
 /// @brief Blocks of attention and Mlp, each after a LayerNorm, around the stream.
-/// @tparam Activation sw::GeluTanh, the form of the original, or sw::GeluErf
-template <class Plan = sw::ModelPlan<>, class Activation = sw::GeluTanh> struct Gpt2 {
+/// @tparam Activation sw::operation::GeluTanh, the form of the original, or sw::operation::GeluErf
+template <class Plan = sw::ModelPlan<>, class Activation = sw::operation::GeluTanh> struct Gpt2 {
   using element = typename Plan::element;
   using target = typename Plan::target;
   using Config = Gpt2Config;

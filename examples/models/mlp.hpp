@@ -77,7 +77,7 @@ template <class Plan = sw::ModelPlan<>> struct Mlp {
 
   private:
     sw::Recompute recompute_;
-    sw::Mlp<MlpLayouts, Plan, sw::Relu> mlp_;
+    sw::Mlp<MlpLayouts, Plan, sw::operation::Relu> mlp_;
   };
 
   class Classify {

@@ -5,7 +5,7 @@
 #include "support/matchers.hpp"
 #include "support/standard_error.hpp"
 
-#include <shardwright/comm/threads/wait_point.hpp>
+#include <shardwright/comm/cores.hpp>
 
 #include <algorithm>
 #include <array>

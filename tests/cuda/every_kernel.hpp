@@ -4,7 +4,6 @@
 /// @file
 /// @brief Every kernel of tensor/kernels on one target and one element, with all results kept.
 
-#include <shardwright/tensor/kernels/activation.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/attention/key_values.hpp>
 #include <shardwright/tensor/kernels/checksum.hpp>
@@ -14,6 +13,7 @@
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/kernels/experts/sort_by_expert.hpp>
+#include <shardwright/tensor/kernels/formulas.hpp>
 #include <shardwright/tensor/kernels/insert_columns.hpp>
 #include <shardwright/tensor/kernels/layer_norm.hpp>
 #include <shardwright/tensor/kernels/optimizer/adamw.hpp>
@@ -152,49 +152,32 @@ private:
     keep(packed);
   }
 
+  template <class Function>
+  void function_and_slope(const Function& function, const Matrix<Element>& x, const Matrix<Element>& dy,
+                          const Matrix<Element>& y) {
+    const Element* const from = x.data();
+    kernels::map_elements("map", execution_, function, from, y.data(), y.size());
+    keep(y);
+    const Element* const at = Function::slope_of_result ? y.data() : from;
+    const Element* const slope = dy.data();
+    kernels::map_slopes("map", execution_, function, at, slope, y.data(), y.size());
+    keep(y);
+  }
+
   void elementwise() {
     const auto x = random(), dy = random(), y = matrix();
-    kernels::gelu_tanh_forward(execution_, x, y);
-    keep(y);
-    kernels::gelu_tanh_backward(execution_, x, dy, y);
-    keep(y);
-    kernels::gelu_erf_forward(execution_, x, y);
-    keep(y);
-    kernels::gelu_erf_backward(execution_, x, dy, y);
-    keep(y);
-    kernels::silu_forward(execution_, x, y);
-    keep(y);
-    kernels::silu_backward(execution_, x, dy, y);
-    keep(y);
-    kernels::relu_forward(execution_, x, y);
-    keep(y);
-    kernels::relu_backward(execution_, x, dy, y);
-    keep(y);
-    kernels::sigmoid_forward(execution_, x, y);
-    keep(y);
-    kernels::sigmoid_backward(execution_, y, dy, y);
-    keep(y);
-    kernels::tanh_forward(execution_, x, y);
-    keep(y);
-    kernels::tanh_backward(execution_, y, dy, y);
-    keep(y);
-    kernels::exp_forward(execution_, x, y);
-    keep(y);
-    kernels::exp_backward(execution_, y, dy, y);
-    keep(y);
-    kernels::square_forward(execution_, x, y);
-    keep(y);
-    kernels::square_backward(execution_, x, dy, y);
-    keep(y);
+    function_and_slope(sw::operation::GeluTanh(), x, dy, y);
+    function_and_slope(sw::operation::GeluErf(), x, dy, y);
+    function_and_slope(sw::operation::Silu(), x, dy, y);
+    function_and_slope(sw::operation::Relu(), x, dy, y);
+    function_and_slope(sw::operation::Sigmoid(), x, dy, y);
+    function_and_slope(sw::operation::Tanh(), x, dy, y);
+    function_and_slope(sw::operation::Exp(), x, dy, y);
+    function_and_slope(sw::operation::Square(), x, dy, y);
     const auto positive = matrix();
-    kernels::square_forward(execution_, x, positive);
-    kernels::log_forward(execution_, positive, y);
-    kernels::log_backward(execution_, positive, dy, y);
-    keep(y);
-    kernels::sqrt_forward(execution_, positive, y);
-    keep(y);
-    kernels::sqrt_backward(execution_, y, dy, y);
-    keep(y);
+    kernels::multiply(execution_, x, x, positive);
+    function_and_slope(sw::operation::Log(), positive, dy, y);
+    function_and_slope(sw::operation::Sqrt(), positive, dy, y);
     kernels::divide(execution_, dy, y, y);
     kernels::subtract(execution_, y, dy, y);
     keep(y);

@@ -59,12 +59,11 @@ int check_all_pairs(const VirtualMesh& mesh, const std::vector<std::int64_t>& le
 
 TEST_CASE("linear and nonlinear operations keep the layout", "[elementwise]") {
   STATIC_REQUIRE(std::is_same_v<ElementwiseLinearLayout<Unfinished>, Unfinished>);
-  STATIC_REQUIRE(std::is_same_v<ElementwiseNonlinearLayout<operation::gelu_tanh, Hidden>, Hidden>);
+  STATIC_REQUIRE(std::is_same_v<ElementwiseNonlinearLayout<operation::swiglu, Hidden>, Hidden>);
   STATIC_REQUIRE(std::is_same_v<RowwiseLayout<operation::rms_norm, Layout<3, Shard<0, dp>, Shard<1, tp>>>,
                                 Layout<3, Shard<0, dp>, Shard<1, tp>>>);
-  STATIC_REQUIRE(
-      std::is_same_v<ElementwiseNonlinearLayout<operation::gelu_tanh, InvalidLayout>, InvalidLayout>);
-  STATIC_REQUIRE(operation::silu::name == "silu");
+  STATIC_REQUIRE(std::is_same_v<ElementwiseNonlinearLayout<operation::swiglu, InvalidLayout>, InvalidLayout>);
+  STATIC_REQUIRE(operation::swiglu::name == "swiglu");
 }
 
 TEST_CASE("P + P = P, and a bias on the last dimension", "[elementwise]") {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include <shardwright/tensor/kernels/activation.hpp>
 #include <shardwright/tensor/kernels/checksum.hpp>
 #include <shardwright/tensor/kernels/column_sums.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/formulas.hpp>
 #include <shardwright/tensor/kernels/lanes/math.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 
@@ -265,8 +265,7 @@ TEMPLATE_TEST_CASE("Elementwise functions match their formulas and keep NaN", "[
   const auto x = random_matrix<TestType>(5, 37, 1, 3.0);
   const auto positive = copy_of(x);
   const auto y = copy_of(x);
-  const auto e = execution();
-  kernels::square_forward(e, x, positive);
+  map(sw::operation::Square(), x, positive);
   const TestType nan = std::numeric_limits<TestType>::quiet_NaN();
   x(2, 33) = nan;
   positive(2, 33) = nan;
@@ -282,65 +281,60 @@ TEMPLATE_TEST_CASE("Elementwise functions match their formulas and keep NaN", "[
     }
   };
   expect(
-      "gelu_tanh", x, [&](auto& v) { kernels::gelu_tanh_forward(e, v, y); },
+      "gelu_tanh", x, [&](auto& v) { map(sw::operation::GeluTanh(), v, y); },
       [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); });
   expect(
-      "gelu_erf", x, [&](auto& v) { kernels::gelu_erf_forward(e, v, y); },
+      "gelu_erf", x, [&](auto& v) { map(sw::operation::GeluErf(), v, y); },
       [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); });
   expect(
-      "silu", x, [&](auto& v) { kernels::silu_forward(e, v, y); },
+      "silu", x, [&](auto& v) { map(sw::operation::Silu(), v, y); },
       [](double v) { return v / (1 + std::exp(-v)); });
   expect(
-      "relu", x, [&](auto& v) { kernels::relu_forward(e, v, y); }, [](double v) { return v < 0 ? 0.0 : v; },
+      "relu", x, [&](auto& v) { map(sw::operation::Relu(), v, y); }, [](double v) { return v < 0 ? 0.0 : v; },
       0);
   expect(
-      "sigmoid", x, [&](auto& v) { kernels::sigmoid_forward(e, v, y); },
+      "sigmoid", x, [&](auto& v) { map(sw::operation::Sigmoid(), v, y); },
       [](double v) { return 1 / (1 + std::exp(-v)); });
   expect(
-      "tanh", x, [&](auto& v) { kernels::tanh_forward(e, v, y); }, [](double v) { return std::tanh(v); });
+      "tanh", x, [&](auto& v) { map(sw::operation::Tanh(), v, y); }, [](double v) { return std::tanh(v); });
   expect(
-      "exp", x, [&](auto& v) { kernels::exp_forward(e, v, y); }, [](double v) { return std::exp(v); });
+      "exp", x, [&](auto& v) { map(sw::operation::Exp(), v, y); }, [](double v) { return std::exp(v); });
   expect(
-      "log", positive, [&](auto& v) { kernels::log_forward(e, v, y); }, [](double v) { return std::log(v); });
+      "log", positive, [&](auto& v) { map(sw::operation::Log(), v, y); },
+      [](double v) { return std::log(v); });
   expect(
-      "sqrt", positive, [&](auto& v) { kernels::sqrt_forward(e, v, y); },
+      "sqrt", positive, [&](auto& v) { map(sw::operation::Sqrt(), v, y); },
       [](double v) { return std::sqrt(v); });
   expect(
-      "square", x, [&](auto& v) { kernels::square_forward(e, v, y); }, [](double v) { return v * v; });
+      "square", x, [&](auto& v) { map(sw::operation::Square(), v, y); }, [](double v) { return v * v; });
 }
 
 TEST_CASE("Gradients of elementwise functions match finite differences", "[kernels]") {
-  const auto e = execution();
   const auto x = random_matrix<double>(3, 21, 1, 2.0);
   const auto dy = random_matrix<double>(3, 21, 2);
   const auto y = copy_of(x);
   const auto dx = copy_of(x);
-  const auto check = [&](auto forward, auto backward, bool of_result) {
-    forward(x, y);
-    backward(of_result ? y : x, dx);
+  const auto check = [&](auto function) {
+    map(function, x, y);
+    map_slopes(function, function.slope_of_result ? y : x, dy, dx);
     require_gradient(x, dx, [&] {
-      forward(x, y);
+      map(function, x, y);
       return weighted_sum(dy, y);
     });
   };
-#define SHARDWRIGHT_CHECK_SLOPE(NAME, OF_RESULT)                                                             \
-  check([&](auto& in, auto& out) { kernels::NAME##_forward(e, in, out); },                                   \
-        [&](auto& at, auto& out) { kernels::NAME##_backward(e, at, dy, out); }, OF_RESULT)
-  SHARDWRIGHT_CHECK_SLOPE(gelu_tanh, false);
-  SHARDWRIGHT_CHECK_SLOPE(gelu_erf, false);
-  SHARDWRIGHT_CHECK_SLOPE(silu, false);
-  SHARDWRIGHT_CHECK_SLOPE(relu, false);
-  SHARDWRIGHT_CHECK_SLOPE(relu, true);
-  SHARDWRIGHT_CHECK_SLOPE(sigmoid, true);
-  SHARDWRIGHT_CHECK_SLOPE(tanh, true);
-  SHARDWRIGHT_CHECK_SLOPE(exp, true);
-  SHARDWRIGHT_CHECK_SLOPE(square, false);
-  kernels::square_forward(e, x, x);
-  kernels::detail::combine_rows<kernels::detail::PlusElements>(e, x.data(), std::vector<double>{0.1}.data(),
-                                                               x.data(), x.size(), 1);
-  SHARDWRIGHT_CHECK_SLOPE(log, false);
-  SHARDWRIGHT_CHECK_SLOPE(sqrt, true);
-#undef SHARDWRIGHT_CHECK_SLOPE
+  check(sw::operation::GeluTanh());
+  check(sw::operation::GeluErf());
+  check(sw::operation::Silu());
+  check(sw::operation::Relu());
+  check(sw::operation::Sigmoid());
+  check(sw::operation::Tanh());
+  check(sw::operation::Exp());
+  check(sw::operation::Square());
+  map(sw::operation::Square(), x, x);
+  kernels::detail::combine_rows<kernels::detail::PlusElements>(
+      execution(), x.data(), std::vector<double>{0.1}.data(), x.data(), x.size(), 1);
+  check(sw::operation::Log());
+  check(sw::operation::Sqrt());
 }
 
 TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count non-finite elements", "[kernels]",

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include <shardwright/tensor/kernels/activation.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/attention/key_values.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
@@ -80,12 +79,12 @@ TEMPLATE_TEST_CASE("Elementwise kernels on 16-bit elements round once", "[kernel
     checked([&](auto, auto, auto out) { kernels::scale(e, 0.3, out); });
     checked([&](auto, auto, auto out) { kernels::fill(e, out, typename decltype(out)::value_type(0.1)); });
     checked([&](auto a, auto, auto out) { kernels::copy(e, a, out); });
-    checked([&](auto a, auto, auto out) { kernels::gelu_tanh_forward(e, a, out); });
-    checked([&](auto a, auto b, auto out) { kernels::gelu_tanh_backward(e, a, b, out); });
-    checked([&](auto a, auto, auto out) { kernels::silu_forward(e, a, out); });
-    checked([&](auto a, auto b, auto out) { kernels::silu_backward(e, a, b, out); });
-    checked([&](auto a, auto, auto out) { kernels::relu_forward(e, a, out); });
-    checked([&](auto a, auto b, auto out) { kernels::relu_backward(e, a, b, out); });
+    checked([&](auto a, auto, auto out) { map(sw::operation::GeluTanh(), a, out); });
+    checked([&](auto a, auto b, auto out) { map_slopes(sw::operation::GeluTanh(), a, b, out); });
+    checked([&](auto a, auto, auto out) { map(sw::operation::Silu(), a, out); });
+    checked([&](auto a, auto b, auto out) { map_slopes(sw::operation::Silu(), a, b, out); });
+    checked([&](auto a, auto, auto out) { map(sw::operation::Relu(), a, out); });
+    checked([&](auto a, auto b, auto out) { map_slopes(sw::operation::Relu(), a, b, out); });
     check<TestType>(9, 2 * columns, columns,
                     [&](auto a, auto, auto out) { kernels::swiglu_forward(e, a, out); });
     const auto dy = random_matrix<TestType>(9, columns, 4);

@@ -5,6 +5,7 @@
 /// @brief The common part of the kernel tests: views of random data, and the largest difference of two views.
 
 #include <shardwright/mesh/target.hpp>
+#include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 
 #include "support/catch.hpp"
@@ -55,6 +56,19 @@ template <class View> View copy_of(const View& view) {
   View copy("copy", view.extent(0), view.extent(1));
   Kokkos::deep_copy(copy, view);
   return copy;
+}
+
+/// y = function(x), the kernel of Elementwise.
+template <class Function, class X, class Y> void map(const Function& function, const X& x, const Y& y) {
+  kernels::map_elements<Function, typename X::non_const_value_type>("map", execution(), function, x.data(),
+                                                                    y.data(), y.size());
+}
+
+/// dx = dy times the slope of a function at x, or at its result; the kernel of its gradient.
+template <class Function, class At, class DY, class DX>
+void map_slopes(const Function& function, const At& at, const DY& dy, const DX& dx) {
+  kernels::map_slopes<Function, typename DX::non_const_value_type>("map", execution(), function, at.data(),
+                                                                   dy.data(), dx.data(), dx.size());
 }
 
 /// Largest difference of all elements; NaN if exactly one of two elements is NaN.

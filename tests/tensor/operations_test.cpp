@@ -309,30 +309,21 @@ TEST_CASE("nonlinear elementwise functions") {
                  [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); });
           expect("relu of a difference", whole(relu(add(x, scale(x, -2.0)))), [](double) { return 0.0; });
           auto out = x.clone();
-          square_into(out, out);
+          square.into(out, out);
           expect("into its own input", whole(out), [](double v) { return v * v; });
-          const auto expect_into = [&](const char* what, auto function, const auto& wanted) {
-            function(out, x);
-            findings.expect(whole(out) == whole(wanted), what);
+          const auto expect_into = [&](const auto& function) {
+            function.into(out, x);
+            findings.expect(whole(out) == whole(function(x)), function.name, ".into");
           };
-          expect_into(
-              "exp_into", [](auto& to, const auto& from) { exp_into(to, from); }, exp(x));
-          expect_into(
-              "log_into", [](auto& to, const auto& from) { log_into(to, from); }, log(x));
-          expect_into(
-              "sqrt_into", [](auto& to, const auto& from) { sqrt_into(to, from); }, sqrt(x));
-          expect_into(
-              "tanh_into", [](auto& to, const auto& from) { tanh_into(to, from); }, tanh(x));
-          expect_into(
-              "relu_into", [](auto& to, const auto& from) { relu_into(to, from); }, relu(x));
-          expect_into(
-              "silu_into", [](auto& to, const auto& from) { silu_into(to, from); }, silu(x));
-          expect_into(
-              "sigmoid_into", [](auto& to, const auto& from) { sigmoid_into(to, from); }, sigmoid(x));
-          expect_into(
-              "gelu_tanh_into", [](auto& to, const auto& from) { gelu_tanh_into(to, from); }, gelu_tanh(x));
-          expect_into(
-              "gelu_erf_into", [](auto& to, const auto& from) { gelu_erf_into(to, from); }, gelu_erf(x));
+          expect_into(Elementwise<operation::Exp>());
+          expect_into(Elementwise<operation::Log>());
+          expect_into(Elementwise<operation::Sqrt>());
+          expect_into(Elementwise<operation::Tanh>());
+          expect_into(relu);
+          expect_into(silu);
+          expect_into(sigmoid);
+          expect_into(gelu_tanh);
+          expect_into(gelu_erf);
           const auto narrow = convert<float>(x);
           findings.expect(std::is_same_v<decltype(narrow)::value_type, float>, "element");
           expect("convert", whole(narrow),

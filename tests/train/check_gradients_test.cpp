@@ -15,6 +15,8 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace {
@@ -63,6 +65,36 @@ struct WrongLast {
     return out;
   }
 };
+
+/// Functions of a program's own: log(1 + exp(x)), one with a number, and one made of another.
+struct Softplus {
+  static constexpr std::string_view name = "softplus";
+  static constexpr bool slope_of_result = false;
+  template <class V> V operator()(V x) const {
+    return chosen(x > 0, x, 0) + log(1 + exp(chosen(x > 0, -x, x)));
+  }
+  template <class V> V slope(V x) const { return sigmoid(x); }
+};
+struct LeakyRelu {
+  static constexpr std::string_view name = "leaky_relu";
+  static constexpr bool slope_of_result = true;
+  double below;
+  template <class V> V operator()(V x) const { return chosen(x >= 0, x, below * x); }
+  template <class V> V slope(V y) const { return chosen(y < 0, below, 1); }
+};
+struct Mish {
+  static constexpr std::string_view name = "mish";
+  static constexpr bool slope_of_result = false;
+  template <class V> V operator()(V x) const { return x * tanh(Softplus()(x)); }
+  template <class V> V slope(V x) const {
+    const V t = tanh(Softplus()(x));
+    return t + x * (1 - t * t) * sigmoid(x);
+  }
+};
+inline constexpr sw::Elementwise<Softplus> softplus{};
+inline constexpr sw::Elementwise<LeakyRelu> leaky_relu{{.below = 0.1}};
+inline constexpr sw::Elementwise<Mish> mish{};
+
 /// The finding of check_gradients, or nothing.
 template <class Function, class Inputs>
 [[nodiscard]] std::optional<sw::GradientDifference> mismatch_of(Function function, const Inputs& inputs) {
@@ -82,7 +114,44 @@ struct Weights {
   auto members() { return sw::members("factor", factor); }
 };
 
+/// Outside the macro of a check, in which all lines are one.
+void use_own_functions(const sw::HostCommunicator& world, Findings& findings) {
+  const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
+  sw::ShardedTensor<Block, double> x(mesh, {5, 7});
+  sw::fill_normal(x, {3, 1});
+  const auto error = [&](const auto& function) {
+    return sw::check_gradients(function, sw::members("x", x)).error;
+  };
+  findings.expect(error([](auto v) { return softplus(v); }) < 1e-7, "softplus");
+  findings.expect(error([](auto v) { return leaky_relu(v); }) < 1e-7, "leaky_relu");
+  findings.expect(error([](auto v) { return sw::square(mish(v)); }) < 1e-7, "mish");
+
+  const auto y = softplus(x);
+  static_assert(std::is_same_v<decltype(y)::layout, Block>);
+  for (std::size_t i = 0; i < x.local_size(); ++i)
+    findings.expect(std::abs(y.data()[i] - std::log1p(std::exp(x.data()[i]))) < 1e-14, "value ", i);
+  auto handle = x.clone().share();
+  const double* const memory = handle.data();
+  findings.expect(softplus.forward({}, std::move(handle)).data() == memory, "memory is reused");
+
+  sw::ShardedTensor<Block, double> small(mesh, {5, 3});
+  int line = 0;
+  try {
+    line = __LINE__ + 1;
+    softplus.into(small, x);
+  } catch (const sw::InvalidArgument& wrong) {
+    findings.expect(wrong.context().where.line == line, "line ", wrong.context().where.line);
+    findings.expect(std::string(wrong.what()).starts_with("softplus: "), wrong.what());
+    line = 0;
+  }
+  findings.expect(line == 0, "softplus.into must throw");
+}
+
 } // namespace
+
+TEST_CASE("functions of a program's own have layouts, gradients, reuse of memory and places of errors") {
+  CHECK(on_ranks(4, use_own_functions) == "");
+}
 
 TEST_CASE("check_gradients accepts correct gradients of tensors and parameters, and restores all values") {
   for (const int ranks : {1, 2, 4})

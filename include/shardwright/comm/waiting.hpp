@@ -4,7 +4,6 @@
 /// @file
 /// @brief Waiting for other ranks: a short spin, then yields, then brief sleeps, up to a deadline.
 
-#include <shardwright/comm/cores.hpp>
 #include <shardwright/core/config.hpp>
 
 #include <sched.h>
@@ -33,7 +32,7 @@ public:
   static constexpr int many_polls = 8192;
 
   explicit Waiting(std::chrono::nanoseconds deadline, int spins = few_polls)
-      : deadline_(deadline), spins_(spins), own_core_(spins > few_polls) {}
+      : deadline_(deadline), spins_(spins) {}
 
   /// Yields or sleeps, the longer the more time has passed without progress.
   void pause() {
@@ -54,24 +53,11 @@ public:
       return;
     expired_ = now - start_ > deadline_;
     const auto idle = now - idle_since_;
-    if (idle < std::chrono::milliseconds(5)) {
-      // If ranks share cores, a short sleep costs more than an occasional slow yield.
-      if (own_core_ && !yields_.help(now)) {
-        nap(1'000);
-        return;
-      }
+    if (idle < std::chrono::milliseconds(5))
       ::sched_yield();
-      if (own_core_)
-        yields_.note(now, clock::now());
-      return;
-    }
-    nap(idle < std::chrono::milliseconds(200) ? 50'000 : 500'000);
+    else
+      nap(idle < std::chrono::milliseconds(200) ? 50'000 : 500'000);
   }
-
-  /// Polls since the last progress.
-  [[nodiscard]] int polls() const noexcept { return polls_; }
-  /// Yields from now on, because the awaited ranks need the core.
-  void give_way() noexcept { spins_ = 0; }
 
   /// Whether the spin phase is over: time for the checks that cost more than a poll.
   [[nodiscard]] bool slow() const noexcept { return polls_ >= spins_ || spun_out_; }
@@ -96,12 +82,10 @@ private:
     ::nanosleep(&time, nullptr);
   }
 
-  Yields& yields_ = Yields::own();
   clock::time_point start_{}; ///< Of the first pause.
   clock::time_point idle_since_{};
   std::chrono::nanoseconds deadline_;
   int spins_;
-  bool own_core_;
   int polls_ = 0;
   int untimed_ = 8; ///< Pauses until the clock is read, whatever has moved meanwhile.
   bool progress_ = false;

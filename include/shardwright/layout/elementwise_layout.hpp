@@ -90,11 +90,18 @@ struct RoundedQuotient {
 
 template <bool fit> struct AnyRanks {};
 
+/// Compilers print this condition with the names of the function and the axis.
+template <class Function, class Axis, bool complete> inline constexpr bool input_is_complete = complete;
+
 /// An elementwise function: equal copies stay equal.
-template <class Operation> struct EachElement {
+template <class Function> struct EachElement {
   static constexpr bool takes_halos = true;
   static constexpr bool takes_ragged = true;
-  template <class Axis, PropagationFault fault> using Over = typename Operation::template Over<Axis, fault>;
+  template <class Axis, PropagationFault fault> struct Over {
+    static_assert(
+        input_is_complete<Function, Axis, fault != PropagationFault::partial_unfinished>,
+        "elementwise function: the input must not be Partial, an incomplete sum (redistribute it first)");
+  };
 };
 
 struct LinearRule {
@@ -156,14 +163,16 @@ template <LayoutType Input>
 using ElementwiseLinearLayout = typename detail::Propagated<detail::LinearRule, Input>::type;
 
 /// @brief Layout after a nonlinear elementwise operation: unchanged; the input must not be Partial.
-/// @tparam Operation a tag such as operation::relu; the error sentence starts with its name.
+/// @tparam Operation a tag such as operation::softmax; the error sentence starts with its name.
 template <class Operation, LayoutType Input>
 using ElementwiseNonlinearLayout =
     typename detail::Propagated<detail::NonlinearRule<Operation, false>, Input>::type;
 
-/// @brief The same for an elementwise function that accepts halos: the copies stay equal to their originals.
-template <class Operation, LayoutType Input>
-using ElementwiseFunctionLayout = ElementwiseNonlinearLayout<detail::EachElement<Operation>, Input>;
+/// @brief The same for an elementwise function, which accepts halos: the copies stay equal to their
+/// originals.
+/// @tparam Function a type such as operation::Relu; the error shows its name.
+template <class Function, LayoutType Input>
+using ElementwiseFunctionLayout = ElementwiseNonlinearLayout<detail::EachElement<Function>, Input>;
 
 /// @brief Layout after a nonlinear operation on whole rows (softmax, a norm): unchanged; the input must not
 /// be Partial and its last dimension not sharded.

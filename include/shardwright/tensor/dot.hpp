@@ -114,7 +114,7 @@ struct SquaredNorm {
   static constexpr bool gradient_reads_output = false;
 
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
-    using L = ElementwiseFunctionLayout<square, typename X::layout>;
+    using L = ElementwiseFunctionLayout<Square, typename X::layout>;
     if constexpr (detail::any_invalid<L>)
       return ShardedTensor<L, MainElement<typename X::value_type>, typename X::target>(x.resources(), {});
     else

@@ -43,7 +43,7 @@ template <class L, class X, class Reduce>
 }
 
 template <class Op, class X>
-using NormLayout = ReduceAllLayout<Op, ElementwiseFunctionLayout<operation::square, typename X::layout>>;
+using NormLayout = ReduceAllLayout<Op, ElementwiseFunctionLayout<operation::Square, typename X::layout>>;
 
 /// Runs reduce(execution, elements, result, workspace) over the owned elements, and reduces the results by
 /// `Op`.
@@ -51,7 +51,7 @@ template <class Op, class X, class Reduce>
 [[nodiscard]] double norm_of(const X& x, Reduce reduce, SourceLocation where) {
   using L = NormLayout<Op, X>;
   double number = 0;
-  if constexpr (!any_invalid<L> && RealOperand<operation::square, typename X::value_type>::value) {
+  if constexpr (!any_invalid<L> && RealOperand<operation::Square, typename X::value_type>::value) {
     begin_operation(where, x);
     const auto& owned = without_halos(x);
     number = finished_number<L>(

@@ -192,23 +192,6 @@ public:
     return record;
   }
 
-  /// Publishes the core on which this rank runs.
-  void note_core(int core) noexcept {
-    std::atomic<std::int32_t>& own = slot(own_).core;
-    if (own.load(std::memory_order_relaxed) != core + 1)
-      own.store(core + 1, std::memory_order_relaxed);
-  }
-  /// The core on which a rank was last seen; -1 if it has not been seen.
-  [[nodiscard]] int core(int rank) const noexcept {
-    return slot(rank).core.load(std::memory_order_relaxed) - 1;
-  }
-  /// Ranks that were last seen on a core.
-  [[nodiscard]] int ranks_on(int core) const noexcept {
-    int count = 0;
-    for (int rank = 0; rank < ranks_; ++rank)
-      count += this->core(rank) == core ? 1 : 0;
-    return count;
-  }
   /// The activity of a rank, as text for an error.
   [[nodiscard]] std::string report(int rank) const {
     if (state(rank) == RankState::unknown)
@@ -346,7 +329,6 @@ private:
     std::atomic<std::uint32_t> version;
     std::atomic<RankState> state;
     std::atomic<std::int32_t> pid;
-    std::atomic<std::int32_t> core; ///< The core on which it runs, plus one: new memory contains zeros.
     std::atomic<bool> at_end;
     std::atomic<Clock::rep> beat;
     std::atomic<std::uint64_t> pid_namespace;

@@ -99,7 +99,6 @@ public:
     MpiWorld& world = group_.world();
     if (!done() && !world.is_last(this))
       publish();
-    world.note_core();
     Waiting waiting(world.options().deadline, world.polls());
     while (!done()) {
       if (world.progress())
@@ -107,8 +106,6 @@ public:
       if (done())
         break;
       waiting.pause();
-      if (waiting.polls() == Waiting::few_polls && world.in_the_way(group_.channel().world_ranks))
-        waiting.give_way();
       if (waiting.slow() && (waiting.expired() || world.time_to_look_around())) {
         look_around(waiting.expired());
         if (!done() && waiting.past_notice(world.options().notice))

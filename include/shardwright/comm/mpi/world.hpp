@@ -5,7 +5,6 @@
 /// @brief The state that all MPI groups of a world share on a rank: progress, the node's shared memory, and
 /// failures.
 
-#include <shardwright/comm/cores.hpp>
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/launch_options.hpp>
@@ -98,23 +97,6 @@ public:
   [[nodiscard]] bool may_call() const noexcept { return !funneled_ || MpiCallGuard::on_main_thread(); }
   /// Polls of a waiting rank before it yields its core.
   [[nodiscard]] int polls() const noexcept { return polls_; }
-  /// Before this rank waits.
-  void note_core() noexcept { node_->note_core(this_core()); }
-  /// Whether this rank, which waits for others of its node, must yield its core to one of them: they share
-  /// it, although there are as many cores as ranks, and this rank cannot move now.
-  [[nodiscard]] bool in_the_way(const std::vector<int>& awaited) noexcept {
-    const int core = this_core();
-    node_->note_core(core);
-    const auto shares = [&](int other) { return other != rank_ && node_->core(other) == core; };
-    if (crowded_ || core < 0 || std::none_of(awaited.begin(), awaited.end(), shares))
-      return false;
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next_departure_)
-      return true;
-    next_departure_ = now + std::chrono::milliseconds(1);
-    return !move_to_emptiest_core(
-        1, [this](int one) { return node_->ranks_on(one); }, [this](int one) { node_->note_core(one); });
-  }
   /// Tags below this are for users; as many above it are for the headers of users' messages, and the rest for
   /// collectives.
   [[nodiscard]] int user_tags() const noexcept { return tag_bound_ / 3; }
@@ -367,8 +349,7 @@ private:
     node_->watch_processes();
     // Ranks that are bound to separate cores may use one each, so the total number of cores matters.
     const long cores = node_->cores() > 0 ? node_->cores() : ::sysconf(_SC_NPROCESSORS_ONLN);
-    crowded_ = static_cast<long>(here_.size()) > cores;
-    polls_ = crowded_ ? Waiting::few_polls : Waiting::many_polls;
+    polls_ = static_cast<long>(here_.size()) > cores ? Waiting::few_polls : Waiting::many_polls;
   }
 
   LaunchOptions options_;
@@ -376,8 +357,6 @@ private:
   int size_ = 1;
   int tag_bound_ = 32767;
   int polls_ = Waiting::few_polls;
-  bool crowded_ = false; ///< Ranks of this node share cores.
-  std::chrono::steady_clock::time_point next_departure_{};
   MpiChannel channel_;
   MPI_Comm control_ = MPI_COMM_NULL;
   std::shared_ptr<MpiNode> node_;

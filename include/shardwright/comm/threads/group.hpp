@@ -65,7 +65,7 @@ public:
     if (complete())
       meeting_.notify();
     else if (!meeting_.wait([&] { return complete() || ended(); }, patience, world().deadline(),
-                            Awaited{*this, rank, seen, patience.placed}, world().notice(),
+                            [&] { return needs_this_core(rank, seen); }, world().notice(),
                             [&] { say(first_to_notice(sequence)); }))
       return Meeting::late;
     return !ended() || passed(sequence) ? Meeting::complete : Meeting::ended;
@@ -96,8 +96,7 @@ public:
       return seen == ranks();
     };
     if (!complete())
-      return meeting_.wait([&] { return complete(); }, patience, limit,
-                           Awaited{*this, rank, seen, patience.placed});
+      return meeting_.wait(complete, patience, limit, [&] { return needs_this_core(rank, seen); });
     meeting_.notify();
     return true;
   }
@@ -119,28 +118,13 @@ private:
         times->end();
   }
 
-  /// The ranks that a waiting rank has not seen yet, from `seen` on.
-  struct Awaited {
-    const ThreadGroup& group;
-    int rank;
-    const std::size_t& seen;
-    bool placed; ///< The cores of the waiting threads are known.
-
-    [[nodiscard]] bool in_the_way() const noexcept {
-      return any([](ThreadWorld& world, int own, int other) { return world.in_the_way(own, other); });
-    }
-    void fetch() const noexcept {
-      static_cast<void>(any([](ThreadWorld& world, int own, int other) { return world.fetch(own, other); }));
-    }
-
-  private:
-    template <class Holds> [[nodiscard]] bool any(Holds holds) const noexcept {
-      for (std::size_t other = seen; placed && other < group.ranks(); ++other)
-        if (holds(group.world(), group.world_rank(rank), group.world_rank(static_cast<int>(other))))
-          return true;
-      return false;
-    }
-  };
+  /// Whether one of the ranks from `seen` on, for which `rank` waits, has to run on the core of `rank`.
+  [[nodiscard]] bool needs_this_core(int rank, std::size_t seen) const noexcept {
+    for (int other = static_cast<int>(seen); other < size(); ++other)
+      if (other != rank && world().is_on_this_core(world_rank(other)))
+        return true;
+    return false;
+  }
   [[nodiscard]] bool first_to_notice(std::uint64_t sequence) noexcept {
     return noticed_.exchange(sequence, std::memory_order_relaxed) != sequence;
   }

@@ -94,16 +94,17 @@ public:
   void finish(ThreadMessage& message, const Patience& patience) {
     ThreadMailbox& mailbox = group_->mailbox();
     WaitPoint& point = mailbox.point(rank_);
-    const bool awake =
-        point.wait([&] { return message.over() || group_->ended_for(message.call.root); }, patience,
-                   world().deadline(), Awaited{*this, message, patience.placed}, world().notice(),
-                   [&] {
-                     if (never_ends(world(), world_rank(rank_)))
-                       fail([&] { return late(message, true); });
-                     else
-                       say_long_wait(message.call, message.sequence,
-                                     [&] { return std::vector<int>{world_rank(message.call.root)}; });
-                   });
+    const bool awake = point.wait(
+        [&] { return message.over() || group_->ended_for(message.call.root); }, patience, world().deadline(),
+        [&] { return message.call.root != rank_ && world().is_on_this_core(world_rank(message.call.root)); },
+        world().notice(),
+        [&] {
+          if (never_ends(world(), world_rank(rank_)))
+            fail([&] { return late(message, true); });
+          else
+            say_long_wait(message.call, message.sequence,
+                          [&] { return std::vector<int>{world_rank(message.call.root)}; });
+        });
     // Before it is withdrawn: of ranks that give up at the same time, the first sees that all others wait.
     if (!awake && message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::posted)
       fail([&] { return late(message); });
@@ -188,6 +189,7 @@ public:
   /// `peer` is a world rank in a message.
   [[nodiscard]] FlightRecorder::Ticket begin(const CollectiveCall& call, std::uint64_t sequence, bool started,
                                              int peer = -1) {
+    world().note_core(world_rank(rank_));
     const GroupOfWorld* id = group_.get();
     return recorder().begin(
         {call.operation, name(), id, sequence, peer, call.tag, call.where, true, !started});
@@ -285,25 +287,6 @@ public:
   }
 
 private:
-  /// The other side of a message.
-  struct Awaited {
-    const GroupMember& member;
-    const ThreadMessage& message;
-    bool placed; ///< The cores of the waiting threads are known.
-
-    [[nodiscard]] bool in_the_way() const noexcept {
-      return placed && member.world().in_the_way(own(), other());
-    }
-    void fetch() const noexcept {
-      if (placed)
-        member.world().fetch(own(), other());
-    }
-
-  private:
-    [[nodiscard]] int own() const noexcept { return member.world_rank(member.rank_); }
-    [[nodiscard]] int other() const noexcept { return member.world_rank(message.call.root); }
-  };
-
   [[nodiscard]] FlightRecorder& recorder() const { return world().recorder(world_rank(rank_)); }
   [[nodiscard]] const FailurePointer& out_of_memory_failure() const noexcept {
     return world().out_of_memory_on(world_rank(rank_));

@@ -138,19 +138,16 @@ private:
   }
 
   /// If ranks share cores, running ranks do the work of those that wait for a core, which then find
-  /// everything done; that halves the number of context switches. Parts whose buffers are in this core's
-  /// caches come first.
+  /// everything done; that halves the number of context switches.
   void exchange_for_all(const ThreadSlot* slots, std::uint64_t sequence) {
     ++released_;
-    for (const bool near : {true, false})
-      for (int step = 0; step < size(); ++step) {
-        const int part = (rank() + step) % size();
-        if (world().balance().together(world_rank(rank()), world_rank(part)) != near ||
-            !group_.claim(part, sequence))
-          continue;
-        exchange_.run(slots, part);
-        group_.let_go(part, released_);
-      }
+    for (int step = 0; step < size(); ++step) {
+      const int part = (rank() + step) % size();
+      if (!group_.claim(part, sequence))
+        continue;
+      exchange_.run(slots, part);
+      group_.let_go(part, released_);
+    }
   }
 
   /// The meeting after data has moved.

@@ -31,8 +31,7 @@ class ThreadQueue {
 
 public:
   explicit ThreadQueue(ThreadMember& member)
-      : member_(member), patience_(member.world().patience_beside_worker()),
-        worker_patience_(member.world().worker_patience()) {}
+      : member_(member), patience_(member.world().patience_beside_worker()) {}
   ThreadQueue(const ThreadQueue&) = delete;
   ThreadQueue& operator=(const ThreadQueue&) = delete;
   ~ThreadQueue() {
@@ -135,7 +134,7 @@ private:
 
   void perform(Collective& started) noexcept {
     try {
-      member_.execute(started.call, worker_patience_, nullptr, true);
+      member_.execute(started.call, patience_, nullptr, true);
     } catch (...) {
       started.error = std::current_exception();
     }
@@ -167,13 +166,12 @@ private:
       const auto called = [this, seen] {
         return stop_.load(std::memory_order_seq_cst) || issued_.load(std::memory_order_seq_cst) != seen;
       };
-      static_cast<void>(arrived_.wait(called, worker_patience_, std::chrono::hours(1)));
+      static_cast<void>(arrived_.wait(called, patience_, std::chrono::hours(1)));
     }
   }
 
   ThreadMember& member_;
-  const Patience patience_; ///< Of the rank's own thread.
-  const Patience worker_patience_;
+  const Patience patience_;
   RecordPool<StartedCollective> collectives_;
   RecordPool<StartedMessage> messages_;
   std::mutex mutex_; ///< Of the calls that the worker has not begun.

@@ -27,12 +27,10 @@ public:
   RankProgram(ThreadWorld& world, int rank) noexcept : world_(world), rank_(rank), outer_(own_) {
     running_.fetch_add(1, std::memory_order_seq_cst);
     own_ = this;
-    world_.balance().thread_begins(rank);
   }
   ~RankProgram() {
     own_ = outer_;
     running_.fetch_sub(1, std::memory_order_seq_cst);
-    world_.balance().thread_ends(rank_);
     world_.program_ends(rank_);
   }
   RankProgram(const RankProgram&) = delete;

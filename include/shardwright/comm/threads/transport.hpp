@@ -40,7 +40,6 @@ public:
   void run(const CollectiveCall& call) override {
     member_.admit(call);
     if (sends_or_receives(call.operation)) {
-      member_.world().balance().note(member_.world_rank(member_.rank()));
       ThreadMessage message;
       member_.post(message, call, false);
       member_.finish(message, patience_);
@@ -48,7 +47,6 @@ public:
     }
     const CallGuard guard(*this, call);
     queue_.drain();
-    member_.world().settle(member_.world_rank(member_.rank()));
     member_.execute(call, patience_);
   }
 

@@ -4,16 +4,12 @@
 /// @file
 /// @brief Waiting for another thread with a deadline: spin, then yield, then sleep in the kernel.
 
-#include <shardwright/comm/cores.hpp>
 #include <shardwright/core/config.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <concepts>
 #include <cstdint>
 #include <thread>
-#include <utility>
 
 #if defined(__linux__)
 #include <linux/futex.h>
@@ -39,51 +35,19 @@ inline void pause_core() noexcept {
 #endif
 }
 
-/// How long a waiter keeps its core before it sleeps.
+/// How long a waiter keeps its core before it sleeps: waking a sleeping core takes longer than most
+/// collectives.
 struct Patience {
-  std::chrono::nanoseconds spin{};
-  int yields = 0;
-  bool placed = false; ///< The waiter's core is known to CoreBalance.
-  bool wary = false;   ///< Yields have proved slow, so the waiter sleeps instead.
-  int naps = 0;        ///< Short sleeps before the long one.
+  std::chrono::nanoseconds time{};
+  bool yields = false; ///< To other threads meanwhile.
 
-  /// Short sleeps of a thread that leaves its core idle.
-  ///
-  /// The peer that this thread waits for may have just lost its own core to a busy process. When a core
-  /// becomes idle, the scheduler looks once for a waiting thread to move there, but leaves out threads that
-  /// ran within the last half millisecond. A sleeper that wakes from time to time makes it look again.
-  static constexpr int some_naps = 20;
-  static constexpr std::chrono::microseconds nap{600};
-
-  /// A thread that has a core to itself spins; one that shares its core lets the others run immediately, and
-  /// sleeps only after about 100 µs: waking a sleeping core takes longer than most collectives.
+  /// A thread that has a core to itself spins; one that shares its core lets the others run immediately. If a
+  /// busy process is among them, a yield takes a time slice, so that the first one is the last.
   [[nodiscard]] static constexpr Patience of(int threads, int cores) noexcept {
     if (threads <= cores)
-      return {std::chrono::microseconds(50), 0, false, false, some_naps};
-    return {std::chrono::nanoseconds(0), 300};
+      return {std::chrono::microseconds(50), false};
+    return {std::chrono::microseconds(300), true};
   }
-
-  enum class Step : std::uint8_t { look, yield, sleep };
-
-  /// A waiter's next action, given how long it has waited and how often it has yielded. `in_the_way` means
-  /// that the thread it waits for needs this core.
-  [[nodiscard]] constexpr Step next(std::chrono::nanoseconds waited, int yielded,
-                                    bool in_the_way) const noexcept {
-    if (waited < spin)
-      return in_the_way ? Step::sleep : Step::look;
-    return yielded < yields ? Step::yield : Step::sleep;
-  }
-};
-
-/// What a waiter knows of the threads that it waits for.
-template <class T>
-concept AwaitedThreads = requires(T& awaited) {
-  { awaited.in_the_way() } -> std::same_as<bool>; // they need the waiter's core
-  awaited.fetch();                                // before the waiter sleeps: they may have its core
-};
-struct UnknownThreads {
-  [[nodiscard]] static bool in_the_way() noexcept { return false; }
-  static void fetch() noexcept {}
 };
 
 /// Sleepers of one condition. A notifier first changes the state by a seq_cst operation, then calls notify().
@@ -106,39 +70,39 @@ public:
 #endif
   }
 
-  /// Waits until `done()` holds; false if the time limit passed first. `done` loads its state by seq_cst. If
-  /// `awaited` are in the way, the waiter sleeps immediately.
-  template <class Done, AwaitedThreads Awaited>
+  /// Waits until `done()` holds; false if the time limit passed first. `done` loads its state by seq_cst.
+  /// A waiter with a core to itself sleeps immediately if `peer_needs_core()`: a busy process has taken the
+  /// core of the awaited thread, which now has to run on this one.
+  template <class Done, class PeerNeedsCore>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
-                          Awaited awaited) {
+                          PeerNeedsCore peer_needs_core) {
     // Reading the clock costs as much as a short wait, so the first checks do not read it.
+    constexpr int few_looks = 4;
     constexpr int first_looks = 16;
-    constexpr int quick_looks = 256;
-    const bool spins = patience.spin.count() > 0;
-    // If ranks share cores, the others cannot run while this one spins.
-    if (look(done, spins ? first_looks : 4))
+    constexpr int quick_looks = 240;
+    if (look(done, patience.yields ? few_looks : first_looks))
       return true;
-    const bool blocks = spins && awaited.in_the_way();
-    if (spins && !blocks && look(done, quick_looks - first_looks))
+    const bool in_the_way = !patience.yields && peer_needs_core();
+    if (!patience.yields && !in_the_way && look(done, quick_looks))
       return true;
     const auto start = WaitClock::now();
-    return poll(done, patience, start, blocks) || sleep_until(done, start + limit, patience.naps, awaited);
+    return (!in_the_way && poll(done, patience, start)) || sleep_until(done, start + limit);
   }
   template <class Done>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit) {
-    return wait(std::move(done), patience, limit, UnknownThreads());
+    return wait(done, patience, limit, [] { return false; });
   }
 
   /// The same, but calls `say` once if it has taken longer than `notice`, unless that is zero.
-  template <class Done, AwaitedThreads Awaited, class Say>
+  template <class Done, class PeerNeedsCore, class Say>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
-                          Awaited awaited, std::chrono::nanoseconds notice, Say say) {
+                          PeerNeedsCore peer_needs_core, std::chrono::nanoseconds notice, Say say) {
     if (notice <= std::chrono::nanoseconds::zero() || notice >= limit)
-      return wait(done, patience, limit, awaited);
-    if (wait(done, patience, notice, awaited))
+      return wait(done, patience, limit, peer_needs_core);
+    if (wait(done, patience, notice, peer_needs_core))
       return true;
     say();
-    return wait(done, patience, limit - notice, awaited);
+    return wait(done, patience, limit - notice, peer_needs_core);
   }
 
 private:
@@ -149,60 +113,30 @@ private:
     return false;
   }
 
-  template <class Done>
-  static bool poll(Done& done, const Patience& patience, WaitClock::time_point start, bool in_the_way) {
+  template <class Done> static bool poll(Done& done, const Patience& patience, WaitClock::time_point start) {
     constexpr int pauses_per_look_at_the_clock = 16;
-    WaitClock::time_point now = start;
-    for (int yielded = 0;;) {
-      switch (patience.next(now - start, yielded, in_the_way)) {
-      case Patience::Step::look:
-        for (int i = 0; i < pauses_per_look_at_the_clock; ++i) {
-          pause_core();
-          if (done())
-            return true;
-        }
-        now = WaitClock::now();
-        break;
-      case Patience::Step::yield:
-        if (!yield(patience.wary))
-          return false;
-        ++yielded;
-        if (done())
-          return true;
-        break;
-      case Patience::Step::sleep:
+    for (int polls = 1;; ++polls) {
+      if (patience.yields)
+        std::this_thread::yield();
+      else
+        pause_core();
+      if (done())
+        return true;
+      if ((patience.yields || polls % pauses_per_look_at_the_clock == 0) &&
+          WaitClock::now() - start >= patience.time)
         return false;
-      }
     }
   }
 
-  /// Yields, unless a wary waiter had better sleep.
-  static bool yield(bool wary) noexcept {
-    if (!wary) {
-      std::this_thread::yield();
-      return true;
-    }
-    Yields& yields = Yields::own();
-    const auto begin = WaitClock::now();
-    if (!yields.help(begin))
-      return false;
-    std::this_thread::yield();
-    yields.note(begin, WaitClock::now());
-    return true;
-  }
-
-  template <class Done, class Awaited>
-  bool sleep_until(Done& done, WaitClock::time_point deadline, int naps, Awaited& awaited) {
+  template <class Done> bool sleep_until(Done& done, WaitClock::time_point deadline) {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     bool reached = false;
     for (;;) {
       const std::uint32_t epoch = epoch_.load(std::memory_order_seq_cst);
       reached = done();
-      const auto now = WaitClock::now();
-      if (reached || now >= deadline)
+      if (reached || WaitClock::now() >= deadline)
         break;
-      awaited.fetch();
-      sleep(epoch, naps-- > 0 ? std::min(deadline, now + Patience::nap) : deadline);
+      sleep(epoch, deadline);
     }
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
     return reached;

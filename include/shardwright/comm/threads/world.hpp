@@ -5,11 +5,11 @@
 /// @brief The state that all thread ranks of one launch share: options, recorders, the list of groups, the
 /// first failure.
 
+#include <shardwright/comm/cores.hpp>
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/observe/flight_dump.hpp>
 #include <shardwright/comm/observe/flight_recorder.hpp>
-#include <shardwright/comm/threads/core_balance.hpp>
 #include <shardwright/comm/threads/wait_point.hpp>
 
 #include <algorithm>
@@ -45,7 +45,8 @@ public:
 class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
 public:
   ThreadWorld(int ranks, const LaunchOptions& options)
-      : ranks_(ranks), options_(bounded(options)), cores_(usable_cores()), balance_(ranks, cores_),
+      : ranks_(ranks), options_(bounded(options)), cores_(usable_cores()),
+        places_(std::make_unique<Place[]>(static_cast<std::size_t>(ranks))),
         recorders_(std::make_unique<FlightRecorder[]>(static_cast<std::size_t>(ranks))),
         given_up_(static_cast<std::size_t>(ranks)), programs_(static_cast<std::size_t>(ranks)),
         finishing_(made(Failure::Kind::finished, -1, "")) {
@@ -73,43 +74,22 @@ public:
   }
   /// Whether ranks share cores.
   [[nodiscard]] bool crowded() const noexcept { return ranks_ > cores_; }
-  /// Before a rank's thread enters a collective.
-  void settle(int rank) noexcept {
-    if (crowded())
-      balance_.settle(rank);
-    else
-      balance_.note(rank);
+  /// Publishes the core of the calling thread, which enters a call for a rank.
+  void note_core(int rank) noexcept {
+    std::atomic<int>& known = core_of(rank);
+    // Others read it in every wait, so it is written only if it changes.
+    if (const int core = this_core(); known.load(std::memory_order_relaxed) != core)
+      known.store(core, std::memory_order_relaxed);
   }
-  /// Whether a rank's thread, which waits for another, must yield its core to it: both run on it, and this
-  /// one cannot move now.
-  [[nodiscard]] bool in_the_way(int rank, int other) noexcept {
-    return balance_.beside(rank, other) && !balance_.depart(rank, WaitClock::now());
+  /// Whether a rank was last seen on the core of the calling thread, which waits for it.
+  [[nodiscard]] bool is_on_this_core(int rank) const noexcept {
+    const int core = this_core();
+    return core >= 0 && core_of(rank).load(std::memory_order_relaxed) == core;
   }
-  /// Before a rank's thread sleeps until another has done something: gives that one its core, if it has none.
-  /// @return whether the system agreed to move it.
-  bool fetch(int rank, int other) noexcept {
-    return !crowded() && balance_.fetch(rank, other, WaitClock::now());
-  }
-  [[nodiscard]] CoreBalance& balance() noexcept { return balance_; }
-  /// For the threads that run the program.
-  [[nodiscard]] Patience patience() const noexcept {
-    Patience out = Patience::of(ranks_, cores_);
-    out.placed = true;
-    return out;
-  }
-  /// For threads other than those that run the program.
-  [[nodiscard]] Patience worker_patience() const noexcept {
-    Patience out = Patience::of(2 * ranks_, cores_);
-    out.wary = true;
-    out.naps = 0;
-    return out;
-  }
-  /// For the threads that run the program when they wait for those other threads.
-  [[nodiscard]] Patience patience_beside_worker() const noexcept {
-    Patience out = worker_patience();
-    out.naps = patience().naps;
-    return out;
-  }
+  /// Of a thread that runs the program.
+  [[nodiscard]] Patience patience() const noexcept { return Patience::of(ranks_, cores_); }
+  /// Of a thread beside which a second one of its rank runs, and of that one.
+  [[nodiscard]] Patience patience_beside_worker() const noexcept { return Patience::of(2 * ranks_, cores_); }
 
   /// A copy of the name that lives as long as the world.
   [[nodiscard]] const char* intern(const std::string& name) {
@@ -283,6 +263,9 @@ private:
     FailurePointer failure;
     FlightRecorder::Ticket newest = 0; ///< At that time.
   };
+  struct alignas(128) Place {
+    std::atomic<int> core{-1};
+  };
   /// The call in which a rank waits, and the world ranks for which it waits there.
   struct Wait {
     int rank = 0;
@@ -296,6 +279,9 @@ private:
     out->rank = rank;
     out->sentence = sentence;
     return out;
+  }
+  [[nodiscard]] std::atomic<int>& core_of(int rank) const noexcept {
+    return places_[static_cast<std::size_t>(rank)].core;
   }
   [[nodiscard]] std::atomic<bool>& program(int rank) noexcept {
     return programs_[static_cast<std::size_t>(rank)];
@@ -379,7 +365,7 @@ private:
   const int ranks_;
   const LaunchOptions options_;
   const int cores_;
-  CoreBalance balance_;
+  const std::unique_ptr<Place[]> places_;
   std::unique_ptr<FlightRecorder[]> recorders_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<const std::string>> names_;

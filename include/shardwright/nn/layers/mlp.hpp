@@ -16,32 +16,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @name Functions between the two products of an Mlp
-/// @{
-struct GeluTanh {
-  template <Operand X> [[nodiscard]] auto operator()(X&& x, SourceLocation where) const {
-    return gelu_tanh(std::forward<X>(x), where);
-  }
-};
-struct GeluErf {
-  template <Operand X> [[nodiscard]] auto operator()(X&& x, SourceLocation where) const {
-    return gelu_erf(std::forward<X>(x), where);
-  }
-};
-struct Relu {
-  template <Operand X> [[nodiscard]] auto operator()(X&& x, SourceLocation where) const {
-    return relu(std::forward<X>(x), where);
-  }
-};
-/// @}
-
 /// @brief down(function(up(x))): a column-parallel product, an elementwise function, a row-parallel product.
-/// `Layouts` gives the layouts:
+/// `Layouts` gives the layouts, `Function` the formula (tensor/elementwise/function.hpp):
 ///
 /// Tokens is that of x, Up and Down those of the matrices [width, hidden] and [hidden, width], Residual that
 /// of the result. Without biases the result is the product itself, Partial over the axes that shard the
 /// hidden dimension; with them it is in layout Residual.
-template <class Layouts, class Plan = ModelPlan<>, class Function = GeluTanh, bool biased = true> class Mlp {
+template <class Layouts, class Plan = ModelPlan<>, class Function = operation::GeluTanh, bool biased = true>
+class Mlp {
   using In = typename Layouts::Tokens;
   using Hidden = MatmulLayout<In, typename Layouts::Up>;
 
@@ -53,7 +35,7 @@ public:
 
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {
-    return down_(Function()(up_(std::forward<X>(x), where), where), where);
+    return down_(Elementwise<Function>()(up_(std::forward<X>(x), where), where), where);
   }
   [[nodiscard]] auto members() { return shardwright::members("up", up_, "down", down_); }
 

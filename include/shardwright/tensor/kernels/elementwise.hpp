@@ -2,10 +2,11 @@
 #pragma once
 
 /// @file
-/// @brief Elementwise kernels on contiguous views of any rank: fill, copy, sums and products of two views (or
-/// a view and a repeated row or number), scale, axpy.
+/// @brief Elementwise kernels on contiguous memory: functions and their slopes, fill, copy, sums and products
+/// of two views (or a view and a repeated row or number), scale, axpy.
 
 #include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/lanes/value.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
 #include <cstddef>
@@ -35,6 +36,31 @@ void run_elementwise(const char* label, const Execution& execution, std::size_t 
   run_lanes(label, execution, blocks_of(count, grain),
             Elementwise<MainElement<Element>, Operation>{operation, count, grain});
 }
+
+template <class Element, class Function> struct MapElements {
+  using V = Value<MainElement<Element>>;
+  [[no_unique_address]] Function function;
+  const Element* x;
+  Element* y;
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    const V value = function(V::of(chunk.load(x + i)));
+    chunk.store(y + i, value.lanes);
+  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, y); }
+};
+
+template <class Element, class Function> struct MapSlopes {
+  using V = Value<MainElement<Element>>;
+  [[no_unique_address]] Function function;
+  const Element* at;
+  const Element* dy;
+  Element* dx;
+  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    const V slope = function.slope(V::of(chunk.load(at + i)));
+    chunk.store(dx + i, chunk.load(dy + i) * slope.lanes);
+  }
+  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(at, dy, dx); }
+};
 
 template <class Element> struct FillElements {
   Element* to;
@@ -183,6 +209,22 @@ template <class From, class To> struct AxpyElements {
 };
 
 } // namespace detail
+
+/// @brief y = function(x) of `count` elements; `y` may be `x`. `Function` has a formula of kernels::Value.
+template <class Function, class Element, class Execution>
+void map_elements(const char* label, const Execution& execution, const Function& function, const Element* x,
+                  Element* y, std::size_t count) {
+  detail::run_elementwise<Element>(label, execution, count,
+                                   detail::MapElements<Element, Function>{function, x, y});
+}
+
+/// @brief dx = dy * function.slope(at) of `count` elements; `dx` may be either of the others.
+template <class Function, class Element, class Execution>
+void map_slopes(const char* label, const Execution& execution, const Function& function, const Element* at,
+                const Element* dy, Element* dx, std::size_t count) {
+  detail::run_elementwise<Element>(label, execution, count,
+                                   detail::MapSlopes<Element, Function>{function, at, dy, dx});
+}
 
 /// @brief Sets every element of a contiguous view to `value`.
 template <class Execution, KernelView View>

@@ -4,7 +4,8 @@
 /// @file
 /// @brief SwiGLU on a fused [gate | up] buffer, forward and backward.
 
-#include <shardwright/tensor/kernels/lanes/math.hpp>
+#include <shardwright/tensor/kernels/formulas.hpp>
+#include <shardwright/tensor/kernels/lanes/value.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
 #include <cstddef>
@@ -28,8 +29,8 @@ template <class Element> struct SwigluForward {
     for_chunks<Number>(
         block * grain, block_end(block, grain, out.columns),
         [gate, up, to](auto chunk, std::size_t c) {
-          const Lanes<Number> g = chunk.load(gate + c);
-          chunk.store(to + c, g * sigmoid_of<Number>(g) * chunk.load(up + c));
+          const auto g = Value<Number>::of(chunk.load(gate + c));
+          chunk.store(to + c, operation::Silu()(g).lanes * chunk.load(up + c));
         },
         gate, up, to);
   }
@@ -55,13 +56,11 @@ template <class Element> struct SwigluBackward {
     for_chunks<Number>(
         block * grain, block_end(block, grain, hidden),
         [gate, up, from, d_gate, d_up](auto chunk, std::size_t c) {
-          const Lanes<Number> g = chunk.load(gate + c);
+          const auto g = Value<Number>::of(chunk.load(gate + c));
           const Lanes<Number> u = chunk.load(up + c);
           const Lanes<Number> d = chunk.load(from + c);
-          const Lanes<Number> s = sigmoid_of<Number>(g);
-          const Lanes<Number> silu = g * s;
-          chunk.store(d_up + c, d * silu);
-          chunk.store(d_gate + c, d * u * (s + silu * (Number(1) - s)));
+          chunk.store(d_up + c, d * operation::Silu()(g).lanes);
+          chunk.store(d_gate + c, d * u * operation::Silu().slope(g).lanes);
         },
         gate, up, from, d_gate, d_up);
   }

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Elementwise functions with their gradients, each made from a formula and its slope.
+
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/lanes/value.hpp>
+#include <shardwright/tensor/reuse.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief An elementwise function made from its formula: `f(x)` of a tensor or a value on a tape, and
+/// `f.into(out, x)`. A program declares one object of it: `inline constexpr sw::Elementwise<Softplus>
+/// softplus{};`.
+///
+/// `Function` has a `name`, a literal; a formula `operator()(x)` and `slope(at)`, templates of the type of
+/// their argument (kernels::Value), for devices marked SHARDWRIGHT_FUNCTION; and a constant
+/// `slope_of_result`: whether `at` is the result, or x. It may hold numbers, which must be the same on all
+/// ranks; those that its `numbers()` returns are compared in checked builds. The operand must not be Partial;
+/// real elements; halos pass. No communication; cost: one pass over memory. On a tape the result reuses the
+/// memory of an operand without other readers, and so does the gradient.
+template <class Function> struct Elementwise {
+  static constexpr std::string_view name = Function::name;
+  static constexpr bool gradient_reads_input = !Function::slope_of_result;
+  static constexpr bool gradient_reads_output = Function::slope_of_result;
+  [[no_unique_address]] Function function{};
+
+  template <Operand X>
+  [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) const {
+    return apply(*this, where, std::forward<X>(x));
+  }
+  /// @brief Writes to an existing tensor, which may be `x`.
+  /// @throws InvalidArgument if the shapes differ or the tensors are on two meshes.
+  template <AnyShardedTensor Out, AnyShardedTensor X>
+  void into(Out& out, const X& x, SourceLocation where = SourceLocation::current()) const {
+    if constexpr (takes<X>) {
+      if constexpr (detail::DestinationOf<Result<X>, Out>::value) {
+        detail::require_one_mesh(name.data(), x, out, where);
+        detail::require_shape(name.data(), "destination", out.shape(), x.shape(), x.core(), where);
+        kernels::map_elements(name.data(), out.execution(), function, x.data(), out.mutable_data(),
+                              out.local_size());
+      }
+    }
+  }
+  /// @brief The same in another formula.
+  template <class Number, std::size_t count>
+  [[nodiscard]] SHARDWRIGHT_FUNCTION auto operator()(kernels::Value<Number, count> x) const {
+    return function(x);
+  }
+
+  /// @brief The forward pass, for apply().
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
+    using Input = std::remove_cvref_t<X>;
+    if constexpr (!takes<Input>) {
+      return Result<Input>(x.resources(), {});
+    } else {
+      auto [from, out] = detail::reuse(std::forward<X>(x), where);
+      kernels::map_elements(name.data(), out.execution(), function, from, out.mutable_data(),
+                            out.local_size());
+      return std::move(out);
+    }
+  }
+  /// @brief The gradient, for apply(): that of the result times the slope.
+  template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
+  [[nodiscard]] auto gradient(G&& y_gradient, const X& x, const Y& y) const {
+    auto [from, out] = detail::reuse(std::forward<G>(y_gradient));
+    const auto* const at = Function::slope_of_result ? y.data() : x.data();
+    kernels::map_slopes(name.data(), out.execution(), function, at, from, out.mutable_data(),
+                        out.local_size());
+    return std::move(out);
+  }
+  [[nodiscard]] auto numbers() const requires requires(const Function& of) { of.numbers(); }
+  { return function.numbers(); }
+
+private:
+  template <class X>
+  using Result = detail::ResultTensor<ElementwiseFunctionLayout<Function, typename X::layout>, X>;
+  /// Checks the operand.
+  template <class X>
+  static constexpr bool takes = !detail::any_invalid<typename Result<X>::layout> &&
+                                detail::RealOperand<Function, typename X::value_type>::value;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
