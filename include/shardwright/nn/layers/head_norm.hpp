@@ -8,7 +8,6 @@
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
-#include <shardwright/nn/layers/norm_node.hpp>
 #include <shardwright/nn/layers/norm_output.hpp>
 #include <shardwright/nn/layers/rms_norm.hpp>
 #include <shardwright/tensor/elementwise/arithmetic.hpp>
@@ -122,20 +121,26 @@ namespace operation {
 struct HeadNorm {
   static constexpr std::string_view name = "head_norm";
   static constexpr std::array<std::string_view, 0> differs_along{};
+  static constexpr std::array<detail::GradientReads, 1> gradients_read{{{.left = true}}};
+  static constexpr bool fuses_sum = true;
   template <LayoutType Qkv> using WeightGradient = GainGradientLayout<Qkv>;
   HeadShape heads;
   double epsilon;
 
   [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("epsilon", epsilon)}; }
-  template <class X, class Gain> [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
-    return shardwright::head_norm(x, gain, heads, epsilon);
+  template <class X, class Gain>
+  [[nodiscard]] auto forward(SourceLocation where, const X& x, const Gain& gain) const {
+    return detail::with_statistics(shardwright::head_norm(x, gain, heads, epsilon, where));
   }
   template <class X, class Gain>
   [[nodiscard]] auto forward_sum(const X& left, X&& right, const Gain& gain) const {
     auto sum = detail::owned(shardwright::add(left, std::move(right)));
     auto out = shardwright::head_norm(sum, gain, heads, epsilon);
-    return AddNormOutput<decltype(out.normed), decltype(out.statistics)>{
-        std::move(sum), std::move(out.normed), std::move(out.statistics)};
+    return std::pair{std::move(sum), detail::with_statistics(std::move(out))};
+  }
+  template <class G, class Statistics, class X, class... Weights>
+  void gradients(G&& y_gradient, const Statistics& statistics, X& x, Weights&... weights) const {
+    detail::give_norm_gradients(*this, std::forward<G>(y_gradient), statistics, x, weights...);
   }
   template <class G, class X, class Statistics, class Gain, class Slot>
   [[nodiscard]] auto gradient(G&& gradient, const X& x, const Statistics& statistics, const G* stream,
@@ -153,9 +158,7 @@ struct HeadNorm {
 template <detail::TapeOperand Qkv, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto head_norm(Qkv&& qkv, Parameter<C, R, E, Z, T>& gain, HeadShape heads, double epsilon,
                              SourceLocation where = SourceLocation::current()) {
-  return detail::record_norm(operation::HeadNorm{heads, epsilon}, where,
-                             detail::operand_of(std::forward<Qkv>(qkv), where),
-                             detail::operand_of(gain, where));
+  return apply(operation::HeadNorm{heads, epsilon}, where, std::forward<Qkv>(qkv), gain);
 }
 
 /// @brief head_norm() with a trained gain, of queries, keys and values in layout `Qkv`.

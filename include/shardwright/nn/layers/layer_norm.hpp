@@ -10,7 +10,6 @@
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
-#include <shardwright/nn/layers/norm_node.hpp>
 #include <shardwright/nn/layers/norm_output.hpp>
 #include <shardwright/nn/layers/rms_norm.hpp>
 #include <shardwright/tensor/kernels/layer_norm.hpp>
@@ -174,17 +173,24 @@ namespace operation {
 struct LayerNorm {
   static constexpr std::string_view name = "layer_norm";
   static constexpr std::array<std::string_view, 0> differs_along{};
+  static constexpr std::array<detail::GradientReads, 1> gradients_read{{{.left = true}}};
+  static constexpr bool fuses_sum = true;
   template <LayoutType X> using WeightGradient = LayerNormGradientLayout<X>;
   double epsilon;
 
   [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("epsilon", epsilon)}; }
-  template <class X, class... Weights>
-  [[nodiscard]] auto forward(const X& x, const Weights&... weights) const {
-    return shardwright::layer_norm(x, weights..., epsilon);
+  template <AnyShardedTensor X, AnyShardedTensor... Weights>
+  [[nodiscard]] auto forward(SourceLocation, const X& x, const Weights&... weights) const {
+    return detail::with_statistics(shardwright::layer_norm(x, weights..., epsilon));
   }
   template <class X, class... Weights>
   [[nodiscard]] auto forward_sum(const X& left, X&& right, const Weights&... weights) const {
-    return add_layer_norm(left, detail::owned(std::move(right)), weights..., epsilon);
+    return detail::sum_with_statistics(
+        add_layer_norm(left, detail::owned(std::move(right)), weights..., epsilon));
+  }
+  template <class G, class Statistics, class X, class... Weights>
+  void gradients(G&& y_gradient, const Statistics& statistics, X& x, Weights&... weights) const {
+    detail::give_norm_gradients(*this, std::forward<G>(y_gradient), statistics, x, weights...);
   }
   template <class G, class X, class Statistics, class Gain, class Bias, class GainSlot, class BiasSlot>
   [[nodiscard]] auto gradient(G&& y_gradient, const X& x, const Statistics& statistics, const G* stream,
@@ -211,16 +217,13 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T, cl
           class BZ, class BT>
 [[nodiscard]] auto layer_norm(X&& x, Parameter<C, R, E, Z, T>& gain, Parameter<BC, BR, BE, BZ, BT>& bias,
                               double epsilon, SourceLocation where = SourceLocation::current()) {
-  return detail::record_norm(operation::LayerNorm{epsilon}, where,
-                             detail::operand_of(std::forward<X>(x), where), detail::operand_of(gain, where),
-                             detail::operand_of(bias, where));
+  return apply(operation::LayerNorm{epsilon}, where, std::forward<X>(x), gain, bias);
 }
 /// @brief The same without a bias.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto layer_norm(X&& x, Parameter<C, R, E, Z, T>& gain, double epsilon,
                               SourceLocation where = SourceLocation::current()) {
-  return detail::record_norm(operation::LayerNorm{epsilon}, where,
-                             detail::operand_of(std::forward<X>(x), where), detail::operand_of(gain, where));
+  return apply(operation::LayerNorm{epsilon}, where, std::forward<X>(x), gain);
 }
 
 /// @brief LayerNorm of a stream in layout `In` with a trained gain and, if `biased`, a trained bias.

@@ -10,7 +10,6 @@
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
-#include <shardwright/nn/layers/norm_node.hpp>
 #include <shardwright/nn/layers/norm_output.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/matmul.hpp>
@@ -141,16 +140,23 @@ namespace operation {
 struct RmsNorm {
   static constexpr std::string_view name = "rms_norm";
   static constexpr std::array<std::string_view, 0> differs_along{};
+  static constexpr std::array<detail::GradientReads, 1> gradients_read{{{.left = true}}};
+  static constexpr bool fuses_sum = true;
   template <LayoutType X> using WeightGradient = GainGradientLayout<X>;
   double epsilon;
 
   [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("epsilon", epsilon)}; }
-  template <class X, class Gain> [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
-    return shardwright::rms_norm(x, gain, epsilon);
+  template <class X, class Gain>
+  [[nodiscard]] auto forward(SourceLocation, const X& x, const Gain& gain) const {
+    return detail::with_statistics(shardwright::rms_norm(x, gain, epsilon));
   }
   template <class X, class Gain>
   [[nodiscard]] auto forward_sum(const X& left, X&& right, const Gain& gain) const {
-    return add_rms_norm(left, detail::owned(std::move(right)), gain, epsilon);
+    return detail::sum_with_statistics(add_rms_norm(left, detail::owned(std::move(right)), gain, epsilon));
+  }
+  template <class G, class Statistics, class X, class... Weights>
+  void gradients(G&& y_gradient, const Statistics& statistics, X& x, Weights&... weights) const {
+    detail::give_norm_gradients(*this, std::forward<G>(y_gradient), statistics, x, weights...);
   }
   template <class G, class X, class Statistics, class Gain, class Slot>
   [[nodiscard]] auto gradient(G&& gradient, const X& x, const Statistics& inverse_rms, const G* stream,
@@ -166,8 +172,7 @@ struct RmsNorm {
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto rms_norm(X&& x, Parameter<C, R, E, Z, T>& gain, double epsilon,
                             SourceLocation where = SourceLocation::current()) {
-  return detail::record_norm(operation::RmsNorm{epsilon}, where,
-                             detail::operand_of(std::forward<X>(x), where), detail::operand_of(gain, where));
+  return apply(operation::RmsNorm{epsilon}, where, std::forward<X>(x), gain);
 }
 
 /// @brief RMSNorm of a stream in layout `In` with a trained gain.

@@ -285,6 +285,14 @@ template <class Operation, class... Operands>
     return after_error<Out>();
 }
 
+/// The same on their tape.
+template <class Operation, class Operands, std::size_t... i>
+[[nodiscard]] auto record(const Operation& operation, SourceLocation where, Operands&& operands,
+                          std::index_sequence<i...>) {
+  TapeCore& tape = tape_of(name_of_operation<Operation>, where, std::get<i>(operands)...);
+  return record_on(tape, operation, where, std::move(std::get<i>(operands))...);
+}
+
 template <class Type>
 concept TapeOperand = requires {
   typename std::remove_cvref_t<Type>::tape_operand;
@@ -303,17 +311,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief Executes an operation and records it on the tape of its operands, of which all but one may be
 /// parameters.
 /// @throws InvalidArgument if operands are values on different tapes.
-template <class Operation, detail::TapeOperand... Given>
-requires(sizeof...(Given) > 0)
-    [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, Given&&... given) {
+template <class Operation, detail::TapeOperand... Operands>
+requires(sizeof...(Operands) > 0)
+    [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, Operands&&... operands) {
   // In this order: the same value may be given twice, and moved in the second time.
-  std::tuple operands{detail::operand_of(std::forward<Given>(given), where)...};
-  return std::apply(
-      [&]<class... Operands>(Operands&... each) {
-        detail::TapeCore& tape = detail::tape_of(detail::name_of_operation<Operation>, where, each...);
-        return detail::record_on(tape, operation, where, std::move(each)...);
-      },
-      operands);
+  return detail::record(operation, where,
+                        std::tuple{detail::operand_of(std::forward<Operands>(operands), where)...},
+                        std::index_sequence_for<Operands...>{});
 }
 
 namespace operation {

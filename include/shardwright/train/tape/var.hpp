@@ -218,6 +218,12 @@ public:
     slot_->settle();
     return out;
   }
+  /// The value for the last time: nothing else of the node keeps it.
+  [[nodiscard]] Value read_last() {
+    Value out = read();
+    let_go();
+    return out;
+  }
   /// Does nothing before a read, unlike for a parameter.
   template <bool reads = true> [[nodiscard]] static constexpr bool reading() noexcept { return true; }
   static constexpr void note_use(const TapeCore&) noexcept {}
