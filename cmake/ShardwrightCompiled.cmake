@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The target shardwright::compiled: code without template arguments compiled once, with the compiler, flags and components of
-# the project that links to it. If nothing links to it, nothing is built.
+# The target shardwright::compiled: code without template arguments compiled once, with the compiler, the flags and the
+# components of the project that links to it: launch(), and checkpoints where nlohmann-json and xxHash are found. If
+# nothing links to it, nothing is built.
 include_guard(DIRECTORY)
 
 # shardwright_host_sources(<source>...): nvcc_wrapper compiles these sources of the current directory with the
@@ -12,14 +13,26 @@ function(shardwright_host_sources)
   endif()
 endfunction()
 
-function(shardwright_add_compiled source)
+function(shardwright_add_compiled folder)
   if(TARGET shardwright_compiled)
     return()
   endif()
-  shardwright_host_sources("${source}")
-  add_library(shardwright_compiled STATIC EXCLUDE_FROM_ALL "${source}")
+  set(sources "${folder}/compiled.cpp")
+  find_package(nlohmann_json QUIET)
+  find_path(SHARDWRIGHT_XXHASH_INCLUDE xxhash.h)
+  mark_as_advanced(SHARDWRIGHT_XXHASH_INCLUDE)
+  if(nlohmann_json_FOUND AND SHARDWRIGHT_XXHASH_INCLUDE)
+    list(APPEND sources "${folder}/checkpoints.cpp")
+  endif()
+  shardwright_host_sources("${folder}/compiled.cpp")
+  add_library(shardwright_compiled STATIC EXCLUDE_FROM_ALL ${sources})
   add_library(shardwright::compiled ALIAS shardwright_compiled)
   target_link_libraries(shardwright_compiled PUBLIC shardwright::shardwright)
   target_compile_definitions(shardwright_compiled INTERFACE SHARDWRIGHT_COMPILED)
+  if(nlohmann_json_FOUND AND SHARDWRIGHT_XXHASH_INCLUDE)
+    target_link_libraries(shardwright_compiled PUBLIC nlohmann_json::nlohmann_json)
+    target_include_directories(shardwright_compiled SYSTEM PRIVATE "${SHARDWRIGHT_XXHASH_INCLUDE}")
+    target_compile_definitions(shardwright_compiled INTERFACE SHARDWRIGHT_COMPILED_CHECKPOINTS)
+  endif()
   set_target_properties(shardwright_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()

@@ -8,6 +8,7 @@
 
 #include <pretrained/training_source.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/io/checkpoint/directory.hpp>
 #include <shardwright/io/checkpoint/saver.hpp>
 #include <shardwright/io/checkpoint/training_state.hpp>
 #include <shardwright/io/configuration_hash.hpp>

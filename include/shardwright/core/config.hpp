@@ -27,6 +27,13 @@
 #define SHARDWRIGHT_FUNCTION
 #endif
 
+/// Marks definitions that shardwright::compiled holds once: `inline`, except in its own sources.
+#if defined(SHARDWRIGHT_COMPILING)
+#define SHARDWRIGHT_INLINE
+#else
+#define SHARDWRIGHT_INLINE inline
+#endif
+
 /// @brief The library; everything public lives here.
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
