@@ -80,7 +80,7 @@ endif()
 
 # Random communication programs, on threads and between processes: the same ones in every run, as many as the time
 # allows; with SHARDWRIGHT_FUZZ, new ones for the time of the other fuzzers.
-set(SHARDWRIGHT_COMMUNICATION_SECONDS 20 CACHE STRING "Seconds of random communication in every run of the tests")
+set(SHARDWRIGHT_COMMUNICATION_SECONDS 30 CACHE STRING "Seconds of random communication in every run of the tests")
 add_executable(fuzz_communication "${CMAKE_CURRENT_LIST_DIR}/communication.cpp")
 target_link_libraries(fuzz_communication PRIVATE shardwright::shardwright)
 shardwright_program_flags(fuzz_communication)
@@ -97,6 +97,15 @@ endfunction()
 
 shardwright_fuzz_communication(communication communication 300 --seed 1
                                --seconds ${SHARDWRIGHT_COMMUNICATION_SECONDS})
+# Their time is fixed whatever else runs: so they take one place beside other tests, and begin early.
+foreach(name IN ITEMS communication.threads communication.mpi)
+  if(TEST ${SHARDWRIGHT_TEST_PREFIX}${name})
+    set_tests_properties(${SHARDWRIGHT_TEST_PREFIX}${name} PROPERTIES PROCESSORS 1 COST 1000)
+  endif()
+endforeach()
+if(TEST ${SHARDWRIGHT_TEST_PREFIX}nn.random_models)
+  set_tests_properties(${SHARDWRIGHT_TEST_PREFIX}nn.random_models PROPERTIES COST 1000)
+endif()
 if(SHARDWRIGHT_FUZZ)
   math(EXPR timeout "${SHARDWRIGHT_FUZZ_SECONDS} + 600")
   shardwright_fuzz_communication(fuzz.communication fuzz ${timeout} --seconds ${SHARDWRIGHT_FUZZ_SECONDS})

@@ -40,7 +40,7 @@ using shardwright_test::on_ranks;
 /// Which cases to run.
 struct Cases {
   std::uint64_t seed = 1;
-  std::uint64_t count = nn_test::slow ? 40 : 1500;
+  std::uint64_t count = nn_test::slow ? 40 : 6000;
   double seconds = 0; ///< Instead of a count, if not 0.
 };
 [[nodiscard]] Cases cases_wanted() {
