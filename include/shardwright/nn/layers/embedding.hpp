@@ -68,6 +68,14 @@ void embed_weight_gradient(const ShardedTensor<I, Id, Target>& ids, const OutGra
 
 namespace detail {
 
+/// The trace shows both tensors.
+template <class Given, class Wanted> struct EmbeddingIds {
+  static constexpr bool value = std::is_same_v<Given, Wanted>;
+  static_assert(
+      value,
+      "Embedding: the ids must be in the layout and on the target that the module is made for (redistribute them, or change the module's Ids)");
+};
+
 /// y = table[ids].
 template <class Ids, class Table> class EmbeddingNode final : public TapeNode {
   using Result = decltype(embed(std::declval<const Ids&>(), std::declval<const typename Table::Value&>()));
@@ -142,11 +150,12 @@ public:
             SourceLocation where = SourceLocation::current())
       : table_(mesh, {vocabulary, width}, initial, where) {}
 
-  template <class Id>
-  [[nodiscard]] auto operator()(Tape<typename Plan::target>& tape,
-                                const ShardedTensor<Ids, Id, typename Plan::target>& ids,
+  template <LayoutType L, class Id, class Place>
+  [[nodiscard]] auto operator()(Tape<typename Plan::target>& tape, const ShardedTensor<L, Id, Place>& ids,
                                 SourceLocation where = SourceLocation::current()) {
-    return embed(tape, ids, table_, where);
+    using Wanted = ShardedTensor<Ids, Id, typename Plan::target>;
+    if constexpr (detail::EmbeddingIds<ShardedTensor<L, Id, Place>, Wanted>::value)
+      return embed(tape, ids, table_, where);
   }
   [[nodiscard]] Table& table() noexcept { return table_; }
   [[nodiscard]] auto members() { return shardwright::members("", table_); }
