@@ -101,7 +101,7 @@ Line measure(const sw::HostCommunicator& world, const Settings& settings, const 
     if (step == 1) // the first one warms up
       clock->restart();
     const Clock::time_point begin = Clock::now();
-    const auto out = model.forward_backward({ids.share(), targets.share()}, true);
+    const auto out = model.forward_backward({ids.share(), targets.share()}, sw::PassPosition::last);
     accumulator.add(out.loss, out.tokens);
     const auto summary = accumulator.finish();
     optimizer.step(model, summary, 1e-4);

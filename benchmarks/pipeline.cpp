@@ -72,13 +72,11 @@ struct TimedStage {
     take(seconds.input_gradient);
     return handed(!first);
   }
-  void weight_gradient(const Batch&, Saved&) { take(seconds.weight_gradient); }
-  [[nodiscard]] std::optional<Input> backward(std::optional<Output>, const Batch&, Saved&) {
+  void weight_gradient(const Batch&, Saved&, sw::PassPosition) { take(seconds.weight_gradient); }
+  [[nodiscard]] std::optional<Input> backward(std::optional<Output>, const Batch&, Saved&, sw::PassPosition) {
     take(seconds.input_gradient + seconds.weight_gradient);
     return handed(!first);
   }
-  void begin_last_gradients() {}
-  void end_gradients() {}
 
 private:
   void take(double time) const {

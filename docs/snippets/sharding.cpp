@@ -66,8 +66,8 @@ int program(sw::HostCommunicator world) {
       targets.mutable_data()[i] = (token + 1) % 16;
     }
     //! [step]
-    const auto sum =
-        model.forward_backward({ids.share(), targets.share()}, true); // the step's last microbatch
+    const auto sum = model.forward_backward({ids.share(), targets.share()},
+                                            sw::PassPosition::last); // the step's last microbatch
     accumulator.add(sum.loss, sum.tokens);
     const sw::GradientSummary summary = accumulator.finish(); // waits for the reductions
     optimizer.step(model, summary, 3e-3);                     // each rank its part

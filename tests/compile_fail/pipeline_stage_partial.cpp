@@ -22,11 +22,9 @@ struct Stage {
   };
   Input make_input(const Batch&);
   std::optional<Output> forward(std::optional<Input>, const Batch&, Saved&, Loss&);
-  std::optional<Input> backward(std::optional<Output>, const Batch&, Saved&);
+  std::optional<Input> backward(std::optional<Output>, const Batch&, Saved&, PassPosition);
   std::optional<Input> input_gradient(std::optional<Output>, Saved&);
-  void weight_gradient(const Batch&, Saved&);
-  void begin_last_gradients();
-  void end_gradients();
+  void weight_gradient(const Batch&, Saved&, PassPosition);
 };
 
 using Runner = PipelineRunner<Stage>;

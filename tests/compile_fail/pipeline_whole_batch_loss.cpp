@@ -21,12 +21,10 @@ struct Stage {
   };
   Input make_input(const Batch&);
   std::optional<Output> forward(std::optional<Input>, const Batch&, Saved&, Loss&);
-  std::optional<Input> backward(std::optional<Output>, const Batch&, Saved&);
+  std::optional<Input> backward(std::optional<Output>, const Batch&, Saved&, PassPosition);
   std::optional<Input> input_gradient(std::optional<Output>, Saved&);
-  void weight_gradient(const Batch&, Saved&);
+  void weight_gradient(const Batch&, Saved&, PassPosition);
   void end_forwards();
-  void begin_last_gradients();
-  void end_gradients();
 };
 
 #ifdef SHARDWRIGHT_EXPECT_FAIL

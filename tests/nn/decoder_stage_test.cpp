@@ -88,8 +88,9 @@ Gradients run(const sw::HostCommunicator& world, const nn_test::Problem& problem
   const auto backward = [&](std::size_t i, bool weights) {
     std::optional<Stage::Boundary> gradient;
     for (std::size_t s = stages.size(); s-- > 0;)
-      gradient = weights ? stages[s].backward(std::move(gradient), batches[i], saved[i][s])
-                         : stages[s].input_gradient(std::move(gradient), saved[i][s]);
+      gradient =
+          weights ? stages[s].backward(std::move(gradient), batches[i], saved[i][s], sw::PassPosition::middle)
+                  : stages[s].input_gradient(std::move(gradient), saved[i][s]);
   };
   for (std::size_t i = 0; i < microbatches; ++i) {
     forward(i);
@@ -100,7 +101,7 @@ Gradients run(const sw::HostCommunicator& world, const nn_test::Problem& problem
     backward(i, order == Order::forwards_first);
   for (std::size_t i = 0; i < microbatches && order == Order::weights_last; ++i)
     for (std::size_t s = 0; s < stages.size(); ++s)
-      stages[s].weight_gradient(batches[i], saved[i][s]);
+      stages[s].weight_gradient(batches[i], saved[i][s], sw::PassPosition::middle);
   Gradients out;
   out.loss = loss.loss.value;
   accumulator.add(loss);

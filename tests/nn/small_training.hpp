@@ -173,7 +173,7 @@ template <class Layouts, class Element, class Target = sw::DefaultTarget>
       const auto sums = model.forward_backward(
           {ids.share(), targets.share(),
            sw::BatchOrigin{static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}},
-          step % 2 == 1 && pass + 1 == way.accumulation);
+          step % 2 == 1 && pass + 1 == way.accumulation ? sw::PassPosition::last : sw::PassPosition::middle);
       accumulator.add(sums.loss, sums.tokens);
     }
     const sw::GradientSummary summary = accumulator.finish();

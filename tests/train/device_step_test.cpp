@@ -67,7 +67,7 @@ public:
     sw::matmul_into(scores, input_, weight.weight());
     auto loss = cross_entropy(scores);
     const auto gradient = sw::convert<Element>(std::move(scores));
-    const auto slot = weight.gradient_state().slot();
+    const auto slot = weight.gradient_slot();
     sw::matmul_weight_gradient_into(slot.tensor, input_, gradient, slot.beta);
     if (trouble) {
       std::vector<sw::MainElement<Element>> broken = sw::local_values(slot.tensor);
@@ -75,7 +75,7 @@ public:
       sw::set_local_values(slot.tensor, broken);
     }
     weight.release();
-    weight.gradient_state().end_pass();
+    weight.gradient_state().end_pass(sw::PassPosition::middle);
     return loss;
   }
 

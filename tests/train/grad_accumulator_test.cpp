@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -118,7 +119,7 @@ TEST_CASE("the calls of an accumulator must come in order, and errors name the m
         findings.expect(has(failure_of<Failure>(finish), "finish() must follow at least one add()"),
                         "finish first");
         // A parameter that no backward pass reached; the step can be abandoned and begun again.
-        auto slot = model.matrix.gradient_state().slot();
+        auto slot = model.matrix.gradient_slot();
         sw::fill_zero(slot.tensor);
         add();
         const std::string reached = failure_of<Failure>(finish);
@@ -135,10 +136,9 @@ TEST_CASE("the calls of an accumulator must come in order, and errors name the m
         findings.expect(has(failure_of<Failure>(finish), "finish() must be called once in a step"),
                         "finish twice");
         findings.expect(has(failure_of<Failure>(add), "add() must not follow finish()"), "add after finish");
-        findings.expect(
-            has(failure_of<Failure>([&] { static_cast<void>(model.matrix.gradient_state().slot()); }),
-                "Parameter matrix: the step's gradient is complete"),
-            "accumulate after finish");
+        findings.expect(has(failure_of<Failure>([&] { static_cast<void>(model.matrix.gradient_slot()); }),
+                            "Parameter matrix: the step's gradient is complete"),
+                        "accumulate after finish");
         accumulator.restart();
         findings.expect(accumulator.microbatches() == 0, "restarted");
 
@@ -183,6 +183,40 @@ TEST_CASE("an accumulator needs a model with parameters, which must outlive it")
           model->add_gradients(1, 0);
           next.add(LossSum<OverDp>{3}, TokenCount<OverDp>{2});
           findings.expect(next.finish().loss.value == 1.5, "another accumulator of another model");
+        }) == "");
+}
+
+namespace {
+
+/// A pipeline whose only stage on this rank has no parameter.
+struct WithoutParameters {
+  struct Stage {
+    sw::DeviceMesh<dp, tp> mesh;
+    std::shared_ptr<int> life = std::make_shared<int>();
+    [[nodiscard]] auto& core() const { return mesh.core(); }
+    [[nodiscard]] std::weak_ptr<const void> lifetime() const { return life; }
+    auto members() { return sw::members(); }
+  };
+  explicit WithoutParameters(const sw::DeviceMesh<dp, tp>& mesh) : stage{mesh} {}
+  template <class Visitor> void for_each_stage(Visitor&& visit) { visit(stage); }
+  auto members() { return sw::members(); }
+  Stage stage;
+};
+
+} // namespace
+
+TEST_CASE("a stage without parameters must outlive the accumulator, too") {
+  CHECK(on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<tp>(1)};
+          std::optional<WithoutParameters> model(mesh);
+          sw::GradAccumulator accumulator(*model, world);
+          accumulator.add(LossSum<OverDp>{3}, TokenCount<OverDp>{2});
+          findings.expect(accumulator.finish().loss.value == 1.5, "its loss");
+          accumulator.restart();
+          model.reset();
+          const std::string said = failure_of<sw::LifecycleError>(
+              [&] { accumulator.add(LossSum<OverDp>{1}, TokenCount<OverDp>{1}); });
+          findings.expect(has(said, "the model must outlive it"), said);
         }) == "");
 }
 
@@ -273,7 +307,7 @@ TEST_CASE("a NaN in one rank's gradient or loss reaches every rank's summary") {
             const double nan = std::numeric_limits<double>::quiet_NaN();
             const bool here = mesh.coordinate<dp>() == 1;
             if (here && !in_loss)
-              model.matrix.gradient_state().slot().tensor.mutable_data()[0] = static_cast<float>(nan);
+              model.matrix.gradient_slot().tensor.mutable_data()[0] = static_cast<float>(nan);
             accumulator.add(LossSum<OverDp>{here && in_loss ? nan : 1.0}, TokenCount<OverDp>{1});
             findings.expect(!accumulator.finish().finite(), "rank ", mesh.rank(),
                             " takes the step for sound");
@@ -287,39 +321,41 @@ TEST_CASE("a reduction that starts with the last contribution gives the same bit
             const sw::DeviceMesh mesh{world, sw::extent<dp>(data), sw::extent<tp>(2)};
             const auto gradients = [&](bool early) {
               ToyModel<float> model(mesh);
-              model.vector.complete_with_step();
+              model.vector.set_stages(2);
               sw::GradAccumulator accumulator(model);
               std::vector<std::vector<double>> out;
               for (const std::uint64_t step : {1u, 2u, 3u}) {
-                const auto end_passes = [&] {
-                  model.for_each_parameter([](auto& parameter) { parameter.gradient_state().end_pass(); });
+                const auto end_passes = [&](sw::PassPosition position) {
+                  model.for_each_parameter(
+                      [&](auto& parameter) { parameter.gradient_state().end_pass(position); });
                 };
                 model.add_gradients(step, mesh.rank());
-                if (early)
-                  accumulator.expect_last_pass();
                 if (early && step == 2) {
                   // A step may be abandoned while its reductions are in flight.
-                  end_passes();
+                  end_passes(sw::PassPosition::last);
                   accumulator.restart();
                   // The next step does not begin with its last pass, either.
                   model.add_gradients(step, mesh.rank());
-                  end_passes();
+                  end_passes(sw::PassPosition::middle);
                   model.for_each_parameter(
-                      [](auto& parameter) { static_cast<void>(parameter.gradient_state().slot()); });
+                      [](auto& parameter) { static_cast<void>(parameter.gradient_slot()); });
                   accumulator.restart();
-                  accumulator.expect_last_pass();
                   model.add_gradients(step, mesh.rank());
                 }
                 if (early) {
-                  end_passes();
+                  end_passes(sw::PassPosition::last);
                   // The vector may get more gradients from another stage: it still has a slot, and no other
                   // parameter does.
-                  static_cast<void>(model.vector.gradient_state().slot());
+                  static_cast<void>(model.vector.gradient_slot());
                   findings.expect(has(failure_of<sw::LifecycleError>(
-                                          [&] { static_cast<void>(model.matrix.gradient_state().slot()); }),
+                                          [&] { static_cast<void>(model.matrix.gradient_slot()); }),
                                       "the step's gradient is complete"),
                                   "a slot after the last contribution");
-                  model.vector.gradient_state().end_pass();
+                  model.vector.gradient_state().end_pass(sw::PassPosition::last);
+                  findings.expect(has(failure_of<sw::LifecycleError>(
+                                          [&] { static_cast<void>(model.vector.gradient_slot()); }),
+                                      "the step's gradient is complete"),
+                                  "a slot after the last pass of both stages");
                 }
                 accumulator.add(LossSum<OverDp>{1}, TokenCount<OverDp>{1});
                 static_cast<void>(accumulator.finish());

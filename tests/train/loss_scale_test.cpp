@@ -58,7 +58,7 @@ public:
     sw::matmul_into(scores, input_, weight.weight());
     const auto loss = sw::cross_entropy_with_gradient(scores, targets_, scale_);
     const auto gradient = sw::convert<Element>(std::move(scores));
-    const auto slot = weight.gradient_state().slot();
+    const auto slot = weight.gradient_slot();
     sw::matmul_weight_gradient_into(slot.tensor, input_, gradient, slot.beta);
     weight.release();
     return loss;

@@ -96,13 +96,13 @@ template <class Element, class Zero, class Target> struct Model {
     std::uint64_t number = 0;
     sw::for_each_parameter(*this, [&](auto& parameter) {
       ++number;
-      const auto slot = parameter.gradient_state().slot();
+      const auto slot = parameter.gradient_slot();
       auto* const data = slot.tensor.mutable_data();
       for (std::size_t i = 0; i < slot.tensor.local_size(); ++i) {
         const auto word = sw::random_words({seed, 16 * number + static_cast<std::uint64_t>(rank)}, i).word[0];
         data[i] = static_cast<sw::MainElement<Element>>(2 * sw::unit_interval(word) - 1);
       }
-      parameter.gradient_state().end_pass();
+      parameter.gradient_state().end_pass(sw::PassPosition::middle);
     });
   }
 };

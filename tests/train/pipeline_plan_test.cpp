@@ -81,7 +81,7 @@ void check_plans(const sw::Schedule& schedule) {
       CHECK_FALSE((planned.action.pass == sw::Pass::forward && forwards_end[planned.chunk] > 0));
       CHECK_FALSE((sw::makes_weight_gradient(planned.action.pass) && gradients_end[planned.chunk] > 0));
       forwards_end[planned.chunk] += planned.ends_forwards ? 1 : 0;
-      gradients_end[planned.chunk] += planned.ends_gradients ? 1 : 0;
+      gradients_end[planned.chunk] += planned.position == sw::PassPosition::last ? 1 : 0;
     }
     for (const auto& [channel, each] : destinations)
       CHECK(each.size() == 1);

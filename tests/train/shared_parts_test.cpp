@@ -63,8 +63,7 @@ struct Step {
   sw::fill_normal(upstream, {2, 2});
   sw::Tape<> tape;
   tape.seed(sw::matmul(sw::matmul(tape.input(x), model.first), model.second), upstream.share());
-  accumulator.expect_last_pass();
-  tape.backward();
+  tape.backward(sw::PassPosition::last);
   accumulator.add(sw::LossSum<OverDp>{1}, sw::TokenCount<OverDp>{1});
   static_cast<void>(accumulator.finish());
   Step out;

@@ -78,7 +78,9 @@ template <class Description = Small>
   Outcome out;
   for (int step = 0; step < steps; ++step) {
     for (int pass = 0; pass < microbatches; ++pass)
-      accumulator.add(model.forward_backward(small_batch<Small>(mesh, step, pass), pass + 1 == microbatches));
+      accumulator.add(
+          model.forward_backward(small_batch<Small>(mesh, step, pass),
+                                 sw::position_of_pass(static_cast<std::size_t>(pass), microbatches)));
     const sw::GradientSummary summary = accumulator.finish();
     optimizer.step(model, summary, 0.01);
     accumulator.restart();
@@ -384,7 +386,7 @@ TEST_CASE(
                                                  sw::LayerPartition(3, schedule.stages()), {}, 1);
             int late = 0;
             model.for_each_parameter(
-                [&](auto& parameter) { late += parameter.completes_with_step() ? 1 : 0; });
+                [&](auto& parameter) { late += parameter.stages() == 2 ? 1 : 0; });
             const bool both_ends = schedule.stages() == 4 && world.rank() == 0;
             findings.expect(late == (both_ends ? 2 : 0), name, ": ", late, " parameters");
           }
@@ -396,13 +398,14 @@ TEST_CASE("a model whose GradAccumulator is gone needs another one, and can have
           const Mesh mesh = small_mesh(world, 1);
           sw::WholeModel<Small> model(mesh, {}, 3);
           const auto batch = small_batch<Small>(mesh, 0, 0);
-          const auto pass = [&] { static_cast<void>(model.forward_backward(batch, true)); };
+          const auto pass = [&] { static_cast<void>(model.forward_backward(batch, sw::PassPosition::last)); };
           for (int i = 0; i < 2; ++i) {
             const std::string said = failure_of<sw::LifecycleError>(pass);
-            findings.expect(has(said, "Stage: a GradAccumulator must hold the gradients"), said);
+            findings.expect(has(said, "a GradAccumulator must hold its gradient before a backward pass runs"),
+                            said);
             sw::GradAccumulator accumulator(model);
             static_cast<void>(failure_of<sw::LifecycleError>([&] { sw::GradAccumulator second(model); }));
-            accumulator.add(model.forward_backward(batch, true));
+            accumulator.add(model.forward_backward(batch, sw::PassPosition::last));
             static_cast<void>(accumulator.finish());
           }
         }) == "");
@@ -459,7 +462,7 @@ template <bool detached> [[nodiscard]] std::string bare_step(const sw::HostCommu
   if (world.size() == 1) {
     sw::WholeModel<BareLoss<detached>> model(mesh, {}, 3);
     sw::GradAccumulator accumulator(model);
-    accumulator.add(model.forward_backward(batches[0], true));
+    accumulator.add(model.forward_backward(batches[0], sw::PassPosition::last));
     return text(accumulator.finish());
   }
   using Model = sw::PipelineModel<BareLoss<detached>>;

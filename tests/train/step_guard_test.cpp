@@ -34,7 +34,7 @@ sw::GradientSummary run_step(ToyModel<Element>& model, sw::GradAccumulator<ToyMo
   model.add_gradients(seed, mesh.rank());
   const bool here = mesh.coordinate<dp>() == 1;
   if (here && trouble == Trouble::gradient)
-    model.spread.gradient_state().slot().tensor.mutable_data()[0] = static_cast<Element>(infinity);
+    model.spread.gradient_slot().tensor.mutable_data()[0] = static_cast<Element>(infinity);
   accumulator.add(sw::LossSum<OverDp>{here && trouble == Trouble::loss ? std::nan("") : 1.0},
                   sw::TokenCount<OverDp>{2});
   return accumulator.finish();

@@ -205,9 +205,7 @@ TEST_CASE("tapes may take turns with a parameter that each of them uses twice") 
             std::array<sw::Tape<>, 2> tapes;
             const auto end = [&](sw::Tape<>& tape, auto y, bool last) {
               tape.seed(y, seed.clone());
-              if (last)
-                accumulator.expect_last_pass();
-              tape.backward();
+              tape.backward(last ? sw::PassPosition::last : sw::PassPosition::middle);
             };
             if (turns) {
               auto a = norm(tapes[0].input(x)), b = norm(tapes[1].input(x));
@@ -702,13 +700,12 @@ TEST_CASE("a recomputed function keeps its rank's part of what it gathers, and g
             tape.seed(z, random_stream(mesh, 2));
           }
           accumulator.set_bucket_bytes(1);
-          accumulator.expect_last_pass();
           log->clear();
           if (passes == Passes::together) {
-            tape.backward();
+            tape.backward(sw::PassPosition::last);
           } else {
             tape.backward_inputs();
-            tape.backward_weights();
+            tape.backward_weights(sw::PassPosition::last);
           }
           findings.expect(calls_of(*log, sw::Operation::all_reduce) == 3,
                           "the sums of three weights begin inside the last pass");

@@ -28,7 +28,7 @@ template <class Model> void add_random_gradients(Model& model, std::uint64_t see
   std::uint64_t number = 0;
   model.for_each_parameter([&](auto& parameter) {
     ++number;
-    auto slot = parameter.gradient_state().slot();
+    auto slot = parameter.gradient_slot();
     auto* const data = slot.tensor.mutable_data();
     using Element = std::remove_reference_t<decltype(*data)>;
     for (std::size_t i = 0; i < slot.tensor.local_size(); ++i) {

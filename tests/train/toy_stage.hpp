@@ -55,8 +55,7 @@ struct ToyStage {
   Before before{};
   std::int64_t elements = 5;
   double weight = 0;        ///< The gradient of the factor.
-  std::vector<int> begun{}; ///< Weight passes done at each begin_last_gradients.
-  std::vector<int> ended{}; ///< Weight passes done at each end_gradients.
+  std::vector<int> ended{}; ///< Weight passes done after each that is the last of its step.
   int weight_passes = 0;
   bool replays = false;         ///< Whether the backward pass repeats the work of the forward pass.
   int work_done = 0;            ///< How often that work was done in total.
@@ -100,21 +99,21 @@ struct ToyStage {
       return std::nullopt;
     return out;
   }
-  void weight_gradient(const Batch&, Saved& saved) {
+  void weight_gradient(const Batch&, Saved& saved, sw::PassPosition position) {
     enter(sw::Pass::weight_gradient);
     for (std::size_t i = 0; i < saved.in->local_size(); ++i)
       weight += saved.in->data()[i] * saved.gradient->data()[i];
     saved = {};
     ++weight_passes;
+    if (position == sw::PassPosition::last)
+      ended.push_back(weight_passes);
   }
   [[nodiscard]] std::optional<Tensor> backward(std::optional<Tensor> gradient, const Batch& batch,
-                                               Saved& saved) {
+                                               Saved& saved, sw::PassPosition position) {
     auto out = input_gradient(std::move(gradient), saved);
-    weight_gradient(batch, saved);
+    weight_gradient(batch, saved, position);
     return out;
   }
-  void begin_last_gradients() { begun.push_back(weight_passes); }
-  void end_gradients() { ended.push_back(weight_passes); }
 
 private:
   /// The common part of a forward pass and its replay.

@@ -112,8 +112,8 @@ template <class Description> struct Run {
 struct PassesSeen {
   using Batch = int;
   using Loss = int;
-  Loss forward_backward(Batch batch, bool is_last) {
-    last.push_back(is_last);
+  Loss forward_backward(Batch batch, sw::PassPosition position) {
+    last.push_back(position == sw::PassPosition::last);
     return batch;
   }
   Loss evaluate(Batch batch) { return batch; }
@@ -142,7 +142,7 @@ TEST_CASE("steps of Training are bitwise those of accumulator and optimizer by h
               const std::optional<sw::StepReport> report = run.training.step(batches, rate * (step + 1));
               const auto again = batches(step);
               for (std::size_t i = 0; i < again.size(); ++i)
-                accumulator.add(model.forward_backward(again[i], i + 1 == again.size()));
+                accumulator.add(model.forward_backward(again[i], sw::position_of_pass(i, again.size())));
               const sw::GradientSummary summary = accumulator.finish();
               optimizer.step(model, summary, rate * (step + 1));
               accumulator.restart();

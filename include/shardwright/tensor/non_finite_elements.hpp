@@ -17,17 +17,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// Reads a block once and waits for it.
 template <class Element, class Target>
 [[nodiscard]] std::int64_t non_finite_elements(TargetResources<Target>& resources,
-                                               const MatrixView<const Element, Target>& block) {
+                                               const VectorView<const Element, Target>& block) {
   Scalars<1, Target> found(resources);
-  auto workspace =
-      workspace_of<double>(resources, kernels::reduce_workspace(block.extent(0) * block.extent(1)));
+  auto workspace = workspace_of<double>(resources, kernels::reduce_workspace(block.size()));
   kernels::count_nonfinite(resources.execution(), block, found.view(), workspace.mutable_local());
   return static_cast<std::int64_t>(found.read()[0]);
-}
-
-template <AnyShardedTensor Tensor> [[nodiscard]] std::int64_t non_finite_elements(const Tensor& tensor) {
-  return non_finite_elements<typename Tensor::value_type, typename Tensor::target>(tensor.resources(),
-                                                                                   tensor.local_matrix());
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

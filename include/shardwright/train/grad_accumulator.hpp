@@ -12,7 +12,7 @@
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/memory/scalars.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
-#include <shardwright/train/gradient/parameter_gradient.hpp>
+#include <shardwright/train/gradient/group.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/pipeline/reach.hpp>
 #include <shardwright/train/step/device_loss_scale.hpp>
@@ -87,9 +87,8 @@ public:
       model.for_each_stage([this](auto& stage) {
         core_ = &stage.core();
         hold(stage, groups_.emplace_back());
+        groups_.back().follow(stage.lifetime());
       });
-      // When nothing throws any more.
-      model.for_each_stage([group = groups_.begin()](auto& stage) mutable { stage.set_gradients(*group++); });
     } else {
       hold(model, groups_.emplace_back());
     }
@@ -102,16 +101,10 @@ public:
   GradAccumulator(const GradAccumulator&) = delete;
   GradAccumulator& operator=(const GradAccumulator&) = delete;
 
-  /// @brief Declares that the next backward pass is the last one of the step: reductions that are due once
-  /// per step then start inside it. A pipeline runner calls it itself. Without it they start in finish().
-  void expect_last_pass() {
-    for (detail::GradientGroup& group : groups_)
-      group.begin_last_pass();
-  }
   /// @brief Bytes of gradients at which a bucket is sent; the same on all ranks, and not to be changed during
   /// a step.
   void set_bucket_bytes(std::size_t bytes) {
-    for (detail::GradientGroup& group : groups_)
+    for (auto& group : groups_)
       group.set_bucket_bytes(bytes);
   }
 
@@ -182,20 +175,14 @@ public:
     if (const auto scale = detail::loss_scale_of(*model_); scale && scale != origin_.scale)
       detail::reject_use(
           "GradAccumulator: the loss scale must not change between add() and finish(), as gradients of both would be summed (set it after restart())");
-    for (const auto& gradient : gradients_)
-      origin_.join(gradient->origin(), false);
+    for_each_gradient([this](const auto& gradient) { origin_.join(gradient.origin(), false); });
     finished_ = true;
-    for (detail::GradientGroup& group : groups_)
-      group.end_last_pass();
-    for (const auto& gradient : gradients_)
-      gradient->end_passes();
-    std::size_t partial_sums = 0;
-    for (const auto& gradient : gradients_)
-      gradient->finish_reductions();
+    for_each_gradient([](auto& gradient) { gradient.complete(); });
+    for_each_gradient([](auto& gradient) { gradient.wait(); });
     for (detail::AnyParameterGradient<Target>* const gradient : by_name())
-      gradient->finish_copies();
-    for (const auto& gradient : gradients_)
-      partial_sums += gradient->squares_workspace();
+      gradient->sum_over_copies();
+    std::size_t partial_sums = 0;
+    for_each_gradient([&](const auto& gradient) { partial_sums += gradient.squares_workspace(); });
     Totals squares(core_->template resources<Target>());
     sum_squares(squares, partial_sums);
     const LossScaleOn<Target> scale = origin_.scale.value_or(LossScaleOn<Target>{});
@@ -219,10 +206,7 @@ public:
   /// @brief Discards the step's losses and gradients and begins the next step.
   void restart() {
     require_model();
-    for (detail::GradientGroup& group : groups_)
-      group.end_last_pass();
-    for (const auto& gradient : gradients_)
-      gradient->drop();
+    for_each_gradient([](auto& gradient) { gradient.drop(); });
     local_loss_ = 0;
     counted_ = {};
     origin_ = {};
@@ -242,8 +226,9 @@ public:
   /// @brief Calls visit(gradient) for the gradient of each parameter of this rank, in the model's order; for
   /// checks of a step.
   template <class Visitor> void for_each_gradient(Visitor&& visit) const {
-    for (const auto& gradient : gradients_)
-      visit(*gradient);
+    for (const auto& group : groups_)
+      for (const auto& gradient : group.gradients())
+        visit(*gradient);
   }
   /// @brief Microbatches added since the last restart.
   [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
@@ -253,37 +238,32 @@ private:
   struct Nothing {};
 
   void require_model() const {
-    for (const detail::GradientGroup& group : groups_)
+    for (const auto& group : groups_)
       if (group.lost())
         detail::reject_lost_model();
   }
 
-  template <class Part> void hold(Part& part, detail::GradientGroup& group) {
+  template <class Part> void hold(Part& part, detail::GradientGroup<Target>& group) {
     for_each_parameter(part, [&](auto& parameter) {
       using P = std::remove_reference_t<decltype(parameter)>;
       static_assert(
           std::is_same_v<typename P::target, Target>,
           "GradAccumulator: the model must name the target of its parameters (add `using target = ...` to it)");
       summed_.keep_only(detail::partial_axes<typename P::raw_layout>());
-      hold(std::make_unique<detail::ParameterGradient<P>>(parameter, group), parameter.resources().core());
+      group.hold(parameter);
+      core_ = &parameter.resources().core();
     });
-  }
-  [[gnu::noinline]] void hold(std::unique_ptr<detail::AnyParameterGradient<Target>> gradient,
-                              detail::MeshCore& core) {
-    gradients_.push_back(std::move(gradient));
-    core_ = &core;
   }
 
   /// The gradients sorted by name: the same order on all ranks that hold copies of a parameter.
   [[nodiscard]] const std::vector<detail::AnyParameterGradient<Target>*>& by_name() {
     if (by_name_.empty()) { // at the first step, when parameters have their names
-      by_name_.reserve(gradients_.size());
-      for (const auto& gradient : gradients_) {
+      for_each_gradient([this](auto& gradient) {
         auto at = by_name_.end();
-        while (at != by_name_.begin() && gradient->parameter().name() < at[-1]->parameter().name())
+        while (at != by_name_.begin() && gradient.parameter().name() < at[-1]->parameter().name())
           --at;
-        by_name_.insert(at, gradient.get());
-      }
+        by_name_.insert(at, &gradient);
+      });
     }
     return by_name_;
   }
@@ -322,15 +302,13 @@ private:
     detail::TargetResources<Target>& resources = squares.resources();
     auto workspace = detail::workspace_of<double>(resources, partial_sums);
     kernels::SquareSum<Execution> sum(resources.execution(), workspace.mutable_data());
-    for (const auto& gradient : gradients_)
-      gradient->add_squares(sum);
+    for_each_gradient([&](const auto& gradient) { gradient.add_squares(sum); });
     sum.finish(squares.view());
   }
 
   Model* model_;
   HostCommunicator ranks_;
-  std::list<detail::GradientGroup> groups_; // of each stage; a deque takes longer to compile
-  std::vector<std::unique_ptr<detail::AnyParameterGradient<Target>>> gradients_; // of each parameter
+  std::list<detail::GradientGroup<Target>> groups_; // of each stage; a deque takes longer to compile
   std::vector<detail::AnyParameterGradient<Target>*> by_name_;
   detail::MeshCore* core_ = nullptr; // of the model
   detail::SummedAxes summed_;

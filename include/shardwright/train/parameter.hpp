@@ -14,6 +14,7 @@
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/gradient/gathered_weight.hpp>
+#include <shardwright/train/gradient/parameter_gradient.hpp>
 #include <shardwright/train/initial.hpp>
 #include <shardwright/train/parameter_base.hpp>
 #include <shardwright/train/step/global_sum.hpp>
@@ -27,12 +28,6 @@
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-namespace detail {
-
-template <class P> class ParameterGradient;
-
-} // namespace detail
 
 /// @brief A parameter that operations read in layout `Compute` and whose gradient has, by propagation, layout
 /// `Raw`, such as Partial<Sum, dp>. `Zero` (layout/zero.hpp) gives the layouts in which it is stored, its
@@ -68,6 +63,7 @@ public:
   using Weight = ShardedTensor<Compute, const Element, Target>;
   using RawTensor = ShardedTensor<Raw, main_element, Target>;
   using GradientTensor = ShardedTensor<gradient_layout, main_element, Target>;
+  using GradientHandle = ShardedTensor<gradient_layout, const main_element, Target>;
   using Shape = typename Stored::Shape;
   /// @brief A shape as an argument: the number of extents is checked by the compiler.
   using GivenShape = detail::GivenShape<stored_layout>;
@@ -173,29 +169,37 @@ public:
   }
 
   /// @brief Its gradient. @throws LifecycleError if no GradAccumulator holds one.
-  [[nodiscard]] detail::ParameterGradient<Parameter>& gradient_state() const {
-    if (gradient_ == nullptr)
+  [[nodiscard]] detail::ParameterGradient<main_element, Target>& gradient_state() const {
+    return static_cast<detail::ParameterGradient<main_element, Target>&>(this->held_gradient());
+  }
+  /// @brief Where a microbatch adds its raw gradient; the first gradient overwrites.
+  /// @throws LifecycleError if no GradAccumulator holds the gradient, and after the step's last one, until
+  /// restart() begins the next step.
+  [[nodiscard]] Slot gradient_slot() {
+    if (gradient_state().is_complete())
       detail::reject_parameter(
           name_,
-          ": a GradAccumulator must hold its gradient before a backward pass runs (make one for the model that lists the parameter)");
-    return *gradient_;
+          ": the step's gradient is complete, and nothing may be added to it (call restart() for the next step)");
+    const bool first = !raw_.valid();
+    const detail::MemoryFor memory(MemoryKind::gradients);
+    if (first)
+      raw_ = RawTensor(*resources_, shape());
+    return {raw_, first ? main_element(0) : main_element(1)};
+  }
+  [[nodiscard]] detail::BufferHandle take_raw_gradient() override {
+    return raw_.valid() ? detail::TensorAccess::take_memory(std::move(raw_)) : detail::BufferHandle();
   }
   /// @brief The gradient of the summed loss, after GradAccumulator::finish. @throws LifecycleError before it.
-  [[nodiscard]] const GradientTensor& gradient() const;
-  /// @brief Sets the accumulator that holds the gradient; null detaches it.
-  /// @throws LifecycleError for a second one.
-  void hold_gradient(detail::ParameterGradient<Parameter>* gradient) {
-    if (gradient != nullptr && gradient_ != nullptr)
-      detail::reject_parameter(
-          name_,
-          ": only one GradAccumulator may hold its gradient, but there is a second one (destroy the first)");
-    gradient_ = gradient;
-    belong(gradient);
+  [[nodiscard]] GradientHandle gradient() const {
+    return detail::TensorAccess::in_memory<GradientHandle>(gradient_state().finished(), shape());
   }
-
-  /// @brief Returns whether this rank, of all that hold the same block, counts its squares in the norm.
-  [[nodiscard]] bool counts_once() const {
-    return first_copy() && detail::counts_once<gradient_layout>(resources_->core());
+  /// @brief The transitions of its gradient on this mesh.
+  [[nodiscard]] detail::GradientLayouts gradient_layouts() const {
+    return {.over_shards = detail::transition_steps<Transition<raw_layout, reduced_layout>>,
+            .over_rest = detail::transition_steps<Transition<reduced_layout, gradient_layout>>,
+            .shape = shape(),
+            .each_pass = reduces_each_microbatch,
+            .counts_once = detail::counts_once<gradient_layout>(resources_->core())};
   }
 
   /// @brief The weights of the optimizer's block, if they can be updated in place; stored weights of another
@@ -301,7 +305,7 @@ private:
   Master master_;
   Stored stored_;
   detail::WeightInUse<Compute, Stored> weight_;
-  detail::ParameterGradient<Parameter>* gradient_ = nullptr;
+  RawTensor raw_ = detail::TensorAccess::nothing<RawTensor>(); // of the microbatches so far
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -8,6 +8,7 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
+#include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 
 #include <algorithm>
@@ -153,10 +154,25 @@ public:
   }
   /// @brief Declares that the backward pass of a recording has reached that use.
   void end_uses(std::uint64_t recording) { std::erase(open_, recording); }
-  /// @brief Declares that several stages of this rank add to the gradient, so that it is complete only at the
-  /// end of a step's passes.
-  void complete_with_step() noexcept { completes_with_step_ = true; }
-  [[nodiscard]] bool completes_with_step() const noexcept { return completes_with_step_; }
+  /// @brief Sets how many stages of this rank add to the gradient, which is complete after the last pass of
+  /// each. Before a GradAccumulator holds it.
+  void set_stages(int stages) noexcept { stages_ = stages; }
+  [[nodiscard]] int stages() const noexcept { return stages_; }
+
+  /// @brief Sets the gradient to which its passes contribute; null detaches it, and drops what they have
+  /// added.
+  /// @throws LifecycleError for a second one.
+  void hold_gradient(detail::GradientOfParameter* gradient) {
+    if (gradient != nullptr && gradient_ != nullptr)
+      detail::reject_parameter(
+          name_,
+          ": only one GradAccumulator may hold its gradient, but there is a second one (destroy the first)");
+    gradient_ = gradient;
+    static_cast<void>(take_raw_gradient());
+  }
+  /// @brief Takes the sum of the raw gradients so far, if there is one; the next one begins a new sum.
+  [[nodiscard]] virtual detail::BufferHandle take_raw_gradient() = 0;
+
   void set_copies(HostCommunicator ranks) override { copies_ = std::move(ranks); }
   /// @brief The ranks that set_copies() named; a handle without a group if there are none.
   [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
@@ -180,7 +196,7 @@ protected:
       : NamedPart(), name_(std::move(other.movable().name_)), where_(other.where_), role_(other.role_),
         copies_(std::move(other.copies_)), number_(std::exchange(other.number_, next_number())),
         recording_(std::exchange(other.recording_, 0)), open_(std::move(other.open_)),
-        completes_with_step_(std::exchange(other.completes_with_step_, false)) {}
+        stages_(std::exchange(other.stages_, 1)) {}
   [[gnu::noinline]] ParameterBase&
   operator=(ParameterBase&& other) { // NOLINT(performance-noexcept-move-constructor)
     static_cast<void>(movable());
@@ -194,7 +210,7 @@ protected:
     number_ = std::exchange(other.number_, next_number());
     recording_ = std::exchange(other.recording_, 0);
     open_ = std::move(other.open_);
-    completes_with_step_ = std::exchange(other.completes_with_step_, false);
+    stages_ = std::exchange(other.stages_, 1);
     return *this;
   }
   [[gnu::noinline]] ~ParameterBase() {
@@ -202,8 +218,14 @@ protected:
       gradient_->forget_parameter();
   }
 
-  /// Sets the gradient that belongs to it; null if there is none.
-  void belong(detail::GradientOfParameter* gradient) noexcept { gradient_ = gradient; }
+  /// @throws LifecycleError if there is none.
+  [[nodiscard]] detail::GradientOfParameter& held_gradient() const {
+    if (gradient_ == nullptr)
+      detail::reject_parameter(
+          name_,
+          ": a GradAccumulator must hold its gradient before a backward pass runs (make one for the model that lists the parameter)");
+    return *gradient_;
+  }
   /// The weights are about to be written.
   void note_write() noexcept { ++version_; }
 
@@ -230,7 +252,7 @@ private:
   std::uint64_t recording_ = 0;     // the last that used it
   std::vector<std::uint64_t> open_; // recordings that used it and have not passed back: tapes may take turns
   std::uint64_t version_ = 0;
-  bool completes_with_step_ = false;
+  int stages_ = 1;
   detail::GradientOfParameter* gradient_ = nullptr;
 };
 

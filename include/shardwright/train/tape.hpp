@@ -93,12 +93,17 @@ public:
   /// @brief Computes the gradients of everything on the tape, inputs and parameters, from the last operation
   /// to the first. Collective if operations or transitions are. Every loss on the tape contributes, whether
   /// its result is used or not. After it, nothing can be recorded until restart().
+  /// @param position whether it is the step's last one, in which reductions start as soon as possible
   /// @throws LifecycleError for a second call without restart(), and in an evaluation.
-  void backward() { core_->backward(detail::GradientPass::both); }
+  void backward(PassPosition position = PassPosition::middle) {
+    core_->backward(detail::GradientPass::both, position);
+  }
   /// @brief Computes only gradients of inputs; backward_weights() must follow.
-  void backward_inputs() { core_->backward(detail::GradientPass::input); }
+  void backward_inputs() { core_->backward(detail::GradientPass::input, PassPosition::middle); }
   /// @brief Computes the gradients of parameters. @throws LifecycleError if backward_inputs() has not run.
-  void backward_weights() { core_->backward(detail::GradientPass::weight); }
+  void backward_weights(PassPosition position = PassPosition::middle) {
+    core_->backward(detail::GradientPass::weight, position);
+  }
 
   /// @brief The gradient of a `variable`, after backward(). @throws LifecycleError if there is none.
   template <LayoutType L, class Element>

@@ -9,7 +9,6 @@
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/transition/block_copy.hpp>
 
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -23,20 +22,20 @@ inline constexpr std::size_t default_bucket_bytes = std::size_t{1} << 20;
 
 namespace detail {
 
-/// Buckets of one phase in flight at the same time; one more waits for the oldest.
+/// Buckets of one queue in flight at the same time; one more waits for the oldest.
 inline constexpr std::size_t most_buckets_under_way = 4;
 
 /// Receives the result of a gradient's collective.
 template <class Element, class Target> class BucketMember {
 public:
   /// @param at the result, inside `memory`, which contains nothing else if it is `alone`
-  virtual void take(int phase, BufferHandle memory, const Element* at, bool alone) = 0;
+  virtual void take(BufferHandle memory, const Element* at, bool alone) = 0;
 
 protected:
   ~BucketMember() = default;
 };
 
-/// The buckets of one phase, in the order in which they were closed.
+/// The buckets of one kind of sum, in the order in which they were closed.
 ///
 /// Members are added in the same order on all ranks of the mesh, buckets are closed by size, and only a few
 /// are in flight. So every group makes the same collectives in the same order, and every step uses the same
@@ -46,12 +45,15 @@ template <class Element, class Target> class BucketQueue {
 public:
   using Member = BucketMember<Element, Target>;
 
-  BucketQueue(TargetResources<Target>& resources, int phase) : resources_(&resources), phase_(phase) {}
+  BucketQueue(TargetResources<Target>& resources, std::size_t bucket_bytes)
+      : resources_(&resources), bucket_bytes_(bucket_bytes) {}
+
+  void set_bucket_bytes(std::size_t bytes) noexcept { bucket_bytes_ = bytes; }
 
   /// Adds a gradient to the collective; the owner of the member's `take` must call finish() in time.
-  void add(Member& member, const BoundCall& collective, BufferHandle memory, std::size_t bucket_bytes) {
+  void add(Member& member, const BoundCall& collective, BufferHandle memory) {
     const std::size_t bytes = collective.count_before * sizeof(Element);
-    if (bytes >= bucket_bytes) {
+    if (bytes >= bucket_bytes_) {
       std::unique_ptr<Bucket> alone = take_bucket();
       alone->entries.push_back({&member, &collective, std::move(memory)});
       start(std::move(alone));
@@ -63,7 +65,7 @@ public:
       open_ = take_bucket();
     open_->entries.push_back({&member, &collective, std::move(memory)});
     open_->bytes += bytes;
-    if (open_->bytes >= bucket_bytes)
+    if (open_->bytes >= bucket_bytes_)
       flush();
   }
 
@@ -180,7 +182,7 @@ private:
     const bool alone = bucket->entries.size() == 1;
     const auto* at = static_cast<const Element*>(bucket->out.data());
     for (const Entry& entry : bucket->entries) {
-      entry.member->take(phase_, alone ? std::move(bucket->out) : bucket->out, at, alone);
+      entry.member->take(alone ? std::move(bucket->out) : bucket->out, at, alone);
       at += entry.collective->count_after;
     }
     bucket->out = BufferHandle();
@@ -190,7 +192,7 @@ private:
   }
 
   TargetResources<Target>* resources_;
-  int phase_;
+  std::size_t bucket_bytes_;
   std::unique_ptr<Bucket> open_;
   std::vector<std::unique_ptr<Bucket>> started_; // from first_ on
   std::size_t first_ = 0;
@@ -202,39 +204,40 @@ class AnyBuckets {
 public:
   virtual ~AnyBuckets() = default;
   virtual void set_bucket_bytes(std::size_t bytes) noexcept = 0;
-  virtual void flush() = 0;
 };
 
 /// Reduces a stage's gradients during its backward pass.
 ///
-/// Two phases, each with its own buckets: over the axes that shard (or would shard), then over the rest, such
-/// as replicas of a shard group. Every rank of the mesh adds the same gradients in the same order. Allocates
-/// nothing in steady state.
+/// Two queues: one over the axes that shard (or would shard), and one over the rest, such as replicas of a
+/// shard group. Every rank of the mesh adds the same gradients in the same order. Allocates nothing in steady
+/// state.
 template <class Element, class Target> class GradientBuckets final : public AnyBuckets {
 public:
-  explicit GradientBuckets(TargetResources<Target>& resources,
-                           std::size_t bucket_bytes = default_bucket_bytes)
-      : bucket_bytes_(bucket_bytes), phases_{{{resources, 0}, {resources, 1}}} {}
+  GradientBuckets(TargetResources<Target>& resources, std::size_t bucket_bytes)
+      : over_shards(resources, bucket_bytes), over_rest(resources, bucket_bytes) {}
 
   /// Bytes at which a bucket is sent. The same on all ranks; not to be changed while gradients are in flight.
-  void set_bucket_bytes(std::size_t bytes) noexcept override { bucket_bytes_ = bytes; }
-
-  /// Adds a gradient to the open bucket of a phase.
-  void add(int phase, BucketMember<Element, Target>& member, const BoundCall& collective,
-           BufferHandle memory) {
-    phases_[static_cast<std::size_t>(phase)].add(member, collective, std::move(memory), bucket_bytes_);
+  void set_bucket_bytes(std::size_t bytes) noexcept override {
+    over_shards.set_bucket_bytes(bytes);
+    over_rest.set_bucket_bytes(bytes);
   }
-  /// Sends the open buckets.
-  void flush() override { phases_[0].flush(); }
+  /// Declares that a gradient may still grow in this step.
+  void expect_gradient() noexcept { ++growing_; }
+  /// Declares that one is complete; with the last, the open bucket is sent.
+  void gradient_complete() {
+    if (--growing_ == 0)
+      over_shards.flush();
+  }
   /// Sends the open buckets and waits for everything.
   void finish() {
-    phases_[0].finish();
-    phases_[1].finish();
+    over_shards.finish();
+    over_rest.finish();
   }
 
+  BucketQueue<Element, Target> over_shards, over_rest;
+
 private:
-  std::size_t bucket_bytes_;
-  std::array<BucketQueue<Element, Target>, 2> phases_;
+  int growing_ = 0;
 };
 
 } // namespace detail

@@ -84,30 +84,4 @@ private:
   std::array<Place, 3> ahead_{};
 };
 
-/// Holds the gathered weights of a unit during its lifetime, while those of the next ones are being gathered.
-template <class Stage> class UnitUse {
-public:
-  UnitUse(Stage& stage, std::size_t unit, bool backward) : stage_(&stage), unit_(unit) {
-    stage.window().advance(
-        unit, backward,
-        [&](std::size_t next) {
-          stage.for_each_of_unit(next, [](auto& parameter) { parameter.start_gather(); });
-        },
-        [&](std::size_t wrong) {
-          stage.for_each_of_unit(wrong, [](auto& parameter) { parameter.release(); });
-        });
-    stage.for_each_of_unit(unit, [](auto& parameter) { parameter.finish_gather(); });
-  }
-  UnitUse(UnitUse&& other) noexcept : stage_(std::exchange(other.stage_, nullptr)), unit_(other.unit_) {}
-  UnitUse& operator=(UnitUse&&) = delete;
-  ~UnitUse() {
-    if (stage_ != nullptr)
-      stage_->for_each_of_unit(unit_, [](auto& parameter) { parameter.release(); });
-  }
-
-private:
-  Stage* stage_;
-  std::size_t unit_;
-};
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

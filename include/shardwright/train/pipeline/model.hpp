@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -58,7 +59,7 @@ public:
       stages_[static_cast<std::size_t>(chunk)] =
           std::make_unique<Stage>(mesh, config, seed, units_of(layers, number), shared_);
     require_distinct_paths(ranks);
-    mark_shared_gradients();
+    count_stages_of_ties();
     join_copies(ranks, placement, layers);
   }
 
@@ -134,11 +135,12 @@ private:
   }
 
   /// A tied parameter gets a last pass from every stage of this rank that holds it.
-  void mark_shared_gradients() const {
-    std::map<const ParameterBase*, const Stage*> first;
+  void count_stages_of_ties() const {
+    std::map<const ParameterBase*, std::set<const Stage*>> stages;
     for_each_tied([&](const Stage& stage, const detail::ListedPart& tied) {
-      if (first.try_emplace(tied.parameter, &stage).first->second != &stage)
-        tied.parameter->complete_with_step();
+      auto& of_it = stages[tied.parameter];
+      of_it.insert(&stage);
+      tied.parameter->set_stages(static_cast<int>(of_it.size()));
     });
   }
 

@@ -7,6 +7,7 @@
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/schedule/schedule.hpp>
 #include <shardwright/schedule/stage_message.hpp>
+#include <shardwright/train/gradient/pass_position.hpp>
 
 #include <algorithm>
 #include <array>
@@ -32,8 +33,8 @@ struct PlannedAction {
   Action action{};
   int chunk = 0;
   PipelineMessage input, output;
-  bool ends_forwards = false;          ///< The chunk's last forward.
-  bool ends_gradients = false;         ///< The chunk's last pass that adds weight gradients.
+  bool ends_forwards = false;                   ///< The chunk's last forward.
+  PassPosition position = PassPosition::middle; ///< Among the chunk's passes that add weight gradients.
   std::optional<Pass> next_of_chunk{}; ///< The next pass that reads the weights of the chunk's stage.
 };
 
@@ -67,7 +68,7 @@ struct PipelinePlan {
         if (schedule.placement().rank_of(stage, microbatch) == rank)
           forwards.push_back(plan({Pass::forward, stage, microbatch}));
     channels = destinations_.size();
-    find_last_passes();
+    place_passes();
   }
 
   /// The number of `forwards` that belong to the first `wanted` microbatches.
@@ -79,18 +80,18 @@ struct PipelinePlan {
   }
 
 private:
-  void find_last_passes() {
+  void place_passes() {
     std::vector<bool> forwards_end(static_cast<std::size_t>(chunks), false);
-    std::vector<bool> gradients_end(static_cast<std::size_t>(chunks), false);
+    std::vector<PassPosition> before(static_cast<std::size_t>(chunks), PassPosition::last);
     std::vector<std::optional<Pass>> next(static_cast<std::size_t>(chunks));
     for (std::size_t s = steps.size(); s-- > 0;)
       for (int i = steps[s].count; i-- > 0;) {
         PlannedAction& planned = steps[s].actions[static_cast<std::size_t>(i)];
         const auto chunk = static_cast<std::size_t>(planned.chunk);
         planned.ends_forwards = planned.action.pass == Pass::forward && !forwards_end[chunk];
-        planned.ends_gradients = makes_weight_gradient(planned.action.pass) && !gradients_end[chunk];
+        if (makes_weight_gradient(planned.action.pass))
+          planned.position = std::exchange(before[chunk], PassPosition::middle);
         forwards_end[chunk] = forwards_end[chunk] || planned.ends_forwards;
-        gradients_end[chunk] = gradients_end[chunk] || planned.ends_gradients;
         planned.next_of_chunk = next[chunk];
         if (planned.action.pass != Pass::weight_gradient)
           next[chunk] = planned.action.pass;

@@ -249,8 +249,6 @@ private:
       if (planned.action.pass == Pass::forward)
         saved_.take(planned.chunk, planned.action.microbatch);
     const auto work = [&](std::size_t i) {
-      if (actions[i].ends_gradients)
-        stage_of(actions[i]).begin_last_gradients();
       handed[i] = perform(actions[i], std::move(handed[i]), batch_of(actions[i], batches), loss);
     };
     if (actions.size() == 2 && turns_) {
@@ -267,8 +265,6 @@ private:
       if (makes_weight_gradient(actions[i].action.pass))
         saved_.give_back(actions[i].chunk, actions[i].action.microbatch);
       messages_.deliver(actions[i], std::move(handed[i]));
-      if (actions[i].ends_gradients)
-        stage_of(actions[i]).end_gradients();
     }
   }
 
@@ -283,11 +279,11 @@ private:
     case Pass::forward:
       return stage.forward(std::move(in), batch, saved, loss);
     case Pass::backward:
-      return stage.backward(std::move(in), batch, saved);
+      return stage.backward(std::move(in), batch, saved, planned.position);
     case Pass::input_gradient:
       return stage.input_gradient(std::move(in), saved);
     case Pass::weight_gradient:
-      stage.weight_gradient(batch, saved);
+      stage.weight_gradient(batch, saved, planned.position);
     }
     return std::nullopt;
   }

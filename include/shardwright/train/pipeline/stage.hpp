@@ -9,15 +9,15 @@
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/tensor/reuse.hpp>
-#include <shardwright/train/gradient/gather_window.hpp>
-#include <shardwright/train/gradient/group.hpp>
+#include <shardwright/train/gradient/pass_position.hpp>
 #include <shardwright/train/pipeline/model_parts.hpp>
+#include <shardwright/train/pipeline/weights_in_use.hpp>
 #include <shardwright/train/step/device_loss_scale.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,27 +61,6 @@ template <class Out, class In> struct PartsFit {
       std::is_same_v<Out, In>,
       "Parts: each part must return the stream in the layout that the next one takes (end the part with .as<Stream>())");
   static constexpr bool value = std::is_same_v<Out, In>;
-};
-
-/// Begins or ends a unit of a stage, whose weights the backward pass gathers once.
-template <class Stage> class UnitMark final : public TapeNode {
-public:
-  UnitMark(TapeCore& tape, Stage& stage, std::size_t unit, bool begins)
-      : TapeNode(tape), stage_(stage), unit_(unit), begins_(begins) {}
-  void forward() override {}
-  void backward(GradientPass pass) override {
-    if (pass == GradientPass::weight)
-      return;
-    if (begins_)
-      stage_.end_backward_use();
-    else
-      stage_.begin_backward_use(unit_);
-  }
-
-private:
-  Stage& stage_;
-  std::size_t unit_;
-  bool begins_;
 };
 
 } // namespace detail
@@ -141,8 +120,9 @@ public:
     holders_.each([&](auto& holder, auto) {
       holder.visit([&](auto& part, std::size_t number) {
         std::vector<detail::ListedPart>& parts = parts_.emplace_back();
-        names_.push_back(holder.name(number));
-        detail::list_parts(part, names_.back(), parts);
+        const std::string name = holder.name(number);
+        detail::list_parts(part, name, parts);
+        weights_.add_unit(name, parts);
         paths.add(parts);
         require_ties(parts, detail::ties_of<std::remove_reference_t<decltype(part)>>(config));
         detail::initialize_parts(parts, seed);
@@ -154,14 +134,10 @@ public:
       else
         return true;
     }();
-    window_ = detail::GatherWindow(units.size(), holds_first_ && !first_reads ? 1 : 0);
+    weights_.read_back_to(holds_first_ && !first_reads ? 1 : 0);
   }
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
-  ~Stage() {
-    if (gradients_ != nullptr)
-      gradients_->lose_stage();
-  }
 
   [[nodiscard]] const Config& config() const noexcept { return config_; }
   /// @brief Index of its first part in the model, by which stages are ordered.
@@ -190,18 +166,18 @@ public:
   }
   /// @brief The gradient of forward's input, from that of its result.
   [[nodiscard]] std::optional<Boundary> input_gradient(std::optional<Boundary> gradient, Saved& saved) {
-    return backward(std::move(gradient), saved, detail::GradientPass::input);
+    return backward(std::move(gradient), saved, detail::GradientPass::input, PassPosition::middle);
   }
   /// @brief Adds the gradients of parameters after input_gradient, and releases `saved`.
-  void weight_gradient(const Batch&, Saved& saved) {
-    saved.tape.backward_weights();
+  void weight_gradient(const Batch&, Saved& saved, PassPosition position) {
+    saved.tape.backward_weights(position);
     saved.tape.restart();
   }
   /// @brief Both, operation by operation, so that memory is released, and gradients are sent, as early as
   /// possible.
-  [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, const Batch&,
-                                                 Saved& saved) {
-    auto out = backward(std::move(gradient), saved, detail::GradientPass::both);
+  [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, const Batch&, Saved& saved,
+                                                 PassPosition position) {
+    auto out = backward(std::move(gradient), saved, detail::GradientPass::both, position);
     saved.tape.restart();
     return out;
   }
@@ -251,34 +227,11 @@ public:
 
   /// @brief The mesh of its parts.
   [[nodiscard]] detail::MeshCore& core() const noexcept { return resources_->core(); }
-  /// @brief Sets the group that reduces its gradients, as long as a GradAccumulator holds that.
-  void set_gradients(detail::GradientGroup& gradients) noexcept { gradients.attach(gradients_); }
-  /// @brief Declares that the next pass with weight gradients is the last of the step: reductions start part
-  /// by part.
-  void begin_last_gradients() { gradients().begin_last_pass(); }
-  /// @brief Declares that this pass is over: the remaining buckets are sent.
-  void end_gradients() { gradients().end_last_pass(); }
+  /// @brief Ends with the stage; for a GradAccumulator, which must not outlive it.
+  [[nodiscard]] std::weak_ptr<const void> lifetime() const noexcept { return lifetime_; }
   /// @brief Declares which pass reads the weights after the next one, so that its gathers start in time;
   /// empty if other weights may come in between.
-  void expect_pass(std::optional<Pass> next) noexcept { window_.expect_pass(next); }
-
-  /// @name For the uses of its units
-  /// @{
-  [[nodiscard]] detail::GatherWindow& window() noexcept { return window_; }
-  template <class Visitor> void for_each_of_unit(std::size_t unit, Visitor visit) {
-    for (const detail::ListedPart& each : parts_[unit])
-      if (each.parameter != nullptr)
-        visit(*each.parameter);
-  }
-  void begin_backward_use(std::size_t unit) {
-    detail::memory_purpose().part = names_[unit];
-    backward_use_.emplace(*this, unit, true);
-  }
-  void end_backward_use() {
-    backward_use_.reset();
-    detail::memory_purpose().part = {};
-  }
-  /// @}
+  void expect_pass(std::optional<Pass> next) noexcept { weights_.expect_pass(next); }
 
 private:
   /// Other ranks learn of a tied parameter from its part's ties(), and wait for the parts that name it.
@@ -329,12 +282,11 @@ private:
     }
     each_part([&](auto index, auto& part, std::size_t unit) {
       constexpr std::size_t place = decltype(index)::value;
-      const bool marked = recording == Recording::training && unit >= window_.last_backward();
-      if (marked)
-        tape.core().template record<detail::UnitMark<Stage>>(*this, unit, true);
+      if (recording == Recording::training)
+        weights_.mark(tape.core(), unit, true);
       {
-        const detail::MemoryOfPart memory(names_[unit]);
-        const detail::UnitUse<Stage> use(*this, unit, false);
+        const detail::MemoryOfPart memory(weights_.name(unit));
+        const auto use = weights_.read(unit);
         if constexpr (place == 0) {
           stream.emplace(part(tape, batch));
         } else if constexpr (place + 1 == Holders::size) {
@@ -345,8 +297,8 @@ private:
             stream.emplace(std::move(out));
         }
       }
-      if (marked)
-        tape.core().template record<detail::UnitMark<Stage>>(*this, unit, false);
+      if (recording == Recording::training)
+        weights_.mark(tape.core(), unit, false);
     });
     if (holds_last_)
       return std::nullopt;
@@ -356,25 +308,18 @@ private:
   }
 
   [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, Saved& saved,
-                                                 detail::GradientPass pass) {
+                                                 detail::GradientPass pass, PassPosition position) {
     const detail::MemoryOfPart memory{
         std::string_view()}; // reset to no part, even if a pass throws inside one
     if (!holds_last_)
       saved.out->give(std::move(gradient).value(), SourceLocation{});
-    saved.tape.core().backward(pass);
+    saved.tape.core().backward(pass, position);
     if (holds_first_)
       return std::nullopt;
     if (!saved.in->has_gradient())
       detail::reject_use(
           "Stage: the gradient of the loss must reach the stream, but in this stage no operation whose result the loss depends on reads it (compute the loss from the Var that the last part gets, not from its value())");
     return detail::owned(saved.in->take_gradient());
-  }
-
-  [[nodiscard]] detail::GradientGroup& gradients() const {
-    if (gradients_ == nullptr)
-      detail::reject_use(
-          "Stage: a GradAccumulator must hold the gradients before a backward pass runs (make one of the model)");
-    return *gradients_;
   }
 
   detail::TargetResources<target>* resources_;
@@ -384,10 +329,8 @@ private:
   LossScaleOn<target> loss_scale_;
   typename Holders::type holders_;
   std::vector<std::vector<detail::ListedPart>> parts_; // by unit
-  std::deque<std::string> names_;                      // of units, in their places
-  detail::GatherWindow window_;
-  std::optional<detail::UnitUse<Stage>> backward_use_;
-  detail::GradientGroup* gradients_ = nullptr;
+  detail::WeightsInUse weights_;
+  std::shared_ptr<const char> lifetime_ = std::make_shared<const char>();
   bool checks_inputs_ = false;
 };
 

@@ -5,6 +5,7 @@
 /// @brief The requirements of a pipeline runner on a stage.
 
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/gradient/pass_position.hpp>
 
 #include <concepts>
 #include <optional>
@@ -18,10 +19,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// `Input` is the tensor that it gets from the previous stage, `Output` the one that it passes to the next;
 /// gradients go in the other direction, with the same types. `Batch` is the data of a microbatch,
 /// `make_input` allocates memory for an input from another rank, `Saved` is the state that a microbatch keeps
-/// between its passes, `Loss` a sum of losses that starts empty and has `+=`. Once per step
-/// `begin_last_gradients` is called before the last pass that computes weight gradients, and `end_gradients`
-/// after it. If it has `expect_pass(next)`, that is called before each pass with the following pass that
-/// reads its weights.
+/// between its passes, `Loss` a sum of losses that starts empty and has `+=`. Passes that compute
+/// weight gradients get their place in the step. If it has `expect_pass(next)`, that is called before each
+/// pass with the following pass that reads its weights.
 template <class Stage>
 concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTensor<typename Stage::Output> &&
     std::default_initializable<typename Stage::Saved> && std::default_initializable<typename Stage::Loss> &&
@@ -30,11 +30,9 @@ concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTen
              std::optional<typename Stage::Output> out) {
   { stage.make_input(batch) } -> std::same_as<typename Stage::Input>;
   { stage.forward(std::move(in), batch, saved, loss) } -> std::same_as<decltype(out)>;
-  { stage.backward(std::move(out), batch, saved) } -> std::same_as<decltype(in)>;
+  { stage.backward(std::move(out), batch, saved, PassPosition::last) } -> std::same_as<decltype(in)>;
   { stage.input_gradient(std::move(out), saved) } -> std::same_as<decltype(in)>;
-  stage.weight_gradient(batch, saved);
-  stage.begin_last_gradients();
-  stage.end_gradients();
+  stage.weight_gradient(batch, saved, PassPosition::last);
   loss += loss;
 };
 

@@ -40,17 +40,13 @@ public:
   /// end_forwards(). Gradients that are reduced for each microbatch (ZeRO-2, ZeRO-3) are sent part by part;
   /// those that are reduced once per step are sent with the last microbatch, or else in
   /// GradAccumulator::finish.
-  /// @param last whether this is the last microbatch of the step
-  [[nodiscard]] Loss forward_backward(const Batch& batch, bool last = false) {
+  /// @param position whether this is the last microbatch of the step
+  [[nodiscard]] Loss forward_backward(const Batch& batch, PassPosition position = PassPosition::middle) {
     Loss loss{};
     stage_.expect_pass(Pass::backward);
     static_cast<void>(stage_.forward(std::nullopt, batch, saved_, loss));
     stage_.expect_pass(std::nullopt);
-    if (last)
-      stage_.begin_last_gradients();
-    static_cast<void>(stage_.backward(std::nullopt, batch, saved_));
-    if (last)
-      stage_.end_gradients();
+    static_cast<void>(stage_.backward(std::nullopt, batch, saved_, position));
     return loss;
   }
   /// @brief A forward pass of a microbatch for counting, before forward_backward.

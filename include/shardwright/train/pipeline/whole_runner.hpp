@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/whole_batch_loss.hpp>
+#include <shardwright/train/gradient/pass_position.hpp>
 
 #include <cstddef>
 #include <span>
@@ -32,7 +33,7 @@ public:
       model_.end_forwards();
     }
     for (std::size_t i = 0; i < batches.size(); ++i)
-      loss += model_.forward_backward(batches[i], i + 1 == batches.size());
+      loss += model_.forward_backward(batches[i], position_of_pass(i, batches.size()));
     return loss;
   }
   [[nodiscard]] Loss evaluate(std::span<const Batch> batches) {

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/token_order.hpp>
+#include <shardwright/train/gradient/pass_position.hpp>
 #include <shardwright/train/step/batch_origin.hpp>
 #include <shardwright/train/step/device_loss_scale.hpp>
 #include <shardwright/train/tape/first_pass.hpp>
@@ -152,13 +153,17 @@ public:
 
   /// Computes the gradients of all nodes, from the last to the first: both together, or those of inputs and
   /// then those of weights, each once.
+  /// @param position of the pass that gives the gradients of weights
   /// @throws LifecycleError in any other order, and in an evaluation.
-  void backward(GradientPass pass) {
+  void backward(GradientPass pass, PassPosition position) {
     require_turn_of(pass);
+    position_ = position;
     phase_ = pass == GradientPass::input ? Phase::inputs_done : Phase::done;
     for (TapeNode* node = last_; node != nullptr; node = node->before_)
       node->backward(pass);
   }
+  /// The place of this backward pass in its step.
+  [[nodiscard]] PassPosition position() const noexcept { return position_; }
   /// Whether nothing has been recorded.
   [[nodiscard]] bool empty() const noexcept { return last_ == nullptr; }
   /// Whether the current forward computation is a replay.
@@ -251,6 +256,7 @@ private:
   std::uint32_t regions_ = 0;
   std::vector<ModuleCalls> calls_;
   Phase phase_ = Phase::recording;
+  PassPosition position_ = PassPosition::middle;
   bool checks_inputs_ = always_checked;
   long references_ = 1;
 };

@@ -5,8 +5,9 @@
 /// @brief A parameter as an operand: its weights are gathered for each use, and its gradient is computed in a
 /// separate pass.
 
+#include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/train/gradient/parameter_gradient.hpp>
+#include <shardwright/train/parameter.hpp>
 #include <shardwright/train/pipeline/shared_parts.hpp>
 #include <shardwright/train/tape/core.hpp>
 
@@ -83,20 +84,25 @@ public:
   /// The sum to which the gradient is added.
   [[nodiscard]] typename P::Slot slot() const {
     require_unchanged();
-    return parameter_->gradient_state().slot();
+    return parameter_->gradient_slot();
   }
+  /// Adds a gradient that has been computed elsewhere.
   template <AnyShardedTensor Raw> void give(const Raw& raw) const {
-    require_unchanged();
-    if constexpr (takes<typename Raw::layout>())
-      parameter_->gradient_state().add(raw);
+    if constexpr (takes<typename Raw::layout>()) {
+      const typename P::Slot to = slot();
+      if (to.beta == 0)
+        kernels::copy(raw.execution(), raw.local_matrix(), to.tensor.mutable_local_matrix());
+      else
+        kernels::add(raw.execution(), to.tensor.local_matrix(), raw.local_matrix(),
+                     to.tensor.mutable_local_matrix());
+    }
   }
   /// The operand that was read first is the last to add to the gradient.
   void end_pass() const {
     if (ends_pass_of_ == nullptr)
       return;
     parameter_->end_uses(ends_pass_of_->number());
-    parameter_->gradient_state().note_loss_scale(ends_pass_of_->loss_scale);
-    parameter_->gradient_state().end_pass();
+    parameter_->gradient_state().end_pass(ends_pass_of_->position(), {.scale = ends_pass_of_->loss_scale});
   }
 
 private:
