@@ -17,7 +17,7 @@
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder/mesh.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
-#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
 
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>
@@ -78,7 +78,7 @@ Line measure(const sw::HostCommunicator& world, const Settings& settings, const 
                                          .bytes_per_second = settings.gigabytes_per_second * 1e9});
   const sw::DecoderMesh mesh = sw::decoder_mesh(
       sw::timed(linked, clock), {.dpr = settings.replicas, .dp = world.size() / settings.replicas});
-  using Model = sw::WholeModel<sw::Decoder<sw::DecoderLayouts<false, Zero>>>;
+  using Model = sw::SingleStageModel<sw::Decoder<sw::DecoderLayouts<false, Zero>>>;
   Model model(mesh, settings.model, 1);
   sw::GradAccumulator accumulator(model);
   accumulator.set_bucket_bytes(bucket_kib << 10);

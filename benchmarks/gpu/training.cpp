@@ -14,7 +14,7 @@
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder/mesh.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
-#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
 #include <shardwright/train/training.hpp>
 
 #include <array>
@@ -34,7 +34,7 @@ namespace gpu {
 namespace {
 
 using Layouts = sw::DecoderLayouts<false>;
-using Model = sw::WholeModel<sw::Decoder<Layouts, sw::bfloat16, Device>>;
+using Model = sw::SingleStageModel<sw::Decoder<Layouts, sw::bfloat16, Device>>;
 
 sw::DecoderConfig config_of(const step_kernels::Sizes& sizes) {
   const auto whole = [](std::size_t value) { return static_cast<std::int64_t>(value); };

@@ -17,7 +17,7 @@
 #include <shardwright/nn/decoder/mesh.hpp>
 #include <shardwright/tensor/kernels/product/blas.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
-#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
 
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>
@@ -158,7 +158,7 @@ double fma_peak() {
 nlohmann::json measure(const sw::HostCommunicator& group, const Case& wanted, const Settings& settings) {
   const sw::DecoderMesh mesh = sw::decoder_mesh(group, {.dp = wanted.data, .tp = wanted.tensor});
   sw::HostCommunicator world = mesh.world();
-  using Model = sw::WholeModel<sw::Decoder<Layouts>>;
+  using Model = sw::SingleStageModel<sw::Decoder<Layouts>>;
   Model model(mesh, settings.model, 1);
   sw::GradAccumulator accumulator(model);
   sw::AdamW optimizer;

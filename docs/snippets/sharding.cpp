@@ -8,7 +8,7 @@
 #include <shardwright/shardwright.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
-#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -40,7 +40,7 @@ static_assert(sw::Transition<Shared, Weight>::count<sw::AllGather> == 1);
 
 int program(sw::HostCommunicator world) {
   //! [model]
-  using Model = sw::WholeModel<sw::Decoder<sw::DecoderLayouts<false, sw::Zero3>>>;
+  using Model = sw::SingleStageModel<sw::Decoder<sw::DecoderLayouts<false, sw::Zero3>>>;
   const sw::DecoderMesh mesh = sw::decoder_mesh(world, {.dpr = 2, .dp = world.size() / 2});
   const sw::DecoderConfig config{
       .layers = 2, .width = 16, .heads = 2, .kv_heads = 2, .hidden = 24, .vocabulary = 16, .sequence = 8};

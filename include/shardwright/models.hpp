@@ -62,7 +62,7 @@
 #include <shardwright/train/optimizer/lion.hpp>
 #include <shardwright/train/optimizer/sgd.hpp>
 #include <shardwright/train/pipeline/model_parts.hpp>
-#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
 #include <shardwright/train/tape/sum_loss.hpp>
 #include <shardwright/train/training.hpp>
 

@@ -40,4 +40,4 @@ struct Descent {
   template <class P, class Visitor> void for_each_state_made(const P& parameter, Visitor visit);
 };
 
-std::size_t size() { return sizeof(Training<WholeModel<Model>, Descent>); }
+std::size_t size() { return sizeof(Training<SingleStageModel<Model>, Descent>); }

@@ -11,7 +11,7 @@
 #include <shardwright/shardwright.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
-#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
 
 #include "cuda/compare.hpp"
 
@@ -44,7 +44,7 @@ template <class Tensor> void keep(std::vector<double>& results, const Tensor& te
 /// Two steps of a small decoder: losses, norms and parameters.
 template <class Target, class Element, bool sequence_parallel>
 std::vector<double> training(const Mesh& mesh) {
-  using Model = sw::WholeModel<sw::Decoder<sw::DecoderLayouts<sequence_parallel>, Element, Target>>;
+  using Model = sw::SingleStageModel<sw::Decoder<sw::DecoderLayouts<sequence_parallel>, Element, Target>>;
   using Ids = typename Model::Batch::Ids;
   Model model(mesh, small_config(), 7);
   sw::GradAccumulator<Model> accumulator(model);

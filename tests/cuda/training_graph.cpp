@@ -17,7 +17,7 @@ using namespace cuda_test;
 /// Steps that wait for nothing: the losses and norms of their reports, and the parameters after them. From
 /// the third step on, steps are replays of a CUDA graph if `captured` is set.
 template <class Element> std::vector<double> reported_training(const Mesh& mesh, bool captured) {
-  using Model = sw::WholeModel<sw::Decoder<sw::DecoderLayouts<true>, Element, Device>>;
+  using Model = sw::SingleStageModel<sw::Decoder<sw::DecoderLayouts<true>, Element, Device>>;
   using Batch = typename Model::Batch;
   Model model(mesh, small_config(), 7);
   sw::Training<Model> training(mesh, model, sw::AdamW(), {.capture = captured});

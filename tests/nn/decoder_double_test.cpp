@@ -61,7 +61,7 @@ template <class Tensor> double* element_at(Tensor& tensor, std::uint64_t global)
 }
 
 template <class Layouts> struct Fixture {
-  using Model = sw::WholeModel<sw::Decoder<Layouts, double>>;
+  using Model = sw::SingleStageModel<sw::Decoder<Layouts, double>>;
   using Ids = typename Model::Batch::Ids;
   using Mesh = sw::DecoderMesh;
 

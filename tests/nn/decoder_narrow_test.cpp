@@ -80,7 +80,7 @@ TEST_CASE("a decoder of bfloat16 trains like one of float, on every mesh") {
 
 TEST_CASE("models name their element, by which a device updates many parameters in a launch") {
   using Model = sw::Decoder<sw::DecoderLayouts<true>, sw::bfloat16, shardwright_test::MimicTarget>;
-  STATIC_REQUIRE(std::is_same_v<sw::WholeModel<Model>::element, sw::bfloat16>);
+  STATIC_REQUIRE(std::is_same_v<sw::SingleStageModel<Model>::element, sw::bfloat16>);
   STATIC_REQUIRE(std::is_same_v<sw::PipelineModel<Model>::element, sw::bfloat16>);
 }
 

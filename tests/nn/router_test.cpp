@@ -14,7 +14,7 @@
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/pipeline/runner.hpp>
-#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
 #include <shardwright/train/training.hpp>
 
 #include <algorithm>
@@ -161,7 +161,7 @@ std::vector<Vector> whole_run(int dp_ranks, int tp_ranks, int count) {
       on_ranks(dp_ranks * tp_ranks, [&](const sw::HostCommunicator& world, Findings& findings) {
         const Mesh mesh(world, sw::extent<dp>(dp_ranks), sw::extent<tp>(tp_ranks));
         const auto batches = batches_on(mesh, count);
-        sw::WholeModel<Model> model(mesh, {}, 5);
+        sw::SingleStageModel<Model> model(mesh, {}, 5);
         sw::Training training(mesh, model);
         train(training, batches);
         static_cast<void>(training.evaluate(std::span<const Batch>(batches))); // counts nothing

@@ -18,7 +18,7 @@
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/optimizer/learning_rate.hpp>
-#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -151,7 +151,7 @@ using sw::counts_only;
 template <class Layouts, class Element, class Target = sw::DefaultTarget>
 [[nodiscard]] Outcome train_with(const sw::HostCommunicator& world, const Problem& problem, const Way& way,
                                  const AtStep& at_step) {
-  using Model = sw::WholeModel<sw::Decoder<Layouts, Element, Target>>;
+  using Model = sw::SingleStageModel<sw::Decoder<Layouts, Element, Target>>;
   using Ids = typename Model::Batch::Ids;
   const sw::DecoderMesh mesh = sw::decoder_mesh(world, way.extents());
   Model model(mesh, problem.config, problem.seed);

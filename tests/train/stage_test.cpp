@@ -14,8 +14,8 @@
 #include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/pipeline/runner.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
 #include <shardwright/train/pipeline/stage.hpp>
-#include <shardwright/train/pipeline/whole_model.hpp>
 #include <shardwright/train/tape/sum_loss.hpp>
 
 #include <algorithm>
@@ -71,7 +71,7 @@ struct Outcome {
 template <class Description = Small>
 [[nodiscard]] Outcome train_whole(const sw::HostCommunicator& world, int tensor) {
   const Mesh mesh = small_mesh(world, tensor);
-  using Model = sw::WholeModel<Description>;
+  using Model = sw::SingleStageModel<Description>;
   Model model(mesh, {}, 3);
   sw::GradAccumulator<Model> accumulator(model);
   sw::AdamW optimizer;
@@ -268,7 +268,7 @@ TEST_CASE("the parts of a model are named by their position, and a stage has the
     CHECK(
         on_ranks(2 * tensor, [tensor](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = small_mesh(world, tensor);
-          sw::WholeModel<Small> model(mesh, {}, 3);
+          sw::SingleStageModel<Small> model(mesh, {}, 3);
           const Values whole = values_of(model);
           std::string names;
           model.for_each_parameter([&](auto& parameter) { names += parameter.name() + " "; });
@@ -321,12 +321,12 @@ TEST_CASE("a part must name its tied parameters, so that other ranks know of the
       on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
         const Mesh mesh = small_mesh(world, 1);
         const std::string said = failure_of<sw::InvalidArgument>(
-            [&] { const sw::WholeModel<TiedModel<false>> model(mesh, {}, 1); });
+            [&] { const sw::SingleStageModel<TiedModel<false>> model(mesh, {}, 1); });
         findings.expect(
             has(said,
                 "a part must name its tied parameters, but ties(config) of the one that holds table does not"),
             said);
-        sw::WholeModel<TiedModel<true>> model(mesh, {}, 1);
+        sw::SingleStageModel<TiedModel<true>> model(mesh, {}, 1);
         findings.expect(values_of(model).size() == 7 && values_of(model).count("table") == 1, "one table");
       }) == "");
 }
@@ -335,7 +335,8 @@ TEST_CASE("a part that names a tied parameter that it does not hold is an error,
   const auto said_of = [](auto make) { return failure_of<sw::InvalidArgument>(make); };
   CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
           const Mesh mesh = small_mesh(world.split(world.rank(), 0), 1);
-          const std::string said = said_of([&] { const sw::WholeModel<FalselyTied> model(mesh, {}, 1); });
+          const std::string said =
+              said_of([&] { const sw::SingleStageModel<FalselyTied> model(mesh, {}, 1); });
           findings.expect(
               has(said, "Stage: a part must hold the tied parameters that it names, but ties(config) of "
                         "one that does not names other (list that in members()"),
@@ -344,19 +345,20 @@ TEST_CASE("a part that names a tied parameter that it does not hold is an error,
 }
 
 TEST_CASE("two parts with the same path are an error, on one rank and on a pipeline") {
-  CHECK(
-      on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
-        const Mesh mesh = small_mesh(world.split(world.rank(), 0), 1);
-        const auto expect = [&](const std::string& said) {
-          findings.expect(has(said, "every part of a model must have a unique path, but two have in "), said);
-        };
-        expect(failure_of<sw::InvalidArgument>([&] { const sw::WholeModel<SameNames> model(mesh, {}, 1); }));
-        const auto schedule = sw::make_schedule("1f1b", 2, 4);
-        expect(failure_of<sw::InvalidArgument>([&] {
-          const sw::PipelineModel<SameNames> model(mesh, world, schedule.placement(),
-                                                   sw::LayerPartition(3, 2), {}, 1);
-        }));
-      }) == "");
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = small_mesh(world.split(world.rank(), 0), 1);
+          const auto expect = [&](const std::string& said) {
+            findings.expect(has(said, "every part of a model must have a unique path, but two have in "),
+                            said);
+          };
+          expect(failure_of<sw::InvalidArgument>(
+              [&] { const sw::SingleStageModel<SameNames> model(mesh, {}, 1); }));
+          const auto schedule = sw::make_schedule("1f1b", 2, 4);
+          expect(failure_of<sw::InvalidArgument>([&] {
+            const sw::PipelineModel<SameNames> model(mesh, world, schedule.placement(),
+                                                     sw::LayerPartition(3, 2), {}, 1);
+          }));
+        }) == "");
 }
 
 TEST_CASE(
@@ -396,7 +398,7 @@ TEST_CASE(
 TEST_CASE("a model whose GradAccumulator is gone needs another one, and can have it") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = small_mesh(world, 1);
-          sw::WholeModel<Small> model(mesh, {}, 3);
+          sw::SingleStageModel<Small> model(mesh, {}, 3);
           const auto batch = small_batch<Small>(mesh, 0, 0);
           const auto pass = [&] { static_cast<void>(model.forward_backward(batch, sw::PassPosition::last)); };
           for (int i = 0; i < 2; ++i) {
@@ -415,7 +417,7 @@ TEST_CASE("the purpose of memory is reset when a pass throws") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = small_mesh(world, 1);
           {
-            sw::WholeModel<Failing> model(mesh, {}, 3);
+            sw::SingleStageModel<Failing> model(mesh, {}, 3);
             auto batch = small_batch<Small>(mesh, 0, 0);
             // Forward, and backward without a GradAccumulator.
             findings.expect(
@@ -460,7 +462,7 @@ template <bool detached> [[nodiscard]] std::string bare_step(const sw::HostCommu
   const Mesh mesh = small_mesh(sw::HostCommunicator(world).split(world.rank(), 0), 1);
   const std::vector<Small::Batch> batches{small_batch<Small>(mesh, 0, 0)};
   if (world.size() == 1) {
-    sw::WholeModel<BareLoss<detached>> model(mesh, {}, 3);
+    sw::SingleStageModel<BareLoss<detached>> model(mesh, {}, 3);
     sw::GradAccumulator accumulator(model);
     accumulator.add(model.forward_backward(batches[0], sw::PassPosition::last));
     return text(accumulator.finish());
@@ -517,9 +519,9 @@ TEST_CASE(
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = small_mesh(world, 1);
           const std::string said = failure_of<sw::InvalidArgument>(
-              [&] { const sw::WholeModel<TwoEnds<false>> model(mesh, {}, 1); });
+              [&] { const sw::SingleStageModel<TwoEnds<false>> model(mesh, {}, 1); });
           findings.expect(has(said, "two have in (give them different names, or one of the Parts"), said);
-          sw::WholeModel<TwoEnds<true>> model(mesh, {}, 1);
+          sw::SingleStageModel<TwoEnds<true>> model(mesh, {}, 1);
           findings.expect(values_of(model).count("encoder.in") == 1 && values_of(model).count("in") == 1,
                           "both names");
         }) == "");

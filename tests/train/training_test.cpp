@@ -14,7 +14,7 @@
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/dry_run.hpp>
 #include <shardwright/train/pipeline/model.hpp>
-#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
 #include <shardwright/train/training.hpp>
 
 #include <algorithm>
@@ -94,7 +94,7 @@ template <class Model> [[nodiscard]] std::vector<float> weights_of(Model& model)
 
 /// A model with its training.
 template <class Description> struct Run {
-  using Model = sw::WholeModel<Description>;
+  using Model = sw::SingleStageModel<Description>;
   explicit Run(const Mesh& mesh, const sw::TrainingOptions& options = {})
       : model(mesh, {}, 3), training(mesh, model, sw::AdamW(), options) {}
   Model model;
@@ -124,7 +124,7 @@ struct PassesSeen {
 
 TEST_CASE("only the last pass of a step is declared to be the last") {
   PassesSeen model;
-  sw::detail::WholeRunner<PassesSeen> runner(model);
+  sw::detail::SingleStageRunner<PassesSeen> runner(model);
   CHECK(runner.run(std::vector<int>{1, 2, 4}) == 7);
   CHECK(model.last == std::vector<bool>{false, false, true});
 }
@@ -135,7 +135,7 @@ TEST_CASE("steps of Training are bitwise those of accumulator and optimizer by h
             const Mesh mesh = mesh_of(world);
             Run<Host> run(mesh);
             Batches<Host> batches(mesh);
-            sw::WholeModel<Host> model(mesh, {}, 3);
+            sw::SingleStageModel<Host> model(mesh, {}, 3);
             sw::GradAccumulator accumulator(model);
             sw::AdamW optimizer;
             for (int step = 0; step < 4; ++step) {
@@ -208,8 +208,8 @@ TEST_CASE("weights of different seeds and learning rates that differ are found i
       const auto rank = static_cast<unsigned>(world.rank());
       sw::TrainingOptions options;
       options.check_inputs = checks;
-      sw::WholeModel<Host> model(mesh, {}, 3 + rank * seed);
-      sw::Training<sw::WholeModel<Host>> training(mesh, model, sw::AdamW(), options);
+      sw::SingleStageModel<Host> model(mesh, {}, 3 + rank * seed);
+      sw::Training<sw::SingleStageModel<Host>> training(mesh, model, sw::AdamW(), options);
       Batches<Host> batches(mesh);
       static_cast<void>(training.step(batches, rate + rank * more));
       static_cast<void>(training.step(batches, rate));
@@ -235,7 +235,7 @@ TEST_CASE("constants of an optimizer that differ between data ranks are found in
   const auto said = [](double more_norm, double more_decay) {
     return said_by_two([&](const sw::HostCommunicator& world) {
       const Mesh mesh = train_test::small_mesh(world, 1);
-      sw::WholeModel<Host> model(mesh, {}, 3);
+      sw::SingleStageModel<Host> model(mesh, {}, 3);
       sw::Training training(
           mesh, model,
           sw::AdamW({.weight_decay = world.rank() * more_decay, .max_norm = 1 + world.rank() * more_norm}));

@@ -15,7 +15,7 @@
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/pipeline/model.hpp>
-#include <shardwright/train/pipeline/whole_model.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
 #include <shardwright/train/training.hpp>
 
 #include <array>
@@ -148,7 +148,7 @@ template <class Model> [[nodiscard]] std::vector<float> weights_of(Model& model)
 
 /// A model with its training on a mesh.
 template <class Target> struct Run {
-  using Model = sw::WholeModel<Words<Target>>;
+  using Model = sw::SingleStageModel<Words<Target>>;
   explicit Run(const Mesh& on, const sw::TrainingOptions& options = {})
       : mesh(on), model(on, {}, 3), training(on, model, sw::AdamW(), options) {}
   std::optional<sw::StepReport> step(const At& id, const At& target) {

@@ -11,7 +11,7 @@
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/optimizer/optimizer_for.hpp>
-#include <shardwright/train/pipeline/whole_runner.hpp>
+#include <shardwright/train/pipeline/single_stage_runner.hpp>
 #include <shardwright/train/step/device_loss_scale.hpp>
 #include <shardwright/train/step/global_sum.hpp>
 #include <shardwright/train/step/graph.hpp>
@@ -96,7 +96,7 @@ template <class Target> struct StepsUnderWay {
 /// that the rank at fault is named, and then skipped or, depending on the options, ends the run. All ranks
 /// decide alike. A step or an evaluation that throws is the last one: other ranks may be at a different point
 /// in it.
-/// @tparam Model WholeModel or PipelineModel
+/// @tparam Model SingleStageModel or PipelineModel
 /// @tparam Optimizer an OptimizerFor the model
 template <class Model, class Optimizer = AdamW> class Training {
   using Target = typename Model::target;

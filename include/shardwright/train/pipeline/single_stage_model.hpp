@@ -14,7 +14,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief A single stage that holds the whole model, for programs without a pipeline.
-template <class Model> class WholeModel : public detail::ElementOfModel<Model> {
+template <class Model> class SingleStageModel : public detail::ElementOfModel<Model> {
 public:
   using Stage = shardwright::Stage<Model>;
   using Config = typename Model::Config;
@@ -25,7 +25,7 @@ public:
   /// @brief Initial values depend only on the seed, not on the mesh. Not collective.
   /// @throws InvalidArgument if the sizes are inconsistent or do not fit the mesh.
   template <class Mesh>
-  WholeModel(const Mesh& mesh, const Config& config, std::uint64_t seed)
+  SingleStageModel(const Mesh& mesh, const Config& config, std::uint64_t seed)
       : stage_((detail::check_model<Model>(mesh, config), mesh), config, seed,
                {0, detail::count_units<Model>(config).all}, shared_) {}
 

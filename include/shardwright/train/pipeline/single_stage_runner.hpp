@@ -19,11 +19,11 @@ concept Pipelined = requires {
 };
 
 /// Runs the microbatches of a step through a model in one piece.
-template <class Model> class WholeRunner {
+template <class Model> class SingleStageRunner {
 public:
   using Batch = typename Model::Batch;
   using Loss = typename Model::Loss;
-  explicit WholeRunner(Model& model) : model_(model) {}
+  explicit SingleStageRunner(Model& model) : model_(model) {}
 
   [[nodiscard]] Loss run(std::span<const Batch> batches) {
     Loss loss{};
@@ -47,7 +47,7 @@ private:
   Model& model_;
 };
 
-template <class Model> struct RunnerOf { using type = WholeRunner<Model>; };
+template <class Model> struct RunnerOf { using type = SingleStageRunner<Model>; };
 template <Pipelined Model> struct RunnerOf<Model> { using type = typename Model::Runner; };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
