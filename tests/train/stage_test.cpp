@@ -387,8 +387,7 @@ TEST_CASE(
             sw::PipelineModel<CrossedTies> model(mesh, world, schedule.placement(),
                                                  sw::LayerPartition(3, schedule.stages()), {}, 1);
             int late = 0;
-            model.for_each_parameter(
-                [&](auto& parameter) { late += parameter.stages() == 2 ? 1 : 0; });
+            model.for_each_parameter([&](auto& parameter) { late += parameter.stages() == 2 ? 1 : 0; });
             const bool both_ends = schedule.stages() == 4 && world.rank() == 0;
             findings.expect(late == (both_ends ? 2 : 0), name, ": ", late, " parameters");
           }

@@ -10,9 +10,9 @@
 #include <shardwright/core/kept_memory.hpp>
 #include <shardwright/core/mix.hpp>
 #include <shardwright/layout/transition_step.hpp>
-#include <shardwright/mesh/bound_call.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/mesh/halo_plans.hpp>
+#include <shardwright/mesh/prepared_collective.hpp>
 #include <shardwright/mesh/target.hpp>
 
 #include <algorithm>
@@ -165,7 +165,7 @@ public:
   }
 
   /// Collectives of transitions that ran before.
-  [[nodiscard]] BoundCalls& bound_calls() noexcept { return bound_calls_; }
+  [[nodiscard]] PreparedCollectives& prepared_collectives() noexcept { return prepared_collectives_; }
   /// Memory of the vectors of a step, which the next step reuses.
   [[nodiscard]] const KeptMemory& kept_memory() const noexcept { return kept_memory_; }
   /// Exchanges of halos that ran before.
@@ -279,7 +279,7 @@ private:
   bool records_background_ = false;
   std::vector<TargetPool> pools_;
   std::vector<PlannedSteps> planned_;
-  BoundCalls bound_calls_;
+  PreparedCollectives prepared_collectives_;
   HaloPlans halo_plans_;
   const KeptMemory kept_memory_ = make_kept_memory();
   long references_ = 1; // the mesh handles and every buffer that is in use

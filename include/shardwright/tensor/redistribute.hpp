@@ -24,27 +24,12 @@ namespace detail {
 
 template <class To, class From>
 using TensorIn = ShardedTensor<To, typename From::value_type, typename From::target>;
-template <class To, class From>
-using HandleIn = ShardedTensor<To, const typename From::value_type, typename From::target>;
 
 /// The shape of a tensor in `memory` that ranks compare when they move it.
 [[nodiscard]] inline SubjectShape subject_of(const BufferHandle& memory,
                                              std::span<const std::int64_t> shape) noexcept {
   static_assert(max_tensor_rank == SubjectShape::most_dimensions);
   return memory.reduced_from().known() ? memory.reduced_from() : SubjectShape::of(shape);
-}
-
-/// Runs the steps of a tensor of a global shape from `in` to `out`.
-template <class Element, class Place>
-void run_steps(TargetResources<Place>& resources, const BoundTransition& bound, const Extents& shape,
-               const Element* in, Element* out, const SubjectShape& subject, SourceLocation where) {
-  TransitionRun<Element, Place>(resources, bound, shape, in, out, subject, where).run();
-}
-template <class From, class Destination>
-void run_transition(const From& from, const BoundTransition& bound, Destination& to, SourceLocation where) {
-  run_steps<typename From::value_type>(from.resources(), bound, extents_of(from.shape()), from.data(),
-                                       to.mutable_data(),
-                                       subject_of(TensorAccess::buffer(from), from.shape()), where);
 }
 
 /// The block in `memory` after the transition: the same memory if nothing moves, or if an all_reduce may
@@ -56,40 +41,19 @@ template <class Element, class Place>
   const BoundTransition bound = bind_transition(resources.core(), table);
   if (bound.trivial())
     return memory;
-  const auto* const in = static_cast<const Element*>(memory.data());
   const SubjectShape subject = subject_of(memory, shape);
+  BufferHandle to;
   if (bound.is_all_reduce() && memory.reusable()) {
     memory.reduced_from() = {}; // as it would be in new memory
-    run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(memory.data()), subject,
-                       where);
-    return memory;
+    to = memory;
+  } else {
+    to = new_block<Element>(resources, block_elements(resources.core(), table, *table.to, shape), where);
   }
-  BufferHandle to =
-      new_block<Element>(resources, block_elements(resources.core(), table, *table.to, shape), where);
-  run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(to.data()), subject,
-                     where);
+  TransitionRun<Element, Place>(resources, bound, extents_of(shape),
+                                static_cast<const Element*>(memory.data()), static_cast<Element*>(to.data()),
+                                subject, where)
+      .run();
   return to;
-}
-
-/// A new tensor after the steps; it shares the memory of `from` if no step is effective on this mesh.
-template <class To, class Steps, class From>
-[[nodiscard]] HandleIn<To, From> transition_of(const From& from, SourceLocation where) {
-  const BoundTransition bound = bind_transition<Steps>(from.core());
-  if (bound.trivial())
-    return TensorAccess::adopt<HandleIn<To, From>>(from);
-  TensorIn<To, From> to(from.resources(), from.shape(), where);
-  run_transition(from, bound, to, where);
-  return TensorAccess::take<HandleIn<To, From>>(std::move(to));
-}
-
-/// The same for a moved-in owner: the caller must not read it afterwards, on any mesh.
-template <class To, class Steps, class From>
-[[nodiscard]] TensorIn<To, From> transition_of_owner(From&& given, SourceLocation where) {
-  TargetResources<typename From::target>& resources = given.resources();
-  return TensorAccess::in_memory<TensorIn<To, From>>(
-      memory_after<typename From::value_type>(resources, transition_steps<Steps>, given.shape(),
-                                              TensorAccess::take_memory(std::move(given)), where),
-      given.shape());
 }
 
 template <class From, class To> inline constexpr bool moves_halos = has_halos<From> || has_halos<To>;
@@ -117,7 +81,11 @@ redistribute(const ShardedTensor<L, E, Where>& from, SourceLocation where = Sour
   static_cast<void>(Transition<L, To>::is_identity);
   detail::begin_operation(where, from);
   if constexpr (!detail::moves_halos<L, To>)
-    return detail::transition_of<To, Transition<L, To>>(from, where);
+    return detail::TensorAccess::in_memory<Handle>(
+        detail::memory_after<std::remove_const_t<E>>(from.resources(),
+                                                     detail::transition_steps<Transition<L, To>>,
+                                                     from.shape(), detail::TensorAccess::buffer(from), where),
+        from.shape());
   else if constexpr (std::is_same_v<L, To>)
     return detail::TensorAccess::adopt<Handle>(from);
   else
@@ -132,9 +100,13 @@ requires(!std::is_const_v<E>)
                                                            SourceLocation where = SourceLocation::current()) {
   static_cast<void>(Transition<L, To>::is_identity);
   detail::begin_operation(where, from);
-  if constexpr (!detail::moves_halos<L, To>)
-    return detail::transition_of_owner<To, Transition<L, To>>(std::move(from), where);
-  else if constexpr (std::is_same_v<L, To>)
+  if constexpr (!detail::moves_halos<L, To>) {
+    auto& resources = from.resources();
+    return detail::TensorAccess::in_memory<ShardedTensor<To, E, Where>>(
+        detail::memory_after<E>(resources, detail::transition_steps<Transition<L, To>>, from.shape(),
+                                detail::TensorAccess::take_memory(std::move(from)), where),
+        from.shape());
+  } else if constexpr (std::is_same_v<L, To>)
     return std::move(from);
   else
     return detail::transition_with_halos<To>(ShardedTensor<L, E, Where>(std::move(from)), where);
@@ -177,7 +149,10 @@ void redistribute_into(const ShardedTensor<L, E, Where>& from, ShardedTensor<To,
     }
     const detail::BoundTransition bound = detail::bind_transition<Steps>(from.core());
     if (!bound.trivial()) {
-      detail::run_transition(from, bound, to, where);
+      detail::TransitionRun<Element, Where>(
+          from.resources(), bound, detail::extents_of(from.shape()), from.data(), to.mutable_data(),
+          detail::subject_of(detail::TensorAccess::buffer(from), from.shape()), where)
+          .run();
     } else {
       detail::copy_block<Where>(from.execution(), from.data(), contiguous_block(0, from.local_size()),
                                 to.mutable_data());

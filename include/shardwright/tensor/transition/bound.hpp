@@ -104,11 +104,12 @@ template <class Steps> [[nodiscard]] BoundTransition bind_transition(MeshCore& c
 /// The call of a transition that is a single collective on this mesh, for reuse; empty for any other
 /// transition.
 /// @param where the line of the program that the calls are for
-[[nodiscard]] inline std::optional<BoundCall> single_call(MeshCore& core, const TransitionSteps& table,
-                                                          std::span<const std::int64_t> shape,
-                                                          SourceLocation where) {
+[[nodiscard]] inline std::optional<PreparedCollective> single_call(MeshCore& core,
+                                                                   const TransitionSteps& table,
+                                                                   std::span<const std::int64_t> shape,
+                                                                   SourceLocation where) {
   const BoundTransition bound = bind_transition(core, table);
-  std::optional<BoundCall> out;
+  std::optional<PreparedCollective> out;
   if (bound.is_one_call()) {
     StepGeometry(*bound.first, bound.binding, shape).bind(out.emplace());
     out->call.where = where;

@@ -34,19 +34,16 @@ public:
 
   /// Runs all steps that are left.
   void run() {
-    run_until([this](auto& group, const CollectiveCall& call) {
-      group.run(call);
+    while (const auto next = next_collective()) {
+      next->group->run(next->call);
       finish();
-      return false;
-    });
+    }
   }
 
   /// Runs local steps until a collective, and starts it; `complete` does the rest.
   void start() {
-    run_until([this](auto& group, const CollectiveCall& call) {
-      pending_.emplace(group.start(call));
-      return true;
-    });
+    if (const auto next = next_collective())
+      pending_.emplace(next->group->start(next->call));
   }
 
   [[nodiscard]] bool ready() const { return !pending_ || (remaining_ <= 1 && pending_->ready()); }
@@ -62,8 +59,13 @@ public:
   }
 
 private:
-  /// Runs the remaining steps; `issue(group, call)` issues a collective, and returns whether to stop there.
-  template <class Issue> void run_until(Issue issue) {
+  struct Collective {
+    CommunicatorOf<Target>* group;
+    CollectiveCall call;
+  };
+
+  /// Runs local steps until a collective; nothing if none is left.
+  [[nodiscard]] std::optional<Collective> next_collective() {
     while (remaining_ > 0) {
       while (!does_something(next_.front(), binding_))
         next_ = next_.subspan(1);
@@ -73,14 +75,15 @@ private:
         run_local(step);
         continue;
       }
-      const BoundCall& bound = bound_call(resources_->core(), step, binding_, shape_);
+      const PreparedCollective& bound = prepared_collective(resources_->core(), step, binding_, shape_);
       prepare(bound.count_after, step.kind == StepKind::all_reduce);
-      CollectiveCall call = bound.with(in_, destination_, where_);
-      call.subject = subject_;
+      Collective next{&resources_->core().template communicator<Target>(bound.mask),
+                      bound.with(in_, destination_, where_)};
+      next.call.subject = subject_;
       order_call_after<Target>(resources_->execution());
-      if (issue(resources_->core().template communicator<Target>(bound.mask), call))
-        return;
+      return next;
     }
+    return std::nullopt;
   }
 
   void run_local(const TransitionStep& step) {

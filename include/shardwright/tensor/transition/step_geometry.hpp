@@ -7,8 +7,8 @@
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/transition_plan.hpp>
 #include <shardwright/layout/transition_runtime.hpp>
-#include <shardwright/mesh/bound_call.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/mesh/prepared_collective.hpp>
 #include <shardwright/tensor/local_extents.hpp>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ public:
   }
 
   /// The call of a collective step, which refers to the blocks of `bound`.
-  void bind(BoundCall& bound) const {
+  void bind(PreparedCollective& bound) const {
     bound.mask = mask_;
     bound.count_before = count_before();
     bound.count_after = count_after();
@@ -193,10 +193,11 @@ private:
 };
 
 /// The call of a collective step, computed once for each shape. Valid until the mesh's next lookup.
-[[nodiscard]] inline const BoundCall& bound_call(MeshCore& core, const TransitionStep& step,
-                                                 const AxisBinding& binding, const Extents& shape) {
-  return core.bound_calls().find(&step, shape,
-                                 [&](BoundCall& call) { StepGeometry(step, binding, shape).bind(call); });
+[[nodiscard]] inline const PreparedCollective& prepared_collective(MeshCore& core, const TransitionStep& step,
+                                                                   const AxisBinding& binding,
+                                                                   const Extents& shape) {
+  return core.prepared_collectives().find(
+      &step, shape, [&](PreparedCollective& call) { StepGeometry(step, binding, shape).bind(call); });
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

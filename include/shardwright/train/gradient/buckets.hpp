@@ -5,8 +5,8 @@
 /// @brief Buckets that combine small gradients into one collective.
 
 #include <shardwright/comm/pending.hpp>
-#include <shardwright/mesh/bound_call.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/mesh/prepared_collective.hpp>
 #include <shardwright/tensor/transition/block_copy.hpp>
 
 #include <cstddef>
@@ -51,7 +51,7 @@ public:
   void set_bucket_bytes(std::size_t bytes) noexcept { bucket_bytes_ = bytes; }
 
   /// Adds a gradient to the collective; the owner of the member's `take` must call finish() in time.
-  void add(Member& member, const BoundCall& collective, BufferHandle memory) {
+  void add(Member& member, const PreparedCollective& collective, BufferHandle memory) {
     const std::size_t bytes = collective.count_before * sizeof(Element);
     if (bytes >= bucket_bytes_) {
       std::unique_ptr<Bucket> alone = take_bucket();
@@ -85,7 +85,7 @@ public:
 private:
   struct Entry {
     Member* member;
-    const BoundCall* collective;
+    const PreparedCollective* collective;
     BufferHandle memory;
   };
   struct Bucket {
@@ -113,7 +113,7 @@ private:
 
   void start(std::unique_ptr<Bucket> bucket) {
     const MemoryFor purpose(MemoryKind::gradients);
-    const BoundCall& collective = *bucket->entries.front().collective;
+    const PreparedCollective& collective = *bucket->entries.front().collective;
     CollectiveCall call = collective.call;
     call.element = element_type_of<Element>();
     if (bucket->entries.size() == 1)

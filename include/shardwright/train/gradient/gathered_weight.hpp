@@ -5,7 +5,7 @@
 /// @brief Weights in the layout in which products read them, while they are in use.
 
 #include <shardwright/comm/pending.hpp>
-#include <shardwright/mesh/bound_call.hpp>
+#include <shardwright/mesh/prepared_collective.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
@@ -66,7 +66,7 @@ private:
   using Gathered = ShardedTensor<Compute, element, target>;
 
   bool bound_ = false;
-  std::optional<BoundCall> gather_; // nothing if it is not one collective
+  std::optional<PreparedCollective> gather_; // nothing if it is not one collective
   Tensor weight_ = TensorAccess::nothing<Tensor>();
   Gathered gathered_ = TensorAccess::nothing<Gathered>();
   std::optional<Pending> arriving_; // after the memory that it writes

@@ -107,7 +107,7 @@ private:
   const TransitionSteps& steps_;
   std::span<const std::int64_t> shape_; // of the parameter
   SourceLocation where_;
-  std::optional<BoundCall> call_; // if the transition is a single collective
+  std::optional<PreparedCollective> call_; // if the transition is a single collective
   BufferHandle memory_;
   GradientSum* next_ = nullptr;
   int under_way_ = 0; // blocks in buckets

@@ -17,13 +17,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One collective step of a transition, bound to a shape and a mesh. Buffers, element type and location vary
 /// between uses.
-struct BoundCall {
-  BoundCall() = default;
-  BoundCall(const BoundCall&) = delete;
-  BoundCall& operator=(const BoundCall&) = delete;
-  BoundCall(BoundCall&&) = default;
-  BoundCall& operator=(BoundCall&&) = default;
-  ~BoundCall() = default;
+struct PreparedCollective {
+  PreparedCollective() = default;
+  PreparedCollective(const PreparedCollective&) = delete;
+  PreparedCollective& operator=(const PreparedCollective&) = delete;
+  PreparedCollective(PreparedCollective&&) = default;
+  PreparedCollective& operator=(PreparedCollective&&) = default;
+  ~PreparedCollective() = default;
 
   /// The call for these buffers. It refers to the blocks until it has run or started.
   template <class Element>
@@ -37,7 +37,7 @@ struct BoundCall {
   }
 
   /// Whether one call may combine blocks of both.
-  [[nodiscard]] bool joins(const BoundCall& other) const {
+  [[nodiscard]] bool joins(const PreparedCollective& other) const {
     return mask == other.mask && call.operation == other.call.operation &&
            call.reduce_op == other.call.reduce_op && call.order == other.call.order;
   }
@@ -51,12 +51,13 @@ struct BoundCall {
 
 /// Calls by step and shape; of two in the same slot, the newer one. With a hit, a transition of a small
 /// tensor costs a few nanoseconds on top of its collective.
-class BoundCalls {
+class PreparedCollectives {
 public:
   using Shape = std::array<std::int64_t, max_tensor_rank>;
 
   /// The call of a step for a shape; `bind(call)` fills it in if it is missing. Valid until the next lookup.
-  template <class Bind> [[nodiscard]] const BoundCall& find(const void* step, const Shape& shape, Bind bind) {
+  template <class Bind>
+  [[nodiscard]] const PreparedCollective& find(const void* step, const Shape& shape, Bind bind) {
     if (places_.empty())
       places_.resize(std::size_t{1} << place_bits);
     auto hash = reinterpret_cast<std::uintptr_t>(step);
@@ -76,7 +77,7 @@ private:
   struct Place {
     const void* step = nullptr; ///< Null for an empty place.
     Shape shape{};
-    BoundCall call;
+    PreparedCollective call;
   };
 
   static constexpr int place_bits = 7;
