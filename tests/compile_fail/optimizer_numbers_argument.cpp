@@ -43,4 +43,4 @@ struct Descent {
 #endif
 };
 
-std::size_t size() { return sizeof(Training<WholeModel<Model>, Descent>); }
+std::size_t size() { return sizeof(Training<SingleStageModel<Model>, Descent>); }

@@ -254,7 +254,7 @@ TEST_CASE("factors of a parameter's group that differ between data ranks are fou
   const auto said = [](double factor, const char* wanted) {
     return said_by_two([&](const sw::HostCommunicator& world) {
       const Mesh mesh = train_test::small_mesh(world, 1);
-      sw::WholeModel<Host> model(mesh, {}, 3);
+      sw::SingleStageModel<Host> model(mesh, {}, 3);
       const bool odd = world.rank() == 1;
       const sw::ParameterGroup group{
           .matches = [=](const sw::ParameterInfo& parameter) { return parameter.name == wanted; },
@@ -299,7 +299,7 @@ TEST_CASE("numbers of a user's own optimizer that differ are found in the first 
   const auto said = [](double decay, double hold) {
     return said_by_two([&](const sw::HostCommunicator& world) {
       const Mesh mesh = train_test::small_mesh(world, 1);
-      sw::WholeModel<Host> model(mesh, {}, 3);
+      sw::SingleStageModel<Host> model(mesh, {}, 3);
       sw::Training training(mesh, model, Descent{world.rank() * decay, world.rank() * hold});
       Batches<Host> batches(mesh);
       static_cast<void>(training.step(batches, rate));
