@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A custom operation, softplus, with layout rule, kernel and gradient, on tensors and on tapes; its gradient
-// is checked on four thread ranks, and a wrong one is caught.
+// Operations of a program's own, on tensors and on tapes: elementwise functions of one and of two operands,
+// made from formulas, and one with a layout rule, a kernel and a gradient. Gradients are checked on four
+// thread ranks, and a wrong one is caught.
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -10,7 +11,6 @@
 
 #include <Kokkos_Core.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -22,14 +22,80 @@
 namespace sw = shardwright;
 using namespace sw::axis;
 
+//! [function]
+namespace mine {
+
+/// log(1 + exp(x)).
+struct Softplus {
+  static constexpr std::string_view name = "softplus"; // in errors, profiles and a dry run's table
+  static constexpr bool slope_of_result = false;       // the slope is a function of x, which is kept
+  template <class V> V operator()(V x) const {
+    return chosen(x > 0, x, 0) + log(1 + exp(chosen(x > 0, -x, x))); // never overflows
+  }
+  template <class V> V slope(V x) const { return sigmoid(x); }
+};
+inline constexpr sw::Elementwise<Softplus> softplus{};
+
+} // namespace mine
+//! [function]
+
+//! [numbers]
+namespace mine {
+
+/// x, or a part of it below 0.
+struct LeakyRelu {
+  static constexpr std::string_view name = "leaky_relu";
+  static constexpr bool slope_of_result = true; // the result has the sign of x, which need not be kept
+  double below;                                 // a function may hold numbers
+  template <class V> V operator()(V x) const { return chosen(x < 0, below * x, x); }
+  template <class V> V slope(V y) const { return chosen(y < 0, below, 1); }
+};
+inline constexpr sw::Elementwise<LeakyRelu> leaky_relu{{.below = 0.01}};
+
+} // namespace mine
+//! [numbers]
+
+//! [binary]
+namespace mine {
+
+/// sqrt(left^2 + right^2).
+struct Hypotenuse {
+  static constexpr std::string_view name = "hypotenuse";
+  template <class V> V operator()(V left, V right) const { return sqrt(left * left + right * right); }
+  template <class V> V left_gradient(V dy, V left, V right) const { return dy * left / (*this)(left, right); }
+  template <class V> V right_gradient(V dy, V left, V right) const {
+    return dy * right / (*this)(left, right);
+  }
+};
+inline constexpr sw::Binary<Hypotenuse> hypotenuse{};
+
+} // namespace mine
+//! [binary]
+
+//! [linear]
+namespace mine {
+
+/// (left + right) / 2.
+struct Midpoint {
+  static constexpr std::string_view name = "midpoint";
+  template <class Left, class Right>
+  using layout = sw::AddLayout<Left, Right>; // linear: Partial plus Partial
+  template <class V> V operator()(V left, V right) const { return 0.5 * (left + right); }
+  template <class V> V left_gradient(V dy, sw::Unread, sw::Unread) const { return 0.5 * dy; }
+  template <class V> V right_gradient(V dy, sw::Unread, sw::Unread) const { return 0.5 * dy; }
+};
+inline constexpr sw::Binary<Midpoint> midpoint{};
+
+} // namespace mine
+//! [linear]
+
 //! [rule]
 namespace mine {
 
-SHARDWRIGHT_NONLINEAR_OPERATION(softplus); // messages that begin with "softplus: "
+SHARDWRIGHT_NONLINEAR_OPERATION(running_sum); // messages that begin with "running_sum: "
 
 template <class Input>
-using SoftplusLayout =
-    sw::ElementwiseNonlinearLayout<softplus, Input>; // same as the input; Partial is an error
+using RunningSumLayout = sw::RowwiseLayout<running_sum, Input>; // same as the input, with whole rows
 
 } // namespace mine
 //! [rule]
@@ -37,25 +103,29 @@ using SoftplusLayout =
 //! [kernel]
 namespace mine {
 
-/// out = log(1 + exp(x)), or for a gradient, the derivative times `from`.
-template <class Element> struct SoftplusKernel {
+/// The sum of each element of a row and those before it, or after it.
+template <class Element> struct RunningSumKernel {
   const Element* x;
-  const Element* from; // null in the forward pass
   Element* out;
-  KOKKOS_FUNCTION void operator()(std::size_t i) const {
-    const Element e = std::exp(-std::abs(x[i])); // never overflows
-    if (from == nullptr)
-      out[i] = (x[i] > 0 ? x[i] : Element(0)) + std::log1p(e);
-    else
-      out[i] = from[i] * (x[i] > 0 ? 1 / (1 + e) : e / (1 + e));
+  std::size_t columns;
+  bool backwards;
+  KOKKOS_FUNCTION void operator()(std::size_t row) const {
+    Element sum = 0;
+    for (std::size_t c = 0; c < columns; ++c) {
+      const std::size_t i = row * columns + (backwards ? columns - 1 - c : c);
+      out[i] = sum += x[i];
+    }
   }
 };
 
-template <class Tensor, class Kernel> void run(const Tensor& out, const Kernel& kernel) {
+template <class From, class Tensor> void run_running_sum(const From& x, Tensor& out, bool backwards) {
   using Policy =
       Kokkos::RangePolicy<typename Tensor::target::execution_space, Kokkos::IndexType<std::size_t>>;
+  const auto rows = out.local_matrix().extent(0);
+  const RunningSumKernel<typename Tensor::value_type> kernel{x.data(), out.mutable_data(),
+                                                             out.local_matrix().extent(1), backwards};
   if constexpr (!sw::counts_only<typename Tensor::target>) // a dry run has shapes but no memory
-    Kokkos::parallel_for("softplus", Policy(out.execution(), 0, out.local_size()), kernel);
+    Kokkos::parallel_for("running_sum", Policy(out.execution(), 0, rows), kernel);
 }
 
 } // namespace mine
@@ -64,30 +134,30 @@ template <class Tensor, class Kernel> void run(const Tensor& out, const Kernel& 
 //! [operation]
 namespace mine {
 
-struct Softplus {
-  static constexpr std::string_view name = "softplus"; // in a dry run's table
-  static constexpr bool gradient_reads_input = true;   // x is kept for it
-  static constexpr bool gradient_reads_output = false; // y is not
+struct RunningSum {
+  static constexpr std::string_view name = "running_sum"; // in a dry run's table
+  static constexpr bool gradient_reads_input = false;     // x need not be kept for it
+  static constexpr bool gradient_reads_output = false;    // nor y
 
   template <sw::AnyShardedTensor X> auto forward(sw::SourceLocation where, const X& x) const {
-    using Element = typename X::value_type;
-    sw::ShardedTensor<SoftplusLayout<typename X::layout>, Element, typename X::target> y(x.resources(),
-                                                                                         x.shape(), where);
-    run(y, SoftplusKernel<Element>{x.data(), nullptr, y.mutable_data()});
+    sw::ShardedTensor<RunningSumLayout<typename X::layout>, typename X::value_type, typename X::target> y(
+        x.resources(), x.shape(), where);
+    run_running_sum(x, y, false);
     return y;
   }
   template <sw::AnyShardedTensor G, sw::AnyShardedTensor X, sw::AnyShardedTensor Y>
-  auto gradient(const G& y_gradient, const X& x, const Y&) const {
-    using Element = typename X::value_type;
-    sw::ShardedTensor<typename G::layout, Element, typename X::target> out(x.resources(), x.shape());
-    run(out, SoftplusKernel<Element>{x.data(), y_gradient.data(), out.mutable_data()});
+  auto gradient(const G& y_gradient, const X&, const Y&) const { // of x and y it has only the extents
+    sw::ShardedTensor<typename G::layout, typename G::value_type, typename G::target> out(
+        y_gradient.resources(), y_gradient.shape());
+    run_running_sum(y_gradient, out, true);
     return out;
   }
 };
 
-/// log(1 + exp(x)) of every element.
-template <sw::Operand X> auto softplus_of(X&& x, sw::SourceLocation where = sw::SourceLocation::current()) {
-  return apply(Softplus{}, where,
+/// The sums of the elements of each row up to each of them.
+template <sw::Operand X>
+auto running_sum_of(X&& x, sw::SourceLocation where = sw::SourceLocation::current()) {
+  return apply(RunningSum{}, where,
                std::forward<X>(x)); // on tensors: only the forward pass; on a tape: recorded as well
 }
 
@@ -95,11 +165,9 @@ template <sw::Operand X> auto softplus_of(X&& x, sw::SourceLocation where = sw::
 //! [operation]
 
 //! [wrong]
-/// As a first attempt might look: the derivative of exp, not of softplus.
+/// As a first attempt might look: the slope of exp, not of softplus.
 struct WrongSoftplus : mine::Softplus {
-  template <class G, class X, class Y> auto gradient(const G& y_gradient, const X& x, const Y&) const {
-    return sw::multiply(y_gradient, sw::exp(x));
-  }
+  template <class V> V slope(V x) const { return exp(x); }
 };
 //! [wrong]
 
@@ -114,26 +182,35 @@ int program(sw::HostCommunicator world) {
   sw::fill_normal(x, {.seed = 1, .tensor = 0});
   sw::fill_normal(w, {.seed = 1, .tensor = 1});
 
-  const auto layer = [](auto rows, auto weights) { return mine::softplus_of(sw::matmul(rows, weights)); };
+  const auto layer = [](auto rows, auto weights) { return mine::softplus(sw::matmul(rows, weights)); };
   const sw::GradientDifference worst = sw::check_gradients(layer, sw::members("x", x, "w", w));
   //! [check]
+
+  sw::ShardedTensor<sw::Layout<1>, double> row(mesh, {4});
+  sw::fill_normal(row, {.seed = 1, .tensor = 2});
+  const auto others = [](auto rows, auto right) {
+    return mine::midpoint(mine::running_sum_of(mine::hypotenuse(rows, right)), mine::leaky_relu(rows));
+  };
+  const sw::GradientDifference of_others = sw::check_gradients(others, sw::members("x", x, "row", row));
 
   bool found = false;
   std::string sentence;
   //! [find]
   try {
-    const auto wrong = [](auto rows) { return apply(WrongSoftplus{}, sw::SourceLocation::current(), rows); };
-    sw::check_gradients(wrong, sw::members("x", x));
+    const sw::Elementwise<WrongSoftplus> wrong{};
+    sw::check_gradients([&](auto rows) { return wrong(rows); }, sw::members("x", x));
   } catch (const sw::GradientMismatch& mismatch) {
     found = mismatch.difference().error > 0.01;
     sentence = mismatch.what();
   }
   //! [find]
 
-  const auto y = mine::softplus_of(x); // of tensors
+  const auto y = mine::softplus(x); // of tensors
   if (world.rank() == 0)
     std::printf("largest error of a gradient: %.1e\n%s\n", worst.error, sentence.c_str());
-  return worst.error < 1e-7 && found && std::is_same_v<decltype(y)::layout, Rows> ? 0 : 1;
+  return worst.error < 1e-7 && of_others.error < 1e-7 && found && std::is_same_v<decltype(y)::layout, Rows>
+             ? 0
+             : 1;
 }
 
 int main(int argc, char** argv) {

@@ -33,7 +33,7 @@ double descend(const sw::ShardedTensor<Samples>& x, const sw::ShardedTensor<Answ
   //! [forward]
   auto error = sw::matmul(x, w); // no communication
   static_assert(std::is_same_v<decltype(error)::layout, Answers>);
-  sw::add_into(error, error, sw::scale(y, -1.0));
+  sw::add.into(error, error, sw::scale(y, -1.0));
   const auto loss = sw::redistribute<Number>(sw::reduce_all<sw::Sum>(sw::square(error)));
   //! [forward]
 
@@ -41,7 +41,7 @@ double descend(const sw::ShardedTensor<Samples>& x, const sw::ShardedTensor<Answ
   auto part = sw::matmul_weight_gradient(x, error); // Layout<2, Shard<1, tp>, Partial<Sum, dp>>
   auto gradient = sw::redistribute<sw::Gradient<Weights>>(std::move(part)); // one all_reduce over dp
   sw::scale_in_place(gradient, -2.0 * rate / samples);
-  sw::add_into(w, w, gradient);
+  sw::add.into(w, w, gradient);
   //! [backward]
   return static_cast<double>(sw::item(loss)) / samples;
 }

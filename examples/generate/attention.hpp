@@ -47,7 +47,7 @@ public:
   [[nodiscard]] Tensor<Sum> operator()(const Tensor<Tokens>& x, std::int64_t first) {
     auto qkv = sw::matmul(x, qkv_);
     if (qkv_bias_ != nullptr)
-      sw::add_into(qkv, qkv, *qkv_bias_);
+      sw::add.into(qkv, qkv, *qkv_bias_);
     if (query_norm_ != nullptr)
       norm_heads(qkv);
     const auto rows = static_cast<std::size_t>(x.shape()[1]);

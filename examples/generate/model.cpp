@@ -105,14 +105,14 @@ private:
   void advance(Layer& layer, Tensor<Tokens>& x) {
     const auto read = normed(x, layer.norm);
     auto attended = layer.grouped ? (*layer.grouped)(read, size_) : (*layer.latent)(read, size_);
-    sw::add_into(x, x, sw::redistribute<Tokens>(std::move(attended))); // one all_reduce over tp
+    sw::add.into(x, x, sw::redistribute<Tokens>(std::move(attended))); // one all_reduce over tp
     if (layer.out_bias != nullptr)
-      sw::add_into(x, x, *layer.out_bias);
+      sw::add.into(x, x, *layer.out_bias);
     const auto again = normed(x, layer.mlp_norm);
     if (layer.experts)
-      sw::add_into(x, x, sw::redistribute<Tokens>((*layer.experts)(again))); // and one over ep and tp
+      sw::add.into(x, x, sw::redistribute<Tokens>((*layer.experts)(again))); // and one over ep and tp
     else
-      sw::add_into(x, x, sw::redistribute<Tokens>((*layer.mlp)(again))); // or over tp
+      sw::add.into(x, x, sw::redistribute<Tokens>((*layer.mlp)(again))); // or over tp
   }
   //! [layer]
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
 // expect: Operation: the elements must be floating-point, because the results of integers would be rounded (use a tensor of floats)
-// expect: DivideOperation
+// expect: operation::Divide
 
 #include <shardwright/tensor/operators.hpp>
 

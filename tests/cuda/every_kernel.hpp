@@ -68,6 +68,11 @@ struct OpenStep {
   }
 };
 
+/// A term of a sum over rows.
+struct SameTerm {
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V x, sw::Unread, sw::Unread) const { return x; }
+};
+
 /// Runs kernels on random data and keeps every result, in order.
 template <class Target, class Element> class EveryKernel {
 public:
@@ -164,6 +169,14 @@ private:
     keep(y);
   }
 
+  template <class Function>
+  void combine(const Function& function, const Matrix<Element>& left, const Matrix<Element>& right,
+               const Matrix<Element>& out) {
+    const Element* const first = left.data();
+    const Element* const second = right.data();
+    kernels::combine("combine", execution_, function, first, second, out.size(), out.data(), out.size());
+  }
+
   void elementwise() {
     const auto x = random(), dy = random(), y = matrix();
     function_and_slope(sw::operation::GeluTanh(), x, dy, y);
@@ -175,15 +188,15 @@ private:
     function_and_slope(sw::operation::Exp(), x, dy, y);
     function_and_slope(sw::operation::Square(), x, dy, y);
     const auto positive = matrix();
-    kernels::multiply(execution_, x, x, positive);
+    combine(sw::operation::Multiply(), x, x, positive);
     function_and_slope(sw::operation::Log(), positive, dy, y);
     function_and_slope(sw::operation::Sqrt(), positive, dy, y);
-    kernels::divide(execution_, dy, y, y);
-    kernels::subtract(execution_, y, dy, y);
+    combine(sw::operation::Divide(), dy, y, y);
+    combine(sw::operation::Subtract(), y, dy, y);
     keep(y);
     kernels::add(execution_, x, dy, y);
     keep(y);
-    kernels::multiply(execution_, x, dy, y);
+    combine(sw::operation::Multiply(), x, dy, y);
     keep(y);
     kernels::scale(execution_, 0.25, y);
     kernels::axpy(execution_, -1.5, x, y);
@@ -227,7 +240,10 @@ private:
     kernels::detail::zero_elements(execution_, block.data(), columns + 1);
     keep(block);
     const auto column_work = vector(kernels::column_sums_workspace(rows, columns)), column = vector(columns);
-    kernels::column_sums(execution_, x, column, column_work);
+    const kernels::detail::NoElements none;
+    const auto terms = kernels::detail::terms_of<Element>(
+        SameTerm(), kernels::detail::Elements<Element>{x.data()}, none, none);
+    kernels::column_sums(execution_, terms, rows, columns, column.data(), column_work.data(), false);
     keep(column);
     const Matrix<double> wide("wide", rows, columns);
     kernels::copy(execution_, x, wide);

@@ -40,6 +40,8 @@ template <Operand X>
 auto apply(X&& x);
 template <Operand X>
 auto linear_scores(X&& x);
+inline constexpr Elementwise<operation::Half> half{};
+inline constexpr Binary<operation::Between> between{};
 """
 
 
@@ -55,18 +57,20 @@ class CheckOperations(unittest.TestCase):
                                   capture_output=True, text=True)
 
     def test_a_full_list_is_sound(self):
-        result = self.run_script(["twice", "thrice, operator+", "lookup"])
+        result = self.run_script(["twice", "thrice, operator+", "lookup", "half, between"])
         self.assertEqual(result.returncode, 0, result.stdout)
 
     def test_what_is_missing_is_named(self):
-        result = self.run_script(["twice", "operator+"])
+        result = self.run_script(["twice", "operator+", "half"])
         self.assertEqual(result.returncode, 1)
+        self.assertIn("the operation between must be", result.stdout)
         self.assertIn("made_up.hpp: the operation thrice must be in tests/train/operation_list.hpp", result.stdout)
         self.assertIn("the operation lookup must be", result.stdout)
-        self.assertIn("2 complaints", result.stdout)
+        self.assertIn("3 complaints", result.stdout)
 
     def test_what_is_gone_is_named(self):
-        result = self.run_script(["twice", "thrice", "operator+", "lookup", "hidden", "forward", "commented", "tensors_only"])
+        result = self.run_script(["twice", "thrice", "operator+", "lookup", "half", "between", "hidden", "forward", "commented",
+                                  "tensors_only"])
         self.assertEqual(result.returncode, 1)
         self.assertIn("there is no public operation hidden (remove its entry)", result.stdout)
         self.assertIn("4 complaints", result.stdout)

@@ -162,12 +162,12 @@ TEMPLATE_TEST_CASE("Differences, quotients and repeated rows match plain loops a
           return false;
       return true;
     };
-    kernels::subtract(e, a, b, out);
+    combine(sw::operation::Subtract(), a, b, out);
     CHECK(expect([](Number x, Number y) { return x - y; }, out.size() + 1));
-    kernels::divide(e, a, b, out);
+    combine(sw::operation::Divide(), a, b, out);
     CHECK(expect([](Number x, Number y) { return x / y; }, out.size() + 1));
-    kernels::detail::combine_rows<kernels::detail::QuotientElements>(e, a.data(), b.data(), out.data(),
-                                                                     out.size(), columns);
+    if (columns > 0)
+      combine(sw::operation::Divide(), a, b, out, columns);
     CHECK(expect([](Number x, Number y) { return x / y; }, columns));
     kernels::scale(e, -0.5, a, out);
     CHECK(expect([](Number x, Number) { return Number(-0.5) * x; }, out.size() + 1));
@@ -177,13 +177,12 @@ TEMPLATE_TEST_CASE("Differences, quotients and repeated rows match plain loops a
 TEMPLATE_TEST_CASE("Sums over rows are in fixed order and rounded once", "[kernels]", float, double,
                    sw::bfloat16) {
   using Number = sw::MainElement<TestType>;
-  const auto e = execution();
   for (const std::size_t rows : {0, 1, 5, 64, 65, 300})
     for (const std::size_t columns : {1, 2, 7, 32, 2050}) {
       const auto x = random_matrix<TestType>(rows, columns, 1);
       Vector<Number> out("out", columns), work("work", kernels::column_sums_workspace(rows, columns));
-      kernels::column_sums(e, x, out, work);
-      kernels::column_sums(e, x, out, work, true);
+      column_sums(x, out, work);
+      column_sums(x, out, work, true);
       double worst = 0;
       for (std::size_t c = 0; c < columns; ++c) {
         double sum = 0;
@@ -227,7 +226,7 @@ TEMPLATE_TEST_CASE("Elementwise kernels match plain loops at odd sizes", "[kerne
     };
     kernels::add(e, a, b, out);
     REQUIRE(expect([](TestType x, TestType y) { return x + y; }));
-    kernels::multiply(e, a, b, out);
+    combine(sw::operation::Multiply(), a, b, out);
     REQUIRE(expect([](TestType x, TestType y) { return x * y; }));
     kernels::copy(e, a, out);
     REQUIRE(expect([](TestType x, TestType) { return x; }));
@@ -331,8 +330,7 @@ TEST_CASE("Gradients of elementwise functions match finite differences", "[kerne
   check(sw::operation::Exp());
   check(sw::operation::Square());
   map(sw::operation::Square(), x, x);
-  kernels::detail::combine_rows<kernels::detail::PlusElements>(
-      execution(), x.data(), std::vector<double>{0.1}.data(), x.data(), x.size(), 1);
+  combine(sw::operation::Add(), x, std::vector<double>{0.1}, x, 1);
   check(sw::operation::Log());
   check(sw::operation::Sqrt());
 }

@@ -74,7 +74,7 @@ TEMPLATE_TEST_CASE("Elementwise kernels on 16-bit elements round once", "[kernel
   for (const std::size_t columns : {1, 31, 70}) {
     const auto checked = [&](const auto& run) { check<TestType>(9, columns, columns, run); };
     checked([&](auto a, auto b, auto out) { kernels::add(e, a, b, out); });
-    checked([&](auto a, auto b, auto out) { kernels::multiply(e, a, b, out); });
+    checked([&](auto a, auto b, auto out) { combine(sw::operation::Multiply(), a, b, out); });
     checked([&](auto a, auto, auto out) { kernels::axpy(e, -1.5, a, out); });
     checked([&](auto, auto, auto out) { kernels::scale(e, 0.3, out); });
     checked([&](auto, auto, auto out) { kernels::fill(e, out, typename decltype(out)::value_type(0.1)); });

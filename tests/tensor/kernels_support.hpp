@@ -5,8 +5,10 @@
 /// @brief The common part of the kernel tests: views of random data, and the largest difference of two views.
 
 #include <shardwright/mesh/target.hpp>
+#include <shardwright/tensor/kernels/column_sums.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
+#include <shardwright/tensor/kernels/terms.hpp>
 
 #include "support/catch.hpp"
 
@@ -69,6 +71,31 @@ template <class Function, class At, class DY, class DX>
 void map_slopes(const Function& function, const At& at, const DY& dy, const DX& dx) {
   kernels::map_slopes<Function, typename DX::non_const_value_type>("map", execution(), function, at.data(),
                                                                    dy.data(), dx.data(), dx.size());
+}
+
+/// out = function(left, right), the kernel of Binary; `period` elements of the right operand are repeated.
+template <class Function, class Left, class Right, class Out>
+void combine(const Function& function, const Left& left, const Right& right, const Out& out,
+             std::size_t period) {
+  kernels::combine<true, Function, typename Out::non_const_value_type>(
+      "combine", execution(), function, left.data(), right.data(), period, out.data(), out.size());
+}
+template <class Function, class Left, class Right, class Out>
+void combine(const Function& function, const Left& left, const Right& right, const Out& out) {
+  combine(function, left, right, out, out.size());
+}
+
+/// The sum over the rows of a matrix, with the kernel of a bias' gradient.
+struct SameTerm {
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V x, sw::Unread, sw::Unread) const { return x; }
+};
+template <class X, class Out, class Work>
+void column_sums(const X& x, const Out& out, const Work& work, bool add = false) {
+  using Element = typename X::non_const_value_type;
+  const kernels::detail::NoElements none;
+  const auto terms = kernels::detail::terms_of<Element>(
+      SameTerm(), kernels::detail::Elements<Element>{x.data()}, none, none);
+  kernels::column_sums(execution(), terms, x.extent(0), x.extent(1), out.data(), work.data(), add);
 }
 
 /// Largest difference of all elements; NaN if exactly one of two elements is NaN.

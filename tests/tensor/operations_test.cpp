@@ -201,9 +201,9 @@ TEST_CASE("sums and products with a right operand of equal or lower rank") {
           findings.expect(whole(add(a, b)) == sum, "add");
           findings.expect(whole(multiply(a, bias)) == broadcast, "multiply by a row");
           findings.expect(whole(scale(a, -0.5)) == scaled, "scale");
-          add_into(b, a, b);
+          add.into(b, a, b);
           findings.expect(whole(b) == sum, "add into an operand");
-          multiply_into(a, a, bias);
+          multiply.into(a, a, bias);
           findings.expect(whole(a) == broadcast, "multiply into an operand");
           ShardedTensor<Layout<1, Partial<Sum, tp>>, std::int32_t> parts(mesh, {3});
           fill_zero(parts);
@@ -245,9 +245,9 @@ TEST_CASE("arithmetic operators, axpy, scalar products and norms") {
           expect("-a * 3", whole(-a * 3), [](double x, double, double) { return -x * 3; });
           expect("2 * a / 4", whole(2 * a / 4), [](double x, double, double) { return x / 2; });
           auto into = b.clone();
-          subtract_into(into, a, into);
+          subtract.into(into, a, into);
           expect("subtract_into", whole(into), [](double x, double y, double) { return x - y; });
-          divide_into(into, a, row);
+          divide.into(into, a, row);
           expect("divide_into", whole(into), [](double x, double, double r) { return x / r; });
           const double* const memory = b.data();
           axpy(0.5, a, b);

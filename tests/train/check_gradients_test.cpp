@@ -91,6 +91,27 @@ struct Mish {
     return t + x * (1 - t * t) * sigmoid(x);
   }
 };
+/// sqrt(left^2 + right^2), and a function that is linear in both operands, of which one gradient is
+/// unchanged.
+struct Hypotenuse {
+  static constexpr std::string_view name = "hypotenuse";
+  template <class V> V operator()(V left, V right) const { return sqrt(left * left + right * right); }
+  template <class V> V left_gradient(V dy, V left, V right) const { return dy * left / (*this)(left, right); }
+  template <class V> V right_gradient(V dy, V left, V right) const {
+    return dy * right / (*this)(left, right);
+  }
+};
+struct LessTwice {
+  static constexpr std::string_view name = "less_twice";
+  template <class Left, class Right> using layout = sw::AddLayout<Left, Right>;
+  template <class V> V operator()(V left, V right) const { return left - 2 * right; }
+  template <class V> sw::Unchanged<V> left_gradient(V dy, sw::Unread, sw::Unread) const { return dy; }
+  template <class V> V right_gradient(V dy, sw::Unread, sw::Unread) const { return -2 * dy; }
+};
+inline constexpr sw::Binary<Hypotenuse> hypotenuse{};
+inline constexpr sw::Binary<LessTwice> less_twice{};
+static_assert(hypotenuse.left_gradient_reads.left && hypotenuse.left_gradient_reads.right);
+static_assert(!less_twice.right_gradient_reads.left && !less_twice.right_gradient_reads.right);
 inline constexpr sw::Elementwise<Softplus> softplus{};
 inline constexpr sw::Elementwise<LeakyRelu> leaky_relu{{.below = 0.1}};
 inline constexpr sw::Elementwise<Mish> mish{};
@@ -125,6 +146,34 @@ void use_own_functions(const sw::HostCommunicator& world, Findings& findings) {
   findings.expect(error([](auto v) { return softplus(v); }) < 1e-7, "softplus");
   findings.expect(error([](auto v) { return leaky_relu(v); }) < 1e-7, "leaky_relu");
   findings.expect(error([](auto v) { return sw::square(mish(v)); }) < 1e-7, "mish");
+
+  sw::ShardedTensor<Block, double> other(mesh, {5, 7});
+  sw::ShardedTensor<Row, double> row(mesh, {7});
+  sw::fill_normal(other, {3, 2});
+  sw::fill_normal(row, {3, 3});
+  const auto of_two = [&](const auto& right) {
+    const auto both = [](auto a, auto b) { return less_twice(hypotenuse(a, b), b); };
+    return sw::check_gradients(both, sw::members("x", x, "right", right)).error;
+  };
+  findings.expect(of_two(other) < 1e-7, "of equal shapes");
+  findings.expect(of_two(row) < 1e-7, "with a row");
+  Weights weights(mesh);
+  sw::initialize(weights, 3);
+  const auto with_parameter = [&](auto a) {
+    return less_twice(hypotenuse(a, weights.factor), weights.factor);
+  };
+  findings.expect(sw::check_gradients(with_parameter, sw::members("x", x, "weights", weights)).error < 1e-7,
+                  "parameter");
+  auto left = x.clone().share();
+  const double* const left_memory = left.data();
+  const auto less = less_twice.forward({}, std::move(left), row);
+  findings.expect(less.data() == left_memory, "memory of the left operand is reused");
+  for (std::size_t i = 0; i < x.local_size(); ++i)
+    findings.expect(less.data()[i] == x.data()[i] - 2 * row.data()[i % row.local_size()], "with a row ", i);
+  sw::ShardedTensor<sw::Layout<1, sw::Shard<0, dp>>, std::int64_t> whole(mesh, {5});
+  sw::fill(whole, 3);
+  sw::multiply.into(whole, whole, whole);
+  findings.expect(sw::subtract(whole, sw::add(whole, whole)).data()[0] == -9, "integers");
 
   const auto y = softplus(x);
   static_assert(std::is_same_v<decltype(y)::layout, Block>);

@@ -8,7 +8,6 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
-#include <shardwright/tensor/elementwise/map_kernels.hpp>
 #include <shardwright/tensor/halo/exchange.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>

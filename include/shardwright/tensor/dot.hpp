@@ -10,9 +10,8 @@
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/elementwise.hpp>
-#include <shardwright/tensor/elementwise/map_kernels.hpp>
-#include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/kernels/terms.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reuse.hpp>
@@ -40,20 +39,20 @@ template <class Left, class Right> struct DotRanks {
 
 /// x * (2 factor).
 struct TwiceTimes {
-  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value factor) {
-    return x * (factor + factor);
-  }
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V x, V factor) const { return x * (factor + factor); }
 };
 
-/// x times factor[0], in place if x is moved in.
+/// Function(x, factor[0]), in place if x is moved in.
 template <class Function, class Factor, class X>
 [[nodiscard]] auto times_scalar(const Factor& factor, X&& x) {
   using Element = typename std::remove_cvref_t<X>::value_type;
-  using Kernel = kernels::detail::CombineWithScalar<Element, typename Factor::value_type, Function>;
+  using One = kernels::detail::OneElement<MainElement<Element>, typename Factor::value_type>;
   auto [from, out] = reuse(std::forward<X>(x));
-  if (out.local_size() > 0)
-    kernels::detail::run_elementwise<Element>("sw::d_dot", out.execution(), out.local_size(),
-                                              Kernel{from, factor.data(), out.mutable_data()});
+  kernels::detail::store_terms(
+      "sw::d_dot", out.execution(),
+      kernels::detail::terms_of<Element>(kernels::detail::ResultOf<Function>{}, kernels::detail::NoElements{},
+                                         kernels::detail::Elements<Element>{from}, One{factor.data()}),
+      out.local_size(), out.mutable_data(), out.local_size());
   return std::move(out);
 }
 
@@ -77,11 +76,11 @@ struct Dot {
   }
   template <class G, class X, class Y>
   [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, Y&& right) const {
-    return detail::times_scalar<kernels::detail::TimesElements>(y_gradient, std::forward<Y>(right));
+    return detail::times_scalar<Multiply>(y_gradient, std::forward<Y>(right));
   }
   template <class G, class X, class Y>
   [[nodiscard]] auto right_gradient(const G& y_gradient, X&& left, const Y&) const {
-    return detail::times_scalar<kernels::detail::TimesElements>(y_gradient, std::forward<X>(left));
+    return detail::times_scalar<Multiply>(y_gradient, std::forward<X>(left));
   }
 
 private:

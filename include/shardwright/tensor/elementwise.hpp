@@ -12,7 +12,6 @@
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/elementwise/arithmetic.hpp>
 #include <shardwright/tensor/elementwise/functions.hpp>
-#include <shardwright/tensor/elementwise/map_kernels.hpp>
 #include <shardwright/tensor/elementwise/with_number.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>

@@ -7,7 +7,6 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/mesh/agreement.hpp>
-#include <shardwright/tensor/elementwise/map_kernels.hpp>
 #include <shardwright/tensor/elementwise/number.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>

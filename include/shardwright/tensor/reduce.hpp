@@ -10,7 +10,6 @@
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
-#include <shardwright/tensor/elementwise/map_kernels.hpp>
 #include <shardwright/tensor/halo/exchange.hpp>
 #include <shardwright/tensor/kernels/repeat.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>

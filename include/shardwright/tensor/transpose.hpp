@@ -6,7 +6,6 @@
 
 #include <shardwright/layout/shape_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
-#include <shardwright/tensor/elementwise/map_kernels.hpp>
 #include <shardwright/tensor/kernels/transpose.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>

@@ -147,7 +147,7 @@ struct HeadNorm {
                               const Gain& gain, const Slot& slot) const {
     auto out = head_norm_gradient(detail::owned(std::move(gradient)), x, gain, statistics, heads, slot);
     if (stream != nullptr)
-      add_into(out, out, *stream);
+      add.into(out, out, *stream);
     return out;
   }
 };

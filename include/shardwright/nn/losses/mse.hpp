@@ -10,7 +10,6 @@
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
-#include <shardwright/tensor/elementwise/map_kernels.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/memory/device_value.hpp>
 #include <shardwright/tensor/memory/scalars.hpp>

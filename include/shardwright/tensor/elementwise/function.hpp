@@ -12,12 +12,29 @@
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// The trace shows the function.
+template <class Function> struct HasFormulas {
+  using V = kernels::Value<double>;
+  static constexpr bool value =
+      std::is_invocable_r_v<V, const Function&, V> && requires(const Function& function, V x) {
+    { function.slope(x) } -> std::convertible_to<V>;
+  };
+  static_assert(
+      value,
+      "elementwise function: it must have a formula operator()(x) and a slope(x), which return the type of x (write both as templates of that type)");
+};
+
+} // namespace detail
 
 /// @brief An elementwise function made from its formula: `f(x)` of a tensor or a value on a tape, and
 /// `f.into(out, x)`. A program declares one object of it: `inline constexpr sw::Elementwise<Softplus>
@@ -30,6 +47,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// real elements; halos pass. No communication; cost: one pass over memory. On a tape the result reuses the
 /// memory of an operand without other readers, and so does the gradient.
 template <class Function> struct Elementwise {
+  static_assert(sizeof(detail::HasFormulas<Function>) > 0);
   static constexpr std::string_view name = Function::name;
   static constexpr bool gradient_reads_input = !Function::slope_of_result;
   static constexpr bool gradient_reads_output = Function::slope_of_result;

@@ -9,13 +9,13 @@
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
-#include <shardwright/tensor/elementwise/map_kernels.hpp>
 #include <shardwright/tensor/elementwise/number.hpp>
-#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/terms.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
@@ -71,43 +71,39 @@ struct OverWhole {
   static constexpr NumberSlope slope = NumberSlope::one; // integers have none
   template <class L> using Layout = ElementwiseNonlinearLayout<RoundedQuotient, L>;
 };
+
+/// The result, and the gradient of a quotient whose divisor is x, as functions of (dy, x, number).
+template <class Function> struct OfNumber {
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(Unread, V x, V number) const {
+    return Function::of(x, number);
+  }
+};
 struct QuotientSlope {
-  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value number) {
-    return -number / (x * x);
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V dy, V x, V number) const {
+    return dy * (-number / (x * x));
   }
 };
 
-/// out = Function(x, number) of real elements.
-template <class Element, class Function> struct NumberElements {
-  MainElement<Element> number;
-  const Element* x;
-  Element* out;
-  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    // Past the end a divisor is 1.
-    chunk.store(out + i, Function::of(chunk.load_or(x + i, MainElement<Element>(1)),
-                                      kernels::detail::broadcast(number)));
-  }
-  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, out); }
-};
-/// out = dy * Function(x, number) of real elements.
-template <class Element, class Function> struct NumberSlopes {
-  MainElement<Element> number;
-  const Element* x;
-  const Element* y_gradient;
-  Element* out;
-  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    chunk.store(out + i,
-                chunk.load(y_gradient + i) * Function::of(chunk.load_or(x + i, MainElement<Element>(1)),
-                                                          kernels::detail::broadcast(number)));
-  }
-  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    use(x, y_gradient, out);
-  }
-};
+/// out = function(dy, x, number) of real elements.
+template <class Function, class Dy, class Element, class Out>
+void store_beside(const Function& function, const Dy& dy, const Element* x, double number, Out& out) {
+  using Number = kernels::detail::OneNumber<MainElement<Element>>;
+  kernels::detail::store_terms(
+      "sw::with_number", out.execution(),
+      kernels::detail::terms_of<Element>(function, dy, kernels::detail::Elements<Element>{x},
+                                         Number{static_cast<MainElement<Element>>(number)}),
+      out.local_size(), out.mutable_data(), out.local_size());
+}
+
 /// Function(x, number) of integers: it wraps modulo 2^n, as conversions to integers do.
-template <class Element, class Function> struct WholeFunction {
+template <class Element, class Function> struct WholeKernel {
+  const Element* in;
+  Element* out;
   Element number;
-  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = of(in[i]); }
+
+private:
+  SHARDWRIGHT_FUNCTION Element of(Element x) const {
     using Bits = std::conditional_t<sizeof(Element) == 8, std::uint64_t, std::uint32_t>;
     if constexpr (!std::is_same_v<Function, OverWhole>)
       return static_cast<Element>(Function::of(static_cast<Bits>(x), static_cast<Bits>(number)));
@@ -122,17 +118,11 @@ template <class Element, class Function> struct WholeFunction {
 /// out = Function(from, number).
 template <class Function, class Element, class Out>
 void with_number(const Element* from, Out& out, typename NumberBeside<Element, Layout<0>>::Value number) {
-  if (out.local_size() == 0)
-    return;
   if constexpr (RealElement<Element>)
-    kernels::detail::run_elementwise<Element>(
-        "sw::with_number", out.execution(), out.local_size(),
-        NumberElements<Element, Function>{static_cast<MainElement<Element>>(number), from,
-                                          out.mutable_data()});
+    store_beside(OfNumber<Function>{}, kernels::detail::NoElements{}, from, number, out);
   else
-    kernels::detail::run(
-        "sw::with_number", out.execution(), out.local_size(),
-        MapKernel<Element, WholeFunction<Element, Function>>{from, out.mutable_data(), {number}});
+    kernels::detail::run("sw::with_number", out.execution(), out.local_size(),
+                         WholeKernel<Element, Function>{from, out.mutable_data(), number});
 }
 
 /// A divisor: quotients of integers need not be integers.
@@ -177,11 +167,8 @@ template <class Function, class Number = double> struct WithNumber {
       return std::remove_cvref_t<G>(std::forward<G>(y_gradient));
     } else if constexpr (gradient_reads_input) {
       auto [from, out] = detail::reuse(std::forward<G>(y_gradient));
-      if (out.local_size() > 0)
-        kernels::detail::run_elementwise<Element>(
-            "sw::d_with_number", out.execution(), out.local_size(),
-            detail::NumberSlopes<Element, detail::QuotientSlope>{static_cast<MainElement<Element>>(number),
-                                                                 x.data(), from, out.mutable_data()});
+      detail::store_beside(detail::QuotientSlope{}, kernels::detail::Elements<Element>{from}, x.data(),
+                           number, out);
       return std::move(out);
     } else {
       const double factor = Function::slope == detail::NumberSlope::number ? number : -1;

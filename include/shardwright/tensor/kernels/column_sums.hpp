@@ -84,59 +84,6 @@ void run_sum_partials(const Execution& execution, const Element* partial, std::s
   }
 }
 
-// The terms that are summed: in registers of a row, by of_row, or one by one.
-
-/// factor * dy.
-template <class Element> struct PlainTerms {
-  using Number = MainElement<Element>;
-  const Element* dy;
-  Number factor;
-  template <class Use> SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
-    const Element* slope = dy + first;
-    const Number scale = factor;
-    use([=](auto chunk, std::size_t c) { return scale * chunk.load(slope + c); }, slope);
-  }
-  SHARDWRIGHT_FUNCTION Number one(std::size_t i, std::size_t) const {
-    return factor * static_cast<Number>(dy[i]);
-  }
-};
-/// dy * x.
-template <class Element> struct ProductTerms {
-  using Number = MainElement<Element>;
-  const Element* dy;
-  const Element* x;
-  template <class Use> SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
-    const Element* slope = dy + first;
-    const Element* in = x + first;
-    use([=](auto chunk, std::size_t c) { return chunk.load(slope + c) * chunk.load(in + c); }, slope, in);
-  }
-  SHARDWRIGHT_FUNCTION Number one(std::size_t i, std::size_t) const {
-    return static_cast<Number>(dy[i]) * static_cast<Number>(x[i]);
-  }
-};
-/// -dy * x / divisor^2, with the divisor of each column.
-template <class Element> struct QuotientTerms {
-  using Number = MainElement<Element>;
-  const Element* dy;
-  const Element* x;
-  const Element* divisor;
-  template <class Use> SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
-    const Element* slope = dy + first;
-    const Element* in = x + first;
-    const Element* below = divisor;
-    use(
-        [=](auto chunk, std::size_t c) {
-          const Lanes<Number> d = chunk.load_or(below + c, Number(1));
-          return -(chunk.load(slope + c) / d) * (chunk.load(in + c) / d);
-        },
-        slope, in, below);
-  }
-  SHARDWRIGHT_FUNCTION Number one(std::size_t i, std::size_t c) const {
-    const Number d = static_cast<Number>(divisor[c]);
-    return -(static_cast<Number>(dy[i]) / d) * (static_cast<Number>(x[i]) / d);
-  }
-};
-
 /// partial[block, c] = the sum over the block's rows; a call handles a piece of the columns of one block.
 template <class Terms> struct PartialColumnSums {
   using Number = typename Terms::Number;
@@ -181,17 +128,6 @@ private:
   }
 };
 
-template <class Execution, class Terms, class Out>
-void run_column_sums(const Execution& execution, const Terms& terms, std::size_t rows, std::size_t columns,
-                     Out* out, typename Terms::Number* workspace, bool add) {
-  const std::size_t grain = lane_grain_of<Execution>(1024);
-  const std::size_t pieces = blocks_of(columns, grain);
-  const std::size_t blocks = blocks_of(rows, column_sum_rows);
-  run_lanes("sw::column_sums", execution, blocks * pieces,
-            PartialColumnSums<Terms>{terms, rows, columns, grain, pieces, workspace});
-  run_sum_partials<typename Terms::Number>(execution, workspace, blocks, columns, out, add);
-}
-
 } // namespace detail
 
 /// @brief Elements (MainElement) of workspace that a sum over rows needs.
@@ -199,23 +135,20 @@ void run_column_sums(const Execution& execution, const Terms& terms, std::size_t
   return detail::blocks_of(rows, detail::column_sum_rows) * columns;
 }
 
-/// @brief out[c] (+)= sum over the rows of x[row, c], in fixed order and in the MainElement: the gradient of
-/// a bias.
-/// @param x          contiguous [rows, columns]
+/// @brief out[c] (+)= the sum of a row of terms (kernels/terms.hpp), in fixed order and in the MainElement:
+/// the gradient of a bias.
 /// @param out        [columns]
 /// @param workspace  MainElement [column_sums_workspace(rows, columns)]
 /// @param add        false overwrites `out`
-template <class Execution, KernelMatrix X, KernelVector Out, KernelVector Work>
-void column_sums(const Execution& execution, const X& x, const Out& out, const Work& workspace,
-                 bool add = false) {
-  using Element = typename X::non_const_value_type;
-  detail::require(out.extent(0) == x.extent(1), "column_sums",
-                  "the result must have an element for each column.");
-  detail::require(workspace.extent(0) >= column_sums_workspace(x.extent(0), x.extent(1)), "column_sums",
-                  "the workspace is too small (see column_sums_workspace).");
-  const auto from = detail::flat_span_of(x, "column_sums");
-  detail::run_column_sums(execution, detail::PlainTerms<Element>{from.data, MainElement<Element>(1)},
-                          x.extent(0), x.extent(1), out.data(), workspace.data(), add);
+template <class Execution, class Terms, class Out>
+void column_sums(const Execution& execution, const Terms& terms, std::size_t rows, std::size_t columns,
+                 Out* out, typename Terms::Number* workspace, bool add) {
+  const std::size_t grain = detail::lane_grain_of<Execution>(1024);
+  const std::size_t pieces = detail::blocks_of(columns, grain);
+  const std::size_t blocks = detail::blocks_of(rows, detail::column_sum_rows);
+  detail::run_lanes("sw::column_sums", execution, blocks * pieces,
+                    detail::PartialColumnSums<Terms>{terms, rows, columns, grain, pieces, workspace});
+  detail::run_sum_partials<typename Terms::Number>(execution, workspace, blocks, columns, out, add);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -2,12 +2,14 @@
 #pragma once
 
 /// @file
-/// @brief Elementwise kernels on contiguous memory: functions and their slopes, fill, copy, sums and products
-/// of two views (or a view and a repeated row or number), scale, axpy.
+/// @brief Elementwise kernels on contiguous memory: functions and their slopes, fill, copy, sums, scale,
+/// axpy.
 
+#include <shardwright/tensor/kernels/formulas.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/lanes/value.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/terms.hpp>
 
 #include <cstddef>
 #include <type_traits>
@@ -90,104 +92,6 @@ template <class To, class From> struct ConvertElements {
   }
 };
 
-struct PlusElements {
-  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) { return a + b; }
-};
-struct MinusElements {
-  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) { return a - b; }
-};
-struct TimesElements {
-  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) { return a * b; }
-};
-struct QuotientElements {
-  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value a, Value b) { return a / b; }
-};
-
-template <class Element, class Function> struct CombineElements {
-  const Element* a;
-  const Element* b;
-  Element* out;
-  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    // Past the end a divisor is 1.
-    chunk.store(out + i, Function::of(chunk.load(a + i), chunk.load_or(b + i, MainElement<Element>(1))));
-  }
-  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(a, b, out); }
-};
-
-/// With one number for all elements; it may be in device memory.
-template <class Element, class Scalar, class Function> struct CombineWithScalar {
-  using Number = MainElement<Element>;
-  const Element* a;
-  const Scalar* b;
-  Element* out;
-  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    const Lanes<Number> right = broadcast<Number>(static_cast<Number>(*b));
-    chunk.store(out + i, Function::of(chunk.load(a + i), right));
-  }
-  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(a, out); }
-};
-
-/// With one row for all rows; a call handles some rows, or a piece of one.
-template <class Element, class Function> struct CombineRows {
-  const Element* a; // [rows, columns]
-  const Element* b; // [columns]
-  Element* out;
-  std::size_t rows;
-  std::size_t columns;
-  std::size_t rows_at_once;
-  std::size_t grain;
-  std::size_t pieces; // of a row
-
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
-    using Number = MainElement<Element>;
-    const std::size_t block = work / pieces;
-    const std::size_t piece = work % pieces;
-    const std::size_t end = block_end(block, rows_at_once, rows);
-    for (std::size_t i = block * rows_at_once; i < end; ++i) {
-      const Element* left = a + i * columns;
-      const Element* right = b;
-      Element* to = out + i * columns;
-      for_chunks<Number>(
-          piece * grain, block_end(piece, grain, columns),
-          [=](auto chunk, std::size_t c) {
-            chunk.store(to + c, Function::of(chunk.load(left + c), chunk.load_or(right + c, Number(1))));
-          },
-          left, right, to);
-    }
-  }
-};
-
-template <class Function, class Execution, KernelView A, KernelView B, KernelView Out>
-void combine(const char* label, const char* operation, const Execution& execution, const A& a, const B& b,
-             const Out& out) {
-  using Element = typename Out::value_type;
-  const auto left = flat_span_of(a, operation);
-  const auto right = flat_span_of(b, operation);
-  const auto to = flat_span_of(out, operation);
-  require(left.size == to.size && right.size == to.size, operation, "all views must have the same size.");
-  run_elementwise<Element>(label, execution, to.size,
-                           CombineElements<Element, Function>{left.data, right.data, to.data});
-}
-
-/// out[i] = Function(a[i], b[i modulo period]); the period divides the count.
-template <class Function, class Element, class Execution>
-void combine_rows(const Execution& execution, const Element* a, const Element* b, Element* out,
-                  std::size_t count, std::size_t period) {
-  if (count == 0)
-    return;
-  if (period == 1) {
-    run_elementwise<Element>("sw::combine", execution, count,
-                             CombineWithScalar<Element, Element, Function>{a, b, out});
-    return;
-  }
-  const std::size_t grain = lane_grain_of<Execution>(4096);
-  const std::size_t rows = count / period;
-  const std::size_t rows_at_once = period < grain ? grain / period : 1;
-  const std::size_t pieces = blocks_of(period, grain);
-  run_lanes("sw::combine", execution, blocks_of(rows, rows_at_once) * pieces,
-            CombineRows<Element, Function>{a, b, out, rows, period, rows_at_once, grain, pieces});
-}
-
 template <class Element> struct ScaleElements {
   MainElement<Element> factor;
   const Element* x;
@@ -251,25 +155,13 @@ void copy(const Execution& execution, const From& from, const To& to) {
 /// @brief out = a + b on contiguous views of equal size; `out` may be `a` or `b`.
 template <class Execution, KernelView A, KernelView B, KernelView Out>
 void add(const Execution& execution, const A& a, const B& b, const Out& out) {
-  detail::combine<detail::PlusElements>("sw::add", "add", execution, a, b, out);
-}
-
-/// @brief out = a - b on contiguous views of equal size; `out` may be `a` or `b`.
-template <class Execution, KernelView A, KernelView B, KernelView Out>
-void subtract(const Execution& execution, const A& a, const B& b, const Out& out) {
-  detail::combine<detail::MinusElements>("sw::subtract", "subtract", execution, a, b, out);
-}
-
-/// @brief out = a * b elementwise on contiguous views of equal size; `out` may be `a` or `b`.
-template <class Execution, KernelView A, KernelView B, KernelView Out>
-void multiply(const Execution& execution, const A& a, const B& b, const Out& out) {
-  detail::combine<detail::TimesElements>("sw::multiply", "multiply", execution, a, b, out);
-}
-
-/// @brief out = a / b elementwise on contiguous views of equal size; `out` may be `a` or `b`.
-template <class Execution, KernelView A, KernelView B, KernelView Out>
-void divide(const Execution& execution, const A& a, const B& b, const Out& out) {
-  detail::combine<detail::QuotientElements>("sw::divide", "divide", execution, a, b, out);
+  using Element = typename Out::value_type;
+  const auto left = detail::flat_span_of(a, "add");
+  const auto right = detail::flat_span_of(b, "add");
+  const auto to = detail::flat_span_of(out, "add");
+  detail::require(left.size == to.size && right.size == to.size, "add", "all views must have the same size.");
+  combine<false, operation::Add, Element>("sw::add", execution, {}, left.data, right.data, to.size, to.data,
+                                          to.size);
 }
 
 /// @brief out = factor * x on contiguous views of equal size; `out` may be `x`.

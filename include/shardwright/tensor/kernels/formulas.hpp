@@ -2,10 +2,11 @@
 #pragma once
 
 /// @file
-/// @brief The formulas of elementwise functions and of their slopes.
+/// @brief The formulas of elementwise functions and of their gradients.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/tensor/kernels/lanes/value.hpp>
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/tensor/kernels/terms.hpp>
 
 #include <string_view>
 
@@ -14,7 +15,7 @@
 
 /// @brief Operations as types. An elementwise function has its name, a formula, and the slope by which the
 /// gradient is multiplied: a function of x or, if `slope_of_result` is set, of the result, so that x need not
-/// be kept.
+/// be kept. One of two operands has a gradient for each of them.
 namespace shardwright::inline SHARDWRIGHT_ABI::operation {
 
 /// @brief GELU in its tanh form, x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and
@@ -107,6 +108,53 @@ struct Square {
   static constexpr bool slope_of_result = false;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V x) const { return x * x; }
   template <class V> SHARDWRIGHT_FUNCTION V slope(V x) const { return 2 * x; }
+};
+
+/// @brief left + right.
+struct Add {
+  static constexpr std::string_view name = "add";
+  static constexpr bool takes_integers = true;
+  template <class Left, class Right> using layout = AddLayout<Left, Right>;
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V left, V right) const { return left + right; }
+  template <class V> SHARDWRIGHT_FUNCTION Unchanged<V> left_gradient(V dy, Unread, Unread) const {
+    return dy;
+  }
+  template <class V> SHARDWRIGHT_FUNCTION Unchanged<V> right_gradient(V dy, Unread, Unread) const {
+    return dy;
+  }
+};
+
+/// @brief left - right.
+struct Subtract {
+  static constexpr std::string_view name = "subtract";
+  static constexpr bool takes_integers = true;
+  template <class Left, class Right> using layout = AddLayout<Left, Right>;
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V left, V right) const { return left - right; }
+  template <class V> SHARDWRIGHT_FUNCTION Unchanged<V> left_gradient(V dy, Unread, Unread) const {
+    return dy;
+  }
+  template <class V> SHARDWRIGHT_FUNCTION V right_gradient(V dy, Unread, Unread) const { return -dy; }
+};
+
+/// @brief left * right.
+struct Multiply {
+  static constexpr std::string_view name = "multiply";
+  static constexpr bool takes_integers = true;
+  template <class Left, class Right> using layout = MultiplyLayout<Left, Right>;
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V left, V right) const { return left * right; }
+  template <class V> SHARDWRIGHT_FUNCTION V left_gradient(V dy, Unread, V right) const { return dy * right; }
+  template <class V> SHARDWRIGHT_FUNCTION V right_gradient(V dy, V left, Unread) const { return dy * left; }
+};
+
+/// @brief left / right.
+struct Divide {
+  static constexpr std::string_view name = "divide";
+  template <class Left, class Right> using layout = DivideLayout<Left, Right>;
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V left, V right) const { return left / right; }
+  template <class V> SHARDWRIGHT_FUNCTION V left_gradient(V dy, Unread, V right) const { return dy / right; }
+  template <class V> SHARDWRIGHT_FUNCTION V right_gradient(V dy, V left, V right) const {
+    return -(dy / right) * (left / right);
+  }
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::operation

@@ -85,8 +85,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @throws InvalidArgument if the extents differ, or the values are on two tapes.
 template <detail::TapeValue Left, detail::TapeValue Right>
 requires std::is_same_v < typename std::remove_cvref_t<Left>::layout,
-typename std::remove_cvref_t<Right>::layout >
-    [[nodiscard]] auto apply(const operation::Add&, SourceLocation where, Left&& left, Right&& right) {
+typename std::remove_cvref_t<Right>::layout > [[nodiscard]] auto apply(const Binary<operation::Add>&,
+                                                                       SourceLocation where, Left&& left,
+                                                                       Right&& right) {
   auto first = detail::operand_of(std::forward<Left>(left), where);
   auto second = detail::operand_of(std::forward<Right>(right), where);
   detail::TapeCore& tape = detail::tape_of("add", where, first, second);

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Formulas of up to three operands, element by element: results and gradients of functions of two.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/element.hpp>
+#include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/lanes/value.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief An operand that a formula does not read.
+struct Unread {};
+
+/// @brief The gradient of a formula's operand that is the result's, so that nothing need be computed.
+template <class V> struct Unchanged : V {
+  SHARDWRIGHT_FUNCTION Unchanged(V dy) : V(dy) {}
+};
+
+namespace kernels::detail {
+
+/// An operand with an element for every place of the result, or one row for all rows.
+template <class Element> struct Elements {
+  using Number = MainElement<Element>;
+  const Element* data;
+  bool repeats = false;
+  SHARDWRIGHT_FUNCTION Elements row(std::size_t first) const {
+    return {repeats ? data : data + first, repeats};
+  }
+  template <class Chunk> SHARDWRIGHT_FUNCTION Value<Number> lanes(Chunk chunk, std::size_t c) const {
+    return Value<Number>::of(chunk.load_or(data + c, Number(1))); // past the end a divisor is 1
+  }
+  SHARDWRIGHT_FUNCTION Value<Number, 1> one(std::size_t i, std::size_t c) const {
+    return Value<Number, 1>::of(static_cast<Number>(data[repeats ? c : i]));
+  }
+  SHARDWRIGHT_FUNCTION const Element* memory(const Element*) const { return data; }
+};
+
+/// One number for all places; it may be in device memory.
+template <class Number, class Element> struct OneElement {
+  const Element* data;
+  SHARDWRIGHT_FUNCTION OneElement row(std::size_t) const { return *this; }
+  template <class Chunk> SHARDWRIGHT_FUNCTION Value<Number> lanes(Chunk, std::size_t) const {
+    return Value<Number>::of(broadcast<Number>(static_cast<Number>(*data)));
+  }
+  template <class Memory> SHARDWRIGHT_FUNCTION const Memory* memory(const Memory* other) const {
+    return other;
+  }
+};
+
+/// A given number for all places.
+template <class Number> struct OneNumber {
+  Number number;
+  SHARDWRIGHT_FUNCTION OneNumber row(std::size_t) const { return *this; }
+  template <class Chunk> SHARDWRIGHT_FUNCTION Value<Number> lanes(Chunk, std::size_t) const {
+    return Value<Number>::of(broadcast<Number>(number));
+  }
+  template <class Memory> SHARDWRIGHT_FUNCTION const Memory* memory(const Memory* other) const {
+    return other;
+  }
+};
+
+/// No operand.
+struct NoElements {
+  SHARDWRIGHT_FUNCTION NoElements row(std::size_t) const { return {}; }
+  template <class Chunk> SHARDWRIGHT_FUNCTION Unread lanes(Chunk, std::size_t) const { return {}; }
+  SHARDWRIGHT_FUNCTION Unread one(std::size_t, std::size_t) const { return {}; }
+  template <class Memory> SHARDWRIGHT_FUNCTION const Memory* memory(const Memory* other) const {
+    return other;
+  }
+};
+
+/// function(dy, left, right) of every element, in registers of a row or one by one.
+template <class Element, class Function, class Dy, class Left, class Right> struct Terms {
+  using Number = MainElement<Element>;
+  [[no_unique_address]] Function function;
+  Dy dy;
+  Left left;
+  Right right;
+
+  /// Calls use(value, memory...) with value(chunk, column) of the row that begins at element `first`.
+  template <class Use> SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
+    const Terms here{function, dy.row(first), left.row(first), right.row(first)};
+    const Element* const none = nullptr;
+    const Element* const any = here.right.memory(here.left.memory(here.dy.memory(none)));
+    use(
+        [here](auto chunk, std::size_t c) {
+          return here.function(here.dy.lanes(chunk, c), here.left.lanes(chunk, c), here.right.lanes(chunk, c))
+              .lanes;
+        },
+        here.dy.memory(any), here.left.memory(any), here.right.memory(any));
+  }
+  SHARDWRIGHT_FUNCTION Number one(std::size_t i, std::size_t c) const {
+    return function(dy.one(i, c), left.one(i, c), right.one(i, c)).lanes;
+  }
+};
+
+template <class Element, class Function, class Dy, class Left, class Right>
+[[nodiscard]] Terms<Element, Function, Dy, Left, Right> terms_of(const Function& function, const Dy& dy,
+                                                                 const Left& left, const Right& right) {
+  return {function, dy, left, right};
+}
+
+/// Stores terms; a call handles some rows, or a piece of one.
+template <class Terms, class Element> struct StoreTerms {
+  Terms terms;
+  Element* out;
+  std::size_t rows;
+  std::size_t columns;
+  std::size_t rows_at_once;
+  std::size_t grain;
+  std::size_t pieces; // of a row
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+    const std::size_t block = work / pieces;
+    const std::size_t piece = work % pieces;
+    const std::size_t end = block_end(block, rows_at_once, rows);
+    for (std::size_t i = block * rows_at_once; i < end; ++i) {
+      Element* const to = out + i * columns;
+      terms.of_row(i * columns, [&](const auto& value, const auto*... memory) {
+        for_chunks<typename Terms::Number>(
+            piece * grain, block_end(piece, grain, columns),
+            [&value, to](auto chunk, std::size_t c) { chunk.store(to + c, value(chunk, c)); }, memory..., to);
+      });
+    }
+  }
+};
+
+/// out = terms of `count` elements in rows of `columns`.
+template <class Terms, class Element, class Execution>
+void store_terms(const char* label, const Execution& execution, const Terms& terms, std::size_t columns,
+                 Element* out, std::size_t count) {
+  if (count == 0)
+    return;
+  const std::size_t grain = lane_grain_of<Execution>(4096);
+  const std::size_t rows = count / columns;
+  const std::size_t rows_at_once = columns < grain ? grain / columns : 1;
+  const std::size_t pieces = blocks_of(columns, grain);
+  run_lanes(label, execution, blocks_of(rows, rows_at_once) * pieces,
+            StoreTerms<Terms, Element>{terms, out, rows, columns, rows_at_once, grain, pieces});
+}
+
+/// A right operand of `size` elements, which are repeated if the result has more.
+template <class Element> struct RightElements {
+  const Element* data;
+  std::size_t size;
+};
+
+/// out = function(dy, left, right) of `count` elements, which may be any of the operands.
+/// @tparam repeats whether the right operand may have fewer elements
+template <bool repeats, class Function, class Dy, class Left, class Right, class Element, class Execution>
+void store_formula(const char* label, const Execution& execution, const Function& function, const Dy& dy,
+                   const Left& left, const Right& right, Element* out, std::size_t count) {
+  if constexpr (std::is_same_v<Right, NoElements>) {
+    store_terms(label, execution, terms_of<Element>(function, dy, left, right), count, out, count);
+  } else {
+    if constexpr (repeats)
+      if (right.size == 1)
+        return store_terms(
+            label, execution,
+            terms_of<Element>(function, dy, left, OneElement<MainElement<Element>, Element>{right.data}),
+            count, out, count);
+    store_terms(label, execution,
+                terms_of<Element>(function, dy, left, Elements<Element>{right.data, repeats}), right.size,
+                out, count);
+  }
+}
+
+/// The result of a function of two operands, as a function of three.
+template <class Function> struct ResultOf {
+  [[no_unique_address]] Function function;
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(Unread, V left, V right) const {
+    return function(left, right);
+  }
+};
+
+} // namespace kernels::detail
+
+/// @brief Kernels of one rank's block.
+namespace kernels {
+
+/// @brief out = function(left, right) of `count` elements; `out` may be either. The `right_size` elements of
+/// the right operand are repeated.
+/// @tparam repeats whether the right operand may have fewer elements
+template <bool repeats = true, class Function, class Element, class Execution>
+void combine(const char* label, const Execution& execution, const Function& function, const Element* left,
+             const Element* right, std::size_t right_size, Element* out, std::size_t count) {
+  detail::store_formula<repeats>(label, execution, detail::ResultOf<Function>{function}, detail::NoElements{},
+                                 detail::Elements<Element>{left},
+                                 detail::RightElements<Element>{right, right_size}, out, count);
+}
+
+} // namespace kernels
+} // namespace shardwright::inline SHARDWRIGHT_ABI
