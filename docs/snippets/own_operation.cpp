@@ -11,6 +11,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -46,9 +47,10 @@ namespace mine {
 struct LeakyRelu {
   static constexpr std::string_view name = "leaky_relu";
   static constexpr bool slope_of_result = true; // the result has the sign of x, which need not be kept
-  double below;                                 // a function may hold numbers
+  double below;
   template <class V> V operator()(V x) const { return chosen(x < 0, below * x, x); }
   template <class V> V slope(V y) const { return chosen(y < 0, below, 1); }
+  auto numbers() const { return std::array{sw::GivenNumber("slope below 0", below)}; }
 };
 inline constexpr sw::Elementwise<LeakyRelu> leaky_relu{{.below = 0.01}};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: elementwise function: it must have a formula operator()(x) and a slope(x), which return the type of x (write both as templates of that type)
+// expect: elementwise function: it must have a formula operator()(x) and a slope(x), or gradient(dy) if that is linear, which return the type of their argument (write them as templates of that type)
 // expect: Cube
 
 #include <shardwright/tensor/elementwise/functions.hpp>

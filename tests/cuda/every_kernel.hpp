@@ -198,7 +198,6 @@ private:
     keep(y);
     combine(sw::operation::Multiply(), x, dy, y);
     keep(y);
-    kernels::scale(execution_, 0.25, y);
     kernels::axpy(execution_, -1.5, x, y);
     keep(y);
     kernels::fill(execution_, y, Element(3));
@@ -430,7 +429,8 @@ private:
     kernels::sum_losses(execution_, loss, targets, totals, false, smooth);
     kernels::cross_entropy_backward(execution_, logits, row_max, row_sum, targets, 0, 0.5, logits, smooth);
     const auto larger = vector(rows);
-    kernels::scale(execution_, 2, row_max, larger);
+    kernels::copy(execution_, row_max, larger);
+    kernels::axpy(execution_, 1, row_max, larger);
     kernels::cross_entropy_rebase(execution_, row_max, larger, row_sum);
     keep_all(target_logit, loss, totals, logits, row_sum);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <shardwright/tensor/elementwise/with_number.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/attention/key_values.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
@@ -76,7 +77,7 @@ TEMPLATE_TEST_CASE("Elementwise kernels on 16-bit elements round once", "[kernel
     checked([&](auto a, auto b, auto out) { kernels::add(e, a, b, out); });
     checked([&](auto a, auto b, auto out) { combine(sw::operation::Multiply(), a, b, out); });
     checked([&](auto a, auto, auto out) { kernels::axpy(e, -1.5, a, out); });
-    checked([&](auto, auto, auto out) { kernels::scale(e, 0.3, out); });
+    checked([&](auto, auto, auto out) { map(sw::detail::TimesNumber<double>{0.3}, out, out); });
     checked([&](auto, auto, auto out) { kernels::fill(e, out, typename decltype(out)::value_type(0.1)); });
     checked([&](auto a, auto, auto out) { kernels::copy(e, a, out); });
     checked([&](auto a, auto, auto out) { map(sw::operation::GeluTanh(), a, out); });

@@ -60,10 +60,11 @@ template <Operand X>
 template <AnyShardedTensor Tensor> void scale_in_place(Tensor& tensor, detail::NumberFor<Tensor> factor) {
   using L = typename Tensor::layout;
   if constexpr (!detail::any_invalid<ElementwiseLinearLayout<L>>) {
+    using Function = detail::TimesNumber<decltype(factor.value)>;
     tensor.require_memory(factor.where);
     detail::agreed(tensor.core(), "scale_in_place", factor.where, detail::SplittingAxes<L>::names,
                    GivenNumber("factor", factor.value));
-    detail::with_number<detail::TimesNumber>(tensor.data(), tensor, factor.value);
+    Elementwise<Function>{Function{factor.value}}.into(tensor, tensor, factor.where);
   }
 }
 

@@ -56,6 +56,7 @@ template <Operand X> [[nodiscard]] auto operator/(X&& x, detail::NumberFor<X> di
   return detail::over_number(std::forward<X>(x), divisor);
 }
 template <Operand X> [[nodiscard]] auto operator/(detail::NumberFor<X> number, X&& x) {
+  static_cast<void>(detail::RealDivisor<detail::NumberFor<X>>{});
   return detail::apply_with_number<detail::NumberOver>(std::forward<X>(x), number, number.where);
 }
 template <Operand X> [[nodiscard]] auto operator-(X&& x) {

@@ -191,7 +191,7 @@ template <class Function> struct Binary {
   template <AnyShardedTensor Out, AnyShardedTensor Left, AnyShardedTensor Right>
   void into(Out& out, const Left& left, const Right& right,
             SourceLocation where = SourceLocation::current()) const {
-    if constexpr (takes<Left, Right>()) {
+    if constexpr (takes<Left, Right>) {
       if constexpr (detail::DestinationOf<Result<Left, Right>, Out>::value) {
         require_operands(left, right, where);
         detail::require_one_mesh(name.data(), left, out, where);
@@ -212,7 +212,7 @@ template <class Function> struct Binary {
   [[nodiscard]] auto forward(SourceLocation where, Left&& left, Right&& right) const {
     using First = std::remove_cvref_t<Left>;
     using Second = std::remove_cvref_t<Right>;
-    if constexpr (!takes<First, Second>()) {
+    if constexpr (!takes<First, Second>) {
       return Result<First, Second>(left.resources(), {}, where);
     } else {
       require_operands(left, right, where);
@@ -267,16 +267,10 @@ private:
   using Smaller = std::bool_constant<(Right::tensor_rank < Left::tensor_rank)>;
 
   /// Checks the operands.
-  template <class Left, class Right> [[nodiscard]] static constexpr bool takes() {
-    if constexpr (detail::SameElementAndTarget<Left, Right>::value &&
-                  !detail::any_invalid<typename Result<Left, Right>::layout>) {
-      if constexpr (requires { Function::takes_integers; })
-        return true;
-      else
-        return detail::RealOperand<Function, typename Left::value_type>::value;
-    }
-    return false;
-  }
+  template <class Left, class Right>
+  static constexpr bool takes = detail::SameElementAndTarget<Left, Right>::value &&
+                                !detail::any_invalid<typename Result<Left, Right>::layout> &&
+                                detail::RealOperand<Function, typename Left::value_type>::value;
   /// The trailing extents must agree.
   template <class Left, class Right>
   static void require_operands(const Left& left, const Right& right, SourceLocation where) {

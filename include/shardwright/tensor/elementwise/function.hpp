@@ -9,6 +9,7 @@
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/lanes/value.hpp>
+#include <shardwright/tensor/kernels/terms.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
@@ -22,16 +23,48 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The trace shows the function.
-template <class Function> struct HasFormulas {
+/// The gradient of a linear function, which needs neither x nor the result.
+template <class Function> struct LinearGradientOf {
+  [[no_unique_address]] Function function;
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V dy) const { return function.gradient(dy); }
+};
+
+/// What the gradient of a function is made of; the trace shows the function.
+template <class Function> struct SlopeOf {
   using V = kernels::Value<double>;
-  static constexpr bool value =
-      std::is_invocable_r_v<V, const Function&, V> && requires(const Function& function, V x) {
-    { function.slope(x) } -> std::convertible_to<V>;
+  static constexpr bool is_linear = requires(const Function& function, V dy) {
+    { function.gradient(dy) } -> std::convertible_to<V>;
+  };
+  static constexpr bool value = requires(const Function& function, V x) {
+    { function(x) } -> std::convertible_to<V>;
+    requires is_linear || requires {
+      { function.slope(x) } -> std::convertible_to<V>;
+    };
   };
   static_assert(
       value,
-      "elementwise function: it must have a formula operator()(x) and a slope(x), which return the type of x (write both as templates of that type)");
+      "elementwise function: it must have a formula operator()(x) and a slope(x), or gradient(dy) if that is linear, which return the type of their argument (write them as templates of that type)");
+  static constexpr bool is_unchanged = [] {
+    if constexpr (is_linear)
+      return std::is_same_v<decltype(std::declval<const Function&>().gradient(std::declval<V>())),
+                            Unchanged<V>>;
+    return false;
+  }();
+  static constexpr bool of_result = [] {
+    if constexpr (!is_linear)
+      return bool(Function::slope_of_result);
+    return false;
+  }();
+};
+
+/// The layout of a function's result: the function's own, or that of a nonlinear function.
+template <class Function, class Input> struct FunctionLayout {
+  using type = ElementwiseFunctionLayout<Function, Input>;
+};
+template <class Function, class Input>
+requires requires { typename Function::template layout<Input>; }
+struct FunctionLayout<Function, Input> {
+  using type = typename Function::template layout<Input>;
 };
 
 } // namespace detail
@@ -47,10 +80,11 @@ template <class Function> struct HasFormulas {
 /// real elements; halos pass. No communication; cost: one pass over memory. On a tape the result reuses the
 /// memory of an operand without other readers, and so does the gradient.
 template <class Function> struct Elementwise {
-  static_assert(sizeof(detail::HasFormulas<Function>) > 0);
+  using Slope = detail::SlopeOf<Function>;
+  static_assert(sizeof(Slope) > 0);
   static constexpr std::string_view name = Function::name;
-  static constexpr bool gradient_reads_input = !Function::slope_of_result;
-  static constexpr bool gradient_reads_output = Function::slope_of_result;
+  static constexpr bool gradient_reads_input = !Slope::is_linear && !Slope::of_result;
+  static constexpr bool gradient_reads_output = Slope::of_result;
   [[no_unique_address]] Function function{};
 
   template <Operand X>
@@ -91,18 +125,27 @@ template <class Function> struct Elementwise {
   /// @brief The gradient, for apply(): that of the result times the slope.
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
   [[nodiscard]] auto gradient(G&& y_gradient, const X& x, const Y& y) const {
-    auto [from, out] = detail::reuse(std::forward<G>(y_gradient));
-    const auto* const at = Function::slope_of_result ? y.data() : x.data();
-    kernels::map_slopes(name.data(), out.execution(), function, at, from, out.mutable_data(),
-                        out.local_size());
-    return std::move(out);
+    if constexpr (Slope::is_unchanged) {
+      return std::remove_cvref_t<G>(std::forward<G>(y_gradient));
+    } else {
+      auto [from, out] = detail::reuse(std::forward<G>(y_gradient));
+      if constexpr (Slope::is_linear) {
+        kernels::map_elements(name.data(), out.execution(), detail::LinearGradientOf<Function>{function},
+                              from, out.mutable_data(), out.local_size());
+      } else {
+        const auto* const at = Slope::of_result ? y.data() : x.data();
+        kernels::map_slopes(name.data(), out.execution(), function, at, from, out.mutable_data(),
+                            out.local_size());
+      }
+      return std::move(out);
+    }
   }
   [[nodiscard]] auto numbers() const requires requires(const Function& of) { of.numbers(); }
   { return function.numbers(); }
 
 private:
   template <class X>
-  using Result = detail::ResultTensor<ElementwiseFunctionLayout<Function, typename X::layout>, X>;
+  using Result = detail::ResultTensor<typename detail::FunctionLayout<Function, typename X::layout>::type, X>;
   /// Checks the operand.
   template <class X>
   static constexpr bool takes = !detail::any_invalid<typename Result<X>::layout> &&

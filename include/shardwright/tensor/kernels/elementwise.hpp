@@ -45,7 +45,8 @@ template <class Element, class Function> struct MapElements {
   const Element* x;
   Element* y;
   template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    const V value = function(V::of(chunk.load(x + i)));
+    const V value =
+        function(V::of(chunk.load_or(x + i, MainElement<Element>(1)))); // past the end a divisor is 1
     chunk.store(y + i, value.lanes);
   }
   template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, y); }
@@ -90,16 +91,6 @@ template <class To, class From> struct ConvertElements {
   template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(to + i, chunk.load(from + i));
   }
-};
-
-template <class Element> struct ScaleElements {
-  MainElement<Element> factor;
-  const Element* x;
-  Element* out;
-  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    chunk.store(out + i, factor * chunk.load(x + i));
-  }
-  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, out); }
 };
 
 template <class From, class To> struct AxpyElements {
@@ -162,23 +153,6 @@ void add(const Execution& execution, const A& a, const B& b, const Out& out) {
   detail::require(left.size == to.size && right.size == to.size, "add", "all views must have the same size.");
   combine<false, operation::Add, Element>("sw::add", execution, {}, left.data, right.data, to.size, to.data,
                                           to.size);
-}
-
-/// @brief out = factor * x on contiguous views of equal size; `out` may be `x`.
-template <class Execution, KernelView X, KernelView Out>
-void scale(const Execution& execution, double factor, const X& x, const Out& out) {
-  using Element = typename Out::value_type;
-  const auto from = detail::flat_span_of(x, "scale");
-  const auto to = detail::flat_span_of(out, "scale");
-  detail::require(from.size == to.size, "scale", "both views must have the same size.");
-  detail::run_elementwise<Element>(
-      "sw::scale", execution, to.size,
-      detail::ScaleElements<Element>{static_cast<MainElement<Element>>(factor), from.data, to.data});
-}
-
-/// @brief x = factor * x on a contiguous view.
-template <class Execution, KernelView X> void scale(const Execution& execution, double factor, const X& x) {
-  scale(execution, factor, x, x);
 }
 
 /// @brief y = y + factor * x on contiguous views of equal size; `x` may be narrower than `y`.

@@ -54,18 +54,6 @@ template <class Number, class Element> struct OneElement {
   }
 };
 
-/// A given number for all places.
-template <class Number> struct OneNumber {
-  Number number;
-  SHARDWRIGHT_FUNCTION OneNumber row(std::size_t) const { return *this; }
-  template <class Chunk> SHARDWRIGHT_FUNCTION Value<Number> lanes(Chunk, std::size_t) const {
-    return Value<Number>::of(broadcast<Number>(number));
-  }
-  template <class Memory> SHARDWRIGHT_FUNCTION const Memory* memory(const Memory* other) const {
-    return other;
-  }
-};
-
 /// No operand.
 struct NoElements {
   SHARDWRIGHT_FUNCTION NoElements row(std::size_t) const { return {}; }

@@ -9,6 +9,7 @@
 #include <shardwright/tensor/kernels/lanes/registers.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
@@ -43,9 +44,24 @@ template <class Number, std::size_t count = detail::lane_count<Number>> struct V
   }
 
   SHARDWRIGHT_FUNCTION friend Value operator-(Value a) { return of(-a.lanes); }
-  SHARDWRIGHT_FUNCTION friend Value operator+(Value a, Value b) { return of(a.lanes + b.lanes); }
-  SHARDWRIGHT_FUNCTION friend Value operator-(Value a, Value b) { return of(a.lanes - b.lanes); }
-  SHARDWRIGHT_FUNCTION friend Value operator*(Value a, Value b) { return of(a.lanes * b.lanes); }
+  SHARDWRIGHT_FUNCTION friend Value operator+(Value a, Value b) {
+    if constexpr (wraps)
+      return wrapped(bits(a) + bits(b));
+    else
+      return of(a.lanes + b.lanes);
+  }
+  SHARDWRIGHT_FUNCTION friend Value operator-(Value a, Value b) {
+    if constexpr (wraps)
+      return wrapped(bits(a) - bits(b));
+    else
+      return of(a.lanes - b.lanes);
+  }
+  SHARDWRIGHT_FUNCTION friend Value operator*(Value a, Value b) {
+    if constexpr (wraps)
+      return wrapped(bits(a) * bits(b));
+    else
+      return of(a.lanes * b.lanes);
+  }
   SHARDWRIGHT_FUNCTION friend Value operator/(Value a, Value b) { return of(a.lanes / b.lanes); }
   SHARDWRIGHT_FUNCTION friend Mask operator<(Value a, Value b) { return {a.lanes < b.lanes}; }
   SHARDWRIGHT_FUNCTION friend Mask operator>(Value a, Value b) { return {a.lanes > b.lanes}; }
@@ -81,6 +97,13 @@ template <class Number, std::size_t count = detail::lane_count<Number>> struct V
   }
 
 private:
+  // Signed integers wrap modulo 2^n, as conversions do: arithmetic is on their bits.
+  static constexpr bool wraps = std::is_integral_v<Number> && std::is_signed_v<Number>;
+  using Bits = std::conditional_t<sizeof(Number) == 8, std::uint64_t, std::uint32_t>;
+  using HeldBits = std::conditional_t<count == 1, Bits, detail::Lanes<Bits>>;
+  SHARDWRIGHT_FUNCTION static HeldBits bits(Value value) { return detail::as_bits<HeldBits>(value.lanes); }
+  SHARDWRIGHT_FUNCTION static Value wrapped(HeldBits result) { return of(detail::as_bits<Held>(result)); }
+
   template <class Function> SHARDWRIGHT_FUNCTION Value each(const Function& function) const {
     if constexpr (std::is_same_v<Held, Register>)
       return of(function(lanes));
