@@ -210,7 +210,7 @@ public:
   /// @throws LifecycleError if another pass of the step had another loss scale.
   void end_pass(PassPosition position, const SumOrigin<LossScaleOn<Target>>& origin = {}) {
     this->origin_.join(origin, false);
-    if (position == PassPosition::last && ++last_passes_ == this->owner().stages())
+    if (position == PassPosition::last && ++ended_ == this->owner().stages())
       complete();
     else if (layouts_.each_pass)
       reduce();
@@ -255,7 +255,7 @@ public:
     if (std::exchange(complete_, false) && ends_in_pass_)
       buckets_.expect_gradient();
     finished_ = false;
-    last_passes_ = 0;
+    ended_ = 0;
     raw_non_finite_ = 0;
   }
 
@@ -307,7 +307,7 @@ private:
   bool ends_in_pass_; // unlike that of a parameter of several stages, whose passes end one after the other
   bool complete_ = false;
   bool finished_ = false;
-  int last_passes_ = 0; // that have ended
+  int ended_ = 0; // stages whose last pass has ended
   std::int64_t raw_non_finite_ = 0;
 };
 

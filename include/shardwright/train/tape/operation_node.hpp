@@ -87,7 +87,7 @@ public:
       due_ &= ~now;
     }
     if (due_ == 0)
-      end_gradients();
+      let_go();
     else // a later pass reads these: their sources may be released
       each([this](std::size_t i, auto& operand) {
         if (reads_operand(i))
@@ -215,7 +215,7 @@ private:
       return operand.outline();
   }
   /// Releases what only gradients need.
-  void end_gradients() {
+  void let_go() {
     each([](std::size_t, auto& operand) { operand.let_go(); });
     y_.let_go();
     y_.drop_gradient();
