@@ -174,7 +174,7 @@ template <class Function> struct Binary {
   static constexpr std::string_view name = Function::name;
   static constexpr detail::GradientReads left_gradient_reads = detail::ReadsOf<LeftGradient>::value;
   static constexpr detail::GradientReads right_gradient_reads = detail::ReadsOf<RightGradient>::value;
-  [[no_unique_address]] Function function{};
+  [[no_unique_address]] Function function;
 
   template <Operand Left, Operand Right>
   [[nodiscard]] auto operator()(Left&& left, Right&& right,

@@ -85,7 +85,7 @@ template <class Function> struct Elementwise {
   static constexpr std::string_view name = Function::name;
   static constexpr bool gradient_reads_input = !Slope::is_linear && !Slope::of_result;
   static constexpr bool gradient_reads_output = Slope::of_result;
-  [[no_unique_address]] Function function{};
+  [[no_unique_address]] Function function;
 
   template <Operand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) const {
