@@ -191,6 +191,7 @@ namespace {
 /// A pipeline whose only stage on this rank has no parameter.
 struct WithoutParameters {
   struct Stage {
+    [[nodiscard]] static sw::detail::SummedAxes summed_axes() { return {}; }
     sw::DeviceMesh<dp, tp> mesh;
     std::shared_ptr<int> life = std::make_shared<int>();
     [[nodiscard]] auto& core() const { return mesh.core(); }

@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -95,14 +96,13 @@ template <class Description = Small>
 /// The same on a pipeline, whose ranks are a mesh with pp in front of the others.
 template <class Description = Small>
 [[nodiscard]] Outcome train_pipeline(const sw::HostCommunicator& world, int stages, int tensor,
-                                     const sw::Schedule& schedule) {
+                                     const sw::Schedule& schedule, const sw::LayerPartition& layers) {
   using sw::axis::pp;
   const sw::DeviceMesh ranks{world, sw::extent<pp>(stages), sw::extent<dp>(world.size() / stages / tensor),
                              sw::extent<tp>(tensor)};
   const Mesh mesh = small_mesh(ranks.communicator<dp, tp>(), tensor);
   using Model = sw::PipelineModel<Description>;
-  Model model(mesh, ranks.communicator<pp>(), schedule.placement(), sw::LayerPartition(3, schedule.stages()),
-              {}, 3);
+  Model model(mesh, ranks.communicator<pp>(), schedule.placement(), layers, {}, 3);
   sw::PipelineRunner<typename Model::Stage> runner(ranks.communicator<pp>(), schedule, model.chunks());
   sw::GradAccumulator<Model> accumulator(model, world);
   sw::AdamW optimizer;
@@ -123,6 +123,13 @@ template <class Description = Small>
   const auto sums = runner.evaluate(held_out);
   out.evaluated = sw::mean_over_mesh(mesh, sums.loss, sums.tokens, world).value;
   return out;
+}
+
+template <class Description = Small>
+[[nodiscard]] Outcome train_pipeline(const sw::HostCommunicator& world, int stages, int tensor,
+                                     const sw::Schedule& schedule) {
+  return train_pipeline<Description>(world, stages, tensor, schedule,
+                                     sw::LayerPartition(3, schedule.stages()));
 }
 
 /// All policies that allow the numbers.
@@ -539,19 +546,33 @@ TEST_CASE("a stage may have a loss and no parameters") {
 
 namespace {
 
-/// A last part that counts its own tokens: this rank's, in layout `In`, over which its loss is read.
-template <class In> struct CountedByHand : Small {
+/// A last part that counts its own tokens: this rank's, in layout `In`, over which its loss is read. If
+/// `bare`, it has no parameters.
+template <class In, bool bare> struct CountedByHand : Small {
   struct Last {
-    template <class Place>
-    Last(const Place& place, const Config& config)
-        : out(place.mesh, {config.width, config.width}, sw::Initial::normal(0.4)) {}
+    template <class Place> Last(const Place& place, const Config& config) {
+      if (!bare)
+        out.emplace(place.mesh, std::array<std::int64_t, 2>{config.width, config.width},
+                    sw::Initial::normal(0.4));
+    }
     auto operator()(Value x, const Batch& batch) {
       const auto tokens = static_cast<std::int64_t>(batch.wanted.local_shape()[0]);
-      return sw::sum_loss(sw::sum(sw::square(out(std::move(x).template as<Tokens>()))).template as<In>(),
-                          sw::TokenCount<In>{tokens});
+      const auto loss = [&](auto&& value) {
+        return sw::sum_loss(sw::sum(sw::square(std::move(value))).template as<In>(),
+                            sw::TokenCount<In>{tokens});
+      };
+      if constexpr (bare)
+        return loss(std::move(x).template as<Tokens>());
+      else
+        return loss((*out)(std::move(x).template as<Tokens>()));
     }
-    auto members() { return sw::members("out", out); }
-    sw::Linear<Tokens, sw::Layout<2>, Plan> out;
+    auto members() {
+      if constexpr (bare)
+        return sw::members();
+      else
+        return sw::members("out", out);
+    }
+    std::optional<sw::Linear<Tokens, sw::Layout<2>, Plan>> out;
   };
   using Parts = sw::Parts<Small::First, sw::Repeat<Small::Layer, &Config::layers>, Last>;
 };
@@ -561,21 +582,26 @@ template <class In> struct CountedByHand : Small {
 TEST_CASE("a last part that gives the count of one data rank for all is an error on every number of stages") {
   using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
   for (const int stages : {1, 2}) {
-    const auto train = [stages](auto part) {
+    // A stage of the loss alone if the last part is bare.
+    const auto train = [stages](auto part, const sw::LayerPartition& layers) {
       using Model = decltype(part);
-      return failure_of<sw::InvalidArgument>([stages] {
-        shardwright_test::launch_ranks({.ranks = 2 * stages}, [stages](const sw::HostCommunicator& world) {
+      return failure_of<sw::InvalidArgument>([&] {
+        shardwright_test::launch_ranks({.ranks = 2 * stages}, [&](const sw::HostCommunicator& world) {
           if (stages == 1)
             static_cast<void>(train_whole<Model>(world, 1));
           else
-            static_cast<void>(
-                train_pipeline<Model>(world, stages, 1, sw::make_schedule("1f1b", stages, microbatches)));
+            static_cast<void>(train_pipeline<Model>(world, stages, 1,
+                                                    sw::make_schedule("1f1b", stages, microbatches), layers));
         });
       });
     };
-    CHECK_THAT(train(CountedByHand<sw::Layout<0>>()),
+    const sw::LayerPartition even(3, stages), loss_alone(3, {3, 0});
+    CHECK_THAT(train(CountedByHand<sw::Layout<0>, false>(), even),
                ContainsSubstring("GradAccumulator: loss and count must be Partial over dp"));
-    CHECK(train(CountedByHand<OverDp>()) == "no failure of the type");
+    CHECK(train(CountedByHand<OverDp, false>(), even) == "no failure of the type");
+    CHECK_THAT(train(CountedByHand<sw::Layout<0>, true>(), loss_alone),
+               ContainsSubstring("GradAccumulator: loss and count must be Partial over dp"));
+    CHECK(train(CountedByHand<OverDp, true>(), loss_alone) == "no failure of the type");
   }
 }
 

@@ -86,11 +86,16 @@ public:
     if constexpr (has_stages) {
       model.for_each_stage([this](auto& stage) {
         core_ = &stage.core();
+        summed_ = stage.summed_axes();
         hold(stage, groups_.emplace_back());
         groups_.back().follow(stage.lifetime());
       });
     } else {
       hold(model, groups_.emplace_back());
+      for_each_parameter(model, [this](auto& parameter) {
+        using P = std::remove_reference_t<decltype(parameter)>;
+        summed_.keep_only(detail::partial_axes<typename P::raw_layout>());
+      });
     }
     if (core_ == nullptr)
       detail::reject_use(
@@ -249,7 +254,6 @@ private:
       static_assert(
           std::is_same_v<typename P::target, Target>,
           "GradAccumulator: the model must name the target of its parameters (add `using target = ...` to it)");
-      summed_.keep_only(detail::partial_axes<typename P::raw_layout>());
       group.hold(parameter);
       core_ = &parameter.resources().core();
     });

@@ -6,6 +6,7 @@
 
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/pipeline/shared_parts.hpp>
+#include <shardwright/train/step/loss_axes.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -135,25 +136,24 @@ template <class First, class... Rest> struct HolderList<First, Rest...> {
   }
 };
 
-/// Whether a module, or a member of it, has a loss that needs the whole batch.
-template <class Type> [[nodiscard]] constexpr bool needs_whole_batch();
-template <class... Types> [[nodiscard]] constexpr bool any_needs_whole_batch(const MemberList<Types...>*) {
-  return (false || ... || needs_whole_batch<Types>());
+/// Calls visit(null pointer) with the types of a module and, if that returns true, of the members below it.
+template <class Type, class Visitor> constexpr void visit_module_types(const Visitor& visit);
+template <class... Types, class Visitor>
+constexpr void visit_listed_types(const MemberList<Types...>*, const Visitor& visit) {
+  (visit_module_types<Types>(visit), ...);
 }
-template <class Type> constexpr bool needs_whole_batch() {
-  if constexpr (requires { Type::needs_whole_batch; })
-    return Type::needs_whole_batch;
-  else if constexpr (is_tied<Type> || is_parameter<Type>)
-    return false;
+template <class Type, class Visitor> constexpr void visit_module_types(const Visitor& visit) {
+  if (!visit(static_cast<const Type*>(nullptr)))
+    return;
+  if constexpr (is_parameter<Type>)
+    return;
   else if constexpr (HasMembers<Type>)
-    return any_needs_whole_batch(
-        static_cast<const std::remove_cvref_t<decltype(std::declval<Type&>().members())>*>(nullptr));
+    visit_listed_types(
+        static_cast<const std::remove_cvref_t<decltype(std::declval<Type&>().members())>*>(nullptr), visit);
   else if constexpr (ModuleRange<Type>)
-    return needs_whole_batch<std::remove_cvref_t<decltype(*std::declval<Type&>().begin())>>();
-  else if constexpr (ModulePointer<Type>)
-    return needs_whole_batch<std::remove_cvref_t<decltype(*std::declval<Type&>())>>();
-  else
-    return false;
+    visit_module_types<std::remove_cvref_t<decltype(*std::declval<Type&>().begin())>>(visit);
+  else if constexpr (is_tied<Type> || ModulePointer<Type>)
+    visit_module_types<std::remove_cvref_t<decltype(*std::declval<Type&>())>>(visit);
 }
 
 /// The loss of a model with a part that needs the whole batch; see WholeBatchLoss.
@@ -166,10 +166,31 @@ template <class List> struct PartHolders;
 template <class... Part> struct PartHolders<Parts<Part...>> {
   using type = HolderList<typename HolderOf<Part>::type...>;
   static constexpr std::size_t size = sizeof...(Part);
-  static constexpr bool over_whole_batch =
-      (false || ... || needs_whole_batch<typename HolderOf<Part>::type::type>());
+  /// Whether a part, or a member of one, has a loss that needs the whole batch.
+  static constexpr bool over_whole_batch = [] {
+    bool out = false;
+    const auto look = [&out]<class Type>(const Type*) {
+      if constexpr (requires { Type::needs_whole_batch; })
+        out = out || Type::needs_whole_batch;
+      return !requires { Type::needs_whole_batch; };
+    };
+    (visit_module_types<typename HolderOf<Part>::type::type>(look), ...);
+    return out;
+  }();
   using First = typename HolderOf<std::tuple_element_t<0, std::tuple<Part...>>>::type::type;
   using Last = typename HolderOf<std::tuple_element_t<size - 1, std::tuple<Part...>>>::type::type;
+
+  /// The axes over which the gradient of every parameter of the model is a sum, whatever stage holds it.
+  [[nodiscard]] static SummedAxes summed_axes() {
+    SummedAxes out;
+    const auto look = [&out]<class Type>(const Type*) {
+      if constexpr (is_parameter<Type>)
+        out.keep_only(partial_axes<typename Type::raw_layout>());
+      return true;
+    };
+    (visit_module_types<typename HolderOf<Part>::type::type>(look), ...);
+    return out;
+  }
 
   /// Calls visit(holder) with a null pointer to each.
   template <class Visitor> static void visit_types(const Visitor& visit) {

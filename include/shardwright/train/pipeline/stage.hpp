@@ -139,6 +139,9 @@ public:
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
+  /// @brief For GradAccumulator, since the stage of the loss need not have a parameter.
+  [[nodiscard]] static detail::SummedAxes summed_axes() { return Holders::summed_axes(); }
+
   [[nodiscard]] const Config& config() const noexcept { return config_; }
   /// @brief Index of its first part in the model, by which stages are ordered.
   [[nodiscard]] int first_unit() const noexcept { return static_cast<int>(units_.begin); }
