@@ -140,11 +140,11 @@ public:
   template <class MakeBatches>
   [[nodiscard]] std::optional<StepReport> step(MakeBatches&& make_batches, double learning_rate,
                                                SourceLocation where = SourceLocation::current()) {
-    require_whole();
+    require_unbroken();
     auto&& made = make_batches(steps_);
     const Batches batches(made);
     const std::int64_t number = steps_++;
-    return whole([&]() -> std::optional<StepReport> {
+    return run_or_break([&]() -> std::optional<StepReport> {
       if (options_.check_inputs && number == first_step_) {
         detail::agree_on_optimizer(model_, optimizer_, world_, learning_rate, where);
         shardwright::require_equal_replicas(model_, optimizer_, world_, number);
@@ -162,24 +162,28 @@ public:
   /// @param make_batches as for step
   template <class MakeBatches> [[nodiscard]] std::optional<StepReport> settle(MakeBatches&& make_batches) {
     if constexpr (!on_host)
-      if (device_.reports.pending() > 0)
-        return whole([&] { return take_report(make_batches); });
+      if (device_->reports.pending() > 0)
+        return run_or_break([&] { return take_report(make_batches); });
     return std::nullopt;
   }
 
-  /// @brief The summed loss of this rank's batches, without gradients. Collective.
-  /// @throws LifecycleError after a step or an evaluation that threw.
-  [[nodiscard]] auto evaluate(Batches batches) {
-    require_whole();
-    return whole([&] { return runner_.evaluate(batches); });
+  /// @brief The summed loss of this rank's batches, without gradients. Collective. A pipeline on a device
+  /// waits for it.
+  /// @throws LifecycleError after a step or an evaluation that threw; DataError if this rank has met a token
+  /// id beyond the vocabulary: on a device without a pipeline when the loss is read.
+  [[nodiscard]] auto evaluate(Batches batches,
+                              [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+    require_unbroken();
+    return run_or_break([&] {
+      if constexpr (detail::Pipelined<Model>)
+        return runner_.evaluate(batches, where);
+      else
+        return runner_.evaluate(batches);
+    });
   }
   /// @brief The mean loss per token of all ranks. Collective.
-  /// @throws DataError if this rank has met a token id beyond the vocabulary.
+  /// @throws DataError as evaluate().
   template <class Loss> [[nodiscard]] MeanLoss mean(const Loss& sums) const {
-    if constexpr (!on_host) { // pipeline ranks without the last stage have no sums that know
-      detail::wait_for_kernels(resources().execution());
-      detail::require_known_ids(resources());
-    }
     const auto total = sums.read();
     return detail::mean_over(*core_, total.loss, total.tokens, world_);
   }
@@ -242,7 +246,7 @@ private:
     return core_->template resources<Target>();
   }
   /// Does work that must not stop half-way.
-  template <class Work> [[nodiscard]] auto whole(const Work& work) {
+  template <class Work> [[nodiscard]] auto run_or_break(const Work& work) {
     broken_ = true;
     auto out = work();
     broken_ = false;
@@ -250,7 +254,7 @@ private:
   }
   /// The remaining gradients of a step that threw cannot be dropped without the other ranks, whose reductions
   /// may be at a different point: the next collective would combine unrelated data.
-  void require_whole() const {
+  void require_unbroken() const {
     if (broken_)
       detail::reject_use(
           "Training: a step or an evaluation must not follow one that threw, as ranks may be at different points in it (end the program, or rebuild model and Training from a checkpoint)");

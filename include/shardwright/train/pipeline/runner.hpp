@@ -11,6 +11,7 @@
 #include <shardwright/schedule/schedule.hpp>
 #include <shardwright/schedule/text/explain.hpp>
 #include <shardwright/schedule/whole_batch_loss.hpp>
+#include <shardwright/tensor/checks/id_faults.hpp>
 #include <shardwright/train/pipeline/agreement.hpp>
 #include <shardwright/train/pipeline/messages.hpp>
 #include <shardwright/train/pipeline/plan.hpp>
@@ -99,7 +100,9 @@ public:
   }
 
   /// @brief Runs only forward passes, of at most the schedule's microbatches, one after the other: with
-  /// `at_last(stage, input, batch, saved)` for the last stage and `Stage::evaluate` for the others.
+  /// `at_last(stage, input, batch, saved)` for the last stage and `Stage::evaluate` for the others. On a
+  /// device the host then waits for them.
+  /// @throws DataError if this rank has met a token id beyond the vocabulary; its loss is on another rank.
   template <class AtLast>
   void run_forwards(std::span<const Batch> batches, AtLast at_last,
                     SourceLocation where = SourceLocation::current()) {
@@ -107,9 +110,15 @@ public:
     run_forwards_by([&](Stage& stage, std::optional<Boundary> in, const Batch& batch,
                         Saved& saved) { return stage.evaluate(std::move(in), batch, saved, unused); },
                     batches, at_last, where);
+    using Target = typename Boundary::target;
+    if constexpr (!Target::host_accessible && requires(Stage & stage) { stage.core(); }) {
+      auto& resources = chunks_.front()->core().template resources<Target>();
+      detail::wait_for_device<Target>(resources.execution());
+      detail::require_known_ids(resources, where);
+    }
   }
 
-  /// @brief The summed loss of this rank's last stage without gradients. Collective.
+  /// @brief The summed loss of this rank's last stage without gradients. Collective; waits like run_forwards.
   [[nodiscard]] Loss evaluate(std::span<const Batch> batches,
                               SourceLocation where = SourceLocation::current()) {
     Loss loss{};
