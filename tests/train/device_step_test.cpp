@@ -11,6 +11,7 @@
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/step/dynamic_loss_scale.hpp>
 #include <shardwright/train/step/guard.hpp>
 #include <shardwright/train/step/reports.hpp>
 
@@ -55,8 +56,8 @@ public:
     sw::set_local_values(targets_, targets);
   }
 
-  [[nodiscard]] const sw::LossScaleOn<Target>& loss_scale() const { return scale_; }
-  void set_loss_scale(sw::LossScaleOn<Target> scale) { scale_ = std::move(scale); }
+  [[nodiscard]] const sw::LossScale& loss_scale() const { return scale_; }
+  void set_loss_scale(sw::LossScale scale) { scale_ = std::move(scale); }
   [[nodiscard]] auto members() { return sw::members("weight", weight); }
 
   /// @param trouble makes this rank's gradient infinite
@@ -88,13 +89,12 @@ private:
     return sw::convert<Element>(std::move(out));
   }
   template <class Scores> [[nodiscard]] auto cross_entropy(Scores& scores) {
-    return sw::detail::cross_entropy_in_place(scores, targets_, sw::detail::loss_factor_of<Target>(scale_),
-                                              {}, {}, {});
+    return sw::detail::cross_entropy_in_place(scores, targets_, scale_.in_kernels(), {}, {}, {});
   }
 
   sw::ShardedTensor<Rows, Element, Target> input_;
   sw::ShardedTensor<Targets, std::int32_t, Target> targets_;
-  sw::LossScaleOn<Target> scale_;
+  sw::LossScale scale_;
 };
 
 /// The outcome of a run of steps on a rank.
@@ -132,18 +132,18 @@ Outcome on_host(const sw::DeviceMesh<sw::axis::cp, dp>& mesh, const Troubles& tr
   LinearModel<Element, Zero, sw::DefaultTarget> model(mesh);
   sw::GradAccumulator accumulator(model, mesh.world());
   sw::StepGuard guard(sw::NonFinite::skip, mesh.world());
-  sw::DynamicLossScale scale(scaling);
+  sw::DynamicLossScale scale(mesh, scaling);
   sw::AdamW optimizer;
   Outcome out;
+  if (scales)
+    model.set_loss_scale(scale.scale());
   for (int step = 0; step < steps; ++step) {
-    if (scales)
-      model.set_loss_scale(scale.scale());
     for (int pass = 0; pass < 2; ++pass)
       accumulator.add(
           model.forward_backward(is_in(troubles, step) && mesh.rank() + 1 == mesh.size() && pass == 1));
-    const sw::GradientSummary summary = accumulator.finish();
+    sw::GradientSummary summary = accumulator.finish();
     if (scales)
-      static_cast<void>(scale.update(summary.finite()));
+      scale.update(summary);
     const bool taken = guard.admit(accumulator, summary, step);
     if (taken)
       optimizer.step(model, summary, 0.01 * (step + 1));
@@ -161,23 +161,23 @@ Outcome on_device(const sw::DeviceMesh<sw::axis::cp, dp>& mesh, const Troubles& 
   LinearModel<Element, Zero, MimicTarget> model(mesh);
   sw::GradAccumulator accumulator(model, mesh.world());
   sw::StepGuard guard(sw::NonFinite::skip, mesh.world());
-  sw::DynamicDeviceLossScale<MimicTarget> scale(mesh, scaling);
+  sw::DynamicLossScale<MimicTarget> scale(mesh, scaling);
   sw::AdamW optimizer;
   sw::StepReports<MimicTarget> reports(mesh.world().deadline());
   Outcome out;
   if (scales)
     model.set_loss_scale(scale.scale());
   const auto take = [&] {
-    const sw::DeviceStepReport report = reports.take();
-    out.losses.push_back(comparable(report.summary.loss.value));
-    out.norms.push_back(comparable(report.summary.gradient_norm));
-    out.taken.push_back(report.taken);
+    const sw::GradientSummary report = reports.take();
+    out.losses.push_back(comparable(report.loss.value));
+    out.norms.push_back(comparable(report.gradient_norm));
+    out.taken.push_back(report.take);
   };
   for (int step = 0; step < steps; ++step) {
     for (int pass = 0; pass < 2; ++pass)
       accumulator.add(
           model.forward_backward(is_in(troubles, step) && mesh.rank() + 1 == mesh.size() && pass == 1));
-    const auto summary = accumulator.finish();
+    auto summary = accumulator.finish();
     if (scales)
       scale.update(summary);
     static_cast<void>(guard.admit(accumulator, summary, step));
@@ -237,9 +237,11 @@ TEST_CASE("after a step that ends the run, a device takes no steps until the hos
           }
           findings.expect(before == sw::local_values(model.weight.stored()), "the weights");
           const bool halted[] = {false, true, true};
+          sw::GradientSummary last;
           for (const bool wanted : halted) {
-            const sw::DeviceStepReport report = reports.take();
-            findings.expect(report.halted == wanted && report.taken == !wanted, "the report");
+            const sw::GradientSummary report = reports.take();
+            findings.expect(report.halted == wanted && report.take == !wanted, "the report");
+            last = report;
           }
           // The step once more, with a check of each rank's gradients.
           const sw::WatchRawGradients<Model> watch(accumulator);
@@ -248,7 +250,7 @@ TEST_CASE("after a step that ends the run, a device takes no steps until the hos
           findings.expect(!again.finite(), "the step once more");
           std::string said;
           try {
-            guard.end_run(accumulator, again, 2, 1);
+            guard.end_run(accumulator, last, 2);
           } catch (const sw::NonFiniteStep& error) {
             said = error.what();
           }
@@ -260,7 +262,8 @@ TEST_CASE("after a step that ends the run, a device takes no steps until the hos
 TEST_CASE("reports are taken in order, and no more may be pending than there is room for") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(1)};
-          sw::detail::DeviceValue<sw::StepRecord, MimicTarget> record(mesh.core().resources<MimicTarget>());
+          sw::detail::DeviceValue<sw::GradientSummary, MimicTarget> record(
+              mesh.core().resources<MimicTarget>());
           const sw::DeviceSummary<MimicTarget> summary(record);
           sw::StepReports<MimicTarget> reports(std::chrono::milliseconds(1));
           const auto throws = [&](const char* part, auto use) {
@@ -274,18 +277,18 @@ TEST_CASE("reports are taken in order, and no more may be pending than there is 
           };
           throws("must follow an append()", [&] { static_cast<void>(reports.take()); });
           for (int i = 0; i < 4; ++i) {
-            sw::StepRecord next;
-            next.loss = i;
+            sw::GradientSummary next;
+            next.loss.value = i;
             next.tokens = 1;
             record.store(next);
             reports.append(summary);
           }
           throws("may be pending", [&] { reports.append(summary); });
           for (int i = 0; i < 4; ++i)
-            findings.expect(reports.ready() && reports.take().summary.loss.value == i, "report ", i);
+            findings.expect(reports.ready() && reports.take().loss.value == i, "report ", i);
           record.store({});
           reports.append(summary);
-          const sw::DeviceStepReport empty = reports.take();
-          findings.expect(empty.summary.tokens == 0 && !empty.taken, "a step without tokens");
+          const sw::GradientSummary empty = reports.take();
+          findings.expect(empty.tokens == 0 && !empty.take, "a step without tokens");
         }) == "");
 }

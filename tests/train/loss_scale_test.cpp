@@ -11,12 +11,12 @@
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
-#include <shardwright/train/step/loss_scale.hpp>
+#include <shardwright/train/step/dynamic_loss_scale.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,21 +91,22 @@ Outcome train(const sw::DeviceMesh<dp>& mesh, int steps, sw::LossScaleOptions op
   LinearModel<Element> model(mesh);
   sw::GradAccumulator accumulator(model);
   sw::AdamW optimizer;
-  sw::DynamicLossScale scale(options);
+  sw::DynamicLossScale scale(mesh, options);
+  model.set_loss_scale(scale.scale());
   Outcome out;
   for (int step = 0; step < steps; ++step) {
-    model.set_loss_scale(scale.scale());
-    out.exponents.push_back(scale.scale().exponent());
+    out.exponents.push_back(scale.state().exponent);
     const auto loss = model.forward_backward();
     accumulator.add(loss.loss, loss.tokens);
-    const sw::GradientSummary summary = accumulator.finish();
+    sw::GradientSummary summary = accumulator.finish();
     out.norms.push_back(summary.gradient_norm);
     const auto& gradient = model.weight.gradient();
     out.gradient.clear();
     for (std::size_t i = 0; i < gradient.local_size(); ++i)
       out.gradient.push_back(
           static_cast<float>(static_cast<double>(gradient.data()[i]) * summary.scale.factor()));
-    if (scale.update(summary.finite()))
+    scale.update(summary);
+    if (summary.finite())
       optimizer.step(model, summary, 1e-2);
     accumulator.restart();
   }
@@ -117,11 +118,18 @@ Outcome train(const sw::DeviceMesh<dp>& mesh, int steps, sw::LossScaleOptions op
 } // namespace
 
 TEST_CASE("the scale halves at an overflow, doubles after many good steps, and stays within its bounds") {
-  sw::DynamicLossScale scale(
-      {.initial_exponent = 2, .least_exponent = 0, .most_exponent = 3, .growth_steps = 3});
+  const sw::detail::UpdateLossScale update{
+      {.initial_exponent = 2, .least_exponent = 0, .most_exponent = 3, .growth_steps = 3}};
+  sw::LossScaleState state{2, 0, 0};
+  sw::GradientSummary step;
+  step.tokens = 1;
   const auto after = [&](bool finite) {
-    CHECK(scale.update(finite) == finite);
-    return scale.scale().exponent();
+    const int before = state.exponent;
+    step.gradient_norm = finite ? 1 : std::numeric_limits<double>::infinity();
+    step.overflowed = false;
+    update(step, state);
+    CHECK(step.overflowed == (state.exponent < before));
+    return state.exponent;
   };
   CHECK(after(true) == 2);
   CHECK(after(true) == 2);
@@ -133,37 +141,36 @@ TEST_CASE("the scale halves at an overflow, doubles after many good steps, and s
   CHECK(after(true) == 3);
   for (int i = 0; i < 3; ++i)
     static_cast<void>(after(true));
-  CHECK(scale.scale().exponent() == 3);
+  CHECK(state.exponent == 3);
   for (const int wanted : {2, 1, 0, 0})
     CHECK(after(false) == wanted);
-  CHECK(scale.overflows() == 5);
+  CHECK(state.overflows == 5);
+  step.tokens = 0;
+  CHECK(after(false) == 0); // a step without tokens has no gradient to overflow
+  CHECK(state.overflows == 5);
 }
 
 TEST_CASE("a loss scale outside its bounds, or one that would never grow, is rejected") {
   const auto said = [](const auto& use) { return shardwright_test::failure_of<sw::InvalidArgument>(use); };
-  const auto made = [&](const sw::LossScaleOptions& options) {
-    return said([&] { static_cast<void>(sw::DynamicLossScale(options)); });
-  };
-  CHECK_THAT(made({.initial_exponent = 16}),
-             ContainsSubstring("but 16 is not from 0 to 15 (correct initial_exponent"));
-  CHECK_THAT(made({.initial_exponent = 3, .least_exponent = 4}),
-             ContainsSubstring("but 3 is not from 4 to 15"));
-  CHECK_THAT(made({.growth_steps = 0}), ContainsSubstring("growth_steps must be at least 1, but it is 0"));
-  sw::DynamicLossScale scale;
-  CHECK_THAT(said([&] { scale.set_state({16, 0, 0}); }), ContainsSubstring("but 16 is not from 0 to 15"));
   CHECK(on_ranks(1, [&](const sw::HostCommunicator& world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(1)};
-          using OnDevice = sw::DynamicDeviceLossScale<sw::DefaultTarget>;
-          const std::string none = said([&] { OnDevice(mesh, {.growth_steps = 0}); });
-          findings.expect(shardwright_test::has(none, "growth_steps must be at least 1"), none);
-          OnDevice device(mesh);
-          const std::string high = said([&] { device.set_state({16, 0, 0}); });
-          findings.expect(shardwright_test::has(high, "but 16 is not from 0 to 15"), high);
+          const auto rejects = [&](const auto& use, const char* part) {
+            const std::string sentence = said(use);
+            findings.expect(shardwright_test::has(sentence, part), sentence);
+          };
+          const auto made = [&](const sw::LossScaleOptions& options) {
+            return [&mesh, options] { sw::DynamicLossScale<>(mesh, options); };
+          };
+          rejects(made({.initial_exponent = 16}), "but 16 is not from 0 to 15 (correct initial_exponent");
+          rejects(made({.initial_exponent = 3, .least_exponent = 4}), "but 3 is not from 4 to 15");
+          rejects(made({.growth_steps = 0}), "growth_steps must be at least 1, but it is 0");
+          sw::DynamicLossScale<> scale(mesh);
+          rejects([&] { scale.set_state({16, 0, 0}); }, "but 16 is not from 0 to 15");
         }) == "");
 }
 
 TEST_CASE("one factor undoes the loss scale and applies the division by tokens and clipping") {
-  const sw::GradientScale scale(5, sw::LossScale::power_of_two(7));
+  const sw::GradientScale scale(5, sw::LossScale::power_of_two(7).factor());
   CHECK(scale.factor() == 0.2 / 128);
   CHECK(scale.clipped(0.5).factor() == 0.1 / 128);
 }

@@ -14,9 +14,6 @@
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/train/gradient/group.hpp>
 #include <shardwright/train/members.hpp>
-#include <shardwright/train/pipeline/reach.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
-#include <shardwright/train/step/global_sum.hpp>
 #include <shardwright/train/step/loss.hpp>
 #include <shardwright/train/step/loss_axes.hpp>
 #include <shardwright/train/step/loss_scale.hpp>
@@ -25,10 +22,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -46,8 +43,8 @@ struct TargetOfModel<Model> {
 };
 
 /// The factor on a model's loss; nothing for models without one.
-template <class Model> [[nodiscard]] auto loss_scale_of(const Model& model) {
-  std::optional<LossScaleOn<typename TargetOfModel<Model>::type>> out;
+template <class Model> [[nodiscard]] std::optional<LossScale> loss_scale_of(const Model& model) {
+  std::optional<LossScale> out;
   if constexpr (requires { model.loss_scale(); })
     out = model.loss_scale();
   return out;
@@ -75,7 +72,7 @@ template <ParameterSet Model> class GradAccumulator {
 
 public:
   /// @brief The result of finish().
-  using Summary = std::conditional_t<on_host, GradientSummary, DeviceSummary<Target>>;
+  using Summary = GradientSummaryOn<Target>;
 
   /// @param ranks all ranks that hold a part of the model, such as the world of a pipeline; by default those
   /// of the parameters' mesh.
@@ -188,46 +185,24 @@ public:
       gradient->sum_over_copies();
     std::size_t partial_sums = 0;
     for_each_gradient([&](const auto& gradient) { partial_sums += gradient.squares_workspace(); });
-    Totals squares(core_->template resources<Target>());
+    Squares squares(core_->template resources<Target>());
     sum_squares(squares, partial_sums);
-    const LossScaleOn<Target> scale = origin_.scale.value_or(LossScaleOn<Target>{});
-    const HostCommunicator& ranks = ranks_.valid() ? ranks_ : core_->world();
-    if constexpr (on_host) {
-      std::array<double, 3> totals{counted_.loss, static_cast<double>(counted_.tokens), squares.read()[0]};
-      detail::sum_over_ranks(ranks, totals);
-      GradientSummary summary;
-      summary.loss.value = totals[0] / totals[1];
-      summary.tokens = static_cast<std::int64_t>(totals[1]);
-      summary.scale = GradientScale(summary.tokens, scale);
-      summary.gradient_norm = std::sqrt(totals[2]) * summary.scale.factor();
-      return summary;
-    } else {
-      if (ranks.size() > 1 && !group_.valid())
-        group_ = detail::reach<Target>(*core_, ranks);
-      return device_.finish(group_.valid() ? &group_ : nullptr, squares, scale);
-    }
+    return totals_.finish(*core_, ranks_.valid() ? ranks_ : core_->world(), squares,
+                          origin_.scale.value_or(LossScale{}));
   }
 
   /// @brief Discards the step's losses and gradients and begins the next step.
   void restart() {
     require_model();
     for_each_gradient([](auto& gradient) { gradient.drop(); });
-    local_loss_ = 0;
-    counted_ = {};
+    totals_.restart();
     origin_ = {};
-    if constexpr (!on_host)
-      device_.restart();
     microbatches_ = 0;
     finished_ = false;
   }
 
   /// @brief The sum of this rank's token losses since the last restart; on a device, waits for it.
-  [[nodiscard]] double local_loss() const {
-    if constexpr (on_host)
-      return local_loss_;
-    else
-      return device_.local_loss();
-  }
+  [[nodiscard]] double local_loss() const { return totals_.local_loss(); }
   /// @brief Calls visit(gradient) for the gradient of each parameter of this rank, in the model's order; for
   /// checks of a step.
   template <class Visitor> void for_each_gradient(Visitor&& visit) const {
@@ -239,8 +214,7 @@ public:
   [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
 
 private:
-  using Totals = detail::Scalars<1, Target>;
-  struct Nothing {};
+  using Squares = detail::Scalars<1, Target>;
 
   void require_model() const {
     for (const auto& group : groups_)
@@ -276,20 +250,10 @@ private:
   template <class Sums> void add_counted(const Sums& sums) {
     using L = typename Sums::layout;
     static_cast<void>(detail::LossOverTokens<Model, L>{});
-    const bool counts = detail::counts_once<L>(*core_);
-    if constexpr (on_host) {
-      open_microbatch(sums.loss.origin);
-      local_loss_ += sums.loss.value;
-      if (counts) {
-        counted_.loss += sums.loss.value;
-        counted_.tokens += sums.tokens.value;
-      }
-    } else {
-      open_microbatch(sums.origin);
-      device_.add(sums, counts);
-    }
+    open_microbatch(detail::origin_of(sums));
+    totals_.add(sums, detail::counts_once<L>(*core_));
   }
-  void open_microbatch(const detail::SumOrigin<LossScaleOn<Target>>& origin) {
+  void open_microbatch(const detail::SumOrigin& origin) {
     require_model();
     if (finished_)
       detail::reject_use(
@@ -301,7 +265,7 @@ private:
   }
 
   /// The sum of squares of the elements that this rank counts.
-  void sum_squares(Totals& squares, std::size_t partial_sums) {
+  void sum_squares(Squares& squares, std::size_t partial_sums) {
     using Execution = typename Target::execution_space;
     detail::TargetResources<Target>& resources = squares.resources();
     auto workspace = detail::workspace_of<double>(resources, partial_sums);
@@ -316,15 +280,9 @@ private:
   std::vector<detail::AnyParameterGradient<Target>*> by_name_;
   detail::MeshCore* core_ = nullptr; // of the model
   detail::SummedAxes summed_;
-  double local_loss_ = 0;
-  struct {
-    double loss = 0;
-    std::int64_t tokens = 0;
-  } counted_; // of the microbatches that count on this rank
+  detail::StepTotals<Target> totals_;
   int microbatches_ = 0;
-  detail::SumOrigin<LossScaleOn<Target>> origin_; // of the step's sums
-  std::conditional_t<on_host, Nothing, detail::StepTotals<Target>> device_;
-  CommunicatorOf<Target> group_; // of a device, over all ranks
+  detail::SumOrigin origin_; // of the step's sums
   bool finished_ = false;
 };
 

@@ -37,14 +37,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Begins an optimizer step from the record of a finished step, with clipping.
+/// Begins an optimizer step from the results of a finished step, with clipping.
 template <class Open> struct OpenClippedStep {
   using functor = Open;
   Open open;
-  const StepRecord* record;
+  const GradientSummary* step;
   double max_norm;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
-    open.open(record->take != 0, record->scale * clip_coefficient(record->gradient_norm, max_norm));
+    open.open(step->take, step->scale.clipped(clip_coefficient(step->gradient_norm, max_norm)).factor());
   }
 };
 

@@ -69,8 +69,8 @@ struct ParameterType {
 
 /// @brief Whether the optimizer took a step.
 struct StepVerdict {
-  bool taken = true;                         ///< On a device, where only the device knows, always true.
-  const std::int32_t* device_take = nullptr; ///< The device's answer for kernels to read; 0 means no.
+  bool taken = true;                 ///< On a device, where only the device knows, always true.
+  const bool* device_take = nullptr; ///< The device's answer for kernels to read.
 };
 
 /// @brief State other than parameters that training changes, the same on all ranks that hold the part.

@@ -4,7 +4,7 @@
 /// @file
 /// @brief Tape: creates Vars and computes their gradients.
 
-#include <shardwright/train/step/device_loss_scale.hpp>
+#include <shardwright/train/step/loss_scale.hpp>
 #include <shardwright/train/tape/constant_operand.hpp>
 #include <shardwright/train/tape/core.hpp>
 #include <shardwright/train/tape/leaf_node.hpp>
@@ -26,7 +26,7 @@ public:
   /// @param rows positions of the rows of its sequences: the row_order() of its ids; those of the text by
   /// default
   explicit Tape(Recording recording, const std::optional<BatchOrigin>& origin = {}, const RowOrder& rows = {})
-      : core_(new detail::TapeOn<Target>) {
+      : core_(new detail::TapeCore) {
     core_->restart(recording, origin, rows);
   }
   Tape(Tape&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
@@ -52,11 +52,11 @@ public:
   /// @brief Sets the factor by which the gradients of losses are multiplied. It travels with their sums, and
   /// the GradAccumulator to which these are added removes it.
   /// @throws LifecycleError once something is recorded.
-  void set_loss_scale(LossScaleOn<Target> scale) {
+  void set_loss_scale(LossScale scale) {
     if (!core_->empty())
       detail::reject_use(
           "Tape: the loss scale must be set before anything is recorded, as all gradients of a microbatch have one (set it after restart())");
-    core_->loss_scale = std::move(scale);
+    core_->set_loss_scale(std::move(scale));
   }
 
   /// @brief Puts a tensor on the tape as data, without a gradient. It shares the tensor's memory, which must
@@ -113,10 +113,10 @@ public:
           "Tape: a value has a gradient after backward() only if it is a variable() that the loss depends on, but this one has none (make it with variable(), and use it)");
     return variable.slot().gradient();
   }
-  [[nodiscard]] detail::TapeOn<Target>& core() const noexcept { return *core_; }
+  [[nodiscard]] detail::TapeCore& core() const noexcept { return *core_; }
 
 private:
-  detail::TapeOn<Target>* core_;
+  detail::TapeCore* core_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

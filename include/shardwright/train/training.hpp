@@ -12,11 +12,10 @@
 #include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/optimizer/optimizer_for.hpp>
 #include <shardwright/train/pipeline/single_stage_runner.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
+#include <shardwright/train/step/dynamic_loss_scale.hpp>
 #include <shardwright/train/step/global_sum.hpp>
 #include <shardwright/train/step/graph.hpp>
 #include <shardwright/train/step/guard.hpp>
-#include <shardwright/train/step/loss_scale.hpp>
 #include <shardwright/train/step/progress.hpp>
 #include <shardwright/train/step/report.hpp>
 #include <shardwright/train/step/reports.hpp>
@@ -30,6 +29,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -51,11 +51,6 @@ struct TrainingOptions {
 namespace detail {
 
 struct MakeRunner {};
-
-/// A host has none.
-struct NoStepsUnderWay {
-  template <class Mesh> NoStepsUnderWay(const Mesh&, const HostCommunicator&, const TrainingOptions&) {}
-};
 
 /// The steps of a device whose reports are pending.
 template <class Target> struct StepsUnderWay {
@@ -82,7 +77,6 @@ template <class Target> struct StepsUnderWay {
   StepGraph<CaptureOf<Target>> graph;
   std::deque<Step> steps;
   std::optional<DeviceSummary<Target>> summary;
-  std::optional<DynamicDeviceLossScale<Target>> loss_scale;
   std::string note;  // to go with the next report
   bool told = false; // whether the run has reported the outcome of the capture
 };
@@ -201,12 +195,8 @@ public:
   /// @brief The position in the run; waits for a device.
   [[nodiscard]] TrainingProgress progress() const {
     TrainingProgress out{steps_, optimizer_.steps(resources()), guard_.in_a_row(), {}};
-    if constexpr (on_host) {
-      if (loss_scale_)
-        out.loss_scale = loss_scale_->state();
-    } else if (device_.loss_scale) {
-      out.loss_scale = device_.loss_scale->state();
-    }
+    if (loss_scale_)
+      out.loss_scale = loss_scale_->state();
     return out;
   }
   /// @brief Resumes from such a position; before the first step. The caller fills weights and states. If
@@ -215,14 +205,8 @@ public:
     first_step_ = steps_ = progress.steps;
     optimizer_.set_steps(resources(), progress.optimizer_steps);
     guard_.set_in_a_row(progress.skipped_in_a_row);
-    if (!progress.loss_scale)
-      return;
-    if constexpr (on_host) {
-      if (loss_scale_)
-        loss_scale_->set_state(*progress.loss_scale);
-    } else if (device_.loss_scale) {
-      device_.loss_scale->set_state(*progress.loss_scale);
-    }
+    if (loss_scale_ && progress.loss_scale)
+      loss_scale_->set_state(*progress.loss_scale);
   }
 
 private:
@@ -233,13 +217,11 @@ private:
         runner_(std::forward<RunnerArguments>(runner)...), accumulator_(model, world),
         guard_(options.loss_scale ? NonFinite::skip : options.non_finite, world, options.most_skipped,
                options.empty_batch),
-        optimizer_(std::move(optimizer)), device_(mesh, world, options) {
-    if (!options.loss_scale)
-      return;
-    if constexpr (on_host)
-      loss_scale_.emplace(*options.loss_scale);
-    else
-      model.set_loss_scale(device_.loss_scale.emplace(mesh, *options.loss_scale).scale());
+        optimizer_(std::move(optimizer)) {
+    if constexpr (!on_host)
+      device_.emplace(mesh, world, options);
+    if (options.loss_scale)
+      model.set_loss_scale(loss_scale_.emplace(mesh, *options.loss_scale).scale());
   }
 
   [[nodiscard]] detail::TargetResources<Target>& resources() const {
@@ -273,14 +255,14 @@ private:
   }
 
   [[nodiscard]] StepReport host_step(std::int64_t number, Batches batches, double learning_rate) {
-    if (loss_scale_)
-      model_.set_loss_scale(loss_scale_->scale());
     StepReport report;
     GradientSummary summary = gradients(batches);
-    if (lowers_loss_scale(summary)) {
+    if (loss_scale_)
+      loss_scale_->update(summary);
+    if (summary.overflowed) {
       report.skipped = true;
       report.note =
-          "gradients overflowed, the loss scale is now 2^" + std::to_string(loss_scale_->scale().exponent());
+          "gradients overflowed, the loss scale is now 2^" + std::to_string(loss_scale_->state().exponent);
     } else {
       std::optional<WatchRawGradients<Model>> watch;
       if (!summary.finite() && summary.tokens > 0) {
@@ -302,11 +284,6 @@ private:
     accumulator_.restart();
     return filled(std::move(report), number, summary, learning_rate);
   }
-  /// Whether the step overflowed and there is a smaller loss scale to try.
-  [[nodiscard]] bool lowers_loss_scale(const GradientSummary& summary) {
-    return loss_scale_ && summary.tokens > 0 && !loss_scale_->update(summary.finite()) &&
-           loss_scale_->scale() != model_.loss_scale();
-  }
   [[nodiscard]] static StepReport filled(StepReport report, std::int64_t number,
                                          const GradientSummary& summary, double learning_rate) {
     report.step = number + 1;
@@ -324,54 +301,55 @@ private:
                                                       MakeBatches& make_batches, double learning_rate) {
     optimizer_.template set_learning_rate<Target>(core_->template resources<Target>(), learning_rate);
     // Every replay writes the memory of a captured step: nothing else may use it in between.
-    const detail::PrivateBlocks blocks(core_->template resources<Target>(), device_.graph.obstacle().empty());
-    const StepMode mode = device_.graph.step([&] {
-      device_.summary.emplace(gradients(batches));
-      if (device_.loss_scale)
-        device_.loss_scale->update(*device_.summary);
-      static_cast<void>(guard_.admit(accumulator_, *device_.summary, number + 1));
-      optimizer_.step(model_, *device_.summary);
-      end_step({.device_take = &device_.summary->record()->take});
+    const detail::PrivateBlocks blocks(core_->template resources<Target>(),
+                                       device_->graph.obstacle().empty());
+    const StepMode mode = device_->graph.step([&] {
+      device_->summary.emplace(gradients(batches));
+      if (loss_scale_)
+        loss_scale_->update(*device_->summary);
+      static_cast<void>(guard_.admit(accumulator_, *device_->summary, number + 1));
+      optimizer_.step(model_, *device_->summary);
+      end_step({.device_take = &device_->summary->record()->take});
       accumulator_.restart();
     });
-    device_.reports.append(*device_.summary);
-    device_.steps.push_back({number, learning_rate});
+    device_->reports.append(*device_->summary);
+    device_->steps.push_back({number, learning_rate});
     std::optional<StepReport> before;
-    if (device_.reports.pending() > (options_.record ? 0u : 1u))
+    if (device_->reports.pending() > (options_.record ? 0u : 1u))
       before.emplace(take_report(make_batches));
     if (mode == StepMode::captured)
-      device_.note = "captured as a graph, which later steps replay";
-    else if (options_.capture && !device_.told && !device_.graph.obstacle().empty())
-      device_.note = "not captured: " + device_.graph.obstacle();
-    device_.told = device_.told || !device_.note.empty();
+      device_->note = "captured as a graph, which later steps replay";
+    else if (options_.capture && !device_->told && !device_->graph.obstacle().empty())
+      device_->note = "not captured: " + device_->graph.obstacle();
+    device_->told = device_->told || !device_->note.empty();
     return before;
   }
 
   template <class MakeBatches> [[nodiscard]] StepReport take_report(MakeBatches& make_batches) {
-    const DeviceStepReport device = device_.reports.take();
-    const auto step = device_.steps.front();
-    device_.steps.pop_front();
-    if (device.halted)
-      end_run(step.number, device, make_batches);
+    const GradientSummary summary = device_->reports.take();
+    const auto step = device_->steps.front();
+    device_->steps.pop_front();
+    if (summary.halted)
+      end_run(step.number, summary, make_batches);
     StepReport report;
-    report.note = std::exchange(device_.note, {});
-    report.skipped = !device.taken;
+    report.note = std::exchange(device_->note, {});
+    report.skipped = !summary.take;
     if (report.skipped)
       report.note += (report.note.empty() ? "" : "; ") +
-                     std::string(device.summary.tokens == 0 ? "no token counted, as all targets are masked"
-                                                            : "loss or gradients were not finite");
-    return filled(std::move(report), step.number, device.summary, step.learning_rate);
+                     std::string(summary.tokens == 0 ? "no token counted, as all targets are masked"
+                                                     : "loss or gradients were not finite");
+    return filled(std::move(report), step.number, summary, step.learning_rate);
   }
   /// Repeats the step that ended the run, which has changed nothing, and checks each rank's own gradients.
   template <class MakeBatches>
-  [[noreturn]] void end_run(std::int64_t number, const DeviceStepReport& device, MakeBatches& make_batches) {
-    while (device_.reports.pending() > 0)
-      static_cast<void>(device_.reports.take());
+  [[noreturn]] void end_run(std::int64_t number, const GradientSummary& summary, MakeBatches& make_batches) {
+    while (device_->reports.pending() > 0)
+      static_cast<void>(device_->reports.take());
     accumulator_.restart();
     const WatchRawGradients<Model> watch(accumulator_);
     auto&& made = make_batches(number);
     static_cast<void>(gradients(Batches(made)).read());
-    guard_.end_run(accumulator_, device.summary, number + 1, device.skipped);
+    guard_.end_run(accumulator_, summary, number + 1);
   }
 
   detail::MeshCore* core_;
@@ -382,8 +360,8 @@ private:
   GradAccumulator<Model> accumulator_;
   StepGuard guard_;
   Optimizer optimizer_;
-  std::optional<DynamicLossScale> loss_scale_;
-  std::conditional_t<on_host, detail::NoStepsUnderWay, detail::StepsUnderWay<Target>> device_;
+  std::optional<DynamicLossScale<Target>> loss_scale_;
+  std::conditional_t<on_host, std::monostate, std::optional<detail::StepsUnderWay<Target>>> device_;
   std::int64_t steps_ = 0;
   std::int64_t first_step_ = 0; // of this process
   bool broken_ = false;         // something threw, or runs

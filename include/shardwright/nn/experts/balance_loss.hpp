@@ -15,8 +15,8 @@
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/train/step/device_loss.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
 #include <shardwright/train/step/loss.hpp>
+#include <shardwright/train/step/loss_scale.hpp>
 #include <shardwright/train/tape/loss_node.hpp>
 
 #include <algorithm>
@@ -118,7 +118,7 @@ template <class Logits> [[nodiscard]] auto row_losses(const Logits& logits) {
   return workspace_of<double>(logits.resources(), logits.local_matrix().extent(0));
 }
 
-/// A per-row loss on logits. `Rows` has `kernel(logits, losses, gradient, exponent)`.
+/// A per-row loss on logits. `Rows` has `kernel(logits, losses, gradient, experts, factor of the loss)`.
 template <class Rows> struct RowLoss {
   static constexpr std::string_view name = Rows::name;
   static constexpr std::array<std::string_view, 0> differs_along{};
@@ -132,17 +132,17 @@ template <class Rows> struct RowLoss {
     auto losses = row_losses(logits);
     kernels::detail::run("sw::row_losses", logits.execution(), losses.local_size(),
                          rows.kernel(logits.data(), losses.mutable_data(), static_cast<Number*>(nullptr),
-                                     logits.shape().back(), LossExponent{}));
+                                     logits.shape().back(), kernels::LossFactor{}));
     return sum_of_rows<LossOfLogits<typename X::layout>, typename X::target>(losses);
   }
-  template <AnyShardedTensor X, class Scale>
-  [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& x, const Scale& scale) const {
+  template <AnyShardedTensor X>
+  [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& x, const LossScale& scale) const {
     using Logits = std::remove_cvref_t<X>;
     auto losses = row_losses(x);
     auto [from, out] = reuse(std::forward<X>(x), where);
-    kernels::detail::run("sw::row_slopes", out.execution(), losses.local_size(),
-                         rows.kernel(from, losses.mutable_data(), out.mutable_data(), out.shape().back(),
-                                     exponent_of<typename Logits::target>(scale)));
+    kernels::detail::run(
+        "sw::row_slopes", out.execution(), losses.local_size(),
+        rows.kernel(from, losses.mutable_data(), out.mutable_data(), out.shape().back(), scale.in_kernels()));
     return std::pair{sum_of_rows<LossOfLogits<typename Logits::layout>, typename Logits::target>(losses),
                      std::move(out)};
   }
@@ -161,18 +161,18 @@ template <class Choice, class Counts> struct BalanceOfRows {
   [[nodiscard]] double coefficient_of_loss() const noexcept { return options.coefficient; }
   template <class Number>
   [[nodiscard]] auto kernel(const Number* logits, double* losses, Number* gradient, std::int64_t experts,
-                            LossExponent exponent) const {
-    return kernels::detail::BalanceRows<Number, LossExponent>{logits,
-                                                              choice.data(),
-                                                              counts.data(),
-                                                              losses,
-                                                              gradient,
-                                                              rows_of_set,
-                                                              static_cast<std::size_t>(choice.shape().back()),
-                                                              static_cast<std::size_t>(experts),
-                                                              options.coefficient,
-                                                              options.scores == RouterScores::sigmoid,
-                                                              exponent};
+                            kernels::LossFactor factor) const {
+    return kernels::detail::BalanceRows<Number>{logits,
+                                                choice.data(),
+                                                counts.data(),
+                                                losses,
+                                                gradient,
+                                                rows_of_set,
+                                                static_cast<std::size_t>(choice.shape().back()),
+                                                static_cast<std::size_t>(experts),
+                                                options.coefficient,
+                                                options.scores == RouterScores::sigmoid,
+                                                factor};
   }
 };
 template <class Choice, class Counts>
@@ -186,15 +186,15 @@ template <class Choice> struct SquaresOfRows {
   [[nodiscard]] double coefficient_of_loss() const noexcept { return coefficient; }
   template <class Number>
   [[nodiscard]] auto kernel(const Number* logits, double* losses, Number* gradient, std::int64_t experts,
-                            LossExponent exponent) const {
-    return kernels::detail::RouterZRows<Number, LossExponent>{logits,
-                                                              choice.data(),
-                                                              losses,
-                                                              gradient,
-                                                              static_cast<std::size_t>(choice.shape().back()),
-                                                              static_cast<std::size_t>(experts),
-                                                              coefficient,
-                                                              exponent};
+                            kernels::LossFactor factor) const {
+    return kernels::detail::RouterZRows<Number>{logits,
+                                                choice.data(),
+                                                losses,
+                                                gradient,
+                                                static_cast<std::size_t>(choice.shape().back()),
+                                                static_cast<std::size_t>(experts),
+                                                coefficient,
+                                                factor};
   }
 };
 template <class Choice> SquaresOfRows(Choice, double) -> SquaresOfRows<Choice>;

@@ -138,8 +138,7 @@ public:
                                                      choice_->local_matrix().extent(0), balance_.options_}};
     auto x = x_.read();
     x_.let_go();
-    auto [sums, gradient] =
-        loss.loss_and_gradient(where_, std::move(x), static_cast<detail::TapeOn<Target>&>(tape()).loss_scale);
+    auto [sums, gradient] = loss.loss_and_gradient(where_, std::move(x), tape().loss_scale());
     balance_.loss_ += sums;
     if (x_.wants_gradient())
       x_.give(std::move(gradient));

@@ -27,14 +27,14 @@ namespace kernels::detail {
 /// bias[e] += rate x sign(sum of counts - experts x count[e]), in integers; by one thread.
 struct MoveExpertBias {
   const std::int64_t* counts; // [experts + 1]
-  const std::int32_t* take;   // of a device; null if the host has decided
+  const bool* take;           // of a device; null if the host has decided
   float* bias;
   std::int64_t experts;
   double rate;
   bool recentre;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
-    if (take != nullptr && *take == 0)
+    if (take != nullptr && !*take)
       return;
     std::int64_t sum = 0;
     for (std::int64_t e = 0; e < experts; ++e)

@@ -20,7 +20,6 @@
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/train/step/device_loss.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
 #include <shardwright/train/step/loss.hpp>
 #include <shardwright/train/step/loss_scale.hpp>
 #include <shardwright/train/tape/loss_node.hpp>
@@ -188,14 +187,6 @@ cross_entropy_in_place(ShardedTensor<L, Element, Target>& scores, const ShardedT
   }
 }
 
-/// A loss scale in the form that the kernels of cross entropy expect.
-template <class Target> [[nodiscard]] kernels::LossFactor loss_factor_of(const LossScaleOn<Target>& scale) {
-  if constexpr (Target::host_accessible)
-    return scale.factor();
-  else
-    return {scale.fixed().factor(), scale.dynamic() ? &scale.exponent().state->exponent : nullptr};
-}
-
 } // namespace detail
 
 /// @brief The same; afterwards `scores` contains the gradient of the summed loss: softmax - one-hot, 0 for
@@ -204,10 +195,10 @@ template <class Target> [[nodiscard]] kernels::LossFactor loss_factor_of(const L
 template <LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target>
 cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
-                            const ShardedTensor<I, Id, Target>& targets, LossScale scale = {},
+                            const ShardedTensor<I, Id, Target>& targets, const LossScale& scale = {},
                             const CrossEntropyOptions& options = {},
                             SourceLocation where = SourceLocation::current()) {
-  auto sums = detail::cross_entropy_in_place(scores, targets, scale.factor(), options, {}, where);
+  auto sums = detail::cross_entropy_in_place(scores, targets, scale.in_kernels(), options, {}, where);
   detail::origin_of(sums).scale = scale;
   return sums;
 }
@@ -227,12 +218,10 @@ template <class Targets> struct CrossEntropyLoss {
   template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation where, const X& scores) const {
     return detail::cross_entropy_at(scores, targets, options, order, where);
   }
-  template <AnyShardedTensor X, class Scale>
-  [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& scores, const Scale& scale) const {
+  template <AnyShardedTensor X>
+  [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& scores, const LossScale& scale) const {
     auto gradient = detail::owned(std::forward<X>(scores));
-    auto loss = detail::cross_entropy_in_place(
-        gradient, targets, detail::loss_factor_of<typename decltype(gradient)::target>(scale), options, order,
-        where);
+    auto loss = detail::cross_entropy_in_place(gradient, targets, scale.in_kernels(), options, order, where);
     return std::pair{std::move(loss), std::move(gradient)};
   }
 };

@@ -65,9 +65,8 @@ public:
       return operation::MatmulTransposed{}.forward(where_, x_.read(), table_.read());
     }();
     if (tape().trains() && (tape().replays() || !recomputes())) {
-      loss_ = cross_entropy_in_place(scores, targets_,
-                                     loss_factor_of<Target>(static_cast<TapeOn<Target>&>(tape()).loss_scale),
-                                     options_, tape().rows(), where_);
+      loss_ = cross_entropy_in_place(scores, targets_, tape().loss_scale().in_kernels(), options_,
+                                     tape().rows(), where_);
       scores_gradient_.emplace(std::move(scores));
     } else {
       loss_ = cross_entropy_at(scores, targets_, options_, tape().rows(), where_);
@@ -151,7 +150,7 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T, La
     require_equal_inputs(targets, where);
     detail::require_agreement(targets.core(), "linear_cross_entropy", options.numbers(), {}, where);
   }
-  return detail::on_tape<T>(
+  return detail::on_tape(
       tape.record<Node>(where, std::move(operand), std::move(weight), targets.share(), options).take_loss(),
       tape);
 }

@@ -16,11 +16,10 @@
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/train/step/device_loss.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
 #include <shardwright/train/step/loss.hpp>
+#include <shardwright/train/step/loss_scale.hpp>
 #include <shardwright/train/tape/loss_node.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -44,11 +43,11 @@ template <class Element> struct SquaredErrorSlopes {
   const Element* x;
   const Element* target;
   Element* out;
-  LossExponent exponent;
+  kernels::LossFactor factor;
 
   template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    const Number factor = static_cast<Number>(std::ldexp(2.0, exponent.value()));
-    chunk.store(out + i, (chunk.load(x + i) - chunk.load(target + i)) * factor);
+    const Number twice = static_cast<Number>(2 * factor.value());
+    chunk.store(out + i, (chunk.load(x + i) - chunk.load(target + i)) * twice);
   }
   template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, target, out); }
 };
@@ -91,17 +90,15 @@ template <class Wanted> struct MseLoss {
   template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation where, const X& x) const {
     return detail::squared_error(x, target, where);
   }
-  template <AnyShardedTensor X, class Scale>
-  [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& x, const Scale& scale) const {
-    using Input = std::remove_cvref_t<X>;
-    using Element = typename Input::value_type;
+  template <AnyShardedTensor X>
+  [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& x, const LossScale& scale) const {
+    using Element = typename std::remove_cvref_t<X>::value_type;
     auto sums = detail::squared_error(x, target, where);
     auto [from, out] = detail::reuse(std::forward<X>(x));
     if (out.local_size() > 0)
       kernels::detail::run_elementwise<Element>(
           "sw::d_mse", out.execution(), out.local_size(),
-          detail::SquaredErrorSlopes<Element>{from, target.data(), out.mutable_data(),
-                                              detail::exponent_of<typename Input::target>(scale)});
+          detail::SquaredErrorSlopes<Element>{from, target.data(), out.mutable_data(), scale.in_kernels()});
     return std::pair{std::move(sums), std::move(out)};
   }
 };

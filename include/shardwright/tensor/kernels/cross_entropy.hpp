@@ -9,6 +9,7 @@
 #include <shardwright/tensor/kernels/id_check.hpp>
 #include <shardwright/tensor/kernels/lanes/math.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/loss_factor.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 
 #include <cmath>
@@ -27,19 +28,6 @@ struct TargetRule {
 
   [[nodiscard]] SHARDWRIGHT_FUNCTION bool counts(std::int32_t target) const {
     return target >= 0 && target != ignored;
-  }
-};
-
-/// @brief The factor on the gradient of every token's loss: a number times 2 to the power of an exponent.
-struct LossFactor {
-  double fixed = 1;
-  const std::int32_t* exponent = nullptr; ///< Written by a kernel, in the kernels' memory; null for 0.
-
-  LossFactor(double number,
-             const std::int32_t* power = nullptr) // NOLINT(google-explicit-constructor): a number
-      : fixed(number), exponent(power) {}
-  [[nodiscard]] SHARDWRIGHT_FUNCTION double value() const {
-    return exponent == nullptr ? fixed : std::ldexp(fixed, *exponent);
   }
 };
 

@@ -13,8 +13,8 @@
 #include <shardwright/train/gradient/pass_position.hpp>
 #include <shardwright/train/parameter_base.hpp>
 #include <shardwright/train/pipeline/reach.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
 #include <shardwright/train/step/loss.hpp>
+#include <shardwright/train/step/loss_scale.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -132,7 +132,7 @@ public:
   void forget_parameter() noexcept final { parameter_ = nullptr; }
   [[nodiscard]] bool lost() const noexcept { return parameter_ == nullptr; }
   /// With the loss scale in the gradient, if it comes from a tape.
-  [[nodiscard]] const SumOrigin<LossScaleOn<Target>>& origin() const noexcept { return origin_; }
+  [[nodiscard]] const SumOrigin& origin() const noexcept { return origin_; }
 
   /// Declares that the step adds nothing more, and starts what has to be reduced. Collective over the mesh.
   virtual void complete() = 0;
@@ -170,7 +170,7 @@ protected:
     return *parameter_;
   }
 
-  SumOrigin<LossScaleOn<Target>> origin_;
+  SumOrigin origin_;
   bool watched_ = false;
 
 private:
@@ -208,7 +208,7 @@ public:
   /// Declares that a pass has added its raw gradient, which has the loss scale of its `origin`. The
   /// reductions that are due are started; they are collective over the mesh.
   /// @throws LifecycleError if another pass of the step had another loss scale.
-  void end_pass(PassPosition position, const SumOrigin<LossScaleOn<Target>>& origin = {}) {
+  void end_pass(PassPosition position, const SumOrigin& origin = {}) {
     this->origin_.join(origin, false);
     if (position == PassPosition::last && ++ended_ == this->owner().stages())
       complete();

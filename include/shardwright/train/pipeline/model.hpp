@@ -65,10 +65,8 @@ public:
 
   [[nodiscard]] const Config& config() const noexcept { return config_; }
   /// @brief The factor on the loss's gradient, which GradAccumulator removes; the same on all ranks.
-  [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept {
-    return stages_.front()->loss_scale();
-  }
-  void set_loss_scale(const LossScaleOn<target>& scale) {
+  [[nodiscard]] const LossScale& loss_scale() const noexcept { return stages_.front()->loss_scale(); }
+  void set_loss_scale(const LossScale& scale) {
     for (const auto& stage : stages_)
       stage->set_loss_scale(scale);
   }

@@ -31,8 +31,8 @@ public:
 
   [[nodiscard]] const Config& config() const noexcept { return stage_.config(); }
   /// @brief The factor on the loss's gradient, which GradAccumulator removes.
-  [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept { return stage_.loss_scale(); }
-  void set_loss_scale(LossScaleOn<target> scale) { stage_.set_loss_scale(std::move(scale)); }
+  [[nodiscard]] const LossScale& loss_scale() const noexcept { return stage_.loss_scale(); }
+  void set_loss_scale(LossScale scale) { stage_.set_loss_scale(std::move(scale)); }
 
   /// @brief Processes one microbatch: returns its summed loss, and adds its gradients to the accumulator.
   ///

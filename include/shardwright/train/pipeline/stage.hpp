@@ -12,7 +12,7 @@
 #include <shardwright/train/gradient/pass_position.hpp>
 #include <shardwright/train/pipeline/model_parts.hpp>
 #include <shardwright/train/pipeline/weights_in_use.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
+#include <shardwright/train/step/loss_scale.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <algorithm>
@@ -149,8 +149,8 @@ public:
   [[nodiscard]] bool holds_last() const noexcept { return holds_last_; }
 
   /// @brief The factor on the loss's gradient, which all gradients of a step have: the same on all stages.
-  [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept { return loss_scale_; }
-  void set_loss_scale(LossScaleOn<target> scale) { loss_scale_ = std::move(scale); }
+  [[nodiscard]] const LossScale& loss_scale() const noexcept { return loss_scale_; }
+  void set_loss_scale(LossScale scale) { loss_scale_ = std::move(scale); }
 
   /// @brief Chooses whether inputs of the coming passes are compared between ranks; see
   /// require_equal_inputs().
@@ -329,7 +329,7 @@ private:
   Config config_;
   detail::UnitRange units_;
   bool holds_first_, holds_last_;
-  LossScaleOn<target> loss_scale_;
+  LossScale loss_scale_;
   typename Holders::type holders_;
   std::vector<std::vector<detail::ListedPart>> parts_; // by unit
   detail::WeightsInUse weights_;

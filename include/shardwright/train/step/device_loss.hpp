@@ -7,8 +7,8 @@
 #include <shardwright/tensor/checks/id_faults.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/memory/scalars.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
 #include <shardwright/train/step/loss.hpp>
+#include <shardwright/train/step/loss_scale.hpp>
 
 #include <array>
 #include <cmath>
@@ -67,7 +67,7 @@ private:
 template <LayoutType L, class Target> class DeviceLoss : public detail::DeviceSums<Target> {
 public:
   using layout = L;
-  detail::SumOrigin<detail::DeviceLossScale<Target>> origin{};
+  detail::SumOrigin origin{};
 
   DeviceLoss() = default; ///< No loss and no tokens.
   explicit DeviceLoss(detail::Scalars<2, Target> sums) : detail::DeviceSums<Target>(std::move(sums)) {}

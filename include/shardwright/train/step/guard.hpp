@@ -100,33 +100,31 @@ template <ParameterSet Model>
 
 namespace detail {
 
-/// The state of a guard on a device.
 struct GuardState {
-  std::int64_t in_a_row = 0;
-  std::int32_t halted = 0;
+  std::int64_t skipped_in_a_row = 0;
+  bool halted = false;
 };
 
-/// The verdict on a step, for the optimizer's kernels. After a step that ends the run no step is taken, so
-/// that parameters and optimizer stay as that step found them until the host learns of it.
+/// The verdict on a step. On a device no step is taken after one that ends the run, so that parameters and
+/// optimizer stay as that step found them until the host learns of it.
 struct JudgeStep {
-  GuardState* guard;
-  StepRecord* record;
+  NonFinite non_finite;
+  EmptyBatch empty;
   std::int64_t most_in_a_row;
-  bool stops, stops_without_tokens;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
-    if (record->unknown_ids > 0) { // the report is an error
-      guard->halted = 1;
-    } else if (record->finite != 0) {
-      guard->in_a_row = 0;
-    } else if (record->overflowed == 0 && guard->halted == 0) {
-      ++guard->in_a_row;
-      if ((record->tokens == 0 ? stops_without_tokens : stops) || guard->in_a_row == most_in_a_row)
-        guard->halted = 1;
+  [[nodiscard]] SHARDWRIGHT_FUNCTION bool stops(const GradientSummary& step) const {
+    return step.tokens == 0 ? empty == EmptyBatch::stop : non_finite == NonFinite::stop;
+  }
+  SHARDWRIGHT_FUNCTION void operator()(GradientSummary& step, GuardState& guard) const {
+    if (step.unknown_ids > 0) { // the report is an error
+      guard.halted = true;
+    } else if (step.finite()) {
+      guard.skipped_in_a_row = 0;
+    } else if (!step.overflowed && !guard.halted) {
+      guard.halted = ++guard.skipped_in_a_row == most_in_a_row || stops(step);
     }
-    if (guard->halted != 0)
-      record->take = 0;
-    record->halted = guard->halted;
-    record->skipped = guard->in_a_row;
+    step.take = step.take && !guard.halted;
+    step.halted = guard.halted;
+    step.skipped_in_a_row = guard.skipped_in_a_row;
   }
 };
 
@@ -136,16 +134,17 @@ struct JudgeStep {
 /// the norm of a GradientSummary are the same on all.
 ///
 /// A step whose batch has no valid token has no gradient: it is skipped, or ends the run if so configured. A
-/// finite step costs nothing. For dynamic loss scaling, choose `skip`, and lower the scale if `admit`
-/// returns false. On a device the verdict is made there, and the host learns of it from the step's report: a
-/// non-finite step is not taken, and if the run must stop, neither is any later step. Then `end_run` throws.
+/// finite step costs nothing. For dynamic loss scaling, choose `skip`, and update the DynamicLossScale first:
+/// a step that it marks as overflowed is not admitted, and does not count. On a device the verdict is made
+/// there, and the host learns of it from the step's report: a non-finite step is not taken, and if the run
+/// must stop, neither is any later step. Then `end_run` throws.
 class StepGuard {
 public:
   /// @param ranks all ranks that hold a part of the model
   /// @param most_in_a_row skipped steps in a row after which the run stops anyway; 0: never
   StepGuard(NonFinite choice, HostCommunicator ranks, std::int64_t most_in_a_row = 10,
             EmptyBatch empty = EmptyBatch::skip)
-      : choice_(choice), empty_(empty), ranks_(std::move(ranks)), most_in_a_row_(most_in_a_row) {}
+      : rule_{choice, empty, most_in_a_row}, ranks_(std::move(ranks)) {}
 
   /// @brief Returns whether the optimizer may take the step; if not, restart the accumulator and continue.
   ///
@@ -155,15 +154,14 @@ public:
   template <ParameterSet Model>
   [[nodiscard]] bool admit(const GradAccumulator<Model>& accumulator, const GradientSummary& summary,
                            std::int64_t step) {
-    if (summary.finite()) {
-      in_a_row_ = 0;
+    GradientSummary judged = summary;
+    rule_(judged, state_);
+    if (summary.finite())
       return true;
-    }
     ++skipped_;
+    if (std::exchange(state_.halted, false))
+      end_run(accumulator, judged, step);
     without_tokens_ = summary.tokens == 0;
-    const bool stops = without_tokens_ ? empty_ == EmptyBatch::stop : choice_ == NonFinite::stop;
-    if (++in_a_row_ == most_in_a_row_ || stops)
-      end_run(accumulator, summary, step, in_a_row_);
     if (!without_tokens_)
       places_ = find_non_finite(accumulator, ranks_);
     return false;
@@ -176,25 +174,25 @@ public:
     if (!device_state_) {
       device_state_ = detail::BufferHandle(summary.resources().take(sizeof(detail::GuardState)));
       detail::run_once("sw::guard_start", summary.execution(),
-                       detail::StoreKernel<detail::GuardState>{device_state(), {in_a_row_, 0}});
+                       detail::StoreKernel<detail::GuardState>{device_state(), state_});
     }
-    detail::run_once("sw::guard", summary.execution(),
-                     detail::JudgeStep{device_state(), summary.record(), most_in_a_row_,
-                                       choice_ == NonFinite::stop, empty_ == EmptyBatch::stop});
+    using Judge = detail::ApplyToStep<detail::JudgeStep, detail::GuardState>;
+    detail::run_once("sw::guard", summary.execution(), Judge{rule_, summary.record(), device_state()});
     return true;
   }
 
   /// @brief Ends the run because of a step that is not finite, and says where, or of one without tokens: the
   /// gradients must be those of that step. Collective over the ranks; reads the gradients and waits.
-  /// @param in_a_row skipped steps up to this one
+  /// @param summary with the verdict
   template <ParameterSet Model>
   [[noreturn]] void end_run(const GradAccumulator<Model>& accumulator, const GradientSummary& summary,
-                            std::int64_t step, std::int64_t in_a_row) {
+                            std::int64_t step) {
     without_tokens_ = summary.tokens == 0;
-    const bool skips = without_tokens_ ? empty_ == EmptyBatch::skip : choice_ == NonFinite::skip;
+    const bool skips = !rule_.stops(summary);
     const std::string before = "step " + std::to_string(step) + ": ";
     const std::string row =
-        skips ? ", the last of " + std::to_string(in_a_row) + " skipped steps in a row" : std::string();
+        skips ? ", the last of " + std::to_string(summary.skipped_in_a_row) + " skipped steps in a row"
+              : std::string();
     const ErrorContext context{
         .rank = ranks_.world_rank(), .group = ranks_.name(), .operation = "non-finite check"};
     if (without_tokens_)
@@ -222,9 +220,9 @@ public:
     return places_.empty() ? out + "only their sums over all ranks" : out;
   }
   /// @brief Skipped steps in a row up to now, on the host.
-  [[nodiscard]] std::int64_t in_a_row() const noexcept { return in_a_row_; }
+  [[nodiscard]] std::int64_t in_a_row() const noexcept { return state_.skipped_in_a_row; }
   /// @brief Restores the number of skipped steps in a row; before the first step.
-  void set_in_a_row(std::int64_t steps) noexcept { in_a_row_ = steps; }
+  void set_in_a_row(std::int64_t steps) noexcept { state_.skipped_in_a_row = steps; }
   /// @brief Steps that were not admitted, on the host.
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
   /// @brief The non-finite places in the last of these steps.
@@ -235,11 +233,9 @@ private:
     return static_cast<detail::GuardState*>(device_state_.data());
   }
 
-  NonFinite choice_;
-  EmptyBatch empty_;
+  detail::JudgeStep rule_;
+  detail::GuardState state_; // on a host
   HostCommunicator ranks_;
-  std::int64_t most_in_a_row_;
-  std::int64_t in_a_row_ = 0;
   std::int64_t skipped_ = 0;
   std::vector<NonFinitePlace> places_;
   bool without_tokens_ = false;       // the last of them

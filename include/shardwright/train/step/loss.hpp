@@ -27,9 +27,9 @@ inline constexpr bool only_sums = [] {
 }();
 
 /// How a sum of losses came about.
-template <class Scale> struct SumOrigin {
-  std::optional<Scale> scale{}; ///< The loss scale in its gradients, if a tape or a loss knows it.
-  bool counted = false;         ///< Whether a loss has counted the tokens itself, in its own layout.
+struct SumOrigin {
+  std::optional<LossScale> scale{}; ///< The loss scale in its gradients, if a tape or a loss knows it.
+  bool counted = false;             ///< Whether a loss has counted the tokens itself, in its own layout.
 
   /// Adds another sum to one that is `empty` so far.
   /// @throws LifecycleError for two different scales.
@@ -55,7 +55,7 @@ template <LayoutType L> struct LossSum {
       "LossSum: the parts of ranks must be added, not averaged or compared (give the sum over this rank's tokens, in Layout<0, Partial<Sum, axes...>>)");
   using layout = L;
   double value = 0;
-  detail::SumOrigin<LossScale> origin{};
+  detail::SumOrigin origin{};
 };
 
 /// @brief This rank's part of the number of tokens that count; padding does not.

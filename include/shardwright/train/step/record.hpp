@@ -2,8 +2,9 @@
 #pragma once
 
 /// @file
-/// @brief The results of a finished step: as host numbers, or as a record in device memory that kernels read.
+/// @brief The results of a finished step: numbers on a host, and a record in device memory that kernels read.
 
+#include <shardwright/core/error.hpp>
 #include <shardwright/tensor/checks/id_faults.hpp>
 #include <shardwright/tensor/memory/device_value.hpp>
 #include <shardwright/train/step/loss.hpp>
@@ -13,23 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief A finished step in device memory; the same on every rank.
-struct StepRecord {
-  double loss = 0;                ///< Mean over the tokens.
-  double tokens = 0;              ///< Valid tokens of the global batch.
-  double gradient_norm = 0;       ///< Of the gradient of the mean loss.
-  double scale = 0;               ///< GradientScale::factor, before clipping.
-  std::int32_t loss_exponent = 0; ///< Of the loss scale contained in the gradients.
-  std::int32_t finite = 0;        ///< Whether loss and norm are finite.
-  std::int32_t overflowed = 0;    ///< Whether a smaller loss scale is tried instead.
-  std::int32_t take = 0;          ///< Whether the optimizer takes the step.
-  std::int32_t unknown_ids = 0;   ///< Ranks that have met a token id beyond the vocabulary.
-  std::int32_t halted = 0;        ///< Whether a StepGuard admits no more steps.
-  std::int64_t skipped = 0;       ///< Steps in a row that a StepGuard has rejected, up to this one.
-};
 
 /// @brief The results of a finished step, the same on every rank.
 struct GradientSummary {
@@ -39,51 +26,93 @@ struct GradientSummary {
   GradientScale scale{1};   ///< The gradients are those of the scaled, summed loss; this factor converts them
                             ///< to those of the mean.
 
+  bool take = false;                 ///< Whether an optimizer on a device takes the step.
+  bool overflowed = false;           ///< Whether a DynamicLossScale tries a smaller scale instead.
+  bool halted = false;               ///< Whether a StepGuard ends the run at this step, or has before.
+  std::int32_t unknown_ids = 0;      ///< Ranks of a device that have met a token id beyond the vocabulary.
+  std::int64_t skipped_in_a_row = 0; ///< Steps that a StepGuard has rejected, up to this one.
+
   /// @brief Returns whether loss and gradients are finite numbers; false without tokens.
-  [[nodiscard]] bool finite() const { return std::isfinite(loss.value) && std::isfinite(gradient_norm); }
+  [[nodiscard]] SHARDWRIGHT_FUNCTION bool finite() const {
+    // x - x is 0 only for a finite number.
+    return loss.value - loss.value == 0 && gradient_norm - gradient_norm == 0;
+  }
   /// @brief Returns itself, like DeviceSummary::read on a device.
   [[nodiscard]] const GradientSummary& read() const noexcept { return *this; }
 };
 
 namespace detail {
 
-/// @param resources of the rank whose record it is
-/// @throws DataError if a rank has met a token id beyond the vocabulary; the rank's own error has its place.
+/// The results of a step from its sums over all ranks: token losses, tokens, squares of the gradient of the
+/// scaled, summed loss, and ranks with unknown ids.
+[[nodiscard]] SHARDWRIGHT_FUNCTION inline GradientSummary summarize(const double* totals,
+                                                                    double loss_factor) {
+  GradientSummary step;
+  step.loss.value = totals[0] / totals[1];
+  step.tokens = static_cast<std::int64_t>(totals[1]);
+  step.scale = GradientScale(step.tokens, loss_factor);
+  step.gradient_norm = std::sqrt(totals[2]) * step.scale.factor();
+  step.unknown_ids = static_cast<std::int32_t>(totals[3]);
+  step.take = step.unknown_ids == 0 && step.finite();
+  return step;
+}
+
+/// Applies a rule to a step and the rule's own state, in the memory of both.
+template <class Rule, class State> struct ApplyToStep {
+  Rule rule;
+  GradientSummary* step;
+  State* state;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { rule(*step, *state); }
+};
+
+/// The same numbers, if no rank has met an unknown id.
+/// @param resources of the rank whose step it is
+/// @throws DataError if a rank has; the rank's own error has the place.
 template <class Target>
-[[nodiscard]] GradientSummary summary_of(const StepRecord& record, TargetResources<Target>& resources) {
-  if (record.unknown_ids > 0) {
+[[nodiscard]] GradientSummary with_known_ids(const GradientSummary& step,
+                                             TargetResources<Target>& resources) {
+  if (step.unknown_ids > 0) {
     require_known_ids(resources);
     throw DataError("Token ids: they must be below the vocabulary on all ranks, but " +
-                        std::to_string(record.unknown_ids) +
+                        std::to_string(step.unknown_ids) +
                         " of the other ranks have read one beyond it (see their errors, which name it)",
                     {.rank = resources.core().world().world_rank()});
   }
-  GradientSummary out;
-  out.loss.value = record.loss;
-  out.tokens = static_cast<std::int64_t>(record.tokens);
-  out.gradient_norm = record.gradient_norm;
-  out.scale = GradientScale(out.tokens, LossScale::power_of_two(record.loss_exponent));
-  return out;
+  return step;
 }
 
 } // namespace detail
 
-/// @brief The results of a finished step on a device: a handle to its StepRecord, which later kernels read.
-/// The accumulator's next step overwrites it, in stream order.
+/// @brief The results of a finished step on a device: a handle to a GradientSummary in its memory, which
+/// later kernels read. The accumulator's next step overwrites it, in stream order.
 template <class Target> class DeviceSummary {
 public:
-  explicit DeviceSummary(const detail::DeviceValue<StepRecord, Target>& record) : record_(&record) {}
+  explicit DeviceSummary(const detail::DeviceValue<GradientSummary, Target>& record) : record_(&record) {}
 
-  [[nodiscard]] StepRecord* record() const { return record_->get(); }
+  [[nodiscard]] GradientSummary* record() const { return record_->get(); }
   [[nodiscard]] detail::TargetResources<Target>& resources() const { return record_->resources(); }
   [[nodiscard]] const typename Target::execution_space& execution() const { return record_->execution(); }
 
   /// @brief The numbers; waits for the device (StepReports does not).
   /// @throws DataError on every rank if one has met a token id beyond the vocabulary.
-  [[nodiscard]] GradientSummary read() const { return detail::summary_of(record_->read(), resources()); }
+  [[nodiscard]] GradientSummary read() const { return detail::with_known_ids(record_->read(), resources()); }
 
 private:
-  const detail::DeviceValue<StepRecord, Target>* record_;
+  const detail::DeviceValue<GradientSummary, Target>* record_;
 };
 
+/// @brief The results of a finished step where a target's kernels can read them.
+template <class Target>
+using GradientSummaryOn =
+    std::conditional_t<bool(Target::host_accessible), GradientSummary, DeviceSummary<Target>>;
+
+namespace detail {
+
+/// The numbers of a step, in the memory of the target.
+[[nodiscard]] inline GradientSummary* record_of(GradientSummary& step) noexcept { return &step; }
+template <class Target> [[nodiscard]] GradientSummary* record_of(const DeviceSummary<Target>& step) {
+  return step.record();
+}
+
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -24,17 +24,17 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 struct ReportSlot {
-  StepRecord record;
-  std::uint64_t number = 0; ///< Number of the report in the record, from 1.
+  GradientSummary step;
+  std::uint64_t number = 0; ///< Of the report, from 1.
 };
 
-/// Writes the record first, and its number once the host can see the record.
+/// Writes the step first, and its number once the host can see the step.
 struct PublishReport {
-  const StepRecord* record;
+  const GradientSummary* step;
   ReportSlot* slot;
   std::uint64_t number;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
-    slot->record = *record;
+    slot->step = *step;
 #if defined(__CUDA_ARCH__)
     publish_to_host(&slot->number, number);
 #else
@@ -44,14 +44,6 @@ struct PublishReport {
 };
 
 } // namespace detail
-
-/// @brief The host's view of a device's step.
-struct DeviceStepReport {
-  GradientSummary summary;
-  bool taken = false;       ///< By the optimizer.
-  bool halted = false;      ///< A StepGuard ends the run at this step or has ended it before.
-  std::int64_t skipped = 0; ///< Steps in a row that a StepGuard rejected, up to this one.
-};
 
 /// @brief The reports of steps, in order: the device writes each to host memory, and the host reads it at any
 /// time. Nothing synchronises with the stream.
@@ -76,7 +68,7 @@ public:
         detail::PublishReport{summary.record(), slots_.data() + (appended_ - 1) % capacity, appended_});
     if constexpr (counts_only<Target>) // instead of the kernel, which does not run in a dry run
       slots_.data()[(appended_ - 1) % capacity] = {
-          {.loss = 1, .tokens = 1, .gradient_norm = 1, .scale = 1, .finite = 1, .take = 1}, appended_};
+          {.loss = {1}, .tokens = 1, .gradient_norm = 1, .take = true}, appended_};
   }
 
   /// @brief Number of reports that were appended but not taken.
@@ -87,7 +79,7 @@ public:
   /// @brief The oldest report; waits for it, but not for later work on the stream.
   /// @throws LifecycleError if none is pending; DeadlineExceeded; DataError for a token id beyond the
   /// vocabulary; the error of the device, or of a call that cannot end.
-  [[nodiscard]] DeviceStepReport take(SourceLocation where = SourceLocation::current()) {
+  [[nodiscard]] GradientSummary take(SourceLocation where = SourceLocation::current()) {
     if (pending() == 0)
       throw LifecycleError("StepReports: take() must follow an append() (append the step's summary first)");
     const auto reported = [this] {
@@ -99,9 +91,7 @@ public:
     };
     if (!detail::await_device(reported, deadline_))
       late(where);
-    const StepRecord record = slots_.data()[taken_ % capacity].record;
-    ++taken_;
-    return {detail::summary_of(record, *resources_), record.take != 0, record.halted != 0, record.skipped};
+    return detail::with_known_ids(slots_.data()[taken_++ % capacity].step, *resources_);
   }
 
 private:

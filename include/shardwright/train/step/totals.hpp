@@ -2,17 +2,18 @@
 #pragma once
 
 /// @file
-/// @brief The sums of one step on a device: loss, tokens and squares of the gradient, reduced and turned into
-/// a StepRecord without the host.
+/// @brief The sums of one step on a rank: losses and tokens of its microbatches, and with the squares of the
+/// gradient reduced over all ranks to a GradientSummary, on a device without the host.
 
+#include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/tensor/memory/scalars.hpp>
+#include <shardwright/train/pipeline/reach.hpp>
 #include <shardwright/train/step/device_loss.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
+#include <shardwright/train/step/global_sum.hpp>
 #include <shardwright/train/step/record.hpp>
 
-#include <cmath>
+#include <array>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -33,58 +34,69 @@ struct CollectTotals {
     totals[3] = fault == nullptr ? 0 : fault->found;
   }
 };
-
-/// The arithmetic of GradAccumulator::finish and GradientScale, operation for operation.
 struct SummarizeTotals {
   const double* totals;
-  StepRecord* record;
-  LossExponent exponent;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
-    const int loss_exponent = exponent.value();
-    const double factor = totals[1] > 0 ? 1 / totals[1] / std::ldexp(1.0, loss_exponent) : 0;
-    record->loss = totals[0] / totals[1];
-    record->tokens = totals[1];
-    record->gradient_norm = std::sqrt(totals[2]) * factor;
-    record->scale = factor;
-    record->loss_exponent = loss_exponent;
-    // x - x is 0 only for a finite number.
-    const bool finite =
-        record->loss - record->loss == 0 && record->gradient_norm - record->gradient_norm == 0;
-    record->finite = finite ? 1 : 0;
-    record->overflowed = 0;
-    record->unknown_ids = static_cast<std::int32_t>(totals[3]);
-    record->take = record->unknown_ids == 0 ? record->finite : 0;
-    record->halted = 0;
-  }
+  GradientSummary* step;
+  kernels::LossFactor factor;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { *step = summarize(totals, factor.value()); }
 };
 
-/// Adds the losses of microbatches, in order, and finishes the step.
+/// Adds the losses of microbatches, in order, and finishes the step; on a host.
 template <class Target> class StepTotals {
 public:
   /// @param counts whether this rank is the one of its replicas that counts
-  void add(const DeviceSums<Target>& sums, bool counts) { (counts ? counted_ : others_) += sums; }
+  template <LayoutType L> void add(const CountedLoss<L>& sums, bool counts) {
+    local_loss_ += sums.loss.value;
+    if (!counts)
+      return;
+    loss_ += sums.loss.value;
+    tokens_ += sums.tokens.value;
+  }
+  /// The reduced step. Collective over `ranks`: one all_reduce of three numbers.
+  [[nodiscard]] GradientSummary finish(MeshCore&, const HostCommunicator& ranks,
+                                       const Scalars<1, Target>& squares, const LossScale& scale) const {
+    std::array<double, 3> sums{loss_, static_cast<double>(tokens_), squares.read()[0]};
+    sum_over_ranks(ranks, sums);
+    const double totals[] = {sums[0], sums[1], sums[2], 0};
+    return summarize(totals, counts_only<Target> ? scale.factor() : scale.in_kernels().value());
+  }
+  /// The sum of this rank's token losses.
+  [[nodiscard]] double local_loss() const { return local_loss_; }
+  void restart() { *this = {}; }
 
-  /// The reduced step. Collective over `ranks`; null for a single rank.
-  template <class Ranks>
-  [[nodiscard]] DeviceSummary<Target> finish(Ranks* ranks, const Scalars<1, Target>& squares,
-                                             const DeviceLossScale<Target>& scale) {
+private:
+  double local_loss_ = 0;
+  double loss_ = 0;
+  std::int64_t tokens_ = 0;
+};
+
+/// The same on a device.
+template <class Target>
+requires(!Target::host_accessible) class StepTotals<Target> {
+public:
+  template <LayoutType L> void add(const DeviceLoss<L, Target>& sums, bool counts) {
+    (counts ? counted_ : others_) += sums;
+  }
+  [[nodiscard]] DeviceSummary<Target> finish(MeshCore& core, const HostCommunicator& ranks,
+                                             const Scalars<1, Target>& squares, const LossScale& scale) {
     TargetResources<Target>& resources = squares.resources();
     const auto& execution = resources.execution();
     if (!totals_) {
       totals_.emplace(resources);
       record_.emplace(resources);
+      if (ranks.size() > 1)
+        group_ = reach<Target>(core, ranks);
     }
     double* const totals = totals_->view().data();
     run_once("sw::collect", execution,
              CollectTotals{counted_.data(), squares.values().data(),
                            resources.id_faults() ? id_fault(resources) : nullptr, totals});
-    if (ranks != nullptr)
-      ranks->all_reduce_in_place(std::span<double>(totals, 4));
-    run_once("sw::summarize", execution, SummarizeTotals{totals, record_->get(), scale.exponent()});
+    if (group_.valid())
+      group_.all_reduce_in_place(std::span<double>(totals, 4));
+    run_once("sw::summarize", execution, SummarizeTotals{totals, record_->get(), scale.in_kernels()});
     return DeviceSummary<Target>(*record_);
   }
-
-  /// The sum of this rank's token losses; waits for the device.
+  /// Waits for the device.
   [[nodiscard]] double local_loss() const { return counted_.numbers()[0] + others_.numbers()[0]; }
   void restart() {
     counted_ = {};
@@ -95,7 +107,8 @@ private:
   DeviceSums<Target> counted_, others_;
   // At the same address in all steps, where captured kernels find them.
   std::optional<Scalars<4, Target>> totals_;
-  std::optional<DeviceValue<StepRecord, Target>> record_;
+  std::optional<DeviceValue<GradientSummary, Target>> record_;
+  CommunicatorOf<Target> group_; // over all ranks
 };
 
 } // namespace detail

@@ -8,7 +8,7 @@
 #include <shardwright/layout/token_order.hpp>
 #include <shardwright/train/gradient/pass_position.hpp>
 #include <shardwright/train/step/batch_origin.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
+#include <shardwright/train/step/loss_scale.hpp>
 #include <shardwright/train/tape/first_pass.hpp>
 
 #include <algorithm>
@@ -109,13 +109,14 @@ private:
   RecomputationScope recomputation_;
 };
 
-/// The target-independent part of a tape. It lives until the tape and all values on it are gone.
+/// The part of a tape that does not depend on its target. It lives until the tape and all values on it are
+/// gone.
 class TapeCore {
 public:
   TapeCore() = default;
   TapeCore(const TapeCore&) = delete;
   TapeCore& operator=(const TapeCore&) = delete;
-  virtual ~TapeCore() { clear(); }
+  ~TapeCore() { clear(); }
 
   /// Discards everything and starts again. @throws LifecycleError while values on it are in use.
   void restart(Recording recording, const std::optional<BatchOrigin>& origin, const RowOrder& rows) {
@@ -164,6 +165,9 @@ public:
   }
   /// The place of this backward pass in its step.
   [[nodiscard]] PassPosition position() const noexcept { return position_; }
+  /// The factor on the gradients of its losses.
+  [[nodiscard]] const LossScale& loss_scale() const noexcept { return loss_scale_; }
+  void set_loss_scale(LossScale scale) noexcept { loss_scale_ = std::move(scale); }
   /// Whether nothing has been recorded.
   [[nodiscard]] bool empty() const noexcept { return last_ == nullptr; }
   /// Whether the current forward computation is a replay.
@@ -258,13 +262,8 @@ private:
   Phase phase_ = Phase::recording;
   PassPosition position_ = PassPosition::middle;
   bool checks_inputs_ = always_checked;
+  LossScale loss_scale_;
   long references_ = 1;
-};
-
-/// The tape of a target.
-template <class Target> class TapeOn final : public TapeCore {
-public:
-  LossScaleOn<Target> loss_scale;
 };
 
 inline TapeNode::TapeNode(TapeCore& tape) noexcept : tape_(tape), recomputation_(tape.recomputation()) {}

@@ -18,9 +18,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// `Operation` has `loss(where, x)`, which returns the sums, and `loss_and_gradient(where, x, loss_scale)`,
 /// which returns a pair: the sums, and the gradient of the summed loss times the scale.
 template <class Operation, class X> class LossNode final : public TapeNode {
-  using Target = typename X::target;
   using Made = decltype(std::declval<const Operation&>().loss_and_gradient(
-      SourceLocation{}, std::declval<typename X::Value>(), std::declval<const LossScaleOn<Target>&>()));
+      SourceLocation{}, std::declval<typename X::Value>(), std::declval<const LossScale&>()));
 
 public:
   using Loss = typename Made::first_type;
@@ -34,8 +33,7 @@ public:
   void forward() override {
     const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
     if (x_.wants_gradient() && tape().trains() && (tape().replays() || !recomputes())) {
-      auto [loss, gradient] =
-          operation_.loss_and_gradient(where_, x_.read(), static_cast<TapeOn<Target>&>(tape()).loss_scale);
+      auto [loss, gradient] = operation_.loss_and_gradient(where_, x_.read(), tape().loss_scale());
       loss_ = std::move(loss);
       gradient_.emplace(std::move(gradient));
     } else {
@@ -68,9 +66,9 @@ private:
 };
 
 /// The sums of a loss on a tape, with the loss scale that their gradients will contain.
-template <class Target, class Sums> [[nodiscard]] Sums on_tape(Sums sums, const TapeCore& tape) {
+template <class Sums> [[nodiscard]] Sums on_tape(Sums sums, const TapeCore& tape) {
   if (tape.trains())
-    origin_of(sums).scale = static_cast<const TapeOn<Target>&>(tape).loss_scale;
+    origin_of(sums).scale = tape.loss_scale();
   return sums;
 }
 
@@ -80,10 +78,8 @@ template <class Operation, TapeOperand X>
   auto operand = operand_of(std::forward<X>(x), where);
   TapeCore& tape = operand.tape();
   compare_numbers_on(tape, operation, operand, where);
-  using Target = typename decltype(operand)::target;
   using Node = LossNode<Operation, decltype(operand)>;
-  return on_tape<Target>(tape.record<Node>(std::move(operation), where, std::move(operand)).take_loss(),
-                         tape);
+  return on_tape(tape.record<Node>(std::move(operation), where, std::move(operand)).take_loss(), tape);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -53,7 +53,7 @@ public:
   /// Records whether this is the first use on the tape, which is the last one in the backward pass.
   void note_use(const TapeCore& tape) {
     if (parameter_->first_use(tape.number()))
-      ends_pass_of_ = &static_cast<const TapeOn<target>&>(tape);
+      ends_pass_of_ = &tape;
   }
   // Weights are not kept: they are gathered again when a gradient reads them.
   void keep(const TapeNode&, bool) noexcept {}
@@ -102,7 +102,7 @@ public:
     if (ends_pass_of_ == nullptr)
       return;
     parameter_->end_uses(ends_pass_of_->number());
-    parameter_->gradient_state().end_pass(ends_pass_of_->position(), {.scale = ends_pass_of_->loss_scale});
+    parameter_->gradient_state().end_pass(ends_pass_of_->position(), {.scale = ends_pass_of_->loss_scale()});
   }
 
 private:
@@ -116,7 +116,7 @@ private:
 
   P* parameter_;
   std::uint64_t version_;
-  const TapeOn<target>* ends_pass_of_ = nullptr; // null: of none
+  const TapeCore* ends_pass_of_ = nullptr; // null: of none
 };
 
 template <class C, class R, class E, class Z, class T>

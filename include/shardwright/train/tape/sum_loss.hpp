@@ -9,12 +9,11 @@
 #include <shardwright/tensor/memory/scalars.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/step/device_loss.hpp>
-#include <shardwright/train/step/device_loss_scale.hpp>
 #include <shardwright/train/step/loss.hpp>
+#include <shardwright/train/step/loss_scale.hpp>
 #include <shardwright/train/tape/loss_node.hpp>
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <string_view>
 #include <type_traits>
@@ -47,10 +46,10 @@ template <class Element> struct StoreLoss {
 };
 /// to = the loss scale.
 template <class Element> struct StoreScale {
-  LossExponent exponent;
+  kernels::LossFactor factor;
   Element* to;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
-    *to = static_cast<Element>(static_cast<MainElement<Element>>(std::ldexp(1.0, exponent.value())));
+    *to = static_cast<Element>(static_cast<MainElement<Element>>(factor.value()));
   }
 };
 
@@ -78,14 +77,13 @@ template <LayoutType L> struct SumLoss {
     detail::origin_of(sums).counted = false; // but by the program
     return sums;
   }
-  template <AnyShardedTensor X, class Scale>
-  [[nodiscard]] auto loss_and_gradient(SourceLocation where, const X& x, const Scale& scale) const {
+  template <AnyShardedTensor X>
+  [[nodiscard]] auto loss_and_gradient(SourceLocation where, const X& x, const LossScale& scale) const {
     using Element = typename X::value_type;
     using Target = typename X::target;
     ShardedTensor<Layout<0>, Element, Target> gradient(x.resources(), {});
-    detail::run_once(
-        "sw::d_sum_loss", gradient.execution(),
-        detail::StoreScale<Element>{detail::exponent_of<Target>(scale), gradient.mutable_data()});
+    detail::run_once("sw::d_sum_loss", gradient.execution(),
+                     detail::StoreScale<Element>{scale.in_kernels(), gradient.mutable_data()});
     return std::pair{loss(where, x), std::move(gradient)};
   }
 };

@@ -47,7 +47,7 @@ template <class Number> struct RowProbabilities {
 
 /// loss = sum over experts of weight x probability, with weight = coefficient x experts x count / (chosen x
 /// tokens of the group); the gradient, if requested, may overwrite the logits.
-template <class Number, class Exponent> struct BalanceRows {
+template <class Number> struct BalanceRows {
   const Number* logits;
   const std::int32_t* chosen_experts;
   const std::int64_t* counts;
@@ -58,7 +58,7 @@ template <class Number, class Exponent> struct BalanceRows {
   std::size_t experts;
   double coefficient;
   bool sigmoid;
-  Exponent exponent;
+  LossFactor factor_of_loss;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
     const std::int64_t* const count = counts + row / rows_of_group * (experts + 1);
@@ -76,7 +76,7 @@ template <class Number, class Exponent> struct BalanceRows {
     if (gradient == nullptr)
       return;
     Number* const to = gradient + row * experts;
-    const double scale = std::ldexp(1.0, exponent.value());
+    const double scale = factor_of_loss.value();
     for (std::size_t e = 0; e < experts; ++e) {
       const Number slope = p.log.slope(p.z[e]);
       to[e] = counted ? static_cast<Number>(scale * (factor * static_cast<double>(count[e]) - loss)) * p(e) *
@@ -87,7 +87,7 @@ template <class Number, class Exponent> struct BalanceRows {
 };
 
 /// loss = coefficient x (logarithm of the sum of exponentials)^2.
-template <class Number, class Exponent> struct RouterZRows {
+template <class Number> struct RouterZRows {
   const Number* logits;
   const std::int32_t* chosen_experts;
   double* losses;
@@ -95,7 +95,7 @@ template <class Number, class Exponent> struct RouterZRows {
   std::size_t chosen;
   std::size_t experts;
   double coefficient;
-  Exponent exponent;
+  LossFactor factor_of_loss;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
     const bool counted = chosen_experts[row * chosen] >= 0;
@@ -105,7 +105,7 @@ template <class Number, class Exponent> struct RouterZRows {
     losses[row] = coefficient * logarithm * logarithm;
     if (gradient == nullptr)
       return;
-    const auto factor = static_cast<Number>(std::ldexp(2 * coefficient * logarithm, exponent.value()));
+    const auto factor = static_cast<Number>(2 * coefficient * logarithm * factor_of_loss.value());
     Number* const to = gradient + row * experts;
     for (std::size_t e = 0; e < experts; ++e)
       to[e] = counted ? factor * p(e) : Number(0);
