@@ -218,7 +218,7 @@ private:
     checkpoints_.together([&] { names = sw::checkpoint::require_state(*source, run_.model, optimizer); });
     checkpoints_.require_names(names);
     checkpoints_.together([&] { sw::checkpoint::read_state(*source, run_.model, optimizer); });
-    run_.training.go_on_from(checkpoints_.place());
+    run_.training.resume(checkpoints_.place());
   }
   //! [save]
   /// Training continues while the copy made here is written.

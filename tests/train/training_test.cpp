@@ -108,25 +108,28 @@ template <class Description> struct Run {
   };
 }
 
-/// Records which pass was announced as the last one.
-struct PassesSeen {
-  using Batch = int;
-  using Loss = int;
-  Loss forward_backward(Batch batch, sw::PassPosition position) {
-    last.push_back(position == sw::PassPosition::last);
-    return batch;
-  }
-  Loss evaluate(Batch batch) { return batch; }
-  std::vector<bool> last{};
-};
-
 } // namespace
 
-TEST_CASE("only the last pass of a step is declared to be the last") {
-  PassesSeen model;
-  sw::detail::SingleStageRunner<PassesSeen> runner(model);
-  CHECK(runner.run(std::vector<int>{1, 2, 4}) == 7);
-  CHECK(model.last == std::vector<bool>{false, false, true});
+TEST_CASE("reductions that are due once in a step start inside its last microbatch, in no earlier one") {
+  using Once = train_test::SmallModel<float, sw::Zero1>;
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = train_test::small_mesh(world, 1);
+          sw::SingleStageModel<Once> model(mesh, {}, 3);
+          sw::GradAccumulator accumulator(model);
+          Batches<Once> make(mesh);
+          const std::span<const Once::Batch> batches = make(0);
+          mesh.core().record_background(true);
+          const auto begun = [&] { return mesh.core().background_calls().size(); };
+          for (const Once::Batch& batch : batches)
+            accumulator.add(model.forward_backward(batch));
+          findings.expect(begun() == 0, begun(), " reductions before any pass is the last");
+          const double norm = accumulator.finish().gradient_norm;
+          accumulator.restart();
+          mesh.core().record_background(true);
+          accumulator.add(model.run(batches));
+          findings.expect(begun() > 0, "no reduction in the last pass");
+          findings.expect(accumulator.finish().gradient_norm == norm, "the norm");
+        }) == "");
 }
 
 TEST_CASE("steps of Training are bitwise those of accumulator and optimizer by hand, and are reported") {
@@ -622,7 +625,7 @@ TEST_CASE("a device resumes from a position in the run as if it had never stoppe
           sw::checkpoint::Staging copied;
           sw::checkpoint::stage(run.model, run.training.optimizer(), copied);
           sw::checkpoint::read_state(CopiedState(copied), next.model, next.training.optimizer());
-          next.training.go_on_from(place);
+          next.training.resume(place);
           findings.expect(next.training.progress() == place, "the same place");
           const Numbers wanted = steps(run, 3), found = steps(next, 3);
           findings.expect(found == wanted && wanted.size() == 3, "losses, norms and tokens");

@@ -11,7 +11,6 @@
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/optimizer/optimizer_for.hpp>
-#include <shardwright/train/pipeline/single_stage_runner.hpp>
 #include <shardwright/train/step/dynamic_loss_scale.hpp>
 #include <shardwright/train/step/global_sum.hpp>
 #include <shardwright/train/step/graph.hpp>
@@ -49,6 +48,14 @@ struct TrainingOptions {
 };
 
 namespace detail {
+
+/// A model in stages, with a type that runs its microbatches; another one runs them itself.
+template <class Model>
+concept Pipelined = requires {
+  typename Model::Runner;
+};
+template <class Model> struct RunnerOf { using type = Model&; };
+template <Pipelined Model> struct RunnerOf<Model> { using type = typename Model::Runner; };
 
 struct MakeRunner {};
 
@@ -185,7 +192,7 @@ public:
   /// @throws ReplicaMismatch naming parameters and ranks.
   void require_equal_replicas() { shardwright::require_equal_replicas(model_, optimizer_, world_, steps_); }
 
-  /// @brief The runner of the microbatches: a PipelineRunner if the model is in stages.
+  /// @brief The runner of the microbatches: the model itself, or a PipelineRunner if that is in stages.
   [[nodiscard]] Runner& runner() noexcept { return runner_; }
   [[nodiscard]] GradAccumulator<Model>& accumulator() noexcept { return accumulator_; }
   [[nodiscard]] Optimizer& optimizer() noexcept { return optimizer_; }
@@ -201,7 +208,7 @@ public:
   }
   /// @brief Resumes from such a position; before the first step. The caller fills weights and states. If
   /// either this training or the position has no dynamic loss scale, this training's setting is kept.
-  void go_on_from(const TrainingProgress& progress) {
+  void resume(const TrainingProgress& progress) {
     first_step_ = steps_ = progress.steps;
     optimizer_.set_steps(resources(), progress.optimizer_steps);
     guard_.set_in_a_row(progress.skipped_in_a_row);

@@ -173,7 +173,7 @@ template <ParameterSet Model, class Optimizer>
 ///
 /// Low-precision weights are the saved weights, rounded as they were before the save. Checkpoints of earlier
 /// versions hold one number of optimizer steps, in their description, for all parameters: call set_steps() of
-/// the optimizer with it, as Training::go_on_from() does.
+/// the optimizer with it, as Training::resume() does.
 /// @param convert whether another floating-point type may have been saved
 /// @throws DataError as require_state(), and if data cannot be read: the model is then unusable.
 template <ParameterSet Model, class Optimizer>

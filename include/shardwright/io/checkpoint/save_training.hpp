@@ -76,7 +76,7 @@ void load(const HostCommunicator& world, const Reader& reader, Training<Model, O
                     ": give the options that it was saved with)");
   const TrainingProgress progress = progress_of(about.more);
   load(world, reader, training.model(), training.optimizer(), convert, where);
-  training.go_on_from(progress);
+  training.resume(progress);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint

@@ -2,18 +2,22 @@
 #pragma once
 
 /// @file
-/// @brief A model in one piece: loss and gradients of a microbatch, evaluation, predictions.
+/// @brief A model on a single stage: loss and gradients of microbatches, evaluation, predictions.
 
+#include <shardwright/schedule/whole_batch_loss.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/pipeline/stage.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A single stage that holds the whole model, for programs without a pipeline.
+/// @brief A single stage that holds the whole model, for programs without a pipeline: it needs no schedule,
+/// and its steps may have different numbers of microbatches.
 template <class Model> class SingleStageModel : public detail::ElementOfModel<Model> {
 public:
   using Stage = shardwright::Stage<Model>;
@@ -49,6 +53,19 @@ public:
     static_cast<void>(stage_.backward(std::nullopt, batch, saved_, position));
     return loss;
   }
+  /// @brief The microbatches of a step, after a counting pass if the loss needs the whole batch: returns
+  /// their summed loss, and adds their gradients to the accumulator. Collective.
+  [[nodiscard]] Loss run(std::span<const Batch> batches) {
+    Loss loss{};
+    if constexpr (WholeBatchLoss<Loss>) {
+      for (const Batch& batch : batches)
+        count(batch);
+      end_forwards();
+    }
+    for (std::size_t i = 0; i < batches.size(); ++i)
+      loss += forward_backward(batches[i], position_of_pass(i, batches.size()));
+    return loss;
+  }
   /// @brief A forward pass of a microbatch for counting, before forward_backward.
   void count(const Batch& batch) { static_cast<void>(stage_.count(std::nullopt, batch, saved_)); }
   /// @brief Declares that all microbatches of a step are counted. Collective.
@@ -57,6 +74,12 @@ public:
   [[nodiscard]] Loss evaluate(const Batch& batch) {
     Loss loss{};
     static_cast<void>(stage_.evaluate(std::nullopt, batch, saved_, loss));
+    return loss;
+  }
+  [[nodiscard]] Loss evaluate(std::span<const Batch> batches) {
+    Loss loss{};
+    for (const Batch& batch : batches)
+      loss += evaluate(batch);
     return loss;
   }
   /// @brief Returns the prediction of the model's last part, such as the logits of the next token.
