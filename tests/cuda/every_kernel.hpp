@@ -160,21 +160,23 @@ private:
   template <class Function>
   void function_and_slope(const Function& function, const Matrix<Element>& x, const Matrix<Element>& dy,
                           const Matrix<Element>& y) {
-    const Element* const from = x.data();
-    kernels::map_elements("map", execution_, function, from, y.data(), y.size());
+    const kernels::NoElements none;
+    const kernels::Elements<Element> from{x.data()};
+    kernels::store_formula("map", execution_, kernels::MapOf<Function>{function}, none, from, none, y.data(),
+                           y.size());
     keep(y);
-    const Element* const at = Function::slope_of_result ? y.data() : from;
-    const Element* const slope = dy.data();
-    kernels::map_slopes("map", execution_, function, at, slope, y.data(), y.size());
+    const kernels::Elements<Element> at{Function::slope_of_result ? y.data() : x.data()};
+    kernels::store_formula("slopes", execution_, kernels::SlopeOf<Function>{function},
+                           kernels::Elements<Element>{dy.data()}, at, none, y.data(), y.size());
     keep(y);
   }
 
   template <class Function>
   void combine(const Function& function, const Matrix<Element>& left, const Matrix<Element>& right,
                const Matrix<Element>& out) {
-    const Element* const first = left.data();
-    const Element* const second = right.data();
-    kernels::combine("combine", execution_, function, first, second, out.size(), out.data(), out.size());
+    kernels::store_formula("combine", execution_, kernels::CombineOf<Function>{function},
+                           kernels::NoElements{}, kernels::Elements<Element>{left.data()},
+                           kernels::Elements<Element>{right.data()}, out.data(), out.size());
   }
 
   void elementwise() {
@@ -239,9 +241,9 @@ private:
     kernels::detail::zero_elements(execution_, block.data(), columns + 1);
     keep(block);
     const auto column_work = vector(kernels::column_sums_workspace(rows, columns)), column = vector(columns);
-    const kernels::detail::NoElements none;
-    const auto terms = kernels::detail::terms_of<Element>(
-        SameTerm(), kernels::detail::Elements<Element>{x.data()}, none, none);
+    const kernels::NoElements none;
+    const auto terms =
+        kernels::terms_of<Element>(SameTerm(), kernels::Elements<Element>{x.data()}, none, none);
     kernels::column_sums(execution_, terms, rows, columns, column.data(), column_work.data(), false);
     keep(column);
     const Matrix<double> wide("wide", rows, columns);

@@ -62,23 +62,29 @@ template <class View> View copy_of(const View& view) {
 
 /// y = function(x), the kernel of Elementwise.
 template <class Function, class X, class Y> void map(const Function& function, const X& x, const Y& y) {
-  kernels::map_elements<Function, typename X::non_const_value_type>("map", execution(), function, x.data(),
-                                                                    y.data(), y.size());
+  using Element = typename X::non_const_value_type;
+  const kernels::NoElements none;
+  kernels::store_formula("map", execution(), kernels::MapOf<Function>{function}, none,
+                         kernels::Elements<Element>{x.data()}, none, y.data(), y.size());
 }
 
 /// dx = dy times the slope of a function at x, or at its result; the kernel of its gradient.
 template <class Function, class At, class DY, class DX>
 void map_slopes(const Function& function, const At& at, const DY& dy, const DX& dx) {
-  kernels::map_slopes<Function, typename DX::non_const_value_type>("map", execution(), function, at.data(),
-                                                                   dy.data(), dx.data(), dx.size());
+  using Element = typename DX::non_const_value_type;
+  kernels::store_formula("slopes", execution(), kernels::SlopeOf<Function>{function},
+                         kernels::Elements<Element>{dy.data()}, kernels::Elements<Element>{at.data()},
+                         kernels::NoElements{}, dx.data(), dx.size());
 }
 
 /// out = function(left, right), the kernel of Binary; `period` elements of the right operand are repeated.
 template <class Function, class Left, class Right, class Out>
 void combine(const Function& function, const Left& left, const Right& right, const Out& out,
              std::size_t period) {
-  kernels::combine<true, Function, typename Out::non_const_value_type>(
-      "combine", execution(), function, left.data(), right.data(), period, out.data(), out.size());
+  using Element = typename Out::non_const_value_type;
+  kernels::store_formula<true>("combine", execution(), kernels::CombineOf<Function>{function},
+                               kernels::NoElements{}, kernels::Elements<Element>{left.data()},
+                               kernels::RightElements<Element>{right.data(), period}, out.data(), out.size());
 }
 template <class Function, class Left, class Right, class Out>
 void combine(const Function& function, const Left& left, const Right& right, const Out& out) {
@@ -92,9 +98,8 @@ struct SameTerm {
 template <class X, class Out, class Work>
 void column_sums(const X& x, const Out& out, const Work& work, bool add = false) {
   using Element = typename X::non_const_value_type;
-  const kernels::detail::NoElements none;
-  const auto terms = kernels::detail::terms_of<Element>(
-      SameTerm(), kernels::detail::Elements<Element>{x.data()}, none, none);
+  const kernels::NoElements none;
+  const auto terms = kernels::terms_of<Element>(SameTerm(), kernels::Elements<Element>{x.data()}, none, none);
   kernels::column_sums(execution(), terms, x.extent(0), x.extent(1), out.data(), work.data(), add);
 }
 

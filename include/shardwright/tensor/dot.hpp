@@ -46,13 +46,11 @@ struct TwiceTimes {
 template <class Function, class Factor, class X>
 [[nodiscard]] auto times_scalar(const Factor& factor, X&& x) {
   using Element = typename std::remove_cvref_t<X>::value_type;
-  using One = kernels::detail::OneElement<MainElement<Element>, typename Factor::value_type>;
+  using One = kernels::OneElement<MainElement<Element>, typename Factor::value_type>;
   auto [from, out] = reuse(std::forward<X>(x));
-  kernels::detail::store_terms(
-      "sw::d_dot", out.execution(),
-      kernels::detail::terms_of<Element>(kernels::detail::ResultOf<Function>{}, kernels::detail::NoElements{},
-                                         kernels::detail::Elements<Element>{from}, One{factor.data()}),
-      out.local_size(), out.mutable_data(), out.local_size());
+  kernels::store_formula("sw::d_dot", out.execution(), kernels::CombineOf<Function>{}, kernels::NoElements{},
+                         kernels::Elements<Element>{from}, One{factor.data()}, out.mutable_data(),
+                         out.local_size());
   return std::move(out);
 }
 

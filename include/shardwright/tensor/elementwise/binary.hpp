@@ -96,15 +96,15 @@ template <class Slot> using SlotTensor = std::remove_cvref_t<decltype(std::declv
 template <bool reads, class Tensor>
 [[nodiscard]] auto elements_of(const Tensor& tensor, bool repeats = false) {
   if constexpr (reads)
-    return kernels::detail::Elements<typename Tensor::value_type>{tensor.data(), repeats};
+    return kernels::Elements<typename Tensor::value_type>{tensor.data(), repeats};
   else
-    return kernels::detail::NoElements{};
+    return kernels::NoElements{};
 }
 template <bool reads, class Tensor> [[nodiscard]] auto right_elements_of(const Tensor& tensor) {
   if constexpr (reads)
-    return kernels::detail::RightElements<typename Tensor::value_type>{tensor.data(), tensor.local_size()};
+    return kernels::RightElements<typename Tensor::value_type>{tensor.data(), tensor.local_size()};
   else
-    return kernels::detail::NoElements{};
+    return kernels::NoElements{};
 }
 
 /// The gradient of an operand that has the shape of the result, in memory of an operand that it reads.
@@ -129,7 +129,7 @@ template <class Gradient, class G, class X, class Y>
       else
         return reuse_for<Result>(SourceLocation{}, std::forward<G>(dy));
     }();
-    kernels::detail::store_formula<(Right::tensor_rank < Slope::tensor_rank)>(
+    kernels::store_formula<(Right::tensor_rank < Slope::tensor_rank)>(
         name.data(), out.execution(), gradient, first, second, third, out.mutable_data(), out.local_size());
     return out;
   }
@@ -146,9 +146,9 @@ void sum_terms(const Gradient& gradient, const G& dy, const X& left, const Y& ri
   auto workspace = workspace_of<MainElement<typename G::value_type>>(
       dy.resources(), kernels::column_sums_workspace(rows, columns));
   kernels::column_sums(dy.execution(),
-                       kernels::detail::terms_of<typename G::value_type>(
-                           gradient, elements_of<true>(dy), elements_of<Reads::left>(left),
-                           elements_of<Reads::right>(right, true)),
+                       kernels::terms_of<typename G::value_type>(gradient, elements_of<true>(dy),
+                                                                 elements_of<Reads::left>(left),
+                                                                 elements_of<Reads::right>(right, true)),
                        rows, columns, out.mutable_data(), workspace.mutable_data(), add);
 }
 
@@ -284,8 +284,10 @@ private:
   template <class Element, class Out, bool smaller>
   void run(const Element* left, const Element* right, std::size_t right_size, Out& out,
            std::bool_constant<smaller>) const {
-    kernels::combine<smaller>(name.data(), out.execution(), function, left, right, right_size,
-                              out.mutable_data(), out.local_size());
+    kernels::store_formula<smaller>(name.data(), out.execution(), kernels::CombineOf<Function>{function},
+                                    kernels::NoElements{}, kernels::Elements<Element>{left},
+                                    kernels::RightElements<Element>{right, right_size}, out.mutable_data(),
+                                    out.local_size());
   }
 };
 

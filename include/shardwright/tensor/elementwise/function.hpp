@@ -7,7 +7,6 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
-#include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/lanes/value.hpp>
 #include <shardwright/tensor/kernels/terms.hpp>
 #include <shardwright/tensor/reuse.hpp>
@@ -23,14 +22,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The gradient of a linear function, which needs neither x nor the result.
+/// The gradient of a linear function, which needs neither x nor the result, as a function of three operands.
 template <class Function> struct LinearGradientOf {
   [[no_unique_address]] Function function;
-  template <class V> SHARDWRIGHT_FUNCTION V operator()(V dy) const { return function.gradient(dy); }
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V dy, Unread, Unread) const {
+    return function.gradient(dy);
+  }
 };
 
 /// What the gradient of a function is made of; the trace shows the function.
-template <class Function> struct SlopeOf {
+template <class Function> struct GradientReadsOf {
   using V = kernels::Value<double>;
   static constexpr bool is_linear = requires(const Function& function, V dy) {
     { function.gradient(dy) } -> std::convertible_to<V>;
@@ -80,7 +81,7 @@ struct FunctionLayout<Function, Input> {
 /// real elements; halos pass. No communication; cost: one pass over memory. On a tape the result reuses the
 /// memory of an operand without other readers, and so does the gradient.
 template <class Function> struct Elementwise {
-  using Slope = detail::SlopeOf<Function>;
+  using Slope = detail::GradientReadsOf<Function>;
   static_assert(sizeof(Slope) > 0);
   static constexpr std::string_view name = Function::name;
   static constexpr bool gradient_reads_input = !Slope::is_linear && !Slope::of_result;
@@ -99,8 +100,7 @@ template <class Function> struct Elementwise {
       if constexpr (detail::DestinationOf<Result<X>, Out>::value) {
         detail::require_one_mesh(name.data(), x, out, where);
         detail::require_shape(name.data(), "destination", out.shape(), x.shape(), x.core(), where);
-        kernels::map_elements(name.data(), out.execution(), function, x.data(), out.mutable_data(),
-                              out.local_size());
+        run(kernels::MapOf<Function>{function}, kernels::NoElements{}, elements(x.data()), out);
       }
     }
   }
@@ -117,8 +117,7 @@ template <class Function> struct Elementwise {
       return Result<Input>(x.resources(), {});
     } else {
       auto [from, out] = detail::reuse(std::forward<X>(x), where);
-      kernels::map_elements(name.data(), out.execution(), function, from, out.mutable_data(),
-                            out.local_size());
+      run(kernels::MapOf<Function>{function}, kernels::NoElements{}, elements(from), out);
       return std::move(out);
     }
   }
@@ -129,14 +128,11 @@ template <class Function> struct Elementwise {
       return std::remove_cvref_t<G>(std::forward<G>(y_gradient));
     } else {
       auto [from, out] = detail::reuse(std::forward<G>(y_gradient));
-      if constexpr (Slope::is_linear) {
-        kernels::map_elements(name.data(), out.execution(), detail::LinearGradientOf<Function>{function},
-                              from, out.mutable_data(), out.local_size());
-      } else {
-        const auto* const at = Slope::of_result ? y.data() : x.data();
-        kernels::map_slopes(name.data(), out.execution(), function, at, from, out.mutable_data(),
-                            out.local_size());
-      }
+      if constexpr (Slope::is_linear)
+        run(detail::LinearGradientOf<Function>{function}, elements(from), kernels::NoElements{}, out);
+      else
+        run(kernels::SlopeOf<Function>{function}, elements(from),
+            elements(Slope::of_result ? y.data() : x.data()), out);
       return std::move(out);
     }
   }
@@ -150,6 +146,14 @@ private:
   template <class X>
   static constexpr bool takes = !detail::any_invalid<typename Result<X>::layout> &&
                                 detail::RealOperand<Function, typename X::value_type>::value;
+  template <class Element> [[nodiscard]] static kernels::Elements<Element> elements(const Element* data) {
+    return {data};
+  }
+  template <class Formula, class Dy, class X, class Out>
+  static void run(const Formula& formula, const Dy& dy, const X& x, Out& out) {
+    kernels::store_formula(name.data(), out.execution(), formula, dy, x, kernels::NoElements{},
+                           out.mutable_data(), out.local_size());
+  }
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

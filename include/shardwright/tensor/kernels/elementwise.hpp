@@ -7,7 +7,6 @@
 
 #include <shardwright/tensor/kernels/formulas.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
-#include <shardwright/tensor/kernels/lanes/value.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/terms.hpp>
 
@@ -38,32 +37,6 @@ void run_elementwise(const char* label, const Execution& execution, std::size_t 
   run_lanes(label, execution, blocks_of(count, grain),
             Elementwise<MainElement<Element>, Operation>{operation, count, grain});
 }
-
-template <class Element, class Function> struct MapElements {
-  using V = Value<MainElement<Element>>;
-  [[no_unique_address]] Function function;
-  const Element* x;
-  Element* y;
-  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    const V value =
-        function(V::of(chunk.load_or(x + i, MainElement<Element>(1)))); // past the end a divisor is 1
-    chunk.store(y + i, value.lanes);
-  }
-  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, y); }
-};
-
-template <class Element, class Function> struct MapSlopes {
-  using V = Value<MainElement<Element>>;
-  [[no_unique_address]] Function function;
-  const Element* at;
-  const Element* dy;
-  Element* dx;
-  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    const V slope = function.slope(V::of(chunk.load(at + i)));
-    chunk.store(dx + i, chunk.load(dy + i) * slope.lanes);
-  }
-  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(at, dy, dx); }
-};
 
 template <class Element> struct FillElements {
   Element* to;
@@ -105,22 +78,6 @@ template <class From, class To> struct AxpyElements {
 
 } // namespace detail
 
-/// @brief y = function(x) of `count` elements; `y` may be `x`. `Function` has a formula of kernels::Value.
-template <class Function, class Element, class Execution>
-void map_elements(const char* label, const Execution& execution, const Function& function, const Element* x,
-                  Element* y, std::size_t count) {
-  detail::run_elementwise<Element>(label, execution, count,
-                                   detail::MapElements<Element, Function>{function, x, y});
-}
-
-/// @brief dx = dy * function.slope(at) of `count` elements; `dx` may be either of the others.
-template <class Function, class Element, class Execution>
-void map_slopes(const char* label, const Execution& execution, const Function& function, const Element* at,
-                const Element* dy, Element* dx, std::size_t count) {
-  detail::run_elementwise<Element>(label, execution, count,
-                                   detail::MapSlopes<Element, Function>{function, at, dy, dx});
-}
-
 /// @brief Sets every element of a contiguous view to `value`.
 template <class Execution, KernelView View>
 void fill(const Execution& execution, const View& to, typename View::value_type value) {
@@ -151,8 +108,8 @@ void add(const Execution& execution, const A& a, const B& b, const Out& out) {
   const auto right = detail::flat_span_of(b, "add");
   const auto to = detail::flat_span_of(out, "add");
   detail::require(left.size == to.size && right.size == to.size, "add", "all views must have the same size.");
-  combine<false, operation::Add, Element>("sw::add", execution, {}, left.data, right.data, to.size, to.data,
-                                          to.size);
+  store_formula("sw::add", execution, CombineOf<operation::Add>{}, NoElements{}, Elements<Element>{left.data},
+                Elements<Element>{right.data}, to.data, to.size);
 }
 
 /// @brief y = y + factor * x on contiguous views of equal size; `x` may be narrower than `y`.

@@ -23,9 +23,9 @@ template <class V> struct Unchanged : V {
   SHARDWRIGHT_FUNCTION Unchanged(V dy) : V(dy) {}
 };
 
-namespace kernels::detail {
+namespace kernels {
 
-/// An operand with an element for every place of the result, or one row for all rows.
+/// @brief An operand with an element for every place of the result, or one row for all rows.
 template <class Element> struct Elements {
   using Number = MainElement<Element>;
   const Element* data;
@@ -42,19 +42,19 @@ template <class Element> struct Elements {
   SHARDWRIGHT_FUNCTION const Element* memory(const Element*) const { return data; }
 };
 
-/// One number for all places; it may be in device memory.
+/// @brief One number for all places; it may be in device memory.
 template <class Number, class Element> struct OneElement {
   const Element* data;
   SHARDWRIGHT_FUNCTION OneElement row(std::size_t) const { return *this; }
   template <class Chunk> SHARDWRIGHT_FUNCTION Value<Number> lanes(Chunk, std::size_t) const {
-    return Value<Number>::of(broadcast<Number>(static_cast<Number>(*data)));
+    return Value<Number>::of(detail::broadcast<Number>(static_cast<Number>(*data)));
   }
   template <class Memory> SHARDWRIGHT_FUNCTION const Memory* memory(const Memory* other) const {
     return other;
   }
 };
 
-/// No operand.
+/// @brief No operand.
 struct NoElements {
   SHARDWRIGHT_FUNCTION NoElements row(std::size_t) const { return {}; }
   template <class Chunk> SHARDWRIGHT_FUNCTION Unread lanes(Chunk, std::size_t) const { return {}; }
@@ -64,7 +64,7 @@ struct NoElements {
   }
 };
 
-/// function(dy, left, right) of every element, in registers of a row or one by one.
+/// @brief function(dy, left, right) of every element, in registers of a row or one by one.
 template <class Element, class Function, class Dy, class Left, class Right> struct Terms {
   using Number = MainElement<Element>;
   [[no_unique_address]] Function function;
@@ -89,11 +89,40 @@ template <class Element, class Function, class Dy, class Left, class Right> stru
   }
 };
 
+/// @brief The terms of a function and its operands.
 template <class Element, class Function, class Dy, class Left, class Right>
 [[nodiscard]] Terms<Element, Function, Dy, Left, Right> terms_of(const Function& function, const Dy& dy,
                                                                  const Left& left, const Right& right) {
   return {function, dy, left, right};
 }
+
+/// @brief A right operand of `size` elements, which are repeated if the result has more.
+template <class Element> struct RightElements {
+  const Element* data;
+  std::size_t size;
+};
+
+/// @brief A function of one operand, x, as a function of three.
+template <class Function> struct MapOf {
+  [[no_unique_address]] Function function;
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(Unread, V x, Unread) const { return function(x); }
+};
+/// @brief Its gradient, dy times the slope at x or at the result.
+template <class Function> struct SlopeOf {
+  [[no_unique_address]] Function function;
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V dy, V at, Unread) const {
+    return dy * function.slope(at);
+  }
+};
+/// @brief A function of two operands as a function of three.
+template <class Function> struct CombineOf {
+  [[no_unique_address]] Function function;
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(Unread, V left, V right) const {
+    return function(left, right);
+  }
+};
+
+namespace detail {
 
 /// Stores terms; a call handles some rows, or a piece of one.
 template <class Terms, class Element> struct StoreTerms {
@@ -134,54 +163,26 @@ void store_terms(const char* label, const Execution& execution, const Terms& ter
             StoreTerms<Terms, Element>{terms, out, rows, columns, rows_at_once, grain, pieces});
 }
 
-/// A right operand of `size` elements, which are repeated if the result has more.
-template <class Element> struct RightElements {
-  const Element* data;
-  std::size_t size;
-};
+} // namespace detail
 
-/// out = function(dy, left, right) of `count` elements, which may be any of the operands.
-/// @tparam repeats whether the right operand may have fewer elements
-template <bool repeats, class Function, class Dy, class Left, class Right, class Element, class Execution>
+/// @brief out = function(dy, left, right) of `count` elements, which may be any of the operands; each is
+/// Elements or NoElements, and the right one may be RightElements or OneElement.
+/// @tparam repeats whether a right operand may have fewer elements
+template <bool repeats = false, class Function, class Dy, class Left, class Right, class Element,
+          class Execution>
 void store_formula(const char* label, const Execution& execution, const Function& function, const Dy& dy,
                    const Left& left, const Right& right, Element* out, std::size_t count) {
-  if constexpr (std::is_same_v<Right, NoElements>) {
-    store_terms(label, execution, terms_of<Element>(function, dy, left, right), count, out, count);
-  } else {
+  if constexpr (std::is_same_v<Right, RightElements<Element>>) {
     if constexpr (repeats)
       if (right.size == 1)
-        return store_terms(
-            label, execution,
-            terms_of<Element>(function, dy, left, OneElement<MainElement<Element>, Element>{right.data}),
-            count, out, count);
-    store_terms(label, execution,
-                terms_of<Element>(function, dy, left, Elements<Element>{right.data, repeats}), right.size,
-                out, count);
+        return store_formula(label, execution, function, dy, left,
+                             OneElement<MainElement<Element>, Element>{right.data}, out, count);
+    detail::store_terms(label, execution,
+                        terms_of<Element>(function, dy, left, Elements<Element>{right.data, repeats}),
+                        right.size, out, count);
+  } else {
+    detail::store_terms(label, execution, terms_of<Element>(function, dy, left, right), count, out, count);
   }
-}
-
-/// The result of a function of two operands, as a function of three.
-template <class Function> struct ResultOf {
-  [[no_unique_address]] Function function;
-  template <class V> SHARDWRIGHT_FUNCTION V operator()(Unread, V left, V right) const {
-    return function(left, right);
-  }
-};
-
-} // namespace kernels::detail
-
-/// @brief Kernels of one rank's block.
-namespace kernels {
-
-/// @brief out = function(left, right) of `count` elements; `out` may be either. The `right_size` elements of
-/// the right operand are repeated.
-/// @tparam repeats whether the right operand may have fewer elements
-template <bool repeats = true, class Function, class Element, class Execution>
-void combine(const char* label, const Execution& execution, const Function& function, const Element* left,
-             const Element* right, std::size_t right_size, Element* out, std::size_t count) {
-  detail::store_formula<repeats>(label, execution, detail::ResultOf<Function>{function}, detail::NoElements{},
-                                 detail::Elements<Element>{left},
-                                 detail::RightElements<Element>{right, right_size}, out, count);
 }
 
 } // namespace kernels
