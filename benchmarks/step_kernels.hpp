@@ -48,7 +48,7 @@ struct StepKernel {
 /// @brief The kernels in the order of a step, with parameters and activations of `Element`; gradients of
 /// parameters, statistics and optimizer state have its main element.
 template <sw::Target Where, class Element> class StepKernels {
-  using Main = sw::MainElement<Element>;
+  using Main = sw::AccumulationElement<Element>;
   template <class Value>
   using Matrix = Kokkos::View<Value**, Kokkos::LayoutRight, typename Where::memory_space>;
   template <class Value>

@@ -90,7 +90,7 @@ private:
 
   //! [update]
   template <class P> void update(P& parameter, double scale, double learning_rate) {
-    using Number = typename P::main_element; // float, also for weights in bfloat16
+    using Number = typename P::accumulation_element; // float, also for weights in bfloat16
     for_each_state_made(parameter, [&](std::string_view, auto& squares) {
       parameter.update_weights([&](auto& weights) { // the master copy, if there is one
         const Number* const gradient = parameter.gradient().data();

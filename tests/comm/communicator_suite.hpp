@@ -92,7 +92,7 @@ template <class E> E combined(E a, E b, sw::ReduceOp op) {
 /// The reduction in rank order and in the element type, or in float and rounded once: every communicator must
 /// return exactly these bits.
 template <class E> E exact(int ranks, std::size_t place, std::uint64_t salt, sw::ReduceOp op) {
-  using Main = sw::MainElement<E>;
+  using Main = sw::AccumulationElement<E>;
   Main out = element_at<E>(0, place, salt);
   for (int r = 1; r < ranks; ++r)
     out = combined<Main>(out, element_at<E>(r, place, salt), op);

@@ -67,7 +67,7 @@ void kernels_agree(sw::ReduceOp op, int inputs, std::size_t count, std::size_t s
     data.push_back(random_elements<E>(count + shift, random));
   std::vector<E> wanted(count);
   for (std::size_t i = 0; i < count; ++i) {
-    using Main = sw::MainElement<E>;
+    using Main = sw::AccumulationElement<E>;
     Main value = data[0][i + shift];
     for (std::size_t s = 1; s < data.size(); ++s)
       value = reference<Main>(value, data[s][i + shift], op);

@@ -65,8 +65,8 @@ static_assert(std::numeric_limits<bfloat16>::lowest() == -0x1.fep127f);
 // Arithmetic is float's, and nothing becomes narrow by itself.
 static_assert(std::is_same_v<decltype(bfloat16() * float16()), float>);
 static_assert(!std::is_convertible_v<float, bfloat16> && !std::is_convertible_v<bfloat16, float16>);
-static_assert(std::is_same_v<sw::MainElement<float16>, float> &&
-              std::is_same_v<sw::MainElement<double>, double>);
+static_assert(std::is_same_v<sw::AccumulationElement<float16>, float> &&
+              std::is_same_v<sw::AccumulationElement<double>, double>);
 static_assert(sw::element_type_of<bfloat16>() == sw::ElementType::bfloat16 &&
               sw::size_of(sw::element_type_of<const float16>()) == 2);
 static_assert(sw::RealElement<float16> && sw::RealElement<double> && !sw::RealElement<int>);

@@ -40,7 +40,7 @@ constexpr Mask masks[] = {{"causal", sw::causal.window},
 
 /// Attention and its gradient on one target.
 template <class Where, class Element> struct Attention {
-  using Main = sw::MainElement<Element>;
+  using Main = sw::AccumulationElement<Element>;
   explicit Attention(const kernels::AttentionShape& sizes)
       : shape(sizes), qkv("qkv", sizes.tokens(), sizes.qkv_width()),
         d_out("d_out", sizes.tokens(), sizes.output_width()),

@@ -96,7 +96,7 @@ public:
 private:
   using Execution = typename Target::execution_space;
   /// The element of statistics, tables, workspaces and sums.
-  using Main = sw::MainElement<Element>;
+  using Main = sw::AccumulationElement<Element>;
   template <class Value>
   using Matrix = Kokkos::View<Value**, Kokkos::LayoutRight, typename Target::memory_space>;
   template <class Value>

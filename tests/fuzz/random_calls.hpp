@@ -144,7 +144,7 @@ private:
   void put(Bytes& to, std::size_t at, double value) const {
     sw::detail::with_element(call.element, [&](auto type) {
       using Element = typename decltype(type)::type;
-      const auto element = static_cast<Element>(static_cast<sw::MainElement<Element>>(value));
+      const auto element = static_cast<Element>(static_cast<sw::AccumulationElement<Element>>(value));
       std::memcpy(to.data() + at * sizeof element, &element, sizeof element);
     });
   }

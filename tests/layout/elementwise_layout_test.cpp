@@ -80,13 +80,13 @@ TEST_CASE("values: which layouts are rejected", "[elementwise]") {
   const LayoutValue largest = value.operator()<Layout<2, Partial<Max, tp>>>();
   const LayoutValue whole = value.operator()<Layout<2>>();
   const LayoutValue rows = value.operator()<Layout<2, Shard<0, tp>>>();
-  CHECK(nonlinear_layout(partial).faults[1] == PropagationFault::partial_unfinished);
+  CHECK(nonlinear_layout(partial).faults[1] == PropagationFault::partial);
   CHECK(nonlinear_layout(partial).faults[0] == PropagationFault::none);
   CHECK(linear_layout(largest).faults[1] == PropagationFault::partial_not_linear);
   CHECK(linear_layout(partial).valid());
   CHECK(rowwise_layout(rows).valid());
   CHECK(rowwise_layout(value.operator()<Hidden>()).faults[1] == PropagationFault::row_sharded);
-  CHECK(detail::AddRule::apply(partial, whole).faults[1] == PropagationFault::partial_and_finished);
+  CHECK(detail::AddRule::apply(partial, whole).faults[1] == PropagationFault::partial_and_complete);
   CHECK(detail::AddRule::apply(rows, whole).faults[1] == PropagationFault::sharding_differs);
   CHECK(detail::AddRule::apply(largest, largest).faults[1] == PropagationFault::partial_not_linear);
   CHECK(detail::MultiplyRule::apply(partial, partial).faults[1] == PropagationFault::partial_times_partial);

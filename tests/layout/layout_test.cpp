@@ -109,7 +109,7 @@ TEST_CASE("products and sums of layout values", "[layout]") {
   const DimensionMap same{0, 1};
   CHECK(sum_layout(inner.layout, same, inner.layout, same, 2).layout.is_partial(1));
   CHECK(sum_layout(inner.layout, same, LayoutValue{.tensor_rank = 2}, same, 2).faults[1] ==
-        PropagationFault::partial_and_finished);
+        PropagationFault::partial_and_complete);
 }
 
 TEST_CASE("layout values over another table of axes", "[layout]") {

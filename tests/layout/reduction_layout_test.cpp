@@ -89,7 +89,7 @@ TEST_CASE("which partial inputs are rejected", "[reduction]") {
   LayoutValue partial;
   partial.tensor_rank = 1;
   partial.set_partial(0, ReduceOp::sum);
-  CHECK(reduction_layout(partial, 0, 1, ReduceOp::maximum).faults[0] == PropagationFault::partial_unfinished);
+  CHECK(reduction_layout(partial, 0, 1, ReduceOp::maximum).faults[0] == PropagationFault::partial);
   partial.set_partial(0, ReduceOp::maximum);
   CHECK(reduction_layout(partial, 0, 1, ReduceOp::sum).faults[0] == PropagationFault::partial_not_linear);
 }

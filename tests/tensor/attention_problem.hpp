@@ -13,7 +13,7 @@
 namespace kernels_test {
 
 template <class Element> struct AttentionProblem {
-  using Main = sw::MainElement<Element>;
+  using Main = sw::AccumulationElement<Element>;
   kernels::AttentionShape shape;
   double scale;
   Matrix<Element> qkv, out, d_out, d_qkv;

@@ -63,7 +63,7 @@ double softmax_error(std::size_t columns, std::size_t offset, bool backwards) {
 
 /// The largest error of a row's statistics and of its gradient, compared with double on the same elements.
 template <class Element> double cross_entropy_error(std::size_t columns, std::size_t offset, bool backwards) {
-  using Number = sw::MainElement<Element>;
+  using Number = sw::AccumulationElement<Element>;
   std::vector<Element> logits(columns + offset + 3, Element(7));
   const std::vector<double> random = numbers<double>(columns);
   for (std::size_t c = 0; c < columns; ++c)

@@ -62,7 +62,7 @@ template <class Element> struct Problem : AttentionProblem<Element> {
   using Base = AttentionProblem<Element>;
   using Base::Base, Base::shape, Base::scale, Base::qkv, Base::out, Base::d_out, Base::d_qkv,
       Base::log_sum_exp, Base::work;
-  using Main = sw::MainElement<Element>;
+  using Main = sw::AccumulationElement<Element>;
 
   [[nodiscard]] kernels::AttentionBlock block(const Mask& mask, const Lengths& lengths) const {
     return kernels::AttentionBlock::whole(shape.sequence,

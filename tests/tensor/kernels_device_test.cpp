@@ -85,7 +85,7 @@ template <class Norm> void run_pieces(const Norm& norm, std::size_t grain) {
 }
 
 template <class Element, unsigned warps = 8> void check_norm_blocks(std::size_t rows, std::size_t width) {
-  using Number = sw::MainElement<Element>;
+  using Number = sw::AccumulationElement<Element>;
   const auto x = random_matrix<Element>(rows, width, 1), dy = random_matrix<Element>(rows, width, 2),
              residual = random_matrix<Element>(rows, width, 3);
   const auto gain = random_vector<Element>(width, 4, 1.0);
@@ -133,7 +133,7 @@ template <class Element, unsigned warps = 8> void check_norm_blocks(std::size_t 
 
 template <class Element, unsigned warps = 8>
 void check_layer_norm_blocks(std::size_t rows, std::size_t width) {
-  using Number = sw::MainElement<Element>;
+  using Number = sw::AccumulationElement<Element>;
   const auto x = random_matrix<Element>(rows, width, 1), dy = random_matrix<Element>(rows, width, 2),
              residual = random_matrix<Element>(rows, width, 3);
   const auto gain = random_vector<Element>(width, 4, 1.0), bias = random_vector<Element>(width, 5);

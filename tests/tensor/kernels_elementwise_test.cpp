@@ -149,7 +149,7 @@ TEMPLATE_TEST_CASE("tanh, logarithm and normal distribution are within a few uni
 
 TEMPLATE_TEST_CASE("Differences, quotients and repeated rows match plain loops at odd sizes", "[kernels]",
                    float, double, sw::bfloat16) {
-  using Number = sw::MainElement<TestType>;
+  using Number = sw::AccumulationElement<TestType>;
   for (const std::size_t columns : {0, 1, 2, 3, 17, 64, 5003}) {
     const auto a = random_matrix<TestType>(3, columns, 1);
     const auto b = random_matrix<TestType>(3, columns, 2);
@@ -176,7 +176,7 @@ TEMPLATE_TEST_CASE("Differences, quotients and repeated rows match plain loops a
 
 TEMPLATE_TEST_CASE("Sums over rows are in fixed order and rounded once", "[kernels]", float, double,
                    sw::bfloat16) {
-  using Number = sw::MainElement<TestType>;
+  using Number = sw::AccumulationElement<TestType>;
   for (const std::size_t rows : {0, 1, 5, 64, 65, 300})
     for (const std::size_t columns : {1, 2, 7, 32, 2050}) {
       const auto x = random_matrix<TestType>(rows, columns, 1);
@@ -205,8 +205,8 @@ TEMPLATE_TEST_CASE("The scalar product is exact to double rounding", "[kernels]"
     kernels::dot(e, x, y, out, work, true);
     long double sum = 0;
     for (std::size_t i = 0; i < size; ++i)
-      sum += 2 * static_cast<long double>(static_cast<sw::MainElement<TestType>>(x(i))) *
-             static_cast<long double>(static_cast<sw::MainElement<TestType>>(y(i)));
+      sum += 2 * static_cast<long double>(static_cast<sw::AccumulationElement<TestType>>(x(i))) *
+             static_cast<long double>(static_cast<sw::AccumulationElement<TestType>>(y(i)));
     CHECK(std::abs(out(0) - static_cast<double>(sum)) <= 1e-11);
   }
 }

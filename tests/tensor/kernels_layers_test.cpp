@@ -305,7 +305,7 @@ TEST_CASE("A NaN logit makes only its token's loss NaN", "[kernels]") {
 
 TEMPLATE_TEST_CASE("One pass over a row gives its maximum and sum, wherever its largest logits are",
                    "[kernels]", float, double, sw::bfloat16, sw::float16) {
-  using Number = sw::MainElement<TestType>;
+  using Number = sw::AccumulationElement<TestType>;
   const std::size_t rows = 4;
   for (const std::size_t columns : {1, 7, 64, 100, 1031}) {
     Matrix<TestType> logits("logits", rows, columns);

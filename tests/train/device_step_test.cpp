@@ -64,14 +64,15 @@ public:
   [[nodiscard]] auto forward_backward(bool trouble) {
     weight.start_gather();
     weight.finish_gather();
-    sw::ShardedTensor<Rows, sw::MainElement<Element>, Target> scores(input_.resources(), {rows, vocabulary});
+    sw::ShardedTensor<Rows, sw::AccumulationElement<Element>, Target> scores(input_.resources(),
+                                                                             {rows, vocabulary});
     sw::matmul_into(scores, input_, weight.weight());
     auto loss = cross_entropy(scores);
     const auto gradient = sw::convert<Element>(std::move(scores));
     const auto slot = weight.gradient_slot();
     sw::matmul_weight_gradient_into(slot.tensor, input_, gradient, slot.beta);
     if (trouble) {
-      std::vector<sw::MainElement<Element>> broken = sw::local_values(slot.tensor);
+      std::vector<sw::AccumulationElement<Element>> broken = sw::local_values(slot.tensor);
       broken[3] = std::numeric_limits<float>::infinity();
       sw::set_local_values(slot.tensor, broken);
     }

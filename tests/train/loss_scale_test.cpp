@@ -54,7 +54,7 @@ public:
   [[nodiscard]] auto forward_backward() {
     weight.start_gather();
     weight.finish_gather();
-    sw::ShardedTensor<Rows, sw::MainElement<Element>> scores(input_.resources(), {rows, vocabulary});
+    sw::ShardedTensor<Rows, sw::AccumulationElement<Element>> scores(input_.resources(), {rows, vocabulary});
     sw::matmul_into(scores, input_, weight.weight());
     const auto loss = sw::cross_entropy_with_gradient(scores, targets_, scale_);
     const auto gradient = sw::convert<Element>(std::move(scores));

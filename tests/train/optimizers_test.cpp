@@ -100,7 +100,7 @@ template <class Element, class Zero, class Target> struct Model {
       auto* const data = slot.tensor.mutable_data();
       for (std::size_t i = 0; i < slot.tensor.local_size(); ++i) {
         const auto word = sw::random_words({seed, 16 * number + static_cast<std::uint64_t>(rank)}, i).word[0];
-        data[i] = static_cast<sw::MainElement<Element>>(2 * sw::unit_interval(word) - 1);
+        data[i] = static_cast<sw::AccumulationElement<Element>>(2 * sw::unit_interval(word) - 1);
       }
       parameter.gradient_state().end_pass(sw::PassPosition::middle);
     });
@@ -111,7 +111,8 @@ template <class Tensor> Values whole(const Tensor& tensor) {
   const auto all = sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor);
   Values out(all.local_size());
   for (std::size_t i = 0; i < out.size(); ++i)
-    out[i] = static_cast<double>(static_cast<sw::MainElement<typename Tensor::value_type>>(all.data()[i]));
+    out[i] =
+        static_cast<double>(static_cast<sw::AccumulationElement<typename Tensor::value_type>>(all.data()[i]));
   return out;
 }
 

@@ -48,7 +48,8 @@ template <class P> struct Matrices {
 };
 
 template <class P> P make(const sw::DeviceMesh<dp, cp>& mesh) {
-  sw::ShardedTensor<typename P::stored_layout, typename P::main_element> weights(mesh, {rows, columns});
+  sw::ShardedTensor<typename P::stored_layout, typename P::accumulation_element> weights(mesh,
+                                                                                         {rows, columns});
   sw::fill_normal(weights, {1, 2});
   return P("matrix", std::move(weights));
 }
@@ -104,7 +105,7 @@ constexpr double bytes_per_parameter(int dp_ranks, int cp_ranks, int dpr_ranks =
   const sw::MeshPlace place(sw::MeshShape{sw::extent<dpr>(dpr_ranks), sw::extent<dp>(dp_ranks),
                                           sw::extent<cp>(cp_ranks), sw::extent<tp>(2)},
                             0);
-  constexpr auto main = static_cast<double>(sizeof(typename P::main_element));
+  constexpr auto main = static_cast<double>(sizeof(typename P::accumulation_element));
   const auto elements_of = [&](auto of) {
     return static_cast<double>(place.elements<typename decltype(of)::type>(shape));
   };
@@ -200,7 +201,7 @@ void expect_kept(const sw::HostCommunicator& world, Findings& findings, const ch
   P& parameter = model.list.front();
   const sw::GradAccumulator accumulator(model);
   sw::AdamW optimizer({.weight_decay = 0});
-  sw::ShardedTensor<Weight, typename P::main_element> wanted(mesh, {rows, columns});
+  sw::ShardedTensor<Weight, typename P::accumulation_element> wanted(mesh, {rows, columns});
   sw::fill_normal(wanted, {7, 7});
   const auto check = [&](const char* when) {
     const auto found = sw::redistribute<Weight>(parameter.stored());

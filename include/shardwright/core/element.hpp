@@ -102,11 +102,11 @@ inline constexpr bool is_narrow =
 /// @brief The accumulation type, also used for statistics, gradient accumulators, master weights and moments:
 /// float for bfloat16 and float16, the element itself for others.
 template <class Element>
-using MainElement = std::conditional_t<is_narrow<Element>, float, std::remove_cv_t<Element>>;
+using AccumulationElement = std::conditional_t<is_narrow<Element>, float, std::remove_cv_t<Element>>;
 
 /// @brief float, double, bfloat16 or float16.
 template <class Element>
-concept RealElement = std::is_floating_point_v<MainElement<Element>>;
+concept RealElement = std::is_floating_point_v<AccumulationElement<Element>>;
 
 namespace detail {
 

@@ -160,7 +160,7 @@ template <class Function> void with_vector_bytes(std::uint64_t bits, Function&& 
 /// Arithmetic of a reduction: the same operations in the same order as on the host. Integers wrap; 16-bit
 /// numbers are combined as floats and rounded once per level.
 template <class Element> struct PeerArithmetic {
-  using Main = MainElement<Element>;
+  using Main = AccumulationElement<Element>;
 
   SHARDWRIGHT_FUNCTION static Main combine(ReduceOp op, Main a, Main b) {
     switch (op) {

@@ -55,7 +55,7 @@ template <Target Where> struct RateProduct {
 template <class Element> struct FillWithWaves {
   Element* data;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    using Number = MainElement<Element>;
+    using Number = AccumulationElement<Element>;
     data[i] = static_cast<Element>(static_cast<Number>(i * 37 % 101) / Number(101) - Number(0.25));
   }
 };

@@ -33,7 +33,7 @@ template <class Axis, PropagationFault fault> struct AddOver {
   static_assert(fault != PropagationFault::axis_conflict,
                 "add: an axis must not shard two dimensions of the result (redistribute one operand)");
   static_assert(
-      fault != PropagationFault::partial_and_finished,
+      fault != PropagationFault::partial_and_complete,
       "add: an incomplete sum (Partial) cannot be added to a complete value (redistribute the Partial first)");
   static_assert(fault != PropagationFault::partial_differs,
                 "add: two Partials must have the same operation (redistribute them first)");
@@ -61,7 +61,7 @@ template <class Axis, PropagationFault fault> struct MultiplyOver {
 struct Divisor {
   static constexpr bool takes_halos = true;
   template <class Axis, PropagationFault fault> struct Over {
-    static_assert(fault != PropagationFault::partial_unfinished,
+    static_assert(fault != PropagationFault::partial,
                   "divide: the divisor must not be Partial, an incomplete sum (redistribute it first)");
   };
 };
@@ -72,7 +72,7 @@ struct NumberAdded {
   static constexpr bool takes_ragged = true;
   template <class Axis, PropagationFault fault> struct Over {
     static_assert(
-        fault != PropagationFault::partial_unfinished,
+        fault != PropagationFault::partial,
         "add: a number must not be added to a Partial, an incomplete sum, because every rank's part would count it (redistribute the Partial first)");
   };
 };
@@ -83,7 +83,7 @@ struct RoundedQuotient {
   static constexpr bool takes_ragged = true;
   template <class Axis, PropagationFault fault> struct Over {
     static_assert(
-        fault != PropagationFault::partial_unfinished,
+        fault != PropagationFault::partial,
         "divide: integers must not be divided while they are Partial, an incomplete sum, because every rank would round its part (redistribute them first)");
   };
 };
@@ -99,7 +99,7 @@ template <class Function> struct EachElement {
   static constexpr bool takes_ragged = true;
   template <class Axis, PropagationFault fault> struct Over {
     static_assert(
-        input_is_complete<Function, Axis, fault != PropagationFault::partial_unfinished>,
+        input_is_complete<Function, Axis, fault != PropagationFault::partial>,
         "elementwise function: the input must not be Partial, an incomplete sum (redistribute it first)");
   };
 };

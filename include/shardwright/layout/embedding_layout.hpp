@@ -28,7 +28,7 @@ template <class Axis, PropagationFault fault> struct EmbeddingOver {
   static_assert(fault != PropagationFault::partial_not_linear,
                 "embedding: a Partial table must be a Sum or Avg (redistribute it first)");
   static_assert(
-      fault != PropagationFault::partial_unfinished,
+      fault != PropagationFault::partial,
       "embedding: the indices must not be Partial, an incomplete reduction (redistribute them first)");
 };
 
@@ -41,7 +41,7 @@ template <bool fit> struct EmbeddingRanks {
 constexpr void reject_partial(PropagatedLayout& out, const LayoutValue& indices) {
   for (int axis = 0; axis < max_axes; ++axis)
     if (indices.is_partial(axis))
-      out.fail(axis, PropagationFault::partial_unfinished);
+      out.fail(axis, PropagationFault::partial);
 }
 
 struct EmbeddingRule {

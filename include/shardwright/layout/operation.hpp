@@ -15,7 +15,7 @@
   struct NAME {                                                                                              \
     static constexpr std::string_view name = #NAME;                                                          \
     template <class Axis, ::shardwright::PropagationFault fault> struct Over {                               \
-      static_assert(fault != ::shardwright::PropagationFault::partial_unfinished,                            \
+      static_assert(fault != ::shardwright::PropagationFault::partial,                                       \
                     #NAME ": the input must not be Partial, an incomplete sum (redistribute it first)");     \
       static_assert(fault != ::shardwright::PropagationFault::row_sharded,                                   \
                     #NAME ": the last dimension must not be sharded (redistribute the input to gather it)"); \

@@ -22,10 +22,10 @@ enum class PropagationFault : std::uint8_t {
   axis_conflict,       ///< The axis shards two different dimensions of the result.
   partial_times_partial,
   partial_and_sharded,  ///< Partial in one operand, sharded in the other.
-  partial_and_finished, ///< A sum of a Partial and a complete value.
+  partial_and_complete, ///< A sum of a Partial and a complete value.
   partial_differs,      ///< A sum of two Partials of different operations.
   partial_not_linear,   ///< A Max, Min or Product Partial into a linear operation.
-  partial_unfinished,   ///< A Partial into a nonlinear operation.
+  partial,              ///< A Partial into a nonlinear operation.
   row_sharded,          ///< The dimension to normalise is sharded.
   halos_differ          ///< A dimension that both operands have does not carry the same halo.
 };
@@ -159,7 +159,7 @@ constexpr void join_dimensions(PropagatedLayout& out, const LayoutValue& left, c
     if (!left.is_partial(axis) && !right.is_partial(axis))
       continue;
     if (left.is_partial(axis) != right.is_partial(axis))
-      out.fail(axis, PropagationFault::partial_and_finished);
+      out.fail(axis, PropagationFault::partial_and_complete);
     else if (left.op(axis) != right.op(axis))
       out.fail(axis, PropagationFault::partial_differs);
     else if (!detail::is_linear(left.op(axis)))
@@ -184,7 +184,7 @@ constexpr void join_dimensions(PropagatedLayout& out, const LayoutValue& left, c
   PropagatedLayout out{input, {}};
   for (int axis = 0; axis < max_axes; ++axis)
     if (input.is_partial(axis))
-      out.fail(axis, PropagationFault::partial_unfinished);
+      out.fail(axis, PropagationFault::partial);
   return out;
 }
 
@@ -218,8 +218,7 @@ constexpr void join_dimensions(PropagatedLayout& out, const LayoutValue& left, c
       continue;
     const bool passes = op == ReduceOp::sum ? detail::is_linear(input.op(axis)) : input.op(axis) == op;
     if (!passes)
-      out.fail(axis, op == ReduceOp::sum ? PropagationFault::partial_not_linear
-                                         : PropagationFault::partial_unfinished);
+      out.fail(axis, op == ReduceOp::sum ? PropagationFault::partial_not_linear : PropagationFault::partial);
     else
       out.layout.set_partial(axis, input.op(axis));
   }

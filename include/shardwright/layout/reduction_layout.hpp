@@ -14,7 +14,7 @@ namespace detail {
 template <class Axis, PropagationFault fault> struct ReductionOver {
   static_assert(fault != PropagationFault::partial_not_linear,
                 "reduce: of Partial inputs only a Sum or Avg may be summed (redistribute the input first)");
-  static_assert(fault != PropagationFault::partial_unfinished,
+  static_assert(fault != PropagationFault::partial,
                 "reduce: the input must not be a Partial of another operation (redistribute it first)");
 };
 

@@ -61,7 +61,7 @@ struct HeadShape {
   }
 };
 
-/// @brief Cosines and sines of the rotary angles, replicated, in the MainElement (Su et al., arXiv
+/// @brief Cosines and sines of the rotary angles, replicated, in the AccumulationElement (Su et al., arXiv
 /// 2104.09864).
 template <class Element, class Target> class RotaryTable {
 public:
@@ -86,12 +86,12 @@ public:
     for (const double frequency : frequencies)
       numbers_.emplace_back("frequency", frequency, static_cast<std::int64_t>(numbers_.size()) - 1);
     agree(mesh.core(), where);
-    std::vector<MainElement<Element>> cosines, sines;
+    std::vector<AccumulationElement<Element>> cosines, sines;
     for (std::int64_t position = 0; position < positions; ++position)
       for (const double frequency : frequencies) {
         const double angle = static_cast<double>(position) * frequency;
-        cosines.push_back(static_cast<MainElement<Element>>(factor * std::cos(angle)));
-        sines.push_back(static_cast<MainElement<Element>>(factor * std::sin(angle)));
+        cosines.push_back(static_cast<AccumulationElement<Element>>(factor * std::cos(angle)));
+        sines.push_back(static_cast<AccumulationElement<Element>>(factor * std::sin(angle)));
       }
     detail::copy_to_target<Target>(cosines_.execution(), cosines.data(), cosines_.mutable_data(),
                                    cosines.size());
@@ -108,15 +108,15 @@ private:
       detail::require_agreement(core, "RotaryTable", numbers_, detail::no_axes, where);
   }
 
-  ShardedTensor<Layout<2>, MainElement<Element>, Target> cosines_;
-  ShardedTensor<Layout<2>, MainElement<Element>, Target> sines_;
+  ShardedTensor<Layout<2>, AccumulationElement<Element>, Target> cosines_;
+  ShardedTensor<Layout<2>, AccumulationElement<Element>, Target> sines_;
   std::vector<GivenNumber> numbers_;
 };
 
 /// @brief Attention's result, [batch, sequence, heads * head width], and what its gradient needs.
 template <LayoutType Qkv, class Element, class Target> struct AttentionOutput {
   ShardedTensor<AttentionLayout<Qkv>, Element, Target> value;
-  ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target>
+  ShardedTensor<AttentionLayout<Qkv>, AccumulationElement<Element>, Target>
       log_sum_exp; ///< [batch, sequence, heads], in the kernel's order.
 };
 
@@ -342,7 +342,7 @@ local_attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, const k
   using Element = std::remove_const_t<E>;
   const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
   auto out = attention_output(qkv, heads);
-  auto workspace = workspace_of<MainElement<Element>, Target>(
+  auto workspace = workspace_of<AccumulationElement<Element>, Target>(
       qkv.resources(), kernels::attention_forward_workspace<Element>(qkv.execution(), shape, mask));
   kernels::attention_forward(qkv.execution(), token_rows(qkv), out.value.mutable_local_matrix(),
                              mutable_vector_of(out.log_sum_exp), shape,
@@ -359,7 +359,7 @@ local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gra
   using Element = std::remove_const_t<E>;
   const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
   ShardedTensor<L, Element, Target> out(qkv.resources(), qkv.shape(), where);
-  auto workspace = workspace_of<MainElement<Element>, Target>(
+  auto workspace = workspace_of<AccumulationElement<Element>, Target>(
       qkv.resources(), kernels::attention_backward_workspace<Element>(qkv.execution(), shape, mask));
   kernels::attention_backward(qkv.execution(), token_rows(qkv), saved.value.local_matrix(),
                               vector_of(saved.log_sum_exp), gradient.local_matrix(), mutable_token_rows(out),

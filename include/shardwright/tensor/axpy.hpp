@@ -36,9 +36,9 @@ template <class X, class Y> struct AxpyOperands {
 
 /// y = a x + b y.
 template <class Element> struct AxpbyElements {
-  MainElement<Element> a;
+  AccumulationElement<Element> a;
   const Element* x;
-  MainElement<Element> b;
+  AccumulationElement<Element> b;
   Element* y;
   template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(y + i, a * chunk.load(x + i) + b * chunk.load(y + i));
@@ -48,18 +48,18 @@ template <class Element> struct AxpbyElements {
 
 /// The same for boxes with different strides, one row per index.
 template <class Element> struct AxpbyRows {
-  MainElement<Element> a;
+  AccumulationElement<Element> a;
   const Element* x;
   HaloBox x_box;
-  MainElement<Element> b;
+  AccumulationElement<Element> b;
   Element* y;
   HaloBox y_box;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
     const Element* const from = x + x_box.slab(row / x_box.rows) + row % x_box.rows * x_box.row_stride;
     Element* const to = y + y_box.slab(row / y_box.rows) + row % y_box.rows * y_box.row_stride;
     for (std::size_t c = 0; c < y_box.columns; ++c)
-      to[c] = static_cast<Element>(a * static_cast<MainElement<Element>>(from[c]) +
-                                   b * static_cast<MainElement<Element>>(to[c]));
+      to[c] = static_cast<Element>(a * static_cast<AccumulationElement<Element>>(from[c]) +
+                                   b * static_cast<AccumulationElement<Element>>(to[c]));
   }
 };
 
@@ -73,8 +73,8 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
          GivenNumber("factor of y", b));
   if (y.local_size() == 0)
     return;
-  const auto first = static_cast<MainElement<Element>>(a);
-  const auto second = static_cast<MainElement<Element>>(b);
+  const auto first = static_cast<AccumulationElement<Element>>(a);
+  const auto second = static_cast<AccumulationElement<Element>>(b);
   if constexpr (!std::is_same_v<typename X::layout, typename Y::layout>) {
     const HaloBox box = owned_box(y);
     kernels::detail::run("sw::axpby", y.execution(), box.slabs() * box.rows,

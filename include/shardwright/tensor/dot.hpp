@@ -46,7 +46,7 @@ struct TwiceTimes {
 template <class Function, class Factor, class X>
 [[nodiscard]] auto times_scalar(const Factor& factor, X&& x) {
   using Element = typename std::remove_cvref_t<X>::value_type;
-  using One = kernels::OneElement<MainElement<Element>, typename Factor::value_type>;
+  using One = kernels::OneElement<AccumulationElement<Element>, typename Factor::value_type>;
   auto [from, out] = reuse(std::forward<X>(x));
   kernels::store_formula("sw::d_dot", out.execution(), kernels::CombineOf<Function>{}, kernels::NoElements{},
                          kernels::Elements<Element>{from}, One{factor.data()}, out.mutable_data(),
@@ -86,7 +86,7 @@ private:
   template <class X, class Y>
   [[nodiscard]] static auto owned(SourceLocation where, const X& left, const Y& right) {
     using L = DotLayout<typename X::layout, typename Y::layout>;
-    using Result = ShardedTensor<L, MainElement<typename X::value_type>, typename X::target>;
+    using Result = ShardedTensor<L, AccumulationElement<typename X::value_type>, typename X::target>;
     Result out(left.resources(), {}, where);
     if constexpr (detail::DotRanks<X, Y>::value && detail::SameElementAndTarget<X, Y>::value &&
                   !detail::any_invalid<L>) {
@@ -113,7 +113,8 @@ struct SquaredNorm {
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
     using L = ElementwiseFunctionLayout<Square, typename X::layout>;
     if constexpr (detail::any_invalid<L>)
-      return ShardedTensor<L, MainElement<typename X::value_type>, typename X::target>(x.resources(), {});
+      return ShardedTensor<L, AccumulationElement<typename X::value_type>, typename X::target>(x.resources(),
+                                                                                               {});
     else
       return Dot{}.forward(where, x, x);
   }
@@ -125,7 +126,8 @@ struct SquaredNorm {
 
 } // namespace operation
 
-/// @brief The sum over all elements of left * right, a tensor of rank 0 in the MainElement of the operands.
+/// @brief The sum over all elements of left * right, a tensor of rank 0 in the AccumulationElement of the
+/// operands.
 ///
 /// Partial<Sum> over the axes that shard them: redistribute<Layout<0>> completes it. No communication. Halos
 /// are ignored, at the cost of a copy of the owned elements. Summed in double, in fixed order, and rounded

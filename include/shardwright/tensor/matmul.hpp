@@ -116,12 +116,12 @@ using ProductTensor =
     ShardedTensor<typename Form::template layout<typename Left::layout, typename Right::layout>, Element,
                   typename Left::target>;
 
-/// The element type of a product's destination: that of the factors, or the MainElement in which it is
-/// summed.
+/// The element type of a product's destination: that of the factors, or the AccumulationElement in which it
+/// is summed.
 template <class Left, class Out>
-using ProductOutElement =
-    std::conditional_t<std::is_same_v<typename Out::value_type, MainElement<typename Left::value_type>>,
-                       typename Out::value_type, typename Left::value_type>;
+using ProductOutElement = std::conditional_t<
+    std::is_same_v<typename Out::value_type, AccumulationElement<typename Left::value_type>>,
+    typename Out::value_type, typename Left::value_type>;
 
 template <class Form, class Left, class Right>
 [[nodiscard]] ProductTensor<Form, Left, Right> product_of(const Left& left, const Right& right,
@@ -230,8 +230,8 @@ requires(detail::MixedOperands<X, W>) auto matmul(const X& x, const W& w,
 
 /// @brief `out` = X W + beta `out`, in the layout that matmul gives; beta 0 ignores the old content of `out`.
 ///
-/// `out` must not share memory with an operand. It has the operands' element or their MainElement: a float
-/// destination gets the unrounded sums of a 16-bit product.
+/// `out` must not share memory with an operand. It has the operands' element or their AccumulationElement: a
+/// float destination gets the unrounded sums of a 16-bit product.
 template <AnyShardedTensor Out, AnyShardedTensor X, AnyShardedTensor W>
 void matmul_into(Out& out, const X& x, const W& w, double beta = 0.0,
                  SourceLocation where = SourceLocation::current()) {

@@ -77,7 +77,7 @@ void for_each_run(const std::array<std::int64_t, rank>& shape, const Box<rank>& 
   }
 }
 
-template <class LayoutType> struct FinishedFor {
+template <class LayoutType> struct CompleteFor {
   static_assert(!LayoutType::value.has_partial(),
                 "gather: the tensor must not be Partial, an incomplete sum (redistribute it first)");
   static_assert(!has_halos<LayoutType>,
@@ -186,7 +186,7 @@ template <class L, class E, class Target>
                                                          SourceLocation where = SourceLocation::current()) {
   using Element = std::remove_const_t<E>;
   std::vector<Element> whole;
-  if constexpr (detail::FinishedFor<L>::value) {
+  if constexpr (detail::CompleteFor<L>::value) {
     detail::begin_operation(where, tensor);
     detail::MeshCore& core = tensor.core();
     detail::require_root("gather", core, root, where);

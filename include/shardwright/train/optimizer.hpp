@@ -63,7 +63,8 @@ template <class Open> struct OpenParameterStep {
 /// Updates of parameters with elements of one kind.
 template <class Rule, class Execution, class Element>
 using UpdatesOf =
-    kernels::OptimizerLaunches<Execution, typename Rule::template Update<MainElement<Element>>, Element>;
+    kernels::OptimizerLaunches<Execution, typename Rule::template Update<AccumulationElement<Element>>,
+                               Element>;
 
 /// The updates of a model's parameters, launched together if the model names their `element`.
 template <class Rule, class Model, class Execution> struct UpdatesTogether {
@@ -78,16 +79,16 @@ struct UpdatesTogether<Rule, Model, Execution> : UpdatesOf<Rule, Execution, type
 };
 
 /// Checks that a gradient can be used in an update, with an error sentence if not.
-template <class P, class L> struct FinishedGradient {
-  static constexpr bool finished = !L::value.has_partial();
+template <class P, class L> struct CompleteGradient {
+  static constexpr bool complete = !L::value.has_partial();
   static constexpr bool fits = std::is_same_v<L, typename P::state_layout>;
   static_assert(
-      finished,
+      complete,
       "Optimizer: the gradient must not be Partial, an incomplete sum (finish() the GradAccumulator, or redistribute it to the parameter's gradient_layout)");
   static_assert(
-      !finished || fits,
+      !complete || fits,
       "Optimizer: the optimizer state must have the layout of the gradient (redistribute the gradient to the parameter's gradient_layout, or choose the Zero type that shards both alike)");
-  static constexpr bool value = finished && fits;
+  static constexpr bool value = complete && fits;
 };
 
 /// An optimizer with a rule that treats all elements of a parameter alike.
@@ -165,13 +166,13 @@ public:
   /// @brief Updates one parameter; its gradient must be reduced to the layout of the optimizer state.
   /// @param constants from begin()
   template <class P, AnyShardedTensor G> void update(P& parameter, const G& gradient, Step constants) {
-    if constexpr (FinishedGradient<P, typename G::layout>::value) {
+    if constexpr (CompleteGradient<P, typename G::layout>::value) {
       auto& state = state_of(parameter);
       state.steps = state.steps.value_or(first_steps_) + 1;
       parameter.update_weights([&](auto& weights) {
-        update_block<typename P::main_element, typename P::target>(weights.resources(),
-                                                                   weights.mutable_data(), gradient.data(),
-                                                                   weights.local_size(), state, constants);
+        update_block<typename P::accumulation_element, typename P::target>(
+            weights.resources(), weights.mutable_data(), gradient.data(), weights.local_size(), state,
+            constants);
       });
     }
   }
@@ -281,11 +282,11 @@ private:
   template <class P, class Together> void update_on_device(P& parameter, Together& together) {
     using Execution = typename P::target::execution_space;
     using Rounds = UpdatesOf<Rule, Execution, typename P::element>;
-    using Keeps = UpdatesOf<Rule, Execution, typename P::main_element>;
+    using Keeps = UpdatesOf<Rule, Execution, typename P::accumulation_element>;
     auto& state = state_of(parameter);
     const auto add = [&](auto& launches, const auto& weights, auto* rounded) {
       const Step constants = Rule::step(options_, 1, 1, 1);
-      const StateVectors<typename P::main_element, typename P::target> blocks{state, weights.size()};
+      const StateVectors<typename P::accumulation_element, typename P::target> blocks{state, weights.size()};
       launches.add(Rule::update_of(weights, vector_of(parameter.gradient()), blocks, constants),
                    weights.size(), rounded, state.learning_rate_factor,
                    constants.weight_decay * state.weight_decay_factor,
@@ -293,7 +294,7 @@ private:
     };
     const auto& execution = parameter.stored().execution();
     if (const auto place = parameter.in_place()) {
-      const VectorView<typename P::main_element, typename P::target> weights(
+      const VectorView<typename P::accumulation_element, typename P::target> weights(
           place->weights, parameter.gradient().local_size());
       if constexpr (std::is_base_of_v<Rounds, Together>) {
         add(together, weights, place->rounded);
@@ -305,7 +306,7 @@ private:
     } else {
       parameter.update_weights([&](auto& weights) {
         Keeps alone(Rule::label, execution);
-        add(alone, mutable_vector_of(weights), static_cast<typename P::main_element*>(nullptr));
+        add(alone, mutable_vector_of(weights), static_cast<typename P::accumulation_element*>(nullptr));
         alone.launch();
       });
     }

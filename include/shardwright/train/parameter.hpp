@@ -34,9 +34,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// gradient is accumulated and its optimizer state is kept; every transition follows from the types.
 ///
 /// Weights, as stored and as read, have `Element`; gradients, their sums and the optimizer state have
-/// MainElement<Element>, and if that differs there is a master copy of the weights in the layout of the
-/// optimizer state. It gets its name and its initial values from initialize() of the model that lists it. A
-/// GradAccumulator of that model holds its gradient. A pipeline may hold a parameter twice on a rank (tied
+/// AccumulationElement<Element>, and if that differs there is a master copy of the weights in the layout of
+/// the optimizer state. It gets its name and its initial values from initialize() of the model that lists it.
+/// A GradAccumulator of that model holds its gradient. A pipeline may hold a parameter twice on a rank (tied
 /// tables, one object that two stages add to) and on several meshes (stages of both directions, tied tables):
 /// copies whose gradients are summed and that count once in the norm.
 template <LayoutType Compute, LayoutType Raw, class Element = float, class Zero = DataParallel,
@@ -44,7 +44,7 @@ template <LayoutType Compute, LayoutType Raw, class Element = float, class Zero 
 class Parameter final : public ParameterBase {
 public:
   using element = Element;
-  using main_element = MainElement<Element>;
+  using accumulation_element = AccumulationElement<Element>;
   using target = Target;
   using zero = Zero;
   using compute_layout = Compute;
@@ -61,9 +61,9 @@ public:
 
   using Stored = ShardedTensor<stored_layout, Element, Target>;
   using Weight = ShardedTensor<Compute, const Element, Target>;
-  using RawTensor = ShardedTensor<Raw, main_element, Target>;
-  using GradientTensor = ShardedTensor<gradient_layout, main_element, Target>;
-  using GradientHandle = ShardedTensor<gradient_layout, const main_element, Target>;
+  using RawTensor = ShardedTensor<Raw, accumulation_element, Target>;
+  using GradientTensor = ShardedTensor<gradient_layout, accumulation_element, Target>;
+  using GradientHandle = ShardedTensor<gradient_layout, const accumulation_element, Target>;
   using Shape = typename Stored::Shape;
   /// @brief A shape as an argument: the number of extents is checked by the compiler.
   using GivenShape = detail::GivenShape<stored_layout>;
@@ -72,7 +72,7 @@ public:
   /// @brief True if each microbatch's gradient is reduced, rather than their sum.
   static constexpr bool reduces_each_microbatch = !std::is_same_v<accumulator_layout, Raw>;
   /// @brief True if there are master weights with another element type.
-  static constexpr bool has_master = !std::is_same_v<main_element, Element>;
+  static constexpr bool has_master = !std::is_same_v<accumulation_element, Element>;
 
   static_assert(
       RealElement<Element>,
@@ -87,7 +87,7 @@ public:
   /// @brief The destination of a raw gradient: `tensor = beta * tensor + gradient`.
   struct Slot {
     RawTensor& tensor;
-    main_element beta;
+    accumulation_element beta;
   };
 
   /// @brief A parameter that initialize() names and fills; until then it has no memory. Not collective.
@@ -102,13 +102,13 @@ public:
       : ParameterBase({}, where, role), resources_(&mesh.core().template resources<Target>()),
         initial_(initial), stored_(detail::TensorAccess::outline<Stored>(mesh.core(), given.shape)) {
     static_cast<void>(fits_mesh<stored_layout, typename Mesh::axis_list>);
-    detail::check_shape(given.shape, sizeof(main_element), where);
+    detail::check_shape(given.shape, sizeof(accumulation_element), where);
   }
 
   /// @brief A parameter with given values.
   /// @param weights in the main element type; if the stored weights have another one, they are rounded, and
   /// the optimizer's block of the original is kept as the master copy
-  Parameter(std::string name, ShardedTensor<stored_layout, main_element, Target> weights,
+  Parameter(std::string name, ShardedTensor<stored_layout, accumulation_element, Target> weights,
             SourceLocation where = SourceLocation::current())
       : ParameterBase(std::move(name), where), resources_(&weights.resources()), master_(master_of(weights)),
         stored_(convert<Element>(std::move(weights))) {}
@@ -124,7 +124,7 @@ public:
     if (initialized())
       detail::reject_second_initialization(name_, name);
     const detail::MemoryFor memory(MemoryKind::parameters);
-    ShardedTensor<stored_layout, main_element, Target> weights(*resources_, shape(), where_);
+    ShardedTensor<stored_layout, accumulation_element, Target> weights(*resources_, shape(), where_);
     if constexpr (!RealElement<Element>)
       return; // the sentence above says why
     else if (initial_.deviation > 0)
@@ -169,8 +169,8 @@ public:
   }
 
   /// @brief Its gradient. @throws LifecycleError if no GradAccumulator holds one.
-  [[nodiscard]] detail::ParameterGradient<main_element, Target>& gradient_state() const {
-    return static_cast<detail::ParameterGradient<main_element, Target>&>(this->held_gradient());
+  [[nodiscard]] detail::ParameterGradient<accumulation_element, Target>& gradient_state() const {
+    return static_cast<detail::ParameterGradient<accumulation_element, Target>&>(this->held_gradient());
   }
   /// @brief Where a microbatch adds its raw gradient; the first gradient overwrites.
   /// @throws LifecycleError if no GradAccumulator holds the gradient, and after the step's last one, until
@@ -184,7 +184,7 @@ public:
     const detail::MemoryFor memory(MemoryKind::gradients);
     if (first)
       raw_ = RawTensor(*resources_, shape());
-    return {raw_, first ? main_element(0) : main_element(1)};
+    return {raw_, first ? accumulation_element(0) : accumulation_element(1)};
   }
   [[nodiscard]] detail::BufferHandle take_raw_gradient() override {
     return raw_.valid() ? detail::TensorAccess::take_memory(std::move(raw_)) : detail::BufferHandle();
@@ -205,7 +205,7 @@ public:
   /// @brief The weights of the optimizer's block, if they can be updated in place; stored weights of another
   /// element type must then become the rounded copy.
   struct InPlace {
-    main_element* weights;
+    accumulation_element* weights;
     Element* rounded; ///< Null if the weights are the stored ones.
   };
   /// @brief The in-place block on a device; empty if an update needs a transition (use update_weights then).
@@ -235,7 +235,7 @@ public:
         narrow_into_stored(*master_);
       } else {
         const detail::MemoryFor memory(MemoryKind::parameters);
-        ShardedTensor<stored_layout, main_element, Target> weights(*resources_, shape(), where_);
+        ShardedTensor<stored_layout, accumulation_element, Target> weights(*resources_, shape(), where_);
         fill(weights);
         redistribute_into(weights, *master_);
         narrow_into_stored(weights);
@@ -277,7 +277,8 @@ private:
             shape()};
   }
 
-  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
+  [[nodiscard]] static Master
+  master_of(const ShardedTensor<stored_layout, accumulation_element, Target>& weights) {
     [[maybe_unused]] const detail::MemoryFor memory(MemoryKind::master_weights);
     if constexpr (has_master)
       return redistribute<state_layout>(weights.clone());

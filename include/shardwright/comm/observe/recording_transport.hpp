@@ -124,7 +124,7 @@ private:
     if (call.reduce_op != ReduceOp::sum)
       return;
     with_element(call.element, [&]<class Number>(std::type_identity<Number>) {
-      if constexpr (std::is_same_v<Number, MainElement<Number>> && sizeof(Number) > 1) {
+      if constexpr (std::is_same_v<Number, AccumulationElement<Number>> && sizeof(Number) > 1) {
         auto* const out = static_cast<Number*>(call.out);
         for (std::size_t i = 0; i < call.count; ++i)
           out[i] = static_cast<Number>(out[i] * static_cast<Number>(size()));

@@ -151,7 +151,7 @@ template <ParameterSet Model, class Optimizer>
     names.push_back(std::move(name));
   };
   for_each_parameter(model, [&](auto& parameter) {
-    using Main = typename std::remove_reference_t<decltype(parameter)>::main_element;
+    using Main = typename std::remove_reference_t<decltype(parameter)>::accumulation_element;
     const std::vector<std::uint64_t> shape = detail::unsigned_of(parameter.shape());
     require(parameter.name(), safetensors::dtype_of<Main>(), shape);
     optimizer.for_each_state_made(parameter, [&](std::string_view name, const auto&) {

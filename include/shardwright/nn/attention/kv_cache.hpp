@@ -26,7 +26,7 @@ template <LayoutType Qkv, class Element = float, class Target = DefaultTarget> c
 public:
   static_assert(Target::host_accessible,
                 "KeyValueCache: its target must be host memory (keep the model there for generation)");
-  using Out = ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target>;
+  using Out = ShardedTensor<AttentionLayout<Qkv>, AccumulationElement<Element>, Target>;
 
   /// @param capacity maximum number of tokens in a sequence
   template <class Mesh>

@@ -24,10 +24,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One pass around the ring (Liu et al., arXiv 2310.01889): in step s a rank has the keys and values of the
 /// rank s places before it. While it computes with them, they are forwarded to the next rank and the next
-/// ones arrive. Results and gradients of many blocks are accumulated in the MainElement. Keys that none of
-/// its queries see are forwarded as well. Not templated on layouts and masks.
+/// ones arrive. Results and gradients of many blocks are accumulated in the AccumulationElement. Keys that
+/// none of its queries see are forwarded as well. Not templated on layouts and masks.
 template <class Element, class Target> class RingAttention {
-  using Main = MainElement<Element>;
+  using Main = AccumulationElement<Element>;
   using Rows = MatrixView<Element, Target>;
   using SumRows = MatrixView<Main, Target>;
   using ConstRows = MatrixView<const Element, Target>;

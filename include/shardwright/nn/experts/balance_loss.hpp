@@ -238,7 +238,7 @@ void require_choice(const char* operation, const X& logits, const Choice& choice
 template <class X> [[nodiscard]] decltype(auto) wide_logits(X&& logits, SourceLocation where) {
   using Element = typename std::remove_cvref_t<X>::element;
   if constexpr (is_narrow<Element>)
-    return convert<MainElement<Element>>(std::forward<X>(logits), where);
+    return convert<AccumulationElement<Element>>(std::forward<X>(logits), where);
   else
     return std::forward<X>(logits);
 }

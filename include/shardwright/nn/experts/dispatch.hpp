@@ -45,7 +45,7 @@ template <class Choices, class Tokens, class Number> struct DispatchChoices {
 
 template <class Gates, class Rows> struct CombineGates {
   static constexpr bool value =
-      std::is_same_v<typename Gates::value_type, MainElement<typename Rows::value_type>> &&
+      std::is_same_v<typename Gates::value_type, AccumulationElement<typename Rows::value_type>> &&
       std::is_same_v<typename Gates::target, typename Rows::target>;
   static_assert(
       value,
@@ -126,7 +126,7 @@ template <Axis... Owners> struct Dispatch {
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
   [[nodiscard]] auto gradient(const G& y_gradient, const X& x, const Y&) const {
     using L = CombineLayout<typename G::layout, typename X::layout>;
-    using Number = MainElement<typename X::value_type>;
+    using Number = AccumulationElement<typename X::value_type>;
     return detail::summed_slots<L>(y_gradient, x.shape(), static_cast<const Number*>(nullptr), {});
   }
 };

@@ -280,8 +280,8 @@ template <detail::TapeValue X>
   using Input = std::remove_cvref_t<X>;
   static_assert(detail::RouteRank<Input>::value);
   if constexpr (is_narrow<typename Input::element>) {
-    return route(convert<MainElement<typename Input::element>>(std::forward<X>(logits), where), options, with,
-                 where);
+    return route(convert<AccumulationElement<typename Input::element>>(std::forward<X>(logits), where),
+                 options, with, where);
   } else {
     auto operand = detail::operand_of(std::forward<X>(logits), where);
     detail::TapeCore& tape = operand.tape();

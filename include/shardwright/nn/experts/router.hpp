@@ -33,7 +33,7 @@ template <LayoutType L, class Element, class Target> struct RoutedTokens {
 /// change the choice. W is replicated; its gradient is Partial over every axis that splits tokens, by type.
 /// @tparam In layout of x, [tokens..., width]
 template <LayoutType In, class Plan = ModelPlan<>> class Router {
-  using Element = MainElement<typename Plan::element>;
+  using Element = AccumulationElement<typename Plan::element>;
   using Target = typename Plan::target;
   using Product = Linear<In, Layout<2>, ModelPlan<Element, typename Plan::zero, Target>>;
 

@@ -33,7 +33,7 @@ namespace detail {
 
 /// 1 / rms of every head of queries and keys: [batch, sequence, these heads], in the kernel's order.
 template <LayoutType Qkv, class Element, class Target>
-using HeadInverseRms = ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target>;
+using HeadInverseRms = ShardedTensor<AttentionLayout<Qkv>, AccumulationElement<Element>, Target>;
 
 /// Calls `visit(head, columns, gains, rows)` for each query head of a group and for its key: its columns in
 /// the matrix of groups, those of its gain, and those of its rows' numbers.
@@ -99,7 +99,7 @@ head_norm_gradient(ShardedTensor<L, Element, Target>&& gradient, const ShardedTe
   const auto dy = detail::mutable_matrix_at(out, 3);
   const auto inverse = detail::vector_of(statistics);
   const auto d_gain = slot.tensor.mutable_local();
-  auto workspace = detail::workspace_of<MainElement<Element>>(
+  auto workspace = detail::workspace_of<AccumulationElement<Element>>(
       qkv.resources(), kernels::rms_norm_workspace(x.extent(0), static_cast<std::size_t>(heads.width)));
   detail::each_normed_head(
       heads, x.extent(0), [&](std::size_t number, const auto& columns, const auto& gains, const auto& rows) {

@@ -31,11 +31,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 template <LayoutType X>
 using LayerNormGradientLayout = LeadingSumLayout<RowwiseLayout<operation::layer_norm, X>, X::tensor_rank - 1>;
 
-/// @brief Mean and inverse deviation of every row, 1 / sqrt(variance + epsilon), in the MainElement.
+/// @brief Mean and inverse deviation of every row, 1 / sqrt(variance + epsilon), in the AccumulationElement.
 template <LayoutType X, class Element, class Target> struct LayerNormStatistics {
   using Rows =
       ShardedTensor<ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation::layer_norm, X>>,
-                    MainElement<Element>, Target>;
+                    AccumulationElement<Element>, Target>;
   Rows mean;
   Rows inverse_deviation;
 };
@@ -58,7 +58,7 @@ template <class X> [[nodiscard]] auto no_bias() {
   return VectorView<const typename X::value_type, typename X::target>(nullptr, 0);
 }
 template <class X> [[nodiscard]] auto no_bias_gradient() {
-  return VectorView<MainElement<typename X::value_type>, typename X::target>(nullptr, 0);
+  return VectorView<AccumulationElement<typename X::value_type>, typename X::target>(nullptr, 0);
 }
 
 template <class X, class Gain, class Bias>
@@ -110,7 +110,7 @@ layer_norm_slopes(ShardedTensor<L, Element, Target>&& gradient, const X& x, cons
                   const DGain& d_gain, bool add_gain, const DBias& d_bias, bool add_bias) {
   ShardedTensor<L, Element, Target> out = std::move(gradient);
   const auto rows = x.local_matrix();
-  auto workspace = workspace_of<MainElement<Element>>(
+  auto workspace = workspace_of<AccumulationElement<Element>>(
       x.resources(), kernels::layer_norm_workspace(rows.extent(0), rows.extent(1)));
   const auto data = out.mutable_local_matrix();
   const auto mean = vector_of(statistics.mean);

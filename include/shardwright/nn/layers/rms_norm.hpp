@@ -35,7 +35,7 @@ using RowsOf = ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation:
 
 /// 1 / rms of every row of X.
 template <LayoutType X, class Element, class Target>
-using InverseRms = ShardedTensor<RowsOf<X>, MainElement<Element>, Target>;
+using InverseRms = ShardedTensor<RowsOf<X>, AccumulationElement<Element>, Target>;
 
 } // namespace detail
 
@@ -117,7 +117,7 @@ rms_norm_gradient(ShardedTensor<X, Element, Target>&& gradient, const ShardedTen
                   const ShardedTensor<Layout<1>, G, Target>& gain, const Rms& inverse_rms, const Slot& slot,
                   const ShardedTensor<X, S, Target>* stream = nullptr) {
   const auto rows = x.local_matrix();
-  auto workspace = detail::workspace_of<MainElement<Element>>(
+  auto workspace = detail::workspace_of<AccumulationElement<Element>>(
       x.resources(), kernels::rms_norm_workspace(rows.extent(0), rows.extent(1)));
   ShardedTensor<X, Element, Target> out = std::move(gradient);
   const auto data = out.mutable_local_matrix();

@@ -70,7 +70,8 @@ inline constexpr bool scores_fit_targets = TargetsOfScores<
     I, Gradient<ReductionLayout<Sum, L::tensor_rank - 1,
                                 ElementwiseNonlinearLayout<operation::cross_entropy, L>>>>::value;
 
-/// Row statistics over the whole vocabulary; every rank along its axes has them. `Element` is a MainElement.
+/// Row statistics over the whole vocabulary; every rank along its axes has them. `Element` is a
+/// AccumulationElement.
 template <LayoutType Rows, class Element, class Target> struct RowStatistics {
   ShardedTensor<Rows, const Element, Target> maximum;
   ShardedTensor<Rows, Element, Target> sum;
@@ -83,7 +84,7 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] auto
 row_statistics(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
                const kernels::TargetRule& rule, const RowOrder& order, SourceLocation where) {
-  using Element = MainElement<E>;
+  using Element = AccumulationElement<E>;
   using Checked = ElementwiseNonlinearLayout<operation::cross_entropy, L>;
   using Maxima = ReductionLayout<Max, L::tensor_rank - 1, Checked>;
   using Sums = ReductionLayout<Sum, L::tensor_rank - 1, Checked>;

@@ -18,8 +18,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace operation {
 
-/// @brief matmul_transposed whose result has the MainElement: the unrounded sums of low-precision products.
-/// It has no gradient.
+/// @brief matmul_transposed whose result has the AccumulationElement: the unrounded sums of low-precision
+/// products. It has no gradient.
 struct LinearScores {
   static constexpr detail::GradientReads left_gradient_reads{};
   static constexpr detail::GradientReads right_gradient_reads{};
@@ -27,8 +27,8 @@ struct LinearScores {
     using L = MatmulLayout<typename X::layout, typename W::layout, MatmulForm::right_transposed>;
     auto shape = x.shape();
     shape.back() = w.shape()[0];
-    ShardedTensor<L, MainElement<typename X::value_type>, typename X::target> out(x.resources(), shape,
-                                                                                  where);
+    ShardedTensor<L, AccumulationElement<typename X::value_type>, typename X::target> out(x.resources(),
+                                                                                          shape, where);
     matmul_input_gradient_into(out, x, w, 0.0, where);
     return out;
   }
@@ -111,8 +111,8 @@ private:
 
 } // namespace detail
 
-/// @brief Scores x table^T for predictions in an evaluation: in the MainElement, without a gradient, and not
-/// rounded as in linear_cross_entropy.
+/// @brief Scores x table^T for predictions in an evaluation: in the AccumulationElement, without a gradient,
+/// and not rounded as in linear_cross_entropy.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto linear_scores(X&& x, Parameter<C, R, E, Z, T>& table,
                                  SourceLocation where = SourceLocation::current()) {

@@ -39,7 +39,7 @@ template <class X, class T> struct MseOperands {
 
 /// out = 2 (x - target) times the loss scale; `out` may be x.
 template <class Element> struct SquaredErrorSlopes {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   const Element* x;
   const Element* target;
   Element* out;

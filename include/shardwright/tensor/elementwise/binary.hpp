@@ -143,7 +143,7 @@ void sum_terms(const Gradient& gradient, const G& dy, const X& left, const Y& ri
   if (columns == 0)
     return;
   const std::size_t rows = dy.local_size() / columns;
-  auto workspace = workspace_of<MainElement<typename G::value_type>>(
+  auto workspace = workspace_of<AccumulationElement<typename G::value_type>>(
       dy.resources(), kernels::column_sums_workspace(rows, columns));
   kernels::column_sums(dy.execution(),
                        kernels::terms_of<typename G::value_type>(gradient, elements_of<true>(dy),

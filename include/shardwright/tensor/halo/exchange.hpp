@@ -30,7 +30,8 @@ struct UnpackElement {
 struct AddElement {
   template <class Element> SHARDWRIGHT_FUNCTION static void of(Element& block, Element& packed) {
     if constexpr (RealElement<Element>)
-      block = static_cast<Element>(MainElement<Element>(block) + MainElement<Element>(packed));
+      block =
+          static_cast<Element>(AccumulationElement<Element>(block) + AccumulationElement<Element>(packed));
     else
       block = static_cast<Element>(block + packed);
   }

@@ -16,8 +16,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief Elements (MainElement) of workspace that attention_forward needs on this instance, for whole
-/// sequences under this mask. `Out` is the element of the result.
+/// @brief Elements (AccumulationElement) of workspace that attention_forward needs on this instance, for
+/// whole sequences under this mask. `Out` is the element of the result.
 template <class Element, class Out = Element, class Execution>
 [[nodiscard]] std::size_t attention_forward_workspace(const Execution& execution, const AttentionShape& shape,
                                                       const KeyMask& mask = {}) {
@@ -27,12 +27,12 @@ template <class Element, class Out = Element, class Execution>
     return std::max(of_library, in_sums ? shape.tokens() * shape.output_width() : std::size_t{0});
   } else {
     return detail::attention_workers(execution, shape) *
-           detail::AttentionBuffers<MainElement<Element>>::forward_size(shape);
+           detail::AttentionBuffers<AccumulationElement<Element>>::forward_size(shape);
   }
 }
 
-/// @brief Elements (MainElement) of workspace that attention_backward needs on this instance, for whole
-/// sequences under this mask. `Out` is the element of the gradient.
+/// @brief Elements (AccumulationElement) of workspace that attention_backward needs on this instance, for
+/// whole sequences under this mask. `Out` is the element of the gradient.
 template <class Element, class Out = Element, class Execution>
 [[nodiscard]] std::size_t attention_backward_workspace(const Execution& execution,
                                                        const AttentionShape& shape,
@@ -45,7 +45,7 @@ template <class Element, class Out = Element, class Execution>
                                     : in_sums);
   } else {
     return detail::attention_workers(execution, shape) *
-           detail::AttentionBuffers<MainElement<Element>>::backward_size(shape);
+           detail::AttentionBuffers<AccumulationElement<Element>>::backward_size(shape);
   }
 }
 
@@ -55,9 +55,10 @@ template <class Element, class Out = Element, class Execution>
 /// Cost: about 2 (head_dim + value_width) operations for each pair of query and key that the mask shows, by
 /// blocks of 32 queries.
 /// @param qkv          fused buffer of `shape`
-/// @param out          [batch * sequence, heads * value_width], of the element of `qkv` or its MainElement
-/// @param log_sum_exp  MainElement [batch * heads * sequence], sequence fastest; written for the backward
-/// pass
+/// @param out          [batch * sequence, heads * value_width], of the element of `qkv` or its
+/// AccumulationElement
+/// @param log_sum_exp  AccumulationElement [batch * heads * sequence], sequence fastest; written for the
+/// backward pass
 /// @param block        the positions of the tokens, which are queries and keys, and the mask
 /// @param scale        usually 1 / sqrt(head_dim)
 /// @param workspace    [attention_forward_workspace] elements
@@ -76,7 +77,8 @@ void attention_forward(const Execution& execution, const Qkv& qkv, const Out& ou
   detail::run_attention_forward<Execution, Element, Sum>(
       operation, execution,
       {input, detail::KeyValueSpan<const Element>::fused(input, shape), detail::span_of(out),
-       log_sum_exp.data(), shape, block.causal_form(), false, static_cast<MainElement<Element>>(scale)},
+       log_sum_exp.data(), shape, block.causal_form(), false,
+       static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);
 }
 
@@ -92,7 +94,7 @@ void attention_forward(const Execution& execution, const Qkv& qkv, const Out& ou
 /// over all keys so far.
 ///
 /// Queries that see none of these keep theirs. Blocks may come in any order, each once, after
-/// attention_forward over the queries' own tokens. `out` is of the MainElement.
+/// attention_forward over the queries' own tokens. `out` is of the AccumulationElement.
 /// @param key_values  [batch * keys, kv_heads * key_value_width], as pack_key_values makes it
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out, KernelVector Lse,
           KernelVector Work>
@@ -101,8 +103,8 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
                              const AttentionBlock& block, double scale, const Work& workspace) {
   using Element = typename Qkv::non_const_value_type;
   using Sum = typename Out::value_type;
-  static_assert(std::is_same_v<Sum, MainElement<Element>>,
-                "attention_forward_block: the sums over blocks of keys must be of the MainElement.");
+  static_assert(std::is_same_v<Sum, AccumulationElement<Element>>,
+                "attention_forward_block: the sums over blocks of keys must be of the AccumulationElement.");
   constexpr const char* operation = "attention_forward_block";
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_block(operation, shape, block, key_values);
@@ -111,7 +113,7 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
       operation, execution,
       {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
        detail::span_of(out), log_sum_exp.data(), shape, block.causal_form(), true,
-       static_cast<MainElement<Element>>(scale)},
+       static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);
 }
 
@@ -123,7 +125,7 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
 /// @param out          output of the forward pass
 /// @param log_sum_exp  from the forward pass
 /// @param d_out        [batch * sequence, heads * value_width]
-/// @param d_qkv        as qkv, or of its MainElement; all of it is written
+/// @param d_qkv        as qkv, or of its AccumulationElement; all of it is written
 /// @param block        as in the forward pass
 /// @param workspace    [attention_backward_workspace] elements
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelMatrix DOut,
@@ -144,7 +146,7 @@ void attention_backward(const Execution& execution, const Qkv& qkv, const Out& o
       {input, detail::KeyValueSpan<const Element>::fused(input, shape),
        detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
        gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape, block.causal_form(), false,
-       static_cast<MainElement<Element>>(scale)},
+       static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);
 }
 
@@ -162,7 +164,7 @@ void attention_backward(const Execution& execution, const Qkv& qkv, const Out& o
 /// and writes the gradients of these keys and values.
 ///
 /// @param out, log_sum_exp     of all blocks
-/// @param d_qkv, d_key_values  MainElement, as qkv and key_values; all of d_key_values is written
+/// @param d_qkv, d_key_values  AccumulationElement, as qkv and key_values; all of d_key_values is written
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out, KernelVector Lse,
           KernelMatrix DOut, KernelMatrix DQkv, KernelMatrix DKeyValues, KernelVector Work>
 void attention_backward_block(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,
@@ -171,8 +173,8 @@ void attention_backward_block(const Execution& execution, const Qkv& qkv, const 
                               const AttentionBlock& block, double scale, const Work& workspace) {
   using Element = typename Qkv::non_const_value_type;
   using Sum = typename DQkv::value_type;
-  static_assert(std::is_same_v<Sum, MainElement<Element>>,
-                "attention_backward_block: the sums over blocks of keys must be of the MainElement.");
+  static_assert(std::is_same_v<Sum, AccumulationElement<Element>>,
+                "attention_backward_block: the sums over blocks of keys must be of the AccumulationElement.");
   constexpr const char* operation = "attention_backward_block";
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
@@ -184,7 +186,7 @@ void attention_backward_block(const Execution& execution, const Qkv& qkv, const 
       {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
        detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
        detail::span_of(d_qkv), detail::KeyValueSpan<Sum>::packed(detail::span_of(d_key_values), shape), shape,
-       block.causal_form(), true, static_cast<MainElement<Element>>(scale)},
+       block.causal_form(), true, static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);
 }
 

@@ -130,15 +130,15 @@ private:
 
 } // namespace detail
 
-/// @brief Elements (MainElement) of workspace that a sum over rows needs.
+/// @brief Elements (AccumulationElement) of workspace that a sum over rows needs.
 [[nodiscard]] constexpr std::size_t column_sums_workspace(std::size_t rows, std::size_t columns) {
   return detail::blocks_of(rows, detail::column_sum_rows) * columns;
 }
 
-/// @brief out[c] (+)= the sum of a row of terms (kernels/terms.hpp), in fixed order and in the MainElement:
-/// the gradient of a bias.
+/// @brief out[c] (+)= the sum of a row of terms (kernels/terms.hpp), in fixed order and in the
+/// AccumulationElement: the gradient of a bias.
 /// @param out        [columns]
-/// @param workspace  MainElement [column_sums_workspace(rows, columns)]
+/// @param workspace  AccumulationElement [column_sums_workspace(rows, columns)]
 /// @param add        false overwrites `out`
 template <class Execution, class Terms, class Out>
 void column_sums(const Execution& execution, const Terms& terms, std::size_t rows, std::size_t columns,

@@ -84,7 +84,7 @@ private:
 
 /// Everything that a token's loss needs of a row, in one read.
 template <class Element> struct RowStatistics {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   static constexpr std::size_t together = lane_threads == 1 ? 16 : 4;
   MatrixSpan<const Element> logits;
   const std::int32_t* targets;
@@ -201,7 +201,7 @@ template <class Element, unsigned count_of_warps = 1> struct SumLosses {
 
 /// `gradient` may be the logits.
 template <class Element> struct LogitGradient {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   MatrixSpan<const Element> logits;
   const Number* maximum;
   const Number* sum;
@@ -259,7 +259,7 @@ void require_rows(const char* operation, const Targets& targets, const Logits& l
 /// @brief Reads every row of this block once: row_max = the largest logit, -infinity for an empty block;
 /// row_sum = the sum of exp(logit - row_max); target_logit = the target's logit, or 0 elsewhere.
 ///
-/// Row values of all kernels here have the MainElement of the logits.
+/// Row values of all kernels here have the AccumulationElement of the logits.
 /// @param logits        [tokens, block of the vocabulary]
 /// @param targets       int32 [tokens], ids over the whole vocabulary; negative ones are masked
 /// @param first_id      first id of this block

@@ -35,12 +35,12 @@ void run_elementwise(const char* label, const Execution& execution, std::size_t 
                      const Operation& operation) {
   const std::size_t grain = lane_grain_of<Execution>(4096);
   run_lanes(label, execution, blocks_of(count, grain),
-            Elementwise<MainElement<Element>, Operation>{operation, count, grain});
+            Elementwise<AccumulationElement<Element>, Operation>{operation, count, grain});
 }
 
 template <class Element> struct FillElements {
   Element* to;
-  MainElement<Element> value;
+  AccumulationElement<Element> value;
   template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(to + i, broadcast(value));
   }
@@ -54,8 +54,8 @@ template <class To, class From> struct ConvertElements {
   std::size_t grain;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
     const std::size_t end = block_end(block, grain, count);
-    if constexpr (std::is_same_v<MainElement<To>, MainElement<From>>) {
-      for_chunks<MainElement<To>>(block * grain, end, *this, from, to);
+    if constexpr (std::is_same_v<AccumulationElement<To>, AccumulationElement<From>>) {
+      for_chunks<AccumulationElement<To>>(block * grain, end, *this, from, to);
     } else {
       for (std::size_t i = block * grain + lane_number(); i < end; i += lane_threads)
         to[i] = static_cast<To>(from[i]);
@@ -67,7 +67,7 @@ template <class To, class From> struct ConvertElements {
 };
 
 template <class From, class To> struct AxpyElements {
-  MainElement<To> factor;
+  AccumulationElement<To> factor;
   const From* x;
   To* y;
   template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
@@ -120,9 +120,10 @@ void axpy(const Execution& execution, double factor, const X& x, const Y& y) {
   const auto source = detail::flat_span_of(x, "axpy");
   const auto target = detail::flat_span_of(y, "axpy");
   detail::require(source.size == target.size, "axpy", "both views must have the same size.");
-  detail::run_elementwise<Element>("sw::axpy", execution, target.size,
-                                   detail::AxpyElements<From, Element>{
-                                       static_cast<MainElement<Element>>(factor), source.data, target.data});
+  detail::run_elementwise<Element>(
+      "sw::axpy", execution, target.size,
+      detail::AxpyElements<From, Element>{static_cast<AccumulationElement<Element>>(factor), source.data,
+                                          target.data});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

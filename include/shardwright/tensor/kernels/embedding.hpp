@@ -38,7 +38,7 @@ template <class Element> struct EmbeddingForward {
     const bool here = row < table.rows;
     const Element* from = table.row(here ? row : 0);
     Element* to = out.row(token);
-    using Number = MainElement<Element>;
+    using Number = AccumulationElement<Element>;
     for_chunks<Number>(
         0, out.columns,
         [here, from, to](auto chunk, std::size_t i) {
@@ -57,7 +57,7 @@ template <class Element, class Main> struct EmbeddingBackwardOfBlocks {
   static constexpr std::size_t rows = 128;                  // of a block, at most
   static constexpr std::uint32_t piece = 16 * warp_threads; // tokens of a warp between two barriers
   static constexpr std::uint32_t capacity = 2 * warps * piece;
-  using Number = MainElement<Main>;
+  using Number = AccumulationElement<Main>;
   struct Found {
     std::uint32_t token;
     std::uint32_t row; ///< Of the block.
@@ -209,7 +209,7 @@ template <class Element, class Main> struct EmbeddingBackward {
         continue;
       const Element* from = d_out.row(token);
       Main* to = d_table.row(row);
-      for_chunks<MainElement<Main>>(
+      for_chunks<AccumulationElement<Main>>(
           block * grain, end,
           [from, to](auto chunk, std::size_t i) {
             chunk.store(to + i, chunk.load(to + i) + chunk.load(from + i));

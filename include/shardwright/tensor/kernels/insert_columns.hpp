@@ -21,7 +21,7 @@ MatrixSpan<const typename View::non_const_value_type> read_rows(const View& view
 
 template <class Element>
 SHARDWRIGHT_FUNCTION inline void copy_run(const Element* from, Element* to, std::size_t count) {
-  for_chunks<MainElement<Element>>(
+  for_chunks<AccumulationElement<Element>>(
       0, count, [=](auto chunk, std::size_t i) { chunk.store(to + i, chunk.load(from + i)); }, from, to);
 }
 
@@ -64,7 +64,7 @@ template <class Element> struct InsertedColumns {
   std::size_t groups;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
-    using Number = MainElement<Element>;
+    using Number = AccumulationElement<Element>;
     for_chunks<Number>(0, out.columns, [&](auto chunk, std::size_t i) {
       Lanes<Number> sum{};
       for (std::size_t group = row * groups; group < (row + 1) * groups; ++group)

@@ -89,7 +89,7 @@ SHARDWRIGHT_FUNCTION inline std::size_t elements_to_aligned(const Element* addre
 
 /// `count` elements from memory, as numbers of arithmetic.
 template <class Element, std::size_t count>
-SHARDWRIGHT_FUNCTION inline Lanes<MainElement<Element>, count> load_lanes(const Element* from) {
+SHARDWRIGHT_FUNCTION inline Lanes<AccumulationElement<Element>, count> load_lanes(const Element* from) {
   if constexpr (!is_narrow<Element>) {
     Lanes<Element, count> lanes;
     __builtin_memcpy(&lanes, from, sizeof(lanes));
@@ -106,7 +106,7 @@ SHARDWRIGHT_FUNCTION inline Lanes<MainElement<Element>, count> load_lanes(const 
 
 /// The numbers as elements in memory.
 template <class Element, std::size_t count>
-SHARDWRIGHT_FUNCTION inline void store_lanes(Element* to, Lanes<MainElement<Element>, count> lanes) {
+SHARDWRIGHT_FUNCTION inline void store_lanes(Element* to, Lanes<AccumulationElement<Element>, count> lanes) {
   if constexpr (!is_narrow<Element>) {
     __builtin_memcpy(to, &lanes, sizeof(lanes));
   } else if constexpr (count == 1) {
@@ -120,8 +120,8 @@ SHARDWRIGHT_FUNCTION inline void store_lanes(Element* to, Lanes<MainElement<Elem
 
 /// The numbers rounded as if stored as elements and loaded again.
 template <class Element, std::size_t count>
-SHARDWRIGHT_FUNCTION inline Lanes<MainElement<Element>, count>
-stored_lanes(Lanes<MainElement<Element>, count> lanes) {
+SHARDWRIGHT_FUNCTION inline Lanes<AccumulationElement<Element>, count>
+stored_lanes(Lanes<AccumulationElement<Element>, count> lanes) {
   if constexpr (!is_narrow<Element>) {
     return lanes;
   } else {
@@ -131,7 +131,7 @@ stored_lanes(Lanes<MainElement<Element>, count> lanes) {
   }
 }
 
-/// A whole register of a row. `Number` is the MainElement of the elements that are loaded or stored.
+/// A whole register of a row. `Number` is the AccumulationElement of the elements that are loaded or stored.
 template <class Number> struct WholeChunk {
   static constexpr std::size_t width = lane_count<Number>;
 
@@ -282,7 +282,7 @@ SHARDWRIGHT_FUNCTION inline void for_registers(const Element* from, std::size_t 
 }
 
 /// A register that for_registers loaded from elements, with 0 in the lanes from `length` on.
-template <class Element, class Number = MainElement<Element>>
+template <class Element, class Number = AccumulationElement<Element>>
 SHARDWRIGHT_FUNCTION inline Lanes<Number> lanes_below(const Lanes<Number>& lanes, std::size_t length) {
   if (length >= WholeChunk<Number>::width)
     return lanes;

@@ -23,7 +23,7 @@ void run_layer_norm(const Execution& execution, const X& x, const Branch& branch
                                                .branch = branch,
                                                .gain = gain.data(),
                                                .bias = bias.data(),
-                                               .epsilon = static_cast<MainElement<Element>>(epsilon),
+                                               .epsilon = static_cast<AccumulationElement<Element>>(epsilon),
                                                .sum = sum,
                                                .y = span_of(y),
                                                .mean = mean.data(),
@@ -47,7 +47,7 @@ void run_layer_norm_backward(const Execution& execution, const X& x, const Gain&
                              const DGain& d_gain, const DBias& d_bias, const Work& workspace, bool add_gain,
                              bool add_bias) {
   using Element = typename DX::value_type;
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   run_norm_backward("sw::d_layer_norm", execution,
                     NormBackward<Element, true, true, true, biased>{.x = const_span_of<Element>(x),
                                                                     .gain = gain.data(),
@@ -67,7 +67,7 @@ void run_layer_norm_backward(const Execution& execution, const X& x, const Gain&
 
 } // namespace detail
 
-/// @brief Elements (MainElement) of workspace that the gradients of gain and bias need.
+/// @brief Elements (AccumulationElement) of workspace that the gradients of gain and bias need.
 [[nodiscard]] constexpr std::size_t layer_norm_workspace(std::size_t rows, std::size_t width) {
   return 2 * column_sums_workspace(rows, width);
 }
@@ -78,8 +78,9 @@ void run_layer_norm_backward(const Execution& execution, const X& x, const Gain&
 /// @param gain               [width]
 /// @param bias               [width], or [0] for none
 /// @param y                  [rows, width]; may be `x`
-/// @param mean               MainElement [rows], written for the backward pass
-/// @param inverse_deviation  MainElement [rows], 1 / sqrt(variance + epsilon), written for the backward pass
+/// @param mean               AccumulationElement [rows], written for the backward pass
+/// @param inverse_deviation  AccumulationElement [rows], 1 / sqrt(variance + epsilon), written for the
+/// backward pass
 template <class Execution, KernelMatrix X, KernelVector Gain, KernelVector Bias, KernelMatrix Y,
           KernelVector Rows>
 void layer_norm_forward(const Execution& execution, const X& x, const Gain& gain, const Bias& bias,
@@ -125,8 +126,8 @@ void add_layer_norm_forward(const Execution& execution, const Residual& residual
 /// @param inverse_deviation  [rows], from the forward pass
 /// @param dy                 [rows, width]
 /// @param dx                 [rows, width]; may be `dy`
-/// @param d_gain             MainElement [width]
-/// @param d_bias             MainElement [width], or [0] if there is no bias
+/// @param d_gain             AccumulationElement [width]
+/// @param d_bias             AccumulationElement [width], or [0] if there is no bias
 /// @param workspace          [layer_norm_workspace(rows, width)] elements
 /// @param add_gain, add_bias false overwrites
 template <class Execution, KernelMatrix X, KernelVector Gain, KernelVector Rows, KernelMatrix DY,

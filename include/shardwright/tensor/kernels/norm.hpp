@@ -21,7 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// y = (x - mean) inverse gain + bias with inverse = 1 / sqrt(mean of (x - mean)^2 + epsilon); a norm that is
 /// not centred has a mean of 0, one that is not biased a bias of 0.
 template <class Element, bool centred, bool biased> struct NormForward {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   MatrixSpan<const Element> x;
   MatrixSpan<const Element> branch{}; // added first if its data is not null
   const Element* gain;
@@ -126,7 +126,7 @@ private:
 /// centred norm only; d_gain = sum over rows of dy n, d_bias = sum over rows of dy. One call per row block.
 template <class Element, bool centred, bool input, bool gains, bool biases> struct NormBackward {
   static_assert(gains || !biases);
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   static constexpr std::size_t sums_of_rows = gains + biases;
   static constexpr bool gives_input = input;
   MatrixSpan<const Element> x;

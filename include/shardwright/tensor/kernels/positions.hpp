@@ -32,7 +32,7 @@ namespace detail {
 
 /// One token per call.
 template <class Element> struct AddPositions {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   const Element* x; // [sequences, rows, columns]
   MatrixSpan<const Element> table;
   Element* out;
@@ -54,7 +54,7 @@ template <class Element> struct AddPositions {
 
 /// One position per call: the sum over the sequences, in their order.
 template <class Element, class Main> struct SumOfPositions {
-  using Number = MainElement<Main>;
+  using Number = AccumulationElement<Main>;
   const Element* dy; // [sequences, rows, columns]
   MatrixSpan<Main> d_table;
   std::size_t sequences;

@@ -72,7 +72,7 @@ void fill_words(RandomKey key, std::uint64_t first, std::uint32_t (&words)[4 * g
 /// Walks rows by groups of neighbours; `Draw` turns a random word and the input into the value of an element.
 template <class Element, class Draw> struct RandomElements {
   static constexpr std::size_t group = 8; // 16 bytes of 16-bit elements
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   using Numbers = ThreadGroup<Number, group>;
   const Element* in; // may be `data`
   Element* data;
@@ -279,11 +279,11 @@ void fill_uniform(const Execution& execution, const View& view, const BlockPosit
                   double low, double high) {
   using Element = typename View::value_type;
   detail::run_random("fill_uniform", execution, view.data(), view, position, key,
-                     detail::DrawUniform<MainElement<Element>>{low, high - low});
+                     detail::DrawUniform<AccumulationElement<Element>>{low, high - low});
 }
 
-/// @brief Normal numbers by the method of Box and Muller; computed in double, rounded to the MainElement and
-/// then to the element: a 16-bit fill is the fill of floats, rounded.
+/// @brief Normal numbers by the method of Box and Muller; computed in double, rounded to the
+/// AccumulationElement and then to the element: a 16-bit fill is the fill of floats, rounded.
 /// @param view contiguous local block of one to four dimensions
 /// @throws InvalidArgument if the block does not lie inside the global extents
 template <class Execution, KernelView View>
@@ -291,7 +291,7 @@ void fill_normal(const Execution& execution, const View& view, const BlockPositi
                  double mean, double deviation) {
   using Element = typename View::value_type;
   detail::run_random("fill_normal", execution, view.data(), view, position, key,
-                     detail::DrawNormal<MainElement<Element>>{mean, deviation});
+                     detail::DrawNormal<AccumulationElement<Element>>{mean, deviation});
 }
 
 /// @brief out = 0 with the given probability, else in / (1 - probability); `out` may be `in`.
@@ -304,7 +304,7 @@ void dropout_into(const Execution& execution, const In& in, const View& out, con
   using Element = typename View::value_type;
   detail::require(probability >= 0.0 && probability < 1.0, "dropout", "the probability must be in [0, 1).");
   detail::require(in.size() == out.size(), "dropout", "input and output must have the same extents.");
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   detail::run_random("dropout", execution, in.data(), out, position, key,
                      detail::DrawDropout<Number>{detail::words_below(probability),
                                                  static_cast<Number>(1.0 / (1.0 - probability))});

@@ -50,7 +50,7 @@ template <class Element> struct SquareBlocks {
 
 /// The same with a warp per call: each thread sums its own numbers of the block.
 template <class Element> struct SquareBlocksOfWarps {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   const Element* x;
   std::size_t count;
   double* partial;
@@ -95,7 +95,7 @@ template <class Element, class Term> struct PairBlocks {
   double* partial;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    using Number = MainElement<Element>;
+    using Number = AccumulationElement<Element>;
     const std::size_t end = block_end(block, reduce_block, count);
     double sum = 0.0;
     if constexpr (lane_threads == 1) {
@@ -159,7 +159,7 @@ template <class Element> struct NonfiniteBlocks {
     std::size_t found = 0;
     // x - x is 0 for a finite number and NaN for an infinite one or a NaN.
     for (std::size_t i = block * reduce_block + lane_number(); i < end; i += lane_threads)
-      found += x[i] - x[i] == MainElement<Element>(0) ? 0u : 1u;
+      found += x[i] - x[i] == AccumulationElement<Element>(0) ? 0u : 1u;
     found = over_threads(found, PlusLanes{});
     if (first_lane())
       partial[block] = static_cast<double>(found);

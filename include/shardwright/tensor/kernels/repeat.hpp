@@ -14,7 +14,7 @@ namespace detail {
 
 /// Rows of `columns`, each a row of x or one number of it; a call handles a piece of a row.
 template <class Element> struct RepeatRows {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   const Element* x;
   Element* out;
   std::size_t columns;
@@ -65,8 +65,8 @@ void repeat(const Execution& execution, double factor, const X& x, std::size_t m
   const std::size_t pieces = detail::blocks_of(columns, grain);
   detail::run_lanes("sw::repeat", execution, to.size / columns * pieces,
                     detail::RepeatRows<Element>{from.data, to.data, columns, middle,
-                                                static_cast<MainElement<Element>>(factor), numbers, grain,
-                                                pieces});
+                                                static_cast<AccumulationElement<Element>>(factor), numbers,
+                                                grain, pieces});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

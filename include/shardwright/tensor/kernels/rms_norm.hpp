@@ -22,7 +22,7 @@ using RmsNormBackward = NormBackward<Element, false, input, gains, false>;
 
 } // namespace detail
 
-/// @brief Elements (MainElement) of workspace that the gain gradient needs.
+/// @brief Elements (AccumulationElement) of workspace that the gain gradient needs.
 [[nodiscard]] constexpr std::size_t rms_norm_workspace(std::size_t rows, std::size_t width) {
   return column_sums_workspace(rows, width);
 }
@@ -31,7 +31,7 @@ using RmsNormBackward = NormBackward<Element, false, input, gains, false>;
 /// @param x            [rows, width]
 /// @param gain         [width]
 /// @param y            [rows, width]; may be `x`
-/// @param inverse_rms  MainElement [rows], written for the backward pass
+/// @param inverse_rms  AccumulationElement [rows], written for the backward pass
 template <class Execution, KernelMatrix X, KernelVector Gain, KernelMatrix Y, KernelVector Rms>
 void rms_norm_forward(const Execution& execution, const X& x, const Gain& gain, double epsilon, const Y& y,
                       const Rms& inverse_rms) {
@@ -39,12 +39,13 @@ void rms_norm_forward(const Execution& execution, const X& x, const Gain& gain, 
   detail::require_norm(x.extent(0) == y.extent(0) && x.extent(1) == y.extent(1) &&
                            gain.extent(0) == x.extent(1) && inverse_rms.extent(0) == x.extent(0),
                        "rms_norm_forward");
-  detail::run_lanes("sw::rms_norm", execution, x.extent(0),
-                    detail::RmsNormForward<Element>{.x = detail::const_span_of<Element>(x),
-                                                    .gain = gain.data(),
-                                                    .epsilon = static_cast<MainElement<Element>>(epsilon),
-                                                    .y = detail::span_of(y),
-                                                    .inverse = inverse_rms.data()});
+  detail::run_lanes(
+      "sw::rms_norm", execution, x.extent(0),
+      detail::RmsNormForward<Element>{.x = detail::const_span_of<Element>(x),
+                                      .gain = gain.data(),
+                                      .epsilon = static_cast<AccumulationElement<Element>>(epsilon),
+                                      .y = detail::span_of(y),
+                                      .inverse = inverse_rms.data()});
 }
 
 /// @brief sum = residual + branch and y = rms_norm(sum), in one pass over memory.
@@ -61,14 +62,15 @@ void add_rms_norm_forward(const Execution& execution, const Residual& residual, 
   detail::require_norm(same(branch) && same(sum) && same(y) && gain.extent(0) == residual.extent(1) &&
                            inverse_rms.extent(0) == residual.extent(0),
                        "add_rms_norm_forward");
-  detail::run_lanes("sw::rms_norm", execution, residual.extent(0),
-                    detail::RmsNormForward<Element>{.x = detail::const_span_of<Element>(residual),
-                                                    .branch = detail::const_span_of<Element>(branch),
-                                                    .gain = gain.data(),
-                                                    .epsilon = static_cast<MainElement<Element>>(epsilon),
-                                                    .sum = detail::span_of(sum),
-                                                    .y = detail::span_of(y),
-                                                    .inverse = inverse_rms.data()});
+  detail::run_lanes(
+      "sw::rms_norm", execution, residual.extent(0),
+      detail::RmsNormForward<Element>{.x = detail::const_span_of<Element>(residual),
+                                      .branch = detail::const_span_of<Element>(branch),
+                                      .gain = gain.data(),
+                                      .epsilon = static_cast<AccumulationElement<Element>>(epsilon),
+                                      .sum = detail::span_of(sum),
+                                      .y = detail::span_of(y),
+                                      .inverse = inverse_rms.data()});
 }
 
 /// @brief dx = gradient of rms_norm with respect to x.
@@ -95,7 +97,7 @@ void rms_norm_backward_input(const Execution& execution, const X& x, const Gain&
 }
 
 /// @brief d_gain (+)= gradient of rms_norm with respect to the gain, rows in fixed order.
-/// @param d_gain     MainElement [width]
+/// @param d_gain     AccumulationElement [width]
 /// @param workspace  [rms_norm_workspace(rows, width)] elements
 /// @param add        false overwrites d_gain
 template <class Execution, KernelMatrix X, KernelVector Rms, KernelMatrix DY, KernelVector DGain,
@@ -115,8 +117,8 @@ void rms_norm_backward_gain(const Execution& execution, const X& x, const Rms& i
                                                     .inverse = inverse_rms.data(),
                                                     .dy = detail::const_span_of<Element>(dy),
                                                     .partial = workspace.data()});
-  detail::run_sum_partials<MainElement<Element>>(execution, workspace.data(), blocks, x.extent(1),
-                                                 d_gain.data(), add);
+  detail::run_sum_partials<AccumulationElement<Element>>(execution, workspace.data(), blocks, x.extent(1),
+                                                         d_gain.data(), add);
 }
 
 /// @brief Both gradients in one pass, with the residual stream's gradient added: dx = d_residual + d rms_norm
@@ -150,8 +152,8 @@ void add_rms_norm_backward(const Execution& execution, const X& x, const Gain& g
                                                    .d_residual = detail::const_span_of<Element>(d_residual),
                                                    .dx = detail::span_of(dx),
                                                    .partial = workspace.data()});
-  detail::run_sum_partials<MainElement<Element>>(execution, workspace.data(), blocks, x.extent(1),
-                                                 d_gain.data(), add);
+  detail::run_sum_partials<AccumulationElement<Element>>(execution, workspace.data(), blocks, x.extent(1),
+                                                         d_gain.data(), add);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

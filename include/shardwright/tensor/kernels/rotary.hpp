@@ -31,7 +31,7 @@ template <class Element> struct RotaryTable {
 };
 
 template <class Element> struct RotaryRows {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   MatrixSpan<Element> qkv;
   MatrixSpan<const Number> cosines;
   MatrixSpan<const Number> sines;
@@ -68,7 +68,7 @@ template <class Element> struct RotaryRows {
 /// pairs in several heads.
 template <class Element> struct RotaryTokens {
   static constexpr unsigned group = 8;
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   using Numbers = ThreadGroup<Number, group>;
   RotaryRows<Element> rows;
 
@@ -154,9 +154,12 @@ void run_rotary(const char* operation, const Execution& execution, const Qkv& qk
           "the tables must reach the last position (make them longer).");
   const auto c = span_of(cosines);
   const auto s = span_of(sines);
-  const RotaryRows<Element> rows{
-      span_of(qkv), {c.data, c.rows, c.columns, c.stride},       {s.data, s.rows, s.columns, s.stride}, shape,
-      positions,    static_cast<MainElement<Element>>(direction)};
+  const RotaryRows<Element> rows{span_of(qkv),
+                                 {c.data, c.rows, c.columns, c.stride},
+                                 {s.data, s.rows, s.columns, s.stride},
+                                 shape,
+                                 positions,
+                                 static_cast<AccumulationElement<Element>>(direction)};
   if constexpr (runs_on_host<Execution>)
     run("sw::rotary", execution, qkv.extent(0), rows);
   else
@@ -179,7 +182,7 @@ void fill_rotary_tables(const Execution& execution, const Table& cosines, const 
 /// @brief Rotates the last rotary_width elements of queries and keys by their positions (Su et al. 2021,
 /// arXiv 2104.09864); of these, element i pairs with element i + rotary_width / 2.
 /// @param qkv             fused buffer of `shape`, in place
-/// @param cosines, sines  MainElement [positions, rotary_width / 2], from fill_rotary_tables
+/// @param cosines, sines  AccumulationElement [positions, rotary_width / 2], from fill_rotary_tables
 /// @param positions       of the rows of every sequence
 template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
 void rotary_forward(const Execution& execution, const Qkv& qkv, const Table& cosines, const Table& sines,

@@ -16,7 +16,7 @@ namespace detail {
 
 /// y = exp(x - max) / (the sum of these), or its logarithm. `y` may be `x`.
 template <class Element, bool logarithm> struct SoftmaxForward {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   MatrixSpan<const Element> x;
   MatrixSpan<Element> y;
   Number lowest; // the largest of no numbers
@@ -71,7 +71,7 @@ private:
 
 /// dx = y (dy - sum of dy y), and of the logarithm dy - exp(y) sum of dy. `dx` may be `dy` or `y`.
 template <class Element, bool logarithm> struct SoftmaxBackward {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   MatrixSpan<const Element> y;
   MatrixSpan<const Element> dy;
   MatrixSpan<Element> dx;
@@ -116,9 +116,10 @@ void softmax_forward(const char* label, const char* operation, const Execution& 
   using Element = typename Y::value_type;
   require(x.extent(0) == y.extent(0) && x.extent(1) == y.extent(1), operation,
           "input and output must have the same shape.");
-  run_lanes(label, execution, x.extent(0),
-            SoftmaxForward<Element, logarithm>{rows_of<const Element>(x), rows_of<Element>(y),
-                                               -std::numeric_limits<MainElement<Element>>::infinity()});
+  run_lanes(
+      label, execution, x.extent(0),
+      SoftmaxForward<Element, logarithm>{rows_of<const Element>(x), rows_of<Element>(y),
+                                         -std::numeric_limits<AccumulationElement<Element>>::infinity()});
 }
 
 template <bool logarithm, class Execution, KernelMatrix Y, KernelMatrix DY, KernelMatrix DX>

@@ -20,7 +20,7 @@ template <class Element> struct SwigluForward {
   std::size_t chunks_per_row;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
-    using Number = MainElement<Element>;
+    using Number = AccumulationElement<Element>;
     const std::size_t i = work / chunks_per_row;
     const std::size_t block = work % chunks_per_row;
     const Element* gate = gate_up.row(i);
@@ -44,7 +44,7 @@ template <class Element> struct SwigluBackward {
   std::size_t chunks_per_row;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
-    using Number = MainElement<Element>;
+    using Number = AccumulationElement<Element>;
     const std::size_t i = work / chunks_per_row;
     const std::size_t block = work % chunks_per_row;
     const std::size_t hidden = d_out.columns;

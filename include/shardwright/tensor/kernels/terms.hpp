@@ -27,7 +27,7 @@ namespace kernels {
 
 /// @brief An operand with an element for every place of the result, or one row for all rows.
 template <class Element> struct Elements {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   const Element* data;
   bool repeats = false;
   SHARDWRIGHT_FUNCTION Elements row(std::size_t first) const {
@@ -66,7 +66,7 @@ struct NoElements {
 
 /// @brief function(dy, left, right) of every element, in registers of a row or one by one.
 template <class Element, class Function, class Dy, class Left, class Right> struct Terms {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   [[no_unique_address]] Function function;
   Dy dy;
   Left left;
@@ -176,7 +176,7 @@ void store_formula(const char* label, const Execution& execution, const Function
     if constexpr (repeats)
       if (right.size == 1)
         return store_formula(label, execution, function, dy, left,
-                             OneElement<MainElement<Element>, Element>{right.data}, out, count);
+                             OneElement<AccumulationElement<Element>, Element>{right.data}, out, count);
     detail::store_terms(label, execution,
                         terms_of<Element>(function, dy, left, Elements<Element>{right.data, repeats}),
                         right.size, out, count);

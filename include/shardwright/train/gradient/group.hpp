@@ -23,7 +23,7 @@ public:
 
   /// Adds the gradient of a parameter. @throws LifecycleError if another group holds it.
   template <class P> void hold(P& parameter) {
-    using Number = typename P::main_element;
+    using Number = typename P::accumulation_element;
     add(std::make_unique<ParameterGradient<Number, Target>>(parameter, parameter.gradient_layouts(),
                                                             parameter.resources(),
                                                             buckets<Number>(parameter.resources())));

@@ -150,8 +150,9 @@ public:
       auto& resources = parameter.resources();
       const auto block =
           detail::local_shape_of<typename P::state_layout>(resources.core(), parameter.shape());
-      state.template make<typename P::main_element>(resources, detail::product(block), kept, groups,
-                                                    {parameter.name(), P::tensor_rank, parameter.role()});
+      state.template make<typename P::accumulation_element>(
+          resources, detail::product(block), kept, groups,
+          {parameter.name(), P::tensor_rank, parameter.role()});
     }
     return state;
   }

@@ -49,7 +49,7 @@ template <class Element> struct StoreScale {
   kernels::LossFactor factor;
   Element* to;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
-    *to = static_cast<Element>(static_cast<MainElement<Element>>(factor.value()));
+    *to = static_cast<Element>(static_cast<AccumulationElement<Element>>(factor.value()));
   }
 };
 

@@ -28,7 +28,7 @@ namespace detail {
 /// One query of one head per call. It processes the keys in blocks, and rescales its sums whenever a block
 /// has a larger score (Milakov and Gimelshein 2018, arXiv 1805.02867).
 template <class Element> struct CachedAttention {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   static constexpr std::size_t keys_at_once = 64;
   MatrixSpan<const Element> qkv;
   KeyValueSpan<const Element> key_values;
@@ -92,7 +92,7 @@ private:
 /// Cost: 2 key_value_width operations for each pair of a query and a key that it sees; no workspace.
 /// @param qkv         fused buffer of `shape`, the new tokens
 /// @param key_values  [batch * capacity, kv_heads * key_value_width], including those of the new tokens
-/// @param out         MainElement [batch * sequence, output_width]
+/// @param out         AccumulationElement [batch * sequence, output_width]
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out>
 void cached_attention(const Execution& execution, const Qkv& qkv, const KeyValues& key_values, const Out& out,
                       const AttentionShape& shape, const CachedTokens& tokens, double scale) {
@@ -114,7 +114,7 @@ void cached_attention(const Execution& execution, const Qkv& qkv, const KeyValue
       detail::CachedAttention<Element>{
           detail::constant(detail::span_of(qkv)),
           detail::KeyValueSpan<const Element>::packed(detail::constant(detail::span_of(key_values)), shape),
-          detail::span_of(out), shape, tokens, static_cast<MainElement<Element>>(scale)});
+          detail::span_of(out), shape, tokens, static_cast<AccumulationElement<Element>>(scale)});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

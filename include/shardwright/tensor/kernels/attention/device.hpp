@@ -15,9 +15,9 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 template <class Element>
-SHARDWRIGHT_FUNCTION inline MainElement<Element> row_dot(const Element* a, const Element* b,
-                                                         std::size_t count) {
-  MainElement<Element> sum(0);
+SHARDWRIGHT_FUNCTION inline AccumulationElement<Element> row_dot(const Element* a, const Element* b,
+                                                                 std::size_t count) {
+  AccumulationElement<Element> sum(0);
   for (std::size_t i = 0; i < count; ++i)
     sum += a[i] * b[i];
   return sum;
@@ -42,9 +42,9 @@ struct AttentionHead {
 };
 
 /// One query row per call; the members are those of AttentionForward. It sums in place, so calls need outputs
-/// and gradients of the MainElement.
-template <class Element, class Out = MainElement<Element>> struct AttentionForwardRow {
-  using Number = MainElement<Element>;
+/// and gradients of the AccumulationElement.
+template <class Element, class Out = AccumulationElement<Element>> struct AttentionForwardRow {
+  using Number = AccumulationElement<Element>;
   MatrixSpan<const Element> qkv;
   KeyValueSpan<const Element> key_values;
   MatrixSpan<Out> out;
@@ -88,8 +88,8 @@ template <class Element, class Out = MainElement<Element>> struct AttentionForwa
 };
 
 /// Gradient of one query row per call; the members are those of AttentionBackward.
-template <class Element, class Out = MainElement<Element>> struct AttentionBackwardQuery {
-  using Number = MainElement<Element>;
+template <class Element, class Out = AccumulationElement<Element>> struct AttentionBackwardQuery {
+  using Number = AccumulationElement<Element>;
   MatrixSpan<const Element> qkv;
   KeyValueSpan<const Element> key_values;
   MatrixSpan<const Element> out;
@@ -127,7 +127,7 @@ template <class Element, class Out = MainElement<Element>> struct AttentionBackw
 
 /// Gradients of one key and value row per call, summed over the query heads and rows that see it, in order.
 template <class Element> struct AttentionBackwardKey {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   AttentionBackwardQuery<Element> a;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {

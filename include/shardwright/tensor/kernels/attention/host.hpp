@@ -169,10 +169,10 @@ SHARDWRIGHT_FUNCTION inline void clear_rows(Element* to, std::size_t stride, std
 }
 
 /// Attention of the queries of `qkv` over the keys of `block` that they see. `merge` combines the result with
-/// that over other keys, in `out` and `log_sum_exp`. `Out` is Element or its MainElement. Queries that see no
-/// key have zeros, and -infinity as log_sum_exp.
+/// that over other keys, in `out` and `log_sum_exp`. `Out` is Element or its AccumulationElement. Queries
+/// that see no key have zeros, and -infinity as log_sum_exp.
 template <class Element, class Out = Element> struct AttentionForward {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   static constexpr std::size_t rows = attention_rows;
   static constexpr std::size_t registers = attention_rows / lane_count<Number>;
   MatrixSpan<const Element> qkv;

@@ -17,7 +17,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// the gradient from other keys in `d_qkv`; dK and dV are overwritten. Of queries that see no key, dQ is
 /// zero.
 template <class Element, class Out = Element> struct AttentionBackward {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   static constexpr std::size_t rows = attention_rows;
   static constexpr std::size_t registers = attention_rows / lane_count<Number>;
   MatrixSpan<const Element> qkv;

@@ -23,7 +23,7 @@ template <class Element, bool accumulate> struct CopyKeyValues {
     for (std::size_t head = 0; head < shape.kv_heads; ++head) {
       const Element* source = from.key(token, head);
       Element* target = to.key(token, head);
-      for_chunks<MainElement<Element>>(
+      for_chunks<AccumulationElement<Element>>(
           0, shape.key_value_width(),
           [=](auto chunk, std::size_t i) {
             if constexpr (accumulate)

@@ -16,7 +16,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// Whether a head fits into one register of a warp, and keys and values have the same width.
 template <class Element> [[nodiscard]] constexpr bool has_lanes(const AttentionShape& shape) {
   return shape.value_width() == shape.head_dim &&
-         shape.head_dim <= ThreadLanes<MainElement<Element>>::register_width;
+         shape.head_dim <= ThreadLanes<AccumulationElement<Element>>::register_width;
 }
 
 /// As AttentionForwardRow, with the values' sum in a register, rescaled when a larger score appears (Milakov
@@ -25,7 +25,7 @@ template <class Element> struct AttentionForwardLanes {
   AttentionForwardRow<Element> a;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
-    using Number = MainElement<Element>;
+    using Number = AccumulationElement<Element>;
     const std::size_t i = index % a.shape.sequence;
     const AttentionHead head(a.shape, index / a.shape.sequence);
     const std::size_t seen = a.block.keys_seen(i);
@@ -70,7 +70,7 @@ template <class Element> struct AttentionBackwardQueryLanes {
   AttentionBackwardQuery<Element> a;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
-    using Number = MainElement<Element>;
+    using Number = AccumulationElement<Element>;
     const std::size_t i = index % a.shape.sequence;
     const AttentionHead head(a.shape, index / a.shape.sequence);
     const std::size_t token = head.batch * a.shape.sequence + i;
@@ -101,7 +101,7 @@ template <class Element> struct AttentionBackwardKeyLanes {
   AttentionBackwardQuery<Element> a;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
-    using Number = MainElement<Element>;
+    using Number = AccumulationElement<Element>;
     const AttentionShape& shape = a.shape;
     const std::size_t j = index % a.block.keys.rows;
     const std::size_t group = index / a.block.keys.rows;

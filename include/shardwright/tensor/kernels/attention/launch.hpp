@@ -130,7 +130,7 @@ template <class Execution, class Element, class Out, class Work>
 void run_attention_forward(const char* operation, const Execution& execution,
                            const AttentionForwardRow<Element, Out>& row, const AttentionBlock& block,
                            const Work& workspace) {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   const AttentionShape& shape = row.shape;
   if (shape.tokens() == 0 || shape.kv_heads == 0 || (row.merge && block.hides_all_keys()))
     return;
@@ -188,7 +188,7 @@ template <class Execution, class Element, class Out, class Work>
 void run_attention_backward(const char* operation, const Execution& execution,
                             const AttentionBackwardQuery<Element, Out>& query, const AttentionBlock& block,
                             const Work& workspace) {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   const AttentionShape& shape = query.shape;
   if (shape.tokens() == 0 || shape.kv_heads == 0 || query.block.keys.rows == 0)
     return;

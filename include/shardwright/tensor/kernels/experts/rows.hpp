@@ -16,7 +16,7 @@ namespace detail {
 
 template <class Element>
 SHARDWRIGHT_FUNCTION inline void copy_row(const Element* from, Element* to, std::size_t width) {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   for_chunks<Number>(
       0, width, [from, to](auto chunk, std::size_t c) { chunk.store(to + c, chunk.load(from + c)); }, from,
       to);
@@ -60,7 +60,7 @@ template <class Element, class Rows> struct ScatterRows {
 
 /// Row t of `out` is the sum of the rows of its slots, in their order, each times its gate if there are any.
 template <class Element, class Rows> struct SumSlots {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   Rows rows;
   const std::int32_t* places; // [tokens, slots], -1 for none
   const Number* gates;        // [tokens, slots], or null
@@ -97,7 +97,7 @@ template <class Element, class Rows> struct SumSlots {
 /// For each row of gradients: its dot product with a row of values, and the row times a gate. Either may be
 /// omitted.
 template <class Element> struct GateRows {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   Element* gradient;    // [rows, width]
   const Element* value; // the same, or null
   const Number* gates;  // [rows], or null

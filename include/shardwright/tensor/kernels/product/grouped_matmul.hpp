@@ -37,8 +37,8 @@ template <class Element, class Out> struct GroupProduct {
   Factor<Element> b;
   Out* c;
 
-  template <class Execution> void run(const Execution& execution, MainElement<Element> beta) const {
-    start_product(execution, m, n, k, MainElement<Element>(1), a, b, beta, c, n);
+  template <class Execution> void run(const Execution& execution, AccumulationElement<Element> beta) const {
+    start_product(execution, m, n, k, AccumulationElement<Element>(1), a, b, beta, c, n);
   }
 };
 
@@ -46,7 +46,7 @@ template <class Element, class Out> struct GroupProduct {
 /// the other.
 template <class Element, class Out, class Execution, class ProductOf>
 void run_group(const Execution& execution, std::size_t count, double beta, const ProductOf& product) {
-  const auto keep = static_cast<MainElement<Element>>(beta);
+  const auto keep = static_cast<AccumulationElement<Element>>(beta);
   if constexpr (LibraryGemmGroup<Execution>::available && RealElement<Element>) {
     static thread_local GemmGroup group;
     group.clear();
@@ -113,7 +113,7 @@ void grouped_matmul(const Execution& execution, std::span<const std::int64_t> fi
 /// Started as grouped_matmul; if `out` is wider than the factors, by one product for each group.
 /// @param rows     [rows, in]
 /// @param gradient [rows, out]
-/// @param out      [groups, in, out]; of their element type or its MainElement
+/// @param out      [groups, in, out]; of their element type or its AccumulationElement
 template <class Execution, KernelMatrix Rows, KernelMatrix Gradient, KernelView Out>
 void grouped_weight_gradient(const Execution& execution, std::span<const std::int64_t> first_rows,
                              const Rows& rows, const Gradient& gradient, const Out& out, double beta) {

@@ -27,8 +27,8 @@ namespace detail {
 /// By the device library or, if it is missing or has no kernel for the problem, with one element per thread.
 template <class Execution, class Element, class Out>
 void device_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k,
-                    MainElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
-                    MainElement<Element> beta, Out* c, std::size_t c_stride) {
+                    AccumulationElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
+                    AccumulationElement<Element> beta, Out* c, std::size_t c_stride) {
   if constexpr (LibraryGemm<Execution>::available && RealElement<Element>) {
     const auto [problem, operands] = column_major(m, n, k, static_cast<double>(alpha), a, b,
                                                   static_cast<double>(beta), c, c_stride, tf32_choice());
@@ -41,8 +41,8 @@ void device_product(const Execution& execution, std::size_t m, std::size_t n, st
 /// The product of matching shapes, by the target's best implementation.
 template <class Execution, class Element, class Out>
 void start_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k,
-                   MainElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
-                   MainElement<Element> beta, Out* c, std::size_t c_stride) {
+                   AccumulationElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
+                   AccumulationElement<Element> beta, Out* c, std::size_t c_stride) {
   if (m == 0 || n == 0)
     return;
   if constexpr (counts_only<Execution>)
@@ -69,18 +69,18 @@ void start_product(const Execution& execution, std::size_t m, std::size_t n, std
 /// of the factors are widened first; the thread keeps up to 3 MB for them.
 /// @param a  [m, k], or [k, m] when transposed
 /// @param b  [k, n], or [n, k] when transposed
-/// @param c  [m, n], not overlapping the factors; of their element type or its MainElement
+/// @param c  [m, n], not overlapping the factors; of their element type or its AccumulationElement
 /// @throws InvalidArgument if the shapes do not fit
 template <class Execution, KernelMatrix A, KernelMatrix B, KernelMatrix C>
 void matmul(const Execution& execution, const A& a, Transpose transpose_a, const B& b, Transpose transpose_b,
             const C& c, double alpha = 1.0, double beta = 0.0) {
   using Element = typename A::non_const_value_type;
   using Out = typename C::value_type;
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   static_assert(
       std::is_same_v<Element, typename B::non_const_value_type> &&
           (std::is_same_v<Element, Out> || std::is_same_v<Number, Out>),
-      "matmul: both factors must have the same element type, and the result must have that type or its MainElement.");
+      "matmul: both factors must have the same element type, and the result must have that type or its AccumulationElement.");
   const auto left = detail::span_of(a);
   const auto right = detail::span_of(b);
   const auto out = detail::span_of(c);

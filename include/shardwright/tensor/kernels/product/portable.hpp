@@ -26,9 +26,9 @@ template <class Element> struct Factor {
 };
 
 /// C = alpha A B + beta C for the operands as they are after transposition.
-/// `Out` is the element of the factors or its MainElement.
+/// `Out` is the element of the factors or its AccumulationElement.
 template <class Element, class Out = Element> struct Product {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   std::size_t m;
   std::size_t n;
   std::size_t k;
@@ -65,7 +65,7 @@ template <class Number> SHARDWRIGHT_FUNCTION inline Number blend(Number beta, Nu
 
 /// One element of C per call.
 template <class Element, class Out = Element> struct ProductElement {
-  using Number = MainElement<Element>;
+  using Number = AccumulationElement<Element>;
   Product<Element, Out> p;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const std::size_t i = index / p.n;
