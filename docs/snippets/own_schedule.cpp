@@ -43,7 +43,6 @@ private:
 /// 1F1B with about twice as many forward passes in advance, so that sends run beside passes.
 struct EagerOneFOneB {
   static constexpr std::string_view name = "eager_1f1b";
-  static constexpr bool forwards_first = false; // some backward pass comes before a forward pass
 
   static constexpr sw::ScheduleRule rule(int ranks, int microbatches) {
     if (microbatches < ranks)

@@ -74,7 +74,7 @@ template <class OwnerAxes> struct MoeTask {
             {"kept_groups", number(config.routing.kept_groups)},
             {"bias_rate", config.bias.rate},
             {"balance", config.balance},
-            {"balances_sequences", number(config.balances_sequences)},
+            {"balances_sequences", number(config.balance_over == sw::BalanceOver::sequence)},
             {"z_loss", config.z_loss}};
   }
   template <class Model, class Mesh, class MakeSample>

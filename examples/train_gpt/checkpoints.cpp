@@ -67,6 +67,8 @@ std::string continued_text(const Options& options, std::uint64_t data_hash) {
     out << "--experts " << size.experts << "\n--chosen " << size.chosen << "\n--expert-hidden "
         << size.expert_hidden << "\n--dense-layers " << size.dense_layers << "\n--capacity "
         << options.capacity << "\n";
+  if (!options.balance.empty()) // a checkpoint from before there was this option belongs to its default
+    out << "--balance " << options.balance << "\n";
   return out.str();
 }
 

@@ -172,7 +172,8 @@ void settle_experts(Options& options, const IsGiven& given) {
   const ModelSize& size = options.size;
   const std::string model = "--model " + options.model;
   if (size.experts == 0 || size.expert_hidden == 0 || size.chosen == 0) {
-    for (const char* name : {"--experts", "--chosen", "--expert-hidden", "--dense-layers", "--capacity"})
+    for (const char* name : {"--experts", "--chosen", "--expert-hidden", "--dense-layers", "--capacity",
+                             "--balance", "--counting-pass"})
       if (given(name))
         throw UsageError(std::string(name) + " is for a model with experts, but " + model +
                          " has none (give --model moe-small, or leave it out)");
@@ -184,6 +185,8 @@ void settle_experts(Options& options, const IsGiven& given) {
   if (size.chosen > size.experts)
     throw UsageError("--chosen " + text(size.chosen) + " must not be more than --experts " +
                      text(size.experts) + " (give --chosen " + text(size.experts) + " or less)");
+  if (options.counting_pass && options.balance != "global")
+    throw UsageError("--counting-pass counts the batch for --balance global (add that, or leave it out)");
   if (size.dense_layers >= size.layers)
     throw UsageError("--dense-layers " + text(size.dense_layers) + " must be fewer than --layers " +
                      text(size.layers) + " (give --dense-layers " + text(size.layers - 1) + " or less)");

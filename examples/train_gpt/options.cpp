@@ -96,22 +96,23 @@ std::string Options::configuration_text() const {
       << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
       << size.hidden << "\n--experts " << size.experts << "\n--chosen " << size.chosen << "\n--expert-hidden "
       << size.expert_hidden << "\n--dense-layers " << size.dense_layers << "\n--capacity " << capacity
-      << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary << "\n--target "
-      << name_of(target) << "\n--gpus " << gpus << "\n--cuda-graph " << cuda_graph << "\n--tied " << tied
-      << "\n--precision " << name_of(precision) << "\n--sequence-parallel " << sequence_parallel
-      << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero << "\n--batch " << batch
-      << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule
-      << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate
-      << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay "
-      << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
-      << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
-      << temperature << "\n--prompt " << prompt << "\n--non-finite " << static_cast<int>(non_finite)
-      << "\n--empty-batch " << static_cast<int>(empty_batch) << "\n--check-replicas " << check_replicas
-      << "\n--link-latency " << link.latency_seconds << "\n--link-bandwidth " << link.bytes_per_second
-      << "\n--timeline " << records() << "\n--verify " << verify << "\n--checkpoint "
-      << checkpoint.directory.string() << "\n--save-every " << checkpoint.every << "\n--keep "
-      << checkpoint.keep << "\n--resume " << checkpoint.resume << "\n--stop-after " << checkpoint.stop_after
-      << "\n--init " << init.string() << "\n--export " << export_to.string() << "\n";
+      << "\n--balance " << balance << "\n--counting-pass " << counting_pass << "\n--sequence "
+      << size.sequence << "\n--vocabulary " << size.vocabulary << "\n--target " << name_of(target)
+      << "\n--gpus " << gpus << "\n--cuda-graph " << cuda_graph << "\n--tied " << tied << "\n--precision "
+      << name_of(precision) << "\n--sequence-parallel " << sequence_parallel << "\n--context "
+      << (ring ? "ring" : "all-to-all") << "\n--zero " << zero << "\n--batch " << batch << "\n--microbatch "
+      << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule << "\n--chunks "
+      << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate << "\n--min-lr "
+      << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay " << weight_decay << "\n--clip "
+      << clip << "\n--validate-every " << validate_every << "\n--validation-batches " << validation_batches
+      << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
+      << "\n--non-finite " << static_cast<int>(non_finite) << "\n--empty-batch "
+      << static_cast<int>(empty_batch) << "\n--check-replicas " << check_replicas << "\n--link-latency "
+      << link.latency_seconds << "\n--link-bandwidth " << link.bytes_per_second << "\n--timeline "
+      << records() << "\n--verify " << verify << "\n--checkpoint " << checkpoint.directory.string()
+      << "\n--save-every " << checkpoint.every << "\n--keep " << checkpoint.keep << "\n--resume "
+      << checkpoint.resume << "\n--stop-after " << checkpoint.stop_after << "\n--init " << init.string()
+      << "\n--export " << export_to.string() << "\n";
   return out.str();
 }
 
@@ -258,6 +259,15 @@ void add_model_options(CLI::App& app, Options& options, Words& words) {
   in.real("--capacity", options.capacity, 0, true,
           "Capacity of an expert in a microbatch, relative to an even share, such as 1.25; 0 drops nothing.",
           1e6);
+  in.add(
+        "--balance", options.balance,
+        "Balances the load of experts: by a loss of each sequence, of each microbatch, of the global batch, or with the counts of the previous step, or by a bias alone. "
+        "Default: the bias and a small loss of each sequence, as in DeepSeek-V3.")
+      ->check(one_of({"sequence", "microbatch", "global", "previous", "bias"}))
+      ->type_name("NAME");
+  in.flag(
+      "--counting-pass", options.counting_pass,
+      "Run one more forward pass that counts the global batch, so that any schedule can carry --balance global.");
   in.flag("--tied", options.tied, "Use one table for the embedding and the output head.");
   in.add(
         "--precision", words.precision,

@@ -106,6 +106,10 @@ struct Options {
   bool ring = false; ///< Ring attention over cp instead of all-to-all.
   double dropout = 0;
   double capacity = 0; ///< Choices that an expert accepts, relative to an even share; 0: all.
+  /// How the load of experts is balanced: sequence, microbatch, global, previous or bias; empty: the bias,
+  /// and a small loss of each sequence.
+  std::string balance;
+  bool counting_pass = false;             ///< One more forward pass, to count the whole batch first.
   shardwright::Recomputation recompute{}; ///< What layers recompute in the backward pass.
 
   int batch = 12;       ///< Sequences per step, over all ranks.

@@ -100,8 +100,19 @@ template <class Config> [[nodiscard]] Config config_of(const Options& options) {
     } else {
       config.shared_hidden = options.size.expert_hidden;
       config.routing.scores = sw::RouterScores::sigmoid;
-      config.bias = {.rate = 0.001};
-      config.balance = 0.0001;
+      if (options.balance.empty()) {
+        config.bias = {.rate = 0.001};
+        config.balance = 0.0001;
+      }
+    }
+    if (options.balance == "bias") {
+      config.bias.rate = 0.001;
+    } else if (!options.balance.empty()) {
+      config.balance = 0.01;
+      config.balance_over = options.balance == "sequence"     ? sw::BalanceOver::sequence
+                            : options.balance == "microbatch" ? sw::BalanceOver::microbatch
+                            : options.balance == "global"     ? sw::BalanceOver::global_batch
+                                                              : sw::BalanceOver::previous_batch;
     }
     config.capacity = options.capacity;
     config.batch_sequences = std::int64_t{options.microbatch} * options.data_ranks();

@@ -12,8 +12,10 @@
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/text/csv.hpp>
 #include <shardwright/schedule/text/explain.hpp>
+#include <shardwright/schedule/whole_batch_loss.hpp>
 
 #include <string>
+#include <utility>
 
 namespace train_gpt {
 
@@ -54,7 +56,12 @@ sw::Schedule schedule_of(const Options& options) {
                               " microbatches, but the run has pp=" + text(ranks) + " and " +
                               text(microbatches) + " (give --mesh and --microbatches to fit)");
   static_cast<void>(sw::require_proof(schedule));
-  return schedule;
+  if (options.balance == "global" && !options.counting_pass && !sw::forwards_first(schedule))
+    throw sw::InvalidArgument(
+        "--balance global needs the counts of all microbatches before the first backward pass, but --schedule " +
+        options.schedule +
+        " begins earlier (give --schedule gpipe, or --counting-pass for one more forward pass)");
+  return options.counting_pass ? sw::CountingFirst(std::move(schedule)) : std::move(schedule);
 }
 
 } // namespace train_gpt

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: PipelineSchedule: a policy must have the static members name, forwards_first, rule(ranks, microbatches)
+// expect: PipelineSchedule: a policy must have the static members name, rule(ranks, microbatches)
 // expect: (add the one that the policy of PolicyOf in the trace lacks
 
 #include <shardwright/schedule/policies/one_f_one_b.hpp>
@@ -9,7 +9,6 @@ using namespace shardwright;
 
 struct Unplaced {
   static constexpr std::string_view name = "unplaced";
-  static constexpr bool forwards_first = false;
   static constexpr ScheduleRule rule(int, int) { return {}; }
 #ifndef SHARDWRIGHT_EXPECT_FAIL
   static constexpr StagePlacement placement(int ranks, int) { return StagePlacement::loop(ranks); }

@@ -69,6 +69,22 @@ shardwright_train_gpt_run(
        "and less in [0-9]+ other parameters" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed"
   FILE "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_experts.jsonl"
   HOLDS "\"busiest_share\"" "\"dropped_share\":0[.][0-9]+" "\"layers.1.mlp.router.load\":{\"0\":")
+# The loss of the global batch does not depend on the mesh or the microbatches, and not every schedule carries it.
+set(balanced --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2 --batch 8 --steps 3 --accumulation 4
+    --mesh dp=2,pp=2)
+shardwright_train_gpt_run(
+  balance_global 0 TRAINING experts OPTIONS ${balanced} --balance global --schedule gpipe --verify
+  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+shardwright_train_gpt_run(
+  balance_counting 0 TRAINING experts OPTIONS ${balanced} --balance global --counting-pass --verify
+  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+shardwright_train_gpt_run(
+  balance_refused 1 TRAINING experts OPTIONS ${balanced} --balance global
+  SAYS "--schedule 1f1b begins earlier .give --schedule gpipe, or --counting-pass for one more forward pass.")
+shardwright_train_gpt_run(
+  balance_previous 0 TRAINING experts OPTIONS ${balanced} --balance previous --verify SAYS "verify: passed")
+shardwright_train_gpt_run(
+  balance_pass 2 OPTIONS --model moe-tiny --counting-pass SAYS "--counting-pass counts the batch for --balance global .add that, or leave it out")
 shardwright_train_gpt_run(
   experts_only 2 OPTIONS --model tiny --mesh ep=2 SAYS "ep for experts, but --model tiny has none .give --model moe-small, or dp in place of ep")
 foreach(schedule IN ITEMS gpipe interleaved zbv dualpipe)

@@ -6,6 +6,7 @@
 #include <shardwright/schedule/policies/zb_v.hpp>
 #include <shardwright/schedule/schedule.hpp>
 #include <shardwright/schedule/text/csv_schedule.hpp>
+#include <shardwright/schedule/whole_batch_loss.hpp>
 
 #include <string_view>
 
@@ -34,7 +35,7 @@ TEST_CASE("a custom schedule is proven where it is named", "[csv]") {
   STATIC_REQUIRE(CsvSchedule<OfOneV>::ranks == 2);
   STATIC_REQUIRE(CsvSchedule<OfOneV>::microbatches == 2);
   STATIC_REQUIRE(CsvSchedule<OfOneV>::stage_placement == StagePlacement::v_shape(2));
-  STATIC_REQUIRE(!CsvSchedule<OfOneV>::forwards_first);
+  STATIC_REQUIRE(!all_forwards_first<PolicySchedule<CsvSchedule<OfOneV>>>);
   STATIC_REQUIRE(Custom::prove(2, 2, {1, 1, 1, 3}).makespan > Custom::proof.makespan);
 
   const Schedule stored = make_schedule<CsvSchedule<OfOneV>>(2, 2);
@@ -51,6 +52,6 @@ TEST_CASE("a custom schedule has the smallest window that holds, and ignores wha
 }
 
 TEST_CASE("forwards-first is derived from the text", "[csv]") {
-  STATIC_REQUIRE(CsvSchedule<ForwardsFirst>::forwards_first);
+  STATIC_REQUIRE(all_forwards_first<PolicySchedule<CsvSchedule<ForwardsFirst>>>);
   STATIC_REQUIRE(PipelineSchedule<CsvSchedule<ForwardsFirst>>::proof.peak_in_flight == 2);
 }

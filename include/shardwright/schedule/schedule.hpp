@@ -62,6 +62,11 @@ public:
   [[nodiscard]] Cursor cursor(int rank) const { return Cursor(steps(rank)); }
   /// @brief The window in which a runner must issue its messages; `prove` assumes the same one.
   [[nodiscard]] const MessageWindow& window() const noexcept { return window_; }
+  /// @brief Whether a counting pass precedes it: see CountingFirst.
+  [[nodiscard]] bool counts_first() const noexcept { return counts_first_; }
+
+protected:
+  void count_first() noexcept { counts_first_ = true; }
 
 private:
   std::string name_;
@@ -69,6 +74,7 @@ private:
   int microbatches_;
   std::vector<std::vector<Step>> steps_;
   MessageWindow window_;
+  bool counts_first_ = false;
 };
 
 /// @brief Returns whether all forwards precede all backwards on every rank.

@@ -27,7 +27,6 @@ namespace detail {
 template <class Policy>
 concept HasPolicyMembers = requires(int ranks, int microbatches, int rank) {
   { Policy::name } -> std::convertible_to<std::string_view>;
-  { Policy::forwards_first } -> std::convertible_to<bool>;
   { Policy::rule(ranks, microbatches) } -> std::same_as<ScheduleRule>;
   { Policy::placement(ranks, microbatches) } -> std::same_as<StagePlacement>;
   Policy::cursor(ranks, microbatches, rank);
@@ -45,7 +44,7 @@ template <class Policy, bool members = HasPolicyMembers<Policy>, bool cursor = h
 struct PolicyOf {
   static_assert(
       members,
-      "PipelineSchedule: a policy must have the static members name, forwards_first, rule(ranks, microbatches), placement(ranks, microbatches) and cursor(ranks, microbatches, rank) (add the one that the policy of PolicyOf in the trace lacks; OneFOneB is an example)");
+      "PipelineSchedule: a policy must have the static members name, rule(ranks, microbatches), placement(ranks, microbatches) and cursor(ranks, microbatches, rank) (add the one that the policy of PolicyOf in the trace lacks; OneFOneB is an example)");
   static_assert(
       cursor || !members,
       "PipelineSchedule: the cursor of a policy must have bool next(Step&), a constructor without arguments, and copies (give its members initial values and declare the constructor = default)");
@@ -55,10 +54,9 @@ struct PolicyOf {
 
 /// @brief A policy of pipeline schedules: its rule, the placement of its stages, and the order of every rank.
 ///
-/// Static members: `name`; `forwards_first`, whether all forward passes precede all backward passes on every
-/// rank; `rule(ranks, microbatches)`, the rule that the numbers break, if any; `placement(ranks,
-/// microbatches)`; `cursor(ranks, microbatches, rank)`, a StepCursor. `window(ranks, microbatches)` is
-/// optional. All are constexpr if the compiler is to prove it.
+/// Static members: `name`; `rule(ranks, microbatches)`, the rule that the numbers break, if any;
+/// `placement(ranks, microbatches)`; `cursor(ranks, microbatches, rank)`, a StepCursor. `window(ranks,
+/// microbatches)` is optional. All are constexpr if the compiler is to prove it.
 template <class Policy>
 concept SchedulePolicy = detail::HasPolicyMembers<Policy> && detail::has_step_cursor<Policy>();
 

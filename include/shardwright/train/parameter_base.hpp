@@ -91,6 +91,8 @@ public:
   /// @brief Declares that all forward passes of a step are done, for parts that need the whole batch.
   /// Collective.
   virtual void end_forwards() {}
+  /// @brief Whether its loss needs the whole batch: see WholeBatchLoss.
+  [[nodiscard]] virtual bool reads_whole_batch() const { return false; }
   /// @brief Sets the ranks of other meshes that hold a copy of this part, including this rank: under
   /// DualPipe, each sees half of the microbatches.
   virtual void set_copies(HostCommunicator) {}

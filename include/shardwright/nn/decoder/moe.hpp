@@ -10,6 +10,7 @@
 #include <shardwright/nn/decoder/moe_config.hpp>
 #include <shardwright/nn/experts/balance_loss.hpp>
 #include <shardwright/nn/experts/capacity.hpp>
+#include <shardwright/nn/experts/global_balance.hpp>
 #include <shardwright/nn/experts/layer.hpp>
 #include <shardwright/nn/experts/mlp.hpp>
 #include <shardwright/nn/experts/router.hpp>
@@ -51,12 +52,16 @@ struct MoeLayouts
 template <class Layouts, class Plan> class BalancedRouter {
   using Tokens = typename Layouts::ExpertTokens;
   using Router = shardwright::Router<Tokens, Plan>;
+  using OverBatch = GlobalBalance<typename Router::Logits, typename Plan::target>;
 
 public:
   template <class Mesh>
   BalancedRouter(const Mesh& mesh, const MoeConfig& config)
       : config_(config), router_(mesh, config.width, config.experts, config.routing,
-                                 Initial::normal(config.initial_deviation), config.bias) {}
+                                 Initial::normal(config.initial_deviation), config.bias) {
+    if (config.balance > 0 && config.balance_over == BalanceOver::global_batch)
+      over_batch_.emplace(mesh, config.experts, BalanceOptions{config.balance, config.routing.scores});
+  }
 
   template <class X>
   [[nodiscard]] typename Router::Out operator()(X&& x, SourceLocation where = SourceLocation::current()) {
@@ -78,7 +83,7 @@ public:
     }
     return routed;
   }
-  [[nodiscard]] auto members() { return router_.members(); }
+  [[nodiscard]] auto members() { return shardwright::members("", router_, "balance", over_batch_); }
 
 private:
   /// On the experts that a token would choose without bias and groups.
@@ -89,14 +94,25 @@ private:
                             ? routed.experts
                             : choose_experts(routed.logits.value(),
                                              {.chosen = rule.chosen, .scores = rule.scores}, {}, where);
-    if (config_.balances_sequences)
+    switch (config_.balance_over) {
+    case BalanceOver::sequence:
       static_cast<void>(balance_loss<EachSequence>(routed.logits, chosen, options, where));
-    else
+      break;
+    case BalanceOver::microbatch:
       static_cast<void>(balance_loss<WholeMicrobatch>(routed.logits, chosen, options, where));
+      break;
+    case BalanceOver::global_batch:
+      (*over_batch_)(routed.logits, chosen, where);
+      break;
+    case BalanceOver::previous_batch:
+      static_cast<void>(
+          stale_balance_loss(routed.logits, chosen, router_.load().last_step(), options, where));
+    }
   }
 
   MoeConfig config_;
   Router router_;
+  std::optional<OverBatch> over_batch_;
 };
 
 /// @brief The feed-forward part of a decoder with experts: a SwiGlu in the first layers, experts in the

@@ -15,6 +15,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+/// @brief The tokens over which the balance loss of a decoder with experts is taken.
+enum class BalanceOver : std::uint8_t {
+  sequence,      ///< Each sequence by itself: balance_loss<EachSequence>.
+  microbatch,    ///< A microbatch of all ranks: balance_loss<WholeMicrobatch>.
+  global_batch,  ///< All microbatches of a step: GlobalBalance, which not every schedule supports.
+  previous_batch ///< The counts of the step before: stale_balance_loss.
+};
+
 /// @brief Sizes of a decoder whose layers, after the first dense ones, have routed and optionally shared
 /// experts instead of the SwiGLU (DeepSeek-V3, arXiv 2412.19437; Mixtral, arXiv 2401.04088).
 struct MoeConfig : DecoderConfig {
@@ -23,9 +31,9 @@ struct MoeConfig : DecoderConfig {
   std::int64_t expert_hidden = 128; ///< Inner width of each of them.
   std::int64_t shared_hidden = 0; ///< Total inner width of the shared experts of a layer; 0: there are none.
   RouterOptions routing{.chosen = 2};
-  ExpertBiasOptions bias{};         ///< Of the choice; by default there is none.
-  double balance = 0;               ///< Coefficient of the balance loss; 0 for none.
-  bool balances_sequences = true;   ///< Each sequence by itself, or else each microbatch as a whole.
+  ExpertBiasOptions bias{}; ///< Of the choice; by default there is none.
+  double balance = 0;       ///< Coefficient of the balance loss; 0 for none.
+  BalanceOver balance_over = BalanceOver::sequence;
   double z_loss = 0;                ///< Coefficient of the router's z-loss; 0 for none.
   double capacity = 0;              ///< Factor of within_capacity(); 0 drops no choice.
   std::int64_t batch_sequences = 0; ///< Maximum number of sequences in a microbatch, over all ranks.

@@ -43,6 +43,7 @@ public:
   }
 
   void initialize(const std::string& path, std::uint64_t) override { name_ = path; }
+  [[nodiscard]] bool reads_whole_batch() const override { return true; }
   /// @throws InvalidArgument: a copy would not see the batch.
   void set_copies(HostCommunicator) override {
     throw InvalidArgument(

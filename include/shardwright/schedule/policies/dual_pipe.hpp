@@ -19,7 +19,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// report, arXiv 2412.19437, section 3.2.1.
 struct DualPipe {
   static constexpr std::string_view name = "dualpipe";
-  static constexpr bool forwards_first = false;
 
   [[nodiscard]] static constexpr ScheduleRule rule(int ranks, int microbatches) {
     if (ranks % 2 != 0)

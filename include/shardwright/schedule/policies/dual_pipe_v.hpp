@@ -19,7 +19,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// which is 2p here, for its p. Sea AI Lab's "cut-in-half" of DualPipe, as in DeepSeek's published program.
 struct DualPipeV {
   static constexpr std::string_view name = "dualpipev";
-  static constexpr bool forwards_first = false;
 
   [[nodiscard]] static constexpr ScheduleRule rule(int ranks, int microbatches) {
     if (microbatches < 2 * ranks)

@@ -20,7 +20,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// 1811.06965, section 2.3. The only policy here in which all forward passes precede all backward passes.
 struct GPipe {
   static constexpr std::string_view name = "gpipe";
-  static constexpr bool forwards_first = true;
 
   [[nodiscard]] static constexpr ScheduleRule rule(int, int) { return {}; }
   [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {

@@ -28,7 +28,6 @@ template <int chunks = 2, int group_size = 0> struct Interleaved {
   static_assert(chunks > 0, "Interleaved: a rank must hold at least one chunk (use 2 or more, or OneFOneB)");
   static_assert(group_size >= 0, "Interleaved: a group must have microbatches (use 0 for the default size)");
   static constexpr std::string_view name = "interleaved";
-  static constexpr bool forwards_first = false;
 
   [[nodiscard]] static constexpr int group(int ranks, int microbatches) {
     return group_size > 0 ? group_size : detail::equal_group(ranks, microbatches);

@@ -28,7 +28,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 template <int chunks = 2> struct InterleavedZB {
   static_assert(chunks > 1, "InterleavedZB: a rank must hold at least two chunks (use ZBH1 for one)");
   static constexpr std::string_view name = "interleavedzb";
-  static constexpr bool forwards_first = false;
 
   [[nodiscard]] static constexpr ScheduleRule rule(int ranks, int microbatches) {
     return detail::equal_groups_rule(ranks, microbatches);

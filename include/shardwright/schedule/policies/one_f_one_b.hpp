@@ -21,7 +21,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// (PipeDream-Flush).
 struct OneFOneB {
   static constexpr std::string_view name = "1f1b";
-  static constexpr bool forwards_first = false;
 
   [[nodiscard]] static constexpr ScheduleRule rule(int, int) { return {}; }
   [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {

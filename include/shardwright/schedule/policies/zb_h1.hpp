@@ -19,7 +19,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// I). Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 2.1.
 struct ZBH1 {
   static constexpr std::string_view name = "zbh1";
-  static constexpr bool forwards_first = false;
 
   [[nodiscard]] static constexpr ScheduleRule rule(int, int) { return {}; }
   [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {

@@ -22,7 +22,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// 31 against 34). Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 2.2.
 struct ZBH2 {
   static constexpr std::string_view name = "zbh2";
-  static constexpr bool forwards_first = false;
 
   [[nodiscard]] static constexpr ScheduleRule rule(int, int) { return {}; }
   [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {

@@ -21,7 +21,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// 3 (V-ZB). Fewer than 2p-1 microbatches are run as 2p-1, without the actions of those that do not exist.
 struct ZBV {
   static constexpr std::string_view name = "zbv";
-  static constexpr bool forwards_first = false;
 
   [[nodiscard]] static constexpr ScheduleRule rule(int, int) { return {}; }
   [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {

@@ -71,12 +71,6 @@ template <class Text> struct CsvSchedule {
   }
   /// @brief The `smallest_window`, which the text does not name.
   [[nodiscard]] static constexpr MessageWindow window(int, int) { return own_window; }
-  static constexpr bool forwards_first = [] {
-    for (const std::string_view line : lines)
-      if (!detail::forwards_come_first(detail::CsvCursor(line)))
-        return false;
-    return true;
-  }();
 
 private:
   struct Orders {

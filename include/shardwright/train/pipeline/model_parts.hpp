@@ -166,17 +166,21 @@ template <class List> struct PartHolders;
 template <class... Part> struct PartHolders<Parts<Part...>> {
   using type = HolderList<typename HolderOf<Part>::type...>;
   static constexpr std::size_t size = sizeof...(Part);
-  /// Whether a part, or a member of one, has a loss that needs the whole batch.
-  static constexpr bool over_whole_batch = [] {
+  /// Whether a part, or a member of one, has a loss that needs the whole batch. What lies behind a pointer or
+  /// in an optional exists or not at run time; it counts if `optional` is true.
+  template <bool optional> [[nodiscard]] static constexpr bool needs_whole_batch() {
     bool out = false;
     const auto look = [&out]<class Type>(const Type*) {
       if constexpr (requires { Type::needs_whole_batch; })
         out = out || Type::needs_whole_batch;
-      return !requires { Type::needs_whole_batch; };
+      return !requires { Type::needs_whole_batch; }
+      &&(optional || !ModulePointer<Type>);
     };
     (visit_module_types<typename HolderOf<Part>::type::type>(look), ...);
     return out;
-  }();
+  }
+  static constexpr bool over_whole_batch = needs_whole_batch<false>();
+  static constexpr bool may_read_whole_batch = needs_whole_batch<true>();
   using First = typename HolderOf<std::tuple_element_t<0, std::tuple<Part...>>>::type::type;
   using Last = typename HolderOf<std::tuple_element_t<size - 1, std::tuple<Part...>>>::type::type;
 

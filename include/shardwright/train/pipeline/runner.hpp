@@ -55,13 +55,22 @@ class PipelineRunner : detail::StageHandover<typename Stage::Output::layout, typ
   using Batch = typename Stage::Batch;
   using Saved = typename Stage::Saved;
 
+  /// Whether a part that needs the whole batch exists or not is known at run time.
+  static constexpr bool chosen_at_run_time = [] {
+    if constexpr (requires { Stage::may_read_whole_batch; })
+      return Stage::may_read_whole_batch;
+    else
+      return false;
+  }();
+
 public:
   using Options = PipelineOptions;
   using Loss = typename Stage::Loss;
 
   /// @brief Proves the schedule. Collective over `ranks`, the ranks of the pipeline, numbered as in the
   /// schedule; all must pass the same schedule. A loss that needs the whole batch compiles only with a
-  /// schedule whose type guarantees that all forward passes come first.
+  /// schedule whose type guarantees that all forward passes come first, or with CountingFirst; for parts that
+  /// exist or not at run time, the schedule is checked here.
   /// @param chunks this rank's stages by chunk; they must outlive the runner
   /// @throws InvalidArgument if ranks or chunks are not those of the schedule, or its proof does not hold (it
   /// says which dependency is missing, or which ranks wait for one another); ConfigurationMismatch if ranks
@@ -73,8 +82,15 @@ public:
         messages_(plan_, schedule_.window().sends_in_flight, recorder_),
         saved_(plan_.chunks, plan_.microbatches), turns_(std::move(options.turns)) {
     static_cast<void>(carries_loss<Loss, S>);
-    if constexpr (WholeBatchLoss<Loss> && detail::counts_first<S>)
+    if constexpr (chosen_at_run_time) {
+      for (const Stage* stage : chunks_)
+        if (stage->reads_whole_batch())
+          detail::require_whole_batch(schedule_);
+      if (schedule_.counts_first())
+        count_first_ = &PipelineRunner::count;
+    } else if constexpr (WholeBatchLoss<Loss> && detail::counts_first<S>) {
       count_first_ = &PipelineRunner::count;
+    }
   }
   PipelineRunner(const PipelineRunner&) = delete;
   PipelineRunner& operator=(const PipelineRunner&) = delete;
@@ -267,7 +283,7 @@ private:
         work(i);
     }
     for (const PlannedAction& planned : actions)
-      if constexpr (WholeBatchLoss<Loss>)
+      if constexpr (WholeBatchLoss<Loss> || chosen_at_run_time)
         if (planned.ends_forwards && count_first_ == nullptr)
           stage_of(planned).end_forwards();
     for (std::size_t i = 0; i < actions.size(); ++i) {

@@ -57,7 +57,7 @@ public:
   /// their summed loss, and adds their gradients to the accumulator. Collective.
   [[nodiscard]] Loss run(std::span<const Batch> batches) {
     Loss loss{};
-    if constexpr (WholeBatchLoss<Loss>) {
+    if (WholeBatchLoss<Loss> || stage_.reads_whole_batch()) {
       for (const Batch& batch : batches)
         count(batch);
       end_forwards();

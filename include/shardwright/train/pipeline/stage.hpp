@@ -88,6 +88,8 @@ public:
   using Boundary = ShardedTensor<typename Stream::layout, typename Stream::element, target>;
   using Input = Boundary;
   using Output = Boundary;
+  /// @brief Whether a part may need the whole batch: some exist or not at run time.
+  static constexpr bool may_read_whole_batch = Holders::may_read_whole_batch;
   /// @brief The loss of the last part. It needs the whole batch if a part, or a member of one, does.
   using Loss =
       typename detail::LossOver<Holders::over_whole_batch, std::remove_cvref_t<decltype(detail::call_part(
@@ -198,6 +200,15 @@ public:
     auto out = run(Recording::counting, std::move(in), batch, saved, AddLoss{batch, unused});
     saved.tape.restart();
     return out;
+  }
+  /// @brief Whether a part of this stage needs the whole batch before its backward pass.
+  [[nodiscard]] bool reads_whole_batch() const {
+    if constexpr (may_read_whole_batch)
+      for (const auto& unit : parts_)
+        for (const detail::ListedPart& each : unit)
+          if (each.part->reads_whole_batch())
+            return true;
+    return false;
   }
   /// @brief Declares that all forward passes of a step are done. Collective if a part needs the whole batch.
   void end_forwards() {
