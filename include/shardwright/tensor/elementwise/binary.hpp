@@ -277,9 +277,10 @@ private:
     using First = std::remove_cvref_t<Left>;
     using Second = std::remove_cvref_t<Right>;
     detail::require_one_mesh(name.data(), left, right, where);
-    detail::require_equal_extents(name.data(), "the right tensor must have the last extents of the left one",
-                                  left.shape(), First::tensor_rank - Second::tensor_rank, right.shape(), 0,
-                                  Second::tensor_rank, left.core(), where);
+    using detail::require_equal_extents; // that of expert rows is found through its argument
+    require_equal_extents(name.data(), "the right tensor must have the last extents of the left one",
+                          left.shape(), First::tensor_rank - Second::tensor_rank, right.shape(), 0,
+                          Second::tensor_rank, left.core(), where);
   }
   template <class Element, class Out, bool smaller>
   void run(const Element* left, const Element* right, std::size_t right_size, Out& out,
