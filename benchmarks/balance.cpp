@@ -26,7 +26,8 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
-#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -57,25 +58,19 @@ struct Options {
   std::string json;
 };
 
-enum class Balance { exact, sequence, stale, bias };
+enum class Balance { global, sequence, microbatch, previous, bias };
 
 struct Config {
   std::int64_t layers = 0;
   Options sizes;
-  Balance balance = Balance::exact;
+  Balance balance = Balance::global;
 };
 struct Batch {
   sw::ShardedTensor<Tokens> x, target;
 };
 
-struct NoBalance {
-  NoBalance(const auto&...) {}
-  static auto members() { return sw::members(); }
-};
-
-/// x + experts(norm(x)). A type says whether the loss needs the whole batch; the other ways are chosen at run
-/// time.
-template <bool exact> class Layer {
+/// x + experts(norm(x)), balanced in one of the ways.
+class Layer {
 public:
   Layer(const auto& place, const Config& config)
       : config_(config), norm_(place.mesh, config.sizes.width, 1e-5),
@@ -86,18 +81,20 @@ public:
                  {config.sizes.width,
                   config.sizes.hidden,
                   {config.sizes.experts, config.sizes.positions * config.sizes.chosen}},
-                 sw::Initial::normal(0.05), sw::Initial::normal(0.05)),
-        balance_(place.mesh, config.sizes.experts, losses_) {}
+                 sw::Initial::normal(0.05), sw::Initial::normal(0.05)) {
+    if (config.balance == Balance::global)
+      over_batch_.emplace(place.mesh, config.sizes.experts, losses_);
+  }
 
   Stream operator()(Stream x) {
     const Stream normed = norm_(x);
     auto routed = router_(normed);
-    if (exact || config_.balance != Balance::bias)
+    if (config_.balance != Balance::bias)
       balance(routed.logits);
     return x + experts_(normed, routed.experts, std::move(routed.gates));
   }
   auto members() {
-    return sw::members("norm", norm_, "router", router_, "experts", experts_, "balance", balance_);
+    return sw::members("norm", norm_, "router", router_, "experts", experts_, "balance", over_batch_);
   }
 
 private:
@@ -106,12 +103,16 @@ private:
   }
   template <class Logits> void balance(const Logits& logits) {
     const auto counted = sw::choose_experts(logits.value(), {.chosen = config_.sizes.chosen});
-    if constexpr (exact)
-      balance_(logits, counted);
-    else if (config_.balance == Balance::sequence)
-      static_cast<void>(sw::balance_loss<sw::EachSequence>(logits, counted, losses_));
-    else
-      static_cast<void>(sw::stale_balance_loss(logits, counted, router_.load().last_step(), losses_));
+    switch (config_.balance) {
+    case Balance::global:
+      return (*over_batch_)(logits, counted);
+    case Balance::sequence:
+      return void(sw::balance_loss<sw::EachSequence>(logits, counted, losses_));
+    case Balance::microbatch:
+      return void(sw::balance_loss<sw::WholeMicrobatch>(logits, counted, losses_));
+    default:
+      return void(sw::stale_balance_loss(logits, counted, router_.load().last_step(), losses_));
+    }
   }
 
   static constexpr sw::BalanceOptions losses_{0.01, sw::RouterScores::sigmoid};
@@ -119,7 +120,7 @@ private:
   sw::RmsNorm<Tokens, Plan> norm_;
   sw::Router<Tokens, Plan> router_;
   sw::ExpertMlp<Tokens, sw::AxisList<dp>, sw::AxisList<>, Plan> experts_;
-  std::conditional_t<exact, sw::GlobalBalance<Tokens>, NoBalance> balance_;
+  std::optional<sw::GlobalBalance<Tokens>> over_batch_;
 };
 
 struct First {
@@ -135,26 +136,19 @@ struct Last {
   auto operator()(Stream x, const Batch& batch) { return sw::mse(std::move(x), batch.target); }
   auto members() { return sw::members(); }
 };
-template <bool exact> struct Model {
+struct Model {
   using Config = ::Config;
   using Batch = ::Batch;
   using target = sw::DefaultTarget;
   using element = float;
-  using Parts = sw::Parts<First, sw::Repeat<Layer<exact>, &Config::layers>, Last>;
+  using Parts = sw::Parts<First, sw::Repeat<Layer, &Config::layers>, Last>;
   static std::array<std::int64_t, 3> boundary(const Config&, const Batch& batch) { return batch.x.shape(); }
 };
 
 /// One of the ways on one rank: a model in training.
 class Way {
 public:
-  virtual ~Way() = default;
-  virtual void step() = 0;
-  [[nodiscard]] virtual std::size_t peak_bytes() const = 0;
-};
-template <bool exact> class TrainingOf final : public Way {
-public:
-  template <class Schedule>
-  TrainingOf(sw::HostCommunicator world, const Options& options, Balance balance, const Schedule& schedule)
+  Way(sw::HostCommunicator world, const Options& options, Balance balance, const sw::Schedule& schedule)
       : mesh_(world.split(world.rank(), 0), sw::extent<dp>(1)),
         model_(mesh_, world, schedule.placement(), sw::LayerPartition(options.layers, options.ranks),
                {options.layers, options, balance}, 5),
@@ -166,18 +160,18 @@ public:
       sw::fill_normal(batches_.back().target, {7, static_cast<std::uint64_t>(2 * i + 1)});
     }
   }
-  void step() override {
+  void step() {
     static_cast<void>(training_.step([&](std::int64_t) { return std::span<const Batch>(batches_); }, 1e-3));
   }
-  [[nodiscard]] std::size_t peak_bytes() const override {
+  [[nodiscard]] std::size_t peak_bytes() const {
     return mesh_.core().template resources<sw::DefaultTarget>().statistics().peak_bytes;
   }
 
 private:
   StageMesh mesh_;
   std::vector<Batch> batches_;
-  sw::PipelineModel<Model<exact>> model_;
-  sw::Training<sw::PipelineModel<Model<exact>>> training_;
+  sw::PipelineModel<Model> model_;
+  sw::Training<sw::PipelineModel<Model>> training_;
 };
 
 struct Line {
@@ -192,18 +186,21 @@ std::vector<Line> measure(const Options& options) {
   const auto all_first = sw::make_schedule<sw::GPipe>(options.ranks, m);
   const auto usual = sw::make_schedule<sw::OneFOneB>(options.ranks, m);
   const double makespan = sw::prove(usual, {}).makespan, counted = makespan + m + options.ranks - 1;
-  std::vector<Line> lines{{"exact, all forwards first", sw::prove(all_first, {}).makespan},
-                          {"exact, 1F1B, counting first", counted},
-                          {"each sequence, 1F1B", makespan},
-                          {"counts of the last step, 1F1B", makespan},
+  std::vector<Line> lines{{"global, all forwards first", sw::prove(all_first, {}).makespan},
+                          {"global, 1F1B, counting pass", counted},
+                          {"sequence, 1F1B", makespan},
+                          {"microbatch, 1F1B", makespan},
+                          {"previous, 1F1B", makespan},
                           {"bias, 1F1B", makespan}};
   sw::launch({.ranks = options.ranks}, [&](sw::HostCommunicator world) {
-    TrainingOf<true> gpipe(world, options, Balance::exact, all_first);
-    TrainingOf<true> counting(world, options, Balance::exact, sw::CountingFirst(usual));
-    TrainingOf<false> sequence(world, options, Balance::sequence, usual);
-    TrainingOf<false> stale(world, options, Balance::stale, usual);
-    TrainingOf<false> bias(world, options, Balance::bias, usual);
-    const std::array<Way*, 5> ways{&gpipe, &counting, &sequence, &stale, &bias};
+    std::vector<std::unique_ptr<Way>> ways;
+    const auto add = [&](Balance balance, const sw::Schedule& schedule) {
+      ways.push_back(std::make_unique<Way>(world, options, balance, schedule));
+    };
+    add(Balance::global, all_first);
+    add(Balance::global, sw::CountingFirst(usual));
+    for (const Balance balance : {Balance::sequence, Balance::microbatch, Balance::previous, Balance::bias})
+      add(balance, usual);
     for (int turn = -2; turn < options.turns; ++turn) // the first two warm up
       for (std::size_t i = 0; i < ways.size(); ++i) {
         world.barrier();
