@@ -2,6 +2,7 @@
 #include "comm/communicator_suite.hpp"
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
+#include "support/standard_error.hpp"
 
 #include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/comm/observe/simulated_link.hpp>
@@ -34,11 +35,12 @@ sw::LaunchOptions options(bool check = true) {
 /// A separate world, which a test may break. All ranks meet before, since some ranks end a test late.
 sw::HostCommunicator breakable_world(bool check = true,
                                      std::chrono::milliseconds deadline = std::chrono::seconds(30),
-                                     int ranks_per_node = 0) {
+                                     int ranks_per_node = 0,
+                                     std::chrono::milliseconds notice = std::chrono::seconds(10)) {
   static sw::HostCommunicator meeting = sw::mpi_world({.deadline = std::chrono::seconds(30)});
   meeting.barrier();
-  return sw::HostCommunicator(
-      sw::detail::make_mpi_transport(MPI_COMM_WORLD, {.deadline = deadline, .check = check}, ranks_per_node));
+  return sw::HostCommunicator(sw::detail::make_mpi_transport(
+      MPI_COMM_WORLD, {.deadline = deadline, .notice = notice, .check = check}, ranks_per_node));
 }
 
 template <class Error, class Call> std::string message_of(Call call) {
@@ -446,6 +448,116 @@ TEST_CASE("ranks that wait for one another in a cycle get a report of it", "[com
   CHECK_THAT(told, ContainsSubstring("they wait in a cycle: rank "));
   CHECK_THAT(told,
              ContainsSubstring("rank " + std::to_string(world.rank()) + ": waiting in receive from rank"));
+}
+
+TEST_CASE("MPI ranks that wait for one another in a ring do not wait for the deadline", "[comm]") {
+  struct Groups {
+    sw::HostCommunicator world, other;
+    std::vector<sw::HostCommunicator> pairs; ///< Of a rank and the next one.
+    std::vector<float> data = std::vector<float>(4);
+    [[nodiscard]] int next() const { return (world.rank() + 1) % world.size(); }
+  };
+  struct Case {
+    const char* name;
+    bool check, all; ///< Whether all ranks do it; else the others wait for the last one in a barrier.
+    void (*deed)(Groups&);
+  };
+  const auto poll_first = [](Groups& on) { // which is no wait yet
+    sw::Pending pending = on.other.receive_async(on.data, 0, 3);
+    for (int poll = 0; poll < 100; ++poll)
+      if (!pending.ready())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    pending.wait();
+  };
+  const auto wait_for_second = [](Groups& on) {
+    sw::Pending first = on.other.barrier_async(), second = on.other.barrier_async();
+    second.wait();
+  };
+  const Case cases[] = {
+      {"a call that one rank makes", true, false, [](Groups& on) { on.other.all_reduce_in_place(on.data); }},
+      {"the same, unchecked", false, false, [](Groups& on) { on.other.all_reduce_in_place(on.data); }},
+      {"a message that one rank receives", true, false, [](Groups& on) { on.world.receive(on.data, 0, 3); }},
+      {"a call that one rank has started", false, false, [](Groups& on) { on.other.barrier_async().wait(); }},
+      {"a call behind one that one rank makes", true, false, wait_for_second},
+      {"a message that one rank polls before", true, false, poll_first},
+      {"sends to the next rank", false, true, [](Groups& on) { on.world.send(on.data, on.next(), 1); }},
+      {"a group for each pair", true, true,
+       [](Groups& on) { on.pairs[static_cast<std::size_t>(on.world.rank())].barrier(); }}};
+  const shardwright_test::StandardError standard_error;
+  for (const Case& one : cases) {
+    sw::HostCommunicator world =
+        breakable_world(one.check, std::chrono::seconds(60), 0, std::chrono::milliseconds(50));
+    if (world.size() == 1)
+      return;
+    Groups on{world, world.split(0, world.rank(), "other"), {}};
+    for (int rank = 0; rank < world.size(); ++rank) {
+      const bool in = world.rank() == rank || world.rank() == (rank + 1) % world.size();
+      on.pairs.push_back(world.split(in ? 0 : -1, world.rank(), "pair " + std::to_string(rank)));
+    }
+    const std::string told = message_of<sw::Error>([&] {
+      if (one.all || world.rank() == world.size() - 1)
+        one.deed(on);
+      else
+        on.world.barrier();
+    });
+    INFO(one.name);
+    CHECK_THAT(told, ContainsSubstring("they wait in a cycle: rank "));
+    CHECK_THAT(told, !ContainsSubstring(" within "));
+  }
+}
+
+TEST_CASE("MPI ranks that wait for a busy one are in no ring, however long it takes", "[comm]") {
+  const bool check = GENERATE(true, false);
+  const shardwright_test::StandardError standard_error;
+  sw::HostCommunicator world =
+      breakable_world(check, std::chrono::seconds(60), 0, std::chrono::milliseconds(20));
+  const int rank = world.rank(), last = world.size() - 1;
+  if (last == 0)
+    return;
+  sw::HostCommunicator other = world.split(0, rank, "other");
+  const auto compute = [] { std::this_thread::sleep_for(std::chrono::milliseconds(400)); };
+  std::vector<float> data(4), more(std::size_t{1} << 18);
+  // It computes.
+  if (rank == last)
+    compute();
+  world.barrier();
+  // It has started the others' call, and waits for a message.
+  if (rank == 0) {
+    compute();
+    other.send(data, last);
+  }
+  sw::Pending started = world.barrier_async();
+  if (rank == last)
+    other.receive(data, 0);
+  started.wait();
+  // Two ranks wait for each other, and each has started what the other one needs.
+  sw::Pending sent;
+  if (rank == 0)
+    sent = world.send_async(more, last, 1);
+  if (rank == last)
+    sent = other.send_async(more, 0, 2);
+  if (rank == last)
+    compute();
+  if (rank == 0)
+    other.receive(more, last, 2);
+  if (rank == last)
+    world.receive(more, 0, 1);
+  if (rank == 0 || rank == last)
+    sent.wait();
+  // One of the two polls, so that it may go on.
+  if (rank == 0) {
+    world.receive(data, last, 1);
+    world.send(data, last, 2);
+  }
+  if (rank == last) {
+    sw::Pending polled = world.receive_async(data, 0, 2);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
+    while (std::chrono::steady_clock::now() < end)
+      static_cast<void>(polled.ready());
+    world.send(data, 0, 1);
+    polled.wait();
+  }
+  other.barrier();
 }
 
 TEST_CASE("a send without its receive, and one under another tag, end at the deadline", "[comm]") {

@@ -65,11 +65,10 @@ TEST_CASE("the first difference of the calls, or blocks that do not pair up, by 
 
 TEST_CASE("a deadline report names the late ranks, what they do, and a cycle", "[comm]") {
   using namespace std::chrono_literals;
-  const std::string found = detail::whereabouts({2, 3}, doing) + detail::cycle_text({2, 0}, doing);
+  const std::string found = detail::whereabouts({2, 3}, doing) + "; " + detail::cycle_text({2, 0}, doing);
   CHECK(
       found ==
       "rank 2: at step 20; rank 3: at step 30; they wait in a cycle: rank 2 -> rank 0 -> rank 2 (rank 2: at step 20; rank 0: at step 0)");
-  CHECK(detail::cycle_text({}, doing).empty());
   CHECK(
       detail::late_collective("tp", sum_of(4), 7, 2s, {2, 3}, "x") ==
       "every rank of group tp must enter all_reduce(sum, 4 float32) #7 within 2 s, but ranks 2, 3 did not arrive: x (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)");

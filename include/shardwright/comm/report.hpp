@@ -49,16 +49,14 @@ template <class Doing>
   return out;
 }
 
-/// For the end of a report on a deadline: ranks that wait for one another in a ring; empty for none.
+/// Ranks that wait for one another in a ring.
 template <class Doing> [[nodiscard]] std::string cycle_text(const std::vector<int>& ring, Doing&& doing) {
-  if (ring.empty())
-    return {};
   std::string path, places;
   for (const int rank : ring) {
     path += "rank " + std::to_string(rank) + " -> ";
     places += (places.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + doing(rank);
   }
-  return "; they wait in a cycle: " + path + "rank " + std::to_string(ring.front()) + " (" + places + ")";
+  return "they wait in a cycle: " + path + "rank " + std::to_string(ring.front()) + " (" + places + ")";
 }
 
 inline constexpr std::string_view same_order_advice =

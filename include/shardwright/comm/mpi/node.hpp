@@ -9,10 +9,11 @@
 #include <shardwright/comm/mpi/cause.hpp>
 #include <shardwright/comm/mpi/last_call.hpp>
 #include <shardwright/comm/mpi/node_exchange.hpp>
+#include <shardwright/comm/mpi/node_waits.hpp>
 #include <shardwright/comm/mpi/process.hpp>
 #include <shardwright/comm/mpi/shared_segment.hpp>
-#include <shardwright/comm/mpi/waits.hpp>
 #include <shardwright/comm/observe/flight_dump.hpp>
+#include <shardwright/comm/wait_graph.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/error.hpp>
 
@@ -41,15 +42,15 @@ enum class RankState : std::uint32_t { unknown, running, finished, failed, dead 
 /// failure.
 ///
 /// Readable without the help of its writer, so that a frozen or dead rank can be named with its last call.
-class MpiNode {
+class MpiNode final : public WaitGraph {
 public:
   /// Maps the segment `name`, which one rank of the node `creates`, filled with zeros, before the others
   /// arrive: a rank that is too late finds none, and leaves none behind. The last of the ranks `here`, which
   /// ascend, unlinks it; a rank that gives up earlier calls unlink().
   MpiNode(std::string name, int ranks, int own_rank, const std::vector<int>& here, bool creates)
       : ranks_(ranks), own_(own_rank),
-        segment_(std::move(name), bytes(ranks), NodeExchange::bytes(here.size()), creates),
-        header_(static_cast<Header*>(segment_.memory())), waits_(&slot(ranks), ranks),
+        segment_(std::move(name), bytes(ranks, here.size()), NodeExchange::bytes(here.size()), creates),
+        header_(static_cast<Header*>(segment_.memory())), waits_(&slot(ranks), ranks, here),
         exchange_(memory_of_exchange(creates), here) {
     Slot& mine = slot(own_);
     mine.pid.store(::getpid(), std::memory_order_relaxed);
@@ -90,7 +91,7 @@ public:
     return sees(rank) && process(rank) != ProcessState::alive;
   }
   [[nodiscard]] const NodeExchange& exchange() const noexcept { return exchange_; }
-  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  [[nodiscard]] int ranks() const noexcept override { return ranks_; }
   [[nodiscard]] int own_rank() const noexcept { return own_; }
   /// Number of cores that the ranks of this node may use altogether.
   [[nodiscard]] int cores() const noexcept {
@@ -155,9 +156,23 @@ public:
     return Clock::time_point(Clock::duration(slot(rank).beat.load(std::memory_order_relaxed)));
   }
   /// Records the ranks for which this rank waits in its current call, and in all of its calls in flight.
-  void publish_waits(const std::vector<int>& in_call, const std::vector<int>& in_all) noexcept {
-    waits_.publish(own_, version(own_), in_call, in_all);
+  void publish_waits(const std::vector<int>& in_call, const std::vector<int>& in_flight) noexcept {
+    waits_.publish(own_, version(own_), in_call, in_flight);
   }
+  /// Answers the ranks of this node that wait for this one, which is inside a call and stays there.
+  /// @param lacks Returns whether this rank has yet to begin what a call of another rank needs of it.
+  template <class Lacks> void answer_waits(Lacks&& lacks) {
+    for (const int rank : waits_.here()) {
+      const std::uint32_t before = version(rank);
+      if (rank == own_ || !waits_.holds(rank, before) || !waits_.awaits(rank, own_))
+        continue;
+      const MpiLastCall call = last_call(rank);
+      if (version(rank) == before)
+        waits_.answer(own_, version(own_), rank, before, lacks(call, rank));
+    }
+  }
+  /// This rank leaves its current call by an error, so that it may begin something.
+  void withdraw_answers() noexcept { waits_.withdraw_answers(own_); }
   /// Records that this rank leaves its current call because others did not arrive.
   void give_up() noexcept { waits_.give_up(own_, version(own_)); }
   /// Version of the record of a rank's last call, which changes when the rank proceeds.
@@ -166,10 +181,27 @@ public:
   }
   /// Whether a rank gave up its last call because others did not arrive.
   [[nodiscard]] bool gave_up(int rank) const noexcept { return waits_.gave_up(rank, version(rank)); }
-  /// Whether a rank waits for others in its last call, or did so until it gave up.
-  [[nodiscard]] bool waits(int rank) const noexcept { return waits_.holds(rank, version(rank)); }
-  /// The ranks for which it waits: in that call, or in all of its calls in flight.
-  [[nodiscard]] std::vector<int> waits_for(int rank, bool in_all) const { return waits_.of(rank, in_all); }
+
+  [[nodiscard]] RankWait at(int rank) const override {
+    RankWait out;
+    out.version = version(rank);
+    out.seen = gave_up(rank) ? Clock::time_point::max() : last_beat(rank);
+    if (state(rank) == RankState::unknown)
+      out.state = RankWait::State::elsewhere;
+    else if (halted(rank))
+      out.state = RankWait::State::stopped;
+    else if (waits_.holds(rank, version(rank)))
+      out.state = RankWait::State::waits;
+    if (!waits_.holds(rank, version(rank)))
+      return out;
+    out.waits_for = waits_.of(rank, false);
+    out.in_flight = waits_.of(rank, true);
+    return out;
+  }
+  [[nodiscard]] bool in_vain(int rank, int other) const override {
+    return waits_.covers(other) && waits_.holds(other, version(other)) &&
+           waits_.lacks(other, version(other), rank, version(rank));
+  }
 
   /// The last call of a rank; a record with stage none if it is unknown.
   [[nodiscard]] MpiLastCall last_call(int rank) const noexcept {
@@ -254,8 +286,7 @@ public:
       std::vector<FlightDump> dumps;
       for (int rank = 0; rank < ranks_; ++rank)
         if (state(rank) != RankState::unknown) // of this node
-          dumps.push_back(flight_of(last_call(rank), rank, ranks_, report(rank),
-                                    waits(rank) ? waits_for(rank, false) : std::vector<int>()));
+          dumps.push_back(flight_of(last_call(rank), rank, ranks_, report(rank), at(rank).waits_for));
       gather_members(dumps);
       write_flights_of(dumps, directory, {kind, failed, std::string(sentence), {}, 0, false});
     } catch (...) { // no memory
@@ -351,23 +382,24 @@ private:
   }
 
   /// Without the exchange, which comes last, at a cache line.
-  [[nodiscard]] static std::size_t bytes(int ranks) noexcept {
+  [[nodiscard]] static std::size_t bytes(int ranks, std::size_t ranks_here) noexcept {
     const std::size_t all =
-        sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot) + MpiWaits::bytes(ranks);
+        sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot) + NodeWaits::bytes(ranks, ranks_here);
     return (all + 63) / 64 * 64;
   }
   [[nodiscard]] void* memory_of_exchange(bool creates) const noexcept {
     if (creates)
       header_->has_exchange.store(segment_.has_more());
-    return header_->has_exchange.load() ? static_cast<std::byte*>(segment_.memory()) + bytes(ranks_)
-                                        : nullptr;
+    return header_->has_exchange.load()
+               ? static_cast<std::byte*>(segment_.memory()) + bytes(ranks_, waits_.here().size())
+               : nullptr;
   }
 
   int ranks_;
   int own_;
   SharedSegment segment_;
   Header* header_; ///< The slots follow, and then the memory of the next two members.
-  MpiWaits waits_;
+  NodeWaits waits_;
   NodeExchange exchange_;
   std::vector<int> watched_;
 };

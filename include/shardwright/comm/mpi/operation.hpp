@@ -28,8 +28,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 class MpiOperation final : public PendingOperation {
 public:
-  explicit MpiOperation(MpiGroup& group)
-      : group_(group), most_data_(group.agreement().data_bytes(sizeof(Fingerprint))) {}
+  /// @param in_order The group's collectives, of which only the first one moves.
+  MpiOperation(MpiGroup& group, const std::vector<MpiOperation*>& in_order)
+      : group_(group), in_order_(in_order), most_data_(group.agreement().data_bytes(sizeof(Fingerprint))) {}
 
   /// Sets the call; its block spans are copied unless they live until it has ended.
   void begin(const CollectiveCall& call, std::uint64_t sequence, bool spans_live) {
@@ -41,6 +42,8 @@ public:
     in_use_ = true;
     leaver_unseen_ = told_waits_ = MpiNode::recently();
     second_look_ = {};
+    ring_watch_ = {};
+    late_ = waits_long_ = told_ = false;
     group_.world().node().beat(leaver_unseen_);
     publish();
   }
@@ -85,7 +88,7 @@ public:
     const MpiCallGuard guard(world.funneled(), [this] { return site_; });
     if (!world.is_last(this))
       publish();
-    look_around(true);
+    look_around(true, false);
     return done();
   }
 
@@ -107,25 +110,32 @@ public:
         break;
       waiting.pause();
       if (waiting.slow() && (waiting.expired() || world.time_to_look_around())) {
-        look_around(waiting.expired());
-        if (!done() && waiting.past_notice(world.options().notice))
-          say_long_wait();
+        look_around(waiting.expired(), true);
+        waits_long_ = waits_long_ || waiting.past_notice(world.options().notice);
+        if (!done() && waits_long_)
+          look_for_ring();
       }
     }
     in_use_ = false;
-    if (error_)
+    if (error_) {
+      if (!late_)
+        world.node().withdraw_answers();
       std::rethrow_exception(std::exchange(error_, nullptr));
+    }
   }
 
-  /// Adds the world ranks for which this call itself waits; they may wait for others in turn. None if it is
-  /// not this call's turn yet.
+  /// Adds the world ranks for which this call, or the one whose turn it is before, waits; they may wait for
+  /// others in turn.
   void add_waits(std::vector<int>& ranks) {
     if (done())
       return;
     if (sends_or_receives(kept_.call.operation))
       return ranks.push_back(group_.world_rank(kept_.call.root));
-    if (stage_ == Stage::queued)
+    if (stage_ == Stage::queued) {
+      if (in_order_.front() != this)
+        in_order_.front()->add_waits(ranks);
       return;
+    }
     direct_.assign(static_cast<std::size_t>(group_.size()), false);
     transfer_.add_missing(direct_);
     group_.agreement().add_missing(direct_);
@@ -293,27 +303,46 @@ private:
   }
 
   /// Publishes from time to time, to the ranks of this node, the ranks for which this one waits.
-  void publish_waits(bool now_or_never, std::chrono::steady_clock::time_point now) {
+  void publish_waits(bool now_or_never, bool stays, std::chrono::steady_clock::time_point now) {
     if (!now_or_never && now - told_waits_ < look_again)
       return;
     told_waits_ = now;
     waits_.clear();
     add_waits(waits_);
     group_.world().node().publish_waits(waits_, group_.world().waits());
+    if (stays)
+      group_.world().answer_waits();
   }
 
-  /// World ranks that this call waits for, as last published; a collective queued behind others of its group
-  /// waits for the same ranks.
+  /// World ranks that this call waits for, as last published.
   [[nodiscard]] const std::vector<int>& waited_for() {
     return waits_.empty() ? group_.world().waits() : waits_;
   }
   /// The ranks that keep this call waiting.
   [[nodiscard]] HoldUp hold_up() {
     const MpiWorld& world = group_.world();
-    HoldUp out = MpiBlame(world.node(), world.options().deadline).follow(waited_for());
-    if (out.ranks.empty())
-      out.ranks = waited_for();
-    return out;
+    return HoldUpSearch(world.node(), site_.world_rank, world.options().deadline).follow(waited_for());
+  }
+
+  /// Ends a long wait that no rank can end, or prints once for whom this rank waits.
+  void look_for_ring() {
+    MpiNode& node = group_.world().node();
+    try {
+      switch (ring_watch_.look(node, site_.world_rank, std::chrono::steady_clock::now())) {
+      case RingWatch::Verdict::none:
+        if (!std::exchange(told_, true))
+          say_long_wait();
+        return;
+      case RingWatch::Verdict::young:
+        return;
+      case RingWatch::Verdict::lasting:
+        throw_late(ring_watch_.found(), std::chrono::nanoseconds(0));
+      }
+    } catch (const std::exception&) {
+      late_ = true;
+      node.give_up();
+      fail(std::current_exception());
+    }
   }
 
   /// Prints to stderr the ranks for which this call waits, unless another rank of the group has done so.
@@ -330,14 +359,16 @@ private:
 
   /// The checks of a wait that are too expensive for a poll: failures elsewhere, ranks that have left, the
   /// deadline.
-  void look_around(bool expired) {
+  /// @param stays Whether the rank remains inside the call; else the program polls.
+  void look_around(bool expired, bool stays) {
     MpiWorld& world = group_.world();
+    std::optional<Failure> failure;
     try {
       const auto now = std::chrono::steady_clock::now();
       world.node().beat(now);
-      publish_waits(expired, now);
+      publish_waits(expired, stays, now);
       world.look_around();
-      const std::optional<Failure> failure = group_.failure_elsewhere();
+      failure = group_.failure_elsewhere();
       if (failure && failure->kind != Failure::Kind::deadline)
         group_.throw_ended(*failure, site_);
       if (!failure)
@@ -345,6 +376,7 @@ private:
       if (failure || expired)
         give_up(failure, expired, now);
     } catch (const std::exception&) {
+      late_ = !failure || failure->kind == Failure::Kind::deadline;
       world.node().give_up();
       fail(std::current_exception());
     }
@@ -358,11 +390,16 @@ private:
     if (failure && !found.sure && (!expired || found.ring.empty()))
       group_.throw_ended(*failure, site_);
     const auto verdict = second_look_.look(group_.world().node(), found, now);
-    if (verdict == MpiSecondLook::Verdict::not_yet)
+    if (verdict == SecondLook::Verdict::not_yet)
       return;
-    if (verdict == MpiSecondLook::Verdict::moving && !found.ring.empty())
-      found = {waited_for(), {}, {}, false};
-    const std::string sentence = late_sentence(group_, kept_.call, site_.sequence, found);
+    if (verdict == SecondLook::Verdict::moving && !found.ring.empty())
+      found = {waited_for()};
+    throw_late(found, group_.world().options().deadline);
+  }
+  [[noreturn]] void throw_late(const HoldUp& found, std::chrono::nanoseconds deadline) {
+    const std::string sentence =
+        late_sentence(group_.name(), kept_.call, site_.sequence, deadline, waited_for(), found, {},
+                      [this](int rank) { return group_.world().node().report(rank); });
     group_.end(Failure::Kind::deadline, sentence, true);
     throw DeadlineExceeded(found.ranks, std::string(name_of(kept_.call.operation)) + ": " + sentence,
                            site_.context());
@@ -387,6 +424,7 @@ private:
   static constexpr std::chrono::milliseconds look_again{20};
 
   MpiGroup& group_;
+  const std::vector<MpiOperation*>& in_order_;
   std::size_t most_data_; ///< Bytes of data that fit beside a fingerprint.
   KeptCall kept_;
   MpiCallSite site_;
@@ -399,7 +437,11 @@ private:
   std::exception_ptr error_;
   std::chrono::steady_clock::time_point leaver_unseen_{};
   std::chrono::steady_clock::time_point told_waits_{};
-  MpiSecondLook second_look_;
+  SecondLook second_look_;
+  RingWatch ring_watch_;
+  bool late_ = false; ///< It ends because others did not arrive.
+  bool waits_long_ = false;
+  bool told_ = false;      ///< That it waits long.
   std::vector<int> waits_; ///< World ranks, as last determined.
   std::vector<bool> direct_;
 };

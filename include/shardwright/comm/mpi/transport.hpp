@@ -34,15 +34,18 @@ namespace detail {
 /// calls allocate nothing in steady state.
 class MpiTransport final : public HostTransport,
                            public std::enable_shared_from_this<MpiTransport>,
-                           private MpiProgress {
+                           private MpiCalls {
 public:
   MpiTransport(std::shared_ptr<MpiWorld> world, MpiChannel channel, int rank, std::string name,
                std::uint64_t id)
-      : group_(std::move(world), std::move(channel), rank, std::move(name), id) {}
+      : group_(std::move(world), std::move(channel), rank, std::move(name), id) {
+    group_.world().enter(this);
+  }
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
   ~MpiTransport() override {
     group_.world().detach(this);
+    group_.world().leave(this);
     if (exported_ != MPI_COMM_NULL && group_.may_free())
       DeferredFree::leave(exported_);
   }
@@ -156,13 +159,25 @@ private:
       message->add_waits(ranks);
   }
 
+  [[nodiscard]] bool lacks(const MpiLastCall& call, int world_rank) const override {
+    if (call.group_id != group_.id())
+      return false;
+    if (!sends_or_receives(call.operation))
+      return collectives_begun_ < call.sequence;
+    return std::none_of(messages_.begin(), messages_.end(), [&](const MpiOperation* message) {
+      const CollectiveCall& own = message->call();
+      return own.operation != call.operation && own.tag == call.tag &&
+             group_.world_rank(own.root) == world_rank;
+    });
+  }
+
   [[nodiscard]] bool idle() const noexcept { return collectives_.empty() && messages_.empty(); }
 
   [[nodiscard]] MpiOperation& unused() {
     for (const auto& one : all_)
       if (one->done() && !one->in_use())
         return *one;
-    return *all_.emplace_back(std::make_unique<MpiOperation>(group_));
+    return *all_.emplace_back(std::make_unique<MpiOperation>(group_, collectives_));
   }
 
   /// MPI matches messages of one peer and tag in the order of posting, so each is posted after the previous

@@ -8,7 +8,6 @@
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/launch_options.hpp>
-#include <shardwright/comm/mpi/blame.hpp>
 #include <shardwright/comm/mpi/call_guard.hpp>
 #include <shardwright/comm/mpi/deferred_free.hpp>
 #include <shardwright/comm/mpi/end_wait.hpp>
@@ -18,6 +17,7 @@
 #include <shardwright/comm/mpi/requests.hpp>
 #include <shardwright/comm/report.hpp>
 #include <shardwright/comm/stderr_line.hpp>
+#include <shardwright/comm/wait_graph.hpp>
 #include <shardwright/comm/waiting.hpp>
 
 #include <unistd.h>
@@ -39,14 +39,16 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Something that progresses when MPI is polled: a group with calls in flight.
-class MpiProgress {
+/// The calls of a rank on a group, for its world.
+class MpiCalls {
 public:
-  virtual ~MpiProgress() = default;
-  /// @return whether anything has moved.
+  virtual ~MpiCalls() = default;
+  /// Advances those in flight. @return whether anything has moved.
   virtual bool progress() noexcept = 0;
-  /// Adds the world ranks for which its calls in flight wait, if `node` is that of its world.
+  /// Adds the world ranks for which those in flight wait, if `node` is that of its world.
   virtual void add_waits(const MpiNode& node, std::vector<int>& ranks) = 0;
+  /// Whether this rank has yet to begin what the call of another world rank, if it is of this group, needs.
+  [[nodiscard]] virtual bool lacks(const MpiLastCall& call, int world_rank) const = 0;
 };
 
 class MpiWorld {
@@ -102,8 +104,12 @@ public:
   [[nodiscard]] int user_tags() const noexcept { return tag_bound_ / 3; }
   [[nodiscard]] int unused_tag() const noexcept { return tag_bound_; } ///< Of no message.
 
-  void attach(MpiProgress* one) { in_progress_.push_back(one); }
-  void detach(MpiProgress* one) noexcept { std::erase(in_progress_, one); }
+  /// Adds the calls on a group, and removes them.
+  void enter(const MpiCalls* group) { groups_.push_back(group); }
+  void leave(const MpiCalls* group) noexcept { std::erase(groups_, group); }
+  /// The same for groups with calls in flight.
+  void attach(MpiCalls* one) { in_progress_.push_back(one); }
+  void detach(MpiCalls* one) noexcept { std::erase(in_progress_, one); }
 
   /// Advances every call in flight on this rank, in all groups. @return whether anything has moved.
   bool progress() noexcept {
@@ -139,9 +145,16 @@ public:
   /// World ranks for which the calls in flight on this rank wait; may contain duplicates.
   [[nodiscard]] const std::vector<int>& waits() {
     waits_.clear();
-    for (MpiProgress* const one : in_progress_)
+    for (MpiCalls* const one : in_progress_)
       one->add_waits(*node_, waits_);
     return waits_;
+  }
+  /// Answers the ranks that wait for this one, which is inside a call and stays there.
+  void answer_waits() {
+    node_->answer_waits([this](const MpiLastCall& call, int rank) {
+      return std::any_of(groups_.begin(), groups_.end(),
+                         [&](const MpiCalls* group) { return group->lacks(call, rank); });
+    });
   }
 
   /// Ends the world: this rank caused it. Others learn of it from the node's shared memory, or by a message.
@@ -268,7 +281,7 @@ private:
     if (node_) {
       std::copy_if(here_.begin(), here_.end(), std::back_inserter(late),
                    [&](int rank) { return node_->state(rank) == RankState::unknown; });
-      HoldUp hold_up = MpiBlame(*node_, options_.deadline).follow(here_);
+      HoldUp hold_up = HoldUpSearch(*node_, rank_, options_.deadline).follow(here_);
       if (!late.empty()) {
         found = ranks_text(late) + " did not open the memory that the ranks of this node share";
       } else if (hold_up.sure) {
@@ -364,7 +377,8 @@ private:
   std::vector<int> remote_; ///< World ranks on other nodes.
   bool lonely_ = false;     ///< Another node has only one rank.
   /// Shared by all worlds, so that a wait in one advances the calls of the others.
-  inline static std::vector<MpiProgress*> in_progress_;
+  inline static std::vector<MpiCalls*> in_progress_;
+  std::vector<const MpiCalls*> groups_;
   std::vector<std::unique_ptr<News>> news_;
   std::vector<int> waits_; ///< Kept, so that a wait allocates nothing.
   MpiShownCall shown_;

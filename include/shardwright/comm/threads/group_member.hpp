@@ -7,7 +7,6 @@
 
 #include <shardwright/comm/long_wait.hpp>
 #include <shardwright/comm/report.hpp>
-#include <shardwright/comm/threads/endless_wait.hpp>
 #include <shardwright/comm/threads/shared_group.hpp>
 #include <shardwright/comm/validate.hpp>
 
@@ -99,7 +98,7 @@ public:
         [&] { return message.call.root != rank_ && world().is_on_this_core(world_rank(message.call.root)); },
         world().notice(),
         [&] {
-          if (never_ends(world(), world_rank(rank_)))
+          if (never_ends())
             fail([&] { return late(message, true); });
           else
             say_long_wait(message.call, message.sequence,
@@ -273,17 +272,23 @@ public:
   [[nodiscard]] FailurePointer late(const CollectiveCall& call, std::uint64_t sequence,
                                     bool never = false) const noexcept {
     return in_memory([&] {
-      const std::vector<int> absent = group_->absent(sequence);
-      const ThreadWorld::HoldUp hold_up = world().held_up(world_rank(rank_), absent);
-      Failure out = late_rank(hold_up.ranks);
+      Failure out = late(call, sequence, group_->absent(sequence), {}, never);
       out.sequence = sequence;
-      const bool only_absent =
-          std::includes(absent.begin(), absent.end(), out.missing.begin(), out.missing.end());
-      out.sentence = (only_absent ? late_collective : held_up_collective)(
-          name(), call, sequence, never ? std::chrono::nanoseconds(0) : world().deadline(), out.missing,
-          found(hold_up));
       return out;
     });
+  }
+  /// Whether this rank and others wait for one another in a ring; takes a moment if they do.
+  [[nodiscard]] bool never_ends() const noexcept {
+    try {
+      RingWatch watch;
+      for (;; std::this_thread::sleep_for(RingWatch::lasting / 4)) {
+        const RingWatch::Verdict verdict = watch.look(world(), world_rank(rank_), WaitClock::now());
+        if (verdict != RingWatch::Verdict::young)
+          return verdict == RingWatch::Verdict::lasting;
+      }
+    } catch (const std::bad_alloc&) {
+      return false; // the deadline remains
+    }
   }
 
 private:
@@ -313,24 +318,21 @@ private:
                                   message.sequence);
   }
   [[nodiscard]] Failure late(const ThreadMessage& message, bool never = false) const {
-    const ThreadWorld::HoldUp hold_up = world().held_up(world_rank(rank_), {world_rank(message.call.root)});
-    Failure out = late_rank(hold_up.ranks);
-    out.sentence = late_message(name(), message.call, message.sequence,
-                                never ? std::chrono::nanoseconds(0) : world().deadline(),
-                                group_->mailbox().offered(message), found(hold_up));
-    return out;
+    return late(message.call, message.sequence, {world_rank(message.call.root)},
+                group_->mailbox().offered(message), never);
   }
-  [[nodiscard]] Failure late_rank(std::vector<int> missing) const {
+  [[nodiscard]] Failure late(const CollectiveCall& call, std::uint64_t sequence,
+                             const std::vector<int>& awaited, const std::string& offered, bool never) const {
+    HoldUp found = HoldUpSearch(world(), world_rank(rank_), world().deadline()).follow(awaited);
+    const bool before_deadline = never && !found.ring.empty();
     Failure out;
     out.kind = Failure::Kind::deadline;
     out.rank = world_rank(rank_);
-    out.missing = std::move(missing);
+    out.sentence = late_sentence(
+        name(), call, sequence, before_deadline ? std::chrono::nanoseconds(0) : world().deadline(), awaited,
+        found, offered, [this](int rank) { return world().recorder(rank).describe(); });
+    out.missing = std::move(found.ranks);
     return out;
-  }
-  /// Reports of the ranks to blame, and the ring in which ranks wait.
-  [[nodiscard]] std::string found(const ThreadWorld::HoldUp& hold_up) const {
-    const auto doing = [this](int rank) { return world().recorder(rank).describe(); };
-    return whereabouts_of(hold_up.ranks) + cycle_text(hold_up.ring, doing);
   }
   /// The failure of the group that a call encounters, if there is one.
   [[nodiscard]] FailurePointer end_for(const CollectiveCall& call) const {

@@ -120,7 +120,7 @@ private:
     if (size() == 1)
       return;
     const auto say = [&](bool first) {
-      if (never_ends(world(), world_rank(rank())))
+      if (never_ends())
         static_cast<void>(group_.give_up(sequence, late(call, sequence, true)));
       else if (first)
         say_long_wait(call, sequence, [&] { return group_.absent(sequence); });

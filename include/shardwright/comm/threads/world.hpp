@@ -11,6 +11,7 @@
 #include <shardwright/comm/observe/flight_dump.hpp>
 #include <shardwright/comm/observe/flight_recorder.hpp>
 #include <shardwright/comm/threads/wait_point.hpp>
+#include <shardwright/comm/wait_graph.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -42,7 +43,7 @@ public:
 /// Shared state of the ranks of one launch.
 ///
 /// The failures that may be needed when there is no memory are allocated with the world.
-class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
+class ThreadWorld final : public WaitGraph, public std::enable_shared_from_this<ThreadWorld> {
 public:
   ThreadWorld(int ranks, const LaunchOptions& options)
       : ranks_(ranks), options_(bounded(options)), cores_(usable_cores()),
@@ -59,7 +60,7 @@ public:
     }
   }
 
-  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  [[nodiscard]] int ranks() const noexcept override { return ranks_; }
   [[nodiscard]] bool check() const noexcept { return options_.check; }
   [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept { return options_.deadline; }
   [[nodiscard]] std::chrono::nanoseconds notice() const noexcept { return options_.notice; }
@@ -69,7 +70,7 @@ public:
     return options_.grace > std::chrono::nanoseconds::zero() ? options_.grace
                                                              : std::max(options_.deadline, least);
   }
-  [[nodiscard]] FlightRecorder& recorder(int rank) noexcept {
+  [[nodiscard]] FlightRecorder& recorder(int rank) const noexcept {
     return recorders_[static_cast<std::size_t>(rank)];
   }
   /// Whether ranks share cores.
@@ -202,56 +203,12 @@ public:
   }
   [[nodiscard]] bool finished() const noexcept { return finished_.load(std::memory_order_seq_cst); }
 
-  /// The ranks that wait for one another in a ring, starting from one; empty if there is none. All of them
-  /// wait at the same moment: every wait is checked before the ring is closed and again afterwards.
-  [[nodiscard]] std::vector<int> wait_cycle(int rank) {
+  [[nodiscard]] RankWait at(int rank) const override {
     const std::lock_guard lock(mutex_);
-    std::vector<Wait> path;
-    std::vector<bool> seen(static_cast<std::size_t>(ranks_), false);
-    if (!follow(rank, rank, path, seen))
-      return {};
-    std::vector<int> out;
-    for (std::size_t i = 0; i < path.size(); ++i) {
-      const Wait again = wait_of(path[i].rank);
-      const int next = path[i + 1 == path.size() ? 0 : i + 1].rank;
-      if (again.ticket != path[i].ticket ||
-          std::find(again.ranks.begin(), again.ranks.end(), next) == again.ranks.end())
-        return {};
-      out.push_back(path[i].rank);
-    }
-    return out;
+    return wait_of(rank);
   }
-
-  /// The ranks that keep a rank waiting, and a ring of waits that explains it.
-  struct HoldUp {
-    std::vector<int> ranks, ring;
-  };
-  /// Follows the waits of a rank, which waits for `awaited`, to ranks that do not wait: those in between are
-  /// not to blame. If there are none, a ring through this rank, or else one of others, is to blame. If there
-  /// is no ring either, because a rank only may be waiting for its started calls, `awaited` are named.
-  [[nodiscard]] HoldUp held_up(int rank, const std::vector<int>& awaited) {
-    HoldUp out{awaited, wait_cycle(rank)};
-    if (!out.ring.empty())
-      return out;
-    std::vector<int> reached = awaited, ends;
-    {
-      const std::lock_guard lock(mutex_);
-      for (std::size_t i = 0; i < reached.size(); ++i) {
-        const std::vector<int> awaited_next = may_wait_for(reached[i]);
-        if (awaited_next.empty())
-          ends.push_back(reached[i]);
-        for (const int next : awaited_next)
-          if (next != rank && std::find(reached.begin(), reached.end(), next) == reached.end())
-            reached.push_back(next);
-      }
-    }
-    for (std::size_t i = 0; i < reached.size() && ends.empty() && out.ring.empty(); ++i)
-      out.ring = wait_cycle(reached[i]);
-    if (!ends.empty() || !out.ring.empty())
-      out.ranks = ends.empty() ? out.ring : ends;
-    std::sort(out.ranks.begin(), out.ranks.end());
-    return out;
-  }
+  /// A rank that has begun what another one needs is not among those for which that one waits.
+  [[nodiscard]] bool in_vain(int, int) const override { return true; }
   /// Records that a rank leaves its call at a deadline: it counts as waiting until it begins another call.
   void note_given_up(int rank, const FailurePointer& failure) noexcept {
     const std::lock_guard lock(mutex_);
@@ -265,12 +222,6 @@ private:
   };
   struct alignas(128) Place {
     std::atomic<int> core{-1};
-  };
-  /// The call in which a rank waits, and the world ranks for which it waits there.
-  struct Wait {
-    int rank = 0;
-    FlightRecorder::Ticket ticket = 0;
-    std::vector<int> ranks{};
   };
 
   [[nodiscard]] static std::shared_ptr<Failure> made(Failure::Kind kind, int rank, const char* sentence) {
@@ -287,51 +238,40 @@ private:
     return programs_[static_cast<std::size_t>(rank)];
   }
 
-  /// Whether a rank left its newest call at a deadline.
-  [[nodiscard]] bool gave_up(int rank) {
-    const GivenUp& given_up = given_up_[static_cast<std::size_t>(rank)];
-    return given_up.failure && given_up.newest == recorder(rank).newest();
-  }
-  /// Calls visit(ticket, entry, awaited world ranks) for each call that a rank is inside.
-  template <class Visitor> void for_each_call(int rank, const Visitor& visit) {
-    FlightRecorder& own = recorder(rank);
+  /// Under the mutex. A rank that waits in several calls on several threads may proceed in one of them and
+  /// help another.
+  [[nodiscard]] RankWait wait_of(int rank) const {
+    const FlightRecorder& own = recorder(rank);
     const FlightRecorder::Ticket top = own.newest();
-    for (FlightRecorder::Ticket ticket = top; ticket-- > 1 && top - ticket <= FlightRecorder::kept;)
-      if (const std::optional<FlightEntry> entry = own.entry(ticket); entry && entry->inside) {
-        std::vector<int> ranks;
-        for (GroupOfWorld* group : groups_)
-          if (group == entry->group_id)
-            ranks = group->awaited(rank, *entry);
-        visit(ticket, *entry, std::move(ranks));
-      }
-  }
-
-  /// None if a rank waits in several calls on several threads: one of them may proceed and help another.
-  [[nodiscard]] Wait wait_of(int rank) {
-    if (gave_up(rank))
-      return {rank, recorder(rank).newest(), given_up_[static_cast<std::size_t>(rank)].failure->missing};
-    Wait out{rank};
+    RankWait out;
+    const GivenUp& given_up = given_up_[static_cast<std::size_t>(rank)];
+    if (given_up.failure && given_up.newest == top) // left its newest call at a deadline
+      return {RankWait::State::waits, top, given_up.failure->missing, given_up.failure->missing};
     int calls = 0;
-    for_each_call(rank, [&](FlightRecorder::Ticket ticket, const FlightEntry& entry, std::vector<int> ranks) {
-      if (entry.waited && ++calls == 1)
-        out = {rank, ticket, std::move(ranks)};
-    });
-    return calls > 1 ? Wait{rank} : out;
-  }
-  /// The ranks for which any call of a rank waits. It may poll the started ones.
-  [[nodiscard]] std::vector<int> may_wait_for(int rank) {
-    if (gave_up(rank))
-      return given_up_[static_cast<std::size_t>(rank)].failure->missing;
-    std::vector<int> out;
-    for_each_call(rank, [&](FlightRecorder::Ticket, const FlightEntry&, const std::vector<int>& ranks) {
-      out.insert(out.end(), ranks.begin(), ranks.end());
-    });
+    for (FlightRecorder::Ticket ticket = top; ticket-- > 1 && top - ticket <= FlightRecorder::kept;) {
+      const std::optional<FlightEntry> entry = own.entry(ticket);
+      if (!entry || !entry->inside)
+        continue;
+      std::vector<int> ranks;
+      for (GroupOfWorld* const group : groups_)
+        if (group == entry->group_id)
+          ranks = group->awaited(rank, *entry);
+      out.in_flight.insert(out.in_flight.end(), ranks.begin(), ranks.end());
+      if (entry->waited && ++calls == 1) {
+        out.version = ticket;
+        out.waits_for = std::move(ranks);
+      }
+    }
+    if (calls > 1)
+      out.waits_for.clear();
+    if (!out.in_flight.empty()) // it may poll the started ones
+      out.state = RankWait::State::waits;
     return out;
   }
 
   /// Under the mutex.
   [[nodiscard]] FlightDump flight_of(int rank) {
-    FlightDump out{rank, ranks_, recorder(rank).describe(), wait_of(rank).ranks, {}, {}};
+    FlightDump out{rank, ranks_, recorder(rank).describe(), wait_of(rank).waits_for, {}, {}};
     for (const GroupOfWorld* const group : groups_) {
       FlightGroup one = group->flight_group();
       if (std::find(one.members.begin(), one.members.end(), rank) != one.members.end())
@@ -346,20 +286,6 @@ private:
                              entry->where.file, entry->where.line, entry->inside});
       }
     return out;
-  }
-
-  bool follow(int rank, int start, std::vector<Wait>& path, std::vector<bool>& seen) {
-    const Wait wait = wait_of(rank);
-    path.push_back(wait);
-    seen[static_cast<std::size_t>(rank)] = true;
-    for (const int next : wait.ranks) {
-      if (next == start && path.size() > 1)
-        return true;
-      if (!seen[static_cast<std::size_t>(next)] && follow(next, start, path, seen))
-        return true;
-    }
-    path.pop_back();
-    return false;
   }
 
   const int ranks_;

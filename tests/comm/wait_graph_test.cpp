@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 
-#include <shardwright/comm/mpi/blame.hpp>
+#include <shardwright/comm/mpi/node.hpp>
+#include <shardwright/comm/wait_graph.hpp>
 
 #include <unistd.h>
 
 #include <chrono>
 #include <deque>
+#include <map>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sw = shardwright;
@@ -23,7 +26,7 @@ constexpr std::chrono::seconds deadline{10};
 class Ranked {
 public:
   explicit Ranked(int ranks) {
-    const std::string name = "/shardwright-blame-test-" + std::to_string(::getpid());
+    const std::string name = "/shardwright-wait-test-" + std::to_string(::getpid());
     Ranks all(static_cast<std::size_t>(ranks));
     std::iota(all.begin(), all.end(), 0);
     for (const int rank : all)
@@ -40,10 +43,14 @@ public:
     record.operation = operation;
     record.stage = sw::detail::MpiLastCall::Stage::inside;
     node(rank).publish(record);
+    begun_[{rank, group}].push_back(record);
   }
   /// A rank waits in a barrier for others, and has calls in flight that wait for more.
   void wait(int rank, std::uint64_t group, const Ranks& others, const Ranks& in_flight = {}) {
     enter(rank, group, 1);
+    wait_for(rank, others, in_flight);
+  }
+  void wait_for(int rank, const Ranks& others, const Ranks& in_flight = {}) {
     Ranks all = others;
     all.insert(all.end(), in_flight.begin(), in_flight.end());
     node(rank).publish_waits(others, all);
@@ -51,14 +58,28 @@ public:
   void is_silent_for(int rank, std::chrono::seconds time) { node(rank).beat(begin_ - time); }
 
   [[nodiscard]] sw::detail::MpiNode& node(int rank) { return nodes_[static_cast<std::size_t>(rank)]; }
+  /// A rank that stays inside its call answers those that wait for it: it has begun what it has entered.
+  void answer(int rank) {
+    node(rank).answer_waits([&](const sw::detail::MpiLastCall& call, int) {
+      for (const sw::detail::MpiLastCall& begun : begun_[{rank, call.group_id}])
+        if (call.peer < 0 ? begun.sequence >= call.sequence : begun.operation != call.operation)
+          return false;
+      return true;
+    });
+  }
   /// The finding of rank 0, which waits for some ranks.
   [[nodiscard]] HoldUp found(const Ranks& first) {
-    return sw::detail::MpiBlame(node(0), deadline).follow(first);
+    for (int rank = 0; rank < static_cast<int>(nodes_.size()); ++rank)
+      if (node(rank).at(rank).state == sw::detail::RankWait::State::waits)
+        answer(rank);
+    return sw::detail::HoldUpSearch(node(0), 0, deadline).follow(first);
   }
 
 private:
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::deque<sw::detail::MpiNode> nodes_;
+  std::map<std::pair<int, std::uint64_t>, std::vector<sw::detail::MpiLastCall>>
+      begun_; ///< By rank and group.
 };
 
 } // namespace
@@ -120,49 +141,118 @@ TEST_CASE("a ring consists only of futile waits", "[comm]") {
   on.wait(2, 1, {0});
   CHECK(on.found({1}).ring.empty());
   on.wait(1, 2, {2});
-  CHECK(on.found({1}).ring.empty()); // rank 2 waits for rank 0, which is in the call that they share
+  CHECK(on.found({1}).ring.empty()); // rank 2 waits for rank 0, which has begun the call that they share
   on.wait(2, 3, {0});
+  CHECK(on.found({1}).ring.empty()); // rank 1 has begun, before its own call, what rank 0 needs
+  on.enter(0, 1, 2);
+  on.wait_for(0, {1});
   CHECK(on.found({1}).ring == Ranks{0, 1, 2});
-  CHECK(on.found({1}).ranks == Ranks{1, 2});
-  // A ring of others, for which this rank waits.
+  CHECK(on.found({1}).ranks == Ranks{1});
+  // Also if another rank is about to arrive.
+  on.wait(2, 3, {0, 3});
+  CHECK(on.found({1}).ring == Ranks{0, 1, 2});
+}
+
+TEST_CASE("a ring of others is to blame if no rank that is about to arrive is", "[comm]") {
+  Ranked on(4);
+  on.wait(0, 1, {1});
+  on.wait(1, 2, {2});
   on.wait(2, 3, {1});
   CHECK(on.found({1}).ring == Ranks{1, 2});
   CHECK(on.found({1}).ranks == Ranks{1, 2});
-  // No ring is to blame if a rank that is about to arrive ends it.
   on.wait(2, 3, {1, 3});
   CHECK(on.found({1}).ring.empty());
   CHECK(on.found({1}).ranks == Ranks{3});
+}
+
+TEST_CASE("a ring is one of calls that ranks are inside now", "[comm]") {
+  const auto ringed = [](auto&& change) {
+    Ranked on(2);
+    on.wait(0, 1, {1});
+    on.wait(1, 2, {0});
+    CHECK(on.found({1}).ring == Ranks{0, 1});
+    change(on);
+    return sw::detail::ring_through(on.node(0), 0) == Ranks{0, 1};
+  };
+  CHECK(ringed([](Ranked&) {}));
+  CHECK(ringed([](Ranked& on) { on.node(1).give_up(); }));
+  // Without a new answer of the other rank, and until that has waited again.
+  CHECK_FALSE(ringed([](Ranked& on) { on.wait(0, 1, {1}); }));
+  CHECK_FALSE(ringed([](Ranked& on) { on.enter(1, 3, 1); }));
+  CHECK_FALSE(ringed([](Ranked& on) { on.wait(1, 3, {0}); }));
+  CHECK_FALSE(ringed([](Ranked& on) { on.node(1).publish_end(); }));
+  CHECK_FALSE(ringed([](Ranked& on) { on.node(1).withdraw_answers(); }));
+  CHECK(ringed([](Ranked& on) {
+    on.wait(1, 3, {0});
+    on.answer(0);
+    on.answer(1);
+  }));
+}
+
+TEST_CASE("a ring counts once it has lasted, with all of its ranks alive", "[comm]") {
+  using Verdict = sw::detail::RingWatch::Verdict;
+  Ranked on(2);
+  on.wait(0, 1, {1});
+  on.wait(1, 2, {0});
+  sw::detail::RingWatch watch;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto at = [&](int milliseconds, bool alive = true) {
+    static_cast<void>(on.found({1}));
+    const auto now = begin + std::chrono::milliseconds(milliseconds);
+    on.node(0).beat(now);
+    if (alive)
+      on.node(1).beat(now);
+    return watch.look(on.node(0), 0, now);
+  };
+  CHECK(at(0) == Verdict::young);
+  CHECK(at(150) == Verdict::young);
+  on.wait(1, 3, {0}); // in its next call
+  CHECK(at(210) == Verdict::young);
+  CHECK(at(380, false) == Verdict::young);
+  CHECK(at(420, false) == Verdict::young); // it may be stopped
+  CHECK(at(430) == Verdict::lasting);
+  CHECK(watch.found().ranks == Ranks{1});
+  CHECK(watch.found().ring == Ranks{0, 1});
+  on.node(1).publish_end();
+  CHECK(at(440) == Verdict::none);
+  on.wait(1, 4, {0});
+  CHECK(at(450) == Verdict::young);
 }
 
 TEST_CASE("messages are matched by peer and tag, and by nothing else", "[comm]") {
   Ranked on(2);
   const auto wait = [&](int rank, sw::Operation operation) {
     on.enter(rank, 1, 1, 1 - rank, operation);
-    on.node(rank).publish_waits({1 - rank}, {1 - rank});
+    on.wait_for(rank, {1 - rank});
   };
   wait(0, sw::Operation::send);
   wait(1, sw::Operation::receive);
   CHECK(on.found({1}).ring.empty());
-  wait(1, sw::Operation::send);
-  CHECK(on.found({1}).ring == Ranks{0, 1});
+  Ranked crossed(2);
+  for (const int rank : {0, 1}) {
+    crossed.enter(rank, 1, 1, 1 - rank, sw::Operation::send);
+    crossed.wait_for(rank, {1 - rank});
+  }
+  CHECK(crossed.found({1}).ring == Ranks{0, 1});
 }
 
 TEST_CASE("ranks of other nodes are named beside those that may still arrive", "[comm]") {
-  const std::string name = "/shardwright-blame-test-" + std::to_string(::getpid()) + "-far";
+  const std::string name = "/shardwright-wait-test-" + std::to_string(::getpid()) + "-far";
   sw::detail::MpiNode here(name, 3, 0, {0, 1}, true), other(name, 3, 1, {0, 1}, false);
   other.beat(std::chrono::steady_clock::now());
-  CHECK(sw::detail::MpiBlame(here, deadline).follow({1, 2}).ranks == Ranks{1, 2});
+  CHECK(sw::detail::HoldUpSearch(here, 0, deadline).follow({1, 2}).ranks == Ranks{1, 2});
   other.beat(std::chrono::steady_clock::now() - deadline);
-  CHECK(sw::detail::MpiBlame(here, deadline).follow({1, 2}).ranks == Ranks{1});
+  CHECK(sw::detail::HoldUpSearch(here, 0, deadline).follow({1, 2}).ranks == Ranks{1});
 }
 
 TEST_CASE("uncertain blame is reported once nothing moves, and late if something does", "[comm]") {
-  using Verdict = sw::detail::MpiSecondLook::Verdict;
+  using Verdict = sw::detail::SecondLook::Verdict;
   Ranked on(2);
   on.wait(0, 1, {1});
   on.wait(1, 2, {0});
   HoldUp found = on.found({1});
-  sw::detail::MpiSecondLook second;
+  REQUIRE(found.ring == Ranks{0, 1});
+  sw::detail::SecondLook second;
   const auto at = [&](int milliseconds) {
     return second.look(on.node(0), found,
                        std::chrono::steady_clock::time_point(std::chrono::milliseconds(milliseconds)));
