@@ -17,8 +17,8 @@ struct LaunchOptions {
   /// The longest time that one call may wait for its peers before it throws DeadlineExceeded.
   std::chrono::nanoseconds deadline = std::chrono::minutes(5);
   /// After this time in one wait, a line on stderr says which ranks are awaited and in which call; zero for
-  /// never. Thread ranks that are then found to wait for one another in a ring do not wait for the deadline,
-  /// so a second thread of a rank must not be what ends such a wait.
+  /// never. Ranks of one process or node that are then found to wait for one another in a ring do not wait
+  /// for the deadline, so a second thread of a thread rank must not be what ends such a wait.
   std::chrono::nanoseconds notice = std::chrono::seconds(10);
   /// The longest time for which thread ranks may keep running after one has failed, before the process ends
   /// with a report that names them; zero means the deadline, but at least ten seconds.
