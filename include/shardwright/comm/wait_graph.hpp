@@ -229,8 +229,8 @@ private:
 
 /// Looks, from time to time, for a ring of waits through a rank, which then need not wait for its deadline.
 ///
-/// The ring must last, with all of its ranks alive: a call that has been started on another thread may not
-/// have begun yet, and the sender of a message may not have heard yet that its receive has begun.
+/// The ring must last, with all of its ranks alive: the sender of a message under MPI may not have heard yet
+/// that its receive has begun.
 class RingWatch {
 public:
   enum class Verdict { none, young, lasting };

@@ -78,6 +78,11 @@ public:
     return last < sequence && claimed.compare_exchange_strong(last, sequence, std::memory_order_seq_cst);
   }
 
+  /// Records that a rank has started a collective, which its worker enters later.
+  void note_started(int rank, std::uint64_t sequence) noexcept {
+    flags_[static_cast<std::size_t>(rank)].started.store(sequence, std::memory_order_seq_cst);
+  }
+
   /// Publishes that a rank's part is done and buffers are no longer accessed for it; `count` grows by one
   /// each time.
   void let_go(int rank, std::uint64_t count) noexcept {
@@ -105,6 +110,7 @@ private:
   struct alignas(128) Flags {
     std::atomic<std::uint64_t> released{0};
     std::atomic<std::uint64_t> claimed{0}; ///< The last collective in which a thread took the rank's part.
+    std::atomic<std::uint64_t> started{0};
   };
 
   static void copy_message(ThreadMessage& send, ThreadMessage& receive) noexcept {
@@ -132,6 +138,9 @@ private:
   [[nodiscard]] std::uint64_t entered(std::size_t rank) const noexcept override {
     return std::max(slots_[rank].arrived.load(std::memory_order_seq_cst),
                     slots_[ranks() + rank].arrived.load(std::memory_order_seq_cst));
+  }
+  [[nodiscard]] std::uint64_t begun(std::size_t rank) const noexcept override {
+    return std::max(entered(rank), flags_[rank].started.load(std::memory_order_seq_cst));
   }
 
   std::vector<ThreadSlot> slots_;

@@ -35,6 +35,8 @@ public:
   void execute(const CollectiveCall& call, const Patience& patience, const SplitRequest* request = nullptr,
                bool started = false) {
     const std::uint64_t sequence = ++sequence_;
+    if (!started)
+      begun_ = sequence;
     const Recording recording(*this, call, sequence, started);
     // After the group's end no rank waits in meet(), so this rank's next call but one would be published in
     // the slot that a slow rank, whose part others did, is still comparing. While the group is alive, that
@@ -61,6 +63,9 @@ public:
       part(call, patience);
     }
   }
+
+  /// The rank starts a collective, which a worker executes after those before it.
+  void note_started() noexcept { group_.note_started(rank(), ++begun_); }
 
   /// Executes a split: like a collective, with one more meeting while the new groups are distributed.
   [[nodiscard]] std::shared_ptr<ThreadGroup> split(const CollectiveCall& call, const SplitRequest& request,
@@ -219,7 +224,8 @@ private:
   }
 
   ThreadGroup& group_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_ = 0; ///< Of the last collective that has been executed.
+  std::uint64_t begun_ = 0;    ///< The same, or started.
   std::uint64_t released_ = 0;
   ThreadExchange exchange_;
 };

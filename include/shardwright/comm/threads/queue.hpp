@@ -62,6 +62,7 @@ public:
       (last_ == nullptr ? first_ : last_->next) = &started;
       last_ = &started;
       issued_.fetch_add(1, std::memory_order_seq_cst);
+      member_.note_started();
     }
     arrived_.notify();
     return back.keep();

@@ -42,16 +42,13 @@ public:
 
   /// World ranks that have not entered the collective of this number, in ascending order.
   [[nodiscard]] std::vector<int> absent(std::uint64_t sequence) const {
-    std::vector<int> out;
-    for (std::size_t rank = 0; rank < members_.size(); ++rank)
-      if (entered(rank) < sequence)
-        out.push_back(members_[rank]);
-    std::sort(out.begin(), out.end());
-    return out;
+    return members_before(sequence, [this](std::size_t rank) { return entered(rank); });
   }
   [[nodiscard]] std::vector<int> awaited(int world_rank, const FlightEntry& entry) override {
     if (entry.peer < 0)
-      return entered(place_of(world_rank)) < entry.sequence ? std::vector<int>() : absent(entry.sequence);
+      return entered(place_of(world_rank)) < entry.sequence
+                 ? std::vector<int>()
+                 : members_before(entry.sequence, [this](std::size_t rank) { return begun(rank); });
     const auto rank = static_cast<int>(place_of(world_rank)), peer = static_cast<int>(place_of(entry.peer));
     return mailbox_.holds(rank, entry.operation, peer, entry.sequence) ? std::vector<int>{entry.peer}
                                                                        : std::vector<int>();
@@ -130,6 +127,8 @@ protected:
 
   /// The last collective that a rank has entered.
   [[nodiscard]] virtual std::uint64_t entered(std::size_t rank) const noexcept = 0;
+  /// The same, or the last one that it has started, which it will enter whatever its program waits for.
+  [[nodiscard]] virtual std::uint64_t begun(std::size_t rank) const noexcept { return entered(rank); }
 
   /// Under the mutex: no collective becomes complete from now on.
   void close(const FailurePointer& failure) noexcept {
@@ -161,6 +160,16 @@ protected:
   FailurePointer failure_;   ///< Under the mutex.
 
 private:
+  /// World ranks, ascending, whose last collective, as returned by `last(rank)`, is before this number.
+  template <class Last>
+  [[nodiscard]] std::vector<int> members_before(std::uint64_t sequence, Last last) const {
+    std::vector<int> out;
+    for (std::size_t rank = 0; rank < members_.size(); ++rank)
+      if (last(rank) < sequence)
+        out.push_back(members_[rank]);
+    std::sort(out.begin(), out.end());
+    return out;
+  }
   /// The rank in the group of a world rank; the group's size if it has none.
   [[nodiscard]] std::size_t place_of(int world_rank) const noexcept {
     return static_cast<std::size_t>(std::find(members_.begin(), members_.end(), world_rank) -
