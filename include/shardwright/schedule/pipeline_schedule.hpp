@@ -65,7 +65,7 @@ template <class Source>
   }
   ScheduleFailure waiting{};
   for (int rank = 0; rank < ranks && waiting.fault == ScheduleFault::none; ++rank)
-    if (const RankWait wait = simulation.wait_of(rank); wait.step >= 0)
+    if (const MessageWait wait = simulation.wait_of(rank); wait.step >= 0)
       waiting = {ScheduleFault::deadlock, rank, wait.step, wait.action, action_of(wait.message)};
   if (simulation.failure().fault == ScheduleFault::none && simulation.left() == 0 &&
       waiting.fault == ScheduleFault::none) {

@@ -21,7 +21,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The step and message that a blocked rank waits for.
-struct RankWait {
+struct MessageWait {
   int step = -1;          ///< Place in its order; -1 if it waits for nothing.
   Action action{};        ///< Its action there; if it is sending, the action whose result is being sent.
   StageMessage message{}; ///< The message that has to arrive.
@@ -68,7 +68,7 @@ public:
   [[nodiscard]] constexpr bool window_was_full() const noexcept { return full_; }
 
   /// Returns what a rank waits for once `run` has returned.
-  [[nodiscard]] constexpr RankWait wait_of(int rank) const {
+  [[nodiscard]] constexpr MessageWait wait_of(int rank) const {
     const Rank& me = ranks_.items[rank];
     const Planned& planned = planned_.items[rank * kept_ + me.current % kept_];
     if (me.part == Part::receiving && me.current < me.fetched)

@@ -19,7 +19,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// "rank 1 at step 4 waits for 0F3 of rank 0"
-[[nodiscard]] inline std::string wait_text(int rank, const RankWait& wait) {
+[[nodiscard]] inline std::string wait_text(int rank, const MessageWait& wait) {
   const StageMessage& awaited = wait.message;
   const std::string message = !awaited.gradient
                                   ? text_of(action_of(awaited))
@@ -44,7 +44,7 @@ template <class Source>
   std::string out;
   const int first = rank;
   do {
-    const RankWait wait = simulation.wait_of(rank);
+    const MessageWait wait = simulation.wait_of(rank);
     out += (out.empty() ? "" : "; ") + wait_text(rank, wait);
     rank = wait.on();
   } while (rank != first);
