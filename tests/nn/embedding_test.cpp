@@ -46,10 +46,11 @@ TEST_CASE("embedding and its gradient equal those of the whole table on every me
             findings.expect(whole_of(sw::embed(ids, table)) == value, "value");
             GradientOf<sw::EmbeddingGradientLayout<IdLayout, Tokens, Table>> accumulated{
                 {mesh, {vocabulary, width}}};
-            sw::embed_weight_gradient(ids, upstream, accumulated.slot());
+            const sw::operation::Embed<decltype(ids.share())> look_up{ids.share()};
+            look_up.gradient_into(accumulated.slot(), upstream);
             double apart = difference(accumulated.whole(), gradient);
             findings.expect(apart <= 1e-15, "gradient differs by ", apart);
-            sw::embed_weight_gradient(ids, upstream, accumulated.slot());
+            look_up.gradient_into(accumulated.slot(), upstream);
             for (double& each : gradient)
               each *= 2;
             apart = difference(accumulated.whole(), gradient);

@@ -7,6 +7,7 @@
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/check_gradients.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -115,6 +116,40 @@ static_assert(!less_twice.right_gradient_reads.left && !less_twice.right_gradien
 inline constexpr sw::Elementwise<Softplus> softplus{};
 inline constexpr sw::Elementwise<LeakyRelu> leaky_relu{{.below = 0.1}};
 inline constexpr sw::Elementwise<Mish> mish{};
+
+/// x y z, whose gradients one call computes.
+struct ProductOfThree {
+  static constexpr std::string_view name = "product_of_three";
+  static constexpr std::array<sw::detail::GradientReads, 3> gradients_read{
+      {{.right = true, .others = true}, {.left = true, .others = true}, {.left = true, .right = true}}};
+
+  template <class X, class Y, class Z>
+  [[nodiscard]] auto forward(sw::SourceLocation, const X& x, const Y& y, const Z& z) const {
+    return x * y * z;
+  }
+  template <class G, class X, class Y, class Z> void gradients(const G& y_gradient, X& x, Y& y, Z& z) const {
+    const auto first = x.read_last();
+    const auto second = y.read_last();
+    const auto third = z.read_last();
+    x.give(y_gradient * second * third);
+    y.give(y_gradient * first * third);
+    z.give(y_gradient * first * second);
+  }
+};
+
+/// The value; it holds a tensor that its gradient may read.
+struct Holding {
+  static constexpr bool gradient_reads_input = false;
+  static constexpr bool gradient_reads_output = false;
+  sw::ShardedTensor<Block, const double> held;
+
+  template <sw::AnyShardedTensor X> [[nodiscard]] auto forward(sw::SourceLocation, const X& x) const {
+    return x.clone();
+  }
+  template <class G, class X, class Y> [[nodiscard]] G gradient(G y_gradient, const X&, const Y&) const {
+    return y_gradient;
+  }
+};
 
 /// The finding of check_gradients, or nothing.
 template <class Function, class Inputs>
@@ -311,5 +346,36 @@ TEST_CASE("check_gradients counts a NaN gradient as the worst, whatever follows 
               sw::members("x", x, "y", y));
           findings.expect(found && found->input.starts_with("x") && std::isnan(found->error),
                           found ? found->input : "none");
+        }) == "");
+}
+
+TEST_CASE("an operation of three values gives all gradients in one call") {
+  CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
+          const sw::DeviceMesh<dp, tp> mesh(world, sw::extent<dp>(2), sw::extent<tp>(2));
+          sw::ShardedTensor<Block, double> x(mesh, {5, 3}), y(mesh, {5, 3}), z(mesh, {5, 3});
+          sw::fill_normal(x, {1, 1});
+          sw::fill_normal(y, {1, 2});
+          sw::fill_normal(z, {1, 3});
+          const auto product = [](auto a, auto b, auto c) {
+            return apply(ProductOfThree{}, sw::SourceLocation::current(), std::move(a), std::move(b),
+                         std::move(c));
+          };
+          const auto worst = sw::check_gradients(product, sw::members("x", x, "y", y, "z", z));
+          findings.expect(worst.error < 1e-7, worst.input, " is off by ", worst.error);
+        }) == "");
+}
+
+TEST_CASE("what an operation holds is released with its last gradient") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const sw::DeviceMesh<dp, tp> mesh(world, sw::extent<dp>(1), sw::extent<tp>(1));
+          sw::ShardedTensor<Block, double> x(mesh, {8, 8});
+          sw::fill_normal(x, {1, 1});
+          sw::Tape<> tape;
+          const auto y = apply(Holding{x.clone().share()}, sw::SourceLocation::current(), tape.variable(x));
+          tape.seed(y, x.share());
+          const std::size_t before = mesh.pool_statistics().requested_bytes;
+          tape.backward();
+          const std::size_t after = mesh.pool_statistics().requested_bytes;
+          findings.expect(before - after == x.local_size() * sizeof(double), before, " bytes, then ", after);
         }) == "");
 }

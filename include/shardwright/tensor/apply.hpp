@@ -23,14 +23,15 @@ concept Operand = AnyShardedTensor<Type> || requires {
 
 namespace detail {
 
-/// What a gradient reads: the first operand, the second one, the result.
+/// What a gradient reads: the first operand, the second one, those after it, the result.
 struct GradientReads {
   bool left = false;
   bool right = false;
+  bool others = false;
   bool result = false;
 
   [[nodiscard]] constexpr bool operand(std::size_t index) const noexcept {
-    return (index == 0 && left) || (index == 1 && right);
+    return index == 0 ? left : index == 1 ? right : others;
   }
 };
 

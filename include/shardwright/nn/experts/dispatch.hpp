@@ -110,6 +110,49 @@ template <LayoutType L, class Tokens>
 
 } // namespace detail
 
+namespace detail {
+
+/// The gradient of gates, whose numbers come back from the experts while these compute theirs.
+template <class Rows, class Gates> class ReturningGates final : public LateGradient {
+  using Number = typename Gates::element;
+  using Target = typename Gates::target;
+  using Numbers = MovingNumbers<Target, Number>;
+
+public:
+  /// @param products of each row at the experts
+  ReturningGates(Gates& gates, std::shared_ptr<const ExpertRoute> route, BufferHandle products)
+      : gates_(gates), route_(std::move(route)), products_(std::move(products)) {
+    if (!route_->exchanges())
+      return;
+    returning_.emplace(
+        Numbers::to_tokens(gates_.resources(), *route_, static_cast<const Number*>(products_.data())));
+    products_ = BufferHandle();
+  }
+
+  void finish() override {
+    const MemoryFor memory(MemoryKind::activations, "combine");
+    ShardedTensor<GateGradientLayout<typename Rows::layout, typename Gates::layout>, Number, Target> to_gates(
+        gates_.resources(), gates_.shape());
+    const auto* const sent = returning_ ? returning_->wait() : static_cast<const Number*>(products_.data());
+    using Sent = kernels::detail::PackedRows<Number>;
+    kernels::detail::run(
+        "sw::take_gates", to_gates.execution(), to_gates.local_size(),
+        kernels::detail::TakeNumbers<Number, Sent>{Sent{sent, 1}, route_->place(), to_gates.mutable_data()});
+    returning_.reset();
+    products_ = BufferHandle();
+    route_.reset();
+    gates_.give(std::move(to_gates));
+  }
+
+private:
+  Gates& gates_;
+  std::shared_ptr<const ExpertRoute> route_;
+  BufferHandle products_;
+  std::optional<Numbers> returning_;
+};
+
+} // namespace detail
+
 namespace operation {
 
 /// @brief Dispatch with its gradient, the sum of each token's rows: both use the same route, which a replay
@@ -131,9 +174,12 @@ template <Axis... Owners> struct Dispatch {
   }
 };
 
-/// @brief The weighted sum of each token's rows.
+/// @brief The weighted sum of each token's rows. Both gradients are computed at the experts, to which one
+/// exchange sends that of the sum and the gates; those of the gates come back later.
 struct Combine {
   static constexpr std::string_view name = "combine";
+  static constexpr std::array<detail::GradientReads, 2> gradients_read{{{.right = true}, {.left = true}}};
+  template <class Rows, class Gates> using Late = detail::ReturningGates<Rows, Gates>;
 
   template <AnyShardedTensor Rows, AnyShardedTensor Gates>
   [[nodiscard]] auto forward(SourceLocation where, const Rows& rows, const Gates& gates) const {
@@ -154,124 +200,41 @@ struct Combine {
                                      gates.data(), where);
     }
   }
+  template <class G, class Rows, class Gates>
+  void gradients(const G& y_gradient, std::optional<Late<Rows, Gates>>& late, Rows& rows,
+                 Gates& gates) const {
+    using Number = typename Gates::element;
+    using Target = typename Rows::target;
+    const bool of_rows = rows.wants_gradient();
+    const bool of_gates = gates.wants_gradient();
+    const auto input = of_gates ? rows.read() : rows.outline();
+    auto& resources = y_gradient.resources();
+    auto route = input.shape().shared_route();
+    const auto count = static_cast<std::size_t>(route->rows());
+    std::optional<detail::MovingNumbers<Target, Number>> moving;
+    if (of_rows)
+      moving.emplace(
+          detail::MovingNumbers<Target, Number>::to_experts(resources, *route, gates.read().data()));
+    ShardedTensor<Gradient<typename Rows::layout>, typename Rows::element, Target> to_rows(resources,
+                                                                                           input.shape());
+    const auto width = static_cast<std::size_t>(to_rows.local_shape()[1]);
+    detail::send_rows(resources, *route, y_gradient.data(), to_rows.mutable_data(), width, {});
+    auto block = of_gates ? detail::new_block<Number>(resources, count, {}) : detail::BufferHandle();
+    auto* const products = static_cast<Number*>(block.data());
+    kernels::detail::run_lanes("sw::gate_rows", y_gradient.execution(), count,
+                               kernels::detail::GateRows<typename Rows::element>{
+                                   to_rows.mutable_data(), of_gates ? input.data() : nullptr,
+                                   of_rows ? moving->wait() : nullptr, products, width});
+    if (of_gates)
+      gates.await(late.emplace(gates, std::move(route), std::move(block)));
+    rows.let_go();
+    gates.let_go();
+    if (of_rows)
+      rows.give(std::move(to_rows));
+  }
 };
 
 } // namespace operation
-
-namespace detail {
-
-/// y = combine(rows, gates): both gradients are computed at the experts, to which one exchange sends that of
-/// y and the gates; gradients of the gates come back while the experts compute theirs.
-template <class Rows, class Gates> class CombineNode final : public TapeNode, private LateGradient {
-  using Operation = operation::Combine;
-  using Result = decltype(std::declval<const Operation&>().forward(
-      SourceLocation{}, std::declval<typename Rows::Value>(), std::declval<typename Gates::Value>()));
-  using Element = typename Rows::element;
-  using Target = typename Rows::target;
-  using RowGradient = ShardedTensor<Gradient<typename Rows::layout>, Element, Target>;
-  using GateGradient = ShardedTensor<GateGradientLayout<typename Rows::layout, typename Gates::layout>,
-                                     typename Gates::element, Target>;
-  using Number = typename Gates::element;
-  using Numbers = MovingNumbers<Target, Number>;
-
-public:
-  using Out = Slot<typename Result::layout, typename Result::value_type, Target>;
-
-  CombineNode(TapeCore& tape, SourceLocation where, Rows rows, Gates gates)
-      : TapeNode(tape), where_(where), rows_(std::move(rows)), gates_(std::move(gates)), y_(*this) {
-    if (!tape.trains())
-      return;
-    y_.want_gradient(rows_.wants_gradient() || gates_.wants_gradient());
-    rows_.keep(*this, gates_.wants_gradient());
-    gates_.keep(*this, rows_.wants_gradient());
-  }
-
-  void forward() override {
-    const MemoryFor memory(MemoryKind::activations, Operation::name);
-    y_.set(Operation{}.forward(where_, rows_.read(), gates_.read()));
-  }
-  void backward(GradientPass pass) override {
-    if (pass == GradientPass::weight)
-      return;
-    const MemoryFor memory(MemoryKind::activations, Operation::name);
-    if (y_.receive_gradient())
-      give_gradients();
-    rows_.let_go();
-    gates_.let_go();
-  }
-
-  [[nodiscard]] Out& result() noexcept { return y_; }
-
-private:
-  void give_gradients() {
-    const bool of_rows = rows_.wants_gradient();
-    const bool of_gates = gates_.wants_gradient();
-    const auto rows = of_gates ? rows_.read() : rows_.outline();
-    const auto y_gradient = y_.take_gradient();
-    auto& resources = y_gradient.resources();
-    route_ = rows.shape().shared_route();
-    const auto count = static_cast<std::size_t>(route_->rows());
-    std::optional<Numbers> gates;
-    if (of_rows)
-      gates.emplace(Numbers::to_experts(resources, *route_, gates_.read().data()));
-    RowGradient to_rows(y_.resources(), rows.shape(), where_);
-    const auto width = static_cast<std::size_t>(to_rows.local_shape()[1]);
-    send_rows(resources, *route_, y_gradient.data(), to_rows.mutable_data(), width, {});
-    if (of_gates)
-      products_ = new_block<Number>(resources, count, {});
-    auto* const products = static_cast<Number*>(products_.data());
-    kernels::detail::run_lanes("sw::gate_rows", y_gradient.execution(), count,
-                               kernels::detail::GateRows<typename Rows::Value::value_type>{
-                                   to_rows.mutable_data(), of_gates ? rows.data() : nullptr,
-                                   of_rows ? gates->wait() : nullptr, of_gates ? products : nullptr, width});
-    if (of_gates) {
-      if (route_->exchanges()) {
-        returning_.emplace(Numbers::to_tokens(resources, *route_, products));
-        products_ = BufferHandle();
-      }
-      gates_.await(*this);
-    }
-    rows_.let_go();
-    gates_.let_go();
-    if (of_rows)
-      rows_.give(std::move(to_rows));
-  }
-
-  void finish() override {
-    const MemoryFor memory(MemoryKind::activations, Operation::name);
-    GateGradient to_gates(y_.resources(), gates_.shape(), where_);
-    const auto* const sent = returning_ ? returning_->wait() : static_cast<const Number*>(products_.data());
-    using Sent = kernels::detail::PackedRows<Number>;
-    kernels::detail::run(
-        "sw::take_gates", to_gates.execution(), to_gates.local_size(),
-        kernels::detail::TakeNumbers<Number, Sent>{Sent{sent, 1}, route_->place(), to_gates.mutable_data()});
-    returning_.reset();
-    products_ = BufferHandle();
-    route_.reset();
-    gates_.give(std::move(to_gates));
-  }
-
-  SourceLocation where_;
-  Rows rows_;
-  Gates gates_;
-  Out y_;
-  std::shared_ptr<const ExpertRoute> route_; // of gradients of gates that are in flight
-  BufferHandle products_;
-  std::optional<Numbers> returning_;
-};
-
-} // namespace detail
-
-/// @brief Records combine of two values of a tape.
-/// @throws InvalidArgument if they are on two tapes.
-template <detail::TapeValue Rows, detail::TapeValue Gates>
-[[nodiscard]] auto apply(const operation::Combine&, SourceLocation where, Rows&& rows, Gates&& gates) {
-  auto first = detail::operand_of(std::forward<Rows>(rows), where);
-  auto second = detail::operand_of(std::forward<Gates>(gates), where);
-  detail::TapeCore& tape = detail::tape_of("combine", where, first, second);
-  using Node = detail::CombineNode<decltype(first), decltype(second)>;
-  return Var(tape.record<Node>(where, std::move(first), std::move(second)).result());
-}
 
 /// @brief The rows of tokens [tokens..., width] at the experts that they chose: rows grouped by expert, on
 /// the ranks along `Owners` that own them.

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <type_traits>
+#include <string_view>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -29,8 +29,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// piece runs the forward pass of each microbatch twice, first to count.
 /// @tparam Logits layout of the router's logits, [tokens..., experts]
 template <LayoutType Logits, class Target = DefaultTarget> class GlobalBalance : public NamedPart {
-  template <class X> class Node;
-
 public:
   static constexpr bool needs_whole_batch = true;
   using Loss = CountedLossOn<detail::LossOfLogits<Logits>, Target>;
@@ -68,8 +66,8 @@ public:
       detail::reject_use(
           "GlobalBalance: it must be a part of its model, or nothing says that the model's loss needs the whole batch (list it in members(), and call initialize() with the whole model)");
     count(choice, false);
-    auto operand = detail::operand_of(detail::wide_logits(std::forward<X>(logits), where), where);
-    tape.template record<Node<decltype(operand)>>(*this, choice, where, std::move(operand));
+    static_cast<void>(detail::record_loss(LossOfBatch<detail::ChoiceFor<X>>{this, choice}, where,
+                                          detail::wide_logits(std::forward<X>(logits), where)));
   }
 
   /// @brief Declares that the whole batch has been counted. Collective: one all_reduce of experts + 1
@@ -83,6 +81,23 @@ public:
   [[nodiscard]] Loss take_loss() { return std::exchange(loss_, Loss{}); }
 
 private:
+  /// The loss of one microbatch, once all of the batch have been counted.
+  template <class Choice> struct LossOfBatch {
+    static constexpr std::string_view name = "balance_loss";
+    GlobalBalance* balance;
+    Choice choice;
+
+    template <class X, class Scale>
+    [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& x, const Scale& scale) const {
+      const detail::RowLoss loss{detail::BalanceOfRows{choice, balance->final_counts(),
+                                                       choice.local_matrix().extent(0), balance->options_}};
+      auto made = loss.loss_and_gradient(where, std::forward<X>(x), scale);
+      balance->loss_ += made.first;
+      balance->end_backward();
+      return made;
+    }
+  };
+
   template <class Choice> void count(const Choice& choice, bool ahead) {
     if (final_) {
       if (ahead || !ahead_ || ++forwards_ > counted_)
@@ -117,41 +132,6 @@ private:
   int forwards_ = 0;
   int backwards_ = 0;
   bool ahead_ = false; // counted in separate passes
-};
-
-/// The loss of one microbatch, which is computed entirely in the backward pass.
-template <LayoutType Logits, class Target>
-template <class X>
-class GlobalBalance<Logits, Target>::Node final : public detail::TapeNode {
-  using Choice = ExpertChoice<typename X::layout, Target>;
-
-public:
-  Node(detail::TapeCore& tape, GlobalBalance& balance, const Choice& choice, SourceLocation where, X x)
-      : TapeNode(tape), balance_(balance), choice_(choice), where_(where), x_(std::move(x)) {
-    x_.keep(*this, true);
-  }
-  void forward() override { static_cast<void>(x_.read()); }
-  void backward(detail::GradientPass pass) override {
-    if (pass == detail::GradientPass::weight)
-      return;
-    const detail::MemoryFor memory(MemoryKind::activations, "balance_loss");
-    const detail::RowLoss loss{detail::BalanceOfRows{*choice_, balance_.final_counts(),
-                                                     choice_->local_matrix().extent(0), balance_.options_}};
-    auto x = x_.read();
-    x_.let_go();
-    auto [sums, gradient] = loss.loss_and_gradient(where_, std::move(x), tape().loss_scale());
-    balance_.loss_ += sums;
-    if (x_.wants_gradient())
-      x_.give(std::move(gradient));
-    choice_.reset();
-    balance_.end_backward();
-  }
-
-private:
-  GlobalBalance& balance_;
-  std::optional<Choice> choice_;
-  SourceLocation where_;
-  X x_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

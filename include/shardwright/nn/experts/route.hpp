@@ -171,79 +171,42 @@ void compare_routing(const MeshCore& core, const RouterOptions& options, const W
     compare_tensor(*with.padding, where, padding);
 }
 
-/// gates = weights of the chosen experts; a replay reuses the choice.
-template <class X> class RouteNode final : public TapeNode {
-  using Logits = typename X::Value;
-  using Number = typename X::element;
-  using Target = typename X::target;
-  using L = RowwiseLayout<operation::route, typename X::layout>;
-  using With = RouteWith<typename X::layout, Target>;
+} // namespace detail
 
-public:
-  using Out = Slot<L, Number, Target>;
+namespace operation {
 
-  RouteNode(TapeCore& tape, const RouterOptions& options, With with, SourceLocation where, X x)
-      : TapeNode(tape), options_(options), with_(std::move(with)), where_(where), x_(std::move(x)),
-        y_(*this) {
-    if (!tape.trains())
-      return;
-    y_.want_gradient(x_.wants_gradient());
-    x_.keep(*this, y_.wants_gradient());
-    if (y_.wants_gradient())
-      y_.keep();
-  }
+/// @brief The gates of the chosen experts, with their gradient. A replay reads the same choice.
+template <class Choice> struct Gates {
+  static constexpr std::string_view name = "route";
+  static constexpr bool gradient_reads_input = true;
+  static constexpr bool gradient_reads_output = true;
+  Choice experts;
+  RouterOptions options;
 
-  void forward() override {
-    const MemoryFor memory(MemoryKind::activations, "route");
-    const auto logits = x_.read();
-    if (!experts_) {
-      experts_.emplace(chosen_experts(logits, options_, with_, where_).share());
-      with_ = {};
-    }
-    const kernels::RoutingRule rule = routing_rule(options_, logits.shape().back());
-    ShardedTensor<L, Number, Target> gates(logits.resources(), experts_->shape(), where_);
+  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& logits) const {
+    using Number = typename X::value_type;
+    ShardedTensor<RowwiseLayout<route, typename X::layout>, Number, typename X::target> gates(
+        logits.resources(), experts.shape(), where);
+    const kernels::RoutingRule rule = detail::routing_rule(options, logits.shape().back());
     kernels::detail::run(
         "sw::gates", logits.execution(), logits.local_size() / rule.experts,
-        kernels::detail::GatesOfExperts<Number>{logits.data(), experts_->data(), gates.mutable_data(), rule});
-    y_.set(std::move(gates));
+        kernels::detail::GatesOfExperts<Number>{logits.data(), experts.data(), gates.mutable_data(), rule});
+    return gates;
   }
-
-  void backward(GradientPass pass) override {
-    if (pass == GradientPass::weight)
-      return;
-    const MemoryFor memory(MemoryKind::activations, "route");
-    if (y_.receive_gradient()) {
-      const auto logits = x_.read();
-      const auto gates = y_.value();
-      x_.let_go();
-      y_.let_go();
-      const kernels::RoutingRule rule = routing_rule(options_, logits.shape().back());
-      const auto from = y_.take_gradient();
-      ShardedTensor<L, Number, Target> out(logits.resources(), logits.shape(), where_);
-      kernels::detail::run("sw::d_gates", logits.execution(), logits.local_size() / rule.experts,
-                           kernels::detail::GatesBackward<Number>{logits.data(), experts_->data(),
-                                                                  gates.data(), from.data(),
-                                                                  out.mutable_data(), rule});
-      x_.give(std::move(out));
-    }
-    experts_.reset();
-    x_.let_go();
-    y_.let_go();
+  template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
+  [[nodiscard]] auto gradient(const G& y_gradient, const X& logits, const Y& gates) const {
+    using Number = typename X::value_type;
+    ShardedTensor<RowwiseLayout<route, typename X::layout>, Number, typename X::target> out(
+        logits.resources(), logits.shape());
+    const kernels::RoutingRule rule = detail::routing_rule(options, logits.shape().back());
+    kernels::detail::run("sw::d_gates", logits.execution(), logits.local_size() / rule.experts,
+                         kernels::detail::GatesBackward<Number>{logits.data(), experts.data(), gates.data(),
+                                                                y_gradient.data(), out.mutable_data(), rule});
+    return out;
   }
-
-  [[nodiscard]] Out& result() noexcept { return y_; }
-  [[nodiscard]] const ExpertChoice<typename X::layout, Target>& experts() const noexcept { return *experts_; }
-
-private:
-  RouterOptions options_;
-  With with_;
-  SourceLocation where_;
-  X x_;
-  Out y_;
-  std::optional<ExpertChoice<typename X::layout, Target>> experts_;
 };
 
-} // namespace detail
+} // namespace operation
 
 /// @brief The experts that each token chooses, for programs that need no gates: those with the largest
 /// scores, biased and limited to groups according to the options.
@@ -283,15 +246,16 @@ template <detail::TapeValue X>
     return route(convert<AccumulationElement<typename Input::element>>(std::forward<X>(logits), where),
                  options, with, where);
   } else {
-    auto operand = detail::operand_of(std::forward<X>(logits), where);
-    detail::TapeCore& tape = operand.tape();
-    if (tape.checks_inputs())
-      detail::compare_routing(operand.resources().core(), options, with, where);
-    using Node = detail::RouteNode<decltype(operand)>;
-    Node& node = tape.record<Node>(options, with, where, std::move(operand));
-    using Out = typename Node::Out;
-    return Routing<typename Out::Value::layout, typename Out::Value::value_type, typename Input::target>{
-        node.experts(), Var(node.result())};
+    if (logits.tape().checks_inputs())
+      detail::compare_routing(logits.resources().core(), options, with, where);
+    const auto experts = [&] {
+      const detail::MemoryFor memory(MemoryKind::activations, "route");
+      return choose_experts(detail::operand_of(logits, where).read(), options, with, where);
+    }();
+    auto gates = apply(operation::Gates<std::remove_const_t<decltype(experts)>>{experts, options}, where,
+                       std::forward<X>(logits));
+    return Routing<typename decltype(gates)::layout, typename decltype(gates)::element,
+                   typename Input::target>{experts, std::move(gates)};
   }
 }
 

@@ -20,6 +20,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -57,13 +58,52 @@ template <LayoutType I, class Id, class Target, LayoutType T, class E>
   return detail::embedded(ids, table, {}, where);
 }
 
-/// @brief Adds the table's gradient, tokens in order, to `slot`.
-template <LayoutType I, class Id, class Target, class OutGradient, class Slot>
-void embed_weight_gradient(const ShardedTensor<I, Id, Target>& ids, const OutGradient& gradient,
-                           const Slot& slot) {
-  const std::int64_t first = slot.tensor.local_offset()[0];
-  kernels::embedding_backward(gradient.execution(), detail::vector_of(ids), gradient.local_matrix(), first,
-                              slot.tensor.mutable_local_matrix(), slot.beta != 0);
+namespace operation {
+
+/// @brief embed() of ids as a function of the table, whose gradient adds tokens in order.
+template <class Ids> struct Embed {
+  static constexpr std::string_view name = "embedding";
+  static constexpr bool gradient_reads_input = false;
+  static constexpr bool gradient_reads_output = false;
+  Ids ids;
+  RowOrder order{}; ///< That of the rows of the batch's sequences, for errors.
+
+  template <AnyShardedTensor Table>
+  [[nodiscard]] auto forward(SourceLocation where, const Table& table) const {
+    return detail::embedded(ids, table, order, where);
+  }
+  template <AnyShardedTensor G, AnyShardedTensor Table, AnyShardedTensor Y>
+  [[nodiscard]] auto gradient(const G& y_gradient, const Table& table, const Y&) const {
+    using L = EmbeddingGradientLayout<typename Ids::layout, typename G::layout, typename Table::layout>;
+    ShardedTensor<L, typename G::value_type, typename G::target> out(y_gradient.resources(), table.shape());
+    add_to(out, y_gradient, false);
+    return out;
+  }
+  /// @brief The same, added to the gradient of a parameter.
+  template <class Slot, AnyShardedTensor G> void gradient_into(const Slot& slot, const G& y_gradient) const {
+    add_to(slot.tensor, y_gradient, slot.beta != 0);
+  }
+
+private:
+  template <class Out, class G> void add_to(Out& out, const G& y_gradient, bool add) const {
+    kernels::embedding_backward(y_gradient.execution(), detail::vector_of(ids), y_gradient.local_matrix(),
+                                out.local_offset()[0], out.mutable_local_matrix(), add);
+  }
+};
+
+} // namespace operation
+
+/// @brief The same on a tape, with a table that is a parameter.
+/// @throws DataError as above.
+template <LayoutType I, class Id, class Target, class C, class R, class E, class Z>
+[[nodiscard]] auto embed(Tape<Target>& tape, const ShardedTensor<I, Id, Target>& ids,
+                         Parameter<C, R, E, Z, Target>& table,
+                         SourceLocation where = SourceLocation::current()) {
+  if (tape.core().checks_inputs())
+    require_equal_inputs(ids, where);
+  using Handle = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
+  return detail::record_on(tape.core(), operation::Embed<Handle>{ids.share(), tape.core().rows()}, where,
+                           detail::operand_of(table, where));
 }
 
 namespace detail {
@@ -76,63 +116,7 @@ template <class Given, class Wanted> struct EmbeddingIds {
       "Embedding: the ids must be in the layout and on the target that the module is made for (redistribute them, or change the module's Ids)");
 };
 
-/// y = table[ids].
-template <class Ids, class Table> class EmbeddingNode final : public TapeNode {
-  using Result = decltype(embed(std::declval<const Ids&>(), std::declval<const typename Table::Value&>()));
-
-  using Raw = EmbeddingGradientLayout<typename Ids::layout, Gradient<typename Result::layout>,
-                                      typename Table::layout>;
-
-public:
-  using Out = Slot<typename Result::layout, typename Result::value_type, typename Result::target>;
-
-  EmbeddingNode(TapeCore& tape, SourceLocation where, Ids ids, Table table)
-      : TapeNode(tape), where_(where), ids_(std::move(ids)), table_(std::move(table)), y_(*this) {
-    if (!tape.trains())
-      return;
-    table_.note_use(tape);
-    y_.want_gradient(true);
-  }
-
-  void forward() override {
-    const MemoryFor memory(MemoryKind::activations, "embedding");
-    const auto reading = table_.reading();
-    y_.set(embedded(ids_, table_.read(), tape().rows(), where_));
-  }
-  void backward(GradientPass pass) override {
-    const MemoryFor memory(MemoryKind::activations, "embedding");
-    const bool arrived = y_.receive_gradient();
-    if (pass == GradientPass::input)
-      return;
-    if constexpr (Table::template takes<Raw>())
-      if (arrived)
-        embed_weight_gradient(ids_, y_.take_gradient(), table_.slot());
-    table_.end_pass();
-  }
-  [[nodiscard]] Out& result() noexcept { return y_; }
-
-private:
-  SourceLocation where_;
-  Ids ids_;
-  Table table_;
-  Out y_;
-};
-
 } // namespace detail
-
-/// @brief The same on a tape, with a table that is a parameter.
-/// @throws DataError as above.
-template <LayoutType I, class Id, class Target, class C, class R, class E, class Z>
-[[nodiscard]] auto embed(Tape<Target>& tape, const ShardedTensor<I, Id, Target>& ids,
-                         Parameter<C, R, E, Z, Target>& table,
-                         SourceLocation where = SourceLocation::current()) {
-  if (tape.core().checks_inputs())
-    require_equal_inputs(ids, where);
-  auto weight = detail::operand_of(table, where);
-  using Handle = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
-  using Node = detail::EmbeddingNode<Handle, decltype(weight)>;
-  return Var(tape.core().template record<Node>(where, ids.share(), std::move(weight)).result());
-}
 
 /// @brief A trained row of a table in layout `Weight`, [vocabulary, width], for each id of a tensor in layout
 /// `Ids`.
