@@ -95,7 +95,7 @@ TEST_CASE("a step of two streams is captured and replayed by CUDA's rules", "[co
     auto* const start = reinterpret_cast<float*>(table.host());
     std::fill_n(start, 4, 1.0F);
     runtime.copy(stream, data.data(), start, data.bytes());
-    sw::StepGraph<sw::detail::CudaStreamGraphs> graph(sw::detail::CudaStreamGraphs(stream.get(), 0));
+    sw::StepGraph<sw::detail::CudaGraphs> graph(sw::detail::CudaGraphs(stream, 0));
     std::vector<sw::StepMode> modes;
     for (int i = 0; i < 5; ++i)
       modes.push_back(graph.step([&] {
@@ -125,7 +125,7 @@ TEST_CASE("a step that cannot be captured runs call by call", "[comm]") {
     auto event = runtime.make_event();
     auto data = runtime.make_memory(4);
     runtime.record(event, side);
-    sw::StepGraph<sw::detail::CudaStreamGraphs> graph(sw::detail::CudaStreamGraphs(stream.get(), 0));
+    sw::StepGraph<sw::detail::CudaGraphs> graph(sw::detail::CudaGraphs(stream, 0));
     std::vector<sw::StepMode> modes;
     for (int i = 0; i < 4; ++i)
       modes.push_back(graph.step([&] {
@@ -199,7 +199,7 @@ TEST_CASE("the fake of CUDA's library detects what CUDA forbids", "[comm]") {
               stream, [](void*) { static_cast<void>(cudaSetDevice(0)); }, nullptr);
         }) == Complaints{"a host function calls CUDA"});
   CHECK(complaints_of([](sw::CudaRuntime& runtime, Stream& stream, Event&) {
-          sw::detail::CudaStreamGraphs graphs(stream.get(), 0);
+          sw::detail::CudaGraphs graphs(stream, 0);
           graphs.begin();
           try {
             static_cast<void>(runtime.make_memory(4));
@@ -210,7 +210,7 @@ TEST_CASE("the fake of CUDA's library detects what CUDA forbids", "[comm]") {
   CHECK(complaints_of([](sw::CudaRuntime& runtime, Stream& stream, Event& event) {
           auto side = runtime.make_stream();
           runtime.record(event, side);
-          sw::detail::CudaStreamGraphs graphs(stream.get(), 0);
+          sw::detail::CudaGraphs graphs(stream, 0);
           graphs.begin();
           CHECK_THROWS_AS(runtime.wait(stream, event), sw::TransportError);
           CHECK_FALSE(graphs.end());

@@ -2,9 +2,10 @@
 #pragma once
 
 /// @file
-/// @brief CUDA graphs of one stream.
+/// @brief CUDA graphs of the stream of one rank, for StepGraph.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/device/cuda_runtime.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -18,8 +19,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Captures what one thread enqueues on a stream, and on streams joined to it by events, and replays it
 /// there. During a capture, no thread of the process may use the default stream, as making a mesh does: that
-/// would invalidate the capture.
-class CudaStreamGraphs {
+/// would invalidate the capture. Kernels and copies in pinned memory can be captured. Collectives of several
+/// ranks cannot: thread ranks meet on the host in each call, and calls of NCCL are made and watched there.
+class CudaGraphs {
   struct DestroyGraph {
     void operator()(cudaGraph_t graph) const noexcept { static_cast<void>(cudaGraphDestroy(graph)); }
   };
@@ -31,7 +33,14 @@ public:
   using Captured = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
   using Replayable = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyExecutable>;
 
-  CudaStreamGraphs(cudaStream_t stream, int device) : stream_(stream), device_(device) {}
+  CudaGraphs(CudaRuntime::Stream stream, int device) : stream_(std::move(stream)), device_(device) {}
+  /// @param resources of a CUDA target, whose stream it keeps
+  template <class Resources>
+  explicit CudaGraphs(const Resources& resources)
+      : CudaGraphs(CudaRuntime::Stream(resources.execution().cuda_stream(),
+                                       std::make_shared<std::decay_t<decltype(resources.execution())>>(
+                                           resources.execution())),
+                   resources.execution().cuda_device()) {}
 
   void begin() {
     check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -66,7 +75,7 @@ private:
   /// selected.
   [[nodiscard]] cudaStream_t stream() const {
     check(cudaSetDevice(device_), "cudaSetDevice");
-    return stream_;
+    return stream_.get();
   }
   static void check(cudaError_t code, const char* call) {
     if (code != cudaSuccess)
@@ -75,7 +84,7 @@ private:
                                                        cudaGetErrorString(code) + "' (run without capture)");
   }
 
-  cudaStream_t stream_;
+  CudaRuntime::Stream stream_;
   int device_;
 };
 

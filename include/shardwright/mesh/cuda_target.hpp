@@ -7,6 +7,7 @@
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/device/cuda_graphs.hpp>
 #include <shardwright/device/cuda_runtime.hpp>
 #include <shardwright/device/device_clock.hpp>
 #include <shardwright/device/peers/transport.hpp>
@@ -45,6 +46,7 @@ extern template bool detail::launch_work<CudaRuntime>(CudaRuntime& runtime, Cuda
 struct CudaTarget {
   using execution_space = Kokkos::Cuda;
   using memory_space = Kokkos::CudaSpace;
+  using step_capture = detail::CudaGraphs;
   static constexpr bool host_accessible = false;
 
   /// @brief Returns the number of GPUs that this process sees.

@@ -6,7 +6,6 @@
 
 #include <shardwright/comm/turns.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/mesh/step_capture.hpp>
 #include <shardwright/train/checks/replica_check.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>

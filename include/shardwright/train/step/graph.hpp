@@ -4,10 +4,9 @@
 /// @file
 /// @brief Captures the work that a training step enqueues, and replays it step after step.
 
-#include <shardwright/core/capture_mark.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/device/graphs.hpp>
 
-#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -20,21 +19,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 class CaptureFailed : public Error {
 public:
   using Error::Error;
-};
-
-/// @brief The interface that captures and replays the work of a stream: CudaGraphs (mesh/cuda_graphs.hpp).
-///
-/// Work enqueued between `begin` and `end` does not run. `end` returns nothing if the capture is unusable;
-/// `update` replaces the replayed work by newly captured work of the same structure.
-template <class Type>
-concept StepCapture = requires(Type& capture, typename Type::Captured captured,
-                               typename Type::Replayable replayable) {
-  capture.begin();
-  { capture.end() } -> std::same_as<std::optional<typename Type::Captured>>;
-  capture.discard();
-  { capture.instantiate(std::move(captured)) } -> std::same_as<typename Type::Replayable>;
-  { capture.update(replayable, captured) } -> std::same_as<bool>;
-  capture.launch(replayable);
 };
 
 /// @brief How a step was executed.

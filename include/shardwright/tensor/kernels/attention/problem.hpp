@@ -5,8 +5,8 @@
 /// @brief Attention on a fused buffer as calls of a library that expects heads at equal distances, and the
 /// plans that are kept for them.
 
-#include <shardwright/core/capture_mark.hpp>
 #include <shardwright/core/element.hpp>
+#include <shardwright/device/graphs.hpp>
 #include <shardwright/tensor/kernels/attention/shape.hpp>
 #include <shardwright/tensor/kernels/attention/work.hpp>
 

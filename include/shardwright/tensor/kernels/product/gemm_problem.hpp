@@ -5,9 +5,9 @@
 /// @brief A row-major matrix product as the column-major one that a device library computes, and cached plans
 /// for it.
 
-#include <shardwright/core/capture_mark.hpp>
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/device/graphs.hpp>
 #include <shardwright/tensor/kernels/product/portable.hpp>
 
 #include <atomic>
