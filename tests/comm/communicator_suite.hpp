@@ -36,7 +36,8 @@ template <class What> void require(bool holds, const What& what) {
 /// A communicator with the memory that it carries: `put` copies numbers there, `get` copies them back after
 /// everything that has been issued.
 ///
-/// A communicator that chooses the order of its reductions itself declares a member type `chooses_order`.
+/// A communicator that chooses the order of its reductions itself declares a member type `chooses_order`, and
+/// one whose messages match in order a member type `ignores_tags`.
 struct HostPlace {
   HostPlace(sw::HostCommunicator ranks) // NOLINT(google-explicit-constructor): launch() passes one
       : comm(std::move(ranks)) {}
@@ -504,10 +505,53 @@ template <class Place> void broadcasts(Place on) {
   comm.barrier_async().wait();
 }
 
+/// Messages around the ring and against it, exchanged in one order.
+template <class Place> void messages_in_order(Place on) {
+  auto comm = on.comm;
+  const int next = (comm.rank() + 1) % comm.size();
+  const int before = (comm.rank() + comm.size() - 1) % comm.size();
+  for (const std::size_t count : Sizes{0, 1, 1000, 100'000}) {
+    const auto one = on.put(elements_of<float>(comm.rank(), count, 40)),
+               two = on.put(elements_of<float>(comm.rank(), count, 41));
+    auto first = on.put(std::vector<float>(count)), second = on.put(std::vector<float>(count));
+    std::vector<sw::Pending> pending;
+    {
+      const auto exchange = comm.exchange();
+      pending.push_back(comm.send_async(one, next, 1));
+      pending.push_back(comm.receive_async(first, before, 1));
+      if (comm.size() > 2) { // of two messages between two ranks, the first sent is the first received
+        pending.push_back(comm.receive_async(second, next, 2));
+        pending.push_back(comm.send_async(two, before, 2));
+      }
+    }
+    if (comm.size() == 2) {
+      const auto exchange = comm.exchange();
+      pending.push_back(comm.receive_async(second, next, 2));
+      pending.push_back(comm.send_async(two, before, 2));
+    }
+    for (sw::Pending& each : pending)
+      each.wait();
+    require(on.get(first) == elements_of<float>(before, count, 40) &&
+                on.get(second) == elements_of<float>(next, count, 41),
+            "messages that cross in an exchange");
+  }
+  auto word = on.put(std::vector<std::int32_t>{comm.rank()});
+  for (int from = 0; from + 1 < comm.size(); ++from) { // along the line, one after the other
+    if (comm.rank() == from)
+      comm.send(word, from + 1);
+    if (comm.rank() == from + 1)
+      comm.receive(word, from);
+  }
+  require(on.get(word)[0] == 0, "a message that is passed on");
+}
+
 /// Messages around the ring, tags out of order, and crossing each other.
 template <class Place> void messages(Place on) {
   auto comm = on.comm;
   if (comm.size() == 1)
+    return;
+  messages_in_order(on);
+  if constexpr (requires { typename std::remove_cvref_t<Place>::ignores_tags; })
     return;
   const int next = (comm.rank() + 1) % comm.size();
   const int before = (comm.rank() + comm.size() - 1) % comm.size();

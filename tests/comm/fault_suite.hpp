@@ -453,7 +453,8 @@ template <class Place> void other_tag(Scene<Place>& on) {
     on.comm().receive(data, 1, 8);
   });
   on.require_call(told, "receive", 1, line);
-  on.require_deadline(told);
+  if (!on.comm().matches_in_order()) // else the two meet, and differ
+    on.require_deadline(told);
   on.require(told.says("tag 7") && told.says("tag 8"), "both tags must be named: " + told.text);
 }
 

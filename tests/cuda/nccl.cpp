@@ -27,6 +27,7 @@ using communicator_suite::require;
 /// A rank on the GPU of its number.
 struct NcclPlace {
   struct chooses_order {};
+  struct ignores_tags {};
 
   explicit NcclPlace(const sw::HostCommunicator& group, int device, bool check)
       : runtime(device), stream(runtime.make_stream()),

@@ -41,6 +41,8 @@ using Transport = sw::detail::NcclTransport<FakeNccl, FakeRuntime>;
 
 /// One rank's fakes and its communicator.
 struct Rank : FakeDevice {
+  struct ignores_tags {};
+
   explicit Rank(const sw::HostCommunicator& host, sw::NcclOptions options = {.check = false},
                 std::shared_ptr<NcclScript> own = std::make_shared<NcclScript>())
       : FakeDevice(FakeRuntime(static_cast<unsigned>(host.rank()) * 1000 + 1)), script(std::move(own)),
@@ -295,26 +297,42 @@ TEST_CASE("a rank that never arrives ends NCCL at the deadline", "[comm][faults]
     for (const std::size_t rank : {0U, 2U})
       CHECK(shardwright_test::has(rank_outcomes::text<sw::Error>(errors[rank]), "must be done on the GPU"));
   }
-  SECTION("with a message on its way that nobody has asked for") {
+  SECTION("with a message whose sender does not start it") {
     const auto errors = outcomes_beside(2, [&](sw::HostCommunicator world, auto frozen) {
       Rank rank(world);
       std::vector<float> data(4, 1.0F);
       sw::Pending call;
       if (world.rank() == 0) {
-        rank.script->stuck = true; // announced, but never started
-        call = rank.comm.send_async(std::span(data), 1, 4);
+        rank.script->stuck = true;
+        call = rank.comm.send_async(std::span(data), 1, 3);
       }
       if (world.rank() != 1) {
         frozen();
         return call.wait();
       }
-      call = rank.comm.receive_async(std::span(data), 0, 3);
-      static_cast<void>(sw::detail::await_device([&] { return rank.script->messages > 0; }));
+      rank.comm.receive_async(std::span(data), 0, 3).wait();
       sw::detail::settle_device();
       static_cast<void>(sw::detail::await_device([] { return true; }));
     });
-    CHECK(shardwright_test::has(rank_outcomes::text<sw::DeadlineExceeded>(errors[1]),
-                                "receive(4 float32, from rank 0, tag 4)"));
+    const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[1]);
+    CHECK(shardwright_test::has(text, "receive(4 float32, from rank 0, tag 3) #1"));
+    CHECK(shardwright_test::has(text, "must be done on the GPU within 2 s"));
+  }
+  SECTION("with messages around a ring that are not exchanged together") {
+    const auto errors = outcomes(
+        [&](sw::HostCommunicator world) {
+          Rank rank(world);
+          std::vector<float> data(4, 1.0F), other(4);
+          sw::Pending sent = rank.comm.send_async(std::span(data), (world.rank() + 1) % 3);
+          rank.comm.receive(std::span(other), (world.rank() + 2) % 3);
+          sent.wait();
+          rank.comm.await_stream();
+        },
+        patience);
+    const bool told = std::any_of(errors.begin(), errors.end(), [](const auto& error) {
+      return rank_outcomes::text<sw::DeadlineExceeded>(error).find("in one exchange()") != std::string::npos;
+    });
+    CHECK(told);
   }
   SECTION("while NCCL connects at the first collective") {
     const auto errors = outcomes_beside(2, [&](sw::HostCommunicator world, auto frozen) {
@@ -349,22 +367,17 @@ TEST_CASE("a rank that never arrives ends NCCL at the deadline", "[comm][faults]
     });
     check_that_1_is_late(errors);
   }
-  SECTION("for a message, with what was sent instead") {
+  SECTION("for a message, with fingerprints") {
     const auto errors = outcomes_beside(2, [&](sw::HostCommunicator world, auto frozen) {
-      Rank rank(world);
+      Rank rank(world, {.check = true});
       std::vector<float> data(4, 1.0F);
       if (world.rank() == 1)
         return rank.comm.receive(std::span(data), 0, 8);
-      sw::Pending sent;
-      if (world.rank() == 0)
-        sent = rank.comm.send_async(std::span(data), 1, 7);
       frozen();
-      if (world.rank() == 0)
-        sent.wait();
     });
     const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[1]);
     CHECK(shardwright_test::has(text, "receive(4 float32, from rank 0, tag 8) #1"));
-    CHECK(shardwright_test::has(text, "the other side has sent under tag 7"));
+    CHECK(shardwright_test::has(text, "must be issued by all its ranks within 2 s"));
     CHECK(rank_outcomes::as<sw::DeadlineExceeded>(errors[1]).missing() == std::vector<int>{0});
   }
   check_leftovers();
@@ -478,21 +491,23 @@ TEST_CASE("NCCL ranks whose calls differ get an error before data moves", "[comm
     for (const auto& own : data)
       CHECK(own == std::vector<float>(own.size(), 1.0F));
   }
-  SECTION("in the size of a message") {
-    const auto errors = outcomes([&](sw::HostCommunicator world) {
-      Rank rank(world);
-      std::vector<float> data(world.rank() == 0 ? 5 : 4);
-      if (world.rank() == 0)
-        rank.comm.send(std::span(data), 1, 3);
-      if (world.rank() == 1)
-        rank.comm.receive(std::span(data), 0, 3);
-      rank.comm.barrier();
-    });
-    CHECK(shardwright_test::has(rank_outcomes::text<sw::CollectiveMismatch>(errors[1]),
-                                "receive(4 float32, from rank 0, tag 3) #1"));
-    CHECK(shardwright_test::has(
-        rank_outcomes::text<sw::CollectiveMismatch>(errors[1]),
-        "must agree on the count, but rank 0 issued send(5 float32, to rank 1, tag 3)"));
+  SECTION("in the size or the tag of a message") {
+    for (const bool size : {true, false}) {
+      const auto errors = outcomes([&](sw::HostCommunicator world) {
+        Rank rank(world, {.check = true});
+        std::vector<float> data(size && world.rank() == 0 ? 5 : 4);
+        if (world.rank() == 0)
+          rank.comm.send(std::span(data), 1, size ? 3 : 4);
+        if (world.rank() == 1)
+          rank.comm.receive(std::span(data), 0, 3);
+        rank.comm.barrier();
+      });
+      const std::string text = rank_outcomes::text<sw::CollectiveMismatch>(errors[1]);
+      CHECK(shardwright_test::has(text, "receive(4 float32, from rank 0, tag 3) #1"));
+      CHECK(shardwright_test::has(
+          text, size ? "must agree on the count, but rank 0 issued send(5 float32, to rank 1, tag 3)"
+                     : "must agree on the tag, but rank 0 issued send(4 float32, to rank 1, tag 4)"));
+    }
   }
   SECTION("in a GPU that two of them share") {
     const auto errors = outcomes([&](sw::HostCommunicator world) {
@@ -542,9 +557,14 @@ TEST_CASE("NCCL calls in steady state create no streams, events or memory", "[co
       rank.comm.all_gather(std::span(part), std::span(whole), columns);
       started.wait();
       const int other = 1 - world.rank();
-      sw::Pending sent = rank.comm.send_async(std::span(part), other, 1);
-      rank.comm.receive(std::span(whole).first(12), other, 1);
-      sent.wait();
+      std::array<sw::Pending, 2> crossing;
+      {
+        const auto exchange = rank.comm.exchange();
+        crossing[0] = rank.comm.send_async(std::span(part), other, 1);
+        crossing[1] = rank.comm.receive_async(std::span(whole).first(12), other, 1);
+      }
+      for (sw::Pending& each : crossing)
+        each.wait();
       gate->set();
       rank.comm.await_stream();
     };

@@ -147,7 +147,7 @@ public:
         return Result::in_progress;
       break;
     case Phase::issuing:
-      if (script_->stuck || clique_->connected < clique_->ranks)
+      if (script_->stuck || (!is_exchange() && clique_->connected < clique_->ranks))
         return Result::in_progress;
       enqueue();
       break;
@@ -173,7 +173,7 @@ public:
     phase_ = Phase::issuing;
     left_ = script_->polls;
     const std::lock_guard lock(clique_->mutex);
-    if (!std::exchange(connected_, true))
+    if (!is_exchange() && !std::exchange(connected_, true))
       ++clique_->connected;
     return Result::in_progress;
   }
@@ -201,6 +201,12 @@ public:
 private:
   enum class Phase { forming, idle, issuing, finalizing };
 
+  /// Whether only messages are issued, which need their peers alone.
+  [[nodiscard]] bool is_exchange() const {
+    return std::all_of(operations_->begin(), operations_->end(), [](const Operation& each) {
+      return each.kind == Kind::send || each.kind == Kind::receive;
+    });
+  }
   /// Under the mutex.
   void enqueue() {
     ++kernels_;

@@ -49,6 +49,9 @@ public:
     auto part = inner_->split(colour, key, std::move(name), where);
     return part ? std::make_shared<SettledNccl>(std::move(part)) : nullptr;
   }
+  [[nodiscard]] bool matches_in_order() const noexcept override { return inner_->matches_in_order(); }
+  void begin_exchange() override { inner_->begin_exchange(); }
+  void end_exchange() noexcept override { inner_->end_exchange(); }
   void abort(const std::string& reason) override { inner_->abort(reason); }
   void require_alive(const shardwright::CollectiveCall& call) override { inner_->require_alive(call); }
   void await_stream(shardwright::SourceLocation where) override { inner_->await_stream(where); }

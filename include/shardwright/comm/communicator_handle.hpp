@@ -63,6 +63,12 @@ public:
     const GroupPlace own = rule(rank());
     return split(own.colour, own.key, std::move(name), where);
   }
+  /// @brief Returns whether two ranks' messages match in the order in which each of them issues its calls,
+  /// whatever their tags, and a call begins after all earlier ones of the group have ended.
+  [[nodiscard]] virtual bool matches_in_order() const noexcept { return false; }
+  /// @brief Messages that are started between these two calls begin together; see MessageExchange.
+  virtual void begin_exchange() {}
+  virtual void end_exchange() noexcept {}
   virtual void abort(const std::string& reason) = 0;
   /// @brief Throws the error that the call would throw because the group has ended; does not wait.
   virtual void require_alive(const CollectiveCall& call) = 0;
@@ -75,6 +81,20 @@ public:
   [[nodiscard]] virtual GroupClock clock() const { return {}; }
   /// @brief Returns the transport below all decorators.
   [[nodiscard]] virtual Self& undecorated() noexcept { return static_cast<Self&>(*this); }
+};
+
+/// @brief During its lifetime, messages that are started on a group begin together, so that none waits for
+/// another: a ring in which every rank sends and receives needs it where messages match in order. Elsewhere
+/// it has no effect.
+template <class Interface> class [[nodiscard]] MessageExchange {
+public:
+  explicit MessageExchange(Interface& transport) : transport_(transport) { transport_.begin_exchange(); }
+  ~MessageExchange() { transport_.end_exchange(); }
+  MessageExchange(const MessageExchange&) = delete;
+  MessageExchange& operator=(const MessageExchange&) = delete;
+
+private:
+  Interface& transport_;
 };
 
 /// @brief A handle to a group of ranks; copies refer to the same group. `Self` derives from it, and
@@ -105,6 +125,13 @@ public:
   void run(const CollectiveCall& call) { transport().run(call); }
   /// @brief Starts a call; its buffers stay untouched until the Pending is waited for.
   [[nodiscard]] Pending start(const CollectiveCall& call) { return transport().start(call); }
+
+  /// @brief Returns whether messages match in the order of the calls, not by their tags: over NCCL.
+  [[nodiscard]] bool matches_in_order() const { return undecorated().matches_in_order(); }
+  /// @brief Begins an exchange of messages, which ends with the returned object.
+  [[nodiscard]] MessageExchange<Interface> exchange() const {
+    return MessageExchange<Interface>(undecorated());
+  }
 
   /// @brief Collective: the ranks of one colour form a group, ordered by key, then by rank; a negative colour
   /// joins none.

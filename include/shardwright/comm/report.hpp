@@ -158,8 +158,10 @@ template <class CallOf, class WorldRank>
                                                   const CollectiveCall& receive,
                                                   std::uint64_t receive_sequence) {
   return std::string("both sides of a message must agree on ") +
-         (send.element != receive.element ? "the element type" : "the count") + ", but rank " +
-         std::to_string(from) + " issued " + describe(send, send_sequence) + " and rank " +
+         (send.element != receive.element ? "the element type"
+          : send.count != receive.count   ? "the count"
+                                          : "the tag") +
+         ", but rank " + std::to_string(from) + " issued " + describe(send, send_sequence) + " and rank " +
          std::to_string(to) + " issued " + describe(receive, receive_sequence) + " (make them equal)";
 }
 

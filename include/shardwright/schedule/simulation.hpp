@@ -67,6 +67,10 @@ public:
   /// Whether a send had to wait for an earlier one; if not, more sends in flight change nothing.
   [[nodiscard]] constexpr bool window_was_full() const noexcept { return full_; }
 
+  /// In `watch`: when the input of an action of the step came from another rank; 0 if it did not.
+  [[nodiscard]] constexpr double arrived(int rank, int action) const {
+    return planned_.items[rank * kept_ + ranks_.items[rank].current % kept_].in[action].ended;
+  }
   /// Returns what a rank waits for once `run` has returned.
   [[nodiscard]] constexpr MessageWait wait_of(int rank) const {
     const Rank& me = ranks_.items[rank];

@@ -15,7 +15,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The message from one stage to its neighbour for a microbatch: an activation to the next stage, or
 /// an input gradient to the previous one.
 ///
-/// Messages are matched by stage, direction and microbatch, never by order.
+/// Messages are matched by stage, direction and microbatch; where the ranks match them by order,
+/// `MessageTurns` has one that does the same.
 struct StageMessage {
   bool gradient = false;
   int stage = 0; ///< Stage that produces it.

@@ -2,19 +2,16 @@
 #pragma once
 
 /// @file
-/// @brief One call of an NCCL group in progress: its comparison between the hosts, and the monitoring of its
-/// stream.
+/// @brief One call of an NCCL group in progress, and the monitoring of its stream.
 
-#include <shardwright/comm/all_gather_v.hpp>
-#include <shardwright/comm/call_account.hpp>
 #include <shardwright/comm/call_record.hpp>
+#include <shardwright/comm/pending.hpp>
+#include <shardwright/core/element.hpp>
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <string>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -26,6 +23,13 @@ template <class Stream> [[nodiscard]] decltype(auto) native_stream(Stream& strea
   else
     return (stream);
 }
+
+/// What one side of a message tells the other, so that they can be compared.
+struct NcclMessageHeader {
+  std::uint64_t count = 0;
+  std::int32_t tag = 0;
+  ElementType element = ElementType::uint8;
+};
 
 /// One call: it waits for its turn, is issued to NCCL, and is enqueued once NCCL's kernels are on the stream.
 template <class Runtime> struct NcclCall : KeptCall {
@@ -40,14 +44,20 @@ template <class Runtime> struct NcclCall : KeptCall {
     held = true;
     watched = false;
     on_own_stream = true;
+    joined = false;
+    is_compared = false;
     failed = nullptr;
   }
 
   std::uint64_t sequence = 0;
   Stage stage = Stage::waiting;
-  bool held = false;                   ///< Its handle still exists.
-  bool watched = false;                ///< On a stream and not known to be done.
-  bool on_own_stream = true;           ///< On the communicator's stream; else on the rank's.
+  bool held = false;         ///< Its handle still exists.
+  bool watched = false;      ///< On a stream and not known to be done.
+  bool on_own_stream = true; ///< On the communicator's stream; else on the rank's.
+  bool joined = false;       ///< A message that is issued together with the next call.
+  NcclMessageHeader header;  ///< Of a message: that of its sender.
+  Pending compared;          ///< The message of the hosts that carries it.
+  bool is_compared = false;
   std::exception_ptr failed;           ///< What a poll has found, for the wait to throw.
   typename Runtime::Event ready_event; ///< Marks the rank's stream at the start of the call.
   typename Runtime::Event done_event;
@@ -84,47 +94,6 @@ public:
 
 private:
   std::vector<Call*> calls_;
-};
-
-/// Lets the hosts of a group compare their calls before they are enqueued, one at a time; the memory is
-/// reused.
-class NcclAgreement {
-public:
-  /// Sends this rank's call to the others.
-  void begin(HostCommunicator& host, const CollectiveCall& call, std::uint64_t sequence) {
-    const Fingerprint own = fingerprint(call, host.rank(), host.size(), sequence);
-    own_ = {own.common, own.unpaired()};
-    all_.resize(2 * static_cast<std::size_t>(host.size()));
-    pending_ = host.all_gather_async(own_, all_, call.where);
-    under_way_ = true;
-  }
-  [[nodiscard]] bool under_way() const noexcept { return under_way_; }
-  [[nodiscard]] bool ready() const { return pending_.ready(); }
-
-  /// Waits for all ranks' calls. @return whether they agree. @throws the host group's errors.
-  [[nodiscard]] bool finish() {
-    under_way_ = false;
-    pending_.wait();
-    FingerprintComparison calls;
-    for (std::size_t i = 0; i < all_.size(); i += 2)
-      calls.add(all_[i], all_[i + 1]);
-    return calls.agree();
-  }
-
-  /// Collective over the host group, after all ranks have seen that they disagree: builds the error sentence
-  /// that shows all calls.
-  [[nodiscard]] static std::string explain(const HostCommunicator& host, const CollectiveCall& call,
-                                           std::uint64_t sequence) {
-    const auto accounts = all_gather_v(host, CallAccount::pack(call, sequence, host.size()), call.where);
-    return mismatch_of_accounts(host, "their sequence numbers differ",
-                                [&](int rank) { return accounts[static_cast<std::size_t>(rank)].data(); });
-  }
-
-private:
-  std::array<std::uint64_t, 2> own_{};
-  std::vector<std::uint64_t> all_;
-  Pending pending_;
-  bool under_way_ = false;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -26,6 +26,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// | reduce_scatter, other blocks | a group of one reduction for each block |
 /// | all_to_all | a group of sends and receives |
 /// | barrier | an all-reduce of one byte |
+/// | send, receive | the same, in one group with the other messages of their exchange |
 ///
 /// Strided blocks go through a packed copy. Blocks of unequal sizes thus need neither padding nor a copy, and
 /// move as many bytes as equal ones.
@@ -92,6 +93,16 @@ public:
       break;
     }
     return NcclResult::invalid_usage;
+  }
+
+  /// Enqueues a message; inside a group.
+  [[nodiscard]] NcclResult issue_message(const CollectiveCall& call, typename Api::Communicator comm,
+                                         typename Api::Stream stream) {
+    if (call.count == 0)
+      return NcclResult::success;
+    return call.operation == Operation::send
+               ? api_.send(call.in, call.count, call.element, call.root, comm, stream)
+               : api_.receive(call.out, call.count, call.element, call.root, comm, stream);
   }
 
   /// Enqueues the unpacking kernel, if any, once NCCL's operations are on the stream.

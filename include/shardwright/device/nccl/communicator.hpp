@@ -20,11 +20,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// - Reductions follow an order that NCCL chooses, equal on all ranks: `ReductionOrder` has no effect, sums
 ///   may differ from the host's in their last bits, 16-bit elements are rounded as NCCL does, and a maximum
 ///   or minimum may ignore a NaN.
-/// - Messages match by tag, in any order. A message whose receive is issued after that of a later message is
-///   first received into memory of the communicator and then copied: issue receives in the order of the sends
-///   to avoid that. Each direction of a pair has its own NCCL communicator, created at its first message.
+/// - Calls run one after the other in the order in which they are issued, messages included, so two ranks
+/// must
+///   issue what they exchange in one order: tags do not matter, and messages that cross belong into one
+///   `exchange()`. The pipeline takes the order from its schedule's proof.
 /// - The host does not wait for the device. `run` and `Pending::wait` wait for the hosts of the other ranks:
-///   at a first call, while NCCL connects them, and in a message, until its peer has issued its side.
+///   at a first call, while NCCL connects them.
 /// - A call that is not done by the deadline, counted from when it was the oldest on its stream, or an error
 ///   that NCCL reports, aborts the communicators of the rank and throws a typed error at the next call or
 ///   wait of the host for its device; the other ranks learn of it through the host group. Kernels that take

@@ -166,12 +166,6 @@ public:
   /// or another communicator throw.
   template <class Done>
   void await(Done&& done, const char* what, const CollectiveCall& call, std::uint64_t sequence) {
-    await(done, what, call, sequence, [] { return std::string(); });
-  }
-  /// The same with a description of what was found instead.
-  template <class Done, class Found>
-  void await(Done&& done, const char* what, const CollectiveCall& call, std::uint64_t sequence,
-             const Found& found) {
     const auto begin = std::chrono::steady_clock::now();
     Waiting waiting(deadline() +
                     deadline() / 16); // the host group times out first: it names the missing ranks
@@ -181,23 +175,26 @@ public:
       if (waiting.slow())
         look_patiently(call, sequence, begin);
       if (waiting.expired())
-        late(what, call, sequence, found());
+        late(what, call, sequence);
     }
   }
 
   /// Ends the group because something has not happened within the deadline.
-  [[noreturn]] void late(const char* what, const CollectiveCall& call, std::uint64_t sequence,
-                         const std::string& found = {}) {
+  [[noreturn]] void late(const char* what, const CollectiveCall& call, std::uint64_t sequence) {
+    const bool message = sends_or_receives(call.operation);
     std::vector<int> missing;
     for (int other = 0; other < size(); ++other)
-      if (other != rank() && (!sends_or_receives(call.operation) || other == call.root))
+      if (other != rank() && (!message || other == call.root))
         missing.push_back(world_rank(other));
     std::string who;
     if (!missing.empty())
       who = (missing.size() == 1 ? ": " : ": one of ") + ranks_text(missing) + " may not have arrived";
-    const std::string sentence = describe(call, sequence) + " on group " + name_ + " must " + what +
-                                 " within " + time_text(deadline()) + ", but it did not" + who +
-                                 (found.empty() ? "" : "; ") + found + std::string(same_order_advice);
+    const std::string sentence =
+        describe(call, sequence) + " on group " + name_ + " must " + what + " within " +
+        time_text(deadline()) + ", but it did not" + who +
+        (message
+             ? " (let both ranks issue their calls in one order, and start messages that cross in one exchange())"
+             : std::string(same_order_advice));
     end(sentence, true);
     throw DeadlineExceeded(std::move(missing), std::string(name_of(call.operation)) + ": " + sentence,
                            context(call, sequence));

@@ -6,10 +6,10 @@
 /// shuts down normally or at the deadline.
 
 #include <shardwright/comm/device_communicator.hpp>
+#include <shardwright/device/nccl/agreement.hpp>
 #include <shardwright/device/nccl/calls.hpp>
 #include <shardwright/device/nccl/collective.hpp>
 #include <shardwright/device/nccl/member.hpp>
-#include <shardwright/device/nccl/messages.hpp>
 #include <shardwright/device/runtime.hpp>
 
 #include <algorithm>
@@ -35,10 +35,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 ///    and the host groups of all communicators of its rank until the deadline; then these are aborted, the
 ///    host group is informed, and a typed error is thrown. There is no watchdog thread: each call and each
 ///    wait checks the streams.
-/// 2. A collective is issued after all earlier ones; `start` returns before that if it would have to wait for
+/// 2. A call is issued after all earlier ones; `start` returns before that if it would have to wait for
 ///   other ranks. Packing, NCCL's kernels and unpacking are on one stream: the rank's for `run`, the
 ///   communicator's for `start`. All ranks issue the same collectives in the same order.
-/// 3. Messages use separate communicators: see NcclMessages.
+/// 3. Messages are calls like the others; those of one exchange form one group of NCCL. With `check`, the
+///    hosts of both sides compare them first.
 /// 4. A group that splits off is built over the host group that splits off. ncclCommSplit would need every
 ///   rank of the parent inside NCCL, with nothing else in progress there, and a missing rank would break the
 ///   parent; here it only causes a timeout on the host.
@@ -55,7 +56,8 @@ public:
   NcclTransport(HostCommunicator host, Api api, Runtime runtime, Stream stream, NcclOptions options)
       : member_(std::move(api), host.split(0, host.rank(), host.name()), options),
         runtime_(std::move(runtime)), stream_(std::move(stream)), own_stream_(runtime_.make_stream()),
-        channel_(member_.new_channel()), collective_(member_.api(), runtime_, member_.rank(), member_.size()),
+        channel_(member_.new_channel()), agreement_(member_),
+        collective_(member_.api(), runtime_, member_.rank(), member_.size()),
         stream_event_(runtime_.make_event()) {
     forming_.operation = Operation::split;
     forming_.where = {};
@@ -82,6 +84,7 @@ public:
     enqueue(started);
     wait(started);
   }
+  /// Messages that are started in an exchange are issued at its end, or when one of them is waited for.
   [[nodiscard]] Pending start(const CollectiveCall& call) override {
     Started& started = take(call);
     enqueue(started);
@@ -97,6 +100,18 @@ public:
       return nullptr;
     return std::make_shared<NcclTransport>(std::move(part), member_.api(), runtime_, stream_,
                                            member_.options());
+  }
+  [[nodiscard]] bool matches_in_order() const noexcept override { return true; }
+  void begin_exchange() override { ++exchanges_; }
+  void end_exchange() noexcept override {
+    if (--exchanges_ > 0)
+      return;
+    complete_exchange();
+    try {
+      progress();
+    } catch (const std::exception&) { // the next wait tells
+      member_.driven().keep(std::current_exception());
+    }
   }
   void abort(const std::string& reason) override { member_.end(reason, true); }
   void require_alive(const CollectiveCall& call) override {
@@ -145,7 +160,7 @@ private:
     if (polled <= deadline() + deadline() / 16 || issued(started))
       return false;
     try {
-      member_.late(Member::to_be_issued, started.call, started.sequence, found(started));
+      member_.late(Member::to_be_issued, started.call, started.sequence);
     } catch (const DeadlineExceeded&) {
       started.failed = std::current_exception();
     }
@@ -156,13 +171,14 @@ private:
     if (started.failed)
       std::rethrow_exception(std::exchange(started.failed, nullptr));
     member_.require_open(started.call, started.sequence);
+    complete_exchange();
     if (!issued(started))
       member_.await(
           [&] {
             progress();
             return issued(started);
           },
-          Member::to_be_issued, started.call, started.sequence, [&] { return found(started); });
+          Member::to_be_issued, started.call, started.sequence);
     watch(false);
     if (started.on_own_stream)
       runtime_.wait(stream_, started.done_event);
@@ -231,69 +247,81 @@ private:
   void enqueue(Call& started) {
     if (started.on_own_stream)
       runtime_.record(started.ready_event, stream_);
-    if (sends_or_receives(started.call.operation))
-      messages(started.call.root, started.call.operation == Operation::send).post(started);
-    else
-      queue_.push_back(&started);
+    if (sends_or_receives(started.call.operation)) {
+      agreement_.begin_message(started);
+      started.joined = exchanges_ > 0;
+    } else {
+      complete_exchange();
+    }
+    queue_.push_back(&started);
     progress();
   }
 
-  [[nodiscard]] NcclMessages<Api, Runtime>& messages(int peer, bool sends) {
-    for (const auto& known : messages_)
-      if (known->is(peer, sends))
-        return *known;
-    return *messages_.emplace_back(
-        std::make_unique<NcclMessages<Api, Runtime>>(member_, runtime_, peer, sends));
+  /// The exchange at the end of the queue gets no further messages.
+  void complete_exchange() noexcept {
+    if (!queue_.empty())
+      queue_.back()->joined = false;
   }
 
-  /// Whether a call is on its stream, and its peer has matched it.
-  [[nodiscard]] bool issued(const Call& started) {
-    if (started.stage != Call::Stage::enqueued)
-      return false;
-    return started.call.operation != Operation::send || messages(started.call.root, true).taken(started);
-  }
-  [[nodiscard]] std::string found(const Call& started) {
-    return started.call.operation == Operation::receive ? messages(started.call.root, false).offered()
-                                                        : std::string();
-  }
+  [[nodiscard]] static bool issued(const Call& started) { return started.stage == Call::Stage::enqueued; }
 
   /// Advances every call as far as possible without waiting.
   void progress() {
-    while (!queue_.empty() && advance(*queue_.front()))
-      queue_.erase(queue_.begin());
-    for (const auto& each : messages_)
-      each->progress();
+    for (std::size_t count = next(); count > 0 && advance({queue_.data(), count}); count = next())
+      queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  /// The number of calls at the front of the queue that are issued together; 0 if there may be more of them.
+  [[nodiscard]] std::size_t next() const noexcept {
+    for (std::size_t i = 0; i < queue_.size(); ++i)
+      if (!queue_[i]->joined)
+        return i + 1;
+    return 0;
   }
 
-  /// @return whether the collective, the first of the queue, is on its stream.
-  [[nodiscard]] bool advance(Call& started) {
-    const char* const what = "a collective of NCCL";
-    Stream& stream = started.on_own_stream ? own_stream_ : stream_;
-    if (started.stage == Call::Stage::waiting) {
-      if (!agreed(started))
+  /// @return whether the calls, the first of the queue, are on their stream.
+  [[nodiscard]] bool advance(std::span<Call* const> calls) {
+    Call& first = *calls.front();
+    const bool messages = sends_or_receives(first.call.operation);
+    const char* const what = messages ? "a message of NCCL" : "a collective of NCCL";
+    Stream& stream = first.on_own_stream ? own_stream_ : stream_;
+    if (first.stage == Call::Stage::waiting) {
+      for (Call* const each : calls)
+        if (!agreement_.reached(*each))
+          return false;
+      if (!settled(what, first.call, first.sequence))
         return false;
-      if (!settled(what, started.call, started.sequence))
-        return false;
-      // The packed copies and NCCL's own buffers are used in the order of the calls.
-      if (started.on_own_stream)
-        runtime_.wait(stream, started.ready_event);
-      else if (watch_.oldest() != nullptr)
-        runtime_.wait(stream, order_event());
-      note_begin(runtime_, stream, started.call.times);
-      collective_.pack(started.call, stream);
-      started.stage = Call::Stage::issuing;
-      started.begun = std::chrono::steady_clock::now();
-      const NcclResult result = channel_->issue(
-          [&](typename Api::Communicator comm) { return collective_.issue(comm, native_stream(stream)); });
-      member_.check(result, *channel_, what, started.call, started.sequence);
+      for (Call* const each : calls) {
+        // The packed copies and NCCL's own buffers are used in the order of the calls.
+        if (each->on_own_stream)
+          runtime_.wait(stream, each->ready_event);
+        else if (watch_.oldest() != nullptr)
+          runtime_.wait(stream, order_event());
+        note_begin(runtime_, stream, each->call.times);
+        each->stage = Call::Stage::issuing;
+        each->begun = std::chrono::steady_clock::now();
+      }
+      if (!messages)
+        collective_.pack(first.call, stream);
+      const NcclResult result = channel_->issue([&](typename Api::Communicator comm) {
+        if (!messages)
+          return collective_.issue(comm, native_stream(stream));
+        NcclResult out = NcclResult::success;
+        for (std::size_t i = 0; i < calls.size() && !failed(out); ++i)
+          out = collective_.issue_message(calls[i]->call, comm, native_stream(stream));
+        return out;
+      });
+      member_.check(result, *channel_, what, first.call, first.sequence);
     }
-    if (!settled(what, started.call, started.sequence))
+    if (!settled(what, first.call, first.sequence))
       return false;
-    collective_.unpack(stream);
-    note_end(runtime_, stream, started.call.times);
-    runtime_.record(started.done_event, stream);
-    started.stage = Call::Stage::enqueued;
-    watch_.add(started);
+    if (!messages)
+      collective_.unpack(stream);
+    for (Call* const each : calls) {
+      note_end(runtime_, stream, each->call.times);
+      runtime_.record(each->done_event, stream);
+      each->stage = Call::Stage::enqueued;
+      watch_.add(*each);
+    }
     return true;
   }
 
@@ -303,58 +331,26 @@ private:
     return stream_event_;
   }
 
-  /// Whether the ranks have compared this call; always true if they do not compare.
-  [[nodiscard]] bool agreed(const Call& started) {
-    if (!member_.options().check || size() == 1)
-      return true;
-    if (agreed_ == started.sequence)
-      return true;
-    if (!agreement_.under_way())
-      member_.on_hosts(started.call, started.sequence,
-                       [&] { agreement_.begin(member_.host(), started.call, started.sequence); });
-    if (!agreement_.ready())
-      return false;
-    const bool equal = member_.on_hosts(started.call, started.sequence, [&] { return agreement_.finish(); });
-    agreed_ = started.sequence;
-    if (equal)
-      return true;
-    const std::string sentence = member_.guarded(
-        [&] { return NcclAgreement::explain(member_.host(), started.call, started.sequence); });
-    member_.end(sentence, false); // all ranks have seen it
-    throw CollectiveMismatch(std::string(name_of(started.call.operation)) + ": " + sentence,
-                             member_.context(started.call, started.sequence));
-  }
-
-  /// Checks the oldest call of each stream. @param closely also queries NCCL and the host group.
+  /// Checks the oldest call on the streams. @param closely also queries NCCL and the host group.
   void watch(bool closely) {
-    watch(watch_, issuing(), *channel_, closely);
-    for (const auto& each : messages_)
-      watch(each->watch(), each->issuing(), each->channel(), closely);
-  }
-  void watch(NcclWatch<Runtime>& on_stream, Call* issuing, NcclChannel<Api>& channel, bool closely) {
-    on_stream.sweep(runtime_, [this](Call& started) { give_back(started); });
-    Call* const oldest = on_stream.oldest() != nullptr ? on_stream.oldest() : issuing;
+    watch_.sweep(runtime_, [this](Call& started) { give_back(started); });
+    Call* const oldest = watch_.oldest() != nullptr ? watch_.oldest() : issuing();
     if (oldest == nullptr)
       return;
-    member_.check(channel.state(), channel, "NCCL", oldest->call, oldest->sequence);
+    member_.check(channel_->state(), *channel_, "NCCL", oldest->call, oldest->sequence);
     // The rank that waits for the actual obstacle knows more, and times out first.
     if (std::chrono::steady_clock::now() - oldest->begun > deadline() + deadline() / 8)
-      member_.late(oldest == issuing ? Member::to_be_issued : "be done on the GPU", oldest->call,
+      member_.late(issued(*oldest) ? "be done on the GPU" : Member::to_be_issued, oldest->call,
                    oldest->sequence);
     if (closely)
       member_.look_patiently(oldest->call, oldest->sequence, oldest->begun);
   }
-  /// The collective that NCCL is currently enqueuing, or null.
+  /// The first call that NCCL is currently enqueuing, or null.
   [[nodiscard]] Call* issuing() const noexcept {
     return queue_.empty() || queue_.front()->stage == Call::Stage::waiting ? nullptr : queue_.front();
   }
 
-  [[nodiscard]] bool nothing_on_streams() const {
-    return watch_.oldest() == nullptr && issuing() == nullptr &&
-           std::all_of(messages_.begin(), messages_.end(), [](const auto& each) {
-             return each->watch().oldest() == nullptr && each->issuing() == nullptr;
-           });
-  }
+  [[nodiscard]] bool nothing_on_streams() const { return watch_.oldest() == nullptr && issuing() == nullptr; }
 
   /// Shuts down normally if there was no failure: finishes enqueued work within the deadline; otherwise
   /// aborts.
@@ -365,45 +361,28 @@ private:
       return;
     }
     try {
-      std::vector<NcclChannel<Api>*> channels{channel_.get()};
-      for (const auto& each : messages_)
-        channels.push_back(&each->channel());
-      member_.await([&] { return all_settled(channels); }, "reach its end", forming_, 0);
-      for (NcclChannel<Api>* channel : channels)
-        member_.check(channel->finalize(), *channel, "ncclCommFinalize", forming_, 0);
-      member_.await([&] { return all_settled(channels); }, "reach its end", forming_, 0);
-      for (NcclChannel<Api>* channel : channels)
-        channel->destroy();
+      const auto idle = [this] { return settled("ncclCommFinalize", forming_, 0); };
+      member_.await(idle, "reach its end", forming_, 0);
+      member_.check(channel_->finalize(), *channel_, "ncclCommFinalize", forming_, 0);
+      member_.await(idle, "reach its end", forming_, 0);
+      channel_->destroy();
     } catch (const std::exception& error) { // aborted by now
       std::fprintf(stderr, "shardwright: an NCCL communicator was aborted at its end: %s\n", error.what());
     }
   }
-  [[nodiscard]] bool all_settled(const std::vector<NcclChannel<Api>*>& channels) {
-    for (NcclChannel<Api>* channel : channels) {
-      if (!channel->is_open())
-        continue;
-      const NcclResult state = channel->state();
-      member_.check(state, *channel, "ncclCommFinalize", forming_, 0);
-      if (state == NcclResult::in_progress)
-        return false;
-    }
-    return true;
-  }
-
   mutable Member member_;
   Runtime runtime_;
   Stream stream_;     ///< The rank's.
   Stream own_stream_; ///< For started collectives.
   std::unique_ptr<NcclChannel<Api>> channel_;
+  NcclAgreement<Api, Runtime> agreement_;
   NcclCollective<Api, Runtime> collective_;
   typename Runtime::Event stream_event_;
   CollectiveCall forming_{};
   RecordPool<Started> calls_;
-  std::vector<Call*> queue_; ///< Collectives that have not been enqueued yet.
+  std::vector<Call*> queue_; ///< Calls that have not been enqueued yet.
   NcclWatch<Runtime> watch_;
-  std::vector<std::unique_ptr<NcclMessages<Api, Runtime>>> messages_;
-  NcclAgreement agreement_;
-  std::uint64_t agreed_ = 0; ///< The last collective that the ranks have compared.
+  int exchanges_ = 0; ///< That have begun and not ended.
   std::uint64_t collective_count_ = 0;
   std::uint64_t message_count_ = 0;
 };

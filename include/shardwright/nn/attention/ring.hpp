@@ -107,8 +107,6 @@ private:
       if (step + 1 < positions_.ranks())
         hop = pass_on(keys, next);
       const std::size_t slot = slot_of(step);
-      if (step > 1)
-        arrival = receive(arrived, gradients_tag);
       if (step > 2)
         sends[slot].wait();
       kernels::attention_backward_block(execution(), qkv, keys.local_matrix(), out, log_sum_exp, d_out, d_qkv,
@@ -119,9 +117,11 @@ private:
         kernels::add(execution(), arrived.local_matrix(), parts[slot].local_matrix(),
                      parts[slot].mutable_local_matrix());
       }
+      const auto exchange = ranks_->exchange();
+      arrival = receive(arrived, gradients_tag);
       sends[slot] = send(parts[slot], gradients_tag);
     }
-    receive(arrived, gradients_tag).wait();
+    arrival.wait();
     kernels::add_key_values(execution(), arrived.local_matrix(), d_qkv, shape_);
     for (int step = std::max(1, positions_.ranks() - 2); step < positions_.ranks(); ++step)
       sends[slot_of(step)].wait();
@@ -169,6 +169,7 @@ private:
     return ranks_->receive_async(std::span(to.mutable_data(), to.local_size()), rank_at(-1), tag, where_);
   }
   [[nodiscard]] Hop pass_on(const Buffer& keys, Buffer& next) {
+    const auto exchange = ranks_->exchange();
     Pending arrival = receive(next, keys_tag);
     return {std::move(arrival), send(keys, keys_tag)};
   }

@@ -8,6 +8,7 @@
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/mesh/target.hpp>
+#include <shardwright/schedule/message_turns.hpp>
 #include <shardwright/train/pipeline/plan.hpp>
 #include <shardwright/train/pipeline/timeline.hpp>
 
@@ -21,7 +22,8 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The messages of one rank. Receives are started ahead of time by calling `post`; each channel (a rank in a
-/// direction) has a limited number of sends in flight, and the next one waits for the oldest.
+/// direction) has a limited number of sends in flight, and the next one waits for the oldest. Where messages
+/// match by order, they are issued in the turns of the schedule.
 template <class Boundary> class PipelineMessages {
   using Element = typename Boundary::value_type;
   using Kind = PipelineMessage::Kind;
@@ -37,6 +39,13 @@ public:
   /// Sets the ranks of the pipeline, whose calls can access the memory of the messages.
   void connect(CommunicatorOf<Target> ranks) { ranks_ = std::move(ranks); }
   [[nodiscard]] bool connected() const noexcept { return ranks_.valid(); }
+  /// Whether the ranks' messages match by order, so that every run needs `take_turns`.
+  [[nodiscard]] bool takes_turns() const { return ranks_.valid() && ranks_.matches_in_order(); }
+  /// Sets the order of the next run's messages.
+  void take_turns(const MessageTurns& turns) noexcept {
+    turns_ = &turns;
+    turn_ = 0;
+  }
 
   /// Sets the source line of the messages.
   void called_from(SourceLocation where) noexcept { where_ = where; }
@@ -49,9 +58,7 @@ public:
     const MemoryFor purpose(MemoryKind::messages);
     input.tensor.emplace(memory());
     order_call_after<Target>(input.tensor->execution());
-    input.receive =
-        ranks_.receive_async(std::span<Element>(input.tensor->mutable_data(), input.tensor->local_size()),
-                             planned.input.peer, planned.input.tag, where_);
+    issue({&planned.input, nullptr});
   }
 
   /// Waits for the input of an action; nothing if it has none.
@@ -78,9 +85,7 @@ public:
     Outgoing& outgoing = channel.sends[(channel.oldest + channel.count++) % channel.sends.size()];
     outgoing.tensor = std::move(out);
     order_call_after<Target>(outgoing.tensor->execution());
-    outgoing.send =
-        ranks_.send_async(std::span<const Element>(outgoing.tensor->data(), outgoing.tensor->local_size()),
-                          planned.output.peer, planned.output.tag, where_);
+    issue({&planned.output, &outgoing});
   }
 
   /// Waits for every send; `last` is the rank's most recent action.
@@ -106,6 +111,43 @@ private:
     std::size_t count = 0;
   };
 
+  /// A message whose memory is ready.
+  struct Ready {
+    const PipelineMessage* message;
+    Outgoing* outgoing; ///< Null for a receive.
+  };
+
+  /// Starts a message, or all that it completes a turn of.
+  void issue(const Ready& one) {
+    if (turns_ == nullptr)
+      return start(one);
+    ready_.push_back(one);
+    const auto due = [this](const Ready& each) { return turns_->turn_of(each.message->handed) == turn_; };
+    while (static_cast<std::size_t>(turn_) < turns_->sizes().size() &&
+           std::count_if(ready_.begin(), ready_.end(), due) ==
+               turns_->sizes()[static_cast<std::size_t>(turn_)]) {
+      const auto exchange = ranks_.exchange();
+      for (const Ready& each : ready_)
+        if (due(each))
+          start(each);
+      std::erase_if(ready_, due);
+      ++turn_;
+    }
+  }
+  void start(const Ready& one) {
+    const PipelineMessage& message = *one.message;
+    if (one.outgoing != nullptr) {
+      const Boundary& tensor = *one.outgoing->tensor;
+      one.outgoing->send = ranks_.send_async(std::span<const Element>(tensor.data(), tensor.local_size()),
+                                             message.peer, message.tag, where_);
+      return;
+    }
+    Input& input = inputs_[message.slot];
+    input.receive =
+        ranks_.receive_async(std::span<Element>(input.tensor->mutable_data(), input.tensor->local_size()),
+                             message.peer, message.tag, where_);
+  }
+
   void wait_for_oldest(Channel& channel, const Action& action) {
     Outgoing& outgoing = channel.sends[channel.oldest];
     wait(outgoing.send, PipelineWork::wait_send, action);
@@ -126,6 +168,9 @@ private:
   std::vector<Channel> channels_;
   TimelineRecorder& recorder_;
   SourceLocation where_{};
+  const MessageTurns* turns_ = nullptr;
+  int turn_ = 0;             ///< The next one.
+  std::vector<Ready> ready_; ///< Messages of later turns.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -18,8 +18,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The address of a pipeline's message. Tags encode stage, direction and microbatch, so messages never match
-/// by order.
+/// The address of a pipeline's message. Tags encode stage, direction and microbatch; where messages match by
+/// order instead, their turns do.
 struct PipelineMessage {
   enum class Kind : unsigned char { none, local, remote };
   Kind kind = Kind::none;
@@ -27,6 +27,7 @@ struct PipelineMessage {
   int tag = 0;
   std::size_t slot = 0;    ///< Of an input, or of the local input to which an output is passed.
   std::size_t channel = 0; ///< Of a remote output.
+  StageMessage handed{};   ///< If remote.
 };
 
 struct PlannedAction {
@@ -79,6 +80,17 @@ struct PipelinePlan {
     return static_cast<std::size_t>(end - forwards.begin());
   }
 
+  /// All forwards of `count` microbatches on all ranks, in the order of `forwards`.
+  [[nodiscard]] static Schedule forward_schedule(const Schedule& schedule, int count) {
+    const StagePlacement& placement = schedule.placement();
+    std::vector<std::vector<Step>> steps(static_cast<std::size_t>(placement.ranks));
+    for (int microbatch = 0; microbatch < count; ++microbatch)
+      for (int stage = 0; stage < schedule.stages(); ++stage)
+        steps[static_cast<std::size_t>(placement.rank_of(stage, microbatch))].push_back(
+            {{Pass::forward, stage, microbatch}, {}, false});
+    return {schedule.name(), placement, count, std::move(steps), schedule.window()};
+  }
+
 private:
   void place_passes() {
     std::vector<bool> forwards_end(static_cast<std::size_t>(chunks), false);
@@ -117,6 +129,7 @@ private:
     PipelineMessage out;
     out.kind = handed.is_sent() ? PipelineMessage::Kind::remote : PipelineMessage::Kind::local;
     out.peer = peer;
+    out.handed = handed;
     out.tag = (handed.stage * 2 + (handed.gradient ? 1 : 0)) * microbatches + handed.microbatch;
     out.slot = slot(chunk, handed.microbatch, handed.gradient ? 1 : 0);
     return out;

@@ -103,6 +103,7 @@ public:
     if (count_first_ != nullptr)
       (this->*count_first_)(batches, where);
     begin(batches.size() == static_cast<std::size_t>(plan_.microbatches), batches, where);
+    order_messages(0, plan_.microbatches, [this] { return schedule_; });
     Loss loss{};
     std::size_t posted = 0;
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -180,7 +181,9 @@ private:
   void run_forwards_by(const Forward& forward, std::span<const Batch> batches, const AtLast& at_last,
                        SourceLocation where) {
     begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches, where);
-    const std::size_t count = plan_.forwards_of(static_cast<int>(batches.size()));
+    const auto microbatches = static_cast<int>(batches.size());
+    const std::size_t count = plan_.forwards_of(microbatches);
+    order_messages(1, microbatches, [&] { return plan_.forward_schedule(schedule_, microbatches); });
     std::size_t posted = 0;
     for (std::size_t i = 0; i < count; ++i) {
       for (; posted < count && posted <= i + ahead(); ++posted)
@@ -255,6 +258,17 @@ private:
     recorder_.restart(ranks_);
   }
 
+  /// Sets the order of a run's messages where they match by order, and keeps it for the next run of its kind.
+  template <class MakeSchedule> void order_messages(std::size_t kind, int microbatches, MakeSchedule make) {
+    if (!messages_.takes_turns() || microbatches == 0)
+      return;
+    auto& [known, turns] = message_turns_[kind];
+    if (known != microbatches)
+      turns = MessageTurns(make(), ranks_.rank());
+    known = microbatches;
+    messages_.take_turns(turns);
+  }
+
   void end() {
     messages_.finish(plan_.steps.empty() ? Action{} : plan_.steps.back().actions.front().action);
     running_ = false;
@@ -319,6 +333,7 @@ private:
   detail::PipelinePlan plan_;
   detail::TimelineRecorder recorder_;
   detail::PipelineMessages<Boundary> messages_;
+  std::array<std::pair<int, MessageTurns>, 2> message_turns_{}; ///< Of steps and of forwards only.
   detail::SavedStates<Saved> saved_;
   std::shared_ptr<Turns> turns_;
   bool running_ = false;
