@@ -161,11 +161,11 @@ void sum_terms(const Gradient& gradient, const G& dy, const X& left, const Y& ri
 /// `Function` has a `name`, a literal; a formula `operator()(left, right)`; and the gradients
 /// `left_gradient(dy, left, right)` and `right_gradient(dy, left, right)`: templates of the type of their
 /// arguments (kernels::Value), for devices marked SHARDWRIGHT_FUNCTION. A gradient takes as Unread an operand
-/// that it does not read, which is then not kept, and returns Unchanged if it is dy. An alias `layout<Left,
-/// Right>` gives the layout of the result: without it both operands must be complete. Real elements; of
-/// integers, too, with `takes_integers`. No communication; cost: one pass over memory. The gradient of the
-/// right operand is summed over the dimensions that it lacks, Partial<Sum> over the axes that shard them. On
-/// a tape results and gradients reuse the memory of operands without other readers.
+/// that it does not read, which is then not kept, and returns Unchanged if it is dy. An alias
+/// `layout<Left, Right>` gives the layout of the result: without it both operands must be complete. Real
+/// elements; of integers, too, with `takes_integers`. No communication; cost: one pass over memory. The
+/// gradient of the right operand is summed over the dimensions that it lacks, Partial<Sum> over the axes that
+/// shard them. On a tape results and gradients reuse the memory of operands without other readers.
 /// @throws InvalidArgument if the extents differ or the operands are on two meshes.
 template <class Function> struct Binary {
   using LeftGradient = detail::LeftGradientOf<Function>;

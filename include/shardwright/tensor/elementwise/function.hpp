@@ -71,14 +71,16 @@ struct FunctionLayout<Function, Input> {
 } // namespace detail
 
 /// @brief An elementwise function made from its formula: `f(x)` of a tensor or a value on a tape, and
-/// `f.into(out, x)`. A program declares one object of it: `inline constexpr sw::Elementwise<Softplus>
-/// softplus{};`.
+/// `f.into(out, x)`. A program declares one object of it:
+/// `inline constexpr sw::Elementwise<Softplus> softplus{};`.
 ///
 /// `Function` has a `name`, a literal; a formula `operator()(x)` and `slope(at)`, templates of the type of
 /// their argument (kernels::Value), for devices marked SHARDWRIGHT_FUNCTION; and a constant
-/// `slope_of_result`: whether `at` is the result, or x. It may hold numbers, which must be the same on all
-/// ranks; those that its `numbers()` returns are compared in checked builds. The operand must not be Partial;
-/// real elements; halos pass. No communication; cost: one pass over memory. On a tape the result reuses the
+/// `slope_of_result`: whether `at` is the result, or x. A linear function has `gradient(dy)` in place of a
+/// slope, which returns Unchanged if it is dy. An alias `layout<Input>` gives the layout of the result:
+/// without it x must be complete. Real elements; of integers, too, with `takes_integers`; halos pass. The
+/// function may hold numbers, which must be the same on all ranks; those that its `numbers()` returns are
+/// compared in checked builds. No communication; cost: one pass over memory. On a tape the result reuses the
 /// memory of an operand without other readers, and so does the gradient.
 template <class Function> struct Elementwise {
   using Slope = detail::GradientReadsOf<Function>;
