@@ -10,7 +10,9 @@
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/kernels/loss_factor.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/kernels/terms.hpp>
 #include <shardwright/tensor/memory/device_value.hpp>
 #include <shardwright/tensor/memory/scalars.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
@@ -37,19 +39,12 @@ template <class X, class T> struct MseOperands {
                                 !any_invalid<ElementwiseNonlinearLayout<operation::mse, typename X::layout>>;
 };
 
-/// out = 2 (x - target) times the loss scale; `out` may be x.
-template <class Element> struct SquaredErrorSlopes {
-  using Number = AccumulationElement<Element>;
-  const Element* x;
-  const Element* target;
-  Element* out;
+/// The gradient of x, 2 (x - target) times the loss scale.
+struct SquaredErrorSlope {
   kernels::LossFactor factor;
-
-  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    const Number twice = static_cast<Number>(2 * factor.value());
-    chunk.store(out + i, (chunk.load(x + i) - chunk.load(target + i)) * twice);
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V x, V target) const {
+    return (x - target) * (2 * factor.value());
   }
-  template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, target, out); }
 };
 
 struct StoreCount {
@@ -95,10 +90,10 @@ template <class Wanted> struct MseLoss {
     using Element = typename std::remove_cvref_t<X>::value_type;
     auto sums = detail::squared_error(x, target, where);
     auto [from, out] = detail::reuse(std::forward<X>(x));
-    if (out.local_size() > 0)
-      kernels::detail::run_elementwise<Element>(
-          "sw::d_mse", out.execution(), out.local_size(),
-          detail::SquaredErrorSlopes<Element>{from, target.data(), out.mutable_data(), scale.in_kernels()});
+    const kernels::CombineOf<detail::SquaredErrorSlope> slope{{scale.in_kernels()}};
+    kernels::store_formula("sw::d_mse", out.execution(), slope, kernels::NoElements{},
+                           kernels::Elements<Element>{from}, kernels::Elements<Element>{target.data()},
+                           out.mutable_data(), out.local_size());
     return std::pair{std::move(sums), std::move(out)};
   }
 };
