@@ -98,7 +98,7 @@ set(counted "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_dry_run")
 shardwright_train_gpt_run(
   dry_run 0 OPTIONS --dry-run --mesh dp=256,tp=8,pp=8 --rank 0,17 --dry-run-json "${counted}.json"
   SAYS "16384 ranks as dp=256,tp=8,pp=8, model 405b" "  memory at its fullest +rank 0 +rank 17" "largest holders of rank 17"
-       "  tp +all_reduce +float32 +128 +64.0 GiB +.*decoder.hpp:" "ranks 0 and 17 make the same [0-9]+ calls? in the same order on world"
+       "  tp +all_reduce +float32 +128 +64.0 GiB +.*decoder.hpp:" "ranks 0 and 17 make the same ([0-9]+ calls in the same order|call) on world"
        "not compared, as no other rank of the group was run: rank 17, .*[0-9]+ calls on tp"
   FILE "${counted}.json" HOLDS "\"world\": *16384" "\"rank\": *17" "\"flops\"" "\"group\": *\"tp\"" "\"differences\": *\\[\\]")
 shardwright_train_gpt_run(

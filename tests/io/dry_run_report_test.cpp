@@ -94,8 +94,11 @@ TEST_CASE("ranks that share few groups are not said to make the same calls on th
   CHECK(comparison_text(runs) == "ranks 0 and 9000 make the same 3 calls in the same order on world\n" +
                                      not_compared + "rank 0, 508 calls on dp\n" + not_compared +
                                      "rank 9000, 444 calls on dp, 1 message on pp\n");
+  for (DryRun& each : runs)
+    each.calls.erase(each.calls.begin(), each.calls.begin() + 2);
+  CHECK(comparison_text(runs).starts_with("ranks 0 and 9000 make the same call on world\n" + not_compared));
   runs[0].groups.erase(runs[0].groups.begin());
-  runs[0].calls.erase(runs[0].calls.begin(), runs[0].calls.begin() + 3);
+  runs[0].calls.erase(runs[0].calls.begin());
   CHECK(comparison_text(runs).starts_with("no calls were compared: no group has two of these ranks\n" +
                                           not_compared));
 }

@@ -103,9 +103,14 @@ struct CallTotal {
     std::string ranks;
     for (std::size_t i = 0; i < each.ranks.size(); ++i)
       ranks += (i == 0 ? "" : i + 1 == each.ranks.size() ? " and " : ", ") + std::to_string(each.ranks[i]);
-    same += "ranks " + ranks + (each.messages ? " agree on " : " make the same ") +
-            number(each.calls, each.messages) + (each.messages ? " over " : " in the same order on ") +
-            each.group + "\n";
+    same += "ranks " + ranks;
+    if (each.messages)
+      same += " agree on " + number(each.calls, true) + " over ";
+    else if (each.calls == 1)
+      same += " make the same call on ";
+    else
+      same += " make the same " + number(each.calls, false) + " in the same order on ";
+    same += each.group + "\n";
   }
   std::string out = same.empty() ? "no calls were compared: no group has two of these ranks\n" : same;
   for (const auto& [rank, groups] : alone) {
