@@ -170,7 +170,7 @@ function(shardwright_add_check name)
                                                    SKIP_RETURN_CODE 77)
 endfunction()
 
-# tests/compile_fail/*.cpp, those with and those without Kokkos: scripts/check_compile_fail explains the form of such a
+# tests/compile_fail/*.cpp, those with and those without Kokkos: scripts/compile_fail_cases.py explains the form of such a
 # file. Together, as most of the time goes into reading headers.
 function(shardwright_compile_fail_tests)
   file(GLOB files CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp")

@@ -3,6 +3,7 @@
 """scripts/check_compile_fail on made-up cases that share a unit: each must fail for its own reason."""
 import argparse
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -63,7 +64,7 @@ class CheckCompileFail(unittest.TestCase):
     def rejected(self, name, text, sentence):
         status, said = self.run_on({**GOOD, name: text})
         self.assertEqual(status, 1, said)
-        blamed = {line.partition(".cpp (")[0].rpartition("/")[2] for line in said.splitlines() if ".cpp (" in line}
+        blamed = {match[1] for match in re.finditer(r"^\S+\.cpp:\d+: (\w+) \(", said, re.MULTILINE)}
         self.assertEqual(blamed, {name}, said)
         self.assertIn(sentence, said)
 
@@ -83,6 +84,31 @@ class CheckCompileFail(unittest.TestCase):
 
     def test_a_control_that_does_not_compile(self):
         self.rejected("control", case(SMALL, "Small<14> number;", "Small<16> number;"), "the control must compile")
+
+    def test_cases_of_one_file(self):
+        def inside(name, text):
+            expectation, _, rest = text.partition("\n#include <numbers.hpp>\n")
+            return f"namespace {name} {{\n{expectation}\n{rest}}} // namespace {name}\n"
+
+        prologue = "#include <numbers.hpp>\nusing Three = Even<3>;\nusing Four = Even<4>;\n\n"
+        shared = case(EVEN, "Three number;", "Four number;")
+        good = prologue + inside("first", shared) + inside("second", GOOD["small"]) + inside("third", GOOD["wide"])
+        status, said = self.run_on({**GOOD, "several": good})
+        self.assertEqual(status, 0, said)
+        self.assertIn(f"{len(GOOD) + 3} cases, 0 failures", said)
+        for wrong, sentence in [(case(EVEN, "Four number;", "Four number;"), "the misuse must not compile"),
+                                (case(EVEN, "Small<14> number;", "Four number;"), "the output must contain"),
+                                (case(EVEN, "Three number;", "Even<9> number;"), "the control must compile")]:
+            status, said = self.run_on({"several": good + inside("fourth", wrong), **GOOD})
+            self.assertEqual(status, 1, said)
+            self.assertEqual({match[1] for match in re.finditer(r"^\S+\.cpp:\d+: (\w+) \(", said, re.MULTILINE)},
+                             {"fourth"}, said)
+            self.assertIn(sentence, said)
+
+    def test_a_case_that_does_not_end(self):
+        status, said = self.run_on({"open": f"namespace open {{\n// expect: {EVEN}\n"})
+        self.assertNotEqual(status, 0)
+        self.assertIn("a case must end with '} // namespace open'", said)
 
     def test_a_case_without_an_expectation(self):
         status, said = self.run_on({"silent": "int number = SHARDWRIGHT_EXPECT_FAIL;\n"})

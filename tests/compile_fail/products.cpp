@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// needs: kokkos
+
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/matmul_layout.hpp>
+#include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/tensor/matmul.hpp>
+
+#include <vector>
+
+using namespace shardwright;
+using namespace shardwright::axis;
+
+namespace linear_bias_on_partial {
+// expect: BiasedLinear: the bias must be added to a complete product, as each rank of a Partial one would add it (name the layout to which the product is redistributed first, such as the stream's)
+
+using Stream = Layout<2, Shard<0, dp>>;
+using Hidden = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+using Row = Layout<2, Shard<0, tp>>;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Down = BiasedLinear<Hidden, Row>; // its product is Partial over tp
+#else
+using Down = BiasedLinear<Hidden, Row, ModelPlan<>, Stream>;
+#endif
+
+void project(const Var<Hidden>& x, Down& down) { static_cast<void>(down(x)); }
+} // namespace linear_bias_on_partial
+
+namespace linear_partial_max {
+// expect: linear operation: a Partial input must be a Sum or Avg (redistribute it first)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Input = Layout<2, Partial<Max, tp>>;
+#else
+using Input = Layout<2, Partial<Sum, tp>>;
+#endif
+
+static_assert(ElementwiseLinearLayout<Input>::tensor_rank >= 0);
+} // namespace linear_partial_max
+
+namespace matmul_axis_conflict {
+// expect: matmul: an axis must not shard two dimensions of the result (gather one operand over it)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Right = Layout<2, Shard<1, tp>>;
+#else
+using Right = Layout<2, Shard<1, dp>>;
+#endif
+
+static_assert(MatmulLayout<Layout<2, Shard<0, tp>>, Right>::tensor_rank >= 0);
+} // namespace matmul_axis_conflict
+
+namespace matmul_contraction_differs {
+// expect: matmul: the contracted dimensions must be sharded alike (redistribute one operand)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Right = Layout<2>;
+#else
+using Right = Layout<2, Shard<0, tp>>;
+#endif
+
+static_assert(MatmulLayout<Layout<2, Shard<1, tp>>, Right>::tensor_rank >= 0);
+} // namespace matmul_contraction_differs
+
+namespace matmul_elements_differ {
+// expect: Operation: both tensors must have the same element type (convert one first)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Element = double;
+#else
+using Element = float;
+#endif
+
+void multiply_by(const ShardedTensor<Layout<2>>& x,
+                 const ShardedTensor<Layout<2, Shard<1, tp>>, Element>& w) {
+  const auto y = matmul(x, w);
+  static_cast<void>(y);
+}
+} // namespace matmul_elements_differ
+
+namespace matmul_partial_by_partial {
+// expect: matmul: Partial times Partial is not defined (redistribute one operand first)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Right = Layout<2, Partial<Sum, tp>>;
+#else
+using Right = Layout<2>;
+#endif
+
+static_assert(MatmulLayout<Layout<2, Partial<Sum, tp>>, Right>::tensor_rank >= 0);
+} // namespace matmul_partial_by_partial
+
+namespace matmul_plain_vector {
+// expect: Operation: sharded and plain tensors must not be mixed (make a ShardedTensor on the mesh, and fill or scatter the plain data into it)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Right = std::vector<float>;
+#else
+using Right = ShardedTensor<Layout<2, Shard<1, tp>>>;
+#endif
+
+void multiply_by(const ShardedTensor<Layout<2>>& x, const Right& w) { static_cast<void>(matmul(x, w)); }
+} // namespace matmul_plain_vector
+
+namespace matmul_plain_view {
+// expect: Operation: sharded and plain tensors must not be mixed (make a ShardedTensor on the mesh, and fill or scatter the plain data into it)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Right = Kokkos::View<float**>;
+#else
+using Right = ShardedTensor<Layout<2, Shard<1, tp>>>;
+#endif
+
+void multiply_by(const ShardedTensor<Layout<2>>& x, const Right& w) { static_cast<void>(matmul(x, w)); }
+} // namespace matmul_plain_view
+
+namespace matmul_tensor_rank {
+// expect: matmul: the operands' numbers of dimensions must fit [M..., k] x [k, N...] or one of its two
+// expect: gradients, and the result must have at most 6 (merge dimensions)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Right = Layout<1>;
+#else
+using Right = Layout<3>;
+#endif
+
+static_assert(MatmulLayout<Layout<3>, Right, MatmulForm::left_transposed>::tensor_rank >= 0);
+} // namespace matmul_tensor_rank
+
+namespace module_input_layout {
+// expect: Module: the input must be in the layout that the module is made for (read it with .as<In>(), or change the module's In)
+
+using Stream = Layout<2, Shard<0, dp, tp>>;
+using Tokens = Layout<2, Shard<0, dp>>;
+
+void project(const Var<Stream>& x, Linear<Tokens, Layout<2, Shard<1, tp>>>& up) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(up(x));
+#else
+  static_cast<void>(up(x.as<Tokens>()));
+#endif
+}
+} // namespace module_input_layout

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// needs: kokkos
+
+#include <shardwright/layout/shape_layout.hpp>
+#include <shardwright/tensor/insert_columns.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/reshape.hpp>
+
+using namespace shardwright;
+using namespace shardwright::axis;
+
+namespace insert_columns_split {
+// expect: insert_columns: neither operand may be Partial, and both must have whole rows and be split alike, except for the second-to-last dimension, which the columns may lack (redistribute one of them)
+
+using Heads = Layout<4, Shard<0, dp>, Shard<2, tp>>;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Shared = Layout<3, Shard<0, dp>, Shard<1, tp>>; // a stream that is split over tp, too
+#else
+using Shared = Layout<3, Shard<0, dp>>;
+#endif
+
+void join(const ShardedTensor<Heads>& keys, const ShardedTensor<Shared>& rotary_keys) {
+  static_cast<void>(insert_columns(keys, rotary_keys, 4));
+}
+} // namespace insert_columns_split
+
+namespace reshape_cuts_shard {
+// expect: reshape: of the dimensions that are regrouped only the first may be sharded (redistribute the input, or merge and split dimensions that are not)
+
+void split(const ShardedTensor<Layout<2, Shard<1, tp>>>& x) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(reshape(x, {6, 2, 4})); // the blocks of dimension 1 are no blocks of what it becomes
+#else
+  static_cast<void>(reshape(redistribute<Layout<2, Shard<0, tp>>>(x), {6, 2, 4}));
+#endif
+}
+} // namespace reshape_cuts_shard
+
+namespace transpose_dimension {
+// expect: transpose: both dimensions must be at least 0 and less than the tensor rank (count from 0)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+constexpr int first = 2;
+#else
+constexpr int first = 0;
+#endif
+
+static_assert(TransposeLayout<Layout<2, Shard<0, dp>>, first, 1>::tensor_rank >= 0);
+} // namespace transpose_dimension
