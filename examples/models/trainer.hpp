@@ -242,7 +242,7 @@ using MoeFp32 = sw::ModelPlan<float, sw::DataParallelOver<sw::MoeZeroAxes>>;
 using MoeFp64 = sw::ModelPlan<double, sw::Zero3Over<sw::MoeZeroAxes>>;
 /// @}
 
-/// @brief Registers the trainings of a task; there is one object in training_<model>.cpp.
+/// @brief Registers the trainings of a task; there is one object for each model.
 template <class Task> struct CompiledTrainings {
   explicit CompiledTrainings(const std::string& model)
       : fp32({model, "fp32", 0}, &train_as<Task, Fp32>), fp64({model, "fp64", 3}, &train_as<Task, Fp64>),

@@ -58,13 +58,13 @@ struct TrainingKind {
   friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
 };
 
-/// @brief Registers a training with train(); its objects are in training_<model>.cpp.
+/// @brief Registers a training with train(); its objects are in the unit of each model.
 class CompiledTraining {
 public:
   using Function = RunResult (*)(const shardwright::HostCommunicator&, const Options&, const Watch&);
   CompiledTraining(const TrainingKind& kind, Function function);
 };
-/// @brief The same for dry_run(), in dry_run_<model>.cpp.
+/// @brief The same for dry_run().
 class CompiledDryRun {
 public:
   using Function = shardwright::DryRun (*)(const Options&, int rank);

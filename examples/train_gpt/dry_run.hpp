@@ -13,7 +13,7 @@
 
 namespace train_gpt {
 
-/// @brief Each dry_run_<name>.cpp has one such object, as each training_<name>.cpp has one for training.
+/// @brief Each dry run that is built has one such object, as each training has.
 class CompiledDryRun {
 public:
   using Function = shardwright::DryRun (*)(const Options&, int rank);

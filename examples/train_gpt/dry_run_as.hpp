@@ -44,4 +44,11 @@ template <class Element, class Zero, class Context = sw::AllToAllContext, class 
   });
 }
 
+/// @brief The same with experts in the layers.
+template <class Element> [[nodiscard]] sw::DryRun dry_run_experts(const Options& options, int rank) {
+  return sw::dry_run(options.ranks, rank, [&](const sw::HostCommunicator& world) {
+    count_steps<sw::MoeLayouts<>, Element, sw::DefaultTarget>(world, options);
+  });
+}
+
 } // namespace train_gpt

@@ -354,4 +354,11 @@ template <class Element, class Zero, class Context = sw::AllToAllContext, class 
       .run();
 }
 
+/// @brief The same with experts in the layers.
+template <class Element>
+[[nodiscard]] RunResult train_experts(const sw::HostCommunicator& world, const Options& options,
+                                      const sw::ByteDataset& dataset, bool quiet) {
+  return Trainer<sw::MoeLayouts<>, Element>(world, options, dataset, quiet).run();
+}
+
 } // namespace train_gpt

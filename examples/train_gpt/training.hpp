@@ -50,8 +50,8 @@ struct TrainingKind {
   friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
 };
 
-/// @brief Each training_<name>.cpp has one such object, which registers the training with train();
-/// TRAIN_GPT_TRAININGS selects which of these files are built.
+/// @brief Each training that is built has one such object, which registers it with train(); the table is in
+/// examples/CMakeLists.txt, and TRAIN_GPT_TRAININGS selects from it.
 class CompiledTraining {
 public:
   using Function = RunResult (*)(const shardwright::HostCommunicator&, const Options&,
