@@ -3,12 +3,11 @@
 
 /// @file
 /// @brief Checks of the arguments of attention, and the choice of kernels: by blocks on a host; by the
-/// library, tiles, lanes or rows on a device.
+/// library, tiles or, where neither applies, rows on a device.
 
 #include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/tensor/kernels/attention/device.hpp>
 #include <shardwright/tensor/kernels/attention/host_backward.hpp>
-#include <shardwright/tensor/kernels/attention/lanes.hpp>
 #include <shardwright/tensor/kernels/attention/library.hpp>
 #include <shardwright/tensor/kernels/attention/shape.hpp>
 #include <shardwright/tensor/kernels/attention/tiles.hpp>
@@ -99,17 +98,7 @@ void run_tiles(const Execution& execution, const AttentionShape& shape, const au
     start(Tiles<Element, Out, 128>{members, more...});
 }
 
-/// A warp per row, or a thread if a head is too wide for a warp.
-template <class Execution, class Element>
-void run_attention_forward_rows(const Execution& execution, const AttentionForwardRow<Element>& row) {
-  const std::size_t rows = row.shape.tokens() * row.shape.heads();
-  if (has_lanes<Element>(row.shape))
-    run_lanes("sw::attention", execution, rows, AttentionForwardLanes<Element>{row});
-  else
-    run("sw::attention", execution, rows, row);
-}
-
-/// Rejects the masks that the tiles, lanes and rows of a device do not support.
+/// Rejects the masks that the tiles and rows of a device do not support.
 inline void require_causal_form(const char* operation, const AttentionBlock& block) {
   require(
       block.mask.has_causal_form(), operation,
@@ -159,12 +148,13 @@ void run_attention_forward(const char* operation, const Execution& execution,
     if constexpr (sums_apart<Execution, Out>) {
       require_workspace(operation, workspace, shape.tokens() * shape.output_width());
       const MatrixSpan<Number> sums{workspace.data(), row.out.rows, row.out.columns, row.out.columns};
-      run_attention_forward_rows<Execution, Element>(
-          execution, {row.qkv, row.key_values, sums, row.log_sum_exp, shape, row.block, false, row.scale});
+      run("sw::attention", execution, shape.tokens() * shape.heads(),
+          AttentionForwardRow<Element>{row.qkv, row.key_values, sums, row.log_sum_exp, shape, row.block,
+                                       false, row.scale});
       run_lanes("sw::round", execution, sums.rows,
                 RoundRows<Out>{sums.data, sums.columns, 0, row.out.data, row.out.stride});
     } else {
-      run_attention_forward_rows<Execution, Element>(execution, row);
+      run("sw::attention", execution, shape.tokens() * shape.heads(), row);
     }
   }
 }
@@ -172,15 +162,9 @@ void run_attention_forward(const char* operation, const Execution& execution,
 template <class Execution, class Element>
 void run_attention_backward_rows(const Execution& execution, const AttentionBackwardQuery<Element>& query) {
   const AttentionShape& shape = query.shape;
-  const std::size_t rows = shape.tokens() * shape.heads();
-  const std::size_t keys = shape.batch * query.block.keys.rows * shape.kv_heads;
-  if (has_lanes<Element>(shape)) {
-    run_lanes("sw::d_attn_q", execution, rows, AttentionBackwardQueryLanes<Element>{query});
-    run_lanes("sw::d_attn_key", execution, keys, AttentionBackwardKeyLanes<Element>{query});
-  } else {
-    run("sw::d_attn_q", execution, rows, query);
-    run("sw::d_attn_key", execution, keys, AttentionBackwardKey<Element>{query});
-  }
+  run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
+  run("sw::d_attn_key", execution, shape.batch * query.block.keys.rows * shape.kv_heads,
+      AttentionBackwardKey<Element>{query});
 }
 
 /// As run_attention_forward.
