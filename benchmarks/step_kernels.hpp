@@ -12,11 +12,11 @@
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/norm.hpp>
 #include <shardwright/tensor/kernels/optimizer/adamw.hpp>
 #include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
-#include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>
 
@@ -76,7 +76,7 @@ public:
                           d_fused = random(tokens_, shape_.qkv_width());
     const Matrix<Element> gate_up = random(tokens_, 2 * s.hidden), d_gate_up = random(tokens_, 2 * s.hidden);
     const Matrix<Element> h = random(tokens_, s.hidden), d_h = random(tokens_, s.hidden);
-    using Score = kernels::detail::ScoresElement<Element>;
+    using Score = kernels::ScoresElement<Element>;
     const Matrix<Score> logits = random<Score>(tokens_, s.vocabulary);
     const Matrix<Element> table = random(s.vocabulary, s.width);
     const Matrix<Main> d_table = random<Main>(s.vocabulary, s.width);
@@ -88,7 +88,7 @@ public:
     kernels::fill(execution_, gain, Element(1));
     const Vector<Main> row_max("row_max", tokens_), row_sum("row_sum", tokens_), target("target", tokens_);
     const Vector<Main> loss("loss", tokens_);
-    const Vector<Main> norm_work("work", kernels::rms_norm_workspace(tokens_, s.width));
+    const Vector<Main> norm_work("work", kernels::norm_workspace(tokens_, s.width, false));
     const Vector<Main> attention_work(
         "work", std::max(kernels::attention_forward_workspace<Element>(execution_, shape_),
                          kernels::attention_backward_workspace<Element>(execution_, shape_)));
@@ -99,8 +99,15 @@ public:
 
     add("embedding", "embedding", 1, 0, 2 * t * d * f,
         [=] { kernels::embedding_forward(e, ids, table, 0, x); });
-    add("add + rms_norm", "norm", norms, 0, 4 * t * d * f,
-        [=] { kernels::add_rms_norm_forward(e, x, y, gain, 1e-5, sum, d_y, rms); });
+    add("add + rms_norm", "norm", norms, 0, 4 * t * d * f, [=] {
+      kernels::norm_forward<false>(e, kernels::Norm<Element>{.x = kernels::span_of(x),
+                                                             .branch = kernels::span_of(y),
+                                                             .gain = kernels::span_of(gain),
+                                                             .epsilon = 1e-5,
+                                                             .sum = kernels::span_of(sum),
+                                                             .y = kernels::span_of(d_y),
+                                                             .inverse = kernels::span_of(rms)});
+    });
     linear_forward("qkv", sum, fused);
     add("rotary", "rotary", layers, 0, 2 * t * qkv * f * 2 / 3, [=] {
       kernels::rotary_forward(e, fused, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
@@ -126,8 +133,16 @@ public:
     add("d_swiglu", "swiglu", layers, 0, 5 * t * hidden * f,
         [=] { kernels::swiglu_backward(e, gate_up, d_h, d_gate_up); });
     linear_backward("gate_up", y, d_gate_up, d_x);
-    add("d_norm + residual", "norm", norms, 0, 4 * t * d * f,
-        [=] { kernels::add_rms_norm_backward(e, sum, gain, rms, d_x, d_y, d_y, d_gain, norm_work); });
+    add("d_norm + residual", "norm", norms, 0, 4 * t * d * f, [=] {
+      kernels::norm_backward<false>(e, kernels::Norm<Element>{.x = kernels::span_of(sum),
+                                                              .gain = kernels::span_of(gain),
+                                                              .inverse = kernels::span_of(rms),
+                                                              .dy = kernels::span_of(d_x),
+                                                              .d_residual = kernels::span_of(d_y),
+                                                              .dx = kernels::span_of(d_y),
+                                                              .d_gain = kernels::span_of(d_gain),
+                                                              .workspace = kernels::span_of(norm_work)});
+    });
     linear_backward("out", x, d_y, d_x);
     add("d_attention", "attention", layers, 5 * scores, t * (2 * qkv + 2 * d) * f,
         [=] { kernels::attention_backward(e, fused, x, lse, d_x, d_fused, shape, scale, attention_work); });
@@ -146,10 +161,15 @@ public:
     const Vector<Main> first("first", parameters), second("second", parameters);
     const Vector<double> norm("norm", 1), norm_partials("partials", kernels::reduce_workspace(parameters));
     kernels::fill(execution_, gradient, Main(0.01));
-    add("gradient norm", "optimizer", 1, 0, p * main,
-        [=] { kernels::sum_of_squares(e, gradient, norm, norm_partials); });
-    add("clip + AdamW", "optimizer", 1, 0, 7 * p * main,
-        [=] { kernels::adamw_update(e, parameter, gradient, first, second, kernels::AdamWStep{}); });
+    add("gradient norm", "optimizer", 1, 0, p * main, [=] {
+      kernels::SquareSum squares(e, norm_partials.data());
+      squares.add(gradient);
+      squares.finish(norm);
+    });
+    add("clip + AdamW", "optimizer", 1, 0, 7 * p * main, [=] {
+      kernels::run_elementwise<Main>("sw::adamw", e, parameter.size(),
+                                     kernels::adamw_of(parameter, gradient, first, second, {}));
+    });
   }
 
   [[nodiscard]] const std::vector<StepKernel>& list() const { return kernels_; }

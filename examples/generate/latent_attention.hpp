@@ -7,7 +7,7 @@
 
 #include "attention.hpp"
 
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/tensor/kernels/product/matmul.hpp>
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/nn/layers/embedding.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 
 #include <algorithm>
 #include <deque>

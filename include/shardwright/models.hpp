@@ -38,11 +38,10 @@
 #include <shardwright/nn/layers/dropout.hpp>
 #include <shardwright/nn/layers/embedding.hpp>
 #include <shardwright/nn/layers/head_norm.hpp>
-#include <shardwright/nn/layers/layer_norm.hpp>
 #include <shardwright/nn/layers/linear.hpp>
 #include <shardwright/nn/layers/mlp.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/nn/layers/position_embedding.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
 #include <shardwright/nn/layers/sequential.hpp>
 #include <shardwright/nn/losses/cross_entropy.hpp>
 #include <shardwright/nn/losses/linear_cross_entropy.hpp>

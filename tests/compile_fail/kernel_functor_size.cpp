@@ -19,5 +19,5 @@ struct ScaleByTable {
 };
 
 void scale(const Kokkos::DefaultHostExecutionSpace& execution, float* data, std::size_t count) {
-  shardwright::kernels::detail::run("scale", execution, count, ScaleByTable{data, {}});
+  shardwright::kernels::run("scale", execution, count, ScaleByTable{data, {}});
 }

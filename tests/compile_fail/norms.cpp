@@ -2,8 +2,7 @@
 // needs: kokkos
 
 #include <shardwright/layout/elementwise_layout.hpp>
-#include <shardwright/nn/layers/layer_norm.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/nn/layers/swiglu.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 
@@ -11,7 +10,7 @@ using namespace shardwright;
 using namespace shardwright::axis;
 
 namespace layer_norm_gain_sharded {
-// expect: layer_norm: gain and bias must be replicated vectors (declare them as Layout<1>, or redistribute them)
+// expect: norm: gain and bias must be replicated vectors (declare them as Layout<1>, or redistribute them)
 
 void normalise(const ShardedTensor<Layout<2, Shard<0, dp>>>& x,
                const ShardedTensor<Layout<1, Shard<0, tp>>>& gain) {
@@ -24,7 +23,7 @@ void normalise(const ShardedTensor<Layout<2, Shard<0, dp>>>& x,
 } // namespace layer_norm_gain_sharded
 
 namespace rms_norm_gain_sharded {
-// expect: rms_norm: the gain must be a replicated vector (declare it as Layout<1>, or redistribute it)
+// expect: norm: gain and bias must be replicated vectors (declare them as Layout<1>, or redistribute them)
 
 #ifdef SHARDWRIGHT_EXPECT_FAIL
 using Gain = Layout<1, Shard<0, tp>>;

@@ -53,7 +53,7 @@ struct LateKernel {
 };
 
 void late(const CudaPlace& on, CudaBuffer<float>& numbers) {
-  sw::kernels::detail::run("late", on.execution, numbers.size(), LateKernel{numbers.data()});
+  sw::kernels::run("late", on.execution, numbers.size(), LateKernel{numbers.data()});
 }
 
 /// Kernels before and after calls, which the host does not wait for.

@@ -15,7 +15,7 @@
 #include <shardwright/tensor/kernels/experts/sort_by_expert.hpp>
 #include <shardwright/tensor/kernels/formulas.hpp>
 #include <shardwright/tensor/kernels/insert_columns.hpp>
-#include <shardwright/tensor/kernels/layer_norm.hpp>
+#include <shardwright/tensor/kernels/norm.hpp>
 #include <shardwright/tensor/kernels/optimizer/adamw.hpp>
 #include <shardwright/tensor/kernels/optimizer/lion.hpp>
 #include <shardwright/tensor/kernels/optimizer/sgd.hpp>
@@ -25,7 +25,6 @@
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/repeat.hpp>
-#include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
 #include <shardwright/tensor/kernels/softmax.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>
@@ -64,7 +63,7 @@ struct OpenStep {
   kernels::OptimizerDeviceStep* step;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     step->learning_rate = 0.01;
-    kernels::detail::OpenAdamWStep{step, 0.9, 0.95}.open(true, 0.7);
+    kernels::OpenAdamWStep{step, 0.9, 0.95}.open(true, 0.7);
   }
 };
 
@@ -139,7 +138,7 @@ private:
   void random_numbers() {
     const auto x = random();
     keep(x);
-    kernels::dropout(execution_, x, {{2, 0}, {rows + 2, columns}}, {42, 99}, 0.3);
+    kernels::dropout_into(execution_, x, x, {{2, 0}, {rows + 2, columns}}, {42, 99}, 0.3);
     const auto dropped = matrix();
     kernels::dropout_into(execution_, x, dropped, {{2, 0}, {rows + 2, columns}}, {42, 98}, 0.3);
     keep_all(x, dropped, random_vector(columns));
@@ -151,9 +150,9 @@ private:
   void copies() {
     const auto x = random();
     const auto packed = matrix(rows, columns - 3);
-    kernels::detail::copy_rows(execution_, x.data() + 1, rows, columns - 3, columns, packed.data());
+    kernels::copy_rows(execution_, x.data() + 1, rows, columns - 3, columns, packed.data());
     keep(packed);
-    kernels::detail::zero_elements(execution_, packed.data() + 1, packed.size() - 2);
+    kernels::zero_elements(execution_, packed.data() + 1, packed.size() - 2);
     keep(packed);
   }
 
@@ -234,11 +233,11 @@ private:
     keep(y);
     // Blocks of `joined`: one of long rows, one of short ones, from an element that is not aligned.
     const auto block = matrix(rows, columns), pair = matrix(rows, 2);
-    kernels::detail::copy_rows(execution_, joined.data(), rows, columns, joined.extent(1), block.data());
+    kernels::copy_rows(execution_, joined.data(), rows, columns, joined.extent(1), block.data());
     keep(block);
-    kernels::detail::copy_rows(execution_, joined.data() + 1, rows, 2, joined.extent(1), pair.data());
+    kernels::copy_rows(execution_, joined.data() + 1, rows, 2, joined.extent(1), pair.data());
     keep(pair);
-    kernels::detail::zero_elements(execution_, block.data(), columns + 1);
+    kernels::zero_elements(execution_, block.data(), columns + 1);
     keep(block);
     const auto column_work = vector(kernels::column_sums_workspace(rows, columns)), column = vector(columns);
     const kernels::NoElements none;
@@ -253,7 +252,10 @@ private:
     kernels::dot(execution_, x, dy, totals, work);
     kernels::squared_distance(execution_, x, dy, totals, work, true);
     keep(totals);
-    kernels::sum_of_squares(execution_, x, totals, work);
+    const auto gradient = random<Main>();
+    kernels::SquareSum squares(execution_, work.data());
+    squares.add(gradient);
+    squares.finish(totals);
     kernels::count_nonfinite(execution_, x, totals, work, true);
     keep(totals);
     kernels::sum_of_absolutes(execution_, x, totals, work);
@@ -326,28 +328,50 @@ private:
     keep_all(order, places, counts);
   }
 
+  /// Backward the branch is the gradient of the result.
+  template <bool centred>
+  void norms_of(const Matrix<Element>& x, const Matrix<Element>& branch, bool fused, bool biased) {
+    using kernels::span_of;
+    const auto sum = matrix(), y = matrix(), dx = matrix();
+    const auto gain = random_vector(columns), bias = random_vector(biased ? columns : 0);
+    const auto mean = vector(rows), inverse = vector(rows), d_gain = vector(columns),
+               d_bias = vector(biased ? columns : 0);
+    const auto work = vector(kernels::norm_workspace(rows, columns, biased));
+    kernels::Norm<Element> norm{.x = span_of(x),
+                                .gain = span_of(gain),
+                                .bias = span_of(bias),
+                                .epsilon = 1e-5,
+                                .y = span_of(y),
+                                .mean = span_of(mean),
+                                .inverse = span_of(inverse)};
+    if (fused) {
+      norm.branch = span_of(branch);
+      norm.sum = span_of(sum);
+    }
+    kernels::norm_forward<centred>(execution_, norm);
+    keep_all(sum, y, mean, inverse);
+    if (fused) {
+      norm.d_residual = span_of(x);
+      norm.x = span_of(sum);
+    }
+    norm.dy = span_of(branch);
+    norm.dx = span_of(dx);
+    norm.d_gain = span_of(d_gain);
+    norm.d_bias = span_of(d_bias);
+    norm.workspace = span_of(work);
+    kernels::norm_backward<centred>(execution_, norm);
+    norm.add_gain = norm.add_bias = true;
+    kernels::norm_backward<centred>(execution_, norm);
+    keep_all(dx, d_gain, d_bias);
+  }
+
   void norms() {
-    const auto x = random(), branch = random(), sum = matrix(), y = matrix(), dx = matrix();
-    const auto gain = random_vector(columns);
-    const auto rms = vector(rows), d_gain = vector(columns);
-    const auto work = vector(kernels::rms_norm_workspace(rows, columns));
-    kernels::rms_norm_forward(execution_, x, gain, 1e-5, y, rms);
-    kernels::rms_norm_backward_input(execution_, x, gain, rms, branch, dx);
-    kernels::rms_norm_backward_gain(execution_, x, rms, branch, d_gain, work);
-    keep_all(y, rms, dx, d_gain);
-    kernels::add_rms_norm_forward(execution_, x, branch, gain, 1e-5, sum, y, rms);
-    kernels::add_rms_norm_backward(execution_, sum, gain, rms, branch, x, dx, d_gain, work, true);
-    keep_all(sum, y, rms, dx, d_gain);
-    const auto bias = random_vector(columns), no_bias = random_vector(0);
-    const auto mean = vector(rows), d_bias = vector(columns), no_d_bias = vector(0);
-    const auto both = vector(kernels::layer_norm_workspace(rows, columns));
-    kernels::layer_norm_forward(execution_, x, gain, bias, 1e-5, y, mean, rms);
-    kernels::layer_norm_backward(execution_, x, gain, mean, rms, branch, dx, d_gain, d_bias, both);
-    keep_all(y, mean, rms, dx, d_gain, d_bias);
-    kernels::add_layer_norm_forward(execution_, x, branch, gain, no_bias, 1e-5, sum, y, mean, rms);
-    kernels::add_layer_norm_backward(execution_, sum, gain, mean, rms, branch, x, dx, d_gain, no_d_bias, both,
-                                     true);
-    keep_all(sum, y, mean, rms, dx, d_gain);
+    const auto x = random(), branch = random();
+    for (const bool fused : {false, true}) {
+      norms_of<false>(x, branch, fused, false);
+      norms_of<true>(x, branch, fused, false);
+      norms_of<true>(x, branch, fused, true);
+    }
   }
 
   /// As in a model: larger ones make softmax so steep that the roundings of narrow elements show.
@@ -437,24 +461,29 @@ private:
     keep_all(target_logit, loss, totals, logits, row_sum);
   }
 
+  template <class Update> void update_with(const char* label, const Update& update) {
+    kernels::run_elementwise<Main>(label, execution_, rows * columns, update);
+  }
+
   void update() {
     const auto parameter = random<Main>(), gradient = random<Main>(), first = sums(), second = sums();
     for (std::int64_t step = 1; step <= 3; ++step)
-      kernels::adamw_update(execution_, parameter, gradient, first, second,
-                            {.step = step, .gradient_scale = 0.7});
+      update_with("sw::adamw", kernels::adamw_of(parameter, gradient, first, second,
+                                                 {.step = step, .gradient_scale = 0.7}));
     keep_all(parameter, first, second);
-    kernels::lion_update(execution_, parameter, gradient, first, {.gradient_scale = 0.7});
-    kernels::sgd_update(execution_, parameter, gradient, second, {.weight_decay = 0.1, .nesterov = true});
-    kernels::sgd_update(execution_, parameter, gradient, Matrix<Main>(), {.momentum = 0});
+    update_with("sw::lion", kernels::lion_of(parameter, gradient, first, {.gradient_scale = 0.7}));
+    update_with("sw::sgd",
+                kernels::sgd_of(parameter, gradient, second, {.weight_decay = 0.1, .nesterov = true}));
+    update_with("sw::sgd", kernels::sgd_of(parameter, gradient, Matrix<Main>(), {.momentum = 0}));
     keep_all(parameter, first, second);
   }
 
   /// More parameters than fit into one launch, at odd addresses.
   void update_together() {
     const Vector<kernels::OptimizerDeviceStep> step("step", 1);
-    kernels::detail::run("open", execution_, 1, OpenStep{step.data()});
-    kernels::OptimizerLaunches<Execution, kernels::detail::AdamWUpdate<Main>, Element> launches("sw::adamw",
-                                                                                                execution_);
+    kernels::run("open", execution_, 1, OpenStep{step.data()});
+    kernels::OptimizerLaunches<Execution, kernels::AdamWUpdate<Main>, Element> launches("sw::adamw",
+                                                                                        execution_);
     constexpr std::size_t count = 40;
     std::vector<Matrix<Main>> parameters, gradients, moments;
     std::vector<Matrix<Element>> rounded;
@@ -466,9 +495,8 @@ private:
       rounded.push_back(matrix(m, n));
       moments.push_back(sums(m, n));
       moments.push_back(sums(m, n));
-      launches.add(
-          kernels::detail::adamw_of(parameters[i], gradients[i], moments[2 * i], moments[2 * i + 1], {}),
-          m * n, rounded[i].data(), 1, i % 2 == 0 ? 0.1 : 0.0, step.data());
+      launches.add(kernels::adamw_of(parameters[i], gradients[i], moments[2 * i], moments[2 * i + 1], {}),
+                   m * n, rounded[i].data(), 1, i % 2 == 0 ? 0.1 : 0.0, step.data());
       blocks += kernels::reduce_workspace(m * n);
     }
     launches.launch();

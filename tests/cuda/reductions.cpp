@@ -57,7 +57,9 @@ std::vector<double> ours(const Kokkos::Cuda& execution, const Vector<Element>& x
   const auto result = [&](std::size_t i) {
     return Vector<double>(thrust::raw_pointer_cast(results.data()) + i, 1);
   };
-  kernels::sum_of_squares(execution, x, result(0), work);
+  kernels::SquareSum squares(execution, work.data());
+  squares.add(x);
+  squares.finish(result(0));
   kernels::dot(execution, x, y, result(1), work);
   kernels::sum_of_absolutes(execution, x, result(2), work);
   kernels::largest_absolute(execution, x, result(3), work);

@@ -8,7 +8,7 @@
 #include <shardwright/nn/experts/mlp.hpp>
 #include <shardwright/nn/experts/router.hpp>
 #include <shardwright/nn/layers/mlp.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/plan/cost/memory.hpp>
 #include <shardwright/plan/cost/traffic.hpp>
 #include <shardwright/plan/spec/catalogue_chips.hpp>

@@ -48,14 +48,15 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
     findings.expect(difference(values, reference) <= tolerance, what, " differs by ",
                     difference(values, reference), " on dp ", extents.data, " tp ", extents.tensor);
   };
-  const auto out = sw::head_norm(x, gain, heads, epsilon);
-  same("norm", whole_of(out.normed), plain_norm(xs, gains), 1e-14);
+  const sw::operation::HeadNorm operation{heads, epsilon};
+  auto out = operation.forward({}, x, gain);
+  same("norm", whole_of(out.value), plain_norm(xs, gains), 1e-14);
+  same("norm of tensors", whole_of(sw::head_norm(x, gain, heads, epsilon)), whole_of(out.value), 0);
   same("the input", whole_of(x), xs, 0);
 
   GradientOf<sw::GainGradientLayout<Qkv>> accumulated{{mesh, {2 * width}}};
   const auto gradient = [&] {
-    return whole_of(
-        sw::head_norm_gradient(upstream.clone(), x, gain, out.statistics, heads, accumulated.slot()));
+    return whole_of(operation.gradient(upstream.clone(), out.state, x, gain, accumulated.slot()));
   };
   same("input gradient", gradient(),
        finite_differences([&](const Vector& at) { return dot(plain_norm(at, gains), weights); }, xs), 1e-8);

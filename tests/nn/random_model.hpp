@@ -10,10 +10,9 @@
 #include <shardwright/nn/attention/self.hpp>
 #include <shardwright/nn/layers/dropout.hpp>
 #include <shardwright/nn/layers/embedding.hpp>
-#include <shardwright/nn/layers/layer_norm.hpp>
 #include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/nn/layers/position_embedding.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
 #include <shardwright/nn/losses/cross_entropy.hpp>
 #include <shardwright/nn/losses/linear_cross_entropy.hpp>
 #include <shardwright/nn/losses/mse.hpp>

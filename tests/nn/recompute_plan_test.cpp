@@ -3,7 +3,7 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/nn/attention/self.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/nn/layers/swiglu.hpp>
 #include <shardwright/plan/cost/memory.hpp>
 #include <shardwright/plan/spec/recompute_names.hpp>

@@ -349,6 +349,8 @@ TEST_CASE("inconsistent options of a router are errors") {
   using Catch::Matchers::StartsWith;
   CHECK_THAT(sentence({.chosen = 9}), StartsWith("route: each token must choose at least 1"));
   CHECK_THAT(sentence({.groups = 3}), StartsWith("route: 1 to 64 groups must divide the experts"));
+  CHECK_THAT(sentence({.groups = sw::kernels::most_expert_groups + 1}),
+             StartsWith("route: 1 to 64 groups must divide the experts"));
   CHECK_THAT(sentence({.chosen = 3, .groups = 4, .kept_groups = 1}),
              StartsWith("route: the kept groups must hold the chosen experts"));
   CHECK_THAT(sentence({.scale = 0}), StartsWith("route: the route scale must be a positive number"));

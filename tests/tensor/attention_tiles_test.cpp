@@ -15,7 +15,7 @@ namespace detail = kernels::detail;
 namespace {
 
 template <class Element> auto span(const Matrix<Element>& matrix) {
-  return detail::constant(detail::span_of(matrix));
+  return detail::constant(kernels::span_of(matrix));
 }
 
 template <class Element> Matrix<double> widened(const Matrix<Element>& matrix) {
@@ -56,7 +56,7 @@ template <class Element, int dim> struct Both {
     Kokkos::deep_copy(tile_d, static_cast<Out>(std::numeric_limits<float>::quiet_NaN()));
     const auto keys = detail::KeyValueSpan<const Element>::fused(span(qkv), shape);
     run_tiles(detail::AttentionForwardTiles<Element, Out, dim>{
-        {span(qkv), keys, detail::span_of(tile_out), tile_lse.data(), shape, block, false, scale}});
+        {span(qkv), keys, kernels::span_of(tile_out), tile_lse.data(), shape, block, false, scale}});
     REQUIRE(largest_difference(tile_out, out) < limit);
     REQUIRE(largest_difference(tile_lse, lse) < 2e-6);
 
@@ -65,7 +65,7 @@ template <class Element, int dim> struct Both {
     kernels::copy(execution(), out, rounded);
     kernels::attention_backward(execution(), widened(qkv), widened(rounded), lse, widened(d_out), d_qkv,
                                 shape, host_block, scale, work);
-    backward<Out>(keys, rounded, tile_d, detail::KeyValueSpan<Out>::fused(detail::span_of(tile_d), shape),
+    backward<Out>(keys, rounded, tile_d, detail::KeyValueSpan<Out>::fused(kernels::span_of(tile_d), shape),
                   block, false);
     REQUIRE(largest_difference(tile_d, d_qkv) < 4 * limit);
   }
@@ -85,7 +85,7 @@ template <class Element, int dim> struct Both {
                                      scale, work);
     const auto keys = detail::KeyValueSpan<const Element>::packed(span(others), shape);
     run_tiles(detail::AttentionForwardTiles<Element, float, dim>{
-        {span(qkv), keys, detail::span_of(joined), tile_lse.data(), shape, block, true, scale}});
+        {span(qkv), keys, kernels::span_of(joined), tile_lse.data(), shape, block, true, scale}});
     REQUIRE(largest_difference(joined, out) < limit);
     REQUIRE(largest_difference(tile_lse, lse) < 2e-6);
 
@@ -99,7 +99,7 @@ template <class Element, int dim> struct Both {
     kernels::attention_backward_block(execution(), widened(qkv), widened(others), widened(rounded), lse,
                                       widened(d_out), d_qkv, d_others, shape, host_block, scale, work);
     backward<float>(keys, rounded, tile_d,
-                    detail::KeyValueSpan<float>::packed(detail::span_of(tile_d_others), shape), block, true);
+                    detail::KeyValueSpan<float>::packed(kernels::span_of(tile_d_others), shape), block, true);
     REQUIRE(largest_difference(tile_d, d_qkv) < 4 * limit);
     REQUIRE(largest_difference(tile_d_others, d_others) < 4 * limit);
   }
@@ -110,7 +110,7 @@ private:
                 const Matrix<Out>& d, const detail::KeyValueSpan<Out>& d_keys,
                 const kernels::CausalBlock& block, bool merge) {
     const detail::AttentionBackwardQuery<Element, Out> members{
-        span(qkv), keys,  span(from), tile_lse.data(), span(d_out), detail::span_of(d),
+        span(qkv), keys,  span(from), tile_lse.data(), span(d_out), kernels::span_of(d),
         d_keys,    shape, block,      merge,           scale};
     run_tiles(detail::AttentionBackwardQueryTiles<Element, Out, dim>{members, dots.data()});
     run_tiles(detail::AttentionBackwardKeyTiles<Element, Out, dim>{members, dots.data()});

@@ -133,7 +133,7 @@ TEST_CASE("a warp of fibers sums rows that do not begin at multiples of 16 bytes
     const std::vector<std::int32_t> places{0, 1, 3, -1, -1, -1};
     const std::vector<float> gates{0.5F, 2, 1, 3, 1, 1};
     std::vector<sw::bfloat16> out(3 * width + 8, sw::bfloat16(7));
-    const detail::SumSlots<sw::bfloat16, detail::PackedRows<sw::bfloat16>> kernel{
+    const sw::kernels::SumSlots<sw::bfloat16, sw::kernels::PackedRows<sw::bfloat16>> kernel{
         {rows.data(), width}, places.data(), gates.data(), 2, out.data(), width};
     for (std::size_t token = 0; token < 3; ++token)
       REQUIRE(Warp::run([&](unsigned) { kernel(token); }, false) == "");

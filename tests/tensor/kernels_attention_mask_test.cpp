@@ -357,28 +357,28 @@ TEST_CASE("Device kernels support the causal and the full mask", "[kernels]") {
   problem.forward(block);
   problem.backward(block);
   const auto& s = problem.shape;
-  const auto in = detail::constant(detail::span_of(problem.qkv));
+  const auto in = detail::constant(kernels::span_of(problem.qkv));
   const auto keys = detail::KeyValueSpan<const double>::fused(in, s);
   const auto full = on_device(block);
   const Matrix<double> out("out", s.tokens(), s.output_width()), d("d", s.tokens(), s.qkv_width());
   const Vector<double> log_sum_exp("lse", problem.log_sum_exp.size());
-  detail::run("rows", execution(), s.tokens() * s.heads(),
-              detail::AttentionForwardRow<double>{in, keys, detail::span_of(out), log_sum_exp.data(), s, full,
-                                                  false, problem.scale});
+  kernels::run("rows", execution(), s.tokens() * s.heads(),
+               detail::AttentionForwardRow<double>{in, keys, kernels::span_of(out), log_sum_exp.data(), s,
+                                                   full, false, problem.scale});
   const detail::AttentionBackwardQuery<double> query{
       in,
       keys,
-      detail::constant(detail::span_of(out)),
+      detail::constant(kernels::span_of(out)),
       log_sum_exp.data(),
-      detail::constant(detail::span_of(problem.d_out)),
-      detail::span_of(d),
-      detail::KeyValueSpan<double>::fused(detail::span_of(d), s),
+      detail::constant(kernels::span_of(problem.d_out)),
+      kernels::span_of(d),
+      detail::KeyValueSpan<double>::fused(kernels::span_of(d), s),
       s,
       full,
       false,
       problem.scale};
-  detail::run("q", execution(), s.tokens() * s.heads(), query);
-  detail::run("k", execution(), s.tokens() * s.kv_heads, detail::AttentionBackwardKey<double>{query});
+  kernels::run("q", execution(), s.tokens() * s.heads(), query);
+  kernels::run("k", execution(), s.tokens() * s.kv_heads, detail::AttentionBackwardKey<double>{query});
   CHECK(largest_difference(out, problem.out) < 1e-12);
   CHECK(largest_difference(log_sum_exp, problem.log_sum_exp) < 1e-12);
   CHECK(largest_difference(d, problem.d_qkv) < 1e-12);

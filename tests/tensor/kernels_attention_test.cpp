@@ -5,11 +5,10 @@
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
-#include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>
 
 #include "tensor/attention_problem.hpp"
-#include "tensor/kernels_support.hpp"
+#include "tensor/norm_of.hpp"
 
 #include <thread>
 #include <vector>
@@ -30,18 +29,16 @@ template <class Element> struct Problem : AttentionProblem<Element> {
 
   /// The kernels that devices run, here on the host.
   void forward_rows() {
-    kernels::detail::run("rows", execution(), shape.tokens() * shape.heads(),
-                         kernels::detail::AttentionForwardRow<Element>{
-                             span(qkv), KeyValues<const Element>::fused(span(qkv), shape),
-                             kernels::detail::span_of(out), log_sum_exp.data(), shape,
-                             kernels::CausalBlock::whole(shape.sequence), false,
-                             static_cast<Element>(scale)});
+    kernels::run("rows", execution(), shape.tokens() * shape.heads(),
+                 kernels::detail::AttentionForwardRow<Element>{
+                     span(qkv), KeyValues<const Element>::fused(span(qkv), shape), kernels::span_of(out),
+                     log_sum_exp.data(), shape, kernels::CausalBlock::whole(shape.sequence), false,
+                     static_cast<Element>(scale)});
   }
   void backward_rows() {
     run_rows({span(qkv), KeyValues<const Element>::fused(span(qkv), shape), span(out), log_sum_exp.data(),
-              span(d_out), kernels::detail::span_of(d_qkv),
-              KeyValues<Element>::fused(kernels::detail::span_of(d_qkv), shape), shape,
-              kernels::CausalBlock::whole(shape.sequence), false, static_cast<Element>(scale)});
+              span(d_out), kernels::span_of(d_qkv), KeyValues<Element>::fused(kernels::span_of(d_qkv), shape),
+              shape, kernels::CausalBlock::whole(shape.sequence), false, static_cast<Element>(scale)});
   }
 
   /// The same queries with other keys.
@@ -49,11 +46,10 @@ template <class Element> struct Problem : AttentionProblem<Element> {
     if (!rows)
       return kernels::attention_forward_block(execution(), qkv, keys, out, log_sum_exp, shape, block, scale,
                                               work);
-    kernels::detail::run("rows", execution(), shape.tokens() * shape.heads(),
-                         kernels::detail::AttentionForwardRow<Element>{
-                             span(qkv), KeyValues<const Element>::packed(span(keys), shape),
-                             kernels::detail::span_of(out), log_sum_exp.data(), shape, block, true,
-                             static_cast<Element>(scale)});
+    kernels::run("rows", execution(), shape.tokens() * shape.heads(),
+                 kernels::detail::AttentionForwardRow<Element>{
+                     span(qkv), KeyValues<const Element>::packed(span(keys), shape), kernels::span_of(out),
+                     log_sum_exp.data(), shape, block, true, static_cast<Element>(scale)});
   }
   void backward_block(const Matrix<Element>& keys, const Matrix<Element>& d_keys,
                       const kernels::CausalBlock& block, bool rows) {
@@ -61,8 +57,8 @@ template <class Element> struct Problem : AttentionProblem<Element> {
       return kernels::attention_backward_block(execution(), qkv, keys, out, log_sum_exp, d_out, d_qkv, d_keys,
                                                shape, block, scale, work);
     run_rows({span(qkv), KeyValues<const Element>::packed(span(keys), shape), span(out), log_sum_exp.data(),
-              span(d_out), kernels::detail::span_of(d_qkv),
-              KeyValues<Element>::packed(kernels::detail::span_of(d_keys), shape), shape, block, true,
+              span(d_out), kernels::span_of(d_qkv),
+              KeyValues<Element>::packed(kernels::span_of(d_keys), shape), shape, block, true,
               static_cast<Element>(scale)});
   }
 
@@ -100,14 +96,14 @@ template <class Element> struct Problem : AttentionProblem<Element> {
 private:
   template <class E> using KeyValues = kernels::detail::KeyValueSpan<E>;
 
-  static kernels::detail::MatrixSpan<const Element> span(const Matrix<Element>& m) {
+  static kernels::MatrixSpan<const Element> span(const Matrix<Element>& m) {
     return {m.data(), m.extent(0), m.extent(1), m.extent(1)};
   }
   static void run_rows(const kernels::detail::AttentionBackwardQuery<Element>& query) {
     const auto& shape = query.shape;
-    kernels::detail::run("q", execution(), shape.tokens() * shape.heads(), query);
-    kernels::detail::run("k", execution(), shape.batch * query.block.keys.rows * shape.kv_heads,
-                         kernels::detail::AttentionBackwardKey<Element>{query});
+    kernels::run("q", execution(), shape.tokens() * shape.heads(), query);
+    kernels::run("k", execution(), shape.batch * query.block.keys.rows * shape.kv_heads,
+                 kernels::detail::AttentionBackwardKey<Element>{query});
   }
 };
 
@@ -282,24 +278,26 @@ TEST_CASE("Many threads with separate data get the same bits as one", "[kernels]
                          0, 1);
     const std::size_t rows = problem.out.extent(0), width = problem.out.extent(1);
     Vector<float> gain("gain", width), rms("rms", rows), d_gain("d_gain", width);
-    Vector<float> norm_work("work", kernels::rms_norm_workspace(rows, width));
+    Vector<float> norm_work("work", kernels::norm_workspace(rows, width, false));
     Vector<double> norm("norm", 1), partials("partials", kernels::reduce_workspace(problem.d_qkv.size()));
     kernels::fill(e, gain, 1.5f);
     const Matrix<float> product("product", rows, rows), y("y", rows, width), half("half", rows, width / 2);
     std::vector<double> result;
     for (int repetition = 0; repetition < 5; ++repetition) {
       problem.forward();
-      kernels::add_rms_norm_forward(e, problem.out, problem.d_out, gain, 1e-5, problem.d_out, y, rms);
+      run_norm<false>(norm_of(problem.out, gain, rms), problem.d_out, problem.d_out, y);
       kernels::swiglu_forward(e, y, half);
       kernels::matmul(e, y, kernels::Transpose::no, y, kernels::Transpose::yes, product);
       problem.backward();
-      kernels::add_rms_norm_backward(e, problem.d_out, gain, rms, y, problem.out, problem.d_out, d_gain,
-                                     norm_work);
-      kernels::sum_of_squares(e, problem.d_qkv, norm, partials);
+      auto backward = norm_of(problem.d_out, gain, rms);
+      backward.d_gain = span_of(d_gain);
+      backward.workspace = span_of(norm_work);
+      run_norm_gradient<false>(backward, y, problem.d_out, problem.out);
+      kernels::dot(e, problem.d_qkv, problem.d_qkv, norm, partials);
       result.push_back(norm(0));
-      kernels::sum_of_squares(e, product, norm, partials);
+      kernels::dot(e, product, product, norm, partials);
       result.push_back(norm(0));
-      kernels::sum_of_squares(e, half, norm, partials);
+      kernels::dot(e, half, half, norm, partials);
       result.push_back(norm(0));
     }
     return result;

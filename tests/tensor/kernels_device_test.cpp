@@ -2,16 +2,13 @@
 // Code of kernels that is used only on devices, run on the host: the lanes of a warp thread by thread, and
 // blocks whose warps are threads.
 
-#include <shardwright/tensor/kernels/attention/lanes.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
-#include <shardwright/tensor/kernels/layer_norm.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
-#include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
 
 #include "support/host_block.hpp"
-#include "tensor/kernels_support.hpp"
+#include "tensor/norm_of.hpp"
 
 #include <utility>
 #include <vector>
@@ -74,109 +71,79 @@ template <class Number, class... Elements>
 constexpr std::size_t part_for = detail::ThreadLanes<Number>::template part_for<Elements...>;
 
 /// The method of a device for rows too wide for blocks: the sums by pieces of columns, then the rows.
-template <class Norm> void run_pieces(const Norm& norm, std::size_t grain) {
-  const std::size_t pieces = detail::blocks_of(norm.x.columns, grain);
-  const detail::NormSumsOfPieces<Norm> sums{norm, grain, pieces};
-  for (std::size_t work = 0; work < detail::blocks_of(norm.x.rows, detail::column_sum_rows) * pieces; ++work)
+template <class Element, bool centred, bool biased>
+void run_pieces(const kernels::Norm<Element>& norm, std::size_t grain) {
+  using Rows = detail::NormBackward<Element, centred, biased>;
+  const std::size_t pieces = kernels::blocks_of(norm.x.columns, grain);
+  const detail::NormSumsOfPieces<Rows> sums{{norm}, grain, pieces};
+  for (std::size_t work = 0; work < kernels::blocks_of(norm.x.rows, detail::column_sum_rows) * pieces; ++work)
     sums(work);
-  const auto rows = norm.without_sums();
+  const detail::NormBackward<Element, centred, biased, false> rows{norm};
   for (std::size_t row = 0; row < norm.x.rows; ++row)
     rows(row);
 }
 
-template <class Element, unsigned warps = 8> void check_norm_blocks(std::size_t rows, std::size_t width) {
+template <class Element, bool centred, unsigned warps = 8>
+void check_norm_blocks(std::size_t rows, std::size_t width) {
   using Number = sw::AccumulationElement<Element>;
+  constexpr bool biased = centred;
   const auto x = random_matrix<Element>(rows, width, 1), dy = random_matrix<Element>(rows, width, 2),
              residual = random_matrix<Element>(rows, width, 3);
   const auto gain = random_vector<Element>(width, 4, 1.0);
   Matrix<Element> y("y", rows, width), dx("dx", rows, width), dx_blocks("dx", rows, width);
-  Vector<Number> rms("rms", rows), d_gain("d_gain", width), d_gain_blocks("d_gain", width);
-  const std::size_t size = kernels::rms_norm_workspace(rows, width);
-  Vector<Number> work("work", size);
-  const auto e = execution();
-  kernels::rms_norm_forward(e, x, gain, 1e-5, y, rms);
-  for (std::size_t c = 0; c < width; ++c)
-    d_gain(c) = d_gain_blocks(c) = static_cast<Number>(c);
-  kernels::add_rms_norm_backward(e, x, gain, rms, dy, residual, dx, d_gain, work, true);
+  Vector<Number> mean("mean", rows), inverse("inverse", rows), d_gain("d_gain", width),
+      d_bias("d_bias", biased ? width : 0);
+  Vector<Number> work("work", kernels::norm_workspace(rows, width, biased));
+  auto norm = norm_of(x, gain, inverse, mean);
+  run_norm<centred>(norm, y);
+  norm.dy = span_of(dy);
+  norm.d_residual = span_of(residual);
+  norm.dx = span_of(dx);
+  norm.d_gain = span_of(d_gain);
+  norm.d_bias = span_of(d_bias);
+  norm.add_gain = norm.add_bias = true;
+  norm.workspace = span_of(work);
+  for (std::size_t c = 0; c < width; ++c) {
+    d_gain(c) = static_cast<Number>(c);
+    if (biased)
+      d_bias(c) = static_cast<Number>(c);
+  }
+  kernels::norm_backward<centred>(execution(), norm);
 
   Kokkos::deep_copy(work, Number(-1));
-  using Norm = detail::RmsNormBackward<Element, true, true>;
-  const Norm norm{.x = detail::const_span_of<Element>(x),
-                  .gain = gain.data(),
-                  .inverse = rms.data(),
-                  .dy = detail::const_span_of<Element>(dy),
-                  .d_residual = detail::const_span_of<Element>(residual),
-                  .dx = detail::span_of(dx_blocks),
-                  .partial = work.data()};
-  using Blocks = detail::NormBackwardOfBlocks<Norm, warps>;
-  const std::size_t blocks = detail::blocks_of(rows, detail::column_sum_rows);
-  sw_test::run_host_blocks(blocks, Blocks::shared_bytes(width), Blocks{norm});
-  using Sums = detail::SumPartialsOfBlocks<Number>;
-  sw_test::run_host_blocks(detail::blocks_of(width, Sums::width), Sums::shared_bytes,
-                           Sums{{work.data(), blocks, width, d_gain_blocks.data(), true, 0}});
+  norm.dx = span_of(dx_blocks);
+  using Blocks = detail::NormBackwardOfBlocks<detail::NormBackward<Element, centred, biased>, warps>;
+  const std::size_t blocks = kernels::blocks_of(rows, detail::column_sum_rows);
+  sw_test::run_host_blocks(blocks, Blocks::shared_bytes(width), Blocks{{norm}});
   REQUIRE(largest_difference(dx, dx_blocks) == 0);
-  REQUIRE(largest_difference(d_gain, d_gain_blocks) < 100 * tolerance<Number>);
+  const auto each_sum = [&](const auto& check) {
+    check(d_gain, std::size_t{0});
+    if (biased)
+      check(d_bias, blocks * width);
+  };
+  each_sum([&](const Vector<Number>& sums, std::size_t first) {
+    Vector<Number> of_blocks("sums", width);
+    for (std::size_t c = 0; c < width; ++c)
+      of_blocks(c) = static_cast<Number>(c);
+    using Sums = detail::SumPartialsOfBlocks<Number>;
+    sw_test::run_host_blocks(kernels::blocks_of(width, Sums::width), Sums::shared_bytes,
+                             Sums{{work.data() + first, blocks, width, of_blocks.data(), true, 0}});
+    REQUIRE(largest_difference(sums, of_blocks) < 100 * tolerance<Number>);
+  });
 
   Kokkos::deep_copy(work, Number(-1));
   Kokkos::deep_copy(dx_blocks, dy);
-  Norm in_place = norm;
-  in_place.dy = detail::const_span_of<Element>(dx_blocks);
-  run_pieces(in_place, 16);
-  for (std::size_t c = 0; c < width; ++c) {
-    Number sum = static_cast<Number>(c);
-    for (std::size_t block = 0; block < blocks; ++block)
-      sum += work(block * width + c);
-    REQUIRE(sum == d_gain(c));
-  }
-  REQUIRE(largest_difference(dx, dx_blocks) == 0);
-}
-
-template <class Element, unsigned warps = 8>
-void check_layer_norm_blocks(std::size_t rows, std::size_t width) {
-  using Number = sw::AccumulationElement<Element>;
-  const auto x = random_matrix<Element>(rows, width, 1), dy = random_matrix<Element>(rows, width, 2),
-             residual = random_matrix<Element>(rows, width, 3);
-  const auto gain = random_vector<Element>(width, 4, 1.0), bias = random_vector<Element>(width, 5);
-  Matrix<Element> y("y", rows, width), dx("dx", rows, width), dx_blocks("dx", rows, width);
-  Vector<Number> mean("mean", rows), inverse("inverse", rows), d_gain("d_gain", width),
-      d_bias("d_bias", width);
-  Vector<Number> work("work", kernels::layer_norm_workspace(rows, width));
-  const auto e = execution();
-  kernels::layer_norm_forward(e, x, gain, bias, 1e-5, y, mean, inverse);
-  kernels::add_layer_norm_backward(e, x, gain, mean, inverse, dy, residual, dx, d_gain, d_bias, work);
-
-  Kokkos::deep_copy(work, Number(-1));
-  using Norm = detail::NormBackward<Element, true, true, true, true>;
-  const Norm norm{.x = detail::const_span_of<Element>(x),
-                  .gain = gain.data(),
-                  .mean = mean.data(),
-                  .inverse = inverse.data(),
-                  .dy = detail::const_span_of<Element>(dy),
-                  .d_residual = detail::const_span_of<Element>(residual),
-                  .dx = detail::span_of(dx_blocks),
-                  .partial = work.data()};
-  using Blocks = detail::NormBackwardOfBlocks<Norm, warps>;
-  const std::size_t blocks = detail::blocks_of(rows, detail::column_sum_rows);
-  sw_test::run_host_blocks(blocks, Blocks::shared_bytes(width), Blocks{norm});
-  REQUIRE(largest_difference(dx, dx_blocks) == 0);
-  for (const auto& [sums, first] : {std::pair{d_gain, std::size_t{0}}, std::pair{d_bias, blocks * width}}) {
-    Vector<Number> of_blocks("sums", width);
-    using Sums = detail::SumPartialsOfBlocks<Number>;
-    sw_test::run_host_blocks(detail::blocks_of(width, Sums::width), Sums::shared_bytes,
-                             Sums{{work.data() + first, blocks, width, of_blocks.data(), false, 0}});
-    REQUIRE(largest_difference(sums, of_blocks) < 100 * tolerance<Number>);
-  }
-  Kokkos::deep_copy(work, Number(-1));
-  Kokkos::deep_copy(dx_blocks, Element(0));
-  run_pieces(norm, 16);
-  REQUIRE(largest_difference(dx, dx_blocks) == 0);
-  for (const auto& [sums, first] : {std::pair{d_gain, std::size_t{0}}, std::pair{d_bias, blocks * width}})
+  norm.dy = span_of(dx_blocks); // in place
+  run_pieces<Element, centred, biased>(norm, 16);
+  each_sum([&](const Vector<Number>& sums, std::size_t first) {
     for (std::size_t c = 0; c < width; ++c) {
-      Number sum(0);
+      Number sum = static_cast<Number>(c);
       for (std::size_t block = 0; block < blocks; ++block)
         sum += work(first + block * width + c);
       REQUIRE(sum == sums(c));
     }
+  });
+  REQUIRE(largest_difference(dx, dx_blocks) == 0);
 }
 
 } // namespace
@@ -215,16 +182,16 @@ TEST_CASE("Lanes of a thread are single numbers") {
 }
 
 TEST_CASE("Blocks of warps give the norm's gradients") {
-  check_norm_blocks<float>(1, 5);
-  check_norm_blocks<float>(130, 96);
-  check_norm_blocks<sw::bfloat16>(67, 40);
-  check_norm_blocks<double>(64, 33);
-  check_norm_blocks<float, 2>(67, 96); // of rows so wide that there is too little memory
-  check_layer_norm_blocks<float>(1, 5);
-  check_layer_norm_blocks<float>(130, 96);
-  check_layer_norm_blocks<sw::bfloat16>(67, 40);
-  check_layer_norm_blocks<double>(64, 33);
-  check_layer_norm_blocks<sw::bfloat16, 2>(130, 40);
+  check_norm_blocks<float, false>(1, 5);
+  check_norm_blocks<float, false>(130, 96);
+  check_norm_blocks<sw::bfloat16, false>(67, 40);
+  check_norm_blocks<double, false>(64, 33);
+  check_norm_blocks<float, false, 2>(67, 96); // of rows so wide that there is too little memory
+  check_norm_blocks<float, true>(1, 5);
+  check_norm_blocks<float, true>(130, 96);
+  check_norm_blocks<sw::bfloat16, true>(67, 40);
+  check_norm_blocks<double, true>(64, 33);
+  check_norm_blocks<sw::bfloat16, true, 2>(130, 40);
 }
 
 TEST_CASE("Groups of pairs are rotated like whole rows") {
@@ -239,9 +206,9 @@ TEST_CASE("Groups of pairs are rotated like whole rows") {
     kernels::fill_rotary_tables(e, cosines, sines);
     const sw::TokenRuns positions{.rows = 5, .split = 3, .first = 1, .second = 6};
     kernels::rotary_backward(e, expected, cosines, sines, shape, positions);
-    const auto table = [&](const auto& matrix) { return detail::constant(detail::span_of(matrix)); };
+    const auto table = [&](const auto& matrix) { return kernels::span_of(matrix); };
     const detail::RotaryTokens<sw::bfloat16> turn{
-        {detail::span_of(qkv), table(cosines), table(sines), shape, positions, -1.0f}};
+        {kernels::span_of(qkv), table(cosines), table(sines), shape, positions, -1.0f}};
     for (std::size_t token = 0; token < shape.tokens(); ++token)
       turn(token);
     // A product and a sum may be rounded once here and twice there.
@@ -261,8 +228,7 @@ TEST_CASE("Blocks find the tokens of their rows and add them in order") {
       const auto table = copy_of(expected);
       kernels::embedding_backward(execution(), ids, d_out, 2, expected, add);
       const auto gradient =
-          Blocks{ids.data(), detail::constant(detail::span_of(d_out)), 2, detail::span_of(table), add, 0}
-              .fitted();
+          Blocks{ids.data(), kernels::span_of(d_out), 2, kernels::span_of(table), add, 0}.fitted();
       REQUIRE(gradient.blocks() == (vocabulary > Blocks::rows ? 4u : 1u));
       sw_test::run_host_blocks(gradient.blocks(), Blocks::shared_bytes, gradient);
       REQUIRE(largest_difference(table, expected) == 0);
@@ -304,75 +270,4 @@ TEST_CASE("A block of warps adds the same sums as one warp") {
       REQUIRE(std::abs(all(i) - one(i)) < 1e-12 * 300);
     REQUIRE(one(2) == (add ? 2 : 1) * 257.0);
   }
-}
-
-TEST_CASE("Attention with a register per head agrees with a thread per row") {
-  // A register of the host is a short head.
-  const kernels::AttentionShape shape{.batch = 2,
-                                      .sequence = 19,
-                                      .kv_heads = 2,
-                                      .q_per_kv = 2,
-                                      .head_dim = std::max<std::size_t>(1, detail::lane_count<float> - 1)};
-  REQUIRE(detail::has_lanes<float>(shape));
-  const auto qkv = random_matrix<float>(shape.tokens(), shape.qkv_width(), 1),
-             d_out = random_matrix<float>(shape.tokens(), shape.output_width(), 2),
-             others = random_matrix<float>(shape.tokens(), shape.kv_heads * 2 * shape.head_dim, 3);
-  const auto constant = [](const auto& matrix) { return detail::constant(detail::span_of(matrix)); };
-  const auto own = detail::KeyValueSpan<const float>::fused(constant(qkv), shape);
-  const auto foreign = detail::KeyValueSpan<const float>::packed(constant(others), shape);
-  const auto whole = kernels::CausalBlock::whole(19);
-  const kernels::CausalBlock block{{.rows = 19, .split = 8, .first = 3, .second = 21},
-                                   sw::TokenRuns::one(19, 5)};
-  Matrix<float> out("out", shape.tokens(), shape.output_width()),
-      lanes_out("out", out.extent(0), out.extent(1));
-  Vector<float> lse("lse", shape.tokens() * shape.heads()), lanes_lse("lse", lse.size());
-  Matrix<float> d("d", qkv.extent(0), qkv.extent(1)), lanes_d("d", qkv.extent(0), qkv.extent(1));
-  Matrix<float> d_others("d", others.extent(0), others.extent(1)),
-      lanes_d_others("d", others.extent(0), others.extent(1));
-  const std::size_t rows = shape.tokens() * shape.heads();
-  const std::size_t keys = shape.tokens() * shape.kv_heads;
-  for (const bool merge : {false, true}) {
-    const auto forward = [&](const auto& to, const auto& sums) {
-      return detail::AttentionForwardRow<float>{constant(qkv),
-                                                merge ? foreign : own,
-                                                detail::span_of(to),
-                                                sums.data(),
-                                                shape,
-                                                merge ? block : whole,
-                                                merge,
-                                                0.4f};
-    };
-    const auto backward = [&](const auto& to, const auto& to_others) {
-      return detail::AttentionBackwardQuery<float>{
-          constant(qkv),
-          merge ? foreign : own,
-          constant(out),
-          lse.data(),
-          constant(d_out),
-          detail::span_of(to),
-          merge ? detail::KeyValueSpan<float>::packed(detail::span_of(to_others), shape)
-                : detail::KeyValueSpan<float>::fused(detail::span_of(to), shape),
-          shape,
-          merge ? block : whole,
-          merge,
-          0.4f};
-    };
-    for (std::size_t i = 0; i < rows; ++i) {
-      forward(out, lse)(i);
-      detail::AttentionForwardLanes<float>{forward(lanes_out, lanes_lse)}(i);
-    }
-    REQUIRE(largest_difference(lanes_out, out) < 1e-5);
-    REQUIRE(largest_difference(lanes_lse, lse) < 1e-5);
-    for (std::size_t i = 0; i < rows; ++i) {
-      backward(d, d_others)(i);
-      detail::AttentionBackwardQueryLanes<float>{backward(lanes_d, lanes_d_others)}(i);
-    }
-    for (std::size_t i = 0; i < keys; ++i) {
-      detail::AttentionBackwardKey<float>{backward(d, d_others)}(i);
-      detail::AttentionBackwardKeyLanes<float>{backward(lanes_d, lanes_d_others)}(i);
-    }
-    REQUIRE(largest_difference(lanes_d, d) < 1e-4);
-    REQUIRE(largest_difference(lanes_d_others, d_others) < 1e-4);
-  }
-  REQUIRE(largest_difference(d_others, Matrix<float>("zero", others.extent(0), others.extent(1))) > 0.1);
 }

@@ -19,10 +19,10 @@ using namespace kernels_test;
 namespace {
 
 template <class Element> Element exp_one(Element x, bool nonpositive = false) {
-  const auto lanes = kernels::detail::broadcast<Element>(x);
+  const auto lanes = kernels::broadcast<Element>(x);
   const auto y = nonpositive ? kernels::detail::exp_of_nonpositive<Element>(lanes)
                              : kernels::detail::exp_of<Element>(lanes);
-  Element values[kernels::detail::lane_count<Element>];
+  Element values[kernels::lane_count<Element>];
   __builtin_memcpy(values, &y, sizeof(y));
   for (const Element value : values)
     REQUIRE((value == values[0] || (std::isnan(value) && std::isnan(values[0]))));
@@ -69,14 +69,14 @@ namespace {
 /// The largest error, in units in the last place, of a function on lanes.
 template <class Element, class OnLanes, class Exact>
 double worst_error(double low, double high, const OnLanes& on_lanes, const Exact& exact) {
-  constexpr std::size_t width = kernels::detail::lane_count<Element>;
+  constexpr std::size_t width = kernels::lane_count<Element>;
   double worst = 0;
   for (int i = 0; i < 20000; i += static_cast<int>(width)) {
     Element x[width];
     Element y[width];
     for (std::size_t k = 0; k < width; ++k)
       x[k] = static_cast<Element>(low + (high - low) * (i + static_cast<double>(k)) / 20000);
-    kernels::detail::Lanes<Element> lanes;
+    kernels::Lanes<Element> lanes;
     __builtin_memcpy(&lanes, x, sizeof(lanes));
     lanes = on_lanes(lanes);
     __builtin_memcpy(y, &lanes, sizeof(lanes));
@@ -93,8 +93,8 @@ double worst_error(double low, double high, const OnLanes& on_lanes, const Exact
 
 /// One number through a function on lanes.
 template <class Element, class OnLanes> Element one_of(Element x, const OnLanes& on_lanes) {
-  Element y[kernels::detail::lane_count<Element>];
-  const auto lanes = on_lanes(kernels::detail::broadcast<Element>(x));
+  Element y[kernels::lane_count<Element>];
+  const auto lanes = on_lanes(kernels::broadcast<Element>(x));
   __builtin_memcpy(y, &lanes, sizeof(lanes));
   return y[0];
 }
@@ -335,6 +335,17 @@ TEST_CASE("Gradients of elementwise functions match finite differences", "[kerne
   check(sw::operation::Sqrt());
 }
 
+namespace {
+
+template <class Element>
+void square_sum(const Vector<Element>& x, const Vector<double>& result, const Vector<double>& work) {
+  kernels::SquareSum squares(execution(), work.data());
+  squares.add(x);
+  squares.finish(result);
+}
+
+} // namespace
+
 TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count non-finite elements", "[kernels]",
                    float, double) {
   for (const std::size_t size : {0, 1, 7, 31, 8192, 8193, 30011}) {
@@ -355,7 +366,7 @@ TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count non-finite
     kernels::largest_absolute(execution(), x, result, work);
     CHECK(result(0) == static_cast<double>(largest));
     result(0) = 100;
-    kernels::sum_of_squares(execution(), x, result, work);
+    square_sum(x, result, work);
     REQUIRE(std::abs(static_cast<double>(expected) - result(0)) <= 1e-13 * static_cast<double>(expected));
     kernels::count_nonfinite(execution(), x, result, work);
     REQUIRE(result(0) == 0.0);
@@ -365,7 +376,7 @@ TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count non-finite
     x(size / 2 - 1) = -std::numeric_limits<TestType>::infinity();
     kernels::count_nonfinite(execution(), x, result, work, true);
     REQUIRE(result(0) == 2.0);
-    kernels::sum_of_squares(execution(), x, result, work);
+    square_sum(x, result, work);
     REQUIRE(!std::isfinite(result(0)));
   }
 }
@@ -380,13 +391,16 @@ TEMPLATE_TEST_CASE("Squares of many views at once have the same bits as one afte
       all.push_back(random_vector<TestType>(i < sizes.size() ? sizes[i] : 1 + i % 9, 7 + i));
       blocks += kernels::reduce_workspace(all.back().size());
     }
-    const Vector<double> work("work", blocks), result("result", 1), expected("expected", 1);
+    const Vector<double> work("work", blocks), result("result", 1), expected("expected", 1),
+        alone("alone", 1);
     result(0) = 100;
     kernels::SquareSum<std::decay_t<decltype(execution())>> sum(execution(), work.data());
     for (const auto& view : all) {
       sum.add(view);
       const Vector<double> own("own", kernels::reduce_workspace(view.size()));
-      kernels::sum_of_squares(execution(), view, expected, own, true);
+      square_sum(view, alone, own);
+      const double* const partials = own.data();
+      kernels::run_sum_in_order(execution(), partials, own.size(), expected.data(), true);
     }
     sum.finish(result);
     REQUIRE((views == 0 || expected(0) > 0));

@@ -3,7 +3,6 @@
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/kernels/optimizer/adamw.hpp>
-#include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>
 
@@ -15,90 +14,41 @@ namespace {
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
+template <class Element> void update_with(const kernels::AdamWUpdate<Element>& update, std::size_t size) {
+  kernels::run_elementwise<Element>("sw::adamw", execution(), size, update);
+}
+
+/// A kernel of a user: twice the elements plus the index of their block.
+struct DoubleInBlocks {
+  kernels::VectorSpan<const float> from;
+  kernels::VectorSpan<float> to;
+  std::size_t grain;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
+    const float* in = from.data;
+    float* out = to.data;
+    const kernels::Lanes<float> number = kernels::broadcast(static_cast<float>(block));
+    kernels::for_chunks<float>(
+        block * grain, kernels::block_end(block, grain, to.size),
+        [=](auto chunk, std::size_t i) { chunk.store(out + i, 2 * chunk.load(in + i) + number); }, in, out);
+  }
+};
+
 } // namespace
 
-TEMPLATE_TEST_CASE("RMSNorm matches its formula, fused with the addition or not", "[kernels]", float,
-                   double) {
-  const auto e = execution();
-  for (const std::size_t width : {1, 15, 64, 100}) {
-    const std::size_t rows = 67;
-    const auto residual = random_matrix<TestType>(rows, width, 1);
-    const auto branch = random_matrix<TestType>(rows, width, 2);
-    const auto gain = random_vector<TestType>(width, 3, 1.0);
-    for (std::size_t c = 0; c < width; ++c)
-      residual(5, c) = branch(5, c) = 0;
-    const auto sum = copy_of(residual), y = copy_of(residual), plain = copy_of(residual);
-    const Vector<TestType> rms("rms", rows), rms_plain("rms", rows);
-    kernels::add_rms_norm_forward(e, residual, branch, gain, 1e-5, sum, y, rms);
-    kernels::rms_norm_forward(e, sum, gain, 1e-5, plain, rms_plain);
-    Matrix<double> expected("expected", rows, width), total("total", rows, width);
-    for (std::size_t i = 0; i < rows; ++i) {
-      double mean = 0;
-      for (std::size_t c = 0; c < width; ++c) {
-        total(i, c) = static_cast<double>(residual(i, c)) + static_cast<double>(branch(i, c));
-        mean += total(i, c) * total(i, c) / static_cast<double>(width);
-      }
-      for (std::size_t c = 0; c < width; ++c) {
-        expected(i, c) = total(i, c) / std::sqrt(mean + 1e-5) * static_cast<double>(gain(c));
-      }
-      REQUIRE(rms(i) == rms_plain(i));
-    }
-    REQUIRE(largest_difference(sum, total) < tolerance<TestType>);
-    REQUIRE(largest_difference(y, expected) < tolerance<TestType>);
-    REQUIRE(largest_difference(y, plain) == 0.0);
-    kernels::add_rms_norm_forward(e, residual, branch, gain, 1e-5, residual, y, rms); // in place
-    REQUIRE(largest_difference(residual, sum) == 0.0);
-    REQUIRE(largest_difference(y, plain) == 0.0);
+TEST_CASE("A user's kernel runs in lanes over blocks of elements", "[kernels]") {
+  using Execution = std::decay_t<decltype(execution())>;
+  STATIC_REQUIRE(kernels::runs_on_host<Execution>);
+  const std::size_t grain = kernels::lane_grain_of<Execution>(100);
+  REQUIRE(grain == 100);
+  for (const std::size_t size : {0, 1, 100, 733}) {
+    const auto x = random_vector<float>(size, 1), y = random_vector<float>(size, 2);
+    const auto from = kernels::flat_span_of(x, "double_in_blocks");
+    kernels::run_lanes("test::double", execution(), kernels::blocks_of(size, grain),
+                       DoubleInBlocks{{from.data, from.size}, kernels::span_of(y), grain});
+    for (std::size_t i = 0; i < size; ++i)
+      REQUIRE(y(i) == 2 * x(i) + static_cast<float>(i / grain));
   }
-}
-
-TEST_CASE("RMSNorm gradients match finite differences", "[kernels]") {
-  const auto e = execution();
-  const std::size_t rows = 70, width = 21; // more than one block of rows
-  const auto x = random_matrix<double>(rows, width, 1), dy = random_matrix<double>(rows, width, 2);
-  const auto d_residual = random_matrix<double>(rows, width, 4);
-  const auto gain = random_vector<double>(width, 3, 1.0);
-  const auto y = copy_of(x), dx = copy_of(x), fused = copy_of(x);
-  const Vector<double> rms("rms", rows), d_gain("d_gain", width), d_gain_fused("d_gain", width);
-  const Vector<double> work("work", kernels::rms_norm_workspace(rows, width));
-  const auto objective = [&] {
-    kernels::rms_norm_forward(e, x, gain, 1e-5, y, rms);
-    return weighted_sum(dy, y);
-  };
-  objective();
-  kernels::rms_norm_backward_input(e, x, gain, rms, dy, dx);
-  kernels::rms_norm_backward_gain(e, x, rms, dy, d_gain, work);
-  kernels::add_rms_norm_backward(e, x, gain, rms, dy, d_residual, fused, d_gain_fused, work);
-  require_gradient(x, dx, objective, 7);
-  require_gradient(gain, d_gain, objective);
-  REQUIRE(largest_difference(d_gain, d_gain_fused) == 0.0);
-  for (std::size_t i = 0; i < dx.size(); ++i) {
-    REQUIRE(std::abs(fused.data()[i] - (d_residual.data()[i] + dx.data()[i])) < 1e-14);
-  }
-  kernels::rms_norm_backward_gain(e, x, rms, dy, d_gain, work, true);
-  for (std::size_t c = 0; c < width; ++c)
-    REQUIRE(std::abs(d_gain(c) - 2 * d_gain_fused(c)) < 1e-12);
-  // In place on the residual's gradient.
-  kernels::add_rms_norm_backward(e, x, gain, rms, dy, d_residual, d_residual, d_gain_fused, work);
-  REQUIRE(largest_difference(d_residual, fused) == 0.0);
-  REQUIRE_THROWS_AS(kernels::rms_norm_backward_gain(e, x, rms, dy, d_gain, Vector<double>("work", 1)),
-                    sw::InvalidArgument);
-}
-
-TEST_CASE("A NaN stays in its row of a norm, and reaches the gain's gradient", "[kernels]") {
-  const auto e = execution();
-  const auto x = random_matrix<double>(4, 19, 1), dy = random_matrix<double>(4, 19, 2), y = copy_of(x);
-  const auto gain = random_vector<double>(19, 3);
-  const Vector<double> rms("rms", 4), d_gain("d_gain", 19), work("work", kernels::rms_norm_workspace(4, 19));
-  x(2, 18) = not_a_number;
-  kernels::rms_norm_forward(e, x, gain, 1e-5, y, rms);
-  for (std::size_t i = 0; i < 4; ++i) {
-    for (std::size_t c = 0; c < 19; ++c)
-      REQUIRE(std::isnan(y(i, c)) == (i == 2));
-  }
-  kernels::rms_norm_backward_gain(e, x, rms, dy, d_gain, work);
-  for (std::size_t c = 0; c < 19; ++c)
-    REQUIRE(std::isnan(d_gain(c)));
 }
 
 TEMPLATE_TEST_CASE("SwiGLU matches its formula and its gradient", "[kernels]", float, double) {
@@ -364,7 +314,7 @@ TEMPLATE_TEST_CASE("AdamW follows the published algorithm for several steps", "[
   for (step.step = 1; step.step <= 5; ++step.step) {
     const auto gradient = random_vector<TestType>(size, 10 + static_cast<std::uint64_t>(step.step));
     gradient(7) = 0;
-    kernels::adamw_update(execution(), parameter, gradient, first, second, step);
+    update_with(kernels::adamw_of(parameter, gradient, first, second, step), size);
     const double t = static_cast<double>(step.step);
     for (std::size_t i = 0; i < size; ++i) {
       const double g = 0.3 * static_cast<double>(gradient(i));
@@ -377,12 +327,11 @@ TEMPLATE_TEST_CASE("AdamW follows the published algorithm for several steps", "[
   }
   const auto gradient = random_vector<TestType>(size, 10);
   gradient(102) = std::numeric_limits<TestType>::quiet_NaN();
-  kernels::adamw_update(execution(), parameter, gradient, first, second, step);
+  update_with(kernels::adamw_of(parameter, gradient, first, second, step), size);
   for (std::size_t i = 0; i < size; ++i)
     REQUIRE(std::isnan(parameter(i)) == (i == 102));
   step.step = 0;
-  REQUIRE_THROWS_AS(kernels::adamw_update(execution(), parameter, gradient, first, second, step),
-                    sw::InvalidArgument);
+  REQUIRE_THROWS_AS(kernels::adamw_of(parameter, gradient, first, second, step), sw::InvalidArgument);
 }
 
 TEST_CASE(
@@ -404,9 +353,9 @@ TEST_CASE(
   kernels::OptimizerDeviceStep step{.learning_rate = 0.01};
   for (int number = 1; number <= 3; ++number) {
     const bool take = number != 2; // a step that is not taken changes nothing
-    kernels::detail::OpenAdamWStep{&step, 0.9, 0.95}.open(take, 0.3);
-    kernels::OptimizerLaunches<Execution, kernels::detail::AdamWUpdate<float>, sw::bfloat16> launches(
-        "sw::adamw", execution());
+    kernels::OpenAdamWStep{&step, 0.9, 0.95}.open(take, 0.3);
+    kernels::OptimizerLaunches<Execution, kernels::AdamWUpdate<float>, sw::bfloat16> launches("sw::adamw",
+                                                                                              execution());
     for (std::size_t i = 0; i < count; ++i) {
       const double decay = i % 2 == 0 ? 0.1 : 0;
       const double rate_factor = i % 3 == 0 ? 0.7 : 1;
@@ -415,11 +364,12 @@ TEST_CASE(
                                          .step = number == 1 ? 1 : 2,
                                          .gradient_scale = 0.3};
       launches.add(
-          kernels::detail::adamw_of(together[i], gradients[i], moments[4 * i], moments[4 * i + 1], constants),
+          kernels::adamw_of(together[i], gradients[i], moments[4 * i], moments[4 * i + 1], constants),
           size_of(i), rounded[i].data(), rate_factor, decay, &step);
       if (take)
-        kernels::adamw_update(execution(), alone[i], gradients[i], moments[4 * i + 2], moments[4 * i + 3],
-                              constants);
+        update_with(
+            kernels::adamw_of(alone[i], gradients[i], moments[4 * i + 2], moments[4 * i + 3], constants),
+            size_of(i));
     }
     launches.launch();
     for (std::size_t i = 0; i < count; ++i)

@@ -199,7 +199,7 @@ void check_all(std::size_t m, std::size_t n, std::size_t k, bool ta, bool tb, do
   auto elements = product;
   out = copy_of(c);
   elements.c = out.data();
-  detail::run("elements", e, m * n, detail::ProductElement<Element>{elements});
+  kernels::run("elements", e, m * n, detail::ProductElement<Element>{elements});
   REQUIRE(largest_difference(out, expected) < limit);
 }
 

@@ -7,11 +7,10 @@
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
-#include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>
 
-#include "tensor/kernels_support.hpp"
+#include "tensor/norm_of.hpp"
 
 // Each kernel on narrow elements, compared with the same kernel in double on the same, widened numbers. A
 // kernel computes in float and rounds once, so an element differs by the unit roundoff of its format, plus
@@ -130,25 +129,31 @@ TEMPLATE_TEST_CASE("RMSNorm of 16-bit elements keeps its statistics and sums in 
     const auto gain = random_vector<TestType>(width, 3, 1.0);
     const auto sum = copy_of(residual), y = copy_of(residual), dx = copy_of(residual);
     const Vector<float> rms("rms", rows), d_gain("d_gain", width);
-    kernels::add_rms_norm_forward(e, residual, branch, gain, 1e-5, sum, y, rms);
+    run_norm<false>(norm_of(residual, gain, rms), branch, sum, y);
     Matrix<double> wide_y("y", rows, width), wide_dx("dx", rows, width), total("sum", rows, width);
     const Vector<double> wide_rms("rms", rows), wide_d_gain("d_gain", width);
     kernels::add(e, widened(residual), widened(branch), total);
     require_rounded(sum, total);
     // From here on, both start from the stored sum.
-    kernels::rms_norm_forward(e, widened(sum), widened(gain), 1e-5, wide_y, wide_rms);
+    const auto wide_sum = widened(sum), wide_branch = widened(branch);
+    const auto wide_gain = widened(gain);
+    auto wide_norm = norm_of(wide_sum, wide_gain, wide_rms);
+    run_norm<false>(wide_norm, wide_y);
     require_rounded(rms, wide_rms);
     require_rounded(y, wide_y);
-    const Vector<float> work("work", kernels::rms_norm_workspace(rows, width));
-    const Vector<double> wide_work("work", kernels::rms_norm_workspace(rows, width));
-    kernels::rms_norm_backward_input(e, sum, gain, rms, branch, dx);
-    kernels::rms_norm_backward_input(e, widened(sum), widened(gain), wide_rms, widened(branch), wide_dx);
+    const Vector<float> work("work", kernels::norm_workspace(rows, width, false));
+    const Vector<double> wide_work("work", kernels::norm_workspace(rows, width, false));
+    auto norm = norm_of(sum, gain, rms);
+    norm.d_gain = span_of(d_gain);
+    norm.workspace = span_of(work);
+    wide_norm.d_gain = span_of(wide_d_gain);
+    wide_norm.workspace = span_of(wide_work);
+    run_norm_gradient<false>(norm, branch, dx);
+    run_norm_gradient<false>(wide_norm, wide_branch, wide_dx);
     require_rounded(dx, wide_dx);
-    kernels::rms_norm_backward_gain(e, sum, rms, branch, d_gain, work);
-    kernels::add_rms_norm_backward(e, sum, gain, rms, branch, residual, dx, d_gain, work, true);
-    kernels::rms_norm_backward_gain(e, widened(sum), wide_rms, widened(branch), wide_d_gain, wide_work);
-    kernels::add_rms_norm_backward(e, widened(sum), widened(gain), wide_rms, widened(branch),
-                                   widened(residual), wide_dx, wide_d_gain, wide_work, true);
+    norm.add_gain = wide_norm.add_gain = true;
+    run_norm_gradient<false>(norm, branch, dx, residual);
+    run_norm_gradient<false>(wide_norm, wide_branch, wide_dx, widened(residual));
     require_rounded(dx, wide_dx);
     require_rounded(d_gain, wide_d_gain);
   }
@@ -259,10 +264,10 @@ TEMPLATE_TEST_CASE("16-bit products are sums of floats, rounded once or not at a
     // The kernels of a device.
     const auto naive = random_matrix<TestType>(m, n, 3);
     namespace detail = kernels::detail;
-    detail::run("elements", e, m * n,
-                detail::ProductElement<TestType>{detail::Product<TestType>::of(
-                    m, n, k, static_cast<float>(alpha), {a.data(), ta ? m : k, ta},
-                    {b.data(), tb ? k : n, tb}, static_cast<float>(beta), naive.data(), n)});
+    kernels::run("elements", e, m * n,
+                 detail::ProductElement<TestType>{detail::Product<TestType>::of(
+                     m, n, k, static_cast<float>(alpha), {a.data(), ta ? m : k, ta},
+                     {b.data(), tb ? k : n, tb}, static_cast<float>(beta), naive.data(), n)});
     require_rounded(naive, expected);
   };
   for (const bool ta : {false, true}) {
@@ -301,7 +306,7 @@ TEMPLATE_TEST_CASE("Squares of 16-bit elements are summed exactly to double roun
   for (const std::size_t size : {1, 63, 9001}) {
     const auto x = random_vector<TestType>(size, 1);
     const Vector<double> sums("sums", 1), work("work", kernels::reduce_workspace(size));
-    kernels::sum_of_squares(e, x, sums, work);
+    kernels::dot(e, x, x, sums, work);
     double expected = 0;
     for (std::size_t i = 0; i < size; ++i)
       expected += static_cast<double>(x(i)) * static_cast<double>(x(i));
@@ -360,30 +365,30 @@ TEMPLATE_TEST_CASE("Attention of 16-bit elements sums in float and rounds once, 
 
     // The kernels of a device.
     namespace detail = kernels::detail;
-    const auto in = detail::constant(detail::span_of(qkv));
+    const auto in = detail::constant(kernels::span_of(qkv));
     const Vector<float> lse("lse", shape.tokens() * shape.heads());
     const Matrix<float> sums("sums", shape.tokens(), shape.output_width());
     const Matrix<float> d_sums("sums", shape.tokens(), shape.qkv_width());
     const auto whole = kernels::CausalBlock::whole(shape.sequence);
     const auto by = static_cast<float>(scale);
-    detail::run(
+    kernels::run(
         "rows", e, shape.tokens() * shape.heads(),
         detail::AttentionForwardRow<TestType>{in, detail::KeyValueSpan<const TestType>::fused(in, shape),
-                                              detail::span_of(sums), lse.data(), shape, whole, false, by});
+                                              kernels::span_of(sums), lse.data(), shape, whole, false, by});
     const detail::AttentionBackwardQuery<TestType> query{
         in,
         detail::KeyValueSpan<const TestType>::fused(in, shape),
-        detail::constant(detail::span_of(out)),
+        detail::constant(kernels::span_of(out)),
         lse.data(),
-        detail::constant(detail::span_of(d_out)),
-        detail::span_of(d_sums),
-        detail::KeyValueSpan<float>::fused(detail::span_of(d_sums), shape),
+        detail::constant(kernels::span_of(d_out)),
+        kernels::span_of(d_sums),
+        detail::KeyValueSpan<float>::fused(kernels::span_of(d_sums), shape),
         shape,
         whole,
         false,
         by};
-    detail::run("q", e, shape.tokens() * shape.heads(), query);
-    detail::run("k", e, shape.tokens() * shape.kv_heads, detail::AttentionBackwardKey<TestType>{query});
+    kernels::run("q", e, shape.tokens() * shape.heads(), query);
+    kernels::run("k", e, shape.tokens() * shape.kv_heads, detail::AttentionBackwardKey<TestType>{query});
     require_rounded(sums, wide_out);
     require_rounded(d_sums, wide_d);
   }

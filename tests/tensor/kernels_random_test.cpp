@@ -19,7 +19,7 @@ TEST_CASE("A block's random numbers are those of the whole tensor", "[kernels]")
       if (kind == 1)
         kernels::fill_normal(e, view, position, key, 0.0, 1.0);
       if (kind == 2)
-        kernels::dropout(e, view, position, key, 0.3);
+        kernels::dropout_into(e, view, view, position, key, 0.3);
     };
     const View whole("whole", 3, 4, 5, 7);
     draw(whole, {{0, 0, 0, 0}, global});
@@ -94,14 +94,15 @@ TEST_CASE("Dropout keeps the expectation, is repeatable, and rejects a probabili
   const std::size_t size = 100000;
   Vector<float> x("x", size);
   Kokkos::deep_copy(x, 2.0f);
-  kernels::dropout(execution(), x, {{0}, {size}}, {1, 1}, 0.25);
+  kernels::dropout_into(execution(), x, x, {{0}, {size}}, {1, 1}, 0.25);
   double kept = 0;
   for (std::size_t i = 0; i < size; ++i) {
     REQUIRE((x(i) == 0.0f || x(i) == 2.0f / 0.75f));
     kept += x(i) != 0.0f ? 1 : 0;
   }
   REQUIRE(std::abs(kept / static_cast<double>(size) - 0.75) < 0.01);
-  REQUIRE_THROWS_AS(kernels::dropout(execution(), x, {{0}, {size}}, {1, 1}, 1.0), sw::InvalidArgument);
+  REQUIRE_THROWS_AS(kernels::dropout_into(execution(), x, x, {{0}, {size}}, {1, 1}, 1.0),
+                    sw::InvalidArgument);
 }
 
 TEST_CASE("Words are dropped if and only if their number in (0, 1) is below the probability", "[kernels]") {

@@ -15,9 +15,8 @@
 #include <shardwright/nn/layers/dropout.hpp>
 #include <shardwright/nn/layers/embedding.hpp>
 #include <shardwright/nn/layers/head_norm.hpp>
-#include <shardwright/nn/layers/layer_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/nn/layers/position_embedding.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
 #include <shardwright/nn/layers/swiglu.hpp>
 #include <shardwright/nn/losses/cross_entropy.hpp>
 #include <shardwright/nn/losses/linear_cross_entropy.hpp>
@@ -217,8 +216,10 @@ struct RmsNorm : RowFunction<RmsNorm> {
 struct LayerNorm : RowFunction<LayerNorm> {
   static constexpr std::string_view name = "layer_norm";
   template <class L> static void run(const auto& mesh, const auto& x) {
-    auto gain = random_parameter<sw::Layout<1>, sw::LayerNormGradientLayout<L>>(mesh, "gain", Shape1{4}, 2);
-    auto bias = random_parameter<sw::Layout<1>, sw::LayerNormGradientLayout<L>>(mesh, "bias", Shape1{4}, 3);
+    auto gain = random_parameter<sw::Layout<1>, sw::GainGradientLayout<L, sw::operation::layer_norm>>(
+        mesh, "gain", Shape1{4}, 2);
+    auto bias = random_parameter<sw::Layout<1>, sw::GainGradientLayout<L, sw::operation::layer_norm>>(
+        mesh, "bias", Shape1{4}, 3);
     static_cast<void>(sw::check_gradients([&](auto v) { return sw::layer_norm(v + v, gain, bias, 1e-2); },
                                           sw::members("x", x, "gain", gain, "bias", bias),
                                           {.directions = 1}));

@@ -5,8 +5,8 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/core/philox.hpp>
-#include <shardwright/nn/layers/layer_norm.hpp>
 #include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/memory/host_copy.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>

@@ -8,7 +8,7 @@
 #include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/layers/linear.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/nn/losses/mse.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>

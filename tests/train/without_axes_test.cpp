@@ -5,7 +5,7 @@
 
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/layers/linear.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/nn/losses/mse.hpp>
 #include <shardwright/tensor/elementwise/functions.hpp>
 #include <shardwright/tensor/fill.hpp>

@@ -88,8 +88,7 @@ measure_matrix_rate(HostCommunicator world,
   auto* const a = static_cast<Element*>(memory.data());
   auto* const b = a + rows * inner;
   auto* const c = b + inner * columns;
-  kernels::detail::run("sw::rate", execution, rows * inner + inner * columns,
-                       detail::FillWithWaves<Element>{a});
+  kernels::run("sw::rate", execution, rows * inner + inner * columns, detail::FillWithWaves<Element>{a});
 
   using Matrix = MatrixView<Element, Where>;
   using Clock = std::chrono::steady_clock;

@@ -12,10 +12,11 @@
 #include <shardwright/nn/attention/mask.hpp>
 #include <shardwright/nn/attention/rotary_table.hpp>
 #include <shardwright/nn/decoder/token_tensor.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
+#include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>

@@ -11,7 +11,7 @@
 #include <shardwright/nn/layers/dropout.hpp>
 #include <shardwright/nn/layers/embedding.hpp>
 #include <shardwright/nn/layers/mlp.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/nn/losses/linear_cross_entropy.hpp>
 #include <shardwright/train/pipeline/model_parts.hpp>
 #include <shardwright/train/tape/recompute.hpp>

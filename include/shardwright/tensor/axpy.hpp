@@ -77,14 +77,13 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
   const auto second = static_cast<AccumulationElement<Element>>(b);
   if constexpr (!std::is_same_v<typename X::layout, typename Y::layout>) {
     const HaloBox box = owned_box(y);
-    kernels::detail::run("sw::axpby", y.execution(), box.slabs() * box.rows,
-                         AxpbyRows<Element>{first, x.data(), owned_box(x), second, y.mutable_data(), box});
+    kernels::run("sw::axpby", y.execution(), box.slabs() * box.rows,
+                 AxpbyRows<Element>{first, x.data(), owned_box(x), second, y.mutable_data(), box});
   } else if (b == 1) {
     kernels::axpy(y.execution(), a, vector_of(x), mutable_vector_of(y));
   } else {
-    kernels::detail::run_elementwise<Element>(
-        "sw::axpby", y.execution(), y.local_size(),
-        AxpbyElements<Element>{first, x.data(), second, y.mutable_data()});
+    kernels::run_elementwise<Element>("sw::axpby", y.execution(), y.local_size(),
+                                      AxpbyElements<Element>{first, x.data(), second, y.mutable_data()});
   }
 }
 

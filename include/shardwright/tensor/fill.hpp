@@ -79,9 +79,8 @@ void fill(Tensor& tensor, typename detail::FillValueOf<Tensor>::type value) {
       detail::agreed(tensor.core(), "fill", value.where,
                      detail::SplittingAxes<typename Tensor::layout>::names,
                      GivenNumber("value", value.value));
-    kernels::detail::run(
-        "sw::fill", tensor.execution(), tensor.local_size(),
-        detail::ConstantKernel<Element>{tensor.mutable_data(), static_cast<Element>(value.value)});
+    kernels::run("sw::fill", tensor.execution(), tensor.local_size(),
+                 detail::ConstantKernel<Element>{tensor.mutable_data(), static_cast<Element>(value.value)});
   }
 }
 

@@ -110,10 +110,9 @@ void reduce_all_blocks(const Input& input, Result& out, double factor) {
   auto& resources = input.resources();
   const BufferHandle partial(resources.take(blocks * sizeof(Accumulator)));
   auto* const sums = static_cast<Accumulator*>(partial.data());
-  kernels::detail::run(
-      "sw::reduce", resources.execution(), blocks,
-      ReduceBlocks<Op::value, Element, Accumulator>{input.data(), sums, count, reduction_block});
-  kernels::detail::run(
+  kernels::run("sw::reduce", resources.execution(), blocks,
+               ReduceBlocks<Op::value, Element, Accumulator>{input.data(), sums, count, reduction_block});
+  kernels::run(
       "sw::reduce", resources.execution(), 1,
       ReduceBlocks<Op::value, Accumulator, Element>{sums, out.mutable_data(), blocks, blocks, factor});
 }
@@ -176,8 +175,8 @@ template <class Op, int dimension> struct Reduce {
       Result out(x.resources(), shape, where);
       const auto [middle, inner] = extents(x);
       using Kernel = detail::ReduceDimension<Op::value, typename X::value_type>;
-      kernels::detail::run("sw::reduce", x.execution(), out.local_size(),
-                           Kernel{x.data(), out.mutable_data(), middle, inner, factor_of(x)});
+      kernels::run("sw::reduce", x.execution(), out.local_size(),
+                   Kernel{x.data(), out.mutable_data(), middle, inner, factor_of(x)});
       detail::TensorAccess::note_reduction(out, x);
       return out;
     }

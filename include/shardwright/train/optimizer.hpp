@@ -53,7 +53,7 @@ template <class Open> struct OpenParameterStep {
   OpenClippedStep<Open> clipped;
   const kernels::OptimizerDeviceStep* of_all;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    if (!kernels::detail::first_lane())
+    if (!kernels::first_lane())
       return;
     clipped.open.to->learning_rate = of_all->learning_rate;
     clipped(i);
@@ -137,9 +137,8 @@ public:
     const auto open = Rule::open(options_, device_step());
     using Opens = OpenClippedStep<std::remove_const_t<decltype(open)>>;
     run_once("sw::open_step", summary.execution(), Opens{open, summary.record(), options_.max_norm});
-    kernels::detail::PartLauncher<typename Target::execution_space,
-                                  OpenParameterStep<typename Opens::functor>>
-        opens("sw::open_steps", summary.execution());
+    kernels::PartLauncher<typename Target::execution_space, OpenParameterStep<typename Opens::functor>> opens(
+        "sw::open_steps", summary.execution());
     for_each_parameter(model, [&](auto& parameter) {
       auto* const own = device_step_of(state_of(parameter), parameter.resources());
       opens.add({{Rule::open(options_, own), summary.record(), options_.max_norm}, device_step()}, 1);
@@ -267,11 +266,11 @@ private:
     constants.weight_decay *= state.weight_decay_factor;
     if constexpr (requires { constants.step; })
       constants.step = *state.steps;
-    kernels::detail::run_elementwise<Number>(
-        Rule::label, resources.execution(), elements,
-        Rule::update_of(VectorView<Number, Target>(weights, elements),
-                        VectorView<const Number, Target>(gradient, elements),
-                        StateVectors<Number, Target>{state, elements}, constants));
+    kernels::run_elementwise<Number>(Rule::label, resources.execution(), elements,
+                                     Rule::update_of(VectorView<Number, Target>(weights, elements),
+                                                     VectorView<const Number, Target>(gradient, elements),
+                                                     StateVectors<Number, Target>{state, elements},
+                                                     constants));
   }
 
   template <class P> [[nodiscard]] auto& state_of(const P& parameter) {

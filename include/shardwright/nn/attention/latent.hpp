@@ -8,7 +8,7 @@
 #include <shardwright/nn/attention/latent_sizes.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
 #include <shardwright/nn/layers/linear.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/tensor/insert_columns.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/tape/recompute.hpp>

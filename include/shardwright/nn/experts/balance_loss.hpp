@@ -104,8 +104,7 @@ template <LayoutType L, class Target>
   Scalars<2, Target> totals(losses.resources());
   const auto& execution = losses.execution();
   fill_zero<Target>(execution, totals.view().data(), 2);
-  kernels::detail::run_sum_in_order(execution, losses.data(), losses.local_size(), totals.view().data(),
-                                    false);
+  kernels::run_sum_in_order(execution, losses.data(), losses.local_size(), totals.view().data(), false);
   auto out = counted_loss<L>(std::move(totals));
   if constexpr (counts_only<Target>) {
     out = {}; // all numbers of a dry run are 1, the count of tokens too
@@ -130,9 +129,9 @@ template <class Rows> struct RowLoss {
   template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation, const X& logits) const {
     using Number = typename X::value_type;
     auto losses = row_losses(logits);
-    kernels::detail::run("sw::row_losses", logits.execution(), losses.local_size(),
-                         rows.kernel(logits.data(), losses.mutable_data(), static_cast<Number*>(nullptr),
-                                     logits.shape().back(), kernels::LossFactor{}));
+    kernels::run("sw::row_losses", logits.execution(), losses.local_size(),
+                 rows.kernel(logits.data(), losses.mutable_data(), static_cast<Number*>(nullptr),
+                             logits.shape().back(), kernels::LossFactor{}));
     return sum_of_rows<LossOfLogits<typename X::layout>, typename X::target>(losses);
   }
   template <AnyShardedTensor X>
@@ -140,7 +139,7 @@ template <class Rows> struct RowLoss {
     using Logits = std::remove_cvref_t<X>;
     auto losses = row_losses(x);
     auto [from, out] = reuse(std::forward<X>(x), where);
-    kernels::detail::run(
+    kernels::run(
         "sw::row_slopes", out.execution(), losses.local_size(),
         rows.kernel(from, losses.mutable_data(), out.mutable_data(), out.shape().back(), scale.in_kernels()));
     return std::pair{sum_of_rows<LossOfLogits<typename Logits::layout>, typename Logits::target>(losses),
@@ -162,17 +161,17 @@ template <class Choice, class Counts> struct BalanceOfRows {
   template <class Number>
   [[nodiscard]] auto kernel(const Number* logits, double* losses, Number* gradient, std::int64_t experts,
                             kernels::LossFactor factor) const {
-    return kernels::detail::BalanceRows<Number>{logits,
-                                                choice.data(),
-                                                counts.data(),
-                                                losses,
-                                                gradient,
-                                                rows_of_set,
-                                                static_cast<std::size_t>(choice.shape().back()),
-                                                static_cast<std::size_t>(experts),
-                                                options.coefficient,
-                                                options.scores == RouterScores::sigmoid,
-                                                factor};
+    return kernels::BalanceRows<Number>{logits,
+                                        choice.data(),
+                                        counts.data(),
+                                        losses,
+                                        gradient,
+                                        rows_of_set,
+                                        static_cast<std::size_t>(choice.shape().back()),
+                                        static_cast<std::size_t>(experts),
+                                        options.coefficient,
+                                        options.scores == RouterScores::sigmoid,
+                                        factor};
   }
 };
 template <class Choice, class Counts>
@@ -187,14 +186,14 @@ template <class Choice> struct SquaresOfRows {
   template <class Number>
   [[nodiscard]] auto kernel(const Number* logits, double* losses, Number* gradient, std::int64_t experts,
                             kernels::LossFactor factor) const {
-    return kernels::detail::RouterZRows<Number>{logits,
-                                                choice.data(),
-                                                losses,
-                                                gradient,
-                                                static_cast<std::size_t>(choice.shape().back()),
-                                                static_cast<std::size_t>(experts),
-                                                coefficient,
-                                                factor};
+    return kernels::RouterZRows<Number>{logits,
+                                        choice.data(),
+                                        losses,
+                                        gradient,
+                                        static_cast<std::size_t>(choice.shape().back()),
+                                        static_cast<std::size_t>(experts),
+                                        coefficient,
+                                        factor};
   }
 };
 template <class Choice> SquaresOfRows(Choice, double) -> SquaresOfRows<Choice>;

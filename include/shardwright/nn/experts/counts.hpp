@@ -37,10 +37,9 @@ void count_experts(const Choice& choice, Counts& counts, std::size_t rows_of_gro
   const auto rows = choice.local_matrix();
   if (rows.size() == 0)
     return;
-  kernels::detail::run("sw::count_exp", choice.execution(), rows.extent(0),
-                       kernels::detail::CountExperts{choice.data(), counts.mutable_data(), rows_of_group,
-                                                     rows.extent(1),
-                                                     static_cast<std::size_t>(counts.shape().back()) - 1});
+  kernels::run("sw::count_exp", choice.execution(), rows.extent(0),
+               kernels::CountExperts{choice.data(), counts.mutable_data(), rows_of_group, rows.extent(1),
+                                     static_cast<std::size_t>(counts.shape().back()) - 1});
 }
 
 template <class Choice, class Wanted> struct CountedChoice {

@@ -89,9 +89,8 @@ template <LayoutType L, class Rows, std::size_t rank, class Number>
   Element* const to = out.mutable_data();
   return_rows(rows.resources(), route, rows.data(), width, where,
               [&]<class Sent>(const Sent& sent, const auto& loop) {
-                loop.lanes(
-                    "sw::sum_slots", tokens,
-                    kernels::detail::SumSlots<Element, Sent>{sent, route.place(), gates, slots, to, width});
+                loop.lanes("sw::sum_slots", tokens,
+                           kernels::SumSlots<Element, Sent>{sent, route.place(), gates, slots, to, width});
               });
   return out;
 }
@@ -134,10 +133,9 @@ public:
     ShardedTensor<GateGradientLayout<typename Rows::layout, typename Gates::layout>, Number, Target> to_gates(
         gates_.resources(), gates_.shape());
     const auto* const sent = returning_ ? returning_->wait() : static_cast<const Number*>(products_.data());
-    using Sent = kernels::detail::PackedRows<Number>;
-    kernels::detail::run(
-        "sw::take_gates", to_gates.execution(), to_gates.local_size(),
-        kernels::detail::TakeNumbers<Number, Sent>{Sent{sent, 1}, route_->place(), to_gates.mutable_data()});
+    using Sent = kernels::PackedRows<Number>;
+    kernels::run("sw::take_gates", to_gates.execution(), to_gates.local_size(),
+                 kernels::TakeNumbers<Number, Sent>{Sent{sent, 1}, route_->place(), to_gates.mutable_data()});
     returning_.reset();
     products_ = BufferHandle();
     route_.reset();
@@ -221,10 +219,10 @@ struct Combine {
     detail::send_rows(resources, *route, y_gradient.data(), to_rows.mutable_data(), width, {});
     auto block = of_gates ? detail::new_block<Number>(resources, count, {}) : detail::BufferHandle();
     auto* const products = static_cast<Number*>(block.data());
-    kernels::detail::run_lanes("sw::gate_rows", y_gradient.execution(), count,
-                               kernels::detail::GateRows<typename Rows::element>{
-                                   to_rows.mutable_data(), of_gates ? input.data() : nullptr,
-                                   of_rows ? moving->wait() : nullptr, products, width});
+    kernels::run_lanes(
+        "sw::gate_rows", y_gradient.execution(), count,
+        kernels::GateRows<typename Rows::element>{to_rows.mutable_data(), of_gates ? input.data() : nullptr,
+                                                  of_rows ? moving->wait() : nullptr, products, width});
     if (of_gates)
       gates.await(late.emplace(gates, std::move(route), std::move(block)));
     rows.let_go();

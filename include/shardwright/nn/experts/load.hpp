@@ -22,9 +22,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-namespace kernels::detail {
+namespace kernels {
 
-/// bias[e] += rate x sign(sum of counts - experts x count[e]), in integers; by one thread.
+/// @brief bias[e] += rate x sign(sum of counts - experts x count[e]), in integers; by one thread.
 struct MoveExpertBias {
   const std::int64_t* counts; // [experts + 1]
   const bool* take;           // of a device; null if the host has decided
@@ -55,7 +55,7 @@ private:
   }
 };
 
-} // namespace kernels::detail
+} // namespace kernels
 
 /// @brief The part of an ExpertLoad that does not depend on its type.
 class ExpertLoadBase : public NamedPart {
@@ -148,9 +148,9 @@ public:
       copies_.all_reduce_in_place(std::span(&last_dropped_, 1));
     if (options_.rate != 0)
       detail::run_once("sw::expert_bias", bias_.execution(),
-                       kernels::detail::MoveExpertBias{last_.tensor().data(), verdict.device_take,
-                                                       bias_.mutable_data(), bias_.shape()[0], options_.rate,
-                                                       options_.recentre});
+                       kernels::MoveExpertBias{last_.tensor().data(), verdict.device_take,
+                                               bias_.mutable_data(), bias_.shape()[0], options_.rate,
+                                               options_.recentre});
   }
 
 private:

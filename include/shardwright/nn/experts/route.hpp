@@ -105,7 +105,7 @@ template <class Tensor> [[nodiscard]] std::string token_text(const Tensor& logit
 template <class Tensor>
 [[noreturn]] void reject_logits(const Tensor& logits, std::int64_t code, const kernels::RoutingRule& rule,
                                 SourceLocation where) {
-  const auto fault = kernels::detail::RoutingFault::of(code, logits.local_matrix().extent(0), rule.experts);
+  const auto fault = kernels::RoutingFault::of(code, logits.local_matrix().extent(0), rule.experts);
   const std::string token = token_text(logits, fault.row);
   if (fault.expert == rule.experts)
     reject_operation("route",
@@ -146,11 +146,11 @@ template <class Logits>
   const std::size_t rows = logits.local_size() / rule.experts;
   auto scores = workspace_of<Number>(logits.resources(), rows * (rule.experts + rule.groups));
   const DeviceValue<std::int64_t, Target> fault(logits.resources(), 0);
-  kernels::detail::run("sw::route", logits.execution(), rows,
-                       kernels::detail::ChooseExperts<Number>{
-                           logits.data(), with.bias ? with.bias->data() : nullptr,
-                           with.padding ? with.padding->data() : nullptr, scores.mutable_data(),
-                           out.mutable_data(), fault.get(), rows, rule});
+  kernels::run("sw::route", logits.execution(), rows,
+               kernels::ChooseExperts<Number>{logits.data(), with.bias ? with.bias->data() : nullptr,
+                                              with.padding ? with.padding->data() : nullptr,
+                                              scores.mutable_data(), out.mutable_data(), fault.get(), rows,
+                                              rule});
   if constexpr (!counts_only<Target>)
     if (const std::int64_t code = fault.read(); code != 0)
       reject_logits(logits, code, rule, where);
@@ -188,9 +188,8 @@ template <class Choice> struct Gates {
     ShardedTensor<RowwiseLayout<route, typename X::layout>, Number, typename X::target> gates(
         logits.resources(), experts.shape(), where);
     const kernels::RoutingRule rule = detail::routing_rule(options, logits.shape().back());
-    kernels::detail::run(
-        "sw::gates", logits.execution(), logits.local_size() / rule.experts,
-        kernels::detail::GatesOfExperts<Number>{logits.data(), experts.data(), gates.mutable_data(), rule});
+    kernels::run("sw::gates", logits.execution(), logits.local_size() / rule.experts,
+                 kernels::GatesOfExperts<Number>{logits.data(), experts.data(), gates.mutable_data(), rule});
     return gates;
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
@@ -199,9 +198,9 @@ template <class Choice> struct Gates {
     ShardedTensor<RowwiseLayout<route, typename X::layout>, Number, typename X::target> out(
         logits.resources(), logits.shape());
     const kernels::RoutingRule rule = detail::routing_rule(options, logits.shape().back());
-    kernels::detail::run("sw::d_gates", logits.execution(), logits.local_size() / rule.experts,
-                         kernels::detail::GatesBackward<Number>{logits.data(), experts.data(), gates.data(),
-                                                                y_gradient.data(), out.mutable_data(), rule});
+    kernels::run("sw::d_gates", logits.execution(), logits.local_size() / rule.experts,
+                 kernels::GatesBackward<Number>{logits.data(), experts.data(), gates.data(),
+                                                y_gradient.data(), out.mutable_data(), rule});
     return out;
   }
 };

@@ -75,7 +75,7 @@ namespace detail {
   require(options.chosen >= 1 && options.chosen <= experts,
           "each token must choose at least 1 and at most all experts, but it chooses " +
               text(options.chosen) + " of " + text(experts) + " (change RouterOptions::chosen)");
-  require(options.groups >= 1 && options.groups <= std::int64_t{kernels::detail::most_expert_groups} &&
+  require(options.groups >= 1 && options.groups <= std::int64_t{kernels::most_expert_groups} &&
               experts % options.groups == 0,
           "1 to 64 groups must divide the experts, but " + text(options.groups) + " do not divide " +
               text(experts) + " (change RouterOptions::groups)");

@@ -7,7 +7,7 @@
 #include <shardwright/layout/embedding_layout.hpp>
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/tensor/checks/id_faults.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>

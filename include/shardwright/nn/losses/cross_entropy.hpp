@@ -10,7 +10,7 @@
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/mesh/agreement.hpp>
-#include <shardwright/nn/layers/rms_norm.hpp>
+#include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/tensor/checks/id_faults.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
@@ -70,7 +70,7 @@ inline constexpr bool scores_fit_targets = TargetsOfScores<
     I, Gradient<ReductionLayout<Sum, L::tensor_rank - 1,
                                 ElementwiseNonlinearLayout<operation::cross_entropy, L>>>>::value;
 
-/// Row statistics over the whole vocabulary; every rank along its axes has them. `Element` is a
+/// Row statistics over the whole vocabulary; every rank along its axes has them. `Element` is an
 /// AccumulationElement.
 template <LayoutType Rows, class Element, class Target> struct RowStatistics {
   ShardedTensor<Rows, const Element, Target> maximum;

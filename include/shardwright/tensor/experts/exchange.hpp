@@ -34,10 +34,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 template <class Target> struct KernelLoop {
   const typename Target::execution_space& execution;
   template <class Functor> void lanes(const char* label, std::size_t count, const Functor& functor) const {
-    kernels::detail::run_lanes(label, execution, count, functor);
+    kernels::run_lanes(label, execution, count, functor);
   }
   template <class Functor> void each(const char* label, std::size_t count, const Functor& functor) const {
-    kernels::detail::run(label, execution, count, functor);
+    kernels::run(label, execution, count, functor);
   }
 };
 /// The same on the calling thread.
@@ -85,7 +85,7 @@ public:
       for (std::size_t i = 0; i < received_[from].count(); ++i)
         list[i] = rows + static_cast<std::size_t>(index[i]) / other.divisor * width_;
     }
-    use_(kernels::detail::ListedRows<Element>{list_});
+    use_(kernels::ListedRows<Element>{list_});
   }
 
 private:
@@ -150,7 +150,7 @@ void move_rows(TargetResources<Target>& resources, const ExpertRoute& route, boo
   pack(out);
   exchange_rows<Target, Element>(resources, route, back, out, in, width, nullptr, where);
   leaving = BufferHandle();
-  use(kernels::detail::PackedRows<Element>{in, width}, KernelLoop<Target>{resources.execution()});
+  use(kernels::PackedRows<Element>{in, width}, KernelLoop<Target>{resources.execution()});
 }
 
 /// Dispatches the rows of tokens to their experts: `rows` [route.rows(), width] from `tokens` [tokens,
@@ -160,9 +160,8 @@ void send_rows(TargetResources<Target>& resources, const ExpertRoute& route, con
                Element* rows, std::size_t width, SourceLocation where) {
   const auto divisor = static_cast<std::size_t>(route.slots);
   const auto gather = [&](Element* to) {
-    kernels::detail::run_lanes(
-        "sw::gather_rows", resources.execution(), static_cast<std::size_t>(route.sent()),
-        kernels::detail::GatherRows<Element>{tokens, route.pair(), divisor, to, width});
+    kernels::run_lanes("sw::gather_rows", resources.execution(), static_cast<std::size_t>(route.sent()),
+                       kernels::GatherRows<Element>{tokens, route.pair(), divisor, to, width});
   };
   if (!route.exchanges())
     return gather(rows);
@@ -170,12 +169,12 @@ void send_rows(TargetResources<Target>& resources, const ExpertRoute& route, con
   shown.rows = tokens;
   shown.index = route.pair();
   shown.divisor = divisor;
-  move_rows<Target, Element>(
-      resources, route, false, shown, width, where, gather,
-      [&]<class Rows>(const Rows& received, const auto& loop) {
-        loop.lanes("sw::group_rows", static_cast<std::size_t>(route.rows()),
-                   kernels::detail::ScatterRows<Element, Rows>{received, route.group(), rows, width});
-      });
+  move_rows<Target, Element>(resources, route, false, shown, width, where, gather,
+                             [&]<class Rows>(const Rows& received, const auto& loop) {
+                               loop.lanes(
+                                   "sw::group_rows", static_cast<std::size_t>(route.rows()),
+                                   kernels::ScatterRows<Element, Rows>{received, route.group(), rows, width});
+                             });
 }
 
 /// Returns the experts' rows to the senders' order, and calls use(rows, loop) to read them in a loop over
@@ -184,13 +183,13 @@ template <class Target, class Element, class Use>
 void return_rows(TargetResources<Target>& resources, const ExpertRoute& route, const Element* rows,
                  std::size_t width, SourceLocation where, const Use& use) {
   if (!route.exchanges())
-    return use(kernels::detail::PackedRows<Element>{rows, width}, KernelLoop<Target>{resources.execution()});
+    return use(kernels::PackedRows<Element>{rows, width}, KernelLoop<Target>{resources.execution()});
   ShownRows shown;
   shown.rows = rows;
   shown.index = route.group();
   const auto ungroup = [&](Element* to) {
-    kernels::detail::run_lanes("sw::pack_rows", resources.execution(), static_cast<std::size_t>(route.rows()),
-                               kernels::detail::GatherRows<Element>{rows, route.group(), 1, to, width});
+    kernels::run_lanes("sw::pack_rows", resources.execution(), static_cast<std::size_t>(route.rows()),
+                       kernels::GatherRows<Element>{rows, route.group(), 1, to, width});
   };
   move_rows<Target, Element>(resources, route, true, shown, width, where, ungroup, use);
 }
@@ -219,10 +218,9 @@ public:
       return data(arrived_);
     const auto count = static_cast<std::size_t>(route_->rows());
     BufferHandle grouped = new_block<Number>(*resources_, count, {});
-    kernels::detail::run_lanes(
-        "sw::group_gates", resources_->execution(), count,
-        kernels::detail::ScatterRows<Number, kernels::detail::PackedRows<Number>>{
-            {data(arrived_), 1}, route_->group(), static_cast<Number*>(grouped.data()), 1});
+    kernels::run_lanes("sw::group_gates", resources_->execution(), count,
+                       kernels::ScatterRows<Number, kernels::PackedRows<Number>>{
+                           {data(arrived_), 1}, route_->group(), static_cast<Number*>(grouped.data()), 1});
     arrived_ = std::move(grouped);
     return data(arrived_);
   }
@@ -232,9 +230,8 @@ private:
                 const std::int32_t* index)
       : resources_(&resources), route_(&route), back_(back),
         packed_(new_block<Number>(resources, size(back), {})) {
-    kernels::detail::run_lanes(
-        "sw::pack_gates", resources.execution(), size(back),
-        kernels::detail::GatherRows<Number>{in, index, 1, static_cast<Number*>(packed_.data()), 1});
+    kernels::run_lanes("sw::pack_gates", resources.execution(), size(back),
+                       kernels::GatherRows<Number>{in, index, 1, static_cast<Number*>(packed_.data()), 1});
     if (!route.exchanges())
       return;
     arrived_ = new_block<Number>(resources, size(!back), {});

@@ -127,7 +127,7 @@ inline void require_room(const MeshCore& core, const ExpertOwners& owners, const
 /// Positions of sent and received rows, from the counts: `runs` are the received rows that are contiguous in
 /// their expert's group, one run for each rank and expert.
 inline void place_rows(ExpertRoute& route, const ExpertOwners& owners, std::span<const std::int64_t> counts,
-                       std::span<const std::int64_t> all, KeptVector<kernels::detail::RowRun>& runs) {
+                       std::span<const std::int64_t> all, KeptVector<kernels::RowRun>& runs) {
   const std::size_t ranks = owners.blocks.size();
   const std::size_t experts = counts.size();
   KeptVector<std::size_t> first(experts + 1, runs.get_allocator());
@@ -266,16 +266,15 @@ make_expert_route(TargetResources<Target>& resources, std::span<const std::int32
   route->spread = spread;
   const auto counts = order_pairs(resources, *route, choices, where);
   const auto all = exchange_counts<Target>(core, owners, set, counts, where);
-  KeptVector<kernels::detail::RowRun> runs(memory);
+  KeptVector<kernels::RowRun> runs(memory);
   place_rows(*route, owners, counts, all, runs);
   if (route->exchanges()) {
     const BufferHandle table = on_target(resources, runs, where);
     route->groups =
         BufferHandle(resources.take(static_cast<std::size_t>(route->rows()) * sizeof(std::int32_t), where));
-    kernels::detail::run_lanes(
-        "sw::number_rows", resources.execution(), runs.size(),
-        kernels::detail::NumberRuns{static_cast<const kernels::detail::RowRun*>(table.data()),
-                                    static_cast<std::int32_t*>(route->groups.data())});
+    kernels::run_lanes("sw::number_rows", resources.execution(), runs.size(),
+                       kernels::NumberRuns{static_cast<const kernels::RowRun*>(table.data()),
+                                           static_cast<std::int32_t*>(route->groups.data())});
   }
   return route;
 }

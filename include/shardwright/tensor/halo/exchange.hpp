@@ -100,8 +100,8 @@ void visit_box(const typename Target::execution_space& execution, const HaloBox&
       }
     }
   } else {
-    kernels::detail::run("sw::halo_box", execution, box.count(),
-                         HaloBoxKernel<Element, Function>{box, block, packed});
+    kernels::run("sw::halo_box", execution, box.count(),
+                 HaloBoxKernel<Element, Function>{box, block, packed});
   }
 }
 

@@ -21,7 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 template <class Element, class Out = Element, class Execution>
 [[nodiscard]] std::size_t attention_forward_workspace(const Execution& execution, const AttentionShape& shape,
                                                       const KeyMask& mask = {}) {
-  if constexpr (!detail::runs_on_host<Execution>) {
+  if constexpr (!runs_on_host<Execution>) {
     const std::size_t of_library = detail::library_workspace<Element, Out>(execution, shape, mask, false);
     const bool in_sums = is_narrow<Element> && !detail::runs_in_tiles<Element, Execution>(shape);
     return std::max(of_library, in_sums ? shape.tokens() * shape.output_width() : std::size_t{0});
@@ -37,7 +37,7 @@ template <class Element, class Out = Element, class Execution>
 [[nodiscard]] std::size_t attention_backward_workspace(const Execution& execution,
                                                        const AttentionShape& shape,
                                                        const KeyMask& mask = {}) {
-  if constexpr (!detail::runs_on_host<Execution>) {
+  if constexpr (!runs_on_host<Execution>) {
     const std::size_t of_library = detail::library_workspace<Element, Out>(execution, shape, mask, true);
     const std::size_t in_sums = is_narrow<Element> ? shape.tokens() * shape.qkv_width() : 0;
     return std::max(of_library, detail::runs_in_tiles<Element, Execution>(shape)
@@ -73,12 +73,11 @@ void attention_forward(const Execution& execution, const Qkv& qkv, const Out& ou
   constexpr const char* operation = "attention_forward";
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_own_keys(operation, shape, block);
-  const auto input = detail::constant(detail::span_of(qkv));
+  const auto input = detail::constant(span_of(qkv));
   detail::run_attention_forward<Execution, Element, Sum>(
       operation, execution,
-      {input, detail::KeyValueSpan<const Element>::fused(input, shape), detail::span_of(out),
-       log_sum_exp.data(), shape, block.causal_form(), false,
-       static_cast<AccumulationElement<Element>>(scale)},
+      {input, detail::KeyValueSpan<const Element>::fused(input, shape), span_of(out), log_sum_exp.data(),
+       shape, block.causal_form(), false, static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);
 }
 
@@ -108,11 +107,11 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
   constexpr const char* operation = "attention_forward_block";
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_block(operation, shape, block, key_values);
-  const auto keys = detail::constant(detail::span_of(key_values));
+  const auto keys = detail::constant(span_of(key_values));
   detail::run_attention_forward<Execution, Element, Sum>(
       operation, execution,
-      {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
-       detail::span_of(out), log_sum_exp.data(), shape, block.causal_form(), true,
+      {detail::constant(span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape), span_of(out),
+       log_sum_exp.data(), shape, block.causal_form(), true,
        static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);
 }
@@ -139,13 +138,13 @@ void attention_backward(const Execution& execution, const Qkv& qkv, const Out& o
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
   detail::require_own_keys(operation, shape, block);
-  const auto input = detail::constant(detail::span_of(qkv));
-  const auto gradient = detail::span_of(d_qkv);
+  const auto input = detail::constant(span_of(qkv));
+  const auto gradient = span_of(d_qkv);
   detail::run_attention_backward<Execution, Element, Sum>(
       operation, execution,
-      {input, detail::KeyValueSpan<const Element>::fused(input, shape),
-       detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
-       gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape, block.causal_form(), false,
+      {input, detail::KeyValueSpan<const Element>::fused(input, shape), detail::constant(span_of(out)),
+       log_sum_exp.data(), detail::constant(span_of(d_out)), gradient,
+       detail::KeyValueSpan<Sum>::fused(gradient, shape), shape, block.causal_form(), false,
        static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);
 }
@@ -180,13 +179,13 @@ void attention_backward_block(const Execution& execution, const Qkv& qkv, const 
   detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
   detail::require_block(operation, shape, block, key_values);
   detail::require_block(operation, shape, block, d_key_values);
-  const auto keys = detail::constant(detail::span_of(key_values));
+  const auto keys = detail::constant(span_of(key_values));
   detail::run_attention_backward<Execution, Element, Sum>(
       operation, execution,
-      {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
-       detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
-       detail::span_of(d_qkv), detail::KeyValueSpan<Sum>::packed(detail::span_of(d_key_values), shape), shape,
-       block.causal_form(), true, static_cast<AccumulationElement<Element>>(scale)},
+      {detail::constant(span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
+       detail::constant(span_of(out)), log_sum_exp.data(), detail::constant(span_of(d_out)), span_of(d_qkv),
+       detail::KeyValueSpan<Sum>::packed(span_of(d_key_values), shape), shape, block.causal_form(), true,
+       static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);
 }
 

@@ -132,7 +132,7 @@ private:
 
 /// @brief Elements (AccumulationElement) of workspace that a sum over rows needs.
 [[nodiscard]] constexpr std::size_t column_sums_workspace(std::size_t rows, std::size_t columns) {
-  return detail::blocks_of(rows, detail::column_sum_rows) * columns;
+  return blocks_of(rows, detail::column_sum_rows) * columns;
 }
 
 /// @brief out[c] (+)= the sum of a row of terms (kernels/terms.hpp), in fixed order and in the
@@ -143,11 +143,11 @@ private:
 template <class Execution, class Terms, class Out>
 void column_sums(const Execution& execution, const Terms& terms, std::size_t rows, std::size_t columns,
                  Out* out, typename Terms::Number* workspace, bool add) {
-  const std::size_t grain = detail::lane_grain_of<Execution>(1024);
-  const std::size_t pieces = detail::blocks_of(columns, grain);
-  const std::size_t blocks = detail::blocks_of(rows, detail::column_sum_rows);
-  detail::run_lanes("sw::column_sums", execution, blocks * pieces,
-                    detail::PartialColumnSums<Terms>{terms, rows, columns, grain, pieces, workspace});
+  const std::size_t grain = lane_grain_of<Execution>(1024);
+  const std::size_t pieces = blocks_of(columns, grain);
+  const std::size_t blocks = blocks_of(rows, detail::column_sum_rows);
+  run_lanes("sw::column_sums", execution, blocks * pieces,
+            detail::PartialColumnSums<Terms>{terms, rows, columns, grain, pieces, workspace});
   detail::run_sum_partials<typename Terms::Number>(execution, workspace, blocks, columns, out, add);
 }
 

@@ -88,29 +88,31 @@ template <class Element> struct ZeroElements {
   }
 };
 
-/// Rows of `row_length` elements, `row_stride` apart, to contiguous memory; cost: one read and one write of
-/// each element. CUB's DeviceCopy would need a table of the rows in the device's memory for every call.
+} // namespace detail
+
+/// @brief Rows of `row_length` elements, `row_stride` apart, to contiguous memory; cost: one read and one
+/// write of each element. CUB's DeviceCopy would need a table of the rows in the device's memory for every
+/// call.
 template <class Execution, class Element>
 void copy_rows(const Execution& execution, const Element* in, std::size_t rows, std::size_t row_length,
                std::size_t row_stride, Element* out) {
   constexpr std::size_t short_row = 256; // bytes: 16 for half of a warp
   if (rows > 1 && row_length * sizeof(Element) < short_row) {
     run("sw::copy_block", execution, rows * row_length,
-        CopyShortRows<Element>{in, out, row_length, row_stride});
+        detail::CopyShortRows<Element>{in, out, row_length, row_stride});
     return;
   }
   const std::size_t grain = lane_grain_of<Execution>(4096);
   const std::size_t pieces = blocks_of(row_length, grain);
   run_lanes("sw::copy_block", execution, rows * pieces,
-            CopyRows<Element>{in, out, row_length, row_stride, grain, pieces});
+            detail::CopyRows<Element>{in, out, row_length, row_stride, grain, pieces});
 }
 
-/// Fills contiguous memory with zeros.
+/// @brief Fills contiguous memory with zeros.
 template <class Execution, class Element>
 void zero_elements(const Execution& execution, Element* out, std::size_t count) {
   const std::size_t grain = lane_grain_of<Execution>(4096);
-  run_lanes("sw::fill_zero", execution, blocks_of(count, grain), ZeroElements<Element>{out, count, grain});
+  run_lanes("sw::fill_zero", execution, blocks_of(count, grain),
+            detail::ZeroElements<Element>{out, count, grain});
 }
-
-} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -31,10 +31,11 @@ struct TargetRule {
   }
 };
 
-namespace detail {
-
-/// The element type of a model's scores in training, also for programs that measure the kernels of a step.
+/// @brief The element type of a model's scores in training, also for programs that measure the kernels of a
+/// step.
 template <class Element> using ScoresElement = Element;
+
+namespace detail {
 
 /// The largest of a row's numbers and the sum of exp(number - largest): a larger number shrinks the sum so
 /// far (Milakov and Gimelshein 2018, arXiv 1805.02867). The threads of a device combine theirs at the end.
@@ -275,16 +276,16 @@ void cross_entropy_statistics(const Execution& execution, const Logits& logits, 
                               const IdCheck& check = {}) {
   using Element = typename Logits::non_const_value_type;
   detail::require_rows("cross_entropy_statistics", targets, logits, row_max, row_sum, target_logit);
-  const auto in = detail::span_of(logits);
-  detail::run_lanes("sw::row_stats", execution, in.rows,
-                    detail::RowStatistics<Element>{{in.data, in.rows, in.columns, in.stride},
-                                                   targets.data(),
-                                                   first_id,
-                                                   row_max.data(),
-                                                   row_sum.data(),
-                                                   target_logit.data(),
-                                                   rule,
-                                                   check});
+  const auto in = span_of(logits);
+  run_lanes("sw::row_stats", execution, in.rows,
+            detail::RowStatistics<Element>{{in.data, in.rows, in.columns, in.stride},
+                                           targets.data(),
+                                           first_id,
+                                           row_max.data(),
+                                           row_sum.data(),
+                                           target_logit.data(),
+                                           rule,
+                                           check});
 }
 
 /// @brief row_sum *= exp(block_max - row_max): a block's sums relative to the largest logit of all blocks.
@@ -294,11 +295,10 @@ template <class Execution, KernelVector Block, KernelVector Max, KernelVector Su
 void cross_entropy_rebase(const Execution& execution, const Block& block_max, const Max& row_max,
                           const Sum& row_sum) {
   using Number = typename Sum::value_type;
-  detail::require(block_max.extent(0) == row_sum.extent(0) && row_max.extent(0) == row_sum.extent(0),
-                  "cross_entropy_rebase", "maxima and sums must have one element per token.");
-  detail::run_elementwise<Number>(
-      "sw::rebase", execution, row_sum.extent(0),
-      detail::RebaseSums<Number>{block_max.data(), row_max.data(), row_sum.data()});
+  require(block_max.extent(0) == row_sum.extent(0) && row_max.extent(0) == row_sum.extent(0),
+          "cross_entropy_rebase", "maxima and sums must have one element per token.");
+  run_elementwise<Number>("sw::rebase", execution, row_sum.extent(0),
+                          detail::RebaseSums<Number>{block_max.data(), row_max.data(), row_sum.data()});
 }
 
 /// @brief loss = log(row_sum) + row_max - target_logit per token, with values over all blocks; 0 for masked
@@ -310,9 +310,9 @@ void cross_entropy_loss(const Execution& execution, const Max& row_max, const Su
                         const TargetRule& rule = {}) {
   using Element = typename Loss::value_type;
   detail::require_rows("cross_entropy_loss", targets, loss, row_max, row_sum, target_logit);
-  detail::run("sw::token_loss", execution, loss.extent(0),
-              detail::TokenLoss<Element>{row_max.data(), row_sum.data(), target_logit.data(), targets.data(),
-                                         loss.data(), rule});
+  run("sw::token_loss", execution, loss.extent(0),
+      detail::TokenLoss<Element>{row_max.data(), row_sum.data(), target_logit.data(), targets.data(),
+                                 loss.data(), rule});
 }
 
 /// @brief result[0] (+)= sum of the losses, result[1] (+)= number of unmasked tokens; double, in a fixed
@@ -327,14 +327,14 @@ void sum_losses(const Execution& execution, const Loss& loss, const Targets& tar
   static_assert(std::is_same_v<typename Result::value_type, double>,
                 "sum_losses: the result must be double (pass a view of double)");
   detail::require_rows("sum_losses", targets, loss);
-  detail::require(result.extent(0) >= 2, "sum_losses", "the result must have two elements.");
+  require(result.extent(0) >= 2, "sum_losses", "the result must have two elements.");
   if constexpr (detail::BlockLauncher<Execution>::available) {
     using Sum = detail::SumLosses<Element, 32>;
     detail::BlockLauncher<Execution>::run(
         execution, 1, Sum::shared_bytes,
         Sum{loss.data(), targets.data(), loss.extent(0), result.data(), add, rule});
   } else {
-    detail::run_lanes(
+    run_lanes(
         "sw::sum_losses", execution, 1,
         detail::SumLosses<Element>{loss.data(), targets.data(), loss.extent(0), result.data(), add, rule});
   }
@@ -353,18 +353,18 @@ void cross_entropy_backward(const Execution& execution, const Logits& logits, co
   static_assert(std::is_same_v<typename Gradient::value_type, Element>,
                 "cross_entropy_backward: the gradient must have the element type of the logits.");
   detail::require_rows("cross_entropy_backward", targets, logits, row_max, row_sum);
-  detail::require(gradient.extent(0) == logits.extent(0) && gradient.extent(1) == logits.extent(1),
-                  "cross_entropy_backward", "the gradient must have the shape of the logits.");
-  const auto in = detail::span_of(logits);
-  detail::run_lanes("sw::d_logits", execution, logits.extent(0),
-                    detail::LogitGradient<Element>{{in.data, in.rows, in.columns, in.stride},
-                                                   row_max.data(),
-                                                   row_sum.data(),
-                                                   targets.data(),
-                                                   first_id,
-                                                   scale,
-                                                   detail::span_of(gradient),
-                                                   rule});
+  require(gradient.extent(0) == logits.extent(0) && gradient.extent(1) == logits.extent(1),
+          "cross_entropy_backward", "the gradient must have the shape of the logits.");
+  const auto in = span_of(logits);
+  run_lanes("sw::d_logits", execution, logits.extent(0),
+            detail::LogitGradient<Element>{{in.data, in.rows, in.columns, in.stride},
+                                           row_max.data(),
+                                           row_sum.data(),
+                                           targets.data(),
+                                           first_id,
+                                           scale,
+                                           span_of(gradient),
+                                           rule});
 }
 
 /// @brief The same in place.

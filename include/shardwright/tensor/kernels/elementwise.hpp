@@ -16,8 +16,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// Runs operation(chunk, index) over the elements; the operation holds the pointers, and gives them to
-/// with_memory(use).
+/// A block of the elements of run_elementwise().
 template <class Number, class Operation> struct Elementwise {
   Operation operation;
   std::size_t count;
@@ -30,13 +29,19 @@ template <class Number, class Operation> struct Elementwise {
   }
 };
 
+} // namespace detail
+
+/// @brief Runs operation(chunk, index) over the elements; the operation holds the pointers, and gives them to
+/// with_memory(use).
 template <class Element, class Execution, class Operation>
 void run_elementwise(const char* label, const Execution& execution, std::size_t count,
                      const Operation& operation) {
   const std::size_t grain = lane_grain_of<Execution>(4096);
   run_lanes(label, execution, blocks_of(count, grain),
-            Elementwise<AccumulationElement<Element>, Operation>{operation, count, grain});
+            detail::Elementwise<AccumulationElement<Element>, Operation>{operation, count, grain});
 }
+
+namespace detail {
 
 template <class Element> struct FillElements {
   Element* to;
@@ -82,32 +87,31 @@ template <class From, class To> struct AxpyElements {
 template <class Execution, KernelView View>
 void fill(const Execution& execution, const View& to, typename View::value_type value) {
   using Element = typename View::value_type;
-  const auto all = detail::flat_span_of(to, "fill");
-  detail::run_elementwise<Element>("sw::fill", execution, all.size,
-                                   detail::FillElements<Element>{all.data, value});
+  const auto all = flat_span_of(to, "fill");
+  run_elementwise<Element>("sw::fill", execution, all.size, detail::FillElements<Element>{all.data, value});
 }
 
 /// @brief Copies contiguous views of equal size, converting between element types: narrowing rounds to
 /// nearest, ties to even. They must not overlap.
 template <class Execution, KernelView From, KernelView To>
 void copy(const Execution& execution, const From& from, const To& to) {
-  const auto source = detail::flat_span_of(from, "copy");
-  const auto target = detail::flat_span_of(to, "copy");
-  detail::require(source.size == target.size, "copy", "both views must have the same size.");
+  const auto source = flat_span_of(from, "copy");
+  const auto target = flat_span_of(to, "copy");
+  require(source.size == target.size, "copy", "both views must have the same size.");
   using Functor = detail::ConvertElements<typename To::value_type, typename From::non_const_value_type>;
-  const std::size_t grain = detail::lane_grain_of<Execution>(4096);
-  detail::run_lanes("sw::copy", execution, detail::blocks_of(target.size, grain),
-                    Functor{target.data, source.data, target.size, grain});
+  const std::size_t grain = lane_grain_of<Execution>(4096);
+  run_lanes("sw::copy", execution, blocks_of(target.size, grain),
+            Functor{target.data, source.data, target.size, grain});
 }
 
 /// @brief out = a + b on contiguous views of equal size; `out` may be `a` or `b`.
 template <class Execution, KernelView A, KernelView B, KernelView Out>
 void add(const Execution& execution, const A& a, const B& b, const Out& out) {
   using Element = typename Out::value_type;
-  const auto left = detail::flat_span_of(a, "add");
-  const auto right = detail::flat_span_of(b, "add");
-  const auto to = detail::flat_span_of(out, "add");
-  detail::require(left.size == to.size && right.size == to.size, "add", "all views must have the same size.");
+  const auto left = flat_span_of(a, "add");
+  const auto right = flat_span_of(b, "add");
+  const auto to = flat_span_of(out, "add");
+  require(left.size == to.size && right.size == to.size, "add", "all views must have the same size.");
   store_formula("sw::add", execution, CombineOf<operation::Add>{}, NoElements{}, Elements<Element>{left.data},
                 Elements<Element>{right.data}, to.data, to.size);
 }
@@ -117,13 +121,12 @@ template <class Execution, KernelView X, KernelView Y>
 void axpy(const Execution& execution, double factor, const X& x, const Y& y) {
   using Element = typename Y::value_type;
   using From = typename X::non_const_value_type;
-  const auto source = detail::flat_span_of(x, "axpy");
-  const auto target = detail::flat_span_of(y, "axpy");
-  detail::require(source.size == target.size, "axpy", "both views must have the same size.");
-  detail::run_elementwise<Element>(
-      "sw::axpy", execution, target.size,
-      detail::AxpyElements<From, Element>{static_cast<AccumulationElement<Element>>(factor), source.data,
-                                          target.data});
+  const auto source = flat_span_of(x, "axpy");
+  const auto target = flat_span_of(y, "axpy");
+  require(source.size == target.size, "axpy", "both views must have the same size.");
+  run_elementwise<Element>("sw::axpy", execution, target.size,
+                           detail::AxpyElements<From, Element>{
+                               static_cast<AccumulationElement<Element>>(factor), source.data, target.data});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

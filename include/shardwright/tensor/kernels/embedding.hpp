@@ -234,17 +234,15 @@ void embedding_forward(const Execution& execution, const Ids& ids, const Table& 
   using Element = typename Out::value_type;
   static_assert(std::is_same_v<typename Ids::non_const_value_type, std::int32_t>,
                 "embedding_forward: token ids must be int32.");
-  detail::require(ids.extent(0) == out.extent(0), "embedding_forward",
-                  "ids and output must have the same number of tokens.");
-  detail::require(table.extent(1) == out.extent(1), "embedding_forward",
-                  "table and output must have the same width.");
-  const auto rows = detail::span_of(table);
-  detail::run_lanes("sw::embedding", execution, out.extent(0),
-                    detail::EmbeddingForward<Element>{ids.data(),
-                                                      {rows.data, rows.rows, rows.columns, rows.stride},
-                                                      first_id,
-                                                      detail::span_of(out),
-                                                      check});
+  require(ids.extent(0) == out.extent(0), "embedding_forward",
+          "ids and output must have the same number of tokens.");
+  require(table.extent(1) == out.extent(1), "embedding_forward",
+          "table and output must have the same width.");
+  const auto rows = span_of(table);
+  run_lanes(
+      "sw::embedding", execution, out.extent(0),
+      detail::EmbeddingForward<Element>{
+          ids.data(), {rows.data, rows.rows, rows.columns, rows.stride}, first_id, span_of(out), check});
 }
 
 /// @brief d_table[ids[t] - first_id] += d_out[t] for the ids of the block, tokens in order.
@@ -259,24 +257,23 @@ void embedding_backward(const Execution& execution, const Ids& ids, const DOut& 
   using Element = typename DOut::non_const_value_type;
   static_assert(std::is_same_v<typename Ids::non_const_value_type, std::int32_t>,
                 "embedding_backward: token ids must be int32.");
-  detail::require(ids.extent(0) == d_out.extent(0), "embedding_backward",
-                  "ids and gradient must have the same number of tokens.");
-  detail::require(d_table.extent(1) == d_out.extent(1), "embedding_backward",
-                  "table and output gradients must have the same width.");
-  const auto rows = detail::span_of(d_out);
-  const auto from = detail::MatrixSpan<const Element>{rows.data, rows.rows, rows.columns, rows.stride};
+  require(ids.extent(0) == d_out.extent(0), "embedding_backward",
+          "ids and gradient must have the same number of tokens.");
+  require(d_table.extent(1) == d_out.extent(1), "embedding_backward",
+          "table and output gradients must have the same width.");
+  const auto rows = span_of(d_out);
+  const auto from = MatrixSpan<const Element>{rows.data, rows.rows, rows.columns, rows.stride};
   if constexpr (detail::BlockLauncher<Execution>::available) {
     using Blocks = detail::EmbeddingBackwardOfBlocks<Element, Main>;
-    const Blocks blocks = Blocks{ids.data(), from, first_id, detail::span_of(d_table), add, 0}.fitted();
+    const Blocks blocks = Blocks{ids.data(), from, first_id, span_of(d_table), add, 0}.fitted();
     if (d_table.size() != 0)
       detail::BlockLauncher<Execution>::run(execution, blocks.blocks(), Blocks::shared_bytes, blocks);
   } else {
     if (!add)
       fill(execution, d_table, Main(0));
     constexpr std::size_t grain = 512;
-    detail::run_lanes("sw::d_embedding", execution, detail::blocks_of(d_table.extent(1), grain),
-                      detail::EmbeddingBackward<Element, Main>{ids.data(), from, first_id,
-                                                               detail::span_of(d_table), grain});
+    run_lanes("sw::d_embedding", execution, blocks_of(d_table.extent(1), grain),
+              detail::EmbeddingBackward<Element, Main>{ids.data(), from, first_id, span_of(d_table), grain});
   }
 }
 

@@ -84,13 +84,13 @@ template <class Execution, KernelMatrix X, KernelMatrix Columns, KernelMatrix Ou
 void insert_columns(const Execution& execution, const X& x, const Columns& columns, const Out& out,
                     std::size_t at, std::size_t groups) {
   using Element = typename Out::value_type;
-  detail::require(at <= x.extent(1) && x.extent(1) + columns.extent(1) == out.extent(1), "insert_columns",
-                  "the result must have the columns of both, and the place must be in x.");
-  detail::require(columns.extent(0) * groups == x.extent(0) && x.extent(0) == out.extent(0), "insert_columns",
-                  "there must be a row of columns for each group of rows.");
-  detail::run_lanes("sw::insert", execution, out.extent(0),
-                    detail::InsertColumns<Element>{detail::read_rows(x), detail::read_rows(columns),
-                                                   detail::span_of(out), at, groups});
+  require(at <= x.extent(1) && x.extent(1) + columns.extent(1) == out.extent(1), "insert_columns",
+          "the result must have the columns of both, and the place must be in x.");
+  require(columns.extent(0) * groups == x.extent(0) && x.extent(0) == out.extent(0), "insert_columns",
+          "there must be a row of columns for each group of rows.");
+  run_lanes("sw::insert", execution, out.extent(0),
+            detail::InsertColumns<Element>{detail::read_rows(x), detail::read_rows(columns), span_of(out), at,
+                                           groups});
 }
 
 /// @brief `out` = `from` without those columns: the gradient of x of insert_columns.
@@ -99,10 +99,10 @@ void insert_columns(const Execution& execution, const X& x, const Columns& colum
 template <class Execution, KernelMatrix From, KernelMatrix Out>
 void remove_columns(const Execution& execution, const From& from, const Out& out, std::size_t at) {
   using Element = typename Out::value_type;
-  detail::require(from.extent(1) >= out.extent(1) && at <= out.extent(1) && from.extent(0) == out.extent(0),
-                  "remove_columns", "the result must have fewer columns of the same rows.");
-  detail::run_lanes("sw::remove", execution, out.extent(0),
-                    detail::RemoveColumns<Element>{detail::read_rows(from), detail::span_of(out), at});
+  require(from.extent(1) >= out.extent(1) && at <= out.extent(1) && from.extent(0) == out.extent(0),
+          "remove_columns", "the result must have fewer columns of the same rows.");
+  run_lanes("sw::remove", execution, out.extent(0),
+            detail::RemoveColumns<Element>{detail::read_rows(from), span_of(out), at});
 }
 
 /// @brief `out` = those columns of `from`, summed over the rows that share them: the gradient of columns.
@@ -112,11 +112,10 @@ template <class Execution, KernelMatrix From, KernelMatrix Out>
 void inserted_columns(const Execution& execution, const From& from, const Out& out, std::size_t at,
                       std::size_t groups) {
   using Element = typename Out::value_type;
-  detail::require(at + out.extent(1) <= from.extent(1) && out.extent(0) * groups == from.extent(0),
-                  "inserted_columns", "there must be a row for each group of rows.");
-  detail::run_lanes(
-      "sw::inserted", execution, out.extent(0),
-      detail::InsertedColumns<Element>{detail::read_rows(from), detail::span_of(out), at, groups});
+  require(at + out.extent(1) <= from.extent(1) && out.extent(0) * groups == from.extent(0),
+          "inserted_columns", "there must be a row for each group of rows.");
+  run_lanes("sw::inserted", execution, out.extent(0),
+            detail::InsertedColumns<Element>{detail::read_rows(from), span_of(out), at, groups});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -313,3 +313,18 @@ SHARDWRIGHT_FUNCTION inline Lanes<Wide> load_as_double(const Element* from) {
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+
+// What the bodies of kernels with lanes are written with.
+using detail::broadcast;
+using detail::first_lane;
+using detail::for_chunks;
+using detail::lane_count;
+using detail::lane_number;
+using detail::lane_threads;
+using detail::Lanes;
+using detail::sum_of;
+using detail::sync_lanes;
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

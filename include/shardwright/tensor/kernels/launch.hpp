@@ -38,12 +38,11 @@ template <class View>
 concept KernelVector = KernelView<View> && std::size_t(View::rank)
 == 1;
 
-namespace detail {
-
-/// Whether kernels of this execution space run on the host.
+/// @brief Whether kernels of this execution space run on the host.
 template <class Execution>
 inline constexpr bool runs_on_host = std::is_same_v<typename Execution::memory_space, Kokkos::HostSpace>;
 
+/// @brief A matrix in memory, as a kernel takes it.
 template <class Element> struct MatrixSpan {
   Element* data;
   std::size_t rows;
@@ -51,12 +50,28 @@ template <class Element> struct MatrixSpan {
   std::size_t stride;
 
   SHARDWRIGHT_FUNCTION Element* row(std::size_t i) const { return data + i * stride; }
+  /// @brief The `count` columns from `first` on.
+  [[nodiscard]] MatrixSpan columns_from(std::size_t first, std::size_t count) const {
+    return {data + first, rows, count, stride};
+  }
+  template <class Const>
+  requires std::is_same_v<Const, const Element>
+  operator MatrixSpan<Const>() const { return {data, rows, columns, stride}; }
 };
 
+/// @brief A vector in memory, as a kernel takes it.
 template <class Element> struct VectorSpan {
   Element* data;
   std::size_t size;
+
+  /// @brief The `count` elements from `first` on.
+  [[nodiscard]] VectorSpan from(std::size_t first, std::size_t count) const { return {data + first, count}; }
+  template <class Const>
+  requires std::is_same_v<Const, const Element>
+  operator VectorSpan<Const>() const { return {data, size}; }
 };
+
+namespace detail {
 
 [[noreturn]] inline void fail(const char* operation, const char* sentence) {
   ErrorContext context;
@@ -64,27 +79,35 @@ template <class Element> struct VectorSpan {
   throw InvalidArgument(std::string(operation) + ": " + sentence, context);
 }
 
+} // namespace detail
+
+/// @brief Checks an argument of a kernel.
+/// @throws InvalidArgument "operation: sentence" if the condition does not hold.
 inline void require(bool holds, const char* operation, const char* sentence) {
   if (!holds)
-    fail(operation, sentence);
+    detail::fail(operation, sentence);
 }
 
+/// @brief A view as a span.
 template <KernelMatrix View> MatrixSpan<typename View::value_type> span_of(const View& view) {
   const std::size_t columns = view.extent(1);
   const std::size_t stride = view.extent(0) > 1 ? static_cast<std::size_t>(view.stride(0)) : columns;
   return {view.data(), view.extent(0), columns, stride};
 }
 
+/// @brief A view as a span.
 template <KernelVector View> VectorSpan<typename View::value_type> span_of(const View& view) {
   return {view.data(), view.extent(0)};
 }
 
-/// All elements of a contiguous view of any rank.
+/// @brief All elements of a contiguous view of any rank.
 template <KernelView View>
 VectorSpan<typename View::value_type> flat_span_of(const View& view, const char* operation) {
   require(view.span_is_contiguous(), operation, "views must be contiguous (copy the block first).");
   return {view.data(), view.size()};
 }
+
+namespace detail {
 
 /// The bytes available for a functor on every device: 4096 bytes of kernel arguments, less the launch policy.
 inline constexpr std::size_t functor_bytes = 3840;
@@ -140,48 +163,51 @@ void launch(const char* label, const Kokkos::Serial& execution, std::size_t coun
 }
 #endif
 
-/// Runs functor(i) for i in [0, count) on the instance; does nothing on a counting target. Labels below 16
-/// characters do not allocate.
-template <class Execution, class Functor>
-void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& execution,
-         [[maybe_unused]] std::size_t count, [[maybe_unused]] const Functor& functor) {
-  static_assert(
-      sizeof(Functor) <= functor_bytes,
-      "Kernel: its functor must have at most 3840 bytes, which a device takes as arguments without a wait (leave arrays in memory and pass pointers to them)");
-  if constexpr (!counts_only<Execution>)
-    if (count > 0)
-      launch(label, execution, count, functor);
-}
-
 /// A functor each of whose calls is executed by a whole warp.
 template <class Functor> struct WarpCalls {
   Functor functor;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t thread) const { functor(thread / warp_threads); }
 };
 
-/// As run, for a functor with lanes: on a device, a warp makes each call.
+} // namespace detail
+
+/// @brief Runs functor(i) for i in [0, count) on the instance; does nothing on a counting target. Labels
+/// below 16 characters do not allocate.
+template <class Execution, class Functor>
+void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& execution,
+         [[maybe_unused]] std::size_t count, [[maybe_unused]] const Functor& functor) {
+  static_assert(
+      sizeof(Functor) <= detail::functor_bytes,
+      "Kernel: its functor must have at most 3840 bytes, which a device takes as arguments without a wait (leave arrays in memory and pass pointers to them)");
+  using detail::launch; // an execution space may have its own
+  if constexpr (!counts_only<Execution>)
+    if (count > 0)
+      launch(label, execution, count, functor);
+}
+
+/// @brief As run, for a functor with lanes: on a device, a warp makes each call.
 template <class Execution, class Functor>
 void run_lanes(const char* label, const Execution& execution, std::size_t count, const Functor& functor) {
   if constexpr (runs_on_host<Execution>)
     run(label, execution, count, functor);
   else // the backend gives neighbouring indices to neighbouring threads, in blocks of whole warps
-    run(label, execution, count * warp_threads, WarpCalls<Functor>{functor});
+    run(label, execution, count * detail::warp_threads, detail::WarpCalls<Functor>{functor});
 }
 
-/// Elements of a row that one functor call with lanes handles. On a device only a few: there are many
+/// @brief Elements of a row that one functor call with lanes handles. On a device only a few: there are many
 /// processors, and loads of different warps are in flight together.
 template <class Execution> constexpr std::size_t lane_grain_of(std::size_t on_host) {
   return runs_on_host<Execution> ? on_host : 512;
 }
 
+/// @brief Blocks of `grain` elements that hold `count`.
 SHARDWRIGHT_FUNCTION constexpr std::size_t blocks_of(std::size_t count, std::size_t grain) {
   return (count + grain - 1) / grain;
 }
 
+/// @brief One past the last element of a block.
 SHARDWRIGHT_FUNCTION constexpr std::size_t block_end(std::size_t block, std::size_t grain,
                                                      std::size_t count) {
   return (block + 1) * grain < count ? (block + 1) * grain : count;
 }
-
-} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -8,7 +8,8 @@
 
 #include <cstddef>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
 
 /// Functors over consecutive blocks: the first blocks are those of the first part.
 template <class Part> struct Parts {
@@ -33,8 +34,10 @@ template <class Part> struct Parts {
   }
 };
 
-/// Collects parts with lanes and launches them together, in as few launches as their arguments allow. A part
-/// gives bitwise the same result as in a separate launch.
+} // namespace detail
+
+/// @brief Collects parts with lanes and launches them together, in as few launches as their arguments allow.
+/// A part gives bitwise the same result as in a separate launch.
 template <class Execution, class Part> class PartLauncher {
 public:
   PartLauncher(const char* label, const Execution& execution) : label_(label), execution_(execution) {}
@@ -42,7 +45,7 @@ public:
   void add(const Part& part, std::size_t blocks) {
     if (blocks == 0)
       return;
-    if (parts_.count == Parts<Part>::capacity)
+    if (parts_.count == detail::Parts<Part>::capacity)
       launch();
     const std::size_t before = parts_.count == 0 ? 0 : parts_.ends[parts_.count - 1];
     parts_.parts[parts_.count] = part;
@@ -60,7 +63,7 @@ public:
 private:
   const char* label_;
   Execution execution_;
-  Parts<Part> parts_{};
+  detail::Parts<Part> parts_{};
 };
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -92,16 +92,16 @@ template <class Execution, KernelMatrix X, KernelMatrix Table, KernelMatrix Out>
 void add_positions(const Execution& execution, const X& x, const Table& table, std::size_t rows,
                    const RowPositions& positions, const Out& out) {
   using Element = typename Out::value_type;
-  const auto from = detail::flat_span_of(x, "add_positions");
-  const auto to = detail::flat_span_of(out, "add_positions");
-  detail::require(
-      x.extent(1) == table.extent(1) && from.size == to.size && (rows == 0 || x.extent(0) % rows == 0),
-      "add_positions", "input and result must be [sequences * rows, width] for a table [positions, width].");
+  const auto from = flat_span_of(x, "add_positions");
+  const auto to = flat_span_of(out, "add_positions");
+  require(x.extent(1) == table.extent(1) && from.size == to.size && (rows == 0 || x.extent(0) % rows == 0),
+          "add_positions",
+          "input and result must be [sequences * rows, width] for a table [positions, width].");
   detail::require_positions("add_positions", positions, rows, table.extent(0));
-  const auto all = detail::span_of(table);
-  detail::run_lanes("sw::positions", execution, x.extent(0),
-                    detail::AddPositions<Element>{
-                        from.data, {all.data, all.rows, all.columns, all.stride}, to.data, rows, positions});
+  const auto all = span_of(table);
+  run_lanes("sw::positions", execution, x.extent(0),
+            detail::AddPositions<Element>{
+                from.data, {all.data, all.rows, all.columns, all.stride}, to.data, rows, positions});
 }
 
 /// @brief d_table[position of the row] (+)= sum over the sequences of dy[s, row], in their order; rows of
@@ -114,17 +114,17 @@ void add_positions_backward(const Execution& execution, const DY& dy, std::size_
                             const RowPositions& positions, const DTable& d_table, bool add = false) {
   using Main = typename DTable::value_type;
   using Element = typename DY::non_const_value_type;
-  const auto from = detail::flat_span_of(dy, "add_positions_backward");
-  detail::require(dy.extent(1) == d_table.extent(1) && (rows == 0 || dy.extent(0) % rows == 0),
-                  "add_positions_backward",
-                  "the gradient must be [sequences * rows, width] for a table [positions, width].");
+  const auto from = flat_span_of(dy, "add_positions_backward");
+  require(dy.extent(1) == d_table.extent(1) && (rows == 0 || dy.extent(0) % rows == 0),
+          "add_positions_backward",
+          "the gradient must be [sequences * rows, width] for a table [positions, width].");
   detail::require_positions("add_positions_backward", positions, rows, d_table.extent(0));
   if (!add)
     fill(execution, d_table, Main(0));
   if (rows > 0)
-    detail::run_lanes("sw::d_positions", execution, rows,
-                      detail::SumOfPositions<Element, Main>{from.data, detail::span_of(d_table),
-                                                            dy.extent(0) / rows, rows, positions});
+    run_lanes("sw::d_positions", execution, rows,
+              detail::SumOfPositions<Element, Main>{from.data, span_of(d_table), dy.extent(0) / rows, rows,
+                                                    positions});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -302,21 +302,12 @@ template <class Execution, KernelView In, KernelView View>
 void dropout_into(const Execution& execution, const In& in, const View& out, const BlockPosition& position,
                   RandomKey key, double probability) {
   using Element = typename View::value_type;
-  detail::require(probability >= 0.0 && probability < 1.0, "dropout", "the probability must be in [0, 1).");
-  detail::require(in.size() == out.size(), "dropout", "input and output must have the same extents.");
+  require(probability >= 0.0 && probability < 1.0, "dropout", "the probability must be in [0, 1).");
+  require(in.size() == out.size(), "dropout", "input and output must have the same extents.");
   using Number = AccumulationElement<Element>;
   detail::run_random("dropout", execution, in.data(), out, position, key,
                      detail::DrawDropout<Number>{detail::words_below(probability),
                                                  static_cast<Number>(1.0 / (1.0 - probability))});
-}
-
-/// @brief In place: zero with the given probability, else divided by (1 - probability).
-///
-/// The backward pass is the same call on the gradient. A new mask per step needs a new key.
-template <class Execution, KernelView View>
-void dropout(const Execution& execution, const View& view, const BlockPosition& position, RandomKey key,
-             double probability) {
-  dropout_into(execution, view, view, position, key, probability);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

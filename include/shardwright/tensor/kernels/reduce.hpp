@@ -223,16 +223,23 @@ template <class Number, unsigned count_of_warps = 1, class Result = Number> stru
   }
 };
 
+} // namespace detail
+
+/// @brief result (+)= the sum of `count` numbers, always in the same order.
+/// @param add false overwrites the result
 template <class Execution, class Number, class Result = Number>
 void run_sum_in_order(const Execution& execution, const Number* partial, std::size_t count, Result* result,
                       bool add) {
-  if constexpr (BlockLauncher<Execution>::available) {
-    using Sum = SumInOrder<Number, 32, Result>;
-    BlockLauncher<Execution>::run(execution, 1, Sum::shared_bytes, Sum{partial, count, result, add});
+  if constexpr (detail::BlockLauncher<Execution>::available) {
+    using Sum = detail::SumInOrder<Number, 32, Result>;
+    detail::BlockLauncher<Execution>::run(execution, 1, Sum::shared_bytes, Sum{partial, count, result, add});
   } else {
-    run_lanes("sw::sum_order", execution, 1, SumInOrder<Number, 1, Result>{partial, count, result, add});
+    run_lanes("sw::sum_order", execution, 1,
+              detail::SumInOrder<Number, 1, Result>{partial, count, result, add});
   }
 }
+
+namespace detail {
 
 template <class Blocks, class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void run_reduction(const char* operation, const Execution& execution, const X& x, const Result& result,
@@ -266,18 +273,7 @@ void run_pair_sum(const char* label, const char* operation, const Execution& exe
 
 /// @brief Doubles of workspace for a reduction over `count` elements.
 [[nodiscard]] constexpr std::size_t reduce_workspace(std::size_t count) {
-  return detail::blocks_of(count, detail::reduce_block);
-}
-
-/// @brief result[0] (+)= sum of x^2 over a contiguous view, in double; non-finite if any element is.
-/// @param workspace  double [reduce_workspace(size)]
-/// @param add        false overwrites the result
-template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
-void sum_of_squares(const Execution& execution, const X& x, const Result& result, const Work& workspace,
-                    bool add = false) {
-  using Element = typename X::non_const_value_type;
-  detail::run_reduction<detail::SquaresOn<Execution, Element>>("sum_of_squares", execution, x, result,
-                                                               workspace, add);
+  return blocks_of(count, detail::reduce_block);
 }
 
 /// @brief result[0] (+)= sum of x y over contiguous views of equal size, in double and rounded once to the
@@ -310,21 +306,19 @@ void sum_of_absolutes(const Execution& execution, const X& x, const Result& resu
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void largest_absolute(const Execution& execution, const X& x, const Result& result, const Work& workspace) {
   using Element = typename X::non_const_value_type;
-  const auto all = detail::flat_span_of(x, "largest_absolute");
-  const std::size_t blocks = detail::blocks_of(all.size, detail::reduce_block);
-  detail::require(result.extent(0) >= 1, "largest_absolute", "the result must have one element.");
-  detail::require(workspace.extent(0) >= blocks, "largest_absolute",
-                  "the workspace is too small (see reduce_workspace).");
-  detail::run_lanes(
-      "sw::largest", execution, blocks,
-      detail::LargestBlocks<Element>{all.data, all.size, workspace.data(), detail::reduce_block});
-  detail::run_lanes(
-      "sw::largest", execution, 1,
-      detail::LargestBlocks<double>{workspace.data(), blocks, result.data(), blocks == 0 ? 1 : blocks});
+  const auto all = flat_span_of(x, "largest_absolute");
+  const std::size_t blocks = blocks_of(all.size, detail::reduce_block);
+  require(result.extent(0) >= 1, "largest_absolute", "the result must have one element.");
+  require(workspace.extent(0) >= blocks, "largest_absolute",
+          "the workspace is too small (see reduce_workspace).");
+  run_lanes("sw::largest", execution, blocks,
+            detail::LargestBlocks<Element>{all.data, all.size, workspace.data(), detail::reduce_block});
+  run_lanes("sw::largest", execution, 1,
+            detail::LargestBlocks<double>{workspace.data(), blocks, result.data(), blocks == 0 ? 1 : blocks});
 }
 
 /// @brief The sum of squares of many views of float or double, in their order: on a host bitwise the same as
-/// successive calls of sum_of_squares, in as few launches as their arguments allow.
+/// sums of one view after the other, in as few launches as their arguments allow.
 template <class Execution> class SquareSum {
 public:
   /// @param workspace  double, reduce_workspace(size) of all views together
@@ -336,7 +330,7 @@ public:
     using Element = typename X::non_const_value_type;
     static_assert(std::is_same_v<Element, float> || std::is_same_v<Element, double>,
                   "SquareSum: the elements must be float or double.");
-    const auto all = detail::flat_span_of(x, "sum_of_squares");
+    const auto all = flat_span_of(x, "sum_of_squares");
     const std::size_t blocks = reduce_workspace(all.size);
     launcher_.add({all.data, std::is_same_v<Element, double>, all.size, workspace_ + blocks_}, blocks);
     blocks_ += blocks;
@@ -344,12 +338,11 @@ public:
   /// @brief result[0] = the sum.
   template <KernelVector Result> void finish(const Result& result) {
     launcher_.launch();
-    detail::run_sum_in_order<Execution, double>(launcher_.execution(), workspace_, blocks_, result.data(),
-                                                false);
+    run_sum_in_order<Execution, double>(launcher_.execution(), workspace_, blocks_, result.data(), false);
   }
 
 private:
-  detail::PartLauncher<Execution, detail::SquaresOfEither<Execution>> launcher_;
+  PartLauncher<Execution, detail::SquaresOfEither<Execution>> launcher_;
   double* workspace_;
   std::size_t blocks_ = 0;
 };

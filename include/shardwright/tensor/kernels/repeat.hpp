@@ -53,20 +53,20 @@ template <class Execution, KernelView X, KernelView Out>
 void repeat(const Execution& execution, double factor, const X& x, std::size_t middle, std::size_t inner,
             const Out& out) {
   using Element = typename Out::value_type;
-  const auto from = detail::flat_span_of(x, "repeat");
-  const auto to = detail::flat_span_of(out, "repeat");
-  detail::require(to.size == from.size * middle && (inner == 0 || from.size % inner == 0), "repeat",
-                  "the result must have `middle` elements for each one of the input.");
+  const auto from = flat_span_of(x, "repeat");
+  const auto to = flat_span_of(out, "repeat");
+  require(to.size == from.size * middle && (inner == 0 || from.size % inner == 0), "repeat",
+          "the result must have `middle` elements for each one of the input.");
   if (to.size == 0)
     return;
   const bool numbers = inner == 1;
   const std::size_t columns = numbers ? middle : inner;
-  const std::size_t grain = detail::lane_grain_of<Execution>(4096);
-  const std::size_t pieces = detail::blocks_of(columns, grain);
-  detail::run_lanes("sw::repeat", execution, to.size / columns * pieces,
-                    detail::RepeatRows<Element>{from.data, to.data, columns, middle,
-                                                static_cast<AccumulationElement<Element>>(factor), numbers,
-                                                grain, pieces});
+  const std::size_t grain = lane_grain_of<Execution>(4096);
+  const std::size_t pieces = blocks_of(columns, grain);
+  run_lanes("sw::repeat", execution, to.size / columns * pieces,
+            detail::RepeatRows<Element>{from.data, to.data, columns, middle,
+                                        static_cast<AccumulationElement<Element>>(factor), numbers, grain,
+                                        pieces});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

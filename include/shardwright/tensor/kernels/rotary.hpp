@@ -173,10 +173,10 @@ template <class Execution, KernelMatrix Table>
 void fill_rotary_tables(const Execution& execution, const Table& cosines, const Table& sines,
                         double base = 10000.0) {
   using Element = typename Table::value_type;
-  detail::require(cosines.extent(0) == sines.extent(0) && cosines.extent(1) == sines.extent(1),
-                  "fill_rotary_tables", "both tables must have the same shape.");
-  detail::run("sw::rotary", execution, cosines.extent(0),
-              detail::RotaryTable<Element>{detail::span_of(cosines), detail::span_of(sines), base});
+  require(cosines.extent(0) == sines.extent(0) && cosines.extent(1) == sines.extent(1), "fill_rotary_tables",
+          "both tables must have the same shape.");
+  run("sw::rotary", execution, cosines.extent(0),
+      detail::RotaryTable<Element>{span_of(cosines), span_of(sines), base});
 }
 
 /// @brief Rotates the last rotary_width elements of queries and keys by their positions (Su et al. 2021,

@@ -74,13 +74,13 @@ template <class Element> struct SwigluBackward {
 template <class Execution, KernelMatrix GateUp, KernelMatrix Out>
 void swiglu_forward(const Execution& execution, const GateUp& gate_up, const Out& out) {
   using Element = typename Out::value_type;
-  detail::require(gate_up.extent(0) == out.extent(0) && gate_up.extent(1) == 2 * out.extent(1),
-                  "swiglu_forward", "the input must be [tokens, 2 hidden] for an output [tokens, hidden].");
-  const auto from = detail::span_of(gate_up);
-  const auto to = detail::span_of(out);
-  const std::size_t grain = detail::lane_grain_of<Execution>(4096);
-  const std::size_t chunks = detail::blocks_of(to.columns, grain);
-  detail::run_lanes(
+  require(gate_up.extent(0) == out.extent(0) && gate_up.extent(1) == 2 * out.extent(1), "swiglu_forward",
+          "the input must be [tokens, 2 hidden] for an output [tokens, hidden].");
+  const auto from = span_of(gate_up);
+  const auto to = span_of(out);
+  const std::size_t grain = lane_grain_of<Execution>(4096);
+  const std::size_t chunks = blocks_of(to.columns, grain);
+  run_lanes(
       "sw::swiglu", execution, to.rows * chunks,
       detail::SwigluForward<Element>{{from.data, from.rows, from.columns, from.stride}, to, grain, chunks});
 }
@@ -93,20 +93,20 @@ template <class Execution, KernelMatrix GateUp, KernelMatrix DOut, KernelMatrix 
 void swiglu_backward(const Execution& execution, const GateUp& gate_up, const DOut& d_out,
                      const DGateUp& d_gate_up) {
   using Element = typename DGateUp::value_type;
-  detail::require(gate_up.extent(0) == d_out.extent(0) && gate_up.extent(1) == 2 * d_out.extent(1) &&
-                      d_gate_up.extent(0) == d_out.extent(0) && d_gate_up.extent(1) == 2 * d_out.extent(1),
-                  "swiglu_backward",
-                  "input and its gradient must be [tokens, 2 hidden] for an output [tokens, hidden].");
-  const auto from = detail::span_of(gate_up);
-  const auto outer = detail::span_of(d_out);
-  const std::size_t grain = detail::lane_grain_of<Execution>(4096);
-  const std::size_t chunks = detail::blocks_of(outer.columns, grain);
-  detail::run_lanes("sw::d_swiglu", execution, outer.rows * chunks,
-                    detail::SwigluBackward<Element>{{from.data, from.rows, from.columns, from.stride},
-                                                    {outer.data, outer.rows, outer.columns, outer.stride},
-                                                    detail::span_of(d_gate_up),
-                                                    grain,
-                                                    chunks});
+  require(gate_up.extent(0) == d_out.extent(0) && gate_up.extent(1) == 2 * d_out.extent(1) &&
+              d_gate_up.extent(0) == d_out.extent(0) && d_gate_up.extent(1) == 2 * d_out.extent(1),
+          "swiglu_backward",
+          "input and its gradient must be [tokens, 2 hidden] for an output [tokens, hidden].");
+  const auto from = span_of(gate_up);
+  const auto outer = span_of(d_out);
+  const std::size_t grain = lane_grain_of<Execution>(4096);
+  const std::size_t chunks = blocks_of(outer.columns, grain);
+  run_lanes("sw::d_swiglu", execution, outer.rows * chunks,
+            detail::SwigluBackward<Element>{{from.data, from.rows, from.columns, from.stride},
+                                            {outer.data, outer.rows, outer.columns, outer.stride},
+                                            span_of(d_gate_up),
+                                            grain,
+                                            chunks});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -78,16 +78,16 @@ private:
 template <class Execution, KernelView X, KernelView Out>
 void transpose(const Execution& execution, const X& x, const Out& out, const TransposeShape& shape) {
   using Functor = detail::TransposeTiles<typename Out::value_type>;
-  const auto from = detail::flat_span_of(x, "transpose");
-  const auto to = detail::flat_span_of(out, "transpose");
-  detail::require(from.size == shape.size() && to.size == shape.size(), "transpose",
-                  "both views must have the elements of the shape.");
+  const auto from = flat_span_of(x, "transpose");
+  const auto to = flat_span_of(out, "transpose");
+  require(from.size == shape.size() && to.size == shape.size(), "transpose",
+          "both views must have the elements of the shape.");
   if (shape.size() == 0)
     return;
-  const std::size_t first_tiles = detail::blocks_of(shape.first, Functor::tile);
-  const std::size_t second_tiles = detail::blocks_of(shape.second, Functor::tile);
-  detail::run_lanes("sw::transpose", execution, shape.outer * shape.middle * first_tiles * second_tiles,
-                    Functor{from.data, to.data, shape, first_tiles, second_tiles});
+  const std::size_t first_tiles = blocks_of(shape.first, Functor::tile);
+  const std::size_t second_tiles = blocks_of(shape.second, Functor::tile);
+  run_lanes("sw::transpose", execution, shape.outer * shape.middle * first_tiles * second_tiles,
+            Functor{from.data, to.data, shape, first_tiles, second_tiles});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

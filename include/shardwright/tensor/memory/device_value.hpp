@@ -22,7 +22,7 @@ template <class Value> struct StoreKernel {
 /// Runs a functor once, on the stream.
 template <class Execution, class Functor>
 void run_once(const char* label, const Execution& execution, const Functor& functor) {
-  kernels::detail::run(label, execution, 1, functor);
+  kernels::run(label, execution, 1, functor);
 }
 
 /// Its memory comes from the pool and stays at the same address as long as the object lives.

@@ -82,8 +82,8 @@ public:
   [[nodiscard]] std::span<Element> half() const { return {memory_.data() + (second_ ? size_ : 0), size_}; }
   /// @brief Fills the block of `to` from the elements of this half from `offset` on, in stream order.
   template <LayoutType L> void upload(std::size_t offset, ShardedTensor<L, Element, Target>& to) const {
-    kernels::detail::run("sw::upload", to.execution(), to.local_size(),
-                         detail::UploadKernel<Element>{half().data() + offset, to.mutable_data()});
+    kernels::run("sw::upload", to.execution(), to.local_size(),
+                 detail::UploadKernel<Element>{half().data() + offset, to.mutable_data()});
   }
   /// @brief Switches to the other half.
   void flip() noexcept { second_ = !second_; }

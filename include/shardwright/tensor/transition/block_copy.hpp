@@ -37,8 +37,8 @@ void copy_block(const typename Target::execution_space& execution, const Element
     }
   } else {
     const bool one_row = from.contiguous();
-    kernels::detail::copy_rows(execution, in + from.offset, one_row ? 1 : from.rows,
-                               one_row ? from.count() : from.row_length, from.row_stride, out);
+    kernels::copy_rows(execution, in + from.offset, one_row ? 1 : from.rows,
+                       one_row ? from.count() : from.row_length, from.row_stride, out);
   }
 }
 
@@ -55,14 +55,14 @@ template <class Element, class Target>
                                      const SourceLocation& where = {}) {
   BufferHandle block(resources.take(count * sizeof(Element), where));
   if constexpr (always_checked && RealElement<Element>)
-    kernels::detail::run("sw::fill_nan", resources.execution(), count,
-                         NanKernel<Element>{static_cast<Element*>(block.data())});
+    kernels::run("sw::fill_nan", resources.execution(), count,
+                 NanKernel<Element>{static_cast<Element*>(block.data())});
   return block;
 }
 
 template <class Target, class Element>
 void fill_zero(const typename Target::execution_space& execution, Element* out, std::size_t count) {
-  kernels::detail::zero_elements(execution, out, count);
+  kernels::zero_elements(execution, out, count);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -58,10 +58,10 @@ public:
       fill_uniform(tensor_, key, -1.0, 1.0);
   }
   void point_at(std::size_t element) {
-    kernels::detail::run("sw::point", tensor_.execution(), tensor_.local_size(),
-                         OneElement<double, static_cast<std::size_t>(L::tensor_rank)>{
-                             tensor_.mutable_data(), tensor_.local_offset(), tensor_.local_shape(),
-                             tensor_.shape(), static_cast<std::int64_t>(element)});
+    kernels::run("sw::point", tensor_.execution(), tensor_.local_size(),
+                 OneElement<double, static_cast<std::size_t>(L::tensor_rank)>{
+                     tensor_.mutable_data(), tensor_.local_offset(), tensor_.local_shape(), tensor_.shape(),
+                     static_cast<std::int64_t>(element)});
   }
   /// This rank's part of the sum of the products.
   template <class G> [[nodiscard]] double times(const G& gradient) const {

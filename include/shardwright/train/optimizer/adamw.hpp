@@ -34,7 +34,7 @@ struct AdamWRule {
   static constexpr std::array<std::string_view, 2> state_names{"first moment", "second moment"};
   using Options = AdamWOptions;
   using Step = kernels::AdamWStep;
-  template <class Element> using Update = kernels::detail::AdamWUpdate<Element>;
+  template <class Element> using Update = kernels::AdamWUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options&) { return 2; }
   [[nodiscard]] static std::array<GivenNumber, 4> numbers(const Options& options) {
@@ -47,10 +47,10 @@ struct AdamWRule {
   template <class Weights, class Gradient, class States>
   [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, const States& states,
                                       const Step& step) {
-    return kernels::detail::adamw_of(weights, gradient, states[0], states[1], step);
+    return kernels::adamw_of(weights, gradient, states[0], states[1], step);
   }
   [[nodiscard]] static auto open(const Options& options, kernels::OptimizerDeviceStep* to) {
-    return kernels::detail::OpenAdamWStep{to, options.beta1, options.beta2};
+    return kernels::OpenAdamWStep{to, options.beta1, options.beta2};
   }
 };
 

@@ -34,7 +34,7 @@ struct LionRule {
   static constexpr std::array<std::string_view, 1> state_names{"momentum"};
   using Options = LionOptions;
   using Step = kernels::LionStep;
-  template <class Element> using Update = kernels::detail::LionUpdate<Element>;
+  template <class Element> using Update = kernels::LionUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options&) { return 1; }
   [[nodiscard]] static std::array<GivenNumber, 3> numbers(const Options& options) {
@@ -47,10 +47,10 @@ struct LionRule {
   template <class Weights, class Gradient, class States>
   [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, const States& states,
                                       const Step& step) {
-    return kernels::detail::lion_of(weights, gradient, states[0], step);
+    return kernels::lion_of(weights, gradient, states[0], step);
   }
   [[nodiscard]] static auto open(const Options&, kernels::OptimizerDeviceStep* to) {
-    return kernels::detail::OpenOptimizerStep{to};
+    return kernels::OpenOptimizerStep{to};
   }
 };
 

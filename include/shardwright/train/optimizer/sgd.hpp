@@ -36,7 +36,7 @@ struct SgdRule {
   static constexpr std::array<std::string_view, 1> state_names{"momentum"};
   using Options = SgdOptions;
   using Step = kernels::SgdStep;
-  template <class Element> using Update = kernels::detail::SgdUpdate<Element>;
+  template <class Element> using Update = kernels::SgdUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options& options) { return options.momentum > 0 ? 1 : 0; }
   [[nodiscard]] static std::array<GivenNumber, 3> numbers(const Options& options) {
@@ -50,11 +50,10 @@ struct SgdRule {
   [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, const States& states,
                                       const Step& step) {
     using Moments = decltype(states[0]);
-    return kernels::detail::sgd_of(weights, gradient, states.size() == 0 ? Moments(nullptr, 0) : states[0],
-                                   step);
+    return kernels::sgd_of(weights, gradient, states.size() == 0 ? Moments(nullptr, 0) : states[0], step);
   }
   [[nodiscard]] static auto open(const Options&, kernels::OptimizerDeviceStep* to) {
-    return kernels::detail::OpenOptimizerStep{to};
+    return kernels::OpenOptimizerStep{to};
   }
 };
 

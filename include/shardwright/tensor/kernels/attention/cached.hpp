@@ -97,24 +97,22 @@ template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatri
 void cached_attention(const Execution& execution, const Qkv& qkv, const KeyValues& key_values, const Out& out,
                       const AttentionShape& shape, const CachedTokens& tokens, double scale) {
   using Element = typename Qkv::non_const_value_type;
-  static_assert(detail::runs_on_host<Execution>,
-                "cached_attention: it must run on a host (use attention_forward)");
+  static_assert(runs_on_host<Execution>, "cached_attention: it must run on a host (use attention_forward)");
   constexpr const char* operation = "cached_attention";
-  detail::require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
-                  "the buffer must be [batch * sequence, kv_heads * group_width].");
-  detail::require(out.extent(0) == shape.tokens() && out.extent(1) == shape.output_width(), operation,
-                  "the output must be [batch * sequence, heads * value_width].");
-  detail::require(key_values.extent(0) == shape.batch * tokens.capacity &&
-                      key_values.extent(1) == shape.kv_heads * shape.key_value_width(),
-                  operation, "keys and values must be [batch * capacity, kv_heads * key_value_width].");
-  detail::require(tokens.first + shape.sequence <= tokens.capacity, operation,
-                  "the new tokens must fit within the capacity.");
-  detail::run(
-      "sw::cached_attn", execution, shape.tokens() * shape.heads(),
+  require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
+          "the buffer must be [batch * sequence, kv_heads * group_width].");
+  require(out.extent(0) == shape.tokens() && out.extent(1) == shape.output_width(), operation,
+          "the output must be [batch * sequence, heads * value_width].");
+  require(key_values.extent(0) == shape.batch * tokens.capacity &&
+              key_values.extent(1) == shape.kv_heads * shape.key_value_width(),
+          operation, "keys and values must be [batch * capacity, kv_heads * key_value_width].");
+  require(tokens.first + shape.sequence <= tokens.capacity, operation,
+          "the new tokens must fit within the capacity.");
+  run("sw::cached_attn", execution, shape.tokens() * shape.heads(),
       detail::CachedAttention<Element>{
-          detail::constant(detail::span_of(qkv)),
-          detail::KeyValueSpan<const Element>::packed(detail::constant(detail::span_of(key_values)), shape),
-          detail::span_of(out), shape, tokens, static_cast<AccumulationElement<Element>>(scale)});
+          detail::constant(span_of(qkv)),
+          detail::KeyValueSpan<const Element>::packed(detail::constant(span_of(key_values)), shape),
+          span_of(out), shape, tokens, static_cast<AccumulationElement<Element>>(scale)});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -54,11 +54,10 @@ void pack_key_values(const Execution& execution, const Qkv& qkv, const KeyValues
                      const AttentionShape& shape) {
   using Element = typename KeyValues::value_type;
   detail::require_key_values("pack_key_values", shape, qkv, key_values);
-  detail::run_lanes(
-      "sw::pack_kv", execution, shape.tokens(),
-      detail::CopyKeyValues<Element, false>{
-          detail::KeyValueSpan<const Element>::fused(detail::constant(detail::span_of(qkv)), shape),
-          detail::KeyValueSpan<Element>::packed(detail::span_of(key_values), shape), shape});
+  run_lanes("sw::pack_kv", execution, shape.tokens(),
+            detail::CopyKeyValues<Element, false>{
+                detail::KeyValueSpan<const Element>::fused(detail::constant(span_of(qkv)), shape),
+                detail::KeyValueSpan<Element>::packed(span_of(key_values), shape), shape});
 }
 
 /// @brief Adds `key_values` to the keys and values of a fused buffer of `shape`.
@@ -67,11 +66,10 @@ void add_key_values(const Execution& execution, const KeyValues& key_values, con
                     const AttentionShape& shape) {
   using Element = typename Qkv::value_type;
   detail::require_key_values("add_key_values", shape, qkv, key_values);
-  detail::run_lanes(
-      "sw::add_kv", execution, shape.tokens(),
-      detail::CopyKeyValues<Element, true>{
-          detail::KeyValueSpan<const Element>::packed(detail::constant(detail::span_of(key_values)), shape),
-          detail::KeyValueSpan<Element>::fused(detail::span_of(qkv), shape), shape});
+  run_lanes("sw::add_kv", execution, shape.tokens(),
+            detail::CopyKeyValues<Element, true>{
+                detail::KeyValueSpan<const Element>::packed(detail::constant(span_of(key_values)), shape),
+                detail::KeyValueSpan<Element>::fused(span_of(qkv), shape), shape});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// Adds to counts[group, expert] and, after the experts, to the number of tokens of the group.
+/// @brief Adds to counts[group, expert] and, after the experts, to the number of tokens of the group.
 struct CountExperts {
   const std::int32_t* chosen_experts; // [rows, chosen], negative for padding
   std::int64_t* counts;               // [groups, experts + 1]
@@ -33,6 +33,8 @@ struct CountExperts {
   }
 };
 
+namespace detail {
+
 /// The probabilities of a row: softmax of logits, or sigmoids over their sum.
 template <class Number> struct RowProbabilities {
   const Number* z;
@@ -45,8 +47,10 @@ template <class Number> struct RowProbabilities {
   SHARDWRIGHT_FUNCTION Number operator()(std::size_t e) const { return all.share(log(z[e])); }
 };
 
-/// loss = sum over experts of weight x probability, with weight = coefficient x experts x count / (chosen x
-/// tokens of the group); the gradient, if requested, may overwrite the logits.
+} // namespace detail
+
+/// @brief loss = sum over experts of weight x probability, with weight = coefficient x experts x count /
+/// (chosen x tokens of the group); the gradient, if requested, may overwrite the logits.
 template <class Number> struct BalanceRows {
   const Number* logits;
   const std::int32_t* chosen_experts;
@@ -67,7 +71,7 @@ template <class Number> struct BalanceRows {
     const double factor = counted ? coefficient * static_cast<double>(experts) /
                                         (static_cast<double>(chosen) * static_cast<double>(count[experts]))
                                   : 0;
-    const RowProbabilities<Number> p(logits + row * experts, experts, sigmoid);
+    const detail::RowProbabilities<Number> p(logits + row * experts, experts, sigmoid);
     double loss = 0;
     if (counted)
       for (std::size_t e = 0; e < experts; ++e)
@@ -86,7 +90,7 @@ template <class Number> struct BalanceRows {
   }
 };
 
-/// loss = coefficient x (logarithm of the sum of exponentials)^2.
+/// @brief loss = coefficient x (logarithm of the sum of exponentials)^2.
 template <class Number> struct RouterZRows {
   const Number* logits;
   const std::int32_t* chosen_experts;
@@ -99,7 +103,7 @@ template <class Number> struct RouterZRows {
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
     const bool counted = chosen_experts[row * chosen] >= 0;
-    const RowProbabilities<Number> p(logits + row * experts, experts, false);
+    const detail::RowProbabilities<Number> p(logits + row * experts, experts, false);
     const double logarithm =
         counted ? static_cast<double>(p.all.largest) + std::log(static_cast<double>(p.all.sum)) : 0;
     losses[row] = coefficient * logarithm * logarithm;
@@ -112,4 +116,4 @@ template <class Number> struct RouterZRows {
   }
 };
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -32,10 +32,10 @@ struct RoutingRule {
   std::size_t group_terms = 1; ///< Number of largest scores of a group that are summed to its score.
 };
 
-namespace detail {
-
-/// Maximum number of expert groups: they are marked in 64 bits.
+/// @brief Maximum number of expert groups: they are marked in 64 bits.
 inline constexpr std::size_t most_expert_groups = 64;
+
+namespace detail {
 
 /// The logarithm of a sigmoid, accurate even where the sigmoid itself would be 0.
 template <class Number> SHARDWRIGHT_FUNCTION inline Number log_sigmoid(Number z) {
@@ -103,7 +103,9 @@ struct TakesAll {
   SHARDWRIGHT_FUNCTION bool operator()(std::size_t) const { return true; }
 };
 
-/// The first row of a block whose logits are invalid, encoded so that a maximum finds it: 0 for none.
+} // namespace detail
+
+/// @brief The first row of a block whose logits are invalid, encoded so that a maximum finds it: 0 for none.
 struct RoutingFault {
   std::size_t row = 0;
   std::size_t expert = 0; ///< The expert with an invalid logit, or the number of experts if too few are left.
@@ -118,7 +120,7 @@ struct RoutingFault {
   }
 };
 
-/// experts[row, slot], best first; -1 for padding.
+/// @brief experts[row, slot], best first; -1 for padding.
 template <class Number> struct ChooseExperts {
   static constexpr Number infinity =
       std::numeric_limits<Number>::infinity(); // a device calls no function of std
@@ -152,12 +154,12 @@ private:
     for (std::size_t e = 0; e < rule.experts; ++e)
       if (!(z[e] < infinity) || (bias != nullptr && !(std::abs(bias[e]) < infinity)))
         return e;
-    ExponentialSum<Number> all{0, 1};
+    detail::ExponentialSum<Number> all{0, 1};
     if (rule.scores == RouterScores::softmax)
-      all = ExponentialSum<Number>::of(rule.experts, [z](std::size_t e) { return z[e]; });
+      all = detail::ExponentialSum<Number>::of(rule.experts, [z](std::size_t e) { return z[e]; });
     for (std::size_t e = 0; e < rule.experts; ++e) {
       const Number plain = rule.scores == RouterScores::softmax   ? all.share(z[e])
-                           : rule.scores == RouterScores::sigmoid ? sigmoid_of_number(z[e])
+                           : rule.scores == RouterScores::sigmoid ? detail::sigmoid_of_number(z[e])
                                                                   : z[e];
       own[e] = z[e] == -infinity ? -infinity : plain + (bias == nullptr ? Number(0) : Number(bias[e]));
     }
@@ -168,7 +170,7 @@ private:
   SHARDWRIGHT_FUNCTION bool choose(Number* own, std::int32_t* out) const {
     const std::uint64_t kept = keep_groups(own);
     const std::size_t size = rule.experts / rule.groups;
-    BestFirst<Number> best;
+    detail::BestFirst<Number> best;
     for (std::size_t k = 0; k < rule.chosen; ++k) {
       // The others are masked with minus infinity, not 0: a biased score may be negative.
       if (!best.next(
@@ -187,22 +189,22 @@ private:
     const std::size_t size = rule.experts / rule.groups;
     Number* const of_group = own + rule.experts;
     for (std::size_t g = 0; g < rule.groups; ++g) {
-      BestFirst<Number> best;
+      detail::BestFirst<Number> best;
       of_group[g] = 0;
       for (std::size_t i = 0; i < rule.group_terms; ++i)
-        if (best.next(g * size, (g + 1) * size, TakesAll{}, [own](std::size_t e) { return own[e]; }))
+        if (best.next(g * size, (g + 1) * size, detail::TakesAll{}, [own](std::size_t e) { return own[e]; }))
           of_group[g] += best.last;
     }
     std::uint64_t kept = 0;
-    BestFirst<Number> best;
+    detail::BestFirst<Number> best;
     for (std::size_t i = 0; i < rule.kept_groups; ++i)
-      if (best.next(0, rule.groups, TakesAll{}, [of_group](std::size_t g) { return of_group[g]; }))
+      if (best.next(0, rule.groups, detail::TakesAll{}, [of_group](std::size_t g) { return of_group[g]; }))
         kept |= std::uint64_t{1} << best.place;
     return kept;
   }
 };
 
-/// gates[row, slot] of the chosen experts.
+/// @brief gates[row, slot] of the chosen experts.
 template <class Number> struct GatesOfExperts {
   const Number* logits;
   const std::int32_t* experts;
@@ -220,22 +222,22 @@ template <class Number> struct GatesOfExperts {
     }
     const Number factor = static_cast<Number>(rule.scale);
     if (rule.scores == RouterScores::sigmoid && rule.chosen == 1) {
-      out[0] = factor * sigmoid_of_number(z[chosen[0]]);
+      out[0] = factor * detail::sigmoid_of_number(z[chosen[0]]);
     } else if (rule.scores == RouterScores::softmax && !rule.renormalise) {
-      const auto all = ExponentialSum<Number>::of(rule.experts, [z](std::size_t e) { return z[e]; });
+      const auto all = detail::ExponentialSum<Number>::of(rule.experts, [z](std::size_t e) { return z[e]; });
       for (std::size_t k = 0; k < rule.chosen; ++k)
         out[k] = factor * all.share(z[chosen[k]]);
     } else {
-      const LogScore<Number> log{rule.scores == RouterScores::sigmoid};
+      const detail::LogScore<Number> log{rule.scores == RouterScores::sigmoid};
       const auto of_slot = [z, chosen, log](std::size_t k) { return log(z[chosen[k]]); };
-      const auto own = ExponentialSum<Number>::of(rule.chosen, of_slot);
+      const auto own = detail::ExponentialSum<Number>::of(rule.chosen, of_slot);
       for (std::size_t k = 0; k < rule.chosen; ++k)
         out[k] = factor * own.share(of_slot(k));
     }
   }
 };
 
-/// The gradient of all logits of a row from that of its gates.
+/// @brief The gradient of all logits of a row from that of its gates.
 template <class Number> struct GatesBackward {
   const Number* logits;
   const std::int32_t* experts;
@@ -255,7 +257,7 @@ template <class Number> struct GatesBackward {
     if (chosen[0] < 0)
       return;
     if (rule.scores == RouterScores::sigmoid && rule.chosen == 1) {
-      to[chosen[0]] = slope[0] * gate[0] * sigmoid_of_number(-z[chosen[0]]);
+      to[chosen[0]] = slope[0] * gate[0] * detail::sigmoid_of_number(-z[chosen[0]]);
       return;
     }
     const Number factor = static_cast<Number>(rule.scale);
@@ -263,18 +265,16 @@ template <class Number> struct GatesBackward {
     for (std::size_t k = 0; k < rule.chosen; ++k)
       mean += gate[k] * slope[k];
     if (rule.scores == RouterScores::softmax && !rule.renormalise) {
-      const auto all = ExponentialSum<Number>::of(rule.experts, [z](std::size_t e) { return z[e]; });
+      const auto all = detail::ExponentialSum<Number>::of(rule.experts, [z](std::size_t e) { return z[e]; });
       for (std::size_t e = 0; e < rule.experts; ++e)
         to[e] = -all.share(z[e]) * mean;
       for (std::size_t k = 0; k < rule.chosen; ++k)
         to[chosen[k]] += gate[k] * slope[k];
     } else {
-      const LogScore<Number> log{rule.scores == RouterScores::sigmoid};
+      const detail::LogScore<Number> log{rule.scores == RouterScores::sigmoid};
       for (std::size_t k = 0; k < rule.chosen; ++k)
         to[chosen[k]] = gate[k] * (slope[k] - mean / factor) * log.slope(z[chosen[k]]);
     }
   }
 };
-
-} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -22,7 +22,9 @@ SHARDWRIGHT_FUNCTION inline void copy_row(const Element* from, Element* to, std:
       to);
 }
 
-/// Row i of `out` is row index[i] / divisor of `in`.
+} // namespace detail
+
+/// @brief Row i of `out` is row index[i] / divisor of `in`.
 template <class Element> struct GatherRows {
   const Element* in;
   const std::int32_t* index;
@@ -30,35 +32,36 @@ template <class Element> struct GatherRows {
   Element* out;
   std::size_t width;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    copy_row(in + static_cast<std::size_t>(index[i]) / divisor * width, out + i * width, width);
+    detail::copy_row(in + static_cast<std::size_t>(index[i]) / divisor * width, out + i * width, width);
   }
 };
 
-/// Rows one after the other.
+/// @brief Rows one after the other.
 template <class Element> struct PackedRows {
   const Element* rows;
   std::size_t width;
   SHARDWRIGHT_FUNCTION const Element* operator()(std::size_t i) const { return rows + i * width; }
 };
 
-/// Rows at arbitrary addresses.
+/// @brief Rows at arbitrary addresses.
 template <class Element> struct ListedRows {
   const Element* const* rows;
   SHARDWRIGHT_FUNCTION const Element* operator()(std::size_t i) const { return rows[i]; }
 };
 
-/// Row index[i] of `out` is row i of `in`; each row of `out` is written once.
+/// @brief Row index[i] of `out` is row i of `in`; each row of `out` is written once.
 template <class Element, class Rows> struct ScatterRows {
   Rows in;
   const std::int32_t* index;
   Element* out;
   std::size_t width;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    copy_row(in(i), out + static_cast<std::size_t>(index[i]) * width, width);
+    detail::copy_row(in(i), out + static_cast<std::size_t>(index[i]) * width, width);
   }
 };
 
-/// Row t of `out` is the sum of the rows of its slots, in their order, each times its gate if there are any.
+/// @brief Row t of `out` is the sum of the rows of its slots, in their order, each times its gate if there
+/// are any.
 template <class Element, class Rows> struct SumSlots {
   using Number = AccumulationElement<Element>;
   Rows rows;
@@ -76,7 +79,7 @@ template <class Element, class Rows> struct SumSlots {
     const std::size_t count = slots;
     const Element* unaligned = to; // one of the rows if any of them is
     for (std::size_t k = 0; k < count; ++k)
-      if (place[k] >= 0 && !starts_at_16_bytes(from(static_cast<std::size_t>(place[k]))))
+      if (place[k] >= 0 && !detail::starts_at_16_bytes(from(static_cast<std::size_t>(place[k]))))
         unaligned = from(static_cast<std::size_t>(place[k]));
     for_chunks<Number>(
         0, width,
@@ -94,8 +97,8 @@ template <class Element, class Rows> struct SumSlots {
   }
 };
 
-/// For each row of gradients: its dot product with a row of values, and the row times a gate. Either may be
-/// omitted.
+/// @brief For each row of gradients: its dot product with a row of values, and the row times a gate. Either
+/// may be omitted.
 template <class Element> struct GateRows {
   using Number = AccumulationElement<Element>;
   Element* gradient;    // [rows, width]
@@ -126,7 +129,7 @@ template <class Element> struct GateRows {
   }
 };
 
-/// out[i] is the number of row places[i], or 0 for a place of -1.
+/// @brief out[i] is the number of row places[i], or 0 for a place of -1.
 template <class Number, class Rows> struct TakeNumbers {
   Rows rows;
   const std::int32_t* places;
@@ -136,7 +139,7 @@ template <class Number, class Rows> struct TakeNumbers {
   }
 };
 
-/// Elements `received` to `received + count` of `groups` become `grouped` and the numbers after it.
+/// @brief Elements `received` to `received + count` of `groups` become `grouped` and the numbers after it.
 struct RowRun {
   std::int32_t received;
   std::int32_t grouped;
@@ -152,6 +155,8 @@ struct NumberRuns {
       groups[run.received + row] = run.grouped + row;
   }
 };
+
+namespace detail {
 
 /// Sorts and counts on a device: `bytes(execution, pairs, bins)` of memory, and
 /// `sort(execution, pairs, bins, keys, sorted, numbers, order, counts, memory)`, stable and the same in every

@@ -115,14 +115,14 @@ void order_choices(const Execution& execution, const std::int32_t* choices, std:
     auto* const keys = reinterpret_cast<std::int32_t*>(bytes);
     auto* const sorted = reinterpret_cast<std::int32_t*>(bytes + array);
     auto* const numbers = reinterpret_cast<std::int32_t*>(bytes + 2 * array);
-    detail::run("sw::bin_choices", execution, pairs, detail::BinChoices{choices, experts, keys, numbers});
+    run("sw::bin_choices", execution, pairs, detail::BinChoices{choices, experts, keys, numbers});
     detail::LibraryOrder<Execution>::sort(execution, pairs, static_cast<std::size_t>(experts) + 2, keys,
                                           sorted, numbers, order, counts, bytes + 3 * array);
-    detail::run("sw::place_pairs", execution, pairs, detail::PlaceChoices{sorted, order, experts, places});
+    run("sw::place_pairs", execution, pairs, detail::PlaceChoices{sorted, order, experts, places});
   } else {
-    detail::run("sw::order_pairs", execution, 1,
-                detail::OrderChoices{choices, pairs, experts, order, places, counts,
-                                     static_cast<std::int32_t*>(memory)});
+    run("sw::order_pairs", execution, 1,
+        detail::OrderChoices{choices, pairs, experts, order, places, counts,
+                             static_cast<std::int32_t*>(memory)});
   }
 }
 

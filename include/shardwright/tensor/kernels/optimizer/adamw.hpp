@@ -27,8 +27,7 @@ struct AdamWStep {
       1.0; ///< Factor on the gradient: clipping, and the division by the global token count.
 };
 
-namespace detail {
-
+/// @brief See adamw_of().
 template <class Element> struct AdamWUpdate {
   using element = Element;
   Element* parameter;
@@ -54,7 +53,7 @@ template <class Element> struct AdamWUpdate {
     const Lanes<Element> v = keep2 * chunk.load(second + i) + take2 * (g * g);
     chunk.store(first + i, m);
     chunk.store(second + i, v);
-    const Lanes<Element> update = m / (sqrt_of<Element>(v) * spread + epsilon);
+    const Lanes<Element> update = m / (detail::sqrt_of<Element>(v) * spread + epsilon);
     const Lanes<Element> p = old * decay - rate * update;
     chunk.store(parameter + i, p);
     return p;
@@ -62,7 +61,7 @@ template <class Element> struct AdamWUpdate {
   template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
     use(parameter, gradient, first, second);
   }
-  /// The constants of adamw_update on the host, operation for operation.
+  /// The constants of adamw_of on the host, operation for operation.
   SHARDWRIGHT_FUNCTION void set_step(const OptimizerDeviceStep& step, double learning_rate,
                                      double weight_decay) {
     scale = static_cast<Element>(step.scale);
@@ -72,7 +71,7 @@ template <class Element> struct AdamWUpdate {
   }
 };
 
-/// Begins the next step, or leaves everything unchanged.
+/// @brief Begins the next step, or leaves everything unchanged.
 struct OpenAdamWStep {
   OptimizerDeviceStep* to;
   double beta1;
@@ -88,20 +87,24 @@ struct OpenAdamWStep {
   }
 };
 
-/// Updates four views with the constants of a step.
+/// @brief The elementwise kernel of one AdamW update with decoupled weight decay and bias correction
+/// (Loshchilov and Hutter 2019, algorithm 2).
+///
+/// p = p (1 - lr wd) - lr m' / (sqrt(v') + eps), with m' = m / (1 - beta1^t), v' = v / (1 - beta2^t).
+/// All four views are contiguous and of one size. Cost: 4 reads and 3 writes per element.
 template <KernelView Parameter, KernelView Gradient, KernelView Moment>
 [[nodiscard]] auto adamw_of(const Parameter& parameter, const Gradient& gradient, const Moment& first_moment,
                             const Moment& second_moment, const AdamWStep& step) {
   using Element = typename Parameter::value_type;
-  static_assert(
-      std::is_same_v<Element, typename Gradient::non_const_value_type> &&
-          std::is_same_v<Element, typename Moment::value_type>,
-      "adamw_update: parameter, gradient and moments must have the same element type (convert one first)");
-  const auto p = flat_span_of(parameter, "adamw_update");
-  const auto g = flat_span_of(gradient, "adamw_update");
-  const auto m = flat_span_of(first_moment, "adamw_update");
-  const auto v = flat_span_of(second_moment, "adamw_update");
-  require_one_size("adamw_update", p.size, g.size, m.size, v.size);
+  require(step.step >= 1, "adamw", "steps are counted from 1.");
+  static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
+                    std::is_same_v<Element, typename Moment::value_type>,
+                "adamw: parameter, gradient and moments must have the same element type (convert one first)");
+  const auto p = flat_span_of(parameter, "adamw");
+  const auto g = flat_span_of(gradient, "adamw");
+  const auto m = flat_span_of(first_moment, "adamw");
+  const auto v = flat_span_of(second_moment, "adamw");
+  detail::require_one_size("adamw", p.size, g.size, m.size, v.size);
   AdamWUpdate<Element> update{};
   update.parameter = p.data;
   update.gradient = g.data;
@@ -118,22 +121,6 @@ template <KernelView Parameter, KernelView Gradient, KernelView Moment>
   update.spread = static_cast<Element>(1.0 / std::sqrt(1.0 - std::pow(step.beta2, t)));
   update.decay = static_cast<Element>(1.0 - step.learning_rate * step.weight_decay);
   return update;
-}
-
-} // namespace detail
-
-/// @brief One AdamW update with decoupled weight decay and bias correction (Loshchilov and Hutter 2019,
-/// algorithm 2).
-///
-/// p = p (1 - lr wd) - lr m' / (sqrt(v') + eps), with m' = m / (1 - beta1^t), v' = v / (1 - beta2^t).
-/// All four views are contiguous and of one size. Cost: 4 reads and 3 writes per element.
-template <class Execution, KernelView Parameter, KernelView Gradient, KernelView Moment>
-void adamw_update(const Execution& execution, const Parameter& parameter, const Gradient& gradient,
-                  const Moment& first_moment, const Moment& second_moment, const AdamWStep& step) {
-  using Element = typename Parameter::value_type;
-  detail::require(step.step >= 1, "adamw_update", "steps are counted from 1.");
-  const auto update = detail::adamw_of(parameter, gradient, first_moment, second_moment, step);
-  detail::run_elementwise<Element>("sw::adamw", execution, parameter.size(), update);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -22,8 +22,7 @@ struct LionStep {
       1.0; ///< Factor on the gradient: clipping, and the division by the global token count.
 };
 
-namespace detail {
-
+/// @brief See lion_of().
 template <class Element> struct LionUpdate {
   using element = Element;
   Element* parameter;
@@ -45,7 +44,8 @@ template <class Element> struct LionUpdate {
     const Lanes<Element> direction = keep1 * m + take1 * g;
     const Lanes<Element> zero{};
     const Lanes<Element> one = broadcast(Element(1));
-    const Lanes<Element> sign = chosen(direction > zero, one, chosen(direction < zero, -one, zero));
+    const Lanes<Element> sign =
+        detail::chosen(direction > zero, one, detail::chosen(direction < zero, -one, zero));
     chunk.store(moment + i, keep2 * m + take2 * g);
     const Lanes<Element> p = old * decay - rate * sign;
     chunk.store(parameter + i, p);
@@ -62,19 +62,22 @@ template <class Element> struct LionUpdate {
   }
 };
 
-/// Updates three views with the constants of a step.
+/// @brief The elementwise kernel of one Lion step with decoupled weight decay (Chen et al., arXiv 2302.06675,
+/// algorithm 2).
+///
+/// p = p (1 - lr wd) - lr sign(beta1 m + (1 - beta1) g), then m = beta2 m + (1 - beta2) g; the sign of 0 is
+/// 0. All three views are contiguous and of one size. Cost: 3 reads and 2 writes per element.
 template <KernelView Parameter, KernelView Gradient, KernelView Moment>
 [[nodiscard]] auto lion_of(const Parameter& parameter, const Gradient& gradient, const Moment& moment,
                            const LionStep& step) {
   using Element = typename Parameter::value_type;
-  static_assert(
-      std::is_same_v<Element, typename Gradient::non_const_value_type> &&
-          std::is_same_v<Element, typename Moment::value_type>,
-      "lion_update: parameter, gradient and moment must have the same element type (convert one first)");
-  const auto p = flat_span_of(parameter, "lion_update");
-  const auto g = flat_span_of(gradient, "lion_update");
-  const auto m = flat_span_of(moment, "lion_update");
-  require_one_size("lion_update", p.size, g.size, m.size);
+  static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
+                    std::is_same_v<Element, typename Moment::value_type>,
+                "lion: parameter, gradient and moment must have the same element type (convert one first)");
+  const auto p = flat_span_of(parameter, "lion");
+  const auto g = flat_span_of(gradient, "lion");
+  const auto m = flat_span_of(moment, "lion");
+  detail::require_one_size("lion", p.size, g.size, m.size);
   return LionUpdate<Element>{p.data,
                              g.data,
                              m.data,
@@ -85,20 +88,6 @@ template <KernelView Parameter, KernelView Gradient, KernelView Moment>
                              static_cast<Element>(1.0 - step.beta2),
                              static_cast<Element>(step.learning_rate),
                              static_cast<Element>(1.0 - step.learning_rate * step.weight_decay)};
-}
-
-} // namespace detail
-
-/// @brief One Lion step with decoupled weight decay (Chen et al., arXiv 2302.06675, algorithm 2).
-///
-/// p = p (1 - lr wd) - lr sign(beta1 m + (1 - beta1) g), then m = beta2 m + (1 - beta2) g; the sign of 0 is
-/// 0. All three views are contiguous and of one size. Cost: 3 reads and 2 writes per element.
-template <class Execution, KernelView Parameter, KernelView Gradient, KernelView Moment>
-void lion_update(const Execution& execution, const Parameter& parameter, const Gradient& gradient,
-                 const Moment& moment, const LionStep& step) {
-  using Element = typename Parameter::value_type;
-  detail::run_elementwise<Element>("sw::lion", execution, parameter.size(),
-                                   detail::lion_of(parameter, gradient, moment, step));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -22,8 +22,7 @@ struct SgdStep {
       1.0; ///< Factor on the gradient: clipping, and the division by the global token count.
 };
 
-namespace detail {
-
+/// @brief See sgd_of().
 template <class Element> struct SgdUpdate {
   using element = Element;
   Element* parameter;
@@ -62,19 +61,23 @@ template <class Element> struct SgdUpdate {
   }
 };
 
-/// Updates views with the constants of a step; an empty velocity means no momentum.
+/// @brief The elementwise kernel of one step of gradient descent: p = p - lr v, with g = scale * gradient +
+/// wd p and v = momentum v + g; with Nesterov's momentum p = p - lr (g + momentum v) (Sutskever et al.,
+/// Proceedings of ICML 2013, in the form of PyTorch's SGD).
+///
+/// All views are contiguous and have the same size; for a momentum of 0 the velocity may be empty. Cost: 3
+/// reads and 2 writes per element.
 template <KernelView Parameter, KernelView Gradient, KernelView Velocity>
 [[nodiscard]] auto sgd_of(const Parameter& parameter, const Gradient& gradient, const Velocity& velocity,
                           const SgdStep& step) {
   using Element = typename Parameter::value_type;
-  static_assert(
-      std::is_same_v<Element, typename Gradient::non_const_value_type> &&
-          std::is_same_v<Element, typename Velocity::value_type>,
-      "sgd_update: parameter, gradient and velocity must have the same element type (convert one first)");
-  const auto p = flat_span_of(parameter, "sgd_update");
-  const auto g = flat_span_of(gradient, "sgd_update");
-  const auto v = flat_span_of(velocity, "sgd_update");
-  require_one_size("sgd_update", p.size, g.size, v.data == nullptr ? p.size : v.size);
+  static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
+                    std::is_same_v<Element, typename Velocity::value_type>,
+                "sgd: parameter, gradient and velocity must have the same element type (convert one first)");
+  const auto p = flat_span_of(parameter, "sgd");
+  const auto g = flat_span_of(gradient, "sgd");
+  const auto v = flat_span_of(velocity, "sgd");
+  detail::require_one_size("sgd", p.size, g.size, v.data == nullptr ? p.size : v.size);
   return SgdUpdate<Element>{p.data,
                             g.data,
                             v.data,
@@ -83,22 +86,6 @@ template <KernelView Parameter, KernelView Gradient, KernelView Velocity>
                             static_cast<Element>(step.learning_rate),
                             static_cast<Element>(step.weight_decay),
                             step.nesterov};
-}
-
-} // namespace detail
-
-/// @brief One step of gradient descent: p = p - lr v, with g = scale * gradient + wd p and v = momentum v +
-/// g; with Nesterov's momentum p = p - lr (g + momentum v) (Sutskever et al., Proceedings of ICML 2013, in
-/// the form of PyTorch's SGD).
-///
-/// All views are contiguous and have the same size; for a momentum of 0 the velocity may be empty. Cost: 3
-/// reads and 2 writes per element.
-template <class Execution, KernelView Parameter, KernelView Gradient, KernelView Velocity>
-void sgd_update(const Execution& execution, const Parameter& parameter, const Gradient& gradient,
-                const Velocity& velocity, const SgdStep& step) {
-  using Element = typename Parameter::value_type;
-  detail::run_elementwise<Element>("sw::sgd", execution, parameter.size(),
-                                   detail::sgd_of(parameter, gradient, velocity, step));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

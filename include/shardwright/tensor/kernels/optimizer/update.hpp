@@ -25,9 +25,7 @@ struct OptimizerDeviceStep {
   double spread = 0;
 };
 
-namespace detail {
-
-/// Begins the next step, or leaves everything unchanged.
+/// @brief Begins the next step, or leaves everything unchanged.
 struct OpenOptimizerStep {
   OptimizerDeviceStep* to;
 
@@ -39,6 +37,8 @@ struct OpenOptimizerStep {
     to->scale = gradient_scale;
   }
 };
+
+namespace detail {
 
 /// An update that reads its varying values from device memory; does nothing if the step is not taken.
 /// `Update` is an elementwise functor that returns the updated parameter, and has `set_step(step, rate,
@@ -93,15 +93,15 @@ public:
   /// @param rate_factor multiplies the learning rate of the step
   void add(const Update& update, std::size_t size, Rounded* rounded, double rate_factor, double weight_decay,
            const OptimizerDeviceStep* step) {
-    const std::size_t grain = detail::lane_grain_of<Execution>(4096);
+    const std::size_t grain = lane_grain_of<Execution>(4096);
     launcher_.add(Part{{update, step, rounded, rate_factor, weight_decay}, size, grain},
-                  detail::blocks_of(size, grain));
+                  blocks_of(size, grain));
   }
   /// @brief Launches the updates that were added.
   void launch() { launcher_.launch(); }
 
 private:
-  detail::PartLauncher<Execution, Part> launcher_;
+  PartLauncher<Execution, Part> launcher_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -22,7 +22,6 @@
 #endif
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
-
 namespace detail {
 
 /// True if this build multiplies host matrices with a BLAS.

@@ -18,7 +18,6 @@
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
-
 namespace detail {
 
 inline std::atomic<bool>& tf32_choice() {

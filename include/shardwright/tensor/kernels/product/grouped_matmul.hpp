@@ -88,13 +88,11 @@ void grouped_matmul(const Execution& execution, std::span<const std::int64_t> fi
   const std::size_t in = rows.extent(1);
   const std::size_t columns = out.extent(1);
   const std::size_t groups = first_rows.size() - 1;
-  detail::require(weights.extent(0) == groups && weights.extent(turned ? 2 : 1) == in &&
-                      weights.extent(turned ? 1 : 2) == columns,
-                  "grouped_matmul",
-                  "the weights must be [groups, in, out], or [groups, out, in] transposed.");
-  detail::require(rows.extent(0) == out.extent(0) &&
-                      rows.extent(0) == static_cast<std::size_t>(first_rows.back()),
-                  "grouped_matmul", "both matrices must have the rows of all groups.");
+  require(weights.extent(0) == groups && weights.extent(turned ? 2 : 1) == in &&
+              weights.extent(turned ? 1 : 2) == columns,
+          "grouped_matmul", "the weights must be [groups, in, out], or [groups, out, in] transposed.");
+  require(rows.extent(0) == out.extent(0) && rows.extent(0) == static_cast<std::size_t>(first_rows.back()),
+          "grouped_matmul", "both matrices must have the rows of all groups.");
   detail::run_group<Element, Element>(execution, groups, 0.0, [&](std::size_t g) {
     const auto own = detail::GroupOfRows::of(first_rows, g);
     return detail::GroupProduct<Element, Element>{
@@ -122,11 +120,11 @@ void grouped_weight_gradient(const Execution& execution, std::span<const std::in
   const std::size_t in = rows.extent(1);
   const std::size_t columns = gradient.extent(1);
   const std::size_t groups = first_rows.size() - 1;
-  detail::require(out.extent(0) == groups && out.extent(1) == in && out.extent(2) == columns,
-                  "grouped_weight_gradient", "the gradients must be [groups, in, out].");
-  detail::require(rows.extent(0) == gradient.extent(0) &&
-                      rows.extent(0) == static_cast<std::size_t>(first_rows.back()),
-                  "grouped_weight_gradient", "both matrices must have the rows of all groups.");
+  require(out.extent(0) == groups && out.extent(1) == in && out.extent(2) == columns,
+          "grouped_weight_gradient", "the gradients must be [groups, in, out].");
+  require(rows.extent(0) == gradient.extent(0) &&
+              rows.extent(0) == static_cast<std::size_t>(first_rows.back()),
+          "grouped_weight_gradient", "both matrices must have the rows of all groups.");
   detail::run_group<Element, To>(execution, groups, beta, [&](std::size_t g) {
     const auto own = detail::GroupOfRows::of(first_rows, g);
     return detail::GroupProduct<Element, To>{in,

@@ -81,18 +81,18 @@ void matmul(const Execution& execution, const A& a, Transpose transpose_a, const
       std::is_same_v<Element, typename B::non_const_value_type> &&
           (std::is_same_v<Element, Out> || std::is_same_v<Number, Out>),
       "matmul: both factors must have the same element type, and the result must have that type or its AccumulationElement.");
-  const auto left = detail::span_of(a);
-  const auto right = detail::span_of(b);
-  const auto out = detail::span_of(c);
+  const auto left = span_of(a);
+  const auto right = span_of(b);
+  const auto out = span_of(c);
   const bool ta = transpose_a == Transpose::yes;
   const bool tb = transpose_b == Transpose::yes;
   const std::size_t m = out.rows;
   const std::size_t n = out.columns;
   const std::size_t k = ta ? left.rows : left.columns;
-  detail::require((ta ? left.columns : left.rows) == m, "matmul", "C must have as many rows as op(A).");
-  detail::require((tb ? right.rows : right.columns) == n, "matmul", "C must have as many columns as op(B).");
-  detail::require((tb ? right.columns : right.rows) == k, "matmul",
-                  "op(B) must have as many rows as op(A) has columns.");
+  require((ta ? left.columns : left.rows) == m, "matmul", "C must have as many rows as op(A).");
+  require((tb ? right.rows : right.columns) == n, "matmul", "C must have as many columns as op(B).");
+  require((tb ? right.columns : right.rows) == k, "matmul",
+          "op(B) must have as many rows as op(A) has columns.");
   const Number by = static_cast<Number>(alpha);
   const Number keep = static_cast<Number>(beta);
   const detail::Factor<Element> first{left.data, left.stride, ta};
