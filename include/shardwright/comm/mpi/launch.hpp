@@ -125,7 +125,7 @@ inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
     return MpiProcess::end_soon();
   }
   world.node().finish();
-  if (world.node().dead(world.ended_by()))
+  if (world.node().state(world.ended_by()) == RankState::dead)
     world.say_failure();
   // The first rank ends this one; if it is gone, this one ends itself.
   std::this_thread::sleep_for(MpiProcess::grace + std::chrono::seconds(1));

@@ -17,7 +17,6 @@
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/error.hpp>
 
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -139,15 +138,6 @@ public:
     });
   }
   using Clock = std::chrono::steady_clock; ///< Shared by all processes of a machine.
-  /// The time of the kernel's last tick, at most milliseconds ago: an eighth of the cost of the exact time.
-  [[nodiscard]] static Clock::time_point recently() noexcept {
-#if defined(CLOCK_MONOTONIC_COARSE)
-    timespec time{};
-    if (::clock_gettime(CLOCK_MONOTONIC_COARSE, &time) == 0)
-      return Clock::time_point(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
-#endif
-    return Clock::now();
-  }
   /// Records that this rank has begun a call, or has polled for messages in one.
   void beat(Clock::time_point now) noexcept {
     slot(own_).beat.store(now.time_since_epoch().count(), std::memory_order_relaxed);
@@ -303,8 +293,6 @@ public:
     }
     slot(rank).state.store(RankState::dead, std::memory_order_release);
   }
-  /// Whether a rank has ended by fail_dead().
-  [[nodiscard]] bool dead(int rank) const noexcept { return state(rank) == RankState::dead; }
   /// True for the first rank of the node that calls it: it reports the first failure, and the others need
   /// not.
   [[nodiscard]] bool first_to_tell() noexcept { return !header_->told.exchange(true); }

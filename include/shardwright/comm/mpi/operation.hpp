@@ -5,10 +5,10 @@
 /// @brief One call in flight on an MPI group: the ranks compare it if required, then its data moves.
 
 #include <shardwright/comm/call_record.hpp>
-#include <shardwright/comm/long_wait.hpp>
 #include <shardwright/comm/mpi/call_guard.hpp>
 #include <shardwright/comm/mpi/group.hpp>
 #include <shardwright/comm/mpi/report.hpp>
+#include <shardwright/comm/mpi/wait_checks.hpp>
 #include <shardwright/comm/pending.hpp>
 #include <shardwright/comm/report.hpp>
 
@@ -30,7 +30,8 @@ class MpiOperation final : public PendingOperation {
 public:
   /// @param in_order The group's collectives, of which only the first one moves.
   MpiOperation(MpiGroup& group, const std::vector<MpiOperation*>& in_order)
-      : group_(group), in_order_(in_order), most_data_(group.agreement().data_bytes(sizeof(Fingerprint))) {}
+      : group_(group), in_order_(in_order), most_data_(group.agreement().data_bytes(sizeof(Fingerprint))),
+        checks_(group) {}
 
   /// Sets the call; its block spans are copied unless they live until it has ended.
   void begin(const CollectiveCall& call, std::uint64_t sequence, bool spans_live) {
@@ -40,11 +41,7 @@ public:
     stage_ = Stage::queued;
     error_ = nullptr;
     in_use_ = true;
-    leaver_unseen_ = told_waits_ = MpiNode::recently();
-    second_look_ = {};
-    ring_watch_ = {};
-    late_ = waits_long_ = told_ = false;
-    group_.world().node().beat(leaver_unseen_);
+    checks_.begin();
     publish();
   }
 
@@ -88,7 +85,7 @@ public:
     const MpiCallGuard guard(world.funneled(), [this] { return site_; });
     if (!world.is_last(this))
       publish();
-    look_around(true, false);
+    check(true, false, false);
     return done();
   }
 
@@ -102,6 +99,7 @@ public:
     MpiWorld& world = group_.world();
     if (!done() && !world.is_last(this))
       publish();
+    bool waits_long = false;
     Waiting waiting(world.options().deadline, world.polls());
     while (!done()) {
       if (world.progress())
@@ -110,15 +108,13 @@ public:
         break;
       waiting.pause();
       if (waiting.slow() && (waiting.expired() || world.time_to_look_around())) {
-        look_around(waiting.expired(), true);
-        waits_long_ = waits_long_ || waiting.past_notice(world.options().notice);
-        if (!done() && waits_long_)
-          look_for_ring();
+        waits_long = waits_long || waiting.past_notice(world.options().notice);
+        check(waiting.expired(), true, waits_long);
       }
     }
     in_use_ = false;
     if (error_) {
-      if (!late_)
+      if (!checks_.late())
         world.node().withdraw_answers();
       std::rethrow_exception(std::exchange(error_, nullptr));
     }
@@ -289,6 +285,17 @@ private:
                              site_.context());
   }
 
+  /// The checks of a wait; the call may end by them.
+  void check(bool expired, bool stays, bool waits_long) {
+    try {
+      checks_.run({kept_.call, site_}, expired, stays, waits_long,
+                  [this](std::vector<int>& ranks) { add_waits(ranks); });
+    } catch (const std::exception&) {
+      group_.world().node().give_up();
+      fail(std::current_exception());
+    }
+  }
+
   /// Ends the call without a result.
   void fail(std::exception_ptr error) noexcept {
     if (done())
@@ -302,127 +309,6 @@ private:
     stage_ = Stage::done;
   }
 
-  /// Publishes from time to time, to the ranks of this node, the ranks for which this one waits.
-  void publish_waits(bool now_or_never, bool stays, std::chrono::steady_clock::time_point now) {
-    if (!now_or_never && now - told_waits_ < look_again)
-      return;
-    told_waits_ = now;
-    waits_.clear();
-    add_waits(waits_);
-    group_.world().node().publish_waits(waits_, group_.world().waits());
-    if (stays)
-      group_.world().answer_waits();
-  }
-
-  /// World ranks that this call waits for, as last published.
-  [[nodiscard]] const std::vector<int>& waited_for() {
-    return waits_.empty() ? group_.world().waits() : waits_;
-  }
-  /// The ranks that keep this call waiting.
-  [[nodiscard]] HoldUp hold_up() {
-    const MpiWorld& world = group_.world();
-    return HoldUpSearch(world.node(), site_.world_rank, world.options().deadline).follow(waited_for());
-  }
-
-  /// Ends a long wait that no rank can end, or prints once for whom this rank waits.
-  void look_for_ring() {
-    MpiNode& node = group_.world().node();
-    try {
-      switch (ring_watch_.look(node, site_.world_rank, std::chrono::steady_clock::now())) {
-      case RingWatch::Verdict::none:
-        if (!std::exchange(told_, true))
-          say_long_wait();
-        return;
-      case RingWatch::Verdict::young:
-        return;
-      case RingWatch::Verdict::lasting:
-        throw_late(ring_watch_.found(), std::chrono::nanoseconds(0));
-      }
-    } catch (const std::exception&) {
-      late_ = true;
-      node.give_up();
-      fail(std::current_exception());
-    }
-  }
-
-  /// Prints to stderr the ranks for which this call waits, unless another rank of the group has done so.
-  void say_long_wait() {
-    MpiWorld& world = group_.world();
-    if (!world.node().first_to_notice(mixed(group_.id(), site_.sequence)))
-      return;
-    LongWait wait{site_.world_rank, describe(kept_.call, site_.sequence), group_.name(), hold_up().ranks};
-    wait.whereabouts = reports_of(world, wait.missing);
-    wait.waited = world.options().notice;
-    wait.deadline = world.options().deadline;
-    wait.print();
-  }
-
-  /// The checks of a wait that are too expensive for a poll: failures elsewhere, ranks that have left, the
-  /// deadline.
-  /// @param stays Whether the rank remains inside the call; else the program polls.
-  void look_around(bool expired, bool stays) {
-    MpiWorld& world = group_.world();
-    std::optional<Failure> failure;
-    try {
-      const auto now = std::chrono::steady_clock::now();
-      world.node().beat(now);
-      publish_waits(expired, stays, now);
-      world.look_around();
-      failure = group_.failure_elsewhere();
-      if (failure && failure->kind != Failure::Kind::deadline)
-        group_.throw_ended(*failure, site_);
-      if (!failure)
-        look_for_leavers(now);
-      if (failure || expired)
-        give_up(failure, expired, now);
-    } catch (const std::exception&) {
-      late_ = !failure || failure->kind == Failure::Kind::deadline;
-      world.node().give_up();
-      fail(std::current_exception());
-    }
-  }
-
-  /// Throws the error for whatever keeps this call waiting, unless that has to be examined again.
-  void give_up(const std::optional<Failure>& failure, bool expired,
-               std::chrono::steady_clock::time_point now) {
-    HoldUp found = hold_up();
-    // A peer that waited in vain has already named the culprit: uncertain knowledge adds nothing.
-    if (failure && !found.sure && (!expired || found.ring.empty()))
-      group_.throw_ended(*failure, site_);
-    const auto verdict = second_look_.look(group_.world().node(), found, now);
-    if (verdict == SecondLook::Verdict::not_yet)
-      return;
-    if (verdict == SecondLook::Verdict::moving && !found.ring.empty())
-      found = {waited_for()};
-    throw_late(found, group_.world().options().deadline);
-  }
-  [[noreturn]] void throw_late(const HoldUp& found, std::chrono::nanoseconds deadline) {
-    const std::string sentence =
-        late_sentence(group_.name(), kept_.call, site_.sequence, deadline, waited_for(), found, {},
-                      [this](int rank) { return group_.world().node().report(rank); });
-    group_.end(Failure::Kind::deadline, sentence, true);
-    throw DeadlineExceeded(found.ranks, std::string(name_of(kept_.call.operation)) + ": " + sentence,
-                           site_.context());
-  }
-
-  /// A rank that has ended its program will not arrive, but what it sent before may still be in flight.
-  void look_for_leavers(std::chrono::steady_clock::time_point now) {
-    MpiNode& node = group_.world().node();
-    const auto has_finished = [&](int rank) {
-      return node.state(rank) == RankState::finished && !node.gave_up(rank);
-    };
-    const std::vector<int>& awaited = waited_for();
-    const auto leaver = std::find_if(awaited.begin(), awaited.end(), has_finished);
-    if (leaver == awaited.end())
-      leaver_unseen_ = now;
-    else if (now - leaver_unseen_ > std::chrono::milliseconds(200))
-      node.fail_world(*leaver, Failure::Kind::left,
-                      "its program returned while other ranks of the group continued; " +
-                          node.last_call(*leaver).text());
-  }
-
-  static constexpr std::chrono::milliseconds look_again{20};
-
   MpiGroup& group_;
   const std::vector<MpiOperation*>& in_order_;
   std::size_t most_data_; ///< Bytes of data that fit beside a fingerprint.
@@ -435,14 +321,7 @@ private:
   MpiRequests header_requests_;
   MpiTransfer transfer_;
   std::exception_ptr error_;
-  std::chrono::steady_clock::time_point leaver_unseen_{};
-  std::chrono::steady_clock::time_point told_waits_{};
-  SecondLook second_look_;
-  RingWatch ring_watch_;
-  bool late_ = false; ///< It ends because others did not arrive.
-  bool waits_long_ = false;
-  bool told_ = false;      ///< That it waits long.
-  std::vector<int> waits_; ///< World ranks, as last determined.
+  MpiWaitChecks checks_;
   std::vector<bool> direct_;
 };
 
