@@ -2,7 +2,9 @@
 
 /// @file
 /// @brief Combines the dumps that the flight recorders of all ranks wrote at a failure, and says which rank
-/// stopped first.
+/// stopped first; or writes them as PyTorch's fr_trace reads them.
+
+#include "torch_trace.hpp"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -26,6 +28,7 @@ using nlohmann::json;
 
 /// The call that a rank was in, as comm/observe/flight_dump.hpp writes it.
 struct Dump {
+  json all;
   int ranks = 0;
   std::string kind;
   int failed = -1;
@@ -41,6 +44,7 @@ Dump read(const fs::path& path, int rank) {
   if (text.at("version") != 1 || text.at("rank") != rank)
     throw std::runtime_error("it must be of version 1 and of rank " + std::to_string(rank));
   Dump out;
+  out.all = text;
   out.ranks = text.at("ranks").get<int>();
   const json& failure = text.at("failure");
   out.kind = failure.at("kind").get<std::string>();
@@ -129,19 +133,34 @@ void tell(const fs::path& directory) {
   std::cout << verdict(dumps) << "\n";
 }
 
+/// Writes `trace_rank_N` beside each dump.
+void trace(const fs::path& directory) {
+  for (const auto& [rank, dump] : read_all(directory)) {
+    const fs::path path = directory / ("trace_rank_" + std::to_string(rank));
+    std::ofstream file(path, std::ios::binary);
+    if (!(file << flight_recorder::torch_trace(dump.all) << std::flush))
+      throw std::runtime_error(path.string() +
+                               " must be writable, but it is not (give a directory of your own)");
+  }
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"Says which rank stopped first, in which call, at which source line.", "flight_recorder"};
   std::string directory;
-  app.add_subcommand("join", "Joins the dumps of all ranks.")
-      ->add_option("directory", directory,
-                   "The directory that SHARDWRIGHT_FLIGHT_RECORDER named when the program failed")
-      ->required();
+  CLI::App* const join = app.add_subcommand("join", "Joins the dumps of all ranks.");
+  CLI::App* const traces =
+      app.add_subcommand("trace", "Writes the dumps as trace_rank_N too, for PyTorch's fr_trace.");
+  for (CLI::App* const command : {join, traces})
+    command
+        ->add_option("directory", directory,
+                     "The directory that SHARDWRIGHT_FLIGHT_RECORDER named when the program failed")
+        ->required();
   app.require_subcommand(1);
   CLI11_PARSE(app, argc, argv);
   try {
-    tell(directory);
+    traces->parsed() ? trace(directory) : tell(directory);
   } catch (const std::exception& error) {
     std::cerr << "flight_recorder: " << error.what() << "\n";
     return 1;

@@ -27,6 +27,7 @@ foreach(wanted IN LISTS SAYS)
     message(FATAL_ERROR "the joined dumps must say: ${wanted}")
   endif()
 endforeach()
+execute_process(COMMAND "${JOIN}" trace "${directory}" COMMAND_ERROR_IS_FATAL ANY)
 execute_process(
   COMMAND "${PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/flight_pickles.py" "${directory}" "${RANKS}"
   RESULT_VARIABLE code

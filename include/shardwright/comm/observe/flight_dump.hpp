@@ -2,11 +2,10 @@
 #pragma once
 
 /// @file
-/// @brief Dumps the last calls of a rank to files: JSON, and the format of PyTorch's fr_trace.
+/// @brief Dumps the last calls of a rank to a file of JSON.
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/observe/flight_recorder.hpp>
-#include <shardwright/comm/pickle_text.hpp>
 #include <shardwright/comm/stderr_line.hpp>
 #include <shardwright/comm/validate.hpp>
 
@@ -118,84 +117,14 @@ inline std::size_t add_group(FlightDump& to, const void* id, FlightGroup group) 
   return out + "]}\n";
 }
 
-/// fr_trace's name for an operation; it has none for a split.
-[[nodiscard]] constexpr std::string_view torch_name(Operation operation) noexcept {
-  switch (operation) {
-  case Operation::all_gather:
-    return "nccl:_all_gather_base";
-  case Operation::reduce_scatter:
-    return "nccl:_reduce_scatter_base";
-  case Operation::barrier:
-  case Operation::split:
-    return "nccl:all_reduce_barrier";
-  case Operation::broadcast:
-    return "nccl:broadcast";
-  case Operation::all_to_all:
-    return "nccl:all_to_all";
-  default:
-    return "nccl:all_reduce";
-  }
-}
-
-/// A dump of version 2.10 as torch.distributed.flight_recorder reads it, with the collectives only: that tool
-/// pairs messages by sequence numbers which both sides share, and here each side has its own. Sizes are not
-/// recorded; the ones written are consistent, as the tool requires.
-[[nodiscard]] inline std::string flight_pickle(const FlightDump& dump) {
-  PickleText out;
-  out.begin_dictionary().text("version").text("2.10").text("pg_config").begin_dictionary();
-  for (const FlightGroup& group : dump.groups)
-    out.text(group.name)
-        .begin_dictionary()
-        .text("name")
-        .text(group.name)
-        .text("desc")
-        .text(group.name)
-        .text("ranks")
-        .text(json_text(group.members))
-        .end_dictionary();
-  out.end_dictionary().text("pg_status").begin_dictionary().end_dictionary().text("entries").begin_list();
-  for (const FlightCall& call : dump.calls) {
-    if (sends_or_receives(call.operation))
-      continue;
-    const FlightGroup& group = dump.groups[call.group];
-    const auto sizes = [&](bool larger) {
-      const std::size_t size = larger ? group.members.size() : 1;
-      out.begin_list().begin_list().number(static_cast<std::int64_t>(size)).end_list().end_list();
-    };
-    const auto number = static_cast<std::int64_t>(call.number);
-    out.begin_dictionary().text("record_id").number(number).text("pg_id").number(0);
-    out.text("process_group").text(group.name).text(group.name).pair();
-    out.text("collective_seq_id").number(static_cast<std::int64_t>(call.sequence));
-    out.text("p2p_seq_id").number(0).text("op_id").number(number).text("is_p2p").truth(false);
-    out.text("profiling_name").text(torch_name(call.operation)).text("time_created_ns").number(0);
-    out.text("input_sizes");
-    sizes(call.operation == Operation::reduce_scatter);
-    out.text("output_sizes");
-    sizes(call.operation == Operation::all_gather);
-    for (const char* const types : {"input_dtypes", "output_dtypes"})
-      out.text(types).begin_list().text("unknown").end_list();
-    out.text("state").text(call.inside ? "started" : "completed").text("retired").truth(!call.inside);
-    for (const char* const times : {"time_discovered_started_ns", "time_discovered_completed_ns"})
-      out.text(times).none();
-    out.text("frames").begin_list().begin_dictionary().text("name").text(name_of(call.operation));
-    out.text("filename").text(call.file).text("line").number(call.line).end_dictionary().end_list();
-    out.end_dictionary();
-  }
-  return out.end_list().end_dictionary().file();
-}
-
-/// Writes `rank-N.json` and `trace_rank_N`, each whole or not at all. @return whether both were written
+/// Writes `rank-N.json`, whole or not at all. @return whether it was written
 inline bool write_flight(const std::string& directory, const FlightDump& dump, const Failure& failure) {
-  const auto write = [](const std::string& path, const std::string& bytes) {
-    const std::string unfinished = path + ".part";
-    std::FILE* const file = std::fopen(unfinished.c_str(), "we");
-    const bool wrote = file != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-    const bool closed = file != nullptr && std::fclose(file) == 0;
-    return wrote && closed && std::rename(unfinished.c_str(), path.c_str()) == 0;
-  };
-  const std::string rank = std::to_string(dump.rank);
-  return write(directory + "/rank-" + rank + ".json", flight_json(dump, failure)) &&
-         write(directory + "/trace_rank_" + rank, flight_pickle(dump));
+  const std::string path = directory + "/rank-" + std::to_string(dump.rank) + ".json";
+  const std::string unfinished = path + ".part", bytes = flight_json(dump, failure);
+  std::FILE* const file = std::fopen(unfinished.c_str(), "we");
+  const bool wrote = file != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+  const bool closed = file != nullptr && std::fclose(file) == 0;
+  return wrote && closed && std::rename(unfinished.c_str(), path.c_str()) == 0;
 }
 
 /// Writes all, or says once that it cannot.

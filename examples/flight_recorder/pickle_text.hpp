@@ -4,13 +4,11 @@
 /// @file
 /// @brief Serialises values in Python's pickle protocol 2: strings, integers, lists, pairs and dictionaries.
 
-#include <shardwright/core/config.hpp>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+namespace flight_recorder {
 
 /// One value, built from its parts in order. Opcodes as in Lib/pickletools.py of CPython.
 class PickleText {
@@ -52,4 +50,4 @@ private:
   std::string out_;
 };
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
+} // namespace flight_recorder
