@@ -5,6 +5,7 @@
 
 #include "tensor/norm_of.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -42,7 +43,7 @@ std::vector<double> plain_norm(bool centred, const Row& row, std::size_t width, 
 TEMPLATE_TEST_CASE("A norm matches its formula, fused with the addition or not, biased or not", "[kernels]",
                    float, double) {
   const auto check = []<bool centred>(bool biased) {
-    for (const std::size_t width : {1, 15, 64, 100}) {
+    for (const std::size_t width : std::array<std::size_t, 4>{1, 15, 64, 100}) {
       CAPTURE(centred, biased, width);
       const std::size_t rows = 67;
       const auto residual = random_matrix<TestType>(rows, width, 1, 3.0);

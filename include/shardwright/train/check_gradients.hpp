@@ -201,7 +201,7 @@ public:
 
   [[nodiscard]] double value() override {
     const double number = tensors_.with_variables(tape_, [this](const auto&... variables) {
-      auto result = call(variables...);
+      auto result = this->call(variables...);
       return weighing(result).number(result);
     });
     restart(); // releases the inputs

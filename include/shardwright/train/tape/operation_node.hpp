@@ -68,7 +68,7 @@ public:
 
   void forward() override {
     const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
-    std::apply([this](auto&... operands) { compute(operands...); }, operands_);
+    std::apply([this](auto&... operands) { this->compute(operands...); }, operands_);
   }
 
   void backward(GradientPass pass) override {
