@@ -11,6 +11,7 @@
 #include <shardwright/train/tape.hpp>
 
 #include <cstdint>
+#include <string_view>
 
 using namespace shardwright;
 using namespace shardwright::axis;
@@ -92,6 +93,24 @@ using Element = float;
 
 auto root(const ShardedTensor<Layout<1, Shard<0, dp>>, Element>& x) { return sqrt(x); }
 } // namespace integer_function
+
+namespace integer_function_of_own {
+// expect: Operation: the elements must be floating-point, because the results of integers would be rounded (use a tensor of floats)
+// expect: Twice
+
+struct Twice {
+  static constexpr std::string_view name = "twice";
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static constexpr bool takes_integers = false;
+#else
+  static constexpr bool takes_integers = true;
+#endif
+  template <class V> V operator()(V x) const { return x + x; }
+  template <class V> V gradient(V dy) const { return dy + dy; }
+};
+
+auto twice(const ShardedTensor<Layout<1, Shard<0, dp>>, std::int32_t>& x) { return Elementwise<Twice>()(x); }
+} // namespace integer_function_of_own
 
 namespace integer_mean {
 // expect: mean: the elements must be floating-point, because a mean of integers need not be an integer

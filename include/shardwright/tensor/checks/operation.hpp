@@ -91,7 +91,7 @@ template <class First, class Second> struct SameElementAndTarget {
 
 /// An operand of an operation whose results need not be integers, unless it says so; the trace names it.
 template <class Operation, class Element> struct RealOperand {
-  static constexpr bool value = RealElement<Element> || requires { Operation::takes_integers; };
+  static constexpr bool value = RealElement<Element> || requires { requires Operation::takes_integers; };
   static_assert(
       value,
       "Operation: the elements must be floating-point, because the results of integers would be rounded (use a tensor of floats)");
