@@ -181,7 +181,7 @@ template <class Element, bool centred, bool biased, bool sums = true> struct Nor
           if constexpr (gives_bias)
             chunk.store(bias_sums + c, first ? slope : chunk.load(bias_sums + c) + slope);
         },
-        in, from, gain_sums);
+        in, from, gain_sums, gives_bias ? bias_sums : gain_sums);
   }
 
   /// One row; `first` overwrites the sums over rows.
