@@ -19,7 +19,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What is known of a rank at one moment.
+/// The state of a rank at one moment, as far as it is known.
 struct RankWait {
   using Clock = std::chrono::steady_clock;
   enum class State : std::uint8_t {
@@ -245,7 +245,7 @@ public:
                                    [&](int each) { return graph.at(each).seen >= now - lasting / 2; });
     return lasts >= lasting && alive ? Verdict::lasting : Verdict::young;
   }
-  /// What keeps the rank waiting, for a verdict other than none.
+  /// The ranks that keep this one waiting, for a verdict other than none.
   [[nodiscard]] HoldUp found() const { return {{ring_[1]}, {}, ring_}; }
 
 private:

@@ -54,7 +54,7 @@ struct HeadShape {
   [[nodiscard]] constexpr std::int64_t of_group() const noexcept {
     return (queries + 1) * width + of_value();
   }
-  /// @brief What all ranks must give alike.
+  /// @brief The numbers that all ranks must give alike.
   [[nodiscard]] std::array<GivenNumber, 5> numbers() const {
     return {GivenNumber("number of queries for each key", queries), GivenNumber("width of a head", width),
             GivenNumber("width of a value", of_value()), GivenNumber("rotary width", rotary_width),

@@ -14,8 +14,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief An argument of a typed operation: a sharded tensor, or a value on a tape (train/tape/var.hpp), such
-/// a value read in another layout, or a parameter.
+/// @brief An argument of a typed operation: a sharded tensor; a value on a tape (train/tape/var.hpp), read in
+/// its own layout or in another one; or a parameter.
 template <class Type>
 concept Operand = AnyShardedTensor<Type> || requires {
   typename std::remove_cvref_t<Type>::tape_operand;
@@ -23,7 +23,7 @@ concept Operand = AnyShardedTensor<Type> || requires {
 
 namespace detail {
 
-/// What a gradient reads: the first operand, the second one, those after it, the result.
+/// The values that a gradient reads: the first operand, the second one, those after it, the result.
 struct GradientReads {
   bool left = false;
   bool right = false;

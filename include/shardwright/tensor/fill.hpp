@@ -24,7 +24,7 @@ template <class Element> struct ConstantKernel {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = value; }
 };
 
-/// What fills a tensor: a number, or a byte.
+/// The value that fills a tensor: a number, or a byte.
 template <class Tensor> struct FillValueOf { using type = NumberFor<Tensor>; };
 template <class Tensor>
 requires std::is_same_v<typename Tensor::value_type, std::byte>

@@ -65,13 +65,13 @@ template <class Op, class X, class Reduce>
 
 } // namespace detail
 
-/// @name Numbers of tensors Collective over the axes that shard the tensors, one all_reduce of one number;
-/// waits for it. Real elements, summed in double in a fixed order: the same number on every rank and in every
-/// run, and for double bitwise the same as dot and norm. Halos are ignored, at the cost of a copy of the
-/// owned elements. No heap allocation after the first call.
+/// @name Numbers of tensors
+/// Collective over the axes that shard the tensors: one all_reduce of one number, and a wait for it. Real
+/// elements, summed in double in a fixed order: the same number on every rank and in every run, and for
+/// double bitwise the same as dot and norm. Halos are ignored, at the cost of a copy of the owned elements.
+/// No heap allocation after the first call.
 /// @throws InvalidArgument if shapes or meshes differ; the typed errors of communicators.
 /// @{
-
 /// @brief The sum over all elements of left * right; the layouts may differ in halos.
 template <AnyShardedTensor Left, AnyShardedTensor Right>
 [[nodiscard]] double dot_value(const Left& left, const Right& right,

@@ -11,9 +11,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @name Arithmetic operators add, subtract, multiply, divide and scale, with their layouts, broadcasting of
-/// the right operand, gradients and errors. On a tape the sum of two values of the same layout is deferred
-/// until it is read; a norm computes it in its own pass.
+/// @name Arithmetic operators
+/// They are add, subtract, multiply, divide and scale, with their layouts, gradients and errors. On a tape
+/// the sum of two values of one layout is deferred until it is read; a norm computes it in its own pass.
 /// @{
 template <Operand Left, Operand Right> [[nodiscard]] auto operator+(Left&& left, Right&& right) {
   return add(std::forward<Left>(left), std::forward<Right>(right), SourceLocation{});
@@ -29,9 +29,9 @@ template <Operand Left, Operand Right> [[nodiscard]] auto operator/(Left&& left,
 }
 /// @}
 
-/// @name The same with a plain number, in either order. A number added to a Partial does not compile, nor
-/// does a number divided by one. A tensor of integers takes only whole numbers: results
-/// wrap, quotients are rounded towards zero, and it cannot be a divisor.
+/// @name The same with a plain number, in either order
+/// A number added to a Partial does not compile, nor does a number divided by one. A tensor of integers takes
+/// only whole numbers: results wrap, quotients are rounded towards zero, and it cannot be a divisor.
 /// @{
 template <Operand X> [[nodiscard]] auto operator*(X&& x, detail::NumberFor<X> factor) {
   return scale(std::forward<X>(x), factor, factor.where);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The ranks for which each rank of a node waits, and what they say to that, in shared memory.
+/// @brief The ranks for which each rank of a node waits, and their answers, in shared memory.
 
 #include <shardwright/core/config.hpp>
 

@@ -19,8 +19,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What the ranks know of one another's calls: a collective is compared by all, one at a time, and a message
-/// by both sides. Nothing happens without NcclOptions::check. The memory is reused.
+/// Compares the calls of the ranks: collectives among all of them, one at a time, and a message between its
+/// two sides. Does nothing without NcclOptions::check. The memory is reused.
 template <class Api, class Runtime> class NcclAgreement {
 public:
   using Call = NcclCall<Runtime>;

@@ -24,7 +24,7 @@ template <class Stream> [[nodiscard]] decltype(auto) native_stream(Stream& strea
     return (stream);
 }
 
-/// What one side of a message tells the other, so that they can be compared.
+/// The properties of a message that the sender tells the receiver, which compares them.
 struct NcclMessageHeader {
   std::uint64_t count = 0;
   std::int32_t tag = 0;

@@ -20,10 +20,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// - Reductions follow an order that NCCL chooses, equal on all ranks: `ReductionOrder` has no effect, sums
 ///   may differ from the host's in their last bits, 16-bit elements are rounded as NCCL does, and a maximum
 ///   or minimum may ignore a NaN.
-/// - Calls run one after the other in the order in which they are issued, messages included, so two ranks
-/// must
-///   issue what they exchange in one order: tags do not matter, and messages that cross belong into one
-///   `exchange()`. The pipeline takes the order from its schedule's proof.
+/// - Calls run one after the other in the order in which they are issued, messages included. So two ranks
+///   must issue what they exchange in one order: tags do not matter, and messages that cross belong in one
+///   `exchange()`. The pipeline takes the order from a simulation of its schedule (MessageTurns).
 /// - The host does not wait for the device. `run` and `Pending::wait` wait for the hosts of the other ranks:
 ///   at a first call, while NCCL connects them.
 /// - A call that is not done by the deadline, counted from when it was the oldest on its stream, or an error

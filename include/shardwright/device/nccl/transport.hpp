@@ -370,6 +370,7 @@ private:
       std::fprintf(stderr, "shardwright: an NCCL communicator was aborted at its end: %s\n", error.what());
     }
   }
+
   mutable Member member_;
   Runtime runtime_;
   Stream stream_;     ///< The rank's.

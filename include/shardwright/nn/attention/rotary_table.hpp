@@ -54,7 +54,7 @@ public:
   }
   [[nodiscard]] auto cosines() const { return cosines_.local_matrix(); }
   [[nodiscard]] auto sines() const { return sines_.local_matrix(); }
-  /// @brief What all ranks must give alike: its base, or its frequencies and their factor.
+  /// @brief The numbers that all ranks must give alike: its base, or its frequencies and their factor.
   [[nodiscard]] const std::vector<GivenNumber>& numbers() const noexcept { return numbers_; }
 
 private:

@@ -37,7 +37,7 @@ template <class L> struct CapacityTokens {
 
 namespace detail {
 
-/// What within_capacity must be given alike on all ranks.
+/// The numbers of within_capacity that all ranks must give alike.
 [[nodiscard]] inline std::array<GivenNumber, 2> numbers_of_capacity(std::int64_t experts, double factor) {
   return {GivenNumber("number of experts", experts), GivenNumber("factor", factor)};
 }

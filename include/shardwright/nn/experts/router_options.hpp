@@ -37,7 +37,7 @@ struct RouterOptions {
   std::int64_t kept_groups = 1; ///< Groups from which a token chooses its experts.
   GroupScore group_score = GroupScore::share;
 
-  /// @brief What all ranks must give alike.
+  /// @brief The numbers that all ranks must give alike.
   [[nodiscard]] std::array<GivenNumber, 7> numbers() const {
     return {GivenNumber("number of chosen experts", chosen),
             GivenNumber("number of the scores", static_cast<int>(scores)),
@@ -57,7 +57,7 @@ struct ExpertBiasOptions {
 
   /// @brief Returns whether the bias affects the choice.
   [[nodiscard]] constexpr bool used() const noexcept { return loaded || rate != 0; }
-  /// @brief What all ranks must give alike.
+  /// @brief The numbers that all ranks must give alike.
   [[nodiscard]] std::array<GivenNumber, 2> numbers() const {
     return {GivenNumber("rate of the bias", rate), GivenNumber("recentre", recentre)};
   }

@@ -78,7 +78,7 @@ template <class Tag, LayoutType X, class Element, class Target> struct NormStati
   }
 };
 
-/// What a norm's passes read and write in common.
+/// The arguments that both passes of a norm share.
 template <class Tensor, class Statistics, class Gain>
 [[nodiscard]] auto norm_of_rows(const Tensor& x, Statistics& statistics, const Gain& gain) {
   kernels::Norm<typename Tensor::value_type> norm{

@@ -50,7 +50,7 @@ struct InputFacts {
   std::uint64_t content = 0;
 };
 
-/// What is compared, and what to do if it differs.
+/// The subject of a comparison, and the advice if ranks differ.
 struct InputSubject {
   const char* name = "Input";
   const char* layout = "the layout";

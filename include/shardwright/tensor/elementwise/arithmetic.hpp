@@ -9,10 +9,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @name Arithmetic Of tensors, values on a tape and parameters, as Binary says: the right operand may lack
-/// leading dimensions (a bias); `add.into(out, left, right)` writes to an existing tensor. Integers wrap.
+/// @name Arithmetic
+/// Of tensors, values on a tape and parameters, as Binary says: the right operand may lack leading dimensions
+/// (a bias); `add.into(out, left, right)` writes to an existing tensor. Integers wrap.
 /// @{
-
 /// @brief left + right. Partial plus Partial of one linear operation is Partial; Partial plus a complete
 /// value is an error. On a tape the sum of two values of the same layout is deferred until it is read.
 inline constexpr Binary<operation::Add> add{};

@@ -55,7 +55,7 @@ template <class Function> struct RightGradientOf {
   }
 };
 
-/// What a gradient reads: the operands that its signature does not take as Unread.
+/// The operands that a gradient reads: those that its signature does not take as Unread.
 template <class Gradient> struct ReadsOf {
   using V = kernels::Value<double>;
   static constexpr bool none = std::is_invocable_v<Gradient, V, Unread, Unread>;

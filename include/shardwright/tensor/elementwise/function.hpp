@@ -30,7 +30,7 @@ template <class Function> struct LinearGradientOf {
   }
 };
 
-/// What the gradient of a function is made of; the trace shows the function.
+/// How the gradient of a function is computed; the trace shows the function.
 template <class Function> struct GradientReadsOf {
   using V = kernels::Value<double>;
   static constexpr bool is_linear = requires(const Function& function, V dy) {

@@ -11,10 +11,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @name Nonlinear elementwise functions Of tensors and of values on a tape, as Elementwise says; the
-/// formulas are in tensor/kernels/formulas.hpp. `square.into(out, x)` writes to an existing tensor.
+/// @name Nonlinear elementwise functions
+/// Of tensors and of values on a tape, as Elementwise says; the formulas are in tensor/kernels/formulas.hpp.
+/// `square.into(out, x)` writes to an existing tensor.
 /// @{
-
 /// @brief GELU in its tanh form, that of GPT-2, and of PyTorch with approximate="tanh"; within 1e-3 of
 /// gelu_erf.
 inline constexpr Elementwise<operation::GeluTanh> gelu_tanh{};
@@ -31,10 +31,10 @@ inline constexpr Elementwise<operation::Sigmoid> sigmoid{};
 inline constexpr Elementwise<operation::Square> square{};
 /// @}
 
-/// @name Functions that C has, too Templates, because objects would be ambiguous with C's functions after
-/// `using namespace shardwright`; `Elementwise<operation::Exp>().into(out, x)` writes to an existing tensor.
+/// @name Functions that C has, too
+/// Templates, because objects would be ambiguous with C's functions after `using namespace shardwright`.
+/// `Elementwise<operation::Exp>().into(out, x)` writes to an existing tensor.
 /// @{
-
 /// @brief The hyperbolic tangent.
 template <Operand X> [[nodiscard]] auto tanh(X&& x, SourceLocation where = SourceLocation::current()) {
   return Elementwise<operation::Tanh>()(std::forward<X>(x), where);

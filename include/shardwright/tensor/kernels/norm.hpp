@@ -18,7 +18,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief What a norm of rows and its gradients read and write: y = (x - mean) inverse gain + bias with
+/// @brief The arguments of a norm of rows and of its gradients: y = (x - mean) inverse gain + bias with
 /// inverse = 1 / sqrt(mean of (x - mean)^2 + epsilon).
 ///
 /// A LayerNorm is centred (Ba et al., arXiv 1607.06450, equation 4); the mean of an RMSNorm is 0 (Zhang and

@@ -67,7 +67,7 @@ struct ParameterFactors {
   double weight_decay_factor = 1;
   double learning_rate_factor = 1;
 
-  /// @brief What all ranks must give alike.
+  /// @brief The numbers that all ranks must give alike.
   [[nodiscard]] std::array<GivenNumber, 2> numbers() const {
     return {GivenNumber("weight decay factor", weight_decay_factor),
             GivenNumber("learning rate factor", learning_rate_factor)};

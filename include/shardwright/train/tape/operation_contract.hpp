@@ -85,7 +85,7 @@ concept GivesTogether = requires {
   Operation::gradients_read;
 };
 
-/// What the gradient of each operand reads.
+/// The values that the gradient of each operand reads.
 template <class Operation, std::size_t operands>
 inline constexpr std::array<GradientReads, operands> gradient_reads_of = [] {
   std::array<GradientReads, operands> out{};
