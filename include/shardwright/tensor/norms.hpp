@@ -27,7 +27,7 @@ namespace detail {
 
 /// Runs reduce(execution, result, workspace) for the local value, and reduces it over the ranks.
 template <class L, class X, class Reduce>
-[[nodiscard]] double finished_number(const X& x, Reduce reduce, SourceLocation where) {
+[[nodiscard]] double complete_number(const X& x, Reduce reduce, SourceLocation where) {
   using Target = typename X::target;
   ShardedTensor<L, double, Target> local(x.resources(), {}, where);
   {
@@ -53,7 +53,7 @@ template <class Op, class X, class Reduce>
   if constexpr (!any_invalid<L> && RealOperand<operation::Square, typename X::value_type>::value) {
     begin_operation(where, x);
     const auto& owned = without_halos(x);
-    number = finished_number<L>(
+    number = complete_number<L>(
         owned,
         [&](const auto& result, const auto& workspace) {
           reduce(owned.execution(), vector_of(owned), result, workspace);
@@ -87,7 +87,7 @@ template <AnyShardedTensor Left, AnyShardedTensor Right>
     detail::require_shape("dot_value", "right tensor", right.shape(), left.shape(), left.core(), where);
     const auto& first = detail::without_halos(left);
     const auto& second = detail::without_halos(right);
-    number = detail::finished_number<L>(
+    number = detail::complete_number<L>(
         first,
         [&](const auto& result, const auto& workspace) {
           kernels::dot(first.execution(), detail::vector_of(first), detail::vector_of(second), result,

@@ -106,8 +106,8 @@ public:
   }
 
   /// @brief A parameter with given values.
-  /// @param weights in the main element type; if the stored weights have another one, they are rounded, and
-  /// the optimizer's block of the original is kept as the master copy
+  /// @param weights in the accumulation_element; if the stored weights have another one, they are rounded,
+  /// and the optimizer's block of the original is kept as the master copy
   Parameter(std::string name, ShardedTensor<stored_layout, accumulation_element, Target> weights,
             SourceLocation where = SourceLocation::current())
       : ParameterBase(std::move(name), where), resources_(&weights.resources()), master_(master_of(weights)),
@@ -222,7 +222,7 @@ public:
   }
 
   /// @brief Sets the weights: `fill(weights)` is called once, and writes every element of a tensor in the
-  /// stored layout and the main element type, from which stored weights and master copy follow. Collective
+  /// stored layout and the accumulation_element, from which stored weights and master copy follow. Collective
   /// over the mesh only in checked builds.
   ///
   /// Cost: one tensor in that layout, if there is a master copy in another one.

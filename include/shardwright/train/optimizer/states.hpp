@@ -132,8 +132,8 @@ private:
 
 } // namespace detail
 
-/// @brief `count` tensors for each parameter, in the layout of its optimizer state and its main element;
-/// initially zero.
+/// @brief `count` tensors for each parameter, in the layout of its optimizer state and its
+/// accumulation_element; initially zero.
 template <std::size_t count> class OptimizerStates {
 public:
   using State = detail::OptimizerState<count>;
