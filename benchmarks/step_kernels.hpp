@@ -76,8 +76,7 @@ public:
                           d_fused = random(tokens_, shape_.qkv_width());
     const Matrix<Element> gate_up = random(tokens_, 2 * s.hidden), d_gate_up = random(tokens_, 2 * s.hidden);
     const Matrix<Element> h = random(tokens_, s.hidden), d_h = random(tokens_, s.hidden);
-    using Score = kernels::ScoresElement<Element>;
-    const Matrix<Score> logits = random<Score>(tokens_, s.vocabulary);
+    const Matrix<Element> logits = random(tokens_, s.vocabulary); // as linear_cross_entropy has them
     const Matrix<Element> table = random(s.vocabulary, s.width);
     const Matrix<Main> d_table = random<Main>(s.vocabulary, s.width);
     const Matrix<Main> cosines("cosines", s.sequence, shape_.head_dim / 2),
@@ -121,11 +120,11 @@ public:
     add("swiglu", "swiglu", layers, 0, 3 * t * hidden * f, [=] { kernels::swiglu_forward(e, gate_up, h); });
     linear_forward("down", h, y);
     product("head", "head", y, false, table, true, logits);
-    add("statistics, loss", "cross entropy", 1, 0, t * vocabulary * sizeof(Score), [=] {
+    add("statistics, loss", "cross entropy", 1, 0, t * vocabulary * f, [=] {
       kernels::cross_entropy_statistics(e, logits, targets, 0, row_max, row_sum, target);
       kernels::cross_entropy_loss(e, row_max, row_sum, target, targets, loss);
     });
-    add("d_logits", "cross entropy", 1, 0, 2 * t * vocabulary * sizeof(Score),
+    add("d_logits", "cross entropy", 1, 0, 2 * t * vocabulary * f,
         [=] { kernels::cross_entropy_backward(e, logits, row_max, row_sum, targets, 0, 1e-3); });
     product("d_head weight", "head", logits, true, y, false, d_table);
     product("d_head input", "head", logits, false, table, false, d_y);

@@ -97,13 +97,6 @@ public:
     return true;
   }
 
-  /// Length of the message that the first of the requests received, once test() has returned true.
-  [[nodiscard]] std::size_t received_bytes() const {
-    int bytes = 0;
-    MPI_Get_count(&statuses_.front(), MPI_BYTE, &bytes);
-    return static_cast<std::size_t>(bytes);
-  }
-
   /// Adds the ranks of the group whose messages are not done.
   void add_missing(std::vector<bool>& missing) {
     for (std::size_t i = 0; i < requests_.size(); ++i) {

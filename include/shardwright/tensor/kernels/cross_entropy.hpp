@@ -31,10 +31,6 @@ struct TargetRule {
   }
 };
 
-/// @brief The element type of a model's scores in training, also for programs that measure the kernels of a
-/// step.
-template <class Element> using ScoresElement = Element;
-
 namespace detail {
 
 /// The largest of a row's numbers and the sum of exp(number - largest): a larger number shrinks the sum so

@@ -38,8 +38,7 @@ public:
   /// to the same one.
   explicit LossScale(std::shared_ptr<const LossScaleState> state) : state_(std::move(state)) {}
 
-  /// @brief The exponent of a constant; 0 for a dynamic one, which only kernels read.
-  [[nodiscard]] int exponent() const noexcept { return exponent_; }
+  /// @brief The factor of a constant; 1 for a dynamic one, which only kernels read.
   [[nodiscard]] double factor() const { return std::ldexp(1.0, exponent_); }
   /// @brief The factor as an argument of kernels, which read it when they run.
   [[nodiscard]] kernels::LossFactor in_kernels() const {
