@@ -189,7 +189,7 @@ public:
       out.push_back(number);
     return out;
   }
-  /// @brief Those of one parameter: the factors of its group.
+  /// @brief The factors of a parameter's group, which all ranks must give alike.
   [[nodiscard]] auto numbers_of(const ParameterInfo& parameter) const {
     return factors_of(options_.groups, parameter).numbers();
   }

@@ -21,7 +21,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Of one call after another of a group.
+/// The checks in the waits of a group's calls, one call after another.
 class MpiWaitChecks {
 public:
   /// The call that waits.

@@ -48,7 +48,7 @@ struct CrossEntropyOptions {
   double label_smoothing = 0;
   std::int32_t ignored = -1; ///< Targets with this id do not count; neither do negative ones.
 
-  /// @brief Those that ranks compare.
+  /// @brief The numbers that all ranks must give alike.
   [[nodiscard]] std::array<GivenNumber, 2> numbers() const {
     return {GivenNumber("label smoothing", label_smoothing), GivenNumber("ignored id", ignored)};
   }

@@ -74,7 +74,7 @@ struct ParameterFactors {
   }
 };
 
-/// @brief Those of the first group that matches a parameter; 1 if none does.
+/// @brief The factors of the first group that matches a parameter; 1 if none does.
 [[nodiscard]] inline ParameterFactors factors_of(const std::vector<ParameterGroup>& groups,
                                                  const ParameterInfo& parameter) {
   for (const ParameterGroup& group : groups)
