@@ -28,6 +28,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///    them all.
 /// 3. All ranks carry their messages in the order of the moments; the earliest that has not arrived waits for
 ///    nothing.
+///
+/// Two messages of a turn may have the same ends. These start them in the order of their places, since they
+/// may have got ready in different orders.
 class MessageTurns {
 public:
   MessageTurns() = default;
@@ -60,15 +63,15 @@ public:
 
   /// @brief The turn of a message that this rank sends or receives, from 0.
   [[nodiscard]] int turn_of(const StageMessage& message) const { return turns_[place_of(message)]; }
-  /// @brief The number of messages of this rank in each turn.
-  [[nodiscard]] const std::vector<int>& sizes() const noexcept { return sizes_; }
-
-private:
+  /// @brief A number that is the same at both ends of a message, and another one for every message.
   [[nodiscard]] std::size_t place_of(const StageMessage& message) const noexcept {
     return 2 * static_cast<std::size_t>(message.stage * microbatches_ + message.microbatch) +
            (message.gradient ? 1 : 0);
   }
+  /// @brief The number of messages of this rank in each turn.
+  [[nodiscard]] const std::vector<int>& sizes() const noexcept { return sizes_; }
 
+private:
   int microbatches_ = 0;
   std::vector<int> turns_;
   std::vector<int> sizes_;

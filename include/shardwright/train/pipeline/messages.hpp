@@ -121,7 +121,10 @@ private:
   void issue(const Ready& one) {
     if (turns_ == nullptr)
       return start(one);
-    ready_.push_back(one);
+    const auto before = [this](const Ready& left, const Ready& right) {
+      return turns_->place_of(left.message->handed) < turns_->place_of(right.message->handed);
+    };
+    ready_.insert(std::upper_bound(ready_.begin(), ready_.end(), one, before), one);
     const auto due = [this](const Ready& each) { return turns_->turn_of(each.message->handed) == turn_; };
     while (static_cast<std::size_t>(turn_) < turns_->sizes().size() &&
            std::count_if(ready_.begin(), ready_.end(), due) ==
@@ -170,7 +173,7 @@ private:
   SourceLocation where_{};
   const MessageTurns* turns_ = nullptr;
   int turn_ = 0;             ///< The next one.
-  std::vector<Ready> ready_; ///< Messages of later turns.
+  std::vector<Ready> ready_; ///< Messages of later turns, by place.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
