@@ -196,6 +196,8 @@ function(shardwright_source_checks)
   shardwright_add_check(operations COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_operations")
   shardwright_add_check(
     check_operations COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/check_operations_test.py")
+  shardwright_add_check(
+    equal_mutants COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/mutate" --count 0)
   shardwright_add_check(format COMMAND "${PROJECT_SOURCE_DIR}/scripts/check_format")
   shardwright_add_check(
     gpu_check COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/gpu_check_test.py")
