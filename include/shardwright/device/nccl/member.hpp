@@ -28,10 +28,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The options of an NcclCommunicator, equal on all ranks.
 struct NcclOptions {
-  /// Whether the ranks compare the fingerprints of their collectives, over the host group, before they are
-  /// enqueued. This costs one small all-gather between hosts for each call (a few microseconds for thread
-  /// ranks, about ten for MPI) and synchronises the hosts; without it a mismatch is detected only at the
-  /// deadline.
+  /// Whether the ranks compare the fingerprints of their collectives, and both ends those of a message, over
+  /// the host group, before they are enqueued. This costs one small all-gather between hosts for each
+  /// collective (a few microseconds for thread ranks, about ten for MPI) and synchronises the hosts. Without
+  /// it a mismatch is detected only at the deadline, and messages of one size that two ranks issue in
+  /// different orders are taken for each other.
 #if defined(NDEBUG)
   bool check = false;
 #else
