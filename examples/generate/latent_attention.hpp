@@ -83,7 +83,7 @@ private:
   }
 
   [[nodiscard]] Tensor<Tokens> compressed(const Tensor<Tokens>& x) const {
-    return sw::rms_norm(sw::matmul(x, *query_down_), *query_norm_, epsilon_).normed;
+    return sw::rms_norm(sw::matmul(x, *query_down_), *query_norm_, epsilon_);
   }
 
   /// Rotates pairs of numbers by a position: pairs of neighbours, or of numbers half a width apart.

@@ -117,7 +117,7 @@ private:
   //! [layer]
 
   [[nodiscard]] Tensor<Tokens> normed(const Tensor<Tokens>& x, const Tensor<Vector>& gain) const {
-    return sw::rms_norm(x, gain, settings_.norm_epsilon).normed;
+    return sw::rms_norm(x, gain, settings_.norm_epsilon);
   }
 
   /// The last stage's scores, on all ranks.
