@@ -208,9 +208,9 @@ template <class Operation, class X, class... Weights>
 
 /// @brief y = x / rms(x) * gain over the last dimension (Zhang and Sennrich, arXiv 1910.07467, equation 4).
 ///
-/// If `x` is a deferred sum on a tape, one pass over memory computes both.
-/// @param x [..., width], not Partial, width not sharded
+/// @param x [..., width], not Partial, width not sharded; a deferred sum is computed in the same pass
 /// @param gain [width], replicated
+/// @throws InvalidArgument if the extents do not agree.
 template <Operand X, Operand Gain>
 [[nodiscard]] auto rms_norm(X&& x, Gain&& gain, double epsilon,
                             SourceLocation where = SourceLocation::current()) {
@@ -220,9 +220,9 @@ template <Operand X, Operand Gain>
 /// @brief y = (x - mean) / sqrt(variance + epsilon) * gain + bias over the last dimension (Ba et al., arXiv
 /// 1607.06450, equation 4).
 ///
-/// If `x` is a deferred sum on a tape, one pass over memory computes both.
-/// @param x [..., width], not Partial, width not sharded
+/// @param x [..., width], not Partial, width not sharded; a deferred sum is computed in the same pass
 /// @param gain, bias [width], replicated
+/// @throws InvalidArgument if the extents do not agree.
 template <Operand X, Operand Gain, Operand Bias>
 [[nodiscard]] auto layer_norm(X&& x, Gain&& gain, Bias&& bias, double epsilon,
                               SourceLocation where = SourceLocation::current()) {
