@@ -58,9 +58,8 @@ sw::Schedule schedule_of(const Options& options) {
   static_cast<void>(sw::require_proof(schedule));
   if (options.balance == "global" && !options.counting_pass && !sw::forwards_first(schedule))
     throw sw::InvalidArgument(
-        "--balance global needs the counts of all microbatches before the first backward pass, but --schedule " +
         options.schedule +
-        " begins earlier (give --schedule gpipe, or --counting-pass for one more forward pass)");
+        " must run all forward passes first, as --balance global counts the whole batch (give gpipe, or --counting-pass for one more forward pass)");
   return options.counting_pass ? sw::CountingFirst(std::move(schedule)) : std::move(schedule);
 }
 

@@ -100,6 +100,7 @@ Options on_one_rank(Options options) {
   options.mesh = {{"dp", 1}, {"tp", 1}};
   options.ranks = 1;
   options.schedule = "1f1b";
+  options.counting_pass = options.balance == "global";
   options.microbatch *= data_ranks;
   options.sequence_parallel = false;
   options.zero = 0;

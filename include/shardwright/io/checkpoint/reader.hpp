@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::safetensors {
 class File;
-}
+} // namespace shardwright::inline SHARDWRIGHT_ABI::safetensors
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
