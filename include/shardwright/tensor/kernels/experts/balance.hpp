@@ -6,6 +6,7 @@
 
 #include <shardwright/tensor/kernels/experts/routing.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/loss_factor.hpp>
 
 #include <cmath>
 #include <cstddef>
