@@ -21,8 +21,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 /// @brief The arguments of a norm of rows and of its gradients: y = (x - mean) inverse gain + bias with
 /// inverse = 1 / sqrt(mean of (x - mean)^2 + epsilon).
 ///
-/// A LayerNorm is centred (Ba et al., arXiv 1607.06450, equation 4); the mean of an RMSNorm is 0 (Zhang and
-/// Sennrich, arXiv 1910.07467, equation 4). All matrices are [rows, width]; unused ones may be empty.
+/// A LayerNorm is centred (Ba et al., arXiv 1607.06450, equation 4, biased variance), an RMSNorm has mean 0
+/// (Zhang and Sennrich, arXiv 1910.07467, equation 4). Matrices are [rows, width]; unused ones may be empty.
 template <class Element> struct Norm {
   using Number = AccumulationElement<Element>;
   MatrixSpan<const Element> x;        ///< Backward the sum, if there was one.
