@@ -88,8 +88,10 @@ public:
           detail::require_whole_batch(schedule_);
       if (schedule_.counts_first())
         count_first_ = &PipelineRunner::count;
-    } else if constexpr (WholeBatchLoss<Loss> && detail::counts_first<S>) {
-      count_first_ = &PipelineRunner::count;
+    } else if constexpr (WholeBatchLoss<Loss>) {
+      detail::require_whole_batch(schedule_);
+      if constexpr (detail::counts_first<S>)
+        count_first_ = &PipelineRunner::count;
     }
   }
   PipelineRunner(const PipelineRunner&) = delete;
