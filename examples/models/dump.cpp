@@ -6,7 +6,7 @@
 #include "dump.hpp"
 
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 #include <shardwright/io/write_text.hpp>
 
 #include <nlohmann/json.hpp>

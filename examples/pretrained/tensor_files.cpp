@@ -7,7 +7,7 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
-#include <shardwright/core/narrow_float.hpp>
+#include <shardwright/core/low_precision.hpp>
 #include <shardwright/io/new_file.hpp>
 #include <shardwright/io/safetensors/write.hpp>
 

@@ -5,7 +5,7 @@
 /// @brief The tensor that a call moves, so that differing shapes are detected even if the counts agree.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,7 @@
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/validate.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 
 #include <cstddef>
 #include <cstdint>

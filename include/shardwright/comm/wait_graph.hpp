@@ -6,7 +6,7 @@
 
 #include <shardwright/comm/report.hpp>
 #include <shardwright/comm/validate.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 
 #include <algorithm>
 #include <chrono>

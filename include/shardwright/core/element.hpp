@@ -6,7 +6,7 @@
 /// fingerprints.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/core/narrow_float.hpp>
+#include <shardwright/core/low_precision.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 #include <shardwright/io/read_text.hpp>
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 /// @brief Compares numbers that must be equal on all ranks, such as a factor, a seed or a shape.
 
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 

@@ -7,8 +7,8 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/hash.hpp>
 #include <shardwright/core/kept_memory.hpp>
-#include <shardwright/core/mix.hpp>
 #include <shardwright/layout/transition_step.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/mesh/halo_plans.hpp>

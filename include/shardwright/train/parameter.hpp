@@ -6,7 +6,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/layout/zero.hpp>
 #include <shardwright/tensor/elementwise.hpp>

@@ -7,7 +7,7 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 

@@ -8,7 +8,7 @@
 #include <shardwright/comm/report.hpp>
 #include <shardwright/comm/stderr_line.hpp>
 #include <shardwright/comm/waiting.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 
 #include <algorithm>
 #include <chrono>

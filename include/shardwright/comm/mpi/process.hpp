@@ -6,7 +6,7 @@
 /// stopped.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 
 #include <fcntl.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
 #include <shardwright/comm/validate.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,7 +5,7 @@
 /// @brief Converts floating-point numbers from their saved type to another.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/core/narrow_float.hpp>
+#include <shardwright/core/low_precision.hpp>
 #include <shardwright/io/safetensors/dtype.hpp>
 
 #include <concepts>

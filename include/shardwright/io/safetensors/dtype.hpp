@@ -5,7 +5,7 @@
 /// @brief The element types of safetensors files: names, bits, and the C++ types that hold them.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/core/narrow_float.hpp>
+#include <shardwright/core/low_precision.hpp>
 
 #include <array>
 #include <concepts>

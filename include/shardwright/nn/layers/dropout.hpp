@@ -5,7 +5,7 @@
 /// @brief Dropout whose mask is a function of the element's position in the training run, and is never
 /// stored.
 
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/layout/token_order.hpp>
 #include <shardwright/mesh/agreement.hpp>

@@ -7,7 +7,7 @@
 
 #include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/mesh/mesh_core.hpp>

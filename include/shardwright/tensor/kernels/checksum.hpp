@@ -4,7 +4,7 @@
 /// @file
 /// @brief A hash of the bits and positions of all elements, the same on every target.
 
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 

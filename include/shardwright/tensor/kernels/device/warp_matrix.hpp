@@ -9,7 +9,7 @@
 /// the same functions work on the registers of all 32 threads at once, with loops over the matrices, so that
 /// kernels also run there.
 
-#include <shardwright/core/narrow_float.hpp>
+#include <shardwright/core/low_precision.hpp>
 #include <shardwright/tensor/kernels/lanes/thread.hpp>
 
 #include <cmath>
