@@ -322,9 +322,9 @@ private:
     const Vector<std::int32_t> order("order", choices.size()), places("places", choices.size()),
         counts("counts", known + 2);
     const Vector<unsigned char> memory("memory",
-                                       kernels::order_choices_workspace(execution_, choices.size(), known));
-    kernels::order_choices(execution_, choices.data(), choices.size(), known, order.data(), places.data(),
-                           counts.data(), memory.data());
+                                       kernels::sort_by_expert_workspace(execution_, choices.size(), known));
+    kernels::sort_by_expert(execution_, choices.data(), choices.size(), known, order.data(), places.data(),
+                            counts.data(), memory.data());
     keep_all(order, places, counts);
   }
 

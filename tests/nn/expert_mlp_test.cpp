@@ -420,10 +420,10 @@ TEST_CASE("choices are counted and sorted by expert, by passes of one thread and
     for (std::size_t i = 0; i < pairs; ++i)
       choices[i] = static_cast<std::int32_t>(sw::random_words({3, 4}, i).word[0] % 8) - 2; // of -2 to 5
     std::vector<std::int32_t> order(pairs), wanted_places(pairs), counts(experts + 2);
-    std::vector<std::int32_t> memory(sw::kernels::order_choices_workspace(execution, pairs, experts) /
+    std::vector<std::int32_t> memory(sw::kernels::sort_by_expert_workspace(execution, pairs, experts) /
                                      sizeof(std::int32_t));
-    sw::kernels::order_choices(execution, choices.data(), pairs, experts, order.data(), wanted_places.data(),
-                               counts.data(), memory.data());
+    sw::kernels::sort_by_expert(execution, choices.data(), pairs, experts, order.data(), wanted_places.data(),
+                                counts.data(), memory.data());
     // The work of a device's library, with these kernels before and after it.
     for (std::size_t i = 0; i < pairs; ++i)
       kernels::BinChoices{choices.data(), experts, bins.data(), numbers.data()}(i);

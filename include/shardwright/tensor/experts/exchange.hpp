@@ -101,14 +101,14 @@ template <class Target, class Element, class Use>
 decltype(auto) with_exchange(TargetResources<Target>& resources, const ExpertRoute& route, bool back,
                              const Element* in, Element* out, std::size_t width, SourceLocation where,
                              const Use& use) {
-  const auto sent = widened(back ? route.gained_rows : route.sent_rows, width);
-  const auto gained = widened(back ? route.sent_rows : route.gained_rows, width);
+  const auto sent = widened(back ? route.received_rows : route.sent_rows, width);
+  const auto received = widened(back ? route.sent_rows : route.received_rows, width);
   const std::size_t here = static_cast<std::size_t>(route.sent()) * width;
   const std::size_t there = static_cast<std::size_t>(route.rows()) * width;
   const std::span<const Element> from(in, back ? there : here);
   const std::span<Element> to(out, back ? here : there);
   auto& ranks = resources.core().template communicator<Target>(route.owners);
-  CollectiveCall call = all_to_all_call(ranks, Elements::of(from), Elements::of(to), sent, gained, where);
+  CollectiveCall call = all_to_all_call(ranks, Elements::of(from), Elements::of(to), sent, received, where);
   order_call_after<Target>(resources.execution());
   return use(ranks, call);
 }
@@ -140,9 +140,9 @@ void move_rows(TargetResources<Target>& resources, const ExpertRoute& route, boo
   if constexpr (Target::host_accessible) {
     auto& ranks = resources.core().communicator(route.owners);
     if (width > 1 && width * sizeof(Element) >= sizeof(void*) && ranks.thread_world()) { // room for the list
-      shown.sent = back ? &route.gained_rows : &route.sent_rows;
+      shown.sent = back ? &route.received_rows : &route.sent_rows;
       const auto take = [&](const auto& rows) { use(rows, PlainLoop()); };
-      DirectRows<Element, decltype(take)> direct(shown, back ? route.sent_rows : route.gained_rows,
+      DirectRows<Element, decltype(take)> direct(shown, back ? route.sent_rows : route.received_rows,
                                                  static_cast<std::size_t>(ranks.rank()), in, width, take);
       return exchange_rows<Target, Element>(resources, route, back, out, in, width, &direct, where);
     }

@@ -143,7 +143,7 @@ inline void place_rows(ExpertRoute& route, const ExpertOwners& owners, std::span
     std::size_t rows = 0;
     for (std::int64_t e = 0; e < own.size; ++e)
       rows += static_cast<std::size_t>(all[rank * experts + static_cast<std::size_t>(own.offset + e)]);
-    route.gained_rows.push_back(contiguous_block(received, rows));
+    route.received_rows.push_back(contiguous_block(received, rows));
     received += rows;
   }
   KeptVector<std::int32_t> next(runs.get_allocator()); // grouped row of the next received one, by expert
@@ -192,15 +192,15 @@ template <class Target>
   route.pairs = take(choices.size_bytes());
   route.places = take(choices.size_bytes());
   const BufferHandle counts = take(bins.size() * sizeof(std::int32_t));
-  const BufferHandle work = take(kernels::order_choices_workspace(execution, choices.size(), experts));
+  const BufferHandle work = take(kernels::sort_by_expert_workspace(execution, choices.size(), experts));
   if constexpr (counts_only<Target>) {
     return spread_evenly(static_cast<std::int64_t>(choices.size()), static_cast<std::size_t>(experts),
                          memory);
   } else {
-    kernels::order_choices(execution, choices.data(), choices.size(), experts,
-                           static_cast<std::int32_t*>(route.pairs.data()),
-                           static_cast<std::int32_t*>(route.places.data()),
-                           static_cast<std::int32_t*>(counts.data()), work.data());
+    kernels::sort_by_expert(execution, choices.data(), choices.size(), experts,
+                            static_cast<std::int32_t*>(route.pairs.data()),
+                            static_cast<std::int32_t*>(route.places.data()),
+                            static_cast<std::int32_t*>(counts.data()), work.data());
     copy_to_host<Target>(execution, static_cast<const std::int32_t*>(counts.data()), bins.data(),
                          bins.size());
     if (bins.back() != 0) { // the error names the token

@@ -23,7 +23,7 @@ SHARDWRIGHT_FUNCTION constexpr std::int32_t bin_of(std::int32_t choice, std::int
 
 /// Orders `pairs` choices in a single functor call: on a host, one pass to count and one to place beat any
 /// sort.
-struct OrderChoices {
+struct SortByExpert {
   const std::int32_t* choices;
   std::size_t pairs;
   std::int32_t experts;
@@ -82,10 +82,10 @@ inline constexpr std::size_t order_alignment = 256;
 
 } // namespace detail
 
-/// @brief Bytes of memory that order_choices() needs.
+/// @brief Bytes of memory that sort_by_expert() needs.
 template <class Execution>
-[[nodiscard]] std::size_t order_choices_workspace(const Execution& execution, std::size_t pairs,
-                                                  std::int32_t experts) {
+[[nodiscard]] std::size_t sort_by_expert_workspace(const Execution& execution, std::size_t pairs,
+                                                   std::int32_t experts) {
   const auto bins = static_cast<std::size_t>(experts) + 2;
   if constexpr (detail::LibraryOrder<Execution>::available)
     return 3 * detail::aligned_for_order(pairs * sizeof(std::int32_t)) +
@@ -102,11 +102,11 @@ template <class Execution>
 /// @param order [pairs] the pair in each row
 /// @param places  [pairs] the row of each pair, -1 for one without an expert
 /// @param counts  [experts + 2] number of pairs of each expert, of none, and of invalid choices
-/// @param memory  order_choices_workspace() bytes, aligned to 256
+/// @param memory  sort_by_expert_workspace() bytes, aligned to 256
 template <class Execution>
-void order_choices(const Execution& execution, const std::int32_t* choices, std::size_t pairs,
-                   std::int32_t experts, std::int32_t* order, std::int32_t* places, std::int32_t* counts,
-                   void* memory) {
+void sort_by_expert(const Execution& execution, const std::int32_t* choices, std::size_t pairs,
+                    std::int32_t experts, std::int32_t* order, std::int32_t* places, std::int32_t* counts,
+                    void* memory) {
   if constexpr (counts_only<Execution>) {
     static_cast<void>(execution);
   } else if constexpr (detail::LibraryOrder<Execution>::available) {
@@ -121,7 +121,7 @@ void order_choices(const Execution& execution, const std::int32_t* choices, std:
     run("sw::place_pairs", execution, pairs, detail::PlaceChoices{sorted, order, experts, places});
   } else {
     run("sw::order_pairs", execution, 1,
-        detail::OrderChoices{choices, pairs, experts, order, places, counts,
+        detail::SortByExpert{choices, pairs, experts, order, places, counts,
                              static_cast<std::int32_t*>(memory)});
   }
 }
