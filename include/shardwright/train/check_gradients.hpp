@@ -87,9 +87,9 @@ struct TargetOfInputs<First, Rest...> {
 template <class Type> inline constexpr bool is_tensor_input = is_sharded_tensor<std::remove_const_t<Type>>;
 
 /// The tensors among the inputs; others are ignored.
-template <class... Types> struct MovedTensors {
-  explicit MovedTensors(const MemberList<>&) {}
-  static void list(std::vector<MovedInput*>&, MeshCore*&) {}
+template <class... Types> struct PerturbedTensors {
+  explicit PerturbedTensors(const MemberList<>&) {}
+  static void list(std::vector<PerturbedInput*>&, MeshCore*&) {}
   /// Calls use(variables...).
   template <class Tape, class Use, class... Vars>
   static double with_variables(Tape&, const Use& use, const Vars&... variables) {
@@ -97,16 +97,16 @@ template <class... Types> struct MovedTensors {
   }
   template <class Tape> static void take_gradients(const Tape&) {}
 };
-template <class First, class... Rest> struct MovedTensors<First, Rest...> {
-  MovedTensor<std::remove_const_t<First>> first;
-  MovedTensors<Rest...> rest;
+template <class First, class... Rest> struct PerturbedTensors<First, Rest...> {
+  PerturbedTensor<std::remove_const_t<First>> first;
+  PerturbedTensors<Rest...> rest;
 
-  explicit MovedTensors(const MemberList<First, Rest...>& inputs)
+  explicit PerturbedTensors(const MemberList<First, Rest...>& inputs)
       : first(std::string(inputs.name), inputs.object), rest(inputs.rest) {}
-  void list(std::vector<MovedInput*>& moved, MeshCore*& core) {
-    moved.push_back(&first);
+  void list(std::vector<PerturbedInput*>& perturbed, MeshCore*& core) {
+    perturbed.push_back(&first);
     core = &first.mesh_core();
-    rest.list(moved, core);
+    rest.list(perturbed, core);
   }
   template <class Tape, class Use, class... Vars>
   double with_variables(Tape& tape, const Use& use, const Vars&... variables) {
@@ -119,8 +119,9 @@ template <class First, class... Rest> struct MovedTensors<First, Rest...> {
   }
 };
 template <class First, class... Rest>
-requires(!is_tensor_input<First>) struct MovedTensors<First, Rest...> : MovedTensors<Rest...> {
-  explicit MovedTensors(const MemberList<First, Rest...>& inputs) : MovedTensors<Rest...>(inputs.rest) {}
+requires(!is_tensor_input<First>) struct PerturbedTensors<First, Rest...> : PerturbedTensors<Rest...> {
+  explicit PerturbedTensors(const MemberList<First, Rest...>& inputs)
+      : PerturbedTensors<Rest...>(inputs.rest) {}
 };
 
 /// The modules among the inputs, as one model.
@@ -144,13 +145,13 @@ public:
   explicit CheckedParameters(const MemberList<Types...>& inputs) : model_{inputs} {
     model_.for_each_parameter([this](auto& parameter) {
       using P = std::remove_reference_t<decltype(parameter)>;
-      moved_.push_back(std::make_unique<MovedParameter<P>>(parameter));
+      perturbed_.push_back(std::make_unique<PerturbedParameter<P>>(parameter));
       core_ = &parameter.resources().core();
     });
   }
-  void list(std::vector<MovedInput*>& moved, MeshCore*& core) const {
-    for (const auto& each : moved_)
-      moved.push_back(each.get());
+  void list(std::vector<PerturbedInput*>& perturbed, MeshCore*& core) const {
+    for (const auto& each : perturbed_)
+      perturbed.push_back(each.get());
     if (core_ != nullptr)
       core = core_;
   }
@@ -173,13 +174,13 @@ public:
 private:
   Model model_;
   MeshCore* core_ = nullptr;
-  std::vector<std::unique_ptr<MovedInput>> moved_;
+  std::vector<std::unique_ptr<PerturbedInput>> perturbed_;
   std::optional<GradAccumulator<Model>> accumulator_;
 };
 /// None.
 struct NoParameters {
   template <class Inputs> explicit NoParameters(const Inputs&) {}
-  static void list(std::vector<MovedInput*>&, MeshCore*&) {}
+  static void list(std::vector<PerturbedInput*>&, MeshCore*&) {}
   static void begin() {}
   static void finish() {}
 };
@@ -194,8 +195,8 @@ public:
   CheckedFunction(Function& function, const MemberList<Types...>& inputs, const GradientCheck& options)
       : function_(function), tensors_(inputs), parameters_(inputs), origin_(options.origin),
         rows_(options.rows) {
-    tensors_.list(moved_, core_);
-    parameters_.list(moved_, core_);
+    tensors_.list(perturbed_, core_);
+    parameters_.list(perturbed_, core_);
     restart();
   }
 
@@ -219,7 +220,7 @@ public:
     restart();
     parameters_.finish();
   }
-  [[nodiscard]] const std::vector<MovedInput*>& moved() const noexcept { return moved_; }
+  [[nodiscard]] const std::vector<PerturbedInput*>& perturbed() const noexcept { return perturbed_; }
   [[nodiscard]] const HostCommunicator& ranks() const { return core_->world(); }
 
 private:
@@ -240,9 +241,9 @@ private:
   }
 
   Function& function_;
-  MovedTensors<Types...> tensors_;
+  PerturbedTensors<Types...> tensors_;
   Parameters parameters_;
-  std::vector<MovedInput*> moved_;
+  std::vector<PerturbedInput*> perturbed_;
   MeshCore* core_ = nullptr;
   BatchOrigin origin_;
   RowOrder rows_;
@@ -275,7 +276,7 @@ GradientDifference check_gradients(Function&& function, const detail::MemberList
   checked.compute_gradients();
   detail::GradientCheckRun run(options, checked.ranks(), checked);
   std::uint64_t number = 0;
-  for (detail::MovedInput* input : checked.moved())
+  for (detail::PerturbedInput* input : checked.perturbed())
     run.check(*input, ++number);
   detail::require_slopes(run.worst(), options, where);
   return run.worst();

@@ -58,15 +58,15 @@ private:
 namespace detail {
 
 /// A perturbed input: a tensor or a parameter.
-class MovedInput {
+class PerturbedInput {
 public:
-  virtual ~MovedInput() = default;
+  virtual ~PerturbedInput() = default;
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::vector<std::int64_t> shape() const = 0;
   virtual void point_randomly(RandomKey key) = 0;
   virtual void point_at(std::size_t element) = 0;
   /// Sets the input to this distance from its original value; 0 restores it.
-  virtual void move(double step) = 0;
+  virtual void perturb(double step) = 0;
   /// This rank's part of the gradient times the direction, and of the gradient's square.
   [[nodiscard]] virtual double slope() = 0;
   [[nodiscard]] virtual double square() = 0;
@@ -86,7 +86,7 @@ public:
       : options_(options), ranks_(std::move(ranks)), function_(function) {}
 
   /// Compares in random directions and, if one fails or if requested, element by element.
-  void check(MovedInput& input, std::uint64_t number) {
+  void check(PerturbedInput& input, std::uint64_t number) {
     std::array<double, 1> square{input.square()};
     sum_over_ranks(ranks_, square);
     const double norm = std::sqrt(square[0]);
@@ -106,7 +106,7 @@ public:
       input.point_at(place);
       compare(input, norm, element, [&] { return name_of(input, place); });
     }
-    input.move(0);
+    input.perturb(0);
     // A wrong element says more than a direction in which it fails with others. If all tested elements are
     // right, the wrong one is among the rest.
     const bool by_element =
@@ -125,11 +125,11 @@ private:
       worst = std::move(found);
   }
   template <class Name>
-  void compare(MovedInput& input, double norm, GradientDifference& worst, const Name& name) {
+  void compare(PerturbedInput& input, double norm, GradientDifference& worst, const Name& name) {
     std::array<double, 3> totals{};
-    input.move(options_.step);
+    input.perturb(options_.step);
     totals[0] = function_.value();
-    input.move(-options_.step);
+    input.perturb(-options_.step);
     totals[1] = function_.value();
     totals[2] = input.slope();
     sum_over_ranks(ranks_, totals);
@@ -138,7 +138,7 @@ private:
     const double error = std::abs(totals[2] - quotient) / (norm + std::abs(quotient) + 1e-3);
     keep_worse({name(), totals[2], quotient, error}, worst);
   }
-  [[nodiscard]] static std::string name_of(const MovedInput& input, std::size_t element) {
+  [[nodiscard]] static std::string name_of(const PerturbedInput& input, std::size_t element) {
     const std::vector<std::int64_t> shape = input.shape();
     std::string indices;
     for (std::size_t d = shape.size(); d-- > 0;) {

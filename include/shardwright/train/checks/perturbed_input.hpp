@@ -83,14 +83,14 @@ private:
 };
 
 /// Whether this rank's part of a Partial value is the one that is perturbed.
-template <LayoutType L> [[nodiscard]] bool moves_part(const MeshCore& core) {
+template <LayoutType L> [[nodiscard]] bool perturbs_part(const MeshCore& core) {
   for (std::size_t i = 0; i < L::axes.size(); ++i)
     if (L::value.is_partial(static_cast<int>(i)) && core.coordinate(core.axis_index(L::axes[i])) != 0)
       return false;
   return true;
 }
 
-template <class Tensor> class MovedTensor final : public MovedInput {
+template <class Tensor> class PerturbedTensor final : public PerturbedInput {
 public:
   using L = typename Tensor::layout;
   using Target = typename Tensor::target;
@@ -98,7 +98,7 @@ public:
       std::is_same_v<typename Tensor::value_type, double>,
       "check_gradients: the inputs must be double, because difference quotients in other element types are too coarse (convert them first)");
 
-  MovedTensor(std::string name, const Tensor& tensor)
+  PerturbedTensor(std::string name, const Tensor& tensor)
       : name_(std::move(name)), origin_(tensor.share()), tensor_(tensor.clone()),
         direction_(tensor.resources(), tensor.shape()) {}
 
@@ -108,11 +108,11 @@ public:
   }
   void point_randomly(RandomKey key) override { direction_.point_randomly(key); }
   void point_at(std::size_t element) override { direction_.point_at(element); }
-  void move(double step) override {
+  void perturb(double step) override {
     if (tensor_.local_size() == 0)
       return;
     kernels::copy(tensor_.execution(), vector_of(origin_), mutable_vector_of(tensor_));
-    if (step != 0 && moves_part<L>(tensor_.core()))
+    if (step != 0 && perturbs_part<L>(tensor_.core()))
       kernels::axpy(tensor_.execution(), step, vector_of(direction_.tensor()), mutable_vector_of(tensor_));
   }
   [[nodiscard]] double slope() override { return direction_.times(*gradient_); }
@@ -132,7 +132,7 @@ private:
   std::optional<ShardedTensor<Gradient<L>, const double, Target>> gradient_;
 };
 
-template <class P> class MovedParameter final : public MovedInput {
+template <class P> class PerturbedParameter final : public PerturbedInput {
   using L = typename P::state_layout;
 
 public:
@@ -140,7 +140,7 @@ public:
       std::is_same_v<typename P::element, double>,
       "check_gradients: the parameters must be double, because difference quotients in other element types are too coarse (build the model with a plan whose element is double)");
 
-  explicit MovedParameter(P& parameter)
+  explicit PerturbedParameter(P& parameter)
       : parameter_(parameter), direction_(parameter.resources(), parameter.shape()) {
     parameter.update_weights([this](auto& weights) { origin_.emplace(weights.clone()); });
   }
@@ -150,7 +150,7 @@ public:
   }
   void point_randomly(RandomKey key) override { direction_.point_randomly(key); }
   void point_at(std::size_t element) override { direction_.point_at(element); }
-  void move(double step) override {
+  void perturb(double step) override {
     parameter_.update_weights([&](auto& weights) {
       if (weights.local_size() == 0)
         return;

@@ -6,7 +6,7 @@
 
 #include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/mix.hpp>
+#include <shardwright/core/hash.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
