@@ -120,12 +120,11 @@ template <class Element> struct RunningSumKernel {
   }
 };
 
-template <class From, class Tensor> void run_running_sum(const From& x, Tensor& out, bool backwards) {
+template <class Element, class Tensor> void run_running_sum(const Element* x, Tensor& out, bool backwards) {
   using Policy =
       Kokkos::RangePolicy<typename Tensor::target::execution_space, Kokkos::IndexType<std::size_t>>;
   const auto rows = out.local_matrix().extent(0);
-  const RunningSumKernel<typename Tensor::value_type> kernel{x.data(), out.mutable_data(),
-                                                             out.local_matrix().extent(1), backwards};
+  const RunningSumKernel<Element> kernel{x, out.mutable_data(), out.local_matrix().extent(1), backwards};
   if constexpr (!sw::counts_only<typename Tensor::target>) // a dry run has shapes but no memory
     Kokkos::parallel_for("running_sum", Policy(out.execution(), 0, rows), kernel);
 }
@@ -144,15 +143,14 @@ struct RunningSum {
   template <sw::AnyShardedTensor X> auto forward(sw::SourceLocation where, const X& x) const {
     sw::ShardedTensor<RunningSumLayout<typename X::layout>, typename X::value_type, typename X::target> y(
         x.resources(), x.shape(), where);
-    run_running_sum(x, y, false);
+    run_running_sum(x.data(), y, false);
     return y;
   }
   template <sw::AnyShardedTensor G, sw::AnyShardedTensor X, sw::AnyShardedTensor Y>
-  auto gradient(const G& y_gradient, const X&, const Y&) const { // of x and y it has only the extents
-    sw::ShardedTensor<typename G::layout, typename G::value_type, typename G::target> out(
-        y_gradient.resources(), y_gradient.shape());
-    run_running_sum(y_gradient, out, true);
-    return out;
+  auto gradient(G&& y_gradient, const X&, const Y&) const {    // of x and y it has only the extents
+    auto [from, out] = sw::reuse(std::forward<G>(y_gradient)); // in place, if nothing else has its memory
+    run_running_sum(from, out, true);
+    return std::move(out);
   }
 };
 

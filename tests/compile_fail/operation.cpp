@@ -64,14 +64,14 @@ void use(const Var<Layout<2, Shard<0, dp>>>& x) { static_cast<void>(apply(Double
 } // namespace operation_without_reads
 
 namespace operation_without_reads_of_two {
-// expect: operation: one of two operands must declare what each gradient reads (give it static constexpr detail::GradientReads left_gradient_reads and right_gradient_reads)
+// expect: operation: one of two operands must declare what each gradient reads (give it static constexpr GradientReads left_gradient_reads and right_gradient_reads)
 // expect: FirstOf
 
 struct FirstOf {
   static constexpr std::string_view name = "first";
 #ifndef SHARDWRIGHT_EXPECT_FAIL
-  static constexpr detail::GradientReads left_gradient_reads{};
-  static constexpr detail::GradientReads right_gradient_reads{};
+  static constexpr GradientReads left_gradient_reads{};
+  static constexpr GradientReads right_gradient_reads{};
 #endif
   template <AnyShardedTensor Left, AnyShardedTensor Right>
   auto forward(SourceLocation, const Left& left, const Right&) const {
@@ -96,8 +96,8 @@ namespace operation_without_right_gradient {
 
 struct LeftOf {
   static constexpr std::string_view name = "first";
-  static constexpr detail::GradientReads left_gradient_reads{};
-  static constexpr detail::GradientReads right_gradient_reads{};
+  static constexpr GradientReads left_gradient_reads{};
+  static constexpr GradientReads right_gradient_reads{};
   template <AnyShardedTensor Left, AnyShardedTensor Right>
   auto forward(SourceLocation, const Left& left, const Right&) const {
     return left.share();

@@ -120,7 +120,7 @@ inline constexpr sw::Elementwise<Mish> mish{};
 /// x y z, whose gradients one call computes.
 struct ProductOfThree {
   static constexpr std::string_view name = "product_of_three";
-  static constexpr std::array<sw::detail::GradientReads, 3> gradients_read{
+  static constexpr std::array<sw::GradientReads, 3> gradients_read{
       {{.right = true, .others = true}, {.left = true, .others = true}, {.left = true, .right = true}}};
 
   template <class X, class Y, class Z>

@@ -21,19 +21,21 @@ concept Operand = AnyShardedTensor<Type> || requires {
   typename std::remove_cvref_t<Type>::tape_operand;
 };
 
-namespace detail {
-
-/// The values that a gradient reads: the first operand, the second one, those after it, the result.
+/// @brief The values that a gradient reads: the first operand, the second one, those after it, the result. An
+/// operation declares them, and others may be released before its gradient is computed.
 struct GradientReads {
   bool left = false;
   bool right = false;
   bool others = false;
   bool result = false;
 
+  /// @brief Whether it reads the operand with this index.
   [[nodiscard]] constexpr bool operand(std::size_t index) const noexcept {
     return index == 0 ? left : index == 1 ? right : others;
   }
 };
+
+namespace detail {
 
 /// An operation that numbers of the program change: `numbers()` returns those that must be equal on all
 /// ranks, except along the axes that split the operand, or those of `differs_along`.

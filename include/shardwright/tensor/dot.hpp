@@ -61,8 +61,8 @@ namespace operation {
 /// @brief The sum of left * right with its gradients, the result's times the other operand.
 struct Dot {
   static constexpr std::string_view name = "dot";
-  static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
-  static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
+  static constexpr GradientReads left_gradient_reads{.left = false, .right = true};
+  static constexpr GradientReads right_gradient_reads{.left = true, .right = false};
 
   template <class X, class Y>
   [[nodiscard]] auto forward(SourceLocation where, const X& left, const Y& right) const {

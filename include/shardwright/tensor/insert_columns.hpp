@@ -64,8 +64,8 @@ namespace operation {
 /// @brief x with inserted columns, and the gradients, which are parts of the result's gradient.
 struct InsertColumns {
   static constexpr std::string_view name = "insert_columns";
-  static constexpr detail::GradientReads left_gradient_reads{};
-  static constexpr detail::GradientReads right_gradient_reads{};
+  static constexpr GradientReads left_gradient_reads{};
+  static constexpr GradientReads right_gradient_reads{};
   std::int64_t at;
 
   template <AnyShardedTensor X, AnyShardedTensor Columns>

@@ -158,8 +158,8 @@ namespace operation {
 /// @brief Y = X W with its gradients, dX = dY W^T and dW = X^T dY.
 struct Matmul {
   static constexpr std::string_view name = "matmul";
-  static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
-  static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
+  static constexpr GradientReads left_gradient_reads{.left = false, .right = true};
+  static constexpr GradientReads right_gradient_reads{.left = true, .right = false};
   template <class X, class W> [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
     return detail::product_of<detail::PlainProduct>(x, w, where);
   }
@@ -180,8 +180,8 @@ struct Matmul {
 /// @brief Y = X W^T with its gradients, dX = dY W and dW = dY^T X.
 struct MatmulTransposed {
   static constexpr std::string_view name = "matmul_transposed";
-  static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
-  static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
+  static constexpr GradientReads left_gradient_reads{.left = false, .right = true};
+  static constexpr GradientReads right_gradient_reads{.left = true, .right = false};
   template <class X, class W> [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
     return detail::product_of<detail::InputGradientProduct>(x, w, where);
   }

@@ -49,22 +49,35 @@ template <class Result, class Left, class Right>
   return reuse_for<Result>(where, std::forward<Left>(left));
 }
 
-/// A result with an operand's shape, as reuse_for makes it, and a pointer to the operand's elements.
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A result with the shape and layout of an operand, and the operand's elements, in the same memory or
+/// not.
 template <class L, class Element, class Target> struct Reused {
   const Element* from;
   ShardedTensor<L, Element, Target> out;
 };
+/// @brief A result of an operation, for kernels that read each element before they write it: in the operand's
+/// memory if that is moved in and nothing else refers to it, else in new memory.
+/// @param where the operation, named in an out-of-memory error
 template <class L, class Element, class Target>
 [[nodiscard]] Reused<L, Element, Target> reuse(ShardedTensor<L, const Element, Target>&& operand,
                                                SourceLocation where = SourceLocation::current()) {
   const Element* const from = operand.data();
-  return {from, reuse_for<ShardedTensor<L, Element, Target>>(where, std::move(operand))};
+  return {from, detail::reuse_for<ShardedTensor<L, Element, Target>>(where, std::move(operand))};
 }
 template <class L, class Element, class Target>
 [[nodiscard]] Reused<L, std::remove_const_t<Element>, Target>
 reuse(const ShardedTensor<L, Element, Target>& operand, SourceLocation where = SourceLocation::current()) {
-  return {operand.data(), reuse_for<ShardedTensor<L, std::remove_const_t<Element>, Target>>(where, operand)};
+  return {operand.data(),
+          detail::reuse_for<ShardedTensor<L, std::remove_const_t<Element>, Target>>(where, operand)};
 }
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// An operand as an owner: itself if this is its last handle, else a copy.
 template <class L, class Element, class Target>

@@ -51,7 +51,7 @@ template <class Tag> struct RowSoftmax {
       return ShardedTensor<InvalidLayout, typename Input::value_type, typename Input::target>(x.resources(),
                                                                                               {});
     } else {
-      auto [from, out] = detail::reuse(std::forward<X>(x), where);
+      auto [from, out] = reuse(std::forward<X>(x), where);
       if (out.local_size() > 0) {
         if constexpr (logarithm)
           kernels::log_softmax_forward(out.execution(), detail::matrix_of(from, out),
@@ -64,7 +64,7 @@ template <class Tag> struct RowSoftmax {
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
   [[nodiscard]] auto gradient(G&& y_gradient, const X&, const Y& y) const {
-    auto [from, out] = detail::reuse(std::forward<G>(y_gradient));
+    auto [from, out] = reuse(std::forward<G>(y_gradient));
     if (out.local_size() > 0) {
       if constexpr (logarithm)
         kernels::log_softmax_backward(out.execution(), y.local_matrix(), detail::matrix_of(from, out),

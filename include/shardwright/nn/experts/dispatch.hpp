@@ -176,7 +176,7 @@ template <Axis... Owners> struct Dispatch {
 /// exchange sends that of the sum and the gates; those of the gates come back later.
 struct Combine {
   static constexpr std::string_view name = "combine";
-  static constexpr std::array<detail::GradientReads, 2> gradients_read{{{.right = true}, {.left = true}}};
+  static constexpr std::array<GradientReads, 2> gradients_read{{{.right = true}, {.left = true}}};
   template <class Rows, class Gates> using Late = detail::ReturningGates<Rows, Gates>;
 
   template <AnyShardedTensor Rows, AnyShardedTensor Gates>

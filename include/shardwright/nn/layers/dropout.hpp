@@ -123,7 +123,7 @@ struct Dropout {
         !detail::has_halos<L>,
         "dropout: the tensor must have no halos, whose copies would get different masks (redistribute it to WithoutHalos of its layout)");
     const auto from = x.local();
-    auto out = detail::reuse(std::forward<X>(x)).out;
+    auto out = reuse(std::forward<X>(x)).out;
     kernels::dropout_into(out.execution(), from, out.mutable_local(),
                           detail::position_in_step(out, origin, rows, where), use.key(origin), use.rate);
     return out;

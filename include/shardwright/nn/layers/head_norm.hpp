@@ -66,7 +66,7 @@ namespace operation {
 struct HeadNorm {
   static constexpr std::string_view name = "head_norm";
   static constexpr std::array<std::string_view, 0> differs_along{};
-  static constexpr std::array gradients_read{detail::GradientReads{.left = true}};
+  static constexpr std::array gradients_read{GradientReads{.left = true}};
   HeadShape heads;
   double epsilon;
 

@@ -125,7 +125,7 @@ template <class Tag> struct Norm {
   static constexpr std::string_view name = Tag::name;
   static constexpr std::array<std::string_view, 0> differs_along{};
   static constexpr bool fuses_sum = true;
-  static constexpr std::array gradients_read{detail::GradientReads{.left = true}};
+  static constexpr std::array gradients_read{GradientReads{.left = true}};
   double epsilon;
 
   [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("epsilon", epsilon)}; }

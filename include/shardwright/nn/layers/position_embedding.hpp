@@ -97,8 +97,8 @@ namespace operation {
 /// table.
 struct AddPositions {
   static constexpr std::string_view name = "add_positions";
-  static constexpr detail::GradientReads left_gradient_reads{};
-  static constexpr detail::GradientReads right_gradient_reads{};
+  static constexpr GradientReads left_gradient_reads{};
+  static constexpr GradientReads right_gradient_reads{};
   RowOrder order;
 
   template <AnyShardedTensor X, AnyShardedTensor Table>
@@ -133,7 +133,7 @@ struct AddPositions {
       const auto rows = static_cast<std::size_t>(x.local_shape()[1]);
       const kernels::RowPositions positions = detail::row_positions(x, order);
       const auto from = x.local_matrix();
-      auto out = detail::reuse(std::forward<X>(x)).out;
+      auto out = reuse(std::forward<X>(x)).out;
       if (out.local_size() > 0)
         kernels::add_positions(out.execution(), from, table.local_matrix(), rows, positions,
                                out.mutable_local_matrix());

@@ -82,7 +82,7 @@ struct SwiGlu {
   template <AnyShardedTensor G, AnyShardedTensor GateUp, AnyShardedTensor Y>
   [[nodiscard]] auto gradient(const G& gradient, GateUp&& gate_up, const Y&) const {
     const auto from = detail::pair_rows(gate_up);
-    auto out = detail::reuse(std::forward<GateUp>(gate_up)).out;
+    auto out = reuse(std::forward<GateUp>(gate_up)).out;
     kernels::swiglu_backward(out.execution(), from, gradient.local_matrix(),
                              detail::mutable_matrix_at(out, std::remove_cvref_t<GateUp>::tensor_rank - 2));
     return out;

@@ -89,7 +89,7 @@ template <class Wanted> struct MseLoss {
   [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& x, const LossScale& scale) const {
     using Element = typename std::remove_cvref_t<X>::value_type;
     auto sums = detail::squared_error(x, target, where);
-    auto [from, out] = detail::reuse(std::forward<X>(x));
+    auto [from, out] = reuse(std::forward<X>(x));
     const kernels::CombineOf<detail::SquaredErrorSlope> slope{{scale.in_kernels()}};
     kernels::store_formula("sw::d_mse", out.execution(), slope, kernels::NoElements{},
                            kernels::Elements<Element>{from}, kernels::Elements<Element>{target.data()},

@@ -172,8 +172,8 @@ template <class Function> struct Binary {
   using RightGradient = detail::RightGradientOf<Function>;
   static_assert(sizeof(detail::ReadsOf<LeftGradient>) + sizeof(detail::ReadsOf<RightGradient>) > 0);
   static constexpr std::string_view name = Function::name;
-  static constexpr detail::GradientReads left_gradient_reads = detail::ReadsOf<LeftGradient>::value;
-  static constexpr detail::GradientReads right_gradient_reads = detail::ReadsOf<RightGradient>::value;
+  static constexpr GradientReads left_gradient_reads = detail::ReadsOf<LeftGradient>::value;
+  static constexpr GradientReads right_gradient_reads = detail::ReadsOf<RightGradient>::value;
   [[no_unique_address]] Function function;
 
   template <Operand Left, Operand Right>

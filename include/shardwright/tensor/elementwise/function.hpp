@@ -118,7 +118,7 @@ template <class Function> struct Elementwise {
     if constexpr (!takes<Input>) {
       return Result<Input>(x.resources(), {});
     } else {
-      auto [from, out] = detail::reuse(std::forward<X>(x), where);
+      auto [from, out] = reuse(std::forward<X>(x), where);
       run(kernels::MapOf<Function>{function}, kernels::NoElements{}, elements(from), out);
       return std::move(out);
     }
@@ -129,7 +129,7 @@ template <class Function> struct Elementwise {
     if constexpr (Slope::is_unchanged) {
       return std::remove_cvref_t<G>(std::forward<G>(y_gradient));
     } else {
-      auto [from, out] = detail::reuse(std::forward<G>(y_gradient));
+      auto [from, out] = reuse(std::forward<G>(y_gradient));
       if constexpr (Slope::is_linear)
         run(detail::LinearGradientOf<Function>{function}, elements(from), kernels::NoElements{}, out);
       else

@@ -61,8 +61,8 @@ namespace operation {
 /// that of the weights, rows_e^T dy_e, which is 0 for an expert without rows.
 struct Grouped {
   static constexpr std::string_view name = "grouped";
-  static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
-  static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
+  static constexpr GradientReads left_gradient_reads{.left = false, .right = true};
+  static constexpr GradientReads right_gradient_reads{.left = true, .right = false};
 
   template <class Rows, class Weights>
   [[nodiscard]] auto forward(SourceLocation where, const Rows& rows, const Weights& weights) const {

@@ -128,7 +128,7 @@ template <class Operation> struct DeclaresReadsOfTwo {
   };
   static_assert(
       value,
-      "operation: one of two operands must declare what each gradient reads (give it static constexpr detail::GradientReads left_gradient_reads and right_gradient_reads)");
+      "operation: one of two operands must declare what each gradient reads (give it static constexpr GradientReads left_gradient_reads and right_gradient_reads)");
 };
 
 template <class Operation, class X> struct HasGradient {
