@@ -726,6 +726,41 @@ TEST_CASE("a recomputed function keeps its rank's part of what it gathers, and g
       }) == "");
 }
 
+TEST_CASE("a recomputed value that is read in several layouts is computed again once") {
+  for (const auto [ranks, tensor] : {std::array{1, 1}, {4, 2}})
+    CHECK(on_ranks(ranks, [tensor = tensor](const sw::HostCommunicator& world, Findings& findings) {
+            const auto log = std::make_shared<sw::CallLog>();
+            const Mesh mesh = mesh_of(sw::logged(world, log), tensor);
+            // Nothing keeps the data itself, so that no second computation could find it.
+            const auto step = [&](sw::Recompute kind) {
+              sw::Tape<> tape;
+              const auto in = tape.variable(random_stream(mesh, 1));
+              auto data = sw::as_var(tape.input(random_stream(mesh, 3)).as<Tokens>());
+              auto y = sw::recompute(
+                  [&](auto gathered) {
+                    const auto value = sw::subtract(std::move(gathered).template as<Stream>(), in);
+                    auto of_tokens = sw::square(value.template as<Tokens>());
+                    auto of_all = sw::tanh(value.template as<sw::Layout<2>>());
+                    auto own = sw::square(value);
+                    return std::move(own) * sw::as_var(std::move(of_tokens).template as<Stream>()) *
+                           sw::as_var(std::move(of_all).template as<Stream>());
+                  },
+                  kind)(std::move(data));
+              tape.seed(y, random_stream(mesh, 2));
+              log->clear();
+              tape.backward();
+              return std::pair{whole(tape.gradient(in)), calls_of(*log, sw::Operation::all_gather)};
+            };
+            const auto kept = step(sw::Recompute::none);
+            for (const sw::Recompute kind : {sw::Recompute::full, sw::Recompute::selective}) {
+              const auto again = step(kind);
+              findings.expect(again.first == kept.first, "the gradients differ");
+              findings.expect(again.second <= kept.second + 2, "gathers ", again.second, " times, not ",
+                              kept.second, " and once more for each layout");
+            }
+          }) == "");
+}
+
 TEST_CASE("memory that a rank still holds of an operand does not affect the shape known for the result") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, 2);

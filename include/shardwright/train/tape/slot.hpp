@@ -83,7 +83,8 @@ public:
   void drop_reader() noexcept { --readers_; }
 
   [[nodiscard]] bool kept(const HeldValue& value) const noexcept {
-    return readers_ > 0 || value.pins > 0 || ((replayed_ || value.brought_again) && value.replay_pins > 0);
+    return readers_ > 0 || value.pins > 0 || ((replayed_ || value.brought_again) && value.replay_pins > 0) ||
+           (&value == &own_ && replayed_ && awaited_elsewhere());
   }
   /// Releases everything without readers.
   [[gnu::noinline]] void settle() noexcept {
@@ -137,6 +138,14 @@ public:
   void await(LateGradient& part) noexcept { part.next_ = std::exchange(late_, &part); }
 
 protected:
+  /// Whether a replay is yet to read the value in another layout. To compute it once more for that would need
+  /// sources that its first replay has released.
+  [[nodiscard]] bool awaited_elsewhere() const noexcept {
+    for (const HeldValue* other = others_; other != nullptr; other = other->next)
+      if (other->replay_pins > 0 && !other->memory && !other->brought_again)
+        return true;
+    return false;
+  }
   [[gnu::noinline]] [[nodiscard]] PendingGradient& pending(const char* layout) {
     for (PendingGradient* known = pending_; known != nullptr; known = known->next)
       if (known->layout == layout)
@@ -223,8 +232,8 @@ public:
   [[nodiscard]] ShardedTensor<To, const Element, Target> value_in(HeldValue& place, SourceLocation where) {
     using Wanted = ShardedTensor<To, const Element, Target>;
     if (!place.memory) {
+      place.brought_again = tape().replays(); // first: this layout no longer awaits the value
       place.memory = TensorAccess::take_memory(moved<To>(value(), where));
-      place.brought_again = tape().replays();
     }
     return TensorAccess::in_memory<Wanted>(kept(place) ? place.memory : std::move(place.memory), shape_);
   }
