@@ -339,33 +339,80 @@ TEST_CASE("a tape's loss scale travels with its sums, and the accumulator remove
         }) == "");
 }
 
-TEST_CASE("a loss that is read away from its axes cannot be added with one rank's count") {
+namespace {
+
+/// A head whose parameters' gradients have no axis in common over which all are sums: each data rank has rows
+/// of its own in `shift`.
+struct ShiftedHead : OwnHead {
+  using Shift = sw::Layout<2, sw::Shard<0, dp>>;
+  explicit ShiftedHead(const Mesh& mesh)
+      : OwnHead(mesh), shift("shift", random_tensor<Shift>(mesh, {6, vocabulary}, 7)) {}
+  sw::Parameter<Shift, Shift, double> shift;
+  auto members() { return sw::members("table", table, "shift", shift); }
+};
+
+} // namespace
+
+TEST_CASE("a loss that is read away from its axes cannot be counted by one rank's tokens") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {2, 1});
           const auto x = random_tensor<OwnHead::Hidden>(mesh, {6, 4}, 2);
-          OwnHead head(mesh);
+          ShiftedHead head(mesh);
           sw::GradAccumulator accumulator(head);
-          const auto sums_of = [&](auto in, std::int64_t count) {
+          const auto sums_of = [&](const auto& read, const auto& count) {
             sw::Tape<> tape;
-            using In = decltype(in);
-            const auto loss = sw::sum(sw::square(sw::matmul_transposed(tape.input(x), head.table)));
-            auto sums = sw::sum_loss(loss.template as<In>(), sw::TokenCount<In>{count});
+            auto scores = sw::matmul_transposed(tape.input(x), head.table);
+            auto sums = sw::sum_loss(read(sw::sum(sw::square(std::move(scores) + head.shift))), count);
             tape.backward();
             return sums;
           };
-          accumulator.add(sums_of(sw::Layout<0, sw::Partial<sw::Sum, dp>>{}, 3));
+          using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
+          using Whole = sw::Layout<0>;
+          const auto over_dp = [](auto loss) { return loss.template as<OverDp>(); };
+          const auto whole = [](auto loss) { return loss.template as<Whole>(); };
+          accumulator.add(sums_of(over_dp, sw::TokenCount<OverDp>{3}));
           const sw::GradientSummary summary = accumulator.finish();
           accumulator.restart();
-          const auto whole = sums_of(sw::Layout<0>{}, 3);
-          const std::string said = failure_of<sw::InvalidArgument>([&] { accumulator.add(whole); });
-          findings.expect(has(said, "loss and count must be Partial over dp"), said);
+          const auto rejects = [&](const auto& read) {
+            const std::string said = failure_of<sw::InvalidArgument>(
+                [&] { static_cast<void>(sums_of(read, sw::TokenCount<Whole>{3})); });
+            findings.expect(
+                has(said,
+                    "sum_loss: loss and count must be Partial over dp, whose 2 ranks have different rows") &&
+                    has(said, "the 3 tokens of rank " + std::to_string(world.rank())) &&
+                    has(said, "losses_test.cpp"),
+                said);
+          };
+          rejects(whole);
+          rejects([&](auto loss) { return sw::as_var(loss.template as<Whole>()); }); // a Var of Layout<0>
+          rejects([&](auto loss) { return sw::as_var(loss.template as<Whole>()) * 1.0; });
+          static_cast<void>(sums_of(whole, sw::TokenCount<Whole>{0})); // counts nothing wrongly
           accumulator.restart();
-          const auto counted = sums_of(sw::Layout<0>{}, 6); // of both ranks
-          accumulator.add(sw::assume_replicated(counted));
+          accumulator.add(sums_of(whole, sw::assume_replicated(sw::TokenCount<Whole>{6}))); // of both ranks
           const sw::GradientSummary same = accumulator.finish();
           findings.expect(same.tokens == 6 && std::abs(same.loss.value / summary.loss.value - 1) < 1e-14 &&
                               std::abs(same.gradient_norm / summary.gradient_norm - 1) < 1e-14,
                           "loss ", same.loss.value, " norm ", same.gradient_norm);
+        }) == "");
+}
+
+TEST_CASE("a loss from gathered rows, or from features that are split, is counted without the axis") {
+  CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {2, 2});
+          using Split = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
+          using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
+          const auto x = random_tensor<Split>(mesh, {6, 4}, 2);
+          double squares = 0;
+          for (const double element : whole_of(x))
+            squares += element * element;
+          sw::Tape<> tape;
+          const auto value = tape.input(x);
+          const auto gathered = sw::sum_loss(sw::sum(sw::square(value.template as<sw::Layout<2>>())),
+                                             sw::TokenCount<sw::Layout<0>>{6});
+          const auto own =
+              sw::sum_loss(sw::sum(sw::square(value)).template as<OverDp>(), sw::TokenCount<OverDp>{3});
+          findings.expect(std::abs(gathered.loss.value / squares - 1) < 1e-14, gathered.loss.value);
+          findings.expect(own.tokens.value == 3 && totals_of(mesh, own).second == 6, own.loss.value);
         }) == "");
 }
 

@@ -135,7 +135,7 @@ public:
         detail::agreed(*core_, "GradAccumulator", where, Sums::layout::axes,
                        GivenNumber("number of tokens", sums.tokens.value));
     if (core_ != nullptr && !detail::origin_of(sums).counted && !sums.empty())
-      summed_.require_in(Sums::layout::axes, detail::LayoutText<typename Sums::layout>::value, *core_);
+      summed_.require_in(Sums::layout::axes, detail::LayoutText<typename Sums::layout>::value, *core_, where);
     add_counted(sums);
   }
   /// @brief The same with sums that the program has reduced over axes that their layout no longer names. In

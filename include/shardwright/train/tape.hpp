@@ -64,12 +64,12 @@ public:
   template <LayoutType L, class E>
   [[nodiscard]] Var<L, std::remove_const_t<E>, Target>
   input(ShardedTensor<L, E, Target>&& tensor, SourceLocation where = SourceLocation::current()) {
-    return detail::leaf_on(*core_, std::move(tensor), false, where);
+    return detail::data_on(*core_, std::move(tensor), where);
   }
   template <LayoutType L, class E>
   [[nodiscard]] Var<L, std::remove_const_t<E>, Target>
   input(const ShardedTensor<L, E, Target>& tensor, SourceLocation where = SourceLocation::current()) {
-    return detail::leaf_on(*core_, tensor.share(), false, where);
+    return detail::data_on(*core_, tensor.share(), where);
   }
   /// @brief Puts a tensor on the tape whose gradient() is wanted.
   template <LayoutType L, class E>

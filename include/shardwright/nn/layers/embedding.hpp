@@ -102,8 +102,10 @@ template <LayoutType I, class Id, class Target, class C, class R, class E, class
   if (tape.core().checks_inputs())
     require_equal_inputs(ids, where);
   using Handle = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
-  return detail::record_on(tape.core(), operation::Embed<Handle>{ids.share(), tape.core().rows()}, where,
-                           detail::operand_of(table, where));
+  auto out = detail::record_on(tape.core(), operation::Embed<Handle>{ids.share(), tape.core().rows()}, where,
+                               detail::operand_of(table, where));
+  out.slot().add_rows(detail::RowAxes::of<I>(ids.core(), I::tensor_rank));
+  return out;
 }
 
 namespace detail {

@@ -290,8 +290,8 @@ private:
     tape.check_inputs(checks_inputs_);
     std::optional<Stream> stream;
     if (!holds_first_) {
-      stream.emplace(recording == Recording::training ? tape.variable(std::move(in).value())
-                                                      : tape.input(std::move(in).value()));
+      stream.emplace(detail::leaf_on(tape.core(), std::move(in).value(), recording == Recording::training,
+                                     SourceLocation::current()));
       saved.in = &stream->slot();
     }
     each_part([&](auto index, auto& part, std::size_t unit) {

@@ -25,13 +25,30 @@ template <class Sums> struct AssumedReplicated { const Sums& sums; };
 /// @brief Declares that loss and count are equal along the axes that their layout does not name, because the
 /// program has reduced both over them.
 ///
-/// Needed where every parameter's gradient is a sum over such an axis. Pass the result to
-/// GradAccumulator::add at once. Verified in checked builds.
+/// Needed for a TokenCount of sum_loss() where such an axis splits the tape's inputs, and for sums where
+/// every parameter's gradient is a sum over it. Pass the result at once to sum_loss or GradAccumulator::add.
+/// Verified in checked builds.
 template <class Sums> [[nodiscard]] AssumedReplicated<Sums> assume_replicated(const Sums& sums) {
   return {sums};
 }
 
 namespace detail {
+
+/// A loss whose layout does not name an axis along which ranks have different tokens.
+/// @param why these ranks do
+/// @param uncounted what would be wrong
+[[noreturn, gnu::noinline]] inline void reject_uncounted(const std::string& subject, std::string_view axis,
+                                                         const std::string& why, std::string_view layout,
+                                                         const std::string& uncounted,
+                                                         const std::string& words, const MeshCore& core,
+                                                         SourceLocation where) {
+  throw InvalidArgument(
+      subject + ": loss and count must be Partial over " + std::string(axis) + ", " + why +
+          ", but they are " + std::string(layout) + " and " + uncounted +
+          " would be taken for all (give both over this rank's tokens, in a layout that names that axis, or " +
+          words + " over " + std::string(axis) + ")",
+      {.rank = core.world().rank(), .layout = std::string(layout), .where = where});
+}
 
 /// The axes over which the raw gradient of every parameter of a rank is a sum: their ranks hold different
 /// tokens.
@@ -50,15 +67,12 @@ public:
   }
   /// @throws InvalidArgument for a loss whose layout does not name one of them.
   [[gnu::noinline]] void require_in(std::span<const std::string_view> loss, std::string_view layout,
-                                    const MeshCore& core) const {
+                                    const MeshCore& core, SourceLocation where) const {
     for (const std::string_view name : names_)
       if (axis_index(loss, name) < 0)
-        throw InvalidArgument(
-            "GradAccumulator: loss and count must be Partial over " + std::string(name) +
-                ", over which every parameter's gradient is a sum, but they are " + std::string(layout) +
-                " and those of one rank would be taken for all (give both over this rank's tokens, in a layout that names that axis, or call assume_replicated(sums) if the program has reduced both over " +
-                std::string(name) + ")",
-            {.rank = core.world().rank(), .layout = std::string(layout)});
+        reject_uncounted("GradAccumulator", name, "over which every parameter's gradient is a sum", layout,
+                         "those of one rank", "call assume_replicated(sums) if the program has reduced both",
+                         core, where);
   }
 
 private:

@@ -27,6 +27,8 @@ public:
 
   SumNode(TapeCore& tape, Left left, Right right)
       : TapeNode(tape), left_(std::move(left)), right_(std::move(right)), y_(*this) {
+    y_.add_rows(left_.rows());
+    y_.add_rows(right_.rows());
     if (tape.trains()) {
       y_.want_gradient(left_.wants_gradient() || right_.wants_gradient());
       left_.keep(*this, false);

@@ -48,4 +48,12 @@ template <LayoutType L, class E, class Target>
       tape.add<Node>(TensorAccess::take<Handle>(std::move(tensor)), wants_gradient).result());
 }
 
+/// The same of data whose rows may be split over ranks, unlike those of constants.
+template <LayoutType L, class E, class Target>
+[[nodiscard]] auto data_on(TapeCore& tape, ShardedTensor<L, E, Target>&& tensor, SourceLocation where) {
+  auto out = leaf_on(tape, std::move(tensor), false, where);
+  out.slot().add_rows(RowAxes::of_data<L>(out.resources().core()));
+  return out;
+}
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -77,14 +77,18 @@ template <class Sums> [[nodiscard]] Sums on_tape(Sums sums, const TapeCore& tape
   return sums;
 }
 
-/// Records a loss and returns its sums.
-template <class Operation, TapeOperand X>
-[[nodiscard]] auto record_loss(Operation operation, SourceLocation where, X&& x) {
-  auto operand = operand_of(std::forward<X>(x), where);
+/// Records a loss on an operand as its node holds it, and returns its sums.
+template <class Operation, class X>
+[[nodiscard]] auto record_loss_on(Operation operation, SourceLocation where, X&& operand) {
   TapeCore& tape = operand.tape();
   compare_numbers_on(tape, operation, operand, where);
-  using Node = LossNode<Operation, decltype(operand)>;
+  using Node = LossNode<Operation, X>;
   return on_tape(tape.record<Node>(std::move(operation), where, std::move(operand)).take_loss(), tape);
+}
+/// The same on a value of the tape.
+template <class Operation, TapeOperand X>
+[[nodiscard]] auto record_loss(Operation operation, SourceLocation where, X&& x) {
+  return record_loss_on(std::move(operation), where, operand_of(std::forward<X>(x), where));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

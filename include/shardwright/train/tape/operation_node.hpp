@@ -54,6 +54,10 @@ public:
 
   OperationNode(TapeCore& tape, const Operation& operation, SourceLocation where, Operands&&... operands)
       : TapeNode(tape), operation_(operation), where_(where), operands_(std::move(operands)...), y_(*this) {
+    each([&]<class Operand>(std::size_t, const Operand& operand) {
+      if constexpr (!Operand::is_parameter)
+        y_.add_rows(operand.rows());
+    });
     if (!tape.trains())
       return;
     each([&](std::size_t i, auto& operand) {

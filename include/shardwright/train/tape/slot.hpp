@@ -10,6 +10,7 @@
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/tape/core.hpp>
+#include <shardwright/train/tape/row_axes.hpp>
 
 #include <cstdint>
 #include <type_traits>
@@ -77,6 +78,10 @@ public:
 
   [[nodiscard]] bool wants_gradient() const noexcept { return wants_gradient_; }
   void want_gradient(bool wanted) noexcept { wants_gradient_ = wanted; }
+
+  /// The axes that split the data from which the value is computed.
+  [[nodiscard]] RowAxes rows() const noexcept { return rows_; }
+  void add_rows(RowAxes more) noexcept { rows_ |= more; }
 
   void add_reader() noexcept { ++readers_; }
   /// Keeps the value until the next settle().
@@ -168,6 +173,7 @@ protected:
   LateGradient* late_ = nullptr;
   BufferHandle gradient_;
   std::uint32_t readers_ = 0;
+  RowAxes rows_;
   bool computed_ = false;
   bool replayed_ = false;
   bool wants_gradient_ = false;

@@ -169,6 +169,13 @@ public:
   [[nodiscard]] const auto& shape() const noexcept { return slot_->shape(); }
   [[nodiscard]] TargetResources<Target>& resources() const noexcept { return slot_->resources(); }
   [[nodiscard]] Slot& slot() const noexcept { return *slot_; }
+  /// The axes that split its data, as it is read.
+  [[nodiscard]] RowAxes rows() const {
+    if constexpr (in_own_layout)
+      return slot_->rows();
+    else
+      return slot_->rows().template after<From, To>(slot_->resources().core());
+  }
 
   /// Declares that `reader` needs the value again: for its gradient, until let_go(), or only to be recomputed
   /// itself. Called before the first read.
