@@ -11,6 +11,11 @@ function(shardwright_program_flags target)
   if(SHARDWRIGHT_NATIVE)
     target_compile_options(${target} PRIVATE -march=native)
   endif()
+  # g++ collects its garbage often, as if memory were short: without that a unit takes a tenth less time and a sixth
+  # more memory. nvcc does not know the option.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT TARGET shardwright::cuda)
+    target_compile_options(${target} PRIVATE --param=ggc-min-expand=1000 --param=ggc-min-heapsize=2000000)
+  endif()
 endfunction()
 
 # shardwright_program(<name> <source>...): an executable against the whole library, which finds the transports compiled.
