@@ -157,8 +157,16 @@ void check_column_major(bool ta, bool tb, double beta, double limit) {
       expected(i, j) += beta * static_cast<double>(c(i, j));
     }
   }
-  const auto [problem, operands] = kernels::detail::column_major<Element, Out>(
-      m, n, k, 1.5, {wide_a.data() + 3, 12, ta}, {wide_b.data() + 3, 13, tb}, beta, wide_c.data() + 3, 14,
+  const auto [problem, operands] = kernels::detail::column_major(
+      kernels::detail::Product<Element, Out>{m,
+                                             n,
+                                             k,
+                                             1.5,
+                                             {wide_a.data() + 3, 12, ta},
+                                             {wide_b.data() + 3, 13, tb},
+                                             static_cast<sw::AccumulationElement<Element>>(beta),
+                                             wide_c.data() + 3,
+                                             14},
       false);
   kernels::detail::GemmPlans<FakeLibrary> plans(FakeLibrary{});
   REQUIRE(plans.multiply(problem, operands));
@@ -186,10 +194,15 @@ void check_all(std::size_t m, std::size_t n, std::size_t k, bool ta, bool tb, do
   REQUIRE(largest_difference(out, expected) < limit);
 
   namespace detail = kernels::detail;
-  const detail::Product<Element> product{
-      m,        n,          k,          static_cast<Element>(alpha), {a.data(), ta ? 1 : k, ta ? m : 1},
-      b.data(), tb ? 1 : n, tb ? k : 1, static_cast<Element>(beta),  nullptr,
-      n};
+  const detail::Product<Element> product{m,
+                                         n,
+                                         k,
+                                         static_cast<Element>(alpha),
+                                         {a.data(), ta ? m : k, ta},
+                                         {b.data(), tb ? k : n, tb},
+                                         static_cast<Element>(beta),
+                                         nullptr,
+                                         n};
   auto tiles = product;
   out = copy_of(c);
   tiles.c = out.data();
@@ -346,9 +359,10 @@ TEST_CASE("Products of one shape share a plan, others have separate plans") {
   using kernels::detail::GemmCompute;
   alignas(256) static float memory[512] = {};
   kernels::detail::GemmPlans<FakeLibrary> plans(FakeLibrary{});
-  const auto multiply = [&](std::size_t m, float* c, double beta, bool tf32) {
-    const auto [problem, operands] = kernels::detail::column_major<float, float>(
-        m, 4, 4, 1.0, {memory, 4, false}, {memory, 4, false}, beta, c, 4, tf32);
+  const auto multiply = [&](std::size_t m, float* c, float beta, bool tf32) {
+    const auto [problem, operands] = kernels::detail::column_major(
+        kernels::detail::Product<float>{m, 4, 4, 1, {memory, 4, false}, {memory, 4, false}, beta, c, 4},
+        tf32);
     REQUIRE(problem.compute == (tf32 ? GemmCompute::tf32 : GemmCompute::float32));
     REQUIRE(plans.multiply(problem, operands));
     return plans.library().last_used;

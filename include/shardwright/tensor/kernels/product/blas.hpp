@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The host BLAS: row-major gemm through CBLAS, and one BLAS thread per rank.
+/// @brief The host BLAS: its C interface, and one BLAS thread per rank.
 
 #include <shardwright/core/blas_threads.hpp>
 #include <shardwright/core/config.hpp>
@@ -42,31 +42,5 @@ inline bool use_single_threaded_blas() {
   }
   return !detail::has_blas;
 }
-
-#if SHARDWRIGHT_WITH_BLAS
-namespace detail {
-
-using BlasInteger = int;
-
-inline void blas_gemm(bool transpose_a, bool transpose_b, std::size_t m, std::size_t n, std::size_t k,
-                      float alpha, const float* a, std::size_t lda, const float* b, std::size_t ldb,
-                      float beta, float* c, std::size_t ldc) {
-  cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
-              static_cast<BlasInteger>(m), static_cast<BlasInteger>(n), static_cast<BlasInteger>(k), alpha, a,
-              static_cast<BlasInteger>(lda), b, static_cast<BlasInteger>(ldb), beta, c,
-              static_cast<BlasInteger>(ldc));
-}
-
-inline void blas_gemm(bool transpose_a, bool transpose_b, std::size_t m, std::size_t n, std::size_t k,
-                      double alpha, const double* a, std::size_t lda, const double* b, std::size_t ldb,
-                      double beta, double* c, std::size_t ldc) {
-  cblas_dgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
-              static_cast<BlasInteger>(m), static_cast<BlasInteger>(n), static_cast<BlasInteger>(k), alpha, a,
-              static_cast<BlasInteger>(lda), b, static_cast<BlasInteger>(ldb), beta, c,
-              static_cast<BlasInteger>(ldc));
-}
-
-} // namespace detail
-#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

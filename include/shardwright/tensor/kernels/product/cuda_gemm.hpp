@@ -21,24 +21,38 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-inline void check_cublas(cublasStatus_t status, const char* call) {
+inline void check_cublas(cublasStatus_t status, const char* call, const char* operation = "matmul") {
   if (status == CUBLAS_STATUS_SUCCESS)
     return;
   ErrorContext context;
-  context.operation = "matmul";
+  context.operation = operation;
   throw DeviceError(static_cast<int>(status),
-                    std::string("matmul: ") + call + " must succeed, but cuBLAS says " +
+                    std::string(operation) + ": " + call + " must succeed, but cuBLAS says " +
                         cublasLtGetStatusName(status) + ", " + cublasLtGetStatusString(status) +
                         " (look for an earlier error of the device, or for exhausted memory).",
                     context);
 }
 
+[[nodiscard]] inline cudaDataType_t cublas_type(ElementType type) {
+  return type == ElementType::float64    ? CUDA_R_64F
+         : type == ElementType::bfloat16 ? CUDA_R_16BF
+         : type == ElementType::float16  ? CUDA_R_16F
+                                         : CUDA_R_32F;
+}
+[[nodiscard]] inline cublasComputeType_t cublas_compute(GemmCompute compute) {
+  return compute == GemmCompute::float64 ? CUBLAS_COMPUTE_64F
+         : compute == GemmCompute::tf32  ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                         : CUBLAS_COMPUTE_32F;
+}
+
+/// The size of a workspace that NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace).
+inline constexpr std::size_t cublas_workspace_bytes = std::size_t{32} << 20;
+
 /// cuBLASLt on one stream. The workspace is its own, so that products allocate nothing, run the same way
 /// every time (cuBLAS documentation, "Results Reproducibility") and can be captured in a graph.
 class CublasLt {
 public:
-  /// The size that NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace).
-  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+  static constexpr std::size_t workspace_bytes = cublas_workspace_bytes;
 
   struct Plan {
     cublasLtMatmulDescOpaque_t product;
@@ -59,13 +73,11 @@ public:
 
   [[nodiscard]] Plan plan(const GemmProblem& problem) {
     Plan out{};
-    const cudaDataType_t factors = data_type(problem.factors);
-    const cudaDataType_t result = data_type(problem.result);
+    const cudaDataType_t factors = cublas_type(problem.factors);
+    const cudaDataType_t result = cublas_type(problem.result);
     const bool twofold = problem.compute == GemmCompute::float64;
-    const cublasComputeType_t compute = twofold                                ? CUBLAS_COMPUTE_64F
-                                        : problem.compute == GemmCompute::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                                               : CUBLAS_COMPUTE_32F;
-    check_cublas(cublasLtMatmulDescInit(&out.product, compute, twofold ? CUDA_R_64F : CUDA_R_32F),
+    check_cublas(cublasLtMatmulDescInit(&out.product, cublas_compute(problem.compute),
+                                        twofold ? CUDA_R_64F : CUDA_R_32F),
                  "cublasLtMatmulDescInit");
     set_transpose(out.product, CUBLASLT_MATMUL_DESC_TRANSA, problem.transpose_a);
     set_transpose(out.product, CUBLASLT_MATMUL_DESC_TRANSB, problem.transpose_b);
@@ -114,18 +126,6 @@ public:
   }
 
 private:
-  [[nodiscard]] static cudaDataType_t data_type(ElementType type) {
-    switch (type) {
-    case ElementType::float64:
-      return CUDA_R_64F;
-    case ElementType::bfloat16:
-      return CUDA_R_16BF;
-    case ElementType::float16:
-      return CUDA_R_16F;
-    default:
-      return CUDA_R_32F;
-    }
-  }
   static void set_transpose(cublasLtMatmulDescOpaque_t& product, cublasLtMatmulDescAttributes_t attribute,
                             bool transposed) {
     const cublasOperation_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;

@@ -5,9 +5,9 @@
 /// @brief Products of different sizes on NVIDIA GPUs, by one call of cublasGemmGroupedBatchedEx. cuBLASLt
 /// only has batches of equal sizes, and experts have different numbers of rows.
 
-#include <shardwright/core/error.hpp>
 #include <shardwright/tensor/kernels/device/cuda_streams.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/product/cuda_gemm.hpp>
 #include <shardwright/tensor/kernels/product/gemm_group.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -15,7 +15,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
@@ -25,8 +24,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// cuBLAS on one stream, with its own workspace, so that it allocates nothing and its sums are reproducible.
 class CublasGroups {
 public:
-  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20; // as NVIDIA recommends for Hopper
-  static constexpr std::size_t most_products = 4096;                    // of one call
+  static constexpr std::size_t workspace_bytes = cublas_workspace_bytes;
+  static constexpr std::size_t most_products = 4096; // of one call
 
   /// On the calling thread's device, which is the stream's.
   explicit CublasGroups(cudaStream_t stream) {
@@ -64,12 +63,12 @@ public:
     const void* const scales = twofold ? static_cast<const void*>(wide_.data()) : narrow_.data();
     const auto* const betas =
         static_cast<const unsigned char*>(scales) + count * (twofold ? sizeof(double) : sizeof(float));
-    const cudaDataType_t type = data_type(shared.factors);
+    const cudaDataType_t type = cublas_type(shared.factors);
     const cublasStatus_t status = cublasGemmGroupedBatchedEx_64(
         handle_.get(), first_.data(), second_.data(), group.m.data(), group.n.data(), group.k.data(), scales,
         addresses, type, group.lda.data(), addresses + count, type, group.ldb.data(), betas,
         const_cast<void* const*>(addresses + 2 * count), type, group.ldc.data(),
-        static_cast<std::int64_t>(count), ones_.data(), compute_type(shared.compute));
+        static_cast<std::int64_t>(count), ones_.data(), cublas_compute(shared.compute));
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH)
       return false;
     check(status, "cublasGemmGroupedBatchedEx");
@@ -77,24 +76,7 @@ public:
   }
 
 private:
-  static void check(cublasStatus_t status, const char* call) {
-    if (status != CUBLAS_STATUS_SUCCESS)
-      throw DeviceError(static_cast<int>(status),
-                        std::string("grouped: ") + call + " must succeed, but cuBLAS says " +
-                            cublasGetStatusString(status) +
-                            " (look for an earlier error of the device, or for exhausted memory).");
-  }
-  [[nodiscard]] static cudaDataType_t data_type(ElementType type) {
-    return type == ElementType::float64    ? CUDA_R_64F
-           : type == ElementType::bfloat16 ? CUDA_R_16BF
-           : type == ElementType::float16  ? CUDA_R_16F
-                                           : CUDA_R_32F;
-  }
-  [[nodiscard]] static cublasComputeType_t compute_type(GemmCompute compute) {
-    return compute == GemmCompute::float64 ? CUBLAS_COMPUTE_64F
-           : compute == GemmCompute::tf32  ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                           : CUBLAS_COMPUTE_32F;
-  }
+  static void check(cublasStatus_t status, const char* call) { check_cublas(status, call, "grouped"); }
 
   Owned<cublasHandle_t, cublasDestroy> handle_;
   Workspace workspace_;

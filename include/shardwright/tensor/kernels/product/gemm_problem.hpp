@@ -85,14 +85,14 @@ template <class Element> [[nodiscard]] GemmCompute gemm_compute(bool tf32) {
 /// Memory that holds a row-major matrix holds its transpose column-major, with the row stride for its ld. So
 /// the product is computed as C' = op(B)' op(A)': the factors are swapped and keep their flags.
 template <class Element, class Out>
-[[nodiscard]] std::pair<GemmProblem, GemmOperands>
-column_major(std::size_t m, std::size_t n, std::size_t k, double alpha, const Factor<Element>& a,
-             const Factor<Element>& b, double beta, Out* c, std::size_t c_stride, bool tf32) {
+[[nodiscard]] std::pair<GemmProblem, GemmOperands> column_major(const Product<Element, Out>& product,
+                                                                bool tf32) {
   const auto size = [](std::size_t count) { return static_cast<std::int64_t>(count); };
+  const auto& [m, n, k, alpha, a, b, beta, c, c_stride] = product;
   return {{size(n), size(m), size(k), size(b.stride), size(a.stride), size(c_stride), b.transposed,
            a.transposed, element_type_of<Element>(), element_type_of<Out>(), gemm_compute<Element>(tf32),
            alignment_of(b.data), alignment_of(a.data), alignment_of(c)},
-          {b.data, a.data, c, alpha, beta}};
+          {b.data, a.data, c, static_cast<double>(alpha), static_cast<double>(beta)}};
 }
 
 /// The plans of one stream, each created at the first product of its shape.

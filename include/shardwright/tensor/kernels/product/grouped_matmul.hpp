@@ -29,46 +29,29 @@ struct GroupOfRows {
   }
 };
 
-template <class Element, class Out> struct GroupProduct {
-  std::size_t m;
-  std::size_t n;
-  std::size_t k;
-  Factor<Element> a;
-  Factor<Element> b;
-  Out* c;
-
-  template <class Execution> void run(const Execution& execution, AccumulationElement<Element> beta) const {
-    start_product(execution, m, n, k, AccumulationElement<Element>(1), a, b, beta, c, n);
-  }
-};
-
 /// Starts product(g) for each of `count` groups: in one call if the device library has one, else one after
 /// the other.
 template <class Element, class Out, class Execution, class ProductOf>
-void run_group(const Execution& execution, std::size_t count, double beta, const ProductOf& product) {
-  const auto keep = static_cast<AccumulationElement<Element>>(beta);
+void run_group(const Execution& execution, std::size_t count, const ProductOf& product) {
   if constexpr (LibraryGemmGroup<Execution>::available && RealElement<Element>) {
     static thread_local GemmGroup group;
     group.clear();
     for (std::size_t g = 0; g < count; ++g) {
-      const GroupProduct<Element, Out> p = product(g);
+      const Product<Element, Out> p = product(g);
       if (p.m == 0 || p.n == 0 || p.k == 0)
         continue;
-      const auto [problem, operands] =
-          column_major(p.m, p.n, p.k, 1.0, p.a, p.b, beta, p.c, p.n, tf32_choice());
+      const auto [problem, operands] = column_major(p, tf32_choice());
       group.add(problem, operands);
     }
     if (group.size() > 1 && LibraryGemmGroup<Execution>::multiply(execution, group)) {
       for (std::size_t g = 0; g < count; ++g) // a product of depth 0 is beta times the old value
-        if (const GroupProduct<Element, Out> p = product(g); p.k == 0)
-          p.run(execution, keep);
+        if (const Product<Element, Out> p = product(g); p.k == 0)
+          start_product(execution, p);
       return;
     }
   }
-  for (std::size_t g = 0; g < count; ++g) {
-    const GroupProduct<Element, Out> p = product(g);
-    p.run(execution, keep);
-  }
+  for (std::size_t g = 0; g < count; ++g)
+    start_product<Execution, Element, Out>(execution, product(g));
 }
 
 } // namespace detail
@@ -93,15 +76,17 @@ void grouped_matmul(const Execution& execution, std::span<const std::int64_t> fi
           "grouped_matmul", "the weights must be [groups, in, out], or [groups, out, in] transposed.");
   require(rows.extent(0) == out.extent(0) && rows.extent(0) == static_cast<std::size_t>(first_rows.back()),
           "grouped_matmul", "both matrices must have the rows of all groups.");
-  detail::run_group<Element, Element>(execution, groups, 0.0, [&](std::size_t g) {
+  detail::run_group<Element, Element>(execution, groups, [&](std::size_t g) {
     const auto own = detail::GroupOfRows::of(first_rows, g);
-    return detail::GroupProduct<Element, Element>{
-        own.count,
-        columns,
-        in,
-        {rows.data() + own.begin * in, in, false},
-        {weights.data() + g * in * columns, turned ? in : columns, turned},
-        out.data() + own.begin * columns};
+    return detail::Product<Element>{own.count,
+                                    columns,
+                                    in,
+                                    1,
+                                    {rows.data() + own.begin * in, in, false},
+                                    {weights.data() + g * in * columns, turned ? in : columns, turned},
+                                    0,
+                                    out.data() + own.begin * columns,
+                                    columns};
   });
 }
 
@@ -125,14 +110,17 @@ void grouped_weight_gradient(const Execution& execution, std::span<const std::in
   require(rows.extent(0) == gradient.extent(0) &&
               rows.extent(0) == static_cast<std::size_t>(first_rows.back()),
           "grouped_weight_gradient", "both matrices must have the rows of all groups.");
-  detail::run_group<Element, To>(execution, groups, beta, [&](std::size_t g) {
+  detail::run_group<Element, To>(execution, groups, [&](std::size_t g) {
     const auto own = detail::GroupOfRows::of(first_rows, g);
-    return detail::GroupProduct<Element, To>{in,
-                                             columns,
-                                             own.count,
-                                             {rows.data() + own.begin * in, in, true},
-                                             {gradient.data() + own.begin * columns, columns, false},
-                                             out.data() + g * in * columns};
+    return detail::Product<Element, To>{in,
+                                        columns,
+                                        own.count,
+                                        1,
+                                        {rows.data() + own.begin * in, in, true},
+                                        {gradient.data() + own.begin * columns, columns, false},
+                                        static_cast<AccumulationElement<Element>>(beta),
+                                        out.data() + g * in * columns,
+                                        columns};
   });
 }
 

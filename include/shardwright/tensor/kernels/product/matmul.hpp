@@ -26,34 +26,29 @@ namespace detail {
 
 /// By the device library or, if it is missing or has no kernel for the problem, with one element per thread.
 template <class Execution, class Element, class Out>
-void device_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k,
-                    AccumulationElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
-                    AccumulationElement<Element> beta, Out* c, std::size_t c_stride) {
+void device_product(const Execution& execution, const Product<Element, Out>& product) {
   if constexpr (LibraryGemm<Execution>::available && RealElement<Element>) {
-    const auto [problem, operands] = column_major(m, n, k, static_cast<double>(alpha), a, b,
-                                                  static_cast<double>(beta), c, c_stride, tf32_choice());
-    if (k != 0 && LibraryGemm<Execution>::multiply(execution, problem, operands))
+    const auto [problem, operands] = column_major(product, tf32_choice());
+    if (product.k != 0 && LibraryGemm<Execution>::multiply(execution, problem, operands))
       return;
   }
-  run_product(execution, Product<Element, Out>::of(m, n, k, alpha, a, b, beta, c, c_stride));
+  run_product(execution, product);
 }
 
 /// The product of matching shapes, by the target's best implementation.
 template <class Execution, class Element, class Out>
-void start_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k,
-                   AccumulationElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
-                   AccumulationElement<Element> beta, Out* c, std::size_t c_stride) {
-  if (m == 0 || n == 0)
+void start_product(const Execution& execution, const Product<Element, Out>& product) {
+  if (product.m == 0 || product.n == 0)
     return;
   if constexpr (counts_only<Execution>)
-    shardwright::detail::count_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) *
-                                     static_cast<double>(k));
+    shardwright::detail::count_flops(2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
+                                     static_cast<double>(product.k));
   else if constexpr (!runs_on_host<Execution>)
-    device_product(execution, m, n, k, alpha, a, b, beta, c, c_stride);
+    device_product(execution, product);
   else if constexpr (is_narrow<Element>)
-    widened_product(execution, m, n, k, alpha, a, b, beta, c, c_stride);
+    widened_product(execution, product);
   else
-    number_product(execution, m, n, k, alpha, a, b, beta, c, c_stride);
+    number_product(execution, product);
 }
 
 } // namespace detail
@@ -93,11 +88,15 @@ void matmul(const Execution& execution, const A& a, Transpose transpose_a, const
   require((tb ? right.rows : right.columns) == n, "matmul", "C must have as many columns as op(B).");
   require((tb ? right.columns : right.rows) == k, "matmul",
           "op(B) must have as many rows as op(A) has columns.");
-  const Number by = static_cast<Number>(alpha);
-  const Number keep = static_cast<Number>(beta);
-  const detail::Factor<Element> first{left.data, left.stride, ta};
-  const detail::Factor<Element> second{right.data, right.stride, tb};
-  detail::start_product(execution, m, n, k, by, first, second, keep, out.data, out.stride);
+  detail::start_product(execution, detail::Product<Element, Out>{m,
+                                                                 n,
+                                                                 k,
+                                                                 static_cast<Number>(alpha),
+                                                                 {left.data, left.stride, ta},
+                                                                 {right.data, right.stride, tb},
+                                                                 static_cast<Number>(beta),
+                                                                 out.data,
+                                                                 out.stride});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -20,42 +20,27 @@ template <class Element> struct Factor {
   bool transposed;
 
   /// From a row and a column of the factor as it is after transposition.
-  [[nodiscard]] Factor from(std::size_t row, std::size_t column) const {
-    return {data + (transposed ? column * stride + row : row * stride + column), stride, transposed};
+  [[nodiscard]] SHARDWRIGHT_FUNCTION Factor from(std::size_t row, std::size_t column) const {
+    return {data + row * row_stride() + column * column_stride(), stride, transposed};
   }
+  /// Distances between neighbours of a column and of a row after transposition.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION std::size_t row_stride() const { return transposed ? 1 : stride; }
+  [[nodiscard]] SHARDWRIGHT_FUNCTION std::size_t column_stride() const { return transposed ? stride : 1; }
 };
 
-/// C = alpha A B + beta C for the operands as they are after transposition.
-/// `Out` is the element of the factors or its AccumulationElement.
+/// C = alpha A B + beta C for the factors as they are after transposition; beta = 0 ignores the old C. `Out`
+/// is the element of the factors or its AccumulationElement.
 template <class Element, class Out = Element> struct Product {
   using Number = AccumulationElement<Element>;
   std::size_t m;
   std::size_t n;
   std::size_t k;
   Number alpha;
-  TileLeft<Element> a;
-  const Element* b;
-  std::size_t b_row;    // distance between rows of the (transposed) B
-  std::size_t b_column; // and between its columns
+  Factor<Element> a; // [m, k]
+  Factor<Element> b; // [k, n]
   Number beta;
   Out* c;
   std::size_t c_stride;
-
-  [[nodiscard]] static Product of(std::size_t m, std::size_t n, std::size_t k, Number alpha,
-                                  const Factor<Element>& a, const Factor<Element>& b, Number beta, Out* c,
-                                  std::size_t c_stride) {
-    return {m,
-            n,
-            k,
-            alpha,
-            {a.data, a.transposed ? 1 : a.stride, a.transposed ? a.stride : 1},
-            b.data,
-            b.transposed ? 1 : b.stride,
-            b.transposed ? b.stride : 1,
-            beta,
-            c,
-            c_stride};
-  }
 };
 
 /// beta = 0 overwrites, so that a NaN in uninitialized memory does not survive.
@@ -70,10 +55,12 @@ template <class Element, class Out = Element> struct ProductElement {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const std::size_t i = index / p.n;
     const std::size_t j = index % p.n;
+    const Element* const row = p.a.from(i, 0).data;
+    const Element* const column = p.b.from(0, j).data;
+    const std::size_t row_step = p.a.column_stride(), column_step = p.b.row_stride();
     Number sum(0);
-    for (std::size_t k = 0; k < p.k; ++k) {
-      sum += p.a.data[i * p.a.row_stride + k * p.a.step] * p.b[k * p.b_row + j * p.b_column];
-    }
+    for (std::size_t k = 0; k < p.k; ++k)
+      sum += row[k * row_step] * column[k * column_step];
     Out& c = p.c[i * p.c_stride + j];
     c = static_cast<Out>(p.alpha * sum + blend<Number>(p.beta, c));
   }
@@ -98,8 +85,7 @@ template <class Element> struct ProductRows {
       for (std::size_t k = 0; k < p.k; k += depth_block) {
         const std::size_t depth = k + depth_block <= p.k ? depth_block : p.k - k;
         pack(right, k, depth, j, columns);
-        const TileLeft<Element> left{p.a.data + begin * p.a.row_stride + k * p.a.step, p.a.row_stride,
-                                     p.a.step};
+        const TileLeft<Element> left{p.a.from(begin, k).data, p.a.row_stride(), p.a.column_stride()};
         product_in_tiles<TileStore::accumulate>(rows, panel, depth, left, right, panel, sums, panel);
       }
       for (std::size_t i = 0; i < rows; ++i) {
@@ -113,10 +99,11 @@ template <class Element> struct ProductRows {
 private:
   SHARDWRIGHT_FUNCTION void pack(Element* right, std::size_t k, std::size_t depth, std::size_t j,
                                  std::size_t columns) const {
+    const std::size_t step = p.b.column_stride();
     for (std::size_t i = 0; i < depth; ++i) {
-      const Element* from = p.b + (k + i) * p.b_row + j * p.b_column;
+      const Element* from = p.b.from(k + i, j).data;
       for (std::size_t l = 0; l < panel; ++l)
-        right[i * panel + l] = l < columns ? from[l * p.b_column] : Element(0);
+        right[i * panel + l] = l < columns ? from[l * step] : Element(0);
     }
   }
 };

@@ -14,27 +14,39 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// C = alpha A B + beta C on the host: the BLAS on this thread, or register tiles.
+/// A product on the host: the BLAS on this thread, or register tiles.
 template <class Execution, class Number>
-void number_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k, Number alpha,
-                    const Factor<Number>& a, const Factor<Number>& b, Number beta, Number* c,
-                    std::size_t c_stride) {
+void number_product(const Execution& execution, const Product<Number>& product) {
 #if SHARDWRIGHT_WITH_BLAS
-  constexpr std::size_t most = std::size_t(std::numeric_limits<BlasInteger>::max());
+  const auto& [m, n, k, alpha, a, b, beta, c, c_stride] = product;
+  constexpr std::size_t most = std::size_t(std::numeric_limits<int>::max());
   require(m <= most && n <= most && k <= most && a.stride <= most && b.stride <= most, "matmul",
           "the BLAS counts with 32-bit integers (use smaller blocks).");
-  const auto leading = [](std::size_t stride) { return stride == 0 ? std::size_t{1} : stride; };
+  const auto size = [](std::size_t count) { return static_cast<int>(count); };
+  const auto leading = [&size](const Factor<Number>& factor) {
+    return size(std::max(factor.stride, std::size_t{1}));
+  };
+  const auto form = [](const Factor<Number>& factor) {
+    return factor.transposed ? CblasTrans : CblasNoTrans;
+  };
+  constexpr auto gemm = [] {
+    if constexpr (std::is_same_v<Number, float>)
+      return &cblas_sgemm;
+    else
+      return &cblas_dgemm;
+  }();
   shardwright::detail::wait_for_kernels(execution); // the BLAS runs now, on this thread
-  blas_gemm(a.transposed, b.transposed, m, n, k, alpha, a.data, leading(a.stride), b.data, leading(b.stride),
-            beta, c, c_stride);
+  gemm(CblasRowMajor, form(a), form(b), size(m), size(n), size(k), alpha, a.data, leading(a), b.data,
+       leading(b), beta, c, size(c_stride));
 #else
-  run_product(execution, Product<Number>::of(m, n, k, alpha, a, b, beta, c, c_stride));
+  run_product(execution, product);
 #endif
 }
 
@@ -60,38 +72,37 @@ Factor<float> widened(const Execution& execution, const Factor<Element>& factor,
 /// this many times.
 inline constexpr std::size_t widened_block = 512;
 
-/// C = alpha A B + beta C for 16-bit factors: sums of floats over the whole depth, rounded once if C is
-/// 16-bit.
+/// A product of 16-bit factors: sums of floats over the whole depth, rounded once if C is 16-bit.
 template <class Execution, class Element, class Out>
-void widened_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k, float alpha,
-                     const Factor<Element>& a, const Factor<Element>& b, float beta, Out* c,
-                     std::size_t c_stride) {
+void widened_product(const Execution& execution, const Product<Element, Out>& p) {
   constexpr std::size_t block = widened_block;
-  const std::size_t most_rows = std::min(m, block), most_columns = std::min(n, block),
-                    most_depth = std::min(k, block);
+  const std::size_t most_rows = std::min(p.m, block), most_columns = std::min(p.n, block),
+                    most_depth = std::min(p.k, block);
   float* const left = product_workspace((most_rows + most_columns) * most_depth + most_rows * most_columns);
   float* const right = left + most_rows * most_depth;
   float* const sums = right + most_depth * most_columns;
-  for (std::size_t j = 0; j < n; j += block) {
-    const std::size_t columns = std::min(block, n - j);
-    for (std::size_t i = 0; i < m; i += block) {
-      const std::size_t rows = std::min(block, m - i);
-      Out* const to = c + i * c_stride + j;
+  for (std::size_t j = 0; j < p.n; j += block) {
+    const std::size_t columns = std::min(block, p.n - j);
+    for (std::size_t i = 0; i < p.m; i += block) {
+      const std::size_t rows = std::min(block, p.m - i);
+      Out* const to = p.c + i * p.c_stride + j;
       std::size_t l = 0;
       do { // once even for an empty depth, which still scales C
-        const std::size_t depth = std::min(block, k - l);
-        const auto wide_a = widened(execution, a.from(i, l), rows, depth, left);
-        const auto wide_b = widened(execution, b.from(l, j), depth, columns, right);
-        if constexpr (is_narrow<Out>)
-          number_product(execution, rows, columns, depth, alpha, wide_a, wide_b, l == 0 ? 0.0f : 1.0f, sums,
-                         columns);
-        else
-          number_product(execution, rows, columns, depth, alpha, wide_a, wide_b, l == 0 ? beta : 1.0f, to,
-                         c_stride);
+        const std::size_t depth = std::min(block, p.k - l);
+        const auto wide_a = widened(execution, p.a.from(i, l), rows, depth, left);
+        const auto wide_b = widened(execution, p.b.from(l, j), depth, columns, right);
+        Product<float> part{rows, columns, depth, p.alpha, wide_a, wide_b, l == 0 ? 0.0f : 1.0f,
+                            sums, columns};
+        if constexpr (!is_narrow<Out>) {
+          part.beta = l == 0 ? p.beta : 1.0f;
+          part.c = to;
+          part.c_stride = p.c_stride;
+        }
+        number_product(execution, part);
         l += depth;
-      } while (l < k);
+      } while (l < p.k);
       if constexpr (is_narrow<Out>)
-        run_lanes("sw::round", execution, rows, RoundRows<Out>{sums, columns, beta, to, c_stride});
+        run_lanes("sw::round", execution, rows, RoundRows<Out>{sums, columns, p.beta, to, p.c_stride});
     }
   }
 }
