@@ -65,8 +65,8 @@ namespace gradient_scaled_twice {
 // expect: GradientScale: gradients must be scaled once, and this factor already includes the tokens
 // expect: and the loss scale (pass the summary's scale to the optimizer unchanged)
 
-kernels::AdamWStep begin_step(AdamW& optimizer, const GradientSummary& summary, LossScale scale,
-                              double rate) {
+kernels::OptimizerStep begin_step(AdamW& optimizer, const GradientSummary& summary, LossScale scale,
+                                  double rate) {
 #ifdef SHARDWRIGHT_EXPECT_FAIL
   return optimizer.begin(summary.scale / scale, rate);
 #else

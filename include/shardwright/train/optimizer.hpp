@@ -51,7 +51,7 @@ template <class Open> struct OpenClippedStep {
 /// Begins the update of a parameter, which counts its own steps, at the rate of the optimizer's step.
 template <class Open> struct OpenParameterStep {
   OpenClippedStep<Open> clipped;
-  const kernels::OptimizerDeviceStep* of_all;
+  const kernels::OptimizerStep* of_all;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     if (!kernels::first_lane())
       return;
@@ -93,16 +93,15 @@ template <class P, class L> struct CompleteGradient {
 
 /// An optimizer with a rule that treats all elements of a parameter alike.
 ///
-/// `Rule` has `name`, `label`, `Options` with `max_norm` and `groups`, `Step`, the constants of a step on the
-/// host, `state_names`, and static functions: `kept(options)`, how many states it needs; `numbers(options)`,
-/// those besides `max_norm` that all ranks must give alike; `step(options, rate, number, scale)`;
-/// `update_of(parameter, gradient, states, step)`, a functor of elements with `set_step` for devices, of type
-/// `Update<Element>`; and `open(options, device_step)`, the functor that begins a step there. Steps are
-/// counted for each parameter, since not every call of step() has to be for the whole model.
+/// `Rule` has `name`, `label`, `Options` with `weight_decay`, `max_norm` and `groups`, `state_names`, and
+/// static functions: `kept(options)`, how many states it needs; `numbers(options)`, those besides `max_norm`
+/// that all ranks must give alike; `update_of(options, parameter, gradient, states)`, a functor of elements
+/// with `set_step`, of type `Update<Element>`; and `open(options, step)`, the functor that begins a step.
+/// Steps are counted for each parameter, since not every call of step() has to be for the whole model.
 template <class Rule> class Optimizer {
 public:
   using Options = typename Rule::Options;
-  using Step = typename Rule::Step;
+  using Step = kernels::OptimizerStep;
 
   explicit Optimizer(Options options = {}) : options_(std::move(options)) {}
 
@@ -155,11 +154,11 @@ public:
   /// @brief The same with the pool and instance of a tensor.
   template <class Target> void set_learning_rate(TargetResources<Target>& resources, double learning_rate) {
     if (!device_step_) {
-      device_step_ = BufferHandle(resources.take(sizeof(kernels::OptimizerDeviceStep)));
+      device_step_ = BufferHandle(resources.take(sizeof(kernels::OptimizerStep)));
       store_step(resources, device_step_, steps_);
     }
     run_once("sw::rate", resources.execution(),
-             StoreKernel<double>{&device_step()->learning_rate, learning_rate});
+             kernels::StoreValue<double>{&device_step()->learning_rate, learning_rate});
   }
 
   /// @brief Updates one parameter; its gradient must be reduced to the layout of the optimizer state.
@@ -179,7 +178,8 @@ public:
   /// @brief Begins the next step: returns the constants for update(), which numbers a parameter's step
   /// itself.
   [[nodiscard]] Step begin(GradientScale gradient_scale, double learning_rate) {
-    return Rule::step(options_, learning_rate, ++steps_, gradient_scale.factor());
+    ++steps_;
+    return {.learning_rate = learning_rate, .scale = gradient_scale.factor()};
   }
 
   /// @brief The numbers besides the learning rate that all ranks must give alike.
@@ -259,18 +259,17 @@ private:
 
   /// The update of a block on the host: the same code for every layout.
   template <class Number, class Target>
-  [[gnu::noinline]] static void update_block(TargetResources<Target>& resources, Number* weights,
-                                             const Number* gradient, std::size_t elements, State& state,
-                                             Step constants) {
-    constants.learning_rate *= state.learning_rate_factor;
-    constants.weight_decay *= state.weight_decay_factor;
-    if constexpr (requires { constants.step; })
-      constants.step = *state.steps;
-    kernels::run_elementwise<Number>(Rule::label, resources.execution(), elements,
-                                     Rule::update_of(VectorView<Number, Target>(weights, elements),
-                                                     VectorView<const Number, Target>(gradient, elements),
-                                                     StateVectors<Number, Target>{state, elements},
-                                                     constants));
+  [[gnu::noinline]] void update_block(TargetResources<Target>& resources, Number* weights,
+                                      const Number* gradient, std::size_t elements, State& state,
+                                      Step constants) const {
+    constants.step = *state.steps - 1;
+    Rule::open(options_, &constants).open(true, constants.scale);
+    auto update = Rule::update_of(options_, VectorView<Number, Target>(weights, elements),
+                                  VectorView<const Number, Target>(gradient, elements),
+                                  StateVectors<Number, Target>{state, elements});
+    update.set_step(constants, constants.learning_rate * state.learning_rate_factor,
+                    options_.weight_decay * state.weight_decay_factor);
+    kernels::run_elementwise<Number>(Rule::label, resources.execution(), elements, update);
   }
 
   template <class P> [[nodiscard]] auto& state_of(const P& parameter) {
@@ -284,12 +283,11 @@ private:
     using Keeps = UpdatesOf<Rule, Execution, typename P::accumulation_element>;
     auto& state = state_of(parameter);
     const auto add = [&](auto& launches, const auto& weights, auto* rounded) {
-      const Step constants = Rule::step(options_, 1, 1, 1);
       const StateVectors<typename P::accumulation_element, typename P::target> blocks{state, weights.size()};
-      launches.add(Rule::update_of(weights, vector_of(parameter.gradient()), blocks, constants),
+      launches.add(Rule::update_of(options_, weights, vector_of(parameter.gradient()), blocks),
                    weights.size(), rounded, state.learning_rate_factor,
-                   constants.weight_decay * state.weight_decay_factor,
-                   static_cast<const kernels::OptimizerDeviceStep*>(state.device_step.data()));
+                   options_.weight_decay * state.weight_decay_factor,
+                   static_cast<const kernels::OptimizerStep*>(state.device_step.data()));
     };
     const auto& execution = parameter.stored().execution();
     if (const auto place = parameter.in_place()) {
@@ -314,31 +312,31 @@ private:
   /// The device continues the host's step count.
   template <class Target>
   static void store_step(TargetResources<Target>& resources, const BufferHandle& to, std::int64_t steps) {
-    kernels::OptimizerDeviceStep first;
+    kernels::OptimizerStep first;
     first.step = steps;
-    run_once("sw::first_step", resources.execution(),
-             StoreKernel<kernels::OptimizerDeviceStep>{static_cast<kernels::OptimizerDeviceStep*>(to.data()),
-                                                       first});
+    run_once(
+        "sw::first_step", resources.execution(),
+        kernels::StoreValue<kernels::OptimizerStep>{static_cast<kernels::OptimizerStep*>(to.data()), first});
   }
   template <class Target>
   [[nodiscard]] static std::int64_t step_in(const BufferHandle& from, TargetResources<Target>& resources) {
-    kernels::OptimizerDeviceStep step;
+    kernels::OptimizerStep step;
     copy_to_host<Target>(resources.execution(), static_cast<const unsigned char*>(from.data()),
                          reinterpret_cast<unsigned char*>(&step), sizeof step);
     return step.step;
   }
   /// A parameter's own record on the device, created at its first step there.
   template <class Target>
-  [[nodiscard]] kernels::OptimizerDeviceStep* device_step_of(State& state,
-                                                             TargetResources<Target>& resources) const {
+  [[nodiscard]] kernels::OptimizerStep* device_step_of(State& state,
+                                                       TargetResources<Target>& resources) const {
     if (!state.device_step) {
-      state.device_step = BufferHandle(resources.take(sizeof(kernels::OptimizerDeviceStep)));
+      state.device_step = BufferHandle(resources.take(sizeof(kernels::OptimizerStep)));
       store_step(resources, state.device_step, state.steps.value_or(first_steps_));
     }
-    return static_cast<kernels::OptimizerDeviceStep*>(state.device_step.data());
+    return static_cast<kernels::OptimizerStep*>(state.device_step.data());
   }
-  [[nodiscard]] kernels::OptimizerDeviceStep* device_step() const {
-    return static_cast<kernels::OptimizerDeviceStep*>(device_step_.data());
+  [[nodiscard]] kernels::OptimizerStep* device_step() const {
+    return static_cast<kernels::OptimizerStep*>(device_step_.data());
   }
 
   Options options_;

@@ -10,7 +10,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -33,7 +32,6 @@ struct AdamWRule {
   static constexpr const char* label = "sw::adamw";
   static constexpr std::array<std::string_view, 2> state_names{"first moment", "second moment"};
   using Options = AdamWOptions;
-  using Step = kernels::AdamWStep;
   template <class Element> using Update = kernels::AdamWUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options&) { return 2; }
@@ -41,15 +39,13 @@ struct AdamWRule {
     return {GivenNumber("beta1", options.beta1), GivenNumber("beta2", options.beta2),
             GivenNumber("epsilon", options.epsilon), GivenNumber("weight decay", options.weight_decay)};
   }
-  [[nodiscard]] static Step step(const Options& options, double rate, std::int64_t number, double scale) {
-    return {rate, options.beta1, options.beta2, options.epsilon, options.weight_decay, number, scale};
-  }
   template <class Weights, class Gradient, class States>
-  [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, const States& states,
-                                      const Step& step) {
-    return kernels::adamw_of(weights, gradient, states[0], states[1], step);
+  [[nodiscard]] static auto update_of(const Options& options, const Weights& weights,
+                                      const Gradient& gradient, const States& states) {
+    return kernels::adamw_of(weights, gradient, states[0], states[1], options.beta1, options.beta2,
+                             options.epsilon);
   }
-  [[nodiscard]] static auto open(const Options& options, kernels::OptimizerDeviceStep* to) {
+  [[nodiscard]] static auto open(const Options& options, kernels::OptimizerStep* to) {
     return kernels::OpenAdamWStep{to, options.beta1, options.beta2};
   }
 };

@@ -10,7 +10,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -33,7 +32,6 @@ struct LionRule {
   static constexpr const char* label = "sw::lion";
   static constexpr std::array<std::string_view, 1> state_names{"momentum"};
   using Options = LionOptions;
-  using Step = kernels::LionStep;
   template <class Element> using Update = kernels::LionUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options&) { return 1; }
@@ -41,15 +39,12 @@ struct LionRule {
     return {GivenNumber("beta1", options.beta1), GivenNumber("beta2", options.beta2),
             GivenNumber("weight decay", options.weight_decay)};
   }
-  [[nodiscard]] static Step step(const Options& options, double rate, std::int64_t, double scale) {
-    return {rate, options.beta1, options.beta2, options.weight_decay, scale};
-  }
   template <class Weights, class Gradient, class States>
-  [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, const States& states,
-                                      const Step& step) {
-    return kernels::lion_of(weights, gradient, states[0], step);
+  [[nodiscard]] static auto update_of(const Options& options, const Weights& weights,
+                                      const Gradient& gradient, const States& states) {
+    return kernels::lion_of(weights, gradient, states[0], options.beta1, options.beta2);
   }
-  [[nodiscard]] static auto open(const Options&, kernels::OptimizerDeviceStep* to) {
+  [[nodiscard]] static auto open(const Options&, kernels::OptimizerStep* to) {
     return kernels::OpenOptimizerStep{to};
   }
 };

@@ -10,7 +10,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -35,7 +34,6 @@ struct SgdRule {
   static constexpr const char* label = "sw::sgd";
   static constexpr std::array<std::string_view, 1> state_names{"momentum"};
   using Options = SgdOptions;
-  using Step = kernels::SgdStep;
   template <class Element> using Update = kernels::SgdUpdate<Element>;
 
   [[nodiscard]] static std::size_t kept(const Options& options) { return options.momentum > 0 ? 1 : 0; }
@@ -43,16 +41,14 @@ struct SgdRule {
     return {GivenNumber("momentum", options.momentum), GivenNumber("nesterov", options.nesterov),
             GivenNumber("weight decay", options.weight_decay)};
   }
-  [[nodiscard]] static Step step(const Options& options, double rate, std::int64_t, double scale) {
-    return {rate, options.momentum, options.weight_decay, options.nesterov, scale};
-  }
   template <class Weights, class Gradient, class States>
-  [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, const States& states,
-                                      const Step& step) {
+  [[nodiscard]] static auto update_of(const Options& options, const Weights& weights,
+                                      const Gradient& gradient, const States& states) {
     using Moments = decltype(states[0]);
-    return kernels::sgd_of(weights, gradient, states.size() == 0 ? Moments(nullptr, 0) : states[0], step);
+    return kernels::sgd_of(weights, gradient, states.size() == 0 ? Moments(nullptr, 0) : states[0],
+                           options.momentum, options.nesterov);
   }
-  [[nodiscard]] static auto open(const Options&, kernels::OptimizerDeviceStep* to) {
+  [[nodiscard]] static auto open(const Options&, kernels::OptimizerStep* to) {
     return kernels::OpenOptimizerStep{to};
   }
 };

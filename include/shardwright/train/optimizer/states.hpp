@@ -105,7 +105,7 @@ template <std::size_t count> class OptimizerState : public ParameterFactors {
 public:
   /// Updates of the parameter so far; empty if it has had none, and no checkpoint gave a number.
   std::optional<std::int64_t> steps;
-  BufferHandle device_step; ///< The device's own kernels::OptimizerDeviceStep, which continues `steps`.
+  BufferHandle device_step; ///< The device's own kernels::OptimizerStep, which continues `steps`.
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] BufferHandle& operator[](std::size_t i) noexcept { return blocks_[i]; }

@@ -10,22 +10,8 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
-
-/// @brief Constants of one AdamW step.
-struct AdamWStep {
-  double learning_rate = 3e-4;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;
-  std::int64_t step = 1; ///< Number of this update, from 1; for the bias correction.
-  double gradient_scale =
-      1.0; ///< Factor on the gradient: clipping, and the division by the global token count.
-};
 
 /// @brief See adamw_of().
 template <class Element> struct AdamWUpdate {
@@ -61,9 +47,8 @@ template <class Element> struct AdamWUpdate {
   template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
     use(parameter, gradient, first, second);
   }
-  /// The constants of adamw_of on the host, operation for operation.
-  SHARDWRIGHT_FUNCTION void set_step(const OptimizerDeviceStep& step, double learning_rate,
-                                     double weight_decay) {
+  /// Sets what changes from step to step.
+  SHARDWRIGHT_FUNCTION void set_step(const OptimizerStep& step, double learning_rate, double weight_decay) {
     scale = static_cast<Element>(step.scale);
     rate = static_cast<Element>(learning_rate / step.bias);
     spread = static_cast<Element>(step.spread);
@@ -73,7 +58,7 @@ template <class Element> struct AdamWUpdate {
 
 /// @brief Begins the next step, or leaves everything unchanged.
 struct OpenAdamWStep {
-  OptimizerDeviceStep* to;
+  OptimizerStep* to;
   double beta1;
   double beta2;
 
@@ -90,36 +75,24 @@ struct OpenAdamWStep {
 /// @brief The elementwise kernel of one AdamW update with decoupled weight decay and bias correction
 /// (Loshchilov and Hutter 2019, algorithm 2).
 ///
-/// p = p (1 - lr wd) - lr m' / (sqrt(v') + eps), with m' = m / (1 - beta1^t), v' = v / (1 - beta2^t).
-/// All four views are contiguous and of one size. Cost: 4 reads and 3 writes per element.
+/// p = p (1 - lr wd) - lr m' / (sqrt(v') + eps), with m' = m / (1 - beta1^t), v' = v / (1 - beta2^t), once
+/// set_step() has set the step. All four views are contiguous and of one size. Cost: 4 reads and 3 writes per
+/// element.
 template <KernelView Parameter, KernelView Gradient, KernelView Moment>
 [[nodiscard]] auto adamw_of(const Parameter& parameter, const Gradient& gradient, const Moment& first_moment,
-                            const Moment& second_moment, const AdamWStep& step) {
+                            const Moment& second_moment, double beta1, double beta2, double epsilon) {
   using Element = typename Parameter::value_type;
-  require(step.step >= 1, "adamw", "steps are counted from 1.");
-  static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
-                    std::is_same_v<Element, typename Moment::value_type>,
-                "adamw: parameter, gradient and moments must have the same element type (convert one first)");
   const auto p = flat_span_of(parameter, "adamw");
-  const auto g = flat_span_of(gradient, "adamw");
-  const auto m = flat_span_of(first_moment, "adamw");
-  const auto v = flat_span_of(second_moment, "adamw");
-  detail::require_one_size("adamw", p.size, g.size, m.size, v.size);
   AdamWUpdate<Element> update{};
   update.parameter = p.data;
-  update.gradient = g.data;
-  update.first = m.data;
-  update.second = v.data;
-  update.keep1 = static_cast<Element>(step.beta1);
-  update.take1 = static_cast<Element>(1.0 - step.beta1);
-  update.keep2 = static_cast<Element>(step.beta2);
-  update.take2 = static_cast<Element>(1.0 - step.beta2);
-  update.epsilon = static_cast<Element>(step.epsilon);
-  const double t = static_cast<double>(step.step);
-  update.scale = static_cast<Element>(step.gradient_scale);
-  update.rate = static_cast<Element>(step.learning_rate / (1.0 - std::pow(step.beta1, t)));
-  update.spread = static_cast<Element>(1.0 / std::sqrt(1.0 - std::pow(step.beta2, t)));
-  update.decay = static_cast<Element>(1.0 - step.learning_rate * step.weight_decay);
+  update.gradient = detail::related<const Element>("adamw", gradient, p.size);
+  update.first = detail::related<Element>("adamw", first_moment, p.size);
+  update.second = detail::related<Element>("adamw", second_moment, p.size);
+  update.keep1 = static_cast<Element>(beta1);
+  update.take1 = static_cast<Element>(1.0 - beta1);
+  update.keep2 = static_cast<Element>(beta2);
+  update.take2 = static_cast<Element>(1.0 - beta2);
+  update.epsilon = static_cast<Element>(epsilon);
   return update;
 }
 

@@ -8,19 +8,8 @@
 #include <shardwright/tensor/kernels/optimizer/update.hpp>
 
 #include <cstddef>
-#include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
-
-/// @brief Constants of one Lion step.
-struct LionStep {
-  double learning_rate = 1e-4;
-  double beta1 = 0.9;
-  double beta2 = 0.99;
-  double weight_decay = 0.1;
-  double gradient_scale =
-      1.0; ///< Factor on the gradient: clipping, and the division by the global token count.
-};
 
 /// @brief See lion_of().
 template <class Element> struct LionUpdate {
@@ -54,8 +43,8 @@ template <class Element> struct LionUpdate {
   template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
     use(parameter, gradient, moment);
   }
-  SHARDWRIGHT_FUNCTION void set_step(const OptimizerDeviceStep& step, double learning_rate,
-                                     double weight_decay) {
+  /// Sets what changes from step to step.
+  SHARDWRIGHT_FUNCTION void set_step(const OptimizerStep& step, double learning_rate, double weight_decay) {
     scale = static_cast<Element>(step.scale);
     rate = static_cast<Element>(learning_rate);
     decay = static_cast<Element>(1.0 - learning_rate * weight_decay);
@@ -69,25 +58,18 @@ template <class Element> struct LionUpdate {
 /// 0. All three views are contiguous and of one size. Cost: 3 reads and 2 writes per element.
 template <KernelView Parameter, KernelView Gradient, KernelView Moment>
 [[nodiscard]] auto lion_of(const Parameter& parameter, const Gradient& gradient, const Moment& moment,
-                           const LionStep& step) {
+                           double beta1, double beta2) {
   using Element = typename Parameter::value_type;
-  static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
-                    std::is_same_v<Element, typename Moment::value_type>,
-                "lion: parameter, gradient and moment must have the same element type (convert one first)");
   const auto p = flat_span_of(parameter, "lion");
-  const auto g = flat_span_of(gradient, "lion");
-  const auto m = flat_span_of(moment, "lion");
-  detail::require_one_size("lion", p.size, g.size, m.size);
-  return LionUpdate<Element>{p.data,
-                             g.data,
-                             m.data,
-                             static_cast<Element>(step.gradient_scale),
-                             static_cast<Element>(step.beta1),
-                             static_cast<Element>(1.0 - step.beta1),
-                             static_cast<Element>(step.beta2),
-                             static_cast<Element>(1.0 - step.beta2),
-                             static_cast<Element>(step.learning_rate),
-                             static_cast<Element>(1.0 - step.learning_rate * step.weight_decay)};
+  LionUpdate<Element> update{};
+  update.parameter = p.data;
+  update.gradient = detail::related<const Element>("lion", gradient, p.size);
+  update.moment = detail::related<Element>("lion", moment, p.size);
+  update.keep1 = static_cast<Element>(beta1);
+  update.take1 = static_cast<Element>(1.0 - beta1);
+  update.keep2 = static_cast<Element>(beta2);
+  update.take2 = static_cast<Element>(1.0 - beta2);
+  return update;
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

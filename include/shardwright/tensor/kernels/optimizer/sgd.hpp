@@ -8,19 +8,8 @@
 #include <shardwright/tensor/kernels/optimizer/update.hpp>
 
 #include <cstddef>
-#include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
-
-/// @brief Constants of one step of stochastic gradient descent.
-struct SgdStep {
-  double learning_rate = 0.1;
-  double momentum = 0.9;
-  double weight_decay = 0; ///< Multiplied by the parameter and added to the gradient.
-  bool nesterov = false;   ///< Use Nesterov's momentum.
-  double gradient_scale =
-      1.0; ///< Factor on the gradient: clipping, and the division by the global token count.
-};
 
 /// @brief See sgd_of().
 template <class Element> struct SgdUpdate {
@@ -53,8 +42,8 @@ template <class Element> struct SgdUpdate {
   template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
     use(parameter, gradient, velocity == nullptr ? parameter : velocity);
   }
-  SHARDWRIGHT_FUNCTION void set_step(const OptimizerDeviceStep& step, double learning_rate,
-                                     double weight_decay) {
+  /// Sets what changes from step to step.
+  SHARDWRIGHT_FUNCTION void set_step(const OptimizerStep& step, double learning_rate, double weight_decay) {
     scale = static_cast<Element>(step.scale);
     rate = static_cast<Element>(learning_rate);
     decay = static_cast<Element>(weight_decay);
@@ -69,23 +58,16 @@ template <class Element> struct SgdUpdate {
 /// reads and 2 writes per element.
 template <KernelView Parameter, KernelView Gradient, KernelView Velocity>
 [[nodiscard]] auto sgd_of(const Parameter& parameter, const Gradient& gradient, const Velocity& velocity,
-                          const SgdStep& step) {
+                          double momentum, bool nesterov) {
   using Element = typename Parameter::value_type;
-  static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
-                    std::is_same_v<Element, typename Velocity::value_type>,
-                "sgd: parameter, gradient and velocity must have the same element type (convert one first)");
   const auto p = flat_span_of(parameter, "sgd");
-  const auto g = flat_span_of(gradient, "sgd");
-  const auto v = flat_span_of(velocity, "sgd");
-  detail::require_one_size("sgd", p.size, g.size, v.data == nullptr ? p.size : v.size);
-  return SgdUpdate<Element>{p.data,
-                            g.data,
-                            v.data,
-                            static_cast<Element>(step.gradient_scale),
-                            static_cast<Element>(step.momentum),
-                            static_cast<Element>(step.learning_rate),
-                            static_cast<Element>(step.weight_decay),
-                            step.nesterov};
+  SgdUpdate<Element> update{};
+  update.parameter = p.data;
+  update.gradient = detail::related<const Element>("sgd", gradient, p.size);
+  update.velocity = detail::related<Element>("sgd", velocity, velocity.data() == nullptr ? 0 : p.size);
+  update.keep = static_cast<Element>(momentum);
+  update.nesterov = nesterov;
+  return update;
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

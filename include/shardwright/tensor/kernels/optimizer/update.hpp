@@ -14,8 +14,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief The values that change from step to step, in memory that kernels read.
-struct OptimizerDeviceStep {
+/// @brief The values that change from step to step; a device's are in memory that its kernels read.
+struct OptimizerStep {
   double learning_rate = 0;
   std::int64_t step = 0; ///< Updates so far.
   std::int32_t take = 0; ///< Whether the update changes anything.
@@ -27,7 +27,7 @@ struct OptimizerDeviceStep {
 
 /// @brief Begins the next step, or leaves everything unchanged.
 struct OpenOptimizerStep {
-  OptimizerDeviceStep* to;
+  OptimizerStep* to;
 
   SHARDWRIGHT_FUNCTION void open(bool take, double gradient_scale) const {
     to->take = take ? 1 : 0;
@@ -48,7 +48,7 @@ template <class Update, class Rounded> struct UpdateOnDevice {
   using Element = typename Update::element;
   static constexpr bool rounds = !std::is_same_v<Element, Rounded>;
   Update update;
-  const OptimizerDeviceStep* step;
+  const OptimizerStep* step;
   Rounded* rounded;
   double rate_factor; ///< Of the learning rate, for this parameter.
   double weight_decay;
@@ -70,9 +70,15 @@ template <class Update, class Rounded> struct UpdateOnDevice {
   }
 };
 
-/// A parameter's size and its related arrays.
-template <class... Sizes> void require_one_size(const char* operation, std::size_t size, Sizes... sizes) {
-  require(((sizes == size) && ...), operation, "parameter, gradient and moments must have the same size.");
+/// The elements of a view of `size`, the parameter's.
+template <class Element, KernelView View>
+[[nodiscard]] Element* related(const char* operation, const View& view, std::size_t size) {
+  static_assert(
+      std::is_same_v<std::remove_const_t<Element>, typename View::non_const_value_type>,
+      "optimizer: parameter, gradient and moments must have the same element type (convert one first)");
+  const auto all = flat_span_of(view, operation);
+  require(all.size == size, operation, "parameter, gradient and moments must have the same size.");
+  return all.data;
 }
 
 } // namespace detail
@@ -81,7 +87,8 @@ template <class... Sizes> void require_one_size(const char* operation, std::size
 ///
 /// Cost: that of the updates, and one write for each rounded copy.
 template <class Execution, class Update, class Rounded> class OptimizerLaunches {
-  using Part = detail::Elementwise<typename Update::element, detail::UpdateOnDevice<Update, Rounded>>;
+  using Part = detail::RowPieces<
+      detail::Elementwise<typename Update::element, detail::UpdateOnDevice<Update, Rounded>>>;
 
 public:
   /// @param label of the launches, below 16 characters
@@ -92,10 +99,10 @@ public:
   /// element type
   /// @param rate_factor multiplies the learning rate of the step
   void add(const Update& update, std::size_t size, Rounded* rounded, double rate_factor, double weight_decay,
-           const OptimizerDeviceStep* step) {
+           const OptimizerStep* step) {
     const std::size_t grain = lane_grain_of<Execution>(4096);
-    launcher_.add(Part{{update, step, rounded, rate_factor, weight_decay}, size, grain},
-                  blocks_of(size, grain));
+    const std::size_t pieces = blocks_of(size, grain);
+    launcher_.add(Part{{{update, step, rounded, rate_factor, weight_decay}}, size, grain, pieces}, pieces);
   }
   /// @brief Launches the updates that were added.
   void launch() { launcher_.launch(); }
