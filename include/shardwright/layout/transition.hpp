@@ -182,8 +182,6 @@ private:
   static constexpr TransitionPlan plan = plan_of<Table>();
 
 public:
-  using from_layout = From;
-  using to_layout = To;
   /// Axes of both layouts, sorted by name; the indices of values and steps refer to it.
   using axis_list = typename Table::axis_list;
   static constexpr auto axes = axis_list::names;

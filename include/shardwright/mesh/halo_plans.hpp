@@ -18,9 +18,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A box of a row-major block: rows of `columns` neighbouring elements, for each index of the outer
+/// A box of a row-major array: rows of `columns` neighbouring elements, for each index of the outer
 /// dimensions.
-struct HaloBox {
+struct ElementBox {
   static constexpr std::size_t outer_dimensions = max_tensor_rank - 2;
   std::size_t start = 0;
   std::size_t rows = 1;
@@ -46,9 +46,10 @@ struct HaloBox {
 };
 
 /// The box of `extents` elements from `offset` on in a row-major block with the extents `whole`.
-[[nodiscard]] inline HaloBox box_in(std::span<const std::int64_t> whole, std::span<const std::int64_t> offset,
-                                    std::span<const std::int64_t> extents) {
-  HaloBox out;
+[[nodiscard]] inline ElementBox box_in(std::span<const std::int64_t> whole,
+                                       std::span<const std::int64_t> offset,
+                                       std::span<const std::int64_t> extents) {
+  ElementBox out;
   std::size_t stride = 1;
   for (std::size_t d = whole.size(); d-- > 0;) {
     const auto extent = static_cast<std::size_t>(extents[d]);
@@ -60,8 +61,8 @@ struct HaloBox {
       out.rows = extent;
       out.row_stride = stride;
     } else {
-      out.outer[HaloBox::outer_dimensions + 1 - from_last] = extent;
-      out.outer_stride[HaloBox::outer_dimensions + 1 - from_last] = stride;
+      out.outer[ElementBox::outer_dimensions + 1 - from_last] = extent;
+      out.outer_stride[ElementBox::outer_dimensions + 1 - from_last] = stride;
     }
     stride *= static_cast<std::size_t>(whole[d]);
   }
@@ -70,7 +71,7 @@ struct HaloBox {
 
 /// One side of an exchange: boxes of this rank's block, and the packed block of every rank of the group.
 struct HaloSide {
-  std::vector<HaloBox> boxes;
+  std::vector<ElementBox> boxes;
   std::vector<StridedBlock> blocks;
   std::size_t count = 0; ///< Packed elements.
 };
@@ -83,8 +84,8 @@ struct HaloPlan {
   bool meets = false; ///< Whether the group has other ranks.
   HaloSide lent;      ///< Owned elements that other ranks copy.
   HaloSide borrowed;  ///< Halos that are copies.
-  HaloBox owned;
-  std::vector<HaloBox> outside; ///< Halos beyond the ends of the tensor.
+  ElementBox owned;
+  std::vector<ElementBox> outside; ///< Halos beyond the ends of the tensor.
 };
 
 /// Plans by layout and shape; of many shapes, the newest.

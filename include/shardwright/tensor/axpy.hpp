@@ -50,10 +50,10 @@ template <class Element> struct AxpbyElements {
 template <class Element> struct AxpbyRows {
   AccumulationElement<Element> a;
   const Element* x;
-  HaloBox x_box;
+  ElementBox x_box;
   AccumulationElement<Element> b;
   Element* y;
-  HaloBox y_box;
+  ElementBox y_box;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
     const Element* const from = x + x_box.slab(row / x_box.rows) + row % x_box.rows * x_box.row_stride;
     Element* const to = y + y_box.slab(row / y_box.rows) + row % y_box.rows * y_box.row_stride;
@@ -76,7 +76,7 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
   const auto first = static_cast<AccumulationElement<Element>>(a);
   const auto second = static_cast<AccumulationElement<Element>>(b);
   if constexpr (!std::is_same_v<typename X::layout, typename Y::layout>) {
-    const HaloBox box = owned_box(y);
+    const ElementBox box = owned_box(y);
     kernels::run("sw::axpby", y.execution(), box.slabs() * box.rows,
                  AxpbyRows<Element>{first, x.data(), owned_box(x), second, y.mutable_data(), box});
   } else if (b == 1) {

@@ -94,8 +94,8 @@ private:
                     "dot: the elements must be floating-point (convert them first)");
       detail::require_one_mesh("dot", left, right, where);
       detail::require_shape("dot", "right tensor", right.shape(), left.shape(), left.core(), where);
-      ShardedTensor<Layout<1>, double, typename X::target> workspace(
-          left.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(left.local_size()))});
+      auto workspace =
+          detail::workspace_of<double>(left.resources(), kernels::reduce_workspace(left.local_size()));
       kernels::dot(left.execution(), detail::vector_of(left), detail::vector_of(right),
                    detail::mutable_vector_of(out), detail::mutable_vector_of(workspace));
       detail::TensorAccess::note_reduction(out, left);

@@ -8,6 +8,7 @@
 #include <shardwright/core/philox.hpp>
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/tensor/elementwise/number.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
@@ -17,12 +18,6 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
-
-template <class Element> struct ConstantKernel {
-  Element* out;
-  Element value;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = value; }
-};
 
 /// The value that fills a tensor: a number, or a byte.
 template <class Tensor> struct FillValueOf { using type = NumberFor<Tensor>; };
@@ -80,7 +75,7 @@ void fill(Tensor& tensor, typename detail::FillValueOf<Tensor>::type value) {
                      detail::SplittingAxes<typename Tensor::layout>::names,
                      GivenNumber("value", value.value));
     kernels::run("sw::fill", tensor.execution(), tensor.local_size(),
-                 detail::ConstantKernel<Element>{tensor.mutable_data(), static_cast<Element>(value.value)});
+                 kernels::StoreValue<Element>{tensor.mutable_data(), static_cast<Element>(value.value)});
   }
 }
 

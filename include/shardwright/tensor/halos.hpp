@@ -53,7 +53,7 @@ void add_halos(Tensor& tensor, SourceLocation where = SourceLocation::current())
     detail::exchange_boxes<detail::AddElement>(tensor.resources(), plan, plan.borrowed, plan.lent, block,
                                                detail::SubjectShape::of(tensor.shape()), where);
     for (const auto* boxes : {&plan.borrowed.boxes, &plan.outside})
-      for (const detail::HaloBox& box : *boxes)
+      for (const detail::ElementBox& box : *boxes)
         detail::visit_box<Target, detail::ClearElement, Element>(tensor.execution(), box, block, nullptr);
   }
 }

@@ -68,11 +68,19 @@ inline AxisBinding bind_axes(const MeshCore& core, std::span<const std::string_v
   return binding;
 }
 
+/// The block of a dimension of a bound layout.
+[[nodiscard]] inline DimensionBlock block_at(const LayoutValue& layout, std::size_t dimension,
+                                             const AxisBinding& binding, std::int64_t extent) {
+  return dimension_block(layout, static_cast<int>(dimension), binding.extents, binding.coordinates, extent);
+}
+
+/// The product of extents, or of those of the dimensions [first, last).
 template <std::size_t rank>
-[[nodiscard]] constexpr std::size_t product(const std::array<std::int64_t, rank>& extents) noexcept {
+[[nodiscard]] constexpr std::size_t product(const std::array<std::int64_t, rank>& extents,
+                                            std::size_t first = 0, std::size_t last = rank) noexcept {
   std::size_t out = 1;
-  for (const std::int64_t extent : extents)
-    out *= static_cast<std::size_t>(extent);
+  for (std::size_t d = first; d < last; ++d)
+    out *= static_cast<std::size_t>(extents[d]);
   return out;
 }
 
@@ -108,9 +116,7 @@ template <class LayoutType, std::size_t rank>
   const AxisBinding binding = bind_axes(core, LayoutType::axes);
   std::array<std::int64_t, rank> local{};
   for (std::size_t d = 0; d < rank; ++d)
-    local[d] = dimension_block(LayoutType::value, static_cast<int>(d), binding.extents, binding.coordinates,
-                               shape[d])
-                   .size +
+    local[d] = block_at(LayoutType::value, d, binding, shape[d]).size +
                LayoutType::value.halo(static_cast<int>(d)).width();
   return local;
 }
@@ -122,9 +128,7 @@ template <class LayoutType, std::size_t rank>
   const AxisBinding binding = bind_axes(core, LayoutType::axes);
   std::array<std::int64_t, rank> offset{};
   for (std::size_t d = 0; d < rank; ++d)
-    offset[d] = dimension_block(LayoutType::value, static_cast<int>(d), binding.extents, binding.coordinates,
-                                shape[d])
-                    .offset;
+    offset[d] = block_at(LayoutType::value, d, binding, shape[d]).offset;
   return offset;
 }
 
@@ -153,10 +157,8 @@ template <class View, class LayoutType, class Pointer, std::size_t rank>
 /// [product of the leading extents, last extent]; a vector is one row.
 template <class View, class Pointer, std::size_t rank>
 [[nodiscard]] View make_matrix(Pointer* data, const std::array<std::int64_t, rank>& extents) {
-  std::size_t rows = 1;
-  for (std::size_t d = 0; d + 1 < rank; ++d)
-    rows *= static_cast<std::size_t>(extents[d]);
-  return View(data, rows, rank == 0 ? 1 : static_cast<std::size_t>(extents[rank - 1]));
+  constexpr std::size_t last = rank == 0 ? 0 : rank - 1;
+  return View(data, product(extents, 0, last), product(extents, last));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -24,25 +24,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <std::size_t rank>
-[[nodiscard]] constexpr std::size_t extents_product(const std::array<std::int64_t, rank>& extents,
-                                                    std::size_t first, std::size_t last) noexcept {
-  std::size_t out = 1;
-  for (std::size_t d = first; d < last; ++d)
-    out *= static_cast<std::size_t>(extents[d]);
-  return out;
-}
-
 /// The local block as [product of the extents before `split`, product of the rest].
 template <class Tensor> [[nodiscard]] auto matrix_at(const Tensor& tensor, std::size_t split) {
   const auto& local = tensor.local_shape();
   return MatrixView<const typename Tensor::value_type, typename Tensor::target>(
-      tensor.data(), extents_product(local, 0, split), extents_product(local, split, local.size()));
+      tensor.data(), product(local, 0, split), product(local, split));
 }
 template <class Tensor> [[nodiscard]] auto mutable_matrix_at(Tensor& tensor, std::size_t split) {
   const auto& local = tensor.local_shape();
   return MatrixView<typename Tensor::value_type, typename Tensor::target>(
-      tensor.mutable_data(), extents_product(local, 0, split), extents_product(local, split, local.size()));
+      tensor.mutable_data(), product(local, 0, split), product(local, split));
 }
 
 /// Y[T..., C...] = X[T..., D] W[D, C...].

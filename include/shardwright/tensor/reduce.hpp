@@ -140,6 +140,16 @@ template <class Op, class X> struct ReductionWithGradient {
       "reduce: there is no gradient of Max, Min or Product, only of a Sum (reduce the tensor value(), which is not on the tape)");
 };
 
+/// In place of a dimension: all of them.
+inline constexpr int all_dimensions = std::numeric_limits<int>::min();
+
+template <class Op, int dimension, class L> struct ReducedLayoutOf {
+  using type = ReductionLayout<Op, dimension, L>;
+};
+template <class Op, class L> struct ReducedLayoutOf<Op, all_dimensions, L> {
+  using type = ReduceAllLayout<Op, L>;
+};
+
 /// The gradient of a sum: a number of the result's gradient for each element that was summed, times the
 /// factor.
 template <class X, class G>
@@ -155,16 +165,19 @@ template <class X, class G>
 
 namespace operation {
 
-/// @brief A reduction over one dimension, or the mean, with the gradient of a sum: the result's, repeated.
+/// @brief A reduction over one dimension or over all, or the mean, with the gradient of a sum: the result's,
+/// repeated.
 template <class Op, int dimension> struct Reduce {
-  static constexpr std::string_view name = "reduce";
+  static constexpr bool all = dimension == detail::all_dimensions;
+  static constexpr std::string_view name = all ? "reduce_all" : "reduce";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
-  bool mean = false; ///< Times 1 / extent.
+  bool mean = false; ///< Times 1 / the number of elements that are summed.
 
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
-    using Result = detail::ResultTensor<ReductionLayout<Op, dimension, typename X::layout>, X>;
-    if constexpr (detail::any_invalid<typename Result::layout>) {
+    using L = typename detail::ReducedLayoutOf<Op, dimension, typename X::layout>::type;
+    using Result = detail::ResultTensor<L, X>;
+    if constexpr (detail::any_invalid<L>) {
       return Result(x.resources(), {}, where);
     } else if constexpr (detail::has_halos<typename X::layout>) {
       return forward(where, detail::without_halos(x));
@@ -173,10 +186,14 @@ template <class Op, int dimension> struct Reduce {
       for (std::size_t d = 0; d < shape.size(); ++d)
         shape[d] = x.shape()[d < static_cast<std::size_t>(dimension) ? d : d + 1];
       Result out(x.resources(), shape, where);
-      const auto [middle, inner] = extents(x);
-      using Kernel = detail::ReduceDimension<Op::value, typename X::value_type>;
-      kernels::run("sw::reduce", x.execution(), out.local_size(),
-                   Kernel{x.data(), out.mutable_data(), middle, inner, factor_of(x)});
+      if constexpr (all) {
+        detail::reduce_all_blocks<Op>(x, out, factor_of(x));
+      } else {
+        const auto [middle, inner] = extents(x);
+        using Kernel = detail::ReduceDimension<Op::value, typename X::value_type>;
+        kernels::run("sw::reduce", x.execution(), out.local_size(),
+                     Kernel{x.data(), out.mutable_data(), middle, inner, factor_of(x)});
+      }
       detail::TensorAccess::note_reduction(out, x);
       return out;
     }
@@ -193,43 +210,17 @@ private:
     std::size_t inner;
   };
   template <class X> [[nodiscard]] static Extents extents(const X& x) {
-    Extents out{static_cast<std::size_t>(x.local_shape()[static_cast<std::size_t>(dimension)]), 1};
-    for (std::size_t d = dimension + 1; d < x.local_shape().size(); ++d)
-      out.inner *= static_cast<std::size_t>(x.local_shape()[d]);
-    return out;
+    if constexpr (all)
+      return {x.local_size(), 1};
+    else
+      return {static_cast<std::size_t>(x.local_shape()[static_cast<std::size_t>(dimension)]),
+              detail::product(x.local_shape(), static_cast<std::size_t>(dimension + 1))};
   }
   template <class X> [[nodiscard]] double factor_of(const X& x) const {
-    return mean ? 1 / static_cast<double>(x.shape()[static_cast<std::size_t>(dimension)]) : 1;
-  }
-};
-
-/// @brief A reduction over all dimensions, or the mean, with the gradient of a sum.
-template <class Op> struct ReduceAll {
-  static constexpr std::string_view name = "reduce_all";
-  static constexpr bool gradient_reads_input = false;
-  static constexpr bool gradient_reads_output = false;
-  bool mean = false; ///< Times 1 / size.
-
-  template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
-    using Result = detail::ResultTensor<ReduceAllLayout<Op, typename X::layout>, X>;
-    if constexpr (detail::has_halos<typename X::layout>) {
-      return forward(where, detail::without_halos(x));
-    } else {
-      Result out(x.resources(), {}, where);
-      if constexpr (!detail::any_invalid<typename Result::layout>)
-        detail::reduce_all_blocks<Op>(x, out, factor_of(x));
-      detail::TensorAccess::note_reduction(out, x);
-      return out;
-    }
-  }
-  template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
-  [[nodiscard]] auto gradient(const G& y_gradient, const X& x, const Y&) const {
-    return detail::repeated(y_gradient, x, x.local_size(), 1, factor_of(x));
-  }
-
-private:
-  template <class X> [[nodiscard]] double factor_of(const X& x) const {
-    return mean ? 1 / static_cast<double>(x.size()) : 1;
+    if constexpr (all)
+      return mean ? 1 / static_cast<double>(x.size()) : 1;
+    else
+      return mean ? 1 / static_cast<double>(x.shape()[static_cast<std::size_t>(dimension)]) : 1;
   }
 };
 
@@ -256,9 +247,9 @@ template <Reduction Op, int dimension, Operand X>
 template <Reduction Op, Operand X>
 [[nodiscard]] auto reduce_all(X&& x, SourceLocation where = SourceLocation::current()) {
   if constexpr (detail::NoAverage<Op>::value && detail::ReductionWithGradient<Op, X>::value)
-    return apply(operation::ReduceAll<Op>{}, where, std::forward<X>(x));
+    return apply(operation::Reduce<Op, detail::all_dimensions>{}, where, std::forward<X>(x));
   else
-    return apply(operation::ReduceAll<Sum>{}, where, std::forward<X>(x));
+    return apply(operation::Reduce<Sum, detail::all_dimensions>{}, where, std::forward<X>(x));
 }
 
 /// @brief reduce with Sum; without a dimension, reduce_all.
@@ -278,7 +269,8 @@ template <int dimension, Operand X>
                std::forward<X>(x));
 }
 template <Operand X> [[nodiscard]] auto mean(X&& x, SourceLocation where = SourceLocation::current()) {
-  return apply(operation::ReduceAll<Sum>{.mean = detail::RealMean<X>::value}, where, std::forward<X>(x));
+  return apply(operation::Reduce<Sum, detail::all_dimensions>{.mean = detail::RealMean<X>::value}, where,
+               std::forward<X>(x));
 }
 
 /// @brief The number in a tensor of rank 0, the same on every rank; waits for the kernels that compute it. In

@@ -50,15 +50,6 @@ template <class L>
   }
 }
 
-template <std::size_t rank>
-[[nodiscard]] constexpr std::int64_t product_of(const std::array<std::int64_t, rank>& shape,
-                                                std::size_t first, std::size_t last) {
-  std::int64_t out = 1;
-  for (std::size_t d = first; d < last; ++d)
-    out *= shape[d];
-  return out;
-}
-
 } // namespace detail
 
 namespace operation {
@@ -105,8 +96,8 @@ private:
   }
   template <class L, class X, class Shape>
   void check(const X& x, const Shape& out_shape, SourceLocation where) const {
-    const std::int64_t before = detail::product_of(x.shape(), first, first + count);
-    const std::int64_t after = detail::product_of(shape, 0, made);
+    const auto before = static_cast<std::int64_t>(detail::product(x.shape(), first, first + count));
+    const auto after = static_cast<std::int64_t>(detail::product(shape));
     if (before != after)
       detail::reject_operation("reshape",
                                "the result must have as many elements as the input, but the shapes are " +
@@ -148,7 +139,7 @@ template <int first, int count, Operand X>
 [[nodiscard]] auto merge_dimensions(X&& x, SourceLocation where = SourceLocation::current()) {
   std::array<std::int64_t, 1> shape{1};
   if constexpr (first >= 0 && first + count <= std::remove_cvref_t<X>::tensor_rank)
-    shape[0] = detail::product_of(x.shape(), first, first + count);
+    shape[0] = static_cast<std::int64_t>(detail::product(x.shape(), first, first + count));
   return apply(operation::Regroup<first, count, 1>{shape}, where, std::forward<X>(x));
 }
 

@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/halo_plans.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/memory/host_copy.hpp>
@@ -27,54 +28,28 @@ namespace detail {
 inline constexpr int scatter_tag = 0x5ca7;
 inline constexpr int gather_tag = 0x6a77;
 
-/// A box of a row-major tensor.
-template <std::size_t rank> struct Box {
-  std::array<std::int64_t, rank> offset{};
-  std::array<std::int64_t, rank> extents{};
-
-  [[nodiscard]] std::size_t count() const noexcept { return product(extents); }
-};
-
-/// The box of a rank of the mesh.
+/// The elements of a rank of the mesh in the whole tensor.
 template <class LayoutType, std::size_t rank>
-[[nodiscard]] Box<rank> box_of(const MeshCore& core, int mesh_rank,
-                               const std::array<std::int64_t, rank>& shape) {
+[[nodiscard]] ElementBox box_of(const MeshCore& core, int mesh_rank,
+                                const std::array<std::int64_t, rank>& shape) {
   AxisBinding binding = bind_axes(core, LayoutType::axes);
   for (std::size_t i = 0; i < LayoutType::axes.size(); ++i)
     binding.coordinates[i] = core.coordinate_of(mesh_rank, binding.mesh_axis[i]);
-  Box<rank> box;
+  std::array<std::int64_t, rank> offset{}, extents{};
   for (std::size_t d = 0; d < rank; ++d) {
-    const DimensionBlock block = dimension_block(LayoutType::value, static_cast<int>(d), binding.extents,
-                                                 binding.coordinates, shape[d]);
-    box.offset[d] = block.offset;
-    box.extents[d] = block.size;
+    const DimensionBlock block = block_at(LayoutType::value, d, binding, shape[d]);
+    offset[d] = block.offset;
+    extents[d] = block.size;
   }
-  return box;
+  return box_in(shape, offset, extents);
 }
 
 /// Calls visit(position in the whole, position in the packed box, length) for every run of a box.
-template <std::size_t rank, class Visit>
-void for_each_run(const std::array<std::int64_t, rank>& shape, const Box<rank>& box, Visit visit) {
-  if (box.count() == 0)
-    return;
-  if constexpr (rank == 0) {
-    visit(std::size_t{0}, std::size_t{0}, std::size_t{1});
-  } else {
-    const auto run = static_cast<std::size_t>(box.extents[rank - 1]);
-    const std::size_t runs = box.count() / run;
-    for (std::size_t i = 0; i < runs; ++i) {
-      std::size_t rest = i;
-      std::size_t position = static_cast<std::size_t>(box.offset[rank - 1]);
-      std::size_t stride = static_cast<std::size_t>(shape[rank - 1]);
-      for (std::size_t d = rank - 1; d-- > 0;) {
-        const auto extent = static_cast<std::size_t>(box.extents[d]);
-        position += (static_cast<std::size_t>(box.offset[d]) + rest % extent) * stride;
-        rest /= extent;
-        stride *= static_cast<std::size_t>(shape[d]);
-      }
-      visit(position, i * run, run);
-    }
-  }
+template <class Visit> void for_each_run(const ElementBox& box, Visit visit) {
+  std::size_t packed = 0;
+  for (std::size_t slab = 0; slab < box.slabs(); ++slab)
+    for (std::size_t row = 0; row < box.rows; ++row, packed += box.columns)
+      visit(box.slab(slab) + row * box.row_stride, packed, box.columns);
 }
 
 template <class LayoutType> struct CompleteFor {
@@ -164,7 +139,7 @@ template <LayoutType L, class Target = DefaultTarget, class... Axes, class Data>
     for (int rank = 0; rank < world.size(); ++rank) {
       const auto box = detail::box_of<L>(core, rank, shape);
       packed.resize(box.count());
-      detail::for_each_run(shape, box, [&](std::size_t from, std::size_t to, std::size_t run) {
+      detail::for_each_run(box, [&](std::size_t from, std::size_t to, std::size_t run) {
         std::copy_n(std::data(data) + from, run, packed.data() + to);
       });
       if (rank == root)
@@ -227,7 +202,7 @@ template <class L, class E, class Target>
         detail::copy_to_host<Target>(tensor.execution(), tensor.data(), packed.data(), packed.size());
       else if (!packed.empty())
         world.receive(std::span<Element>(packed), rank, detail::gather_tag, where);
-      detail::for_each_run(tensor.shape(), box, [&](std::size_t to, std::size_t from, std::size_t run) {
+      detail::for_each_run(box, [&](std::size_t to, std::size_t from, std::size_t run) {
         std::copy_n(packed.data() + from, run, whole.data() + to);
       });
     }

@@ -49,31 +49,16 @@ namespace detail {
 struct TensorAccess {
   /// `To` with the memory of `from`, which keeps its reference.
   template <class To, class From> [[nodiscard]] static To adopt(const From& from) {
-    from.require_memory();
-    To to{typename To::Nothing{}};
-    to.buffer_ = from.buffer_;
-    to.global_ = from.global_;
-    to.local_ = from.local_;
-    to.rank_ = from.rank_;
-    return to;
+    return with<To>(from, from.buffer_);
   }
   /// `To` with the memory of `from`, which loses it.
   template <class To, class From> [[nodiscard]] static To take(From&& from) {
-    from.require_memory();
-    To to{typename To::Nothing{}};
-    to.buffer_ = std::move(from.buffer_);
-    to.global_ = from.global_;
-    to.local_ = from.local_;
-    to.rank_ = from.rank_;
-    return to;
+    return with<To>(from, std::move(from.buffer_));
   }
   /// `To` of a shape in memory that holds its block.
   template <class To>
   [[nodiscard]] static To in_memory(BufferHandle memory, const typename To::Shape& shape) {
-    To to{typename To::Nothing{}};
-    to.global_ = shape;
-    to.local_ = local_shape_of<typename To::layout>(memory.pool().core(), shape);
-    to.rank_ = memory.pool().core().world().rank();
+    To to = outline<To>(memory.pool().core(), shape);
     to.buffer_ = std::move(memory);
     return to;
   }
@@ -104,6 +89,19 @@ struct TensorAccess {
   }
   template <class Tensor> [[nodiscard]] static const BufferHandle& buffer(const Tensor& tensor) {
     return tensor.buffer_;
+  }
+
+private:
+  /// `To` with the shape of `from`.
+  template <class To, class From, class Memory>
+  [[nodiscard]] static To with(const From& from, Memory&& memory) {
+    from.require_memory();
+    To to{typename To::Nothing{}};
+    to.buffer_ = std::forward<Memory>(memory);
+    to.global_ = from.global_;
+    to.local_ = from.local_;
+    to.rank_ = from.rank_;
+    return to;
   }
 };
 

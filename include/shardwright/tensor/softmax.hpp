@@ -52,27 +52,18 @@ template <class Tag> struct RowSoftmax {
                                                                                               {});
     } else {
       auto [from, out] = reuse(std::forward<X>(x), where);
-      if (out.local_size() > 0) {
-        if constexpr (logarithm)
-          kernels::log_softmax_forward(out.execution(), detail::matrix_of(from, out),
-                                       out.mutable_local_matrix());
-        else
-          kernels::softmax_forward(out.execution(), detail::matrix_of(from, out), out.mutable_local_matrix());
-      }
+      if (out.local_size() > 0)
+        kernels::softmax_forward<logarithm>(out.execution(), detail::matrix_of(from, out),
+                                            out.mutable_local_matrix());
       return std::move(out);
     }
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
   [[nodiscard]] auto gradient(G&& y_gradient, const X&, const Y& y) const {
     auto [from, out] = reuse(std::forward<G>(y_gradient));
-    if (out.local_size() > 0) {
-      if constexpr (logarithm)
-        kernels::log_softmax_backward(out.execution(), y.local_matrix(), detail::matrix_of(from, out),
-                                      out.mutable_local_matrix());
-      else
-        kernels::softmax_backward(out.execution(), y.local_matrix(), detail::matrix_of(from, out),
-                                  out.mutable_local_matrix());
-    }
+    if (out.local_size() > 0)
+      kernels::softmax_backward<logarithm>(out.execution(), y.local_matrix(), detail::matrix_of(from, out),
+                                           out.mutable_local_matrix());
     return std::move(out);
   }
 };

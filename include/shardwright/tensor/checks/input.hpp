@@ -104,10 +104,6 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
   }
 }
 
-} // namespace detail
-
-namespace detail {
-
 template <AnyShardedTensor Tensor>
 void compare_tensor(const Tensor& tensor, SourceLocation where, const InputSubject& subject) {
   using L = typename Tensor::layout;

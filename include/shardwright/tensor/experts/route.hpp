@@ -85,8 +85,7 @@ private:
 template <class LayoutType>
 [[nodiscard]] std::array<std::int64_t, 2> local_shape_of(const MeshCore& core, const RaggedShape& shape) {
   const AxisBinding binding = bind_axes(core, LayoutType::axes);
-  return {shape.route().rows(),
-          dimension_block(LayoutType::value, 1, binding.extents, binding.coordinates, shape.columns()).size};
+  return {shape.route().rows(), block_at(LayoutType::value, 1, binding, shape.columns()).size};
 }
 [[nodiscard]] inline std::size_t product(const RaggedShape& shape) noexcept {
   return static_cast<std::size_t>(shape[0] * shape[1]);

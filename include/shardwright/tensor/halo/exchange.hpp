@@ -43,8 +43,8 @@ struct ClearElement {
 };
 
 /// One element per index.
-template <class Element, class Function> struct HaloBoxKernel {
-  HaloBox box;
+template <class Element, class Function> struct VisitBox {
+  ElementBox box;
   Element* block;
   Element* packed;
 
@@ -82,7 +82,7 @@ void visit_run(Element* block, std::size_t step, Element* packed, std::size_t co
 
 /// Function::of(element of the box, packed element) for all; on a host, at once.
 template <class Target, class Function, class Element>
-void visit_box(const typename Target::execution_space& execution, const HaloBox& box, Element* block,
+void visit_box(const typename Target::execution_space& execution, const ElementBox& box, Element* block,
                Element* packed) {
   if constexpr (counts_only<Target>) {
     // There is nothing to copy in a dry run.
@@ -100,8 +100,7 @@ void visit_box(const typename Target::execution_space& execution, const HaloBox&
       }
     }
   } else {
-    kernels::run("sw::halo_box", execution, box.count(),
-                 HaloBoxKernel<Element, Function>{box, block, packed});
+    kernels::run("sw::halo_box", execution, box.count(), VisitBox<Element, Function>{box, block, packed});
   }
 }
 
@@ -130,7 +129,7 @@ void exchange_boxes(TargetResources<Target>& resources, const HaloPlan& plan, co
   auto* const arrived = plan.meets ? packed + from.count : packed;
   if constexpr (Target::host_accessible)
     wait_for_kernels(execution); // this thread copies now
-  for (const HaloBox& box : from.boxes)
+  for (const ElementBox& box : from.boxes)
     visit_box<Target, PackElement>(execution, box, block, packed + box.packed);
   if (plan.meets) {
     CollectiveCall call;
@@ -144,7 +143,7 @@ void exchange_boxes(TargetResources<Target>& resources, const HaloPlan& plan, co
     call.where = where;
     resources.core().template communicator<Target>(plan.mask).run(call);
   }
-  for (const HaloBox& box : to.boxes)
+  for (const ElementBox& box : to.boxes)
     visit_box<Target, Function>(execution, box, block, arrived + box.packed);
 }
 
@@ -164,14 +163,14 @@ void fill_with_halos(const Plain& from, Tensor& to, SourceLocation where) {
   Element* const block = to.mutable_data();
   if constexpr (Target::host_accessible)
     wait_for_kernels(from.execution());
-  for (const HaloBox& box : plan.outside)
+  for (const ElementBox& box : plan.outside)
     visit_box<Target, ClearElement, Element>(to.execution(), box, block, nullptr);
   visit_box<Target, UnpackElement>(to.execution(), plan.owned, block, const_cast<Element*>(from.data()));
   exchange_halos(to, plan, where);
 }
 
 /// The box of the elements that a rank owns.
-template <class Tensor> [[nodiscard]] HaloBox owned_box(const Tensor& tensor) {
+template <class Tensor> [[nodiscard]] ElementBox owned_box(const Tensor& tensor) {
   using L = typename Tensor::layout;
   const auto& whole = tensor.local_shape();
   auto offset = whole;

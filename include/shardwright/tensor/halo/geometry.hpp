@@ -32,7 +32,7 @@ public:
       : core_(core), layout_(layout), binding_(bind_axes(core, axes)), shape_(shape), where_(where) {
     for (int d = 0; d < layout.tensor_rank; ++d) {
       const auto i = static_cast<std::size_t>(d);
-      size_[i] = dimension_block(layout, d, binding_.extents, binding_.coordinates, shape[i]).size;
+      size_[i] = block_at(layout, i, binding_, shape[i]).size;
       extents_[i] = size_[i] + layout.halo(d).width();
       if (layout.halo(d).empty())
         continue;
@@ -152,7 +152,7 @@ private:
   }
 
   /// Owned elements that the neighbour in a direction copies (`lent`), or the halo in that direction.
-  template <class Direct> [[nodiscard]] HaloBox box(Direct direction, bool lent) const {
+  template <class Direct> [[nodiscard]] ElementBox box(Direct direction, bool lent) const {
     Extents offset{};
     Extents extents{};
     for (int d = 0; d < layout_.tensor_rank; ++d) {
@@ -173,7 +173,7 @@ private:
     return box_of(offset, extents);
   }
   /// The halo on one side, corners included.
-  [[nodiscard]] HaloBox slab(int dimension, int side) const {
+  [[nodiscard]] ElementBox slab(int dimension, int side) const {
     Extents offset{};
     Extents extents = extents_;
     const auto i = static_cast<std::size_t>(dimension);
@@ -182,10 +182,10 @@ private:
     return box_of(offset, extents);
   }
 
-  [[nodiscard]] HaloBox box_of(const Extents& offset, const Extents& extents) const {
+  [[nodiscard]] ElementBox box_of(const Extents& offset, const Extents& extents) const {
     const auto rank = static_cast<std::size_t>(layout_.tensor_rank);
-    HaloBox out = box_in(std::span(extents_).first(rank), std::span(offset).first(rank),
-                         std::span(extents).first(rank));
+    ElementBox out = box_in(std::span(extents_).first(rank), std::span(offset).first(rank),
+                            std::span(extents).first(rank));
     if (out.columns == out.row_stride) { // whole rows are one run
       out.columns *= out.rows;
       out.rows = 1;

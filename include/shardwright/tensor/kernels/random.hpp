@@ -37,36 +37,20 @@ struct RandomWord {
   bool second; ///< Of its pair.
 };
 
-/// The words of `groups` groups from `first` on. The loops are over groups, so that compilers vectorise them.
+/// The words of `groups` groups from `first` on.
 template <std::size_t groups>
 void fill_words(RandomKey key, std::uint64_t first, std::uint32_t (&words)[4 * groups]) {
-  std::uint32_t c0[groups], c1[groups], c2[groups], c3[groups];
+  std::uint32_t word[4][groups];
   for (std::size_t g = 0; g < groups; ++g) {
-    c0[g] = static_cast<std::uint32_t>(first + g);
-    c1[g] = static_cast<std::uint32_t>((first + g) >> 32);
-    c2[g] = static_cast<std::uint32_t>(key.tensor);
-    c3[g] = static_cast<std::uint32_t>(key.tensor >> 32);
+    word[0][g] = static_cast<std::uint32_t>(first + g);
+    word[1][g] = static_cast<std::uint32_t>((first + g) >> 32);
+    word[2][g] = static_cast<std::uint32_t>(key.tensor);
+    word[3][g] = static_cast<std::uint32_t>(key.tensor >> 32);
   }
-  auto key0 = static_cast<std::uint32_t>(key.seed);
-  auto key1 = static_cast<std::uint32_t>(key.seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    for (std::size_t g = 0; g < groups; ++g) {
-      const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * c0[g];
-      const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * c2[g];
-      c0[g] = static_cast<std::uint32_t>(product1 >> 32) ^ c1[g] ^ key0;
-      c1[g] = static_cast<std::uint32_t>(product1);
-      c2[g] = static_cast<std::uint32_t>(product0 >> 32) ^ c3[g] ^ key1;
-      c3[g] = static_cast<std::uint32_t>(product0);
-    }
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
-  }
-  for (std::size_t g = 0; g < groups; ++g) {
-    words[4 * g] = c0[g];
-    words[4 * g + 1] = c1[g];
-    words[4 * g + 2] = c2[g];
-    words[4 * g + 3] = c3[g];
-  }
+  shardwright::detail::philox_rounds(word, key.seed);
+  for (std::size_t g = 0; g < groups; ++g)
+    for (std::size_t w = 0; w < 4; ++w)
+      words[4 * g + w] = word[w][g];
 }
 
 /// Walks rows by groups of neighbours; `Draw` turns a random word and the input into the value of an element.
@@ -80,16 +64,11 @@ template <class Element, class Draw> struct RandomElements {
   std::uint64_t global[4];
   std::uint64_t extent[4];
   RowOrder order;
-  std::size_t ordered;  // the dimension that has this order; not 3: those are neighbours
-  std::uint64_t pieces; // of a row
-  std::uint64_t grain;
+  std::size_t ordered; // the dimension that has this order; not 3: those are neighbours
   RandomKey key;
   Draw draw;
 
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
-    const std::uint64_t row = pieces == 1 ? work : work / pieces;
-    const std::uint64_t begin = (work - row * pieces) * grain;
-    const std::uint64_t end = begin + grain < extent[3] ? begin + grain : extent[3];
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row, std::size_t begin, std::size_t end) const {
     const std::uint64_t index = first_of(row);
     const Element* from = in + row * extent[3];
     Element* to = data + row * extent[3];
@@ -246,8 +225,8 @@ void run_random(const char* label, const Execution& execution, const typename Vi
                 "random kernels: the view must have one to four dimensions.");
   using Element = typename View::value_type;
   RandomElements<Element, Draw> functor{
-      in, flat_span_of(view, label).data, {0, 0, 0, 0}, {1, 1, 1, 1}, {1, 1, 1, 1}, position.order, 3,
-      1,  lane_grain_of<Execution>(1024), key,          draw};
+      in,  flat_span_of(view, label).data, {0, 0, 0, 0}, {1, 1, 1, 1}, {1, 1, 1, 1}, position.order, 3, key,
+      draw};
   // Dimensions are right-aligned, so that number 3 holds neighbours: the last one, or a row of one element.
   const bool single = position.ordered + 1 == tensor_rank && !position.order.is_natural();
   require(!single || tensor_rank < 4, label, "the last of four dimensions must have no order (merge two).");
@@ -264,9 +243,8 @@ void run_random(const char* label, const Execution& execution, const typename Vi
   if (view.size() == 0)
     return;
   functor.join_rows();
-  functor.pieces = blocks_of(functor.extent[3], functor.grain);
-  run_lanes(label, execution, functor.extent[0] * functor.extent[1] * functor.extent[2] * functor.pieces,
-            functor);
+  run_pieces(label, execution, functor.extent[0] * functor.extent[1] * functor.extent[2], functor.extent[3],
+             1024, functor);
 }
 
 } // namespace detail

@@ -13,12 +13,6 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-template <class Value> struct StoreKernel {
-  Value* to;
-  Value value;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { *to = value; }
-};
-
 /// Runs a functor once, on the stream.
 template <class Execution, class Functor>
 void run_once(const char* label, const Execution& execution, const Functor& functor) {
@@ -42,7 +36,9 @@ public:
   [[nodiscard]] const typename Target::execution_space& execution() const { return resources().execution(); }
 
   /// In stream order; the host does not wait.
-  void store(const Value& value) { run_once("sw::store", execution(), StoreKernel<Value>{get(), value}); }
+  void store(const Value& value) {
+    run_once("sw::store", execution(), kernels::StoreValue<Value>{get(), value});
+  }
 
   /// The value after all kernels issued so far: waits for them and copies.
   [[nodiscard]] Value read() const {

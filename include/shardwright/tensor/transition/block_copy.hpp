@@ -42,13 +42,6 @@ void copy_block(const typename Target::execution_space& execution, const Element
   }
 }
 
-template <class Element> struct NanKernel {
-  Element* out;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    out[i] = static_cast<Element>(__builtin_nanf(""));
-  }
-};
-
 /// Uninitialised memory for elements; filled with NaN in checked builds, so that unwritten elements show.
 template <class Element, class Target>
 [[nodiscard]] BufferHandle new_block(TargetResources<Target>& resources, std::size_t count,
@@ -56,7 +49,8 @@ template <class Element, class Target>
   BufferHandle block(resources.take(count * sizeof(Element), where));
   if constexpr (always_checked && RealElement<Element>)
     kernels::run("sw::fill_nan", resources.execution(), count,
-                 NanKernel<Element>{static_cast<Element*>(block.data())});
+                 kernels::StoreValue<Element>{static_cast<Element*>(block.data()),
+                                              static_cast<Element>(__builtin_nanf(""))});
   return block;
 }
 

@@ -124,8 +124,7 @@ template <class Steps> [[nodiscard]] BoundTransition bind_transition(MeshCore& c
   const AxisBinding binding = bind_axes(core, table.axes);
   std::size_t elements = 1;
   for (std::size_t d = 0; d < shape.size(); ++d)
-    elements *= static_cast<std::size_t>(
-        dimension_block(layout, static_cast<int>(d), binding.extents, binding.coordinates, shape[d]).size);
+    elements *= static_cast<std::size_t>(block_at(layout, d, binding, shape[d]).size);
   return elements;
 }
 

@@ -120,8 +120,8 @@ private:
   [[nodiscard]] int extent(int axis) const { return binding_->extents[static_cast<std::size_t>(axis)]; }
   [[nodiscard]] int mesh_axis(int axis) const { return binding_->mesh_axis[static_cast<std::size_t>(axis)]; }
   [[nodiscard]] DimensionBlock block_of(const LayoutValue& layout, int dimension) const {
-    return dimension_block(layout, dimension, binding_->extents, binding_->coordinates,
-                           shape_[static_cast<std::size_t>(dimension)]);
+    const auto d = static_cast<std::size_t>(dimension);
+    return block_at(layout, d, *binding_, shape_[d]);
   }
 
   /// Distance in group rank between neighbours along an axis.

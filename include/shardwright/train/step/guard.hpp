@@ -174,7 +174,7 @@ public:
     if (!device_state_) {
       device_state_ = detail::BufferHandle(summary.resources().take(sizeof(detail::GuardState)));
       detail::run_once("sw::guard_start", summary.execution(),
-                       detail::StoreKernel<detail::GuardState>{device_state(), state_});
+                       kernels::StoreValue<detail::GuardState>{device_state(), state_});
     }
     using Judge = detail::ApplyToStep<detail::JudgeStep, detail::GuardState>;
     detail::run_once("sw::guard", summary.execution(), Judge{rule_, summary.record(), device_state()});
