@@ -94,6 +94,7 @@ public:
     const Ids ids = random_ids(2), targets = random_ids(3);
     const double scale = 1.0 / std::sqrt(static_cast<double>(shape_.head_dim));
     const auto shape = shape_;
+    const auto whole = kernels::AttentionBlock::whole(shape.sequence);
     const auto e = execution_;
 
     add("embedding", "embedding", 1, 0, 2 * t * d * f,
@@ -114,7 +115,7 @@ public:
     const double scores = static_cast<double>(s.batch * s.heads * s.sequence * s.sequence) *
                           static_cast<double>(shape_.head_dim);
     add("attention", "attention", layers, 2 * scores, t * (qkv + d) * f,
-        [=] { kernels::attention_forward(e, fused, x, lse, shape, scale, attention_work); });
+        [=] { kernels::attention_forward(e, fused, x, lse, shape, whole, scale, attention_work); });
     linear_forward("out", x, y);
     linear_forward("gate_up", y, gate_up);
     add("swiglu", "swiglu", layers, 0, 3 * t * hidden * f, [=] { kernels::swiglu_forward(e, gate_up, h); });
@@ -125,7 +126,7 @@ public:
       kernels::cross_entropy_loss(e, row_max, row_sum, target, targets, loss);
     });
     add("d_logits", "cross entropy", 1, 0, 2 * t * vocabulary * f,
-        [=] { kernels::cross_entropy_backward(e, logits, row_max, row_sum, targets, 0, 1e-3); });
+        [=] { kernels::cross_entropy_backward(e, logits, row_max, row_sum, targets, 0, 1e-3, logits); });
     product("d_head weight", "head", logits, true, y, false, d_table);
     product("d_head input", "head", logits, false, table, false, d_y);
     linear_backward("down", h, d_y, d_h);
@@ -143,8 +144,9 @@ public:
                                                               .workspace = kernels::span_of(norm_work)});
     });
     linear_backward("out", x, d_y, d_x);
-    add("d_attention", "attention", layers, 5 * scores, t * (2 * qkv + 2 * d) * f,
-        [=] { kernels::attention_backward(e, fused, x, lse, d_x, d_fused, shape, scale, attention_work); });
+    add("d_attention", "attention", layers, 5 * scores, t * (2 * qkv + 2 * d) * f, [=] {
+      kernels::attention_backward(e, fused, x, lse, d_x, d_fused, shape, whole, scale, attention_work);
+    });
     add("d_rotary", "rotary", layers, 0, 2 * t * qkv * f * 2 / 3, [=] {
       kernels::rotary_backward(e, d_fused, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
     });
@@ -166,8 +168,11 @@ public:
       squares.finish(norm);
     });
     add("clip + AdamW", "optimizer", 1, 0, 7 * p * main, [=] {
-      kernels::run_elementwise<Main>("sw::adamw", e, parameter.size(),
-                                     kernels::adamw_of(parameter, gradient, first, second, {}));
+      kernels::OptimizerStep step;
+      kernels::OpenAdamWStep{&step, 0.9, 0.95}.open(true, 1);
+      auto update = kernels::adamw_of(parameter, gradient, first, second, 0.9, 0.95, 1e-8);
+      update.set_step(step, 3e-4, 0.1);
+      kernels::run_elementwise<Main>("sw::adamw", e, parameter.size(), update);
     });
   }
 

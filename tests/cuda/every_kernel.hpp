@@ -60,7 +60,7 @@ inline constexpr Sizes even_sizes{
 
 /// Begins a step of AdamW in memory that the kernels read.
 struct OpenStep {
-  kernels::OptimizerDeviceStep* step;
+  kernels::OptimizerStep* step;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     step->learning_rate = 0.01;
     kernels::OpenAdamWStep{step, 0.9, 0.95}.open(true, 0.7);
@@ -203,13 +203,13 @@ private:
     keep(y);
     kernels::fill(execution_, y, Element(3));
     keep(y);
-    kernels::softmax_forward(execution_, x, y);
+    kernels::softmax_forward<false>(execution_, x, y);
     keep(y);
-    kernels::softmax_backward(execution_, y, dy, y);
+    kernels::softmax_backward<false>(execution_, y, dy, y);
     keep(y);
-    kernels::log_softmax_forward(execution_, x, y);
+    kernels::softmax_forward<true>(execution_, x, y);
     keep(y);
-    kernels::log_softmax_backward(execution_, y, dy, y);
+    kernels::softmax_backward<true>(execution_, y, dy, y);
     keep(y);
     const auto turned = matrix(columns, rows);
     kernels::transpose(execution_, x, turned, {.first = rows, .second = columns});
@@ -461,26 +461,30 @@ private:
     keep_all(target_logit, loss, totals, logits, row_sum);
   }
 
-  template <class Update> void update_with(const char* label, const Update& update) {
+  template <class Update>
+  void update_with(const char* label, Update update, std::int64_t number, double scale, double rate,
+                   double decay) {
+    kernels::OptimizerStep step{.step = number - 1};
+    kernels::OpenAdamWStep{&step, 0.9, 0.95}.open(true, scale);
+    update.set_step(step, rate, decay);
     kernels::run_elementwise<Main>(label, execution_, rows * columns, update);
   }
 
   void update() {
     const auto parameter = random<Main>(), gradient = random<Main>(), first = sums(), second = sums();
     for (std::int64_t step = 1; step <= 3; ++step)
-      update_with("sw::adamw", kernels::adamw_of(parameter, gradient, first, second,
-                                                 {.step = step, .gradient_scale = 0.7}));
+      update_with("sw::adamw", kernels::adamw_of(parameter, gradient, first, second, 0.9, 0.95, 1e-8), step,
+                  0.7, 3e-4, 0.1);
     keep_all(parameter, first, second);
-    update_with("sw::lion", kernels::lion_of(parameter, gradient, first, {.gradient_scale = 0.7}));
-    update_with("sw::sgd",
-                kernels::sgd_of(parameter, gradient, second, {.weight_decay = 0.1, .nesterov = true}));
-    update_with("sw::sgd", kernels::sgd_of(parameter, gradient, Matrix<Main>(), {.momentum = 0}));
+    update_with("sw::lion", kernels::lion_of(parameter, gradient, first, 0.9, 0.99), 1, 0.7, 1e-4, 0.1);
+    update_with("sw::sgd", kernels::sgd_of(parameter, gradient, second, 0.9, true), 1, 1, 0.1, 0.1);
+    update_with("sw::sgd", kernels::sgd_of(parameter, gradient, Matrix<Main>(), 0, false), 1, 1, 0.1, 0);
     keep_all(parameter, first, second);
   }
 
   /// More parameters than fit into one launch, at odd addresses.
   void update_together() {
-    const Vector<kernels::OptimizerDeviceStep> step("step", 1);
+    const Vector<kernels::OptimizerStep> step("step", 1);
     kernels::run("open", execution_, 1, OpenStep{step.data()});
     kernels::OptimizerLaunches<Execution, kernels::AdamWUpdate<Main>, Element> launches("sw::adamw",
                                                                                         execution_);
@@ -495,8 +499,9 @@ private:
       rounded.push_back(matrix(m, n));
       moments.push_back(sums(m, n));
       moments.push_back(sums(m, n));
-      launches.add(kernels::adamw_of(parameters[i], gradients[i], moments[2 * i], moments[2 * i + 1], {}),
-                   m * n, rounded[i].data(), 1, i % 2 == 0 ? 0.1 : 0.0, step.data());
+      launches.add(
+          kernels::adamw_of(parameters[i], gradients[i], moments[2 * i], moments[2 * i + 1], 0.9, 0.95, 1e-8),
+          m * n, rounded[i].data(), 1, i % 2 == 0 ? 0.1 : 0.0, step.data());
       blocks += kernels::reduce_workspace(m * n);
     }
     launches.launch();

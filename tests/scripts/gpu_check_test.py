@@ -227,7 +227,7 @@ def kinds_of_kernels():
             "loss": "RowStatistics RebaseSums LogitGradient TokenLoss SumLosses",
             "norms": "NormForward NormBackwardOfBlocks PartialColumnSums SumPartials",
             "rotary and SwiGLU": "RotaryTokens SwigluForward SwigluBackward",
-            "optimizer": "AdamWUpdate OpenAdamWStep SquareBlocks SquareBlocksOfWarps SummarizeTotals CollectTotals JudgeStep",
+            "optimizer": "AdamWUpdate OpenAdamWStep SquaresOfEither SummarizeTotals CollectTotals JudgeStep",
             "embedding": "EmbeddingForward EmbeddingBackwardOfBlocks",
             "copies and fills": "CopyRows CopyShortRows FillElements ZeroElements",
             "elementwise": "ConvertElements ScaleElements"}.items():

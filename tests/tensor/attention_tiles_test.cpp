@@ -14,8 +14,8 @@ namespace detail = kernels::detail;
 
 namespace {
 
-template <class Element> auto span(const Matrix<Element>& matrix) {
-  return detail::constant(kernels::span_of(matrix));
+template <class Element> kernels::MatrixSpan<const Element> span(const Matrix<Element>& matrix) {
+  return kernels::span_of(matrix);
 }
 
 template <class Element> Matrix<double> widened(const Matrix<Element>& matrix) {
@@ -75,7 +75,8 @@ template <class Element, int dim> struct Both {
     const auto block = host_block.causal_form();
     const Matrix<Element> others =
         random_matrix<Element>(shape.batch * block.keys.rows, shape.kv_heads * 2 * shape.head_dim, 5);
-    kernels::attention_forward(execution(), widened(qkv), out, lse, shape, scale, work);
+    kernels::attention_forward(execution(), widened(qkv), out, lse, shape,
+                               kernels::AttentionBlock::whole(shape.sequence), scale, work);
     Matrix<float> joined("joined", out.extent(0), out.extent(1));
     kernels::copy(execution(), out, joined);
     Kokkos::deep_copy(tile_lse, 0.0f);

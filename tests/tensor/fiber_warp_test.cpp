@@ -108,13 +108,15 @@ std::vector<Element> drawn(const Draw& draw, std::size_t row, std::size_t column
   const std::size_t rows = 3;
   std::vector<Element> block(rows * columns, Element(2));
   detail::RandomElements<Element, Draw> kernel{
-      block.data(), block.data(), {0, 0, row, column}, {1, 1, 11, 83}, {1, 1, rows, columns}, {}, 3, 1, 512,
+      block.data(), block.data(), {0, 0, row, column}, {1, 1, 11, 83}, {1, 1, rows, columns}, {}, 3,
       {5, 6},       draw};
   if (joined)
     kernel.join_rows();
-  kernel.pieces = (kernel.extent[3] + kernel.grain - 1) / kernel.grain;
-  for (std::size_t work = 0; work < kernel.extent[2] * kernel.pieces; ++work)
-    REQUIRE(Warp::run([&](unsigned) { kernel(work); }, backwards) == "");
+  for (std::size_t each = 0; each < kernel.extent[2]; ++each)
+    for (std::size_t begin = 0; begin < kernel.extent[3]; begin += 512) {
+      const std::size_t end = std::min<std::size_t>(begin + 512, kernel.extent[3]);
+      REQUIRE(Warp::run([&](unsigned) { kernel(each, begin, end); }, backwards) == "");
+    }
   return block;
 }
 
@@ -186,8 +188,9 @@ TEMPLATE_TEST_CASE("a warp of fibers copies rows and writes zeros, bit by bit", 
       std::vector<TestType> in(offset + rows * stride), out(offset + rows * length + 3);
       std::memcpy(static_cast<void*>(in.data()), bytes.data(), bytes.size());
       const std::size_t pieces = (length + 511) / 512;
-      const detail::CopyRows<TestType> copy{
-          in.data() + offset, out.data() + offset, length, stride, 512, pieces};
+      using Copy = detail::CopyRows<TestType>;
+      const detail::RowPieces<Copy> copy{
+          {in.data() + offset, out.data() + offset, length, stride}, length, 512, pieces};
       for (std::size_t work = 0; work < rows * pieces; ++work)
         REQUIRE(Warp::run([&](unsigned) { copy(work); }, false) == "");
       for (std::size_t row = 0; row < rows; ++row)
@@ -198,7 +201,8 @@ TEMPLATE_TEST_CASE("a warp of fibers copies rows and writes zeros, bit by bit", 
       for (std::size_t i = 0; i < rows * length; ++i)
         each(i);
       REQUIRE(std::memcmp(again.data(), out.data() + offset, again.size() * sizeof(TestType)) == 0);
-      const detail::ZeroElements<TestType> zero{out.data() + offset, length, 512};
+      const detail::RowPieces<detail::ZeroElements<TestType>> zero{
+          {out.data() + offset}, length, 512, pieces};
       for (std::size_t block = 0; block < pieces; ++block)
         REQUIRE(Warp::run([&](unsigned) { zero(block); }, false) == "");
       const auto* const written = reinterpret_cast<const unsigned char*>(out.data() + offset);

@@ -357,7 +357,7 @@ TEST_CASE("Device kernels support the causal and the full mask", "[kernels]") {
   problem.forward(block);
   problem.backward(block);
   const auto& s = problem.shape;
-  const auto in = detail::constant(kernels::span_of(problem.qkv));
+  const kernels::MatrixSpan<const double> in = kernels::span_of(problem.qkv);
   const auto keys = detail::KeyValueSpan<const double>::fused(in, s);
   const auto full = on_device(block);
   const Matrix<double> out("out", s.tokens(), s.output_width()), d("d", s.tokens(), s.qkv_width());
@@ -368,9 +368,9 @@ TEST_CASE("Device kernels support the causal and the full mask", "[kernels]") {
   const detail::AttentionBackwardQuery<double> query{
       in,
       keys,
-      detail::constant(kernels::span_of(out)),
+      kernels::span_of(out),
       log_sum_exp.data(),
-      detail::constant(kernels::span_of(problem.d_out)),
+      kernels::span_of(problem.d_out),
       kernels::span_of(d),
       detail::KeyValueSpan<double>::fused(kernels::span_of(d), s),
       s,

@@ -22,9 +22,15 @@ template <class Element> struct Problem : AttentionProblem<Element> {
   using Base::Base, Base::shape, Base::scale, Base::qkv, Base::out, Base::d_out, Base::d_qkv,
       Base::log_sum_exp, Base::work;
 
-  void forward() { kernels::attention_forward(execution(), qkv, out, log_sum_exp, shape, scale, work); }
+  void forward() {
+    kernels::attention_forward(execution(), qkv, out, log_sum_exp, shape, whole(), scale, work);
+  }
   void backward() {
-    kernels::attention_backward(execution(), qkv, out, log_sum_exp, d_out, d_qkv, shape, scale, work);
+    kernels::attention_backward(execution(), qkv, out, log_sum_exp, d_out, d_qkv, shape, whole(), scale,
+                                work);
+  }
+  [[nodiscard]] kernels::AttentionBlock whole() const {
+    return kernels::AttentionBlock::whole(shape.sequence);
   }
 
   /// The kernels that devices run, here on the host.

@@ -75,7 +75,7 @@ template <class Element, bool centred, bool biased>
 void run_pieces(const kernels::Norm<Element>& norm, std::size_t grain) {
   using Rows = detail::NormBackward<Element, centred, biased>;
   const std::size_t pieces = kernels::blocks_of(norm.x.columns, grain);
-  const detail::NormSumsOfPieces<Rows> sums{{norm}, grain, pieces};
+  const detail::RowPieces<detail::NormSumsOfPieces<Rows>> sums{{{norm}}, norm.x.columns, grain, pieces};
   for (std::size_t work = 0; work < kernels::blocks_of(norm.x.rows, detail::column_sum_rows) * pieces; ++work)
     sums(work);
   const detail::NormBackward<Element, centred, biased, false> rows{norm};
@@ -127,7 +127,7 @@ void check_norm_blocks(std::size_t rows, std::size_t width) {
       of_blocks(c) = static_cast<Number>(c);
     using Sums = detail::SumPartialsOfBlocks<Number>;
     sw_test::run_host_blocks(kernels::blocks_of(width, Sums::width), Sums::shared_bytes,
-                             Sums{{work.data() + first, blocks, width, of_blocks.data(), true, 0}});
+                             Sums{{work.data() + first, blocks, width, of_blocks.data(), true}});
     REQUIRE(largest_difference(sums, of_blocks) < 100 * tolerance<Number>);
   });
 
@@ -171,9 +171,9 @@ TEST_CASE("a thread moves 16 bytes of the smallest elements that a kernel uses")
 TEST_CASE("Lanes of a thread are single numbers") {
   using Lanes = detail::ThreadLanes<float>;
   const Lanes a = Lanes::each([](std::size_t i) { return static_cast<float>(i) - 3.5f; });
-  const Lanes b = Lanes::all(2.0f);
+  const Lanes b = 2.0f;
   const Lanes mixed = (1.0f - a * b + a / b) * 3.0f - -a;
-  const Lanes larger = detail::larger(a, Lanes::all(0.0f));
+  const Lanes larger = detail::larger(a, Lanes(0.0f));
   for (std::size_t i = 0; i < Lanes::count; ++i) {
     const float x = static_cast<float>(i) - 3.5f;
     REQUIRE(mixed.v[i] == (1.0f - x * 2.0f + x / 2.0f) * 3.0f + x);
@@ -238,16 +238,14 @@ TEST_CASE("Blocks find the tokens of their rows and add them in order") {
 
 TEST_CASE("The threads of a warp share the sum of squares of a block") {
   const auto x = random_vector<float>(detail::reduce_block + 77, 1);
-  Vector<double> partial("partial", 2);
-  const detail::SquareBlocksOfWarps<float> squares{x.data(), x.size(), partial.data()};
-  squares(0);
-  squares(1);
+  const detail::SumBlocks<float, detail::SquareOf> squares{x.data(), x.data(), x.size(), nullptr};
   for (std::size_t block = 0; block < 2; ++block) {
+    const std::size_t begin = block * detail::reduce_block;
+    const std::size_t end = std::min(x.size(), begin + detail::reduce_block);
     double sum = 0;
-    for (std::size_t i = block * detail::reduce_block;
-         i < std::min(x.size(), (block + 1) * detail::reduce_block); ++i)
+    for (std::size_t i = begin; i < end; ++i)
       sum += static_cast<double>(x(i)) * static_cast<double>(x(i));
-    REQUIRE(std::abs(partial(block) - sum) < 1e-9 * sum);
+    REQUIRE(std::abs(squares.sum_of_warp(begin, end) - sum) < 1e-9 * sum);
   }
 }
 

@@ -14,8 +14,17 @@ namespace {
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
-template <class Element> void update_with(const kernels::AdamWUpdate<Element>& update, std::size_t size) {
+/// Steps of AdamW with the usual factors.
+template <class Element>
+void update_with(kernels::AdamWUpdate<Element> update, std::size_t size, const kernels::OptimizerStep& step,
+                 double rate, double decay) {
+  update.set_step(step, rate, decay);
   kernels::run_elementwise<Element>("sw::adamw", execution(), size, update);
+}
+template <class Element>
+kernels::AdamWUpdate<Element> adamw_of(const Vector<Element>& parameter, const Vector<Element>& gradient,
+                                       const Vector<Element>& first, const Vector<Element>& second) {
+  return kernels::adamw_of(parameter, gradient, first, second, 0.9, 0.95, 1e-8);
 }
 
 /// A kernel of a user: twice the elements plus the index of their block.
@@ -230,7 +239,7 @@ TEST_CASE("The gradient of the logits matches finite differences in every block"
   for (const std::size_t size : {std::size_t{10}, std::size_t{11}}) {
     const auto block = loss.block(first, size);
     kernels::cross_entropy_backward(execution(), block, loss.maximum, loss.sum, targets,
-                                    static_cast<std::int64_t>(first), 0.25);
+                                    static_cast<std::int64_t>(first), 0.25, block);
     for (std::size_t i = 0; i < rows; ++i) {
       for (std::size_t c = 0; c < size; ++c)
         gradient(i, first + c) = block(i, c);
@@ -308,14 +317,15 @@ TEMPLATE_TEST_CASE("AdamW follows the published algorithm for several steps", "[
   Vector<double> p("p", size), m("m", size), v("v", size);
   for (std::size_t i = 0; i < size; ++i)
     p(i) = static_cast<double>(parameter(i));
-  kernels::AdamWStep step;
-  step.learning_rate = 0.01;
-  step.gradient_scale = 0.3;
-  for (step.step = 1; step.step <= 5; ++step.step) {
-    const auto gradient = random_vector<TestType>(size, 10 + static_cast<std::uint64_t>(step.step));
+  kernels::OptimizerStep step;
+  const kernels::OpenAdamWStep next{&step, 0.9, 0.95};
+  for (std::int64_t number = 1; number <= 5; ++number) {
+    const auto gradient = random_vector<TestType>(size, 10 + static_cast<std::uint64_t>(number));
     gradient(7) = 0;
-    update_with(kernels::adamw_of(parameter, gradient, first, second, step), size);
-    const double t = static_cast<double>(step.step);
+    next.open(true, 0.3);
+    REQUIRE(step.step == number);
+    update_with(adamw_of(parameter, gradient, first, second), size, step, 0.01, 0.1);
+    const double t = static_cast<double>(number);
     for (std::size_t i = 0; i < size; ++i) {
       const double g = 0.3 * static_cast<double>(gradient(i));
       m(i) = 0.9 * m(i) + 0.1 * g;
@@ -327,11 +337,12 @@ TEMPLATE_TEST_CASE("AdamW follows the published algorithm for several steps", "[
   }
   const auto gradient = random_vector<TestType>(size, 10);
   gradient(102) = std::numeric_limits<TestType>::quiet_NaN();
-  update_with(kernels::adamw_of(parameter, gradient, first, second, step), size);
+  next.open(true, 0.3);
+  update_with(adamw_of(parameter, gradient, first, second), size, step, 0.01, 0.1);
   for (std::size_t i = 0; i < size; ++i)
     REQUIRE(std::isnan(parameter(i)) == (i == 102));
-  step.step = 0;
-  REQUIRE_THROWS_AS(kernels::adamw_of(parameter, gradient, first, second, step), sw::InvalidArgument);
+  REQUIRE_THROWS_AS(adamw_of(parameter, random_vector<TestType>(size - 1, 10), first, second),
+                    sw::InvalidArgument);
 }
 
 TEST_CASE(
@@ -350,7 +361,7 @@ TEST_CASE(
       moments.emplace_back("moment", size_of(i));
     rounded.emplace_back("rounded", size_of(i));
   }
-  kernels::OptimizerDeviceStep step{.learning_rate = 0.01};
+  kernels::OptimizerStep step{.learning_rate = 0.01};
   for (int number = 1; number <= 3; ++number) {
     const bool take = number != 2; // a step that is not taken changes nothing
     kernels::OpenAdamWStep{&step, 0.9, 0.95}.open(take, 0.3);
@@ -359,17 +370,11 @@ TEST_CASE(
     for (std::size_t i = 0; i < count; ++i) {
       const double decay = i % 2 == 0 ? 0.1 : 0;
       const double rate_factor = i % 3 == 0 ? 0.7 : 1;
-      const kernels::AdamWStep constants{.learning_rate = 0.01 * rate_factor,
-                                         .weight_decay = decay,
-                                         .step = number == 1 ? 1 : 2,
-                                         .gradient_scale = 0.3};
-      launches.add(
-          kernels::adamw_of(together[i], gradients[i], moments[4 * i], moments[4 * i + 1], constants),
-          size_of(i), rounded[i].data(), rate_factor, decay, &step);
+      launches.add(adamw_of(together[i], gradients[i], moments[4 * i], moments[4 * i + 1]), size_of(i),
+                   rounded[i].data(), rate_factor, decay, &step);
       if (take)
-        update_with(
-            kernels::adamw_of(alone[i], gradients[i], moments[4 * i + 2], moments[4 * i + 3], constants),
-            size_of(i));
+        update_with(adamw_of(alone[i], gradients[i], moments[4 * i + 2], moments[4 * i + 3]), size_of(i),
+                    step, 0.01 * rate_factor, decay);
     }
     launches.launch();
     for (std::size_t i = 0; i < count; ++i)

@@ -217,7 +217,7 @@ TEMPLATE_TEST_CASE("Cross entropy of 16-bit logits keeps its statistics in float
     const Rows maximum("maximum", tokens), sum("sum", tokens), target("target", tokens), loss("loss", tokens);
     kernels::cross_entropy_statistics(e, scores, targets, 0, maximum, sum, target);
     kernels::cross_entropy_loss(e, maximum, sum, target, targets, loss);
-    kernels::cross_entropy_backward(e, scores, maximum, sum, targets, 0, 1.0);
+    kernels::cross_entropy_backward(e, scores, maximum, sum, targets, 0, 1.0, scores);
     return loss;
   };
   const auto wide = widened(logits);
@@ -265,9 +265,15 @@ TEMPLATE_TEST_CASE("16-bit products are sums of floats, rounded once or not at a
     const auto naive = random_matrix<TestType>(m, n, 3);
     namespace detail = kernels::detail;
     kernels::run("elements", e, m * n,
-                 detail::ProductElement<TestType>{detail::Product<TestType>::of(
-                     m, n, k, static_cast<float>(alpha), {a.data(), ta ? m : k, ta},
-                     {b.data(), tb ? k : n, tb}, static_cast<float>(beta), naive.data(), n)});
+                 detail::ProductElement<TestType>{{m,
+                                                   n,
+                                                   k,
+                                                   static_cast<float>(alpha),
+                                                   {a.data(), ta ? m : k, ta},
+                                                   {b.data(), tb ? k : n, tb},
+                                                   static_cast<float>(beta),
+                                                   naive.data(),
+                                                   n}});
     require_rounded(naive, expected);
   };
   for (const bool ta : {false, true}) {
@@ -338,15 +344,16 @@ TEMPLATE_TEST_CASE("Attention of 16-bit elements sums in float and rounds once, 
       using Sum = decltype(sum);
       const Vector<Sum> work("work", kernels::attention_backward_workspace<Element>(e, shape));
       const Vector<Sum> lse("lse", shape.tokens() * shape.heads());
-      kernels::attention_forward(e, fused, out, lse, shape, scale, work);
-      kernels::attention_backward(e, fused, saved, lse, gradient, d_fused, shape, scale, work);
+      const auto own = kernels::AttentionBlock::whole(shape.sequence);
+      kernels::attention_forward(e, fused, out, lse, shape, own, scale, work);
+      kernels::attention_backward(e, fused, saved, lse, gradient, d_fused, shape, own, scale, work);
       // And with the blocks joined.
       const Matrix<Sum> joined("joined", shape.tokens(), shape.output_width());
       const Matrix<Sum> d_joined("d_joined", shape.tokens(), shape.qkv_width());
       const Matrix<Sum> d_other("d_other", shape.tokens(), key_width);
-      kernels::attention_forward(e, fused, joined, lse, shape, scale, work);
+      kernels::attention_forward(e, fused, joined, lse, shape, own, scale, work);
       kernels::attention_forward_block(e, fused, other, joined, lse, shape, before, scale, work);
-      kernels::attention_backward(e, fused, saved, lse, gradient, d_joined, shape, scale, work);
+      kernels::attention_backward(e, fused, saved, lse, gradient, d_joined, shape, own, scale, work);
       kernels::attention_backward_block(e, fused, other, saved, lse, gradient, d_joined, d_other, shape,
                                         before, scale, work);
       return std::vector{joined, d_joined, d_other};
@@ -365,7 +372,7 @@ TEMPLATE_TEST_CASE("Attention of 16-bit elements sums in float and rounds once, 
 
     // The kernels of a device.
     namespace detail = kernels::detail;
-    const auto in = detail::constant(kernels::span_of(qkv));
+    const kernels::MatrixSpan<const TestType> in = kernels::span_of(qkv);
     const Vector<float> lse("lse", shape.tokens() * shape.heads());
     const Matrix<float> sums("sums", shape.tokens(), shape.output_width());
     const Matrix<float> d_sums("sums", shape.tokens(), shape.qkv_width());
@@ -378,9 +385,9 @@ TEMPLATE_TEST_CASE("Attention of 16-bit elements sums in float and rounds once, 
     const detail::AttentionBackwardQuery<TestType> query{
         in,
         detail::KeyValueSpan<const TestType>::fused(in, shape),
-        detail::constant(kernels::span_of(out)),
+        kernels::span_of(out),
         lse.data(),
-        detail::constant(kernels::span_of(d_out)),
+        kernels::span_of(d_out),
         kernels::span_of(d_sums),
         detail::KeyValueSpan<float>::fused(kernels::span_of(d_sums), shape),
         shape,

@@ -27,7 +27,7 @@ template <class Element, class Out = Element, class Execution>
     return std::max(of_library, in_sums ? shape.tokens() * shape.output_width() : std::size_t{0});
   } else {
     return detail::attention_workers(execution, shape) *
-           detail::AttentionBuffers<AccumulationElement<Element>>::forward_size(shape);
+           detail::AttentionBuffers<AccumulationElement<Element>>::size(shape, false);
   }
 }
 
@@ -45,7 +45,7 @@ template <class Element, class Out = Element, class Execution>
                                     : in_sums);
   } else {
     return detail::attention_workers(execution, shape) *
-           detail::AttentionBuffers<AccumulationElement<Element>>::backward_size(shape);
+           detail::AttentionBuffers<AccumulationElement<Element>>::size(shape, true);
   }
 }
 
@@ -73,20 +73,12 @@ void attention_forward(const Execution& execution, const Qkv& qkv, const Out& ou
   constexpr const char* operation = "attention_forward";
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_own_keys(operation, shape, block);
-  const auto input = detail::constant(span_of(qkv));
+  const auto input = span_of(qkv);
   detail::run_attention_forward<Execution, Element, Sum>(
       operation, execution,
       {input, detail::KeyValueSpan<const Element>::fused(input, shape), span_of(out), log_sum_exp.data(),
        shape, block.causal_form(), false, static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);
-}
-
-/// @brief Causal attention over whole sequences.
-template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelVector Work>
-void attention_forward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
-                       const AttentionShape& shape, double scale, const Work& workspace) {
-  attention_forward(execution, qkv, out, log_sum_exp, shape, AttentionBlock::whole(shape.sequence), scale,
-                    workspace);
 }
 
 /// @brief The same queries over the keys and values of other tokens: `out` and `log_sum_exp` become those
@@ -107,10 +99,10 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
   constexpr const char* operation = "attention_forward_block";
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_block(operation, shape, block, key_values);
-  const auto keys = detail::constant(span_of(key_values));
+  const auto keys = span_of(key_values);
   detail::run_attention_forward<Execution, Element, Sum>(
       operation, execution,
-      {detail::constant(span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape), span_of(out),
+      {span_of(qkv), detail::KeyValueSpan<const Element>::packed(keys, shape), span_of(out),
        log_sum_exp.data(), shape, block.causal_form(), true,
        static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);
@@ -138,25 +130,14 @@ void attention_backward(const Execution& execution, const Qkv& qkv, const Out& o
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
   detail::require_own_keys(operation, shape, block);
-  const auto input = detail::constant(span_of(qkv));
+  const auto input = span_of(qkv);
   const auto gradient = span_of(d_qkv);
   detail::run_attention_backward<Execution, Element, Sum>(
       operation, execution,
-      {input, detail::KeyValueSpan<const Element>::fused(input, shape), detail::constant(span_of(out)),
-       log_sum_exp.data(), detail::constant(span_of(d_out)), gradient,
-       detail::KeyValueSpan<Sum>::fused(gradient, shape), shape, block.causal_form(), false,
-       static_cast<AccumulationElement<Element>>(scale)},
+      {input, detail::KeyValueSpan<const Element>::fused(input, shape), span_of(out), log_sum_exp.data(),
+       span_of(d_out), gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape,
+       block.causal_form(), false, static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);
-}
-
-/// @brief The gradient of causal attention over whole sequences.
-template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelMatrix DOut,
-          KernelMatrix DQkv, KernelVector Work>
-void attention_backward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
-                        const DOut& d_out, const DQkv& d_qkv, const AttentionShape& shape, double scale,
-                        const Work& workspace) {
-  attention_backward(execution, qkv, out, log_sum_exp, d_out, d_qkv, shape,
-                     AttentionBlock::whole(shape.sequence), scale, workspace);
 }
 
 /// @brief Adds the gradient from a block of other tokens' keys and values to the queries' part of `d_qkv`,
@@ -179,11 +160,11 @@ void attention_backward_block(const Execution& execution, const Qkv& qkv, const 
   detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
   detail::require_block(operation, shape, block, key_values);
   detail::require_block(operation, shape, block, d_key_values);
-  const auto keys = detail::constant(span_of(key_values));
+  const auto keys = span_of(key_values);
   detail::run_attention_backward<Execution, Element, Sum>(
       operation, execution,
-      {detail::constant(span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
-       detail::constant(span_of(out)), log_sum_exp.data(), detail::constant(span_of(d_out)), span_of(d_qkv),
+      {span_of(qkv), detail::KeyValueSpan<const Element>::packed(keys, shape), span_of(out),
+       log_sum_exp.data(), span_of(d_out), span_of(d_qkv),
        detail::KeyValueSpan<Sum>::packed(span_of(d_key_values), shape), shape, block.causal_form(), true,
        static_cast<AccumulationElement<Element>>(scale)},
       block, workspace);

@@ -16,13 +16,6 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// The unsigned integer with as many bits as an element.
-template <std::size_t bytes>
-using BitsOf =
-    std::conditional_t<bytes == 8, std::uint64_t,
-                       std::conditional_t<bytes == 4, std::uint32_t,
-                                          std::conditional_t<bytes == 2, std::uint16_t, std::uint8_t>>>;
-
 template <class Element> struct ChecksumBlocks {
   const Element* x;
   std::size_t count;
@@ -32,8 +25,7 @@ template <class Element> struct ChecksumBlocks {
     const std::size_t end = block_end(block, reduce_block, count);
     std::uint64_t sum = 0;
     for (std::size_t i = block * reduce_block + lane_number(); i < end; i += lane_threads) {
-      BitsOf<sizeof(Element)> bits{};
-      static_assert(sizeof bits == sizeof(Element));
+      BitsOf<Element> bits{};
       const Element value = x[i]; // one load, where memcpy from memory of unknown alignment has one per byte
       memcpy(&bits, &value, sizeof bits);
       // Multiplication by an odd number separates positions that the bits of small elements would make
@@ -57,8 +49,8 @@ template <class Element> struct ChecksumBlocks {
 /// @param workspace  std::uint64_t [reduce_workspace(size)]
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void checksum(const Execution& execution, const X& x, const Result& result, const Work& workspace) {
-  detail::run_reduction<detail::ChecksumBlocks<typename X::non_const_value_type>>("checksum", execution, x,
-                                                                                  result, workspace, false);
+  using Blocks = detail::ChecksumBlocks<typename X::non_const_value_type>;
+  detail::run_sum<Blocks>("checksum", "checksum", execution, false, result, workspace, x);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

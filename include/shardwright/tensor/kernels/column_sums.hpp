@@ -28,11 +28,10 @@ template <class Element, class Out = Element> struct SumPartials {
   std::size_t columns;
   Out* out;
   bool add;
-  std::size_t grain;
 
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t, std::size_t begin, std::size_t end) const {
     const SumPartials& self = *this;
-    for_chunks<Element>(index * grain, block_end(index, grain, columns), [&self](auto chunk, std::size_t c) {
+    for_chunks<Element>(begin, end, [&self](auto chunk, std::size_t c) {
       Lanes<Element> sum = self.add ? chunk.load(self.out + c) : Lanes<Element>{};
       for (std::size_t b = 0; b < self.blocks; ++b)
         sum += chunk.load(self.partial + b * self.columns + c);
@@ -73,31 +72,25 @@ template <class Element, class Out = Element> struct SumPartialsOfBlocks {
 template <class Element, class Execution, class Out>
 void run_sum_partials(const Execution& execution, const Element* partial, std::size_t blocks,
                       std::size_t columns, Out* out, bool add) {
-  const std::size_t grain = lane_grain_of<Execution>(1024);
-  const SumPartials<Element, Out> functor{partial, blocks, columns, out, add, grain};
+  const SumPartials<Element, Out> functor{partial, blocks, columns, out, add};
   if constexpr (BlockLauncher<Execution>::available) {
     using Blocks = SumPartialsOfBlocks<Element, Out>;
     BlockLauncher<Execution>::run(execution, blocks_of(columns, Blocks::width), Blocks::shared_bytes,
                                   Blocks{functor});
   } else {
-    run_lanes("sw::sum_blocks", execution, blocks_of(columns, grain), functor);
+    run_pieces("sw::sum_blocks", execution, 1, columns, 1024, functor);
   }
 }
 
-/// partial[block, c] = the sum over the block's rows; a call handles a piece of the columns of one block.
+/// partial[block, c] = the sum over the block's rows.
 template <class Terms> struct PartialColumnSums {
   using Number = typename Terms::Number;
   Terms terms;
   std::size_t rows;
   std::size_t columns;
-  std::size_t grain;
-  std::size_t pieces;
   Number* partial;
 
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
-    const std::size_t block = work / pieces;
-    const std::size_t begin = work % pieces * grain;
-    const std::size_t end = block_end(work % pieces, grain, columns);
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block, std::size_t begin, std::size_t end) const {
     const std::size_t last = block_end(block, column_sum_rows, rows);
     Number* sums = partial + block * columns;
     if (lane_threads == 1 && columns < lane_count<Number>)
@@ -143,11 +136,9 @@ private:
 template <class Execution, class Terms, class Out>
 void column_sums(const Execution& execution, const Terms& terms, std::size_t rows, std::size_t columns,
                  Out* out, typename Terms::Number* workspace, bool add) {
-  const std::size_t grain = lane_grain_of<Execution>(1024);
-  const std::size_t pieces = blocks_of(columns, grain);
   const std::size_t blocks = blocks_of(rows, detail::column_sum_rows);
-  run_lanes("sw::column_sums", execution, blocks * pieces,
-            detail::PartialColumnSums<Terms>{terms, rows, columns, grain, pieces, workspace});
+  run_pieces("sw::column_sums", execution, blocks, columns, 1024,
+             detail::PartialColumnSums<Terms>{terms, rows, columns, workspace});
   detail::run_sum_partials<typename Terms::Number>(execution, workspace, blocks, columns, out, add);
 }
 

@@ -272,16 +272,9 @@ void cross_entropy_statistics(const Execution& execution, const Logits& logits, 
                               const IdCheck& check = {}) {
   using Element = typename Logits::non_const_value_type;
   detail::require_rows("cross_entropy_statistics", targets, logits, row_max, row_sum, target_logit);
-  const auto in = span_of(logits);
-  run_lanes("sw::row_stats", execution, in.rows,
-            detail::RowStatistics<Element>{{in.data, in.rows, in.columns, in.stride},
-                                           targets.data(),
-                                           first_id,
-                                           row_max.data(),
-                                           row_sum.data(),
-                                           target_logit.data(),
-                                           rule,
-                                           check});
+  run_lanes("sw::row_stats", execution, logits.extent(0),
+            detail::RowStatistics<Element>{span_of(logits), targets.data(), first_id, row_max.data(),
+                                           row_sum.data(), target_logit.data(), rule, check});
 }
 
 /// @brief row_sum *= exp(block_max - row_max): a block's sums relative to the largest logit of all blocks.
@@ -351,24 +344,9 @@ void cross_entropy_backward(const Execution& execution, const Logits& logits, co
   detail::require_rows("cross_entropy_backward", targets, logits, row_max, row_sum);
   require(gradient.extent(0) == logits.extent(0) && gradient.extent(1) == logits.extent(1),
           "cross_entropy_backward", "the gradient must have the shape of the logits.");
-  const auto in = span_of(logits);
   run_lanes("sw::d_logits", execution, logits.extent(0),
-            detail::LogitGradient<Element>{{in.data, in.rows, in.columns, in.stride},
-                                           row_max.data(),
-                                           row_sum.data(),
-                                           targets.data(),
-                                           first_id,
-                                           scale,
-                                           span_of(gradient),
-                                           rule});
-}
-
-/// @brief The same in place.
-template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector Sum, KernelVector Targets>
-void cross_entropy_backward(const Execution& execution, const Logits& logits, const Max& row_max,
-                            const Sum& row_sum, const Targets& targets, std::int64_t first_id,
-                            const LossFactor& scale) {
-  cross_entropy_backward(execution, logits, row_max, row_sum, targets, first_id, scale, logits);
+            detail::LogitGradient<Element>{span_of(logits), row_max.data(), row_sum.data(), targets.data(),
+                                           first_id, scale, span_of(gradient), rule});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -16,16 +16,13 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// A block of the elements of run_elementwise().
+/// A piece of the elements of run_elementwise().
 template <class Number, class Operation> struct Elementwise {
   Operation operation;
-  std::size_t count;
-  std::size_t grain;
 
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    operation.with_memory([&](const auto*... memory) {
-      for_chunks<Number>(block * grain, block_end(block, grain, count), operation, memory...);
-    });
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t, std::size_t begin, std::size_t end) const {
+    operation.with_memory(
+        [&](const auto*... memory) { for_chunks<Number>(begin, end, operation, memory...); });
   }
 };
 
@@ -36,9 +33,8 @@ template <class Number, class Operation> struct Elementwise {
 template <class Element, class Execution, class Operation>
 void run_elementwise(const char* label, const Execution& execution, std::size_t count,
                      const Operation& operation) {
-  const std::size_t grain = lane_grain_of<Execution>(4096);
-  run_lanes(label, execution, blocks_of(count, grain),
-            detail::Elementwise<AccumulationElement<Element>, Operation>{operation, count, grain});
+  run_pieces(label, execution, 1, count, 4096,
+             detail::Elementwise<AccumulationElement<Element>, Operation>{operation});
 }
 
 namespace detail {
@@ -55,19 +51,14 @@ template <class Element> struct FillElements {
 template <class To, class From> struct ConvertElements {
   To* to;
   const From* from;
-  std::size_t count;
-  std::size_t grain;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    const std::size_t end = block_end(block, grain, count);
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t, std::size_t begin, std::size_t end) const {
     if constexpr (std::is_same_v<AccumulationElement<To>, AccumulationElement<From>>) {
-      for_chunks<AccumulationElement<To>>(block * grain, end, *this, from, to);
+      copy_lanes(from, to, begin, end);
     } else {
-      for (std::size_t i = block * grain + lane_number(); i < end; i += lane_threads)
+      for (std::size_t i = begin + lane_number(); i < end; i += lane_threads)
         to[i] = static_cast<To>(from[i]);
     }
-  }
-  template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    chunk.store(to + i, chunk.load(from + i));
   }
 };
 
@@ -99,9 +90,7 @@ void copy(const Execution& execution, const From& from, const To& to) {
   const auto target = flat_span_of(to, "copy");
   require(source.size == target.size, "copy", "both views must have the same size.");
   using Functor = detail::ConvertElements<typename To::value_type, typename From::non_const_value_type>;
-  const std::size_t grain = lane_grain_of<Execution>(4096);
-  run_lanes("sw::copy", execution, blocks_of(target.size, grain),
-            Functor{target.data, source.data, target.size, grain});
+  run_pieces("sw::copy", execution, 1, target.size, 4096, Functor{target.data, source.data});
 }
 
 /// @brief out = a + b on contiguous views of equal size; `out` may be `a` or `b`.

@@ -194,27 +194,18 @@ private:
   }
 };
 
-/// One block of columns per call, tokens in order: no two calls touch one element, and the order is fixed.
+/// A piece of the columns, tokens in order: no two calls touch one element, and the order is fixed.
 template <class Element, class Main> struct EmbeddingBackward {
   const std::int32_t* ids;
   MatrixSpan<const Element> d_out;
   std::int64_t first_id;
   MatrixSpan<Main> d_table;
-  std::size_t grain;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    const std::size_t end = block_end(block, grain, d_table.columns);
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t, std::size_t begin, std::size_t end) const {
     for (std::size_t token = 0; token < d_out.rows; ++token) {
       const std::size_t row = block_row(ids[token], first_id, d_table.rows);
-      if (row == d_table.rows)
-        continue;
-      const Element* from = d_out.row(token);
-      Main* to = d_table.row(row);
-      for_chunks<AccumulationElement<Main>>(
-          block * grain, end,
-          [from, to](auto chunk, std::size_t i) {
-            chunk.store(to + i, chunk.load(to + i) + chunk.load(from + i));
-          },
-          from, to);
+      if (row < d_table.rows)
+        add_lanes(d_out.row(token), d_table.row(row), begin, end);
     }
   }
 };
@@ -238,11 +229,8 @@ void embedding_forward(const Execution& execution, const Ids& ids, const Table& 
           "ids and output must have the same number of tokens.");
   require(table.extent(1) == out.extent(1), "embedding_forward",
           "table and output must have the same width.");
-  const auto rows = span_of(table);
-  run_lanes(
-      "sw::embedding", execution, out.extent(0),
-      detail::EmbeddingForward<Element>{
-          ids.data(), {rows.data, rows.rows, rows.columns, rows.stride}, first_id, span_of(out), check});
+  run_lanes("sw::embedding", execution, out.extent(0),
+            detail::EmbeddingForward<Element>{ids.data(), span_of(table), first_id, span_of(out), check});
 }
 
 /// @brief d_table[ids[t] - first_id] += d_out[t] for the ids of the block, tokens in order.
@@ -261,8 +249,7 @@ void embedding_backward(const Execution& execution, const Ids& ids, const DOut& 
           "ids and gradient must have the same number of tokens.");
   require(d_table.extent(1) == d_out.extent(1), "embedding_backward",
           "table and output gradients must have the same width.");
-  const auto rows = span_of(d_out);
-  const auto from = MatrixSpan<const Element>{rows.data, rows.rows, rows.columns, rows.stride};
+  const MatrixSpan<const Element> from = span_of(d_out);
   if constexpr (detail::BlockLauncher<Execution>::available) {
     using Blocks = detail::EmbeddingBackwardOfBlocks<Element, Main>;
     const Blocks blocks = Blocks{ids.data(), from, first_id, span_of(d_table), add, 0}.fitted();
@@ -271,9 +258,8 @@ void embedding_backward(const Execution& execution, const Ids& ids, const DOut& 
   } else {
     if (!add)
       fill(execution, d_table, Main(0));
-    constexpr std::size_t grain = 512;
-    run_lanes("sw::d_embedding", execution, blocks_of(d_table.extent(1), grain),
-              detail::EmbeddingBackward<Element, Main>{ids.data(), from, first_id, span_of(d_table), grain});
+    run_pieces("sw::d_embedding", execution, 1, d_table.extent(1), 512,
+               detail::EmbeddingBackward<Element, Main>{ids.data(), from, first_id, span_of(d_table)});
   }
 }
 

@@ -12,19 +12,6 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// Rows to read, from a view of elements that may be const.
-template <KernelMatrix View>
-MatrixSpan<const typename View::non_const_value_type> read_rows(const View& view) {
-  const auto span = span_of(view);
-  return {span.data, span.rows, span.columns, span.stride};
-}
-
-template <class Element>
-SHARDWRIGHT_FUNCTION inline void copy_run(const Element* from, Element* to, std::size_t count) {
-  for_chunks<AccumulationElement<Element>>(
-      0, count, [=](auto chunk, std::size_t i) { chunk.store(to + i, chunk.load(from + i)); }, from, to);
-}
-
 /// One row of `out` per call.
 template <class Element> struct InsertColumns {
   MatrixSpan<const Element> x;
@@ -36,9 +23,9 @@ template <class Element> struct InsertColumns {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
     const Element* from = x.row(row);
     Element* to = out.row(row);
-    copy_run(from, to, at);
-    copy_run(columns.row(row / groups), to + at, columns.columns);
-    copy_run(from + at, to + at + columns.columns, x.columns - at);
+    copy_lanes(from, to, 0, at);
+    copy_lanes(columns.row(row / groups), to + at, 0, columns.columns);
+    copy_lanes(from + at, to + at + columns.columns, 0, x.columns - at);
   }
 };
 
@@ -51,8 +38,8 @@ template <class Element> struct RemoveColumns {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
     const Element* source = from.row(row);
     Element* to = out.row(row);
-    copy_run(source, to, at);
-    copy_run(source + at + from.columns - out.columns, to + at, out.columns - at);
+    copy_lanes(source, to, 0, at);
+    copy_lanes(source + at + from.columns - out.columns, to + at, 0, out.columns - at);
   }
 };
 
@@ -89,8 +76,7 @@ void insert_columns(const Execution& execution, const X& x, const Columns& colum
   require(columns.extent(0) * groups == x.extent(0) && x.extent(0) == out.extent(0), "insert_columns",
           "there must be a row of columns for each group of rows.");
   run_lanes("sw::insert", execution, out.extent(0),
-            detail::InsertColumns<Element>{detail::read_rows(x), detail::read_rows(columns), span_of(out), at,
-                                           groups});
+            detail::InsertColumns<Element>{span_of(x), span_of(columns), span_of(out), at, groups});
 }
 
 /// @brief `out` = `from` without those columns: the gradient of x of insert_columns.
@@ -102,7 +88,7 @@ void remove_columns(const Execution& execution, const From& from, const Out& out
   require(from.extent(1) >= out.extent(1) && at <= out.extent(1) && from.extent(0) == out.extent(0),
           "remove_columns", "the result must have fewer columns of the same rows.");
   run_lanes("sw::remove", execution, out.extent(0),
-            detail::RemoveColumns<Element>{detail::read_rows(from), span_of(out), at});
+            detail::RemoveColumns<Element>{span_of(from), span_of(out), at});
 }
 
 /// @brief `out` = those columns of `from`, summed over the rows that share them: the gradient of columns.
@@ -115,7 +101,7 @@ void inserted_columns(const Execution& execution, const From& from, const Out& o
   require(at + out.extent(1) <= from.extent(1) && out.extent(0) * groups == from.extent(0),
           "inserted_columns", "there must be a row for each group of rows.");
   run_lanes("sw::inserted", execution, out.extent(0),
-            detail::InsertedColumns<Element>{detail::read_rows(from), span_of(out), at, groups});
+            detail::InsertedColumns<Element>{span_of(from), span_of(out), at, groups});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

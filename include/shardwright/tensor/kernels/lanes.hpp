@@ -231,6 +231,37 @@ SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, 
 #endif
 }
 
+/// to[i] = from[i] for i in [begin, end), for elements of the same numbers.
+template <bool any_row = false, class From, class To>
+SHARDWRIGHT_FUNCTION inline void copy_lanes(const From* from, To* to, std::size_t begin, std::size_t end) {
+  for_chunks<AccumulationElement<To>, 1, any_row>(
+      begin, end, [from, to](auto chunk, std::size_t i) { chunk.store(to + i, chunk.load(from + i)); }, from,
+      to);
+}
+
+/// to[i] += from[i] for i in [begin, end).
+template <class From, class To>
+SHARDWRIGHT_FUNCTION inline void add_lanes(const From* from, To* to, std::size_t begin, std::size_t end) {
+  for_chunks<AccumulationElement<To>>(
+      begin, end,
+      [from, to](auto chunk, std::size_t i) {
+        chunk.store(to + i, chunk.load(to + i) + chunk.load(from + i));
+      },
+      from, to);
+}
+
+/// The sum of x[i] y[i]; every thread of the warp gets it.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline AccumulationElement<Element> dot_lanes(const Element* x, const Element* y,
+                                                                   std::size_t count) {
+  using Number = AccumulationElement<Element>;
+  Lanes<Number> sum{};
+  for_chunks<Number, 3>(
+      0, count, [x, y, &sum](auto chunk, std::size_t i) { sum += chunk.load(x + i) * chunk.load(y + i); }, x,
+      y);
+  return sum_of<Number>(sum);
+}
+
 /// Calls body(registers, length) over the `count` elements from `from` on, `together` registers at a time:
 /// the first `length` lanes hold elements, those that share a register with them the filler. All loads of a
 /// call are in flight at once.

@@ -171,6 +171,13 @@ template <class Functor> struct WarpCalls {
 
 } // namespace detail
 
+/// @brief Stores one value at every place.
+template <class Value> struct StoreValue {
+  Value* to;
+  Value value;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { to[i] = value; }
+};
+
 /// @brief Runs functor(i) for i in [0, count) on the instance; does nothing on a counting target. Labels
 /// below 16 characters do not allocate.
 template <class Execution, class Functor>
@@ -210,4 +217,33 @@ SHARDWRIGHT_FUNCTION constexpr std::size_t block_end(std::size_t block, std::siz
                                                      std::size_t count) {
   return (block + 1) * grain < count ? (block + 1) * grain : count;
 }
+
+namespace detail {
+
+/// Calls functor(row, begin, end) for a piece of the columns of a row.
+template <class Functor> struct RowPieces {
+  Functor functor;
+  std::size_t columns;
+  std::size_t grain;
+  std::size_t pieces; // of a row
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+    const std::size_t row = pieces == 1 ? work : work / pieces; // a division costs as much as a short row
+    const std::size_t piece = work - row * pieces;
+    functor(row, piece * grain, block_end(piece, grain, columns));
+  }
+};
+
+} // namespace detail
+
+/// @brief As run_lanes, for functor(row, begin, end) over the columns of rows, in pieces of `on_host`
+/// columns, or as many as suit a device.
+template <class Execution, class Functor>
+void run_pieces(const char* label, const Execution& execution, std::size_t rows, std::size_t columns,
+                std::size_t on_host, const Functor& functor) {
+  const std::size_t grain = lane_grain_of<Execution>(on_host);
+  const std::size_t pieces = blocks_of(columns, grain);
+  run_lanes(label, execution, rows * pieces, detail::RowPieces<Functor>{functor, columns, grain, pieces});
+}
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -298,24 +298,19 @@ template <unsigned warps, class Rows, class Execution>
   return false;
 }
 
-/// Only the sums over rows, of a piece of the columns of one row block: for rows so wide that no block has
-/// memory for their sums.
+/// Only the sums over rows, of a piece of the columns of one row block: for rows so wide that no block of
+/// warps has memory for their sums.
 template <class Rows> struct NormSumsOfPieces {
   using Number = typename Rows::Number;
   Rows rows;
-  std::size_t grain;
-  std::size_t pieces;
 
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block, std::size_t begin, std::size_t end) const {
     const std::size_t columns = rows.norm.x.columns;
-    const std::size_t block = work / pieces;
-    const std::size_t piece = work % pieces;
     const std::size_t last = block_end(block, column_sum_rows, rows.norm.x.rows);
     Number* gain_sums = rows.norm.workspace.data + block * columns;
     Number* bias_sums = gain_sums + blocks_of(rows.norm.x.rows, column_sum_rows) * columns;
     for (std::size_t i = block * column_sum_rows; i < last; ++i)
-      rows.add_sums(i, i == block * column_sum_rows, piece * grain, block_end(piece, grain, columns),
-                    gain_sums, bias_sums);
+      rows.add_sums(i, i == block * column_sum_rows, begin, end, gain_sums, bias_sums);
   }
 };
 
@@ -326,18 +321,17 @@ void run_norm_backward(const Execution& execution, const Norm<Element>& norm) {
   const std::size_t blocks = blocks_of(norm.x.rows, column_sum_rows);
   const std::size_t columns = norm.x.columns;
   const Rows rows{norm, column_sum_rows};
-  const auto sums_first = [&](std::size_t grain) { // since dx may be dy
-    const std::size_t pieces = blocks_of(columns, grain);
-    run_lanes(label, execution, blocks * pieces, NormSumsOfPieces<Rows>{rows, grain, pieces});
+  const auto sums_first = [&] { // since dx may be dy
+    run_pieces(label, execution, blocks, columns, columns, NormSumsOfPieces<Rows>{rows});
     run_lanes(label, execution, norm.x.rows, NormBackward<Element, centred, biased, false>{norm});
   };
   if constexpr (BlockLauncher<Execution>::available) {
     if (!run_norm_blocks<8>(execution, rows))
-      sums_first(lane_grain_of<Execution>(4096));
+      sums_first();
   } else if (centred || norm.d_residual.data != nullptr) {
     run_lanes(label, execution, blocks, rows);
   } else { // compilers contract the sums of a loop with other results differently
-    sums_first(columns);
+    sums_first();
   }
   using Number = AccumulationElement<Element>;
   const Number* const sums = norm.workspace.data;

@@ -54,7 +54,6 @@ template <class Element> struct AddPositions {
 
 /// One position per call: the sum over the sequences, in their order.
 template <class Element, class Main> struct SumOfPositions {
-  using Number = AccumulationElement<Main>;
   const Element* dy; // [sequences, rows, columns]
   MatrixSpan<Main> d_table;
   std::size_t sequences;
@@ -64,15 +63,8 @@ template <class Element, class Main> struct SumOfPositions {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
     Main* to = d_table.row(positions.of(row));
     const std::size_t columns = d_table.columns;
-    for (std::size_t s = 0; s < sequences; ++s) {
-      const Element* from = dy + (s * rows + row) * columns;
-      for_chunks<Number>(
-          0, columns,
-          [from, to](auto chunk, std::size_t c) {
-            chunk.store(to + c, chunk.load(to + c) + chunk.load(from + c));
-          },
-          from, to);
-    }
+    for (std::size_t s = 0; s < sequences; ++s)
+      add_lanes(dy + (s * rows + row) * columns, to, 0, columns);
   }
 };
 
@@ -98,10 +90,8 @@ void add_positions(const Execution& execution, const X& x, const Table& table, s
           "add_positions",
           "input and result must be [sequences * rows, width] for a table [positions, width].");
   detail::require_positions("add_positions", positions, rows, table.extent(0));
-  const auto all = span_of(table);
   run_lanes("sw::positions", execution, x.extent(0),
-            detail::AddPositions<Element>{
-                from.data, {all.data, all.rows, all.columns, all.stride}, to.data, rows, positions});
+            detail::AddPositions<Element>{from.data, span_of(table), to.data, rows, positions});
 }
 
 /// @brief d_table[position of the row] (+)= sum over the sequences of dy[s, row], in their order; rows of

@@ -22,120 +22,89 @@ namespace detail {
 /// Elements that share one partial sum.
 inline constexpr std::size_t reduce_block = 8192;
 
-template <class Element> struct SquareBlocks {
-  const Element* x;
-  std::size_t count;
-  double* partial;
-
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    constexpr std::size_t width = lane_count<double>;
-    constexpr std::size_t streams = width == 1 ? 1 : 4; // hides the latency of an addition
-    const std::size_t end = block_end(block, reduce_block, count);
-    Lanes<double> sums[streams] = {};
-    std::size_t i = block * reduce_block;
-    for (; i + streams * width <= end; i += streams * width) {
-      for (std::size_t s = 0; s < streams; ++s) {
-        const Lanes<double> value = load_as_double(x + i + s * width);
-        sums[s] += value * value;
-      }
-    }
-    double rest = 0.0;
-    for (; i < end; ++i)
-      rest += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    for (std::size_t s = 1; s < streams; ++s)
-      sums[0] += sums[s];
-    partial[block] = sum_of<double>(sums[0]) + rest;
-  }
-};
-
-/// The same with a warp per call: each thread sums its own numbers of the block.
-template <class Element> struct SquareBlocksOfWarps {
-  using Number = AccumulationElement<Element>;
-  const Element* x;
-  std::size_t count;
-  double* partial;
-
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    double sum = 0.0;
-    for_chunks<Number, 4>(
-        block * reduce_block, block_end(block, reduce_block, count),
-        [from = x, &sum](auto chunk, std::size_t i) {
-          const Lanes<Number> lanes = chunk.load(from + i);
-          Number numbers[lane_count<Number>];
-          __builtin_memcpy(numbers, &lanes, sizeof(lanes));
-          for (const Number number : numbers)
-            sum += static_cast<double>(number) * static_cast<double>(number);
-        },
-        x);
-    sum = over_threads(sum, PlusLanes{});
-    if (first_lane())
-      partial[block] = sum;
-  }
-};
-
-template <class Execution, class Element>
-using SquaresOn =
-    std::conditional_t<runs_on_host<Execution>, SquareBlocks<Element>, SquareBlocksOfWarps<Element>>;
-
-struct ProductOf {
-  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value y) { return x * y; }
+/// What a sum adds: a term of one array or, with `pairs`, of two.
+struct SquareOf {
+  static constexpr bool pairs = false;
+  template <class V> SHARDWRIGHT_FUNCTION static V plus(V sum, V x, V) { return sum + x * x; }
 };
 struct AbsoluteOf {
-  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value) { return x < 0 ? -x : x; }
+  static constexpr bool pairs = false;
+  template <class V> SHARDWRIGHT_FUNCTION static V plus(V sum, V x, V) { return sum + (x < 0 ? -x : x); }
+};
+struct ProductOf {
+  static constexpr bool pairs = true;
+  template <class V> SHARDWRIGHT_FUNCTION static V plus(V sum, V x, V y) {
+    const V term = x * y;
+    return sum + term;
+  }
 };
 struct SquaredDifferenceOf {
-  template <class Value> SHARDWRIGHT_FUNCTION static Value of(Value x, Value y) { return (x - y) * (x - y); }
+  static constexpr bool pairs = true;
+  template <class V> SHARDWRIGHT_FUNCTION static V plus(V sum, V x, V y) {
+    const V term = (x - y) * (x - y);
+    return sum + term;
+  }
 };
 
-/// Sums of Term of the elements of two arrays, in the order of SquareBlocks.
-template <class Element, class Term> struct PairBlocks {
+/// Sums of the terms of two arrays; terms of one array do not read `y`.
+template <class Element, class Term> struct SumBlocks {
+  using Number = AccumulationElement<Element>;
   const Element* x;
   const Element* y;
   std::size_t count;
   double* partial;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    using Number = AccumulationElement<Element>;
+    const std::size_t begin = block * reduce_block;
     const std::size_t end = block_end(block, reduce_block, count);
-    double sum = 0.0;
-    if constexpr (lane_threads == 1) {
-      constexpr std::size_t width = lane_count<double>;
-      constexpr std::size_t streams = width == 1 ? 1 : 4;
-      Lanes<double> sums[streams] = {};
-      std::size_t i = block * reduce_block;
-      for (; i + streams * width <= end; i += streams * width)
-        for (std::size_t s = 0; s < streams; ++s)
-          sums[s] += Term::template of<Lanes<double>>(load_as_double(x + i + s * width),
-                                                      load_as_double(y + i + s * width));
-      double rest = 0.0;
-      for (; i < end; ++i)
-        rest += Term::of(static_cast<double>(x[i]), static_cast<double>(y[i]));
-      for (std::size_t s = 1; s < streams; ++s)
-        sums[0] += sums[s];
-      sum = sum_of<double>(sums[0]) + rest;
-    } else {
-      for_chunks<Number, 4>(
-          block * reduce_block, end,
-          [from = x, by = y, &sum](auto chunk, std::size_t i) {
-            const Lanes<Number> left = chunk.load(from + i);
-            const Lanes<Number> right = chunk.load(by + i);
-            Number lefts[lane_count<Number>];
-            Number rights[lane_count<Number>];
-            __builtin_memcpy(lefts, &left, sizeof(left));
-            __builtin_memcpy(rights, &right, sizeof(right));
-            for (std::size_t k = 0; k < lane_count<Number>; ++k)
-              sum += Term::of(static_cast<double>(lefts[k]), static_cast<double>(rights[k]));
-          },
-          x, y);
-      sum = over_threads(sum, PlusLanes{});
-    }
+    double sum;
+    if constexpr (lane_threads == 1)
+      sum = sum_of_host(begin, end);
+    else
+      sum = sum_of_warp(begin, end);
     if (first_lane())
       partial[block] = sum;
+  }
+
+  SHARDWRIGHT_FUNCTION double sum_of_host(std::size_t i, std::size_t end) const {
+    constexpr std::size_t width = lane_count<double>;
+    constexpr std::size_t streams = width == 1 ? 1 : 4; // hides the latency of an addition
+    Lanes<double> sums[streams] = {};
+    for (; i + streams * width <= end; i += streams * width)
+      for (std::size_t s = 0; s < streams; ++s) {
+        const Lanes<double> left = load_as_double(x + i + s * width);
+        sums[s] = Term::plus(sums[s], left, Term::pairs ? load_as_double(y + i + s * width) : left);
+      }
+    double rest = 0.0;
+    for (; i < end; ++i)
+      rest = Term::plus(rest, static_cast<double>(x[i]), static_cast<double>(y[i]));
+    for (std::size_t s = 1; s < streams; ++s)
+      sums[0] += sums[s];
+    return sum_of<double>(sums[0]) + rest;
+  }
+
+  /// Each thread sums its own numbers of the block.
+  SHARDWRIGHT_FUNCTION double sum_of_warp(std::size_t begin, std::size_t end) const {
+    double sum = 0.0;
+    for_chunks<Number, 4>(
+        begin, end,
+        [from = x, by = y, &sum](auto chunk, std::size_t i) {
+          const Lanes<Number> left = chunk.load(from + i);
+          const Lanes<Number> right = Term::pairs ? chunk.load(by + i) : left;
+          Number lefts[lane_count<Number>];
+          Number rights[lane_count<Number>];
+          __builtin_memcpy(lefts, &left, sizeof(left));
+          __builtin_memcpy(rights, &right, sizeof(right));
+          for (std::size_t k = 0; k < lane_count<Number>; ++k)
+            sum = Term::plus(sum, static_cast<double>(lefts[k]), static_cast<double>(rights[k]));
+        },
+        x, y);
+    return over_threads(sum, PlusLanes{});
   }
 };
 
 /// Squares of floats or of doubles.
-template <class Execution> struct SquaresOfEither {
+struct SquaresOfEither {
   const void* x;
   bool wide;
   std::size_t count;
@@ -143,9 +112,15 @@ template <class Execution> struct SquaresOfEither {
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
     if (wide)
-      SquaresOn<Execution, double>{static_cast<const double*>(x), count, partial}(block);
+      squares_of(static_cast<const double*>(x), block);
     else
-      SquaresOn<Execution, float>{static_cast<const float*>(x), count, partial}(block);
+      squares_of(static_cast<const float*>(x), block);
+  }
+
+private:
+  template <class Element>
+  SHARDWRIGHT_FUNCTION void squares_of(const Element* numbers, std::size_t block) const {
+    SumBlocks<Element, SquareOf>{numbers, numbers, count, partial}(block);
   }
 };
 
@@ -176,7 +151,7 @@ template <class Element> struct LargestBlocks {
   const Element* x;
   std::size_t count;
   double* partial;
-  std::size_t block_size;
+  std::size_t block_size = reduce_block;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
     constexpr std::size_t streams = lane_threads == 1 ? 8 : 1; // maxima that need not wait for one another
@@ -239,42 +214,41 @@ void run_sum_in_order(const Execution& execution, const Number* partial, std::si
   }
 }
 
-namespace detail {
-
-template <class Blocks, class Execution, KernelView X, KernelVector Result, KernelVector Work>
-void run_reduction(const char* operation, const Execution& execution, const X& x, const Result& result,
-                   const Work& workspace, bool add) {
-  const auto all = flat_span_of(x, operation);
-  const std::size_t blocks = blocks_of(all.size, reduce_block);
-  require(result.extent(0) >= 1, operation, "the result must have one element.");
-  require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
-  run_lanes(operation, execution, blocks, Blocks{all.data, all.size, workspace.data()});
-  const typename Work::value_type* const partial = workspace.data();
-  run_sum_in_order(execution, partial, blocks, result.data(), add);
-}
-
-template <class Term, class Execution, KernelView X, KernelView Y, KernelVector Result, KernelVector Work>
-void run_pair_sum(const char* label, const char* operation, const Execution& execution, const X& x,
-                  const Y& y, const Result& result, const Work& workspace, bool add) {
-  using Element = typename X::non_const_value_type;
-  const auto left = flat_span_of(x, operation);
-  const auto right = flat_span_of(y, operation);
-  const std::size_t blocks = blocks_of(left.size, reduce_block);
-  require(left.size == right.size, operation, "both views must have the same size.");
-  require(result.extent(0) >= 1, operation, "the result must have one element.");
-  require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
-  run_lanes(label, execution, blocks,
-            PairBlocks<Element, Term>{left.data, right.data, left.size, workspace.data()});
-  const double* const partial = workspace.data();
-  run_sum_in_order(execution, partial, blocks, result.data(), add);
-}
-
-} // namespace detail
-
 /// @brief Doubles of workspace for a reduction over `count` elements.
 [[nodiscard]] constexpr std::size_t reduce_workspace(std::size_t count) {
   return blocks_of(count, detail::reduce_block);
 }
+
+namespace detail {
+
+/// Starts the functor Blocks{x, others..., size, workspace} for every block of views of one size; returns the
+/// number of blocks.
+template <class Blocks, class Execution, KernelVector Result, KernelVector Work, KernelView X,
+          KernelView... Others>
+std::size_t run_blocks(const char* label, const char* operation, const Execution& execution,
+                       const Result& result, const Work& workspace, const X& x, const Others&... others) {
+  const auto all = flat_span_of(x, operation);
+  const std::size_t blocks = reduce_workspace(all.size);
+  require(((flat_span_of(others, operation).size == all.size) && ...), operation,
+          "both views must have the same size.");
+  require(result.extent(0) >= 1, operation, "the result must have one element.");
+  require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
+  run_lanes(label, execution, blocks, Blocks{all.data, others.data()..., all.size, workspace.data()});
+  return blocks;
+}
+
+/// result[0] (+)= the sum of the blocks.
+template <class Blocks, class Execution, KernelVector Result, KernelVector Work, KernelView... Views>
+void run_sum(const char* label, const char* operation, const Execution& execution, bool add,
+             const Result& result, const Work& workspace, const Views&... views) {
+  const std::size_t blocks = run_blocks<Blocks>(label, operation, execution, result, workspace, views...);
+  const typename Work::value_type* const partial = workspace.data();
+  run_sum_in_order(execution, partial, blocks, result.data(), add);
+}
+
+template <class View, class Term> using SumBlocksOf = SumBlocks<typename View::non_const_value_type, Term>;
+
+} // namespace detail
 
 /// @brief result[0] (+)= sum of x y over contiguous views of equal size, in double and rounded once to the
 /// result's element.
@@ -283,36 +257,32 @@ void run_pair_sum(const char* label, const char* operation, const Execution& exe
 template <class Execution, KernelView X, KernelView Y, KernelVector Result, KernelVector Work>
 void dot(const Execution& execution, const X& x, const Y& y, const Result& result, const Work& workspace,
          bool add = false) {
-  detail::run_pair_sum<detail::ProductOf>("sw::dot", "dot", execution, x, y, result, workspace, add);
+  using Blocks = detail::SumBlocksOf<X, detail::ProductOf>;
+  detail::run_sum<Blocks>("sw::dot", "dot", execution, add, result, workspace, x, y);
 }
 
 /// @brief result[0] (+)= sum of (x - y)^2, as dot.
 template <class Execution, KernelView X, KernelView Y, KernelVector Result, KernelVector Work>
 void squared_distance(const Execution& execution, const X& x, const Y& y, const Result& result,
                       const Work& workspace, bool add = false) {
-  detail::run_pair_sum<detail::SquaredDifferenceOf>("sw::distance", "squared_distance", execution, x, y,
-                                                    result, workspace, add);
+  using Blocks = detail::SumBlocksOf<X, detail::SquaredDifferenceOf>;
+  detail::run_sum<Blocks>("sw::distance", "squared_distance", execution, add, result, workspace, x, y);
 }
 
 /// @brief result[0] = sum of |x|, as dot.
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void sum_of_absolutes(const Execution& execution, const X& x, const Result& result, const Work& workspace) {
-  detail::run_pair_sum<detail::AbsoluteOf>("sw::absolutes", "sum_of_absolutes", execution, x, x, result,
-                                           workspace, false);
+  using Blocks = detail::SumBlocksOf<X, detail::AbsoluteOf>;
+  detail::run_sum<Blocks>("sw::absolutes", "sum_of_absolutes", execution, false, result, workspace, x, x);
 }
 
 /// @brief result[0] = the largest |x|; 0 if there are no elements and NaN if any element is NaN.
 /// @param workspace  double [reduce_workspace(size)]
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void largest_absolute(const Execution& execution, const X& x, const Result& result, const Work& workspace) {
-  using Element = typename X::non_const_value_type;
-  const auto all = flat_span_of(x, "largest_absolute");
-  const std::size_t blocks = blocks_of(all.size, detail::reduce_block);
-  require(result.extent(0) >= 1, "largest_absolute", "the result must have one element.");
-  require(workspace.extent(0) >= blocks, "largest_absolute",
-          "the workspace is too small (see reduce_workspace).");
-  run_lanes("sw::largest", execution, blocks,
-            detail::LargestBlocks<Element>{all.data, all.size, workspace.data(), detail::reduce_block});
+  using Blocks = detail::LargestBlocks<typename X::non_const_value_type>;
+  const std::size_t blocks =
+      detail::run_blocks<Blocks>("sw::largest", "largest_absolute", execution, result, workspace, x);
   run_lanes("sw::largest", execution, 1,
             detail::LargestBlocks<double>{workspace.data(), blocks, result.data(), blocks == 0 ? 1 : blocks});
 }
@@ -342,7 +312,7 @@ public:
   }
 
 private:
-  PartLauncher<Execution, detail::SquaresOfEither<Execution>> launcher_;
+  PartLauncher<Execution, detail::SquaresOfEither> launcher_;
   double* workspace_;
   std::size_t blocks_ = 0;
 };
@@ -353,9 +323,8 @@ private:
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void count_nonfinite(const Execution& execution, const X& x, const Result& result, const Work& workspace,
                      bool add = false) {
-  using Element = typename X::non_const_value_type;
-  detail::run_reduction<detail::NonfiniteBlocks<Element>>("count_nonfinite", execution, x, result, workspace,
-                                                          add);
+  using Blocks = detail::NonfiniteBlocks<typename X::non_const_value_type>;
+  detail::run_sum<Blocks>("count_nonfinite", "count_nonfinite", execution, add, result, workspace, x);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

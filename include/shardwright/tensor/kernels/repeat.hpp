@@ -12,7 +12,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// Rows of `columns`, each a row of x or one number of it; a call handles a piece of a row.
+/// Rows of `columns`, each a row of x or one number of it.
 template <class Element> struct RepeatRows {
   using Number = AccumulationElement<Element>;
   const Element* x;
@@ -21,13 +21,8 @@ template <class Element> struct RepeatRows {
   std::size_t rows_of_one; // rows that have the same row of x
   Number factor;
   bool numbers; // rows of one number each
-  std::size_t grain;
-  std::size_t pieces;
 
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
-    const std::size_t row = work / pieces;
-    const std::size_t begin = work % pieces * grain;
-    const std::size_t end = block_end(work % pieces, grain, columns);
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row, std::size_t begin, std::size_t end) const {
     Element* to = out + row * columns;
     const Number scale = factor;
     if (numbers) {
@@ -61,12 +56,9 @@ void repeat(const Execution& execution, double factor, const X& x, std::size_t m
     return;
   const bool numbers = inner == 1;
   const std::size_t columns = numbers ? middle : inner;
-  const std::size_t grain = lane_grain_of<Execution>(4096);
-  const std::size_t pieces = blocks_of(columns, grain);
-  run_lanes("sw::repeat", execution, to.size / columns * pieces,
-            detail::RepeatRows<Element>{from.data, to.data, columns, middle,
-                                        static_cast<AccumulationElement<Element>>(factor), numbers, grain,
-                                        pieces});
+  run_pieces("sw::repeat", execution, to.size / columns, columns, 4096,
+             detail::RepeatRows<Element>{from.data, to.data, columns, middle,
+                                         static_cast<AccumulationElement<Element>>(factor), numbers});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -152,14 +152,9 @@ void run_rotary(const char* operation, const Execution& execution, const Qkv& qk
   require(positions.rows == shape.sequence, operation, "every token of a sequence must have a position.");
   require(cosines.extent(0) >= positions.end() && sines.extent(0) >= positions.end(), operation,
           "the tables must reach the last position (make them longer).");
-  const auto c = span_of(cosines);
-  const auto s = span_of(sines);
-  const RotaryRows<Element> rows{span_of(qkv),
-                                 {c.data, c.rows, c.columns, c.stride},
-                                 {s.data, s.rows, s.columns, s.stride},
-                                 shape,
-                                 positions,
-                                 static_cast<AccumulationElement<Element>>(direction)};
+  const RotaryRows<Element> rows{span_of(qkv),   span_of(cosines),
+                                 span_of(sines), shape,
+                                 positions,      static_cast<AccumulationElement<Element>>(direction)};
   if constexpr (runs_on_host<Execution>)
     run("sw::rotary", execution, qkv.extent(0), rows);
   else

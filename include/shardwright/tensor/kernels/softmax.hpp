@@ -105,62 +105,32 @@ template <class Element, bool logarithm> struct SoftmaxBackward {
   }
 };
 
-template <class To, class Matrix> MatrixSpan<To> rows_of(const Matrix& matrix) {
-  const auto span = span_of(matrix);
-  return {span.data, span.rows, span.columns, span.stride};
-}
-
-template <bool logarithm, class Execution, KernelMatrix X, KernelMatrix Y>
-void softmax_forward(const char* label, const char* operation, const Execution& execution, const X& x,
-                     const Y& y) {
-  using Element = typename Y::value_type;
-  require(x.extent(0) == y.extent(0) && x.extent(1) == y.extent(1), operation,
-          "input and output must have the same shape.");
-  run_lanes(
-      label, execution, x.extent(0),
-      SoftmaxForward<Element, logarithm>{rows_of<const Element>(x), rows_of<Element>(y),
-                                         -std::numeric_limits<AccumulationElement<Element>>::infinity()});
-}
-
-template <bool logarithm, class Execution, KernelMatrix Y, KernelMatrix DY, KernelMatrix DX>
-void softmax_backward(const char* label, const char* operation, const Execution& execution, const Y& y,
-                      const DY& dy, const DX& dx) {
-  using Element = typename DX::value_type;
-  require(y.extent(0) == dy.extent(0) && y.extent(1) == dy.extent(1) && y.extent(0) == dx.extent(0) &&
-              y.extent(1) == dx.extent(1),
-          operation, "the result and both gradients must have the same shape.");
-  run_lanes(label, execution, y.extent(0),
-            SoftmaxBackward<Element, logarithm>{rows_of<const Element>(y), rows_of<const Element>(dy),
-                                                rows_of<Element>(dx)});
-}
-
 } // namespace detail
 
 /// @brief y[row, c] = exp(x[row, c]) / sum over the row of exp(x), computed with the row's largest number
-/// subtracted; `y` may be `x`. Results below the normal range are 0.
-template <class Execution, KernelMatrix X, KernelMatrix Y>
+/// subtracted, or the logarithm of it; `y` may be `x`. Results below the normal range are 0.
+template <bool logarithm, class Execution, KernelMatrix X, KernelMatrix Y>
 void softmax_forward(const Execution& execution, const X& x, const Y& y) {
-  detail::softmax_forward<false>("sw::softmax", "softmax_forward", execution, x, y);
+  using Element = typename Y::value_type;
+  require(x.extent(0) == y.extent(0) && x.extent(1) == y.extent(1),
+          logarithm ? "log_softmax_forward" : "softmax_forward",
+          "input and output must have the same shape.");
+  run_lanes(logarithm ? "sw::log_softmax" : "sw::softmax", execution, x.extent(0),
+            detail::SoftmaxForward<Element, logarithm>{
+                span_of(x), span_of(y), -std::numeric_limits<AccumulationElement<Element>>::infinity()});
 }
 
-/// @brief dx = y (dy - sum over the row of dy y), with the result y of the forward pass; `dx` may be `dy` or
-/// `y`.
-template <class Execution, KernelMatrix Y, KernelMatrix DY, KernelMatrix DX>
+/// @brief dx = y (dy - sum over the row of dy y), with the result y of the forward pass, or of the logarithm
+/// dy - exp(y) sum over the row of dy; `dx` may be `dy` or `y`.
+template <bool logarithm, class Execution, KernelMatrix Y, KernelMatrix DY, KernelMatrix DX>
 void softmax_backward(const Execution& execution, const Y& y, const DY& dy, const DX& dx) {
-  detail::softmax_backward<false>("sw::d_softmax", "softmax_backward", execution, y, dy, dx);
-}
-
-/// @brief y[row, c] = x[row, c] - log(sum over the row of exp(x)); `y` may be `x`.
-template <class Execution, KernelMatrix X, KernelMatrix Y>
-void log_softmax_forward(const Execution& execution, const X& x, const Y& y) {
-  detail::softmax_forward<true>("sw::log_softmax", "log_softmax_forward", execution, x, y);
-}
-
-/// @brief dx = dy - exp(y) sum over the row of dy, with the result y of the forward pass; `dx` may be `dy` or
-/// `y`.
-template <class Execution, KernelMatrix Y, KernelMatrix DY, KernelMatrix DX>
-void log_softmax_backward(const Execution& execution, const Y& y, const DY& dy, const DX& dx) {
-  detail::softmax_backward<true>("sw::d_lsoftmax", "log_softmax_backward", execution, y, dy, dx);
+  require(y.extent(0) == dy.extent(0) && y.extent(1) == dy.extent(1) && y.extent(0) == dx.extent(0) &&
+              y.extent(1) == dx.extent(1),
+          logarithm ? "log_softmax_backward" : "softmax_backward",
+          "the result and both gradients must have the same shape.");
+  run_lanes(
+      logarithm ? "sw::d_lsoftmax" : "sw::d_softmax", execution, y.extent(0),
+      detail::SoftmaxBackward<typename DX::value_type, logarithm>{span_of(y), span_of(dy), span_of(dx)});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

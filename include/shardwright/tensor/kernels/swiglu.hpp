@@ -16,18 +16,14 @@ namespace detail {
 template <class Element> struct SwigluForward {
   MatrixSpan<const Element> gate_up;
   MatrixSpan<Element> out;
-  std::size_t grain;
-  std::size_t chunks_per_row;
 
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i, std::size_t begin, std::size_t end) const {
     using Number = AccumulationElement<Element>;
-    const std::size_t i = work / chunks_per_row;
-    const std::size_t block = work % chunks_per_row;
     const Element* gate = gate_up.row(i);
     const Element* up = gate + out.columns;
     Element* to = out.row(i);
     for_chunks<Number>(
-        block * grain, block_end(block, grain, out.columns),
+        begin, end,
         [gate, up, to](auto chunk, std::size_t c) {
           const auto g = Value<Number>::of(chunk.load(gate + c));
           chunk.store(to + c, operation::Silu()(g).lanes * chunk.load(up + c));
@@ -40,13 +36,9 @@ template <class Element> struct SwigluBackward {
   MatrixSpan<const Element> gate_up;
   MatrixSpan<const Element> d_out;
   MatrixSpan<Element> d_gate_up;
-  std::size_t grain;
-  std::size_t chunks_per_row;
 
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i, std::size_t begin, std::size_t end) const {
     using Number = AccumulationElement<Element>;
-    const std::size_t i = work / chunks_per_row;
-    const std::size_t block = work % chunks_per_row;
     const std::size_t hidden = d_out.columns;
     const Element* gate = gate_up.row(i);
     const Element* up = gate + hidden;
@@ -54,7 +46,7 @@ template <class Element> struct SwigluBackward {
     Element* d_gate = d_gate_up.row(i);
     Element* d_up = d_gate + hidden;
     for_chunks<Number>(
-        block * grain, block_end(block, grain, hidden),
+        begin, end,
         [gate, up, from, d_gate, d_up](auto chunk, std::size_t c) {
           const auto g = Value<Number>::of(chunk.load(gate + c));
           const Lanes<Number> u = chunk.load(up + c);
@@ -76,13 +68,8 @@ void swiglu_forward(const Execution& execution, const GateUp& gate_up, const Out
   using Element = typename Out::value_type;
   require(gate_up.extent(0) == out.extent(0) && gate_up.extent(1) == 2 * out.extent(1), "swiglu_forward",
           "the input must be [tokens, 2 hidden] for an output [tokens, hidden].");
-  const auto from = span_of(gate_up);
-  const auto to = span_of(out);
-  const std::size_t grain = lane_grain_of<Execution>(4096);
-  const std::size_t chunks = blocks_of(to.columns, grain);
-  run_lanes(
-      "sw::swiglu", execution, to.rows * chunks,
-      detail::SwigluForward<Element>{{from.data, from.rows, from.columns, from.stride}, to, grain, chunks});
+  run_pieces("sw::swiglu", execution, out.extent(0), out.extent(1), 4096,
+             detail::SwigluForward<Element>{span_of(gate_up), span_of(out)});
 }
 
 /// @brief d_gate_up from the gate and up values of the forward pass and d_out.
@@ -97,16 +84,8 @@ void swiglu_backward(const Execution& execution, const GateUp& gate_up, const DO
               d_gate_up.extent(0) == d_out.extent(0) && d_gate_up.extent(1) == 2 * d_out.extent(1),
           "swiglu_backward",
           "input and its gradient must be [tokens, 2 hidden] for an output [tokens, hidden].");
-  const auto from = span_of(gate_up);
-  const auto outer = span_of(d_out);
-  const std::size_t grain = lane_grain_of<Execution>(4096);
-  const std::size_t chunks = blocks_of(outer.columns, grain);
-  run_lanes("sw::d_swiglu", execution, outer.rows * chunks,
-            detail::SwigluBackward<Element>{{from.data, from.rows, from.columns, from.stride},
-                                            {outer.data, outer.rows, outer.columns, outer.stride},
-                                            span_of(d_gate_up),
-                                            grain,
-                                            chunks});
+  run_pieces("sw::d_swiglu", execution, d_out.extent(0), d_out.extent(1), 4096,
+             detail::SwigluBackward<Element>{span_of(gate_up), span_of(d_out), span_of(d_gate_up)});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -52,7 +52,7 @@ template <class Element> struct CachedAttention {
       Number scores[keys_at_once];
       Number greatest = best;
       for (std::size_t j = 0; j < count; ++j) {
-        scores[j] = scale * dot(query, key_values.key(base + first + j, kv_head), d);
+        scores[j] = scale * dot_lanes(query, key_values.key(base + first + j, kv_head), d);
         greatest = scores[j] > greatest ? scores[j] : greatest;
       }
       const Number kept = total == Number(0) ? Number(0) : std::exp(best - greatest);
@@ -72,12 +72,6 @@ template <class Element> struct CachedAttention {
   }
 
 private:
-  static Number dot(const Element* a, const Element* b, std::size_t count) {
-    Lanes<Number> sum{};
-    for_chunks<Number>(
-        0, count, [&sum, a, b](auto chunk, std::size_t i) { sum += chunk.load(a + i) * chunk.load(b + i); });
-    return sum_of<Number>(sum);
-  }
   static void add_scaled(Number* to, Number factor, const Element* from, std::size_t count) {
     for_chunks<Number>(0, count, [=](auto chunk, std::size_t i) {
       chunk.store(to + i, chunk.load(to + i) + chunk.load(from + i) * factor);
@@ -110,9 +104,8 @@ void cached_attention(const Execution& execution, const Qkv& qkv, const KeyValue
           "the new tokens must fit within the capacity.");
   run("sw::cached_attn", execution, shape.tokens() * shape.heads(),
       detail::CachedAttention<Element>{
-          detail::constant(span_of(qkv)),
-          detail::KeyValueSpan<const Element>::packed(detail::constant(span_of(key_values)), shape),
-          span_of(out), shape, tokens, static_cast<AccumulationElement<Element>>(scale)});
+          span_of(qkv), detail::KeyValueSpan<const Element>::packed(span_of(key_values), shape), span_of(out),
+          shape, tokens, static_cast<AccumulationElement<Element>>(scale)});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

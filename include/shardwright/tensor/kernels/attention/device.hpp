@@ -41,8 +41,8 @@ struct AttentionHead {
       : AttentionHead(shape, index / shape.heads(), index % shape.heads()) {}
 };
 
-/// One query row per call; the members are those of AttentionForward. It sums in place, so calls need outputs
-/// and gradients of the AccumulationElement.
+/// One query row per call, and the arguments of every forward kernel: AttentionForward says what `merge`
+/// does. It sums in place, so calls need outputs and gradients of the AccumulationElement.
 template <class Element, class Out = AccumulationElement<Element>> struct AttentionForwardRow {
   using Number = AccumulationElement<Element>;
   MatrixSpan<const Element> qkv;
@@ -87,7 +87,7 @@ template <class Element, class Out = AccumulationElement<Element>> struct Attent
   }
 };
 
-/// Gradient of one query row per call; the members are those of AttentionBackward.
+/// Gradient of one query row per call, and the arguments of every backward kernel, as AttentionBackward says.
 template <class Element, class Out = AccumulationElement<Element>> struct AttentionBackwardQuery {
   using Number = AccumulationElement<Element>;
   MatrixSpan<const Element> qkv;

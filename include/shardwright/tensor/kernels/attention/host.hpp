@@ -5,6 +5,7 @@
 /// @brief Attention on a host core, with any mask: blocks of query rows whose scores stay in cache, products
 /// in register tiles.
 
+#include <shardwright/tensor/kernels/attention/device.hpp>
 #include <shardwright/tensor/kernels/attention/shape.hpp>
 #include <shardwright/tensor/kernels/attention/work.hpp>
 #include <shardwright/tensor/kernels/lanes/math.hpp>
@@ -44,28 +45,22 @@ template <class Number> struct AttentionBuffers {
   Number* d_out;           // [rows, value_width]
   Number* d_out_across;    // [value_width, rows]
   Number* d_scores;        // [sequence, rows]
+  std::size_t carved;      // elements
 
   SHARDWRIGHT_FUNCTION static std::size_t whole_registers(std::size_t elements) {
     return rounded_up(elements, lane_count<Number>);
   }
 
-  SHARDWRIGHT_FUNCTION static std::size_t forward_size(const AttentionShape& shape) {
-    const std::size_t width = whole_registers(shape.head_dim), values = whole_registers(shape.value_width());
-    return (shape.sequence + rows) * width + shape.sequence * values +
-           (width > values ? width : values) * rows + shape.sequence * rows;
+  /// Elements of all buffers.
+  SHARDWRIGHT_FUNCTION static std::size_t size(const AttentionShape& shape, bool backward) {
+    return carve(nullptr, shape, backward).carved;
   }
-  SHARDWRIGHT_FUNCTION static std::size_t backward_size(const AttentionShape& shape) {
-    const std::size_t width = whole_registers(shape.head_dim), values = whole_registers(shape.value_width());
-    return forward_size(shape) + (shape.sequence + rows) * width + (shape.sequence + 2 * rows) * values +
-           shape.sequence * rows;
-  }
-
   SHARDWRIGHT_FUNCTION static AttentionBuffers carve(Number* from, const AttentionShape& shape,
                                                      bool backward) {
     AttentionBuffers buffers{};
-    const auto take = [&from](std::size_t count) {
-      Number* block = from;
-      from += count;
+    const auto take = [&buffers, from](std::size_t count) {
+      Number* const block = from == nullptr ? nullptr : from + buffers.carved;
+      buffers.carved += count;
       return block;
     };
     const std::size_t width = buffers.width = whole_registers(shape.head_dim);
@@ -168,45 +163,39 @@ SHARDWRIGHT_FUNCTION inline void clear_rows(Element* to, std::size_t stride, std
       to[i * stride + c] = Element(0);
 }
 
-/// Attention of the queries of `qkv` over the keys of `block` that they see. `merge` combines the result with
-/// that over other keys, in `out` and `log_sum_exp`. `Out` is Element or its AccumulationElement. Queries
+/// Attention of the queries over the keys of `block` that they see. `merge` combines the result with that
+/// over other keys, in `out` and `log_sum_exp`. `Out` is Element or its AccumulationElement. Queries
 /// that see no key have zeros, and -infinity as log_sum_exp.
 template <class Element, class Out = Element> struct AttentionForward {
   using Number = AccumulationElement<Element>;
   static constexpr std::size_t rows = attention_rows;
   static constexpr std::size_t registers = attention_rows / lane_count<Number>;
-  MatrixSpan<const Element> qkv;
-  KeyValueSpan<const Element> key_values;
-  MatrixSpan<Out> out;
-  Number* log_sum_exp;
-  AttentionShape shape;
+  AttentionForwardRow<Element, Out> a;
   AttentionBlock block;
-  bool merge;
-  Number scale;
   Number* workspace;
   std::size_t workers;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t worker) const {
     const auto buffers = AttentionBuffers<Number>::carve(
-        workspace + worker * AttentionBuffers<Number>::forward_size(shape), shape, false);
-    for (std::size_t unit = worker; unit < shape.batch * shape.kv_heads; unit += workers)
+        workspace + worker * AttentionBuffers<Number>::size(a.shape, false), a.shape, false);
+    for (std::size_t unit = worker; unit < a.shape.batch * a.shape.kv_heads; unit += workers)
       group(unit, buffers);
   }
 
 private:
   SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Number>& buffers) const {
-    const std::size_t batch = unit / shape.kv_heads;
-    const std::size_t kv_head = unit % shape.kv_heads;
-    const Element* queries = qkv.row(batch * shape.sequence) + kv_head * shape.group_width();
-    pack_head(key_values, batch * block.keys.rows, kv_head, block.seen(batch), shape, buffers);
-    for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
-      const std::size_t head = kv_head * shape.q_per_kv + h;
+    const std::size_t batch = unit / a.shape.kv_heads;
+    const std::size_t kv_head = unit % a.shape.kv_heads;
+    const Element* queries = a.qkv.row(batch * a.shape.sequence) + kv_head * a.shape.group_width();
+    pack_head(a.key_values, batch * block.keys.rows, kv_head, block.seen(batch), a.shape, buffers);
+    for (std::size_t h = 0; h < a.shape.q_per_kv; ++h) {
+      const std::size_t head = kv_head * a.shape.q_per_kv + h;
       std::size_t count = 0;
-      for (std::size_t first = merge ? block.first_query(0) : 0; first < shape.sequence; first += count) {
+      for (std::size_t first = a.merge ? block.first_query(0) : 0; first < a.shape.sequence; first += count) {
         count = block.rows_at_once(first, rows);
-        row_block(queries + h * shape.head_dim + first * qkv.stride, batch, first, count,
-                  out.row(batch * shape.sequence + first) + head * shape.value_width(),
-                  log_sum_exp + (batch * shape.heads() + head) * shape.sequence + first, buffers);
+        row_block(queries + h * a.shape.head_dim + first * a.qkv.stride, batch, first, count,
+                  a.out.row(batch * a.shape.sequence + first) + head * a.shape.value_width(),
+                  a.log_sum_exp + (batch * a.shape.heads() + head) * a.shape.sequence + first, buffers);
       }
     }
   }
@@ -216,15 +205,15 @@ private:
                                       const AttentionBuffers<Number>& b) const {
     const RowRange seen = block.seen(batch, first, count);
     if (seen.empty()) {
-      if (!merge)
+      if (!a.merge)
         set_unseeing(count, to, lse);
       return;
     }
     const Number* keys = b.keys + seen.begin * b.width;
     const Number* values = b.values + seen.begin * b.value_width;
-    pack_rows(queries, qkv.stride, count, shape.head_dim, scale, b.result, rows, b.width);
-    transpose_rows(b.result, b.width, shape.head_dim, b.queries_across);
-    product_in_tiles<TileStore::assign, Number>(seen.size(), rows, shape.head_dim, {keys, b.width, 1},
+    pack_rows(queries, a.qkv.stride, count, a.shape.head_dim, a.scale, b.result, rows, b.width);
+    transpose_rows(b.result, b.width, a.shape.head_dim, b.queries_across);
+    product_in_tiles<TileStore::assign, Number>(seen.size(), rows, a.shape.head_dim, {keys, b.width, 1},
                                                 b.queries_across, rows, b.scores, rows);
     mask_unseen(b.scores, block, seen, first, count);
     Number sums[rows];
@@ -233,17 +222,17 @@ private:
     product_in_tiles<TileStore::assign, Number>(rows, b.value_width, seen.size(), {b.scores, 1, rows}, values,
                                                 b.value_width, b.result, b.value_width);
     const auto sees = [&](std::size_t i) { return sums[i] != 0 || !block.seen(batch, first + i, 1).empty(); };
-    if (merge)
+    if (a.merge)
       return merge_rows(b, count, sees, maxima, sums, to, lse);
     const auto share = [&](std::size_t i) { return sees(i) ? Number(1) / sums[i] : Number(0); };
-    unpack_rows(b.result, b.value_width, count, shape.value_width(), share, to, out.stride);
+    unpack_rows(b.result, b.value_width, count, a.shape.value_width(), share, to, a.out.stride);
     for (std::size_t i = 0; i < count; ++i)
       lse[i] = maxima[i] + std::log(sums[i]);
   }
 
   /// The result of queries that see no key.
   SHARDWRIGHT_FUNCTION void set_unseeing(std::size_t count, Out* to, Number* lse) const {
-    clear_rows(to, out.stride, count, shape.value_width());
+    clear_rows(to, a.out.stride, count, a.shape.value_width());
     for (std::size_t i = 0; i < count; ++i)
       lse[i] = -infinite<Number>;
   }
@@ -261,9 +250,9 @@ private:
       const Number joint = larger + std::log(std::exp(lse[i] - larger) + std::exp(fresh - larger));
       const Number old_share = std::exp(lse[i] - joint);
       const Number fresh_share = std::exp(maxima[i] - joint);
-      Out* row = to + i * out.stride;
+      Out* row = to + i * a.out.stride;
       const Number* result = b.result + i * b.value_width;
-      for_chunks<Number>(0, shape.value_width(), [=](auto chunk, std::size_t c) {
+      for_chunks<Number>(0, a.shape.value_width(), [=](auto chunk, std::size_t c) {
         chunk.store(row + c, chunk.load(row + c) * old_share + chunk.load(result + c) * fresh_share);
       });
       lse[i] = joint;

@@ -20,81 +20,74 @@ template <class Element, class Out = Element> struct AttentionBackward {
   using Number = AccumulationElement<Element>;
   static constexpr std::size_t rows = attention_rows;
   static constexpr std::size_t registers = attention_rows / lane_count<Number>;
-  MatrixSpan<const Element> qkv;
-  KeyValueSpan<const Element> key_values;
-  MatrixSpan<const Element> out;
-  const Number* log_sum_exp;
-  MatrixSpan<const Element> d_out;
-  MatrixSpan<Out> d_qkv;
-  KeyValueSpan<Out> d_key_values;
-  AttentionShape shape;
+  AttentionBackwardQuery<Element, Out> a;
   AttentionBlock block;
-  bool merge;
-  Number scale;
   Number* workspace;
   std::size_t workers;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t worker) const {
     const auto buffers = AttentionBuffers<Number>::carve(
-        workspace + worker * AttentionBuffers<Number>::backward_size(shape), shape, true);
-    for (std::size_t unit = worker; unit < shape.batch * shape.kv_heads; unit += workers)
+        workspace + worker * AttentionBuffers<Number>::size(a.shape, true), a.shape, true);
+    for (std::size_t unit = worker; unit < a.shape.batch * a.shape.kv_heads; unit += workers)
       group(unit, buffers);
   }
 
 private:
   SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Number>& b) const {
-    const std::size_t batch = unit / shape.kv_heads;
-    const std::size_t kv_head = unit % shape.kv_heads;
+    const std::size_t batch = unit / a.shape.kv_heads;
+    const std::size_t kv_head = unit % a.shape.kv_heads;
     const std::size_t token = batch * block.keys.rows;
-    pack_head(key_values, token, kv_head, block.seen(batch), shape, b);
+    pack_head(a.key_values, token, kv_head, block.seen(batch), a.shape, b);
     for (std::size_t i = 0; i < block.keys.rows * b.width; ++i)
       b.d_keys[i] = Number(0);
     for (std::size_t i = 0; i < block.keys.rows * b.value_width; ++i)
       b.d_values[i] = Number(0);
-    for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
+    for (std::size_t h = 0; h < a.shape.q_per_kv; ++h) {
       std::size_t count = 0;
-      for (std::size_t first = merge ? block.first_query(0) : 0; first < shape.sequence; first += count) {
+      for (std::size_t first = a.merge ? block.first_query(0) : 0; first < a.shape.sequence; first += count) {
         count = block.rows_at_once(first, rows);
         row_block(batch, kv_head, h, first, count, b);
       }
     }
     const auto one = [](std::size_t) { return Number(1); };
-    Out* d_keys = d_key_values.key(token, kv_head);
-    const std::size_t stride = d_key_values.tokens.stride;
-    unpack_rows(b.d_keys, b.width, block.keys.rows, shape.head_dim, one, d_keys, stride);
-    unpack_rows(b.d_values, b.value_width, block.keys.rows, shape.value_width(), one, d_keys + shape.head_dim,
-                stride);
+    Out* d_keys = a.d_key_values.key(token, kv_head);
+    const std::size_t stride = a.d_key_values.tokens.stride;
+    unpack_rows(b.d_keys, b.width, block.keys.rows, a.shape.head_dim, one, d_keys, stride);
+    unpack_rows(b.d_values, b.value_width, block.keys.rows, a.shape.value_width(), one,
+                d_keys + a.shape.head_dim, stride);
   }
 
   SHARDWRIGHT_FUNCTION void row_block(std::size_t batch, std::size_t kv_head, std::size_t h,
                                       std::size_t first, std::size_t count,
                                       const AttentionBuffers<Number>& b) const {
     const RowRange seen = block.seen(batch, first, count);
-    const std::size_t head = kv_head * shape.q_per_kv + h;
-    const std::size_t token = batch * shape.sequence + first;
-    const std::size_t q_column = kv_head * shape.group_width() + h * shape.head_dim;
-    Out* d_queries = d_qkv.row(token) + q_column;
+    const std::size_t head = kv_head * a.shape.q_per_kv + h;
+    const std::size_t token = batch * a.shape.sequence + first;
+    const std::size_t q_column = kv_head * a.shape.group_width() + h * a.shape.head_dim;
+    Out* d_queries = a.d_qkv.row(token) + q_column;
     if (seen.empty()) {
-      if (!merge)
-        clear_rows(d_queries, d_qkv.stride, count, shape.head_dim);
+      if (!a.merge)
+        clear_rows(d_queries, a.d_qkv.stride, count, a.shape.head_dim);
       return;
     }
-    const Element* gradients = d_out.row(token) + head * shape.value_width();
-    pack_rows(qkv.row(token) + q_column, qkv.stride, count, shape.head_dim, scale, b.queries, rows, b.width);
-    pack_rows(gradients, d_out.stride, count, shape.value_width(), Number(1), b.d_out, rows, b.value_width);
-    transpose_rows(b.queries, b.width, shape.head_dim, b.queries_across);
-    transpose_rows(b.d_out, b.value_width, shape.value_width(), b.d_out_across);
+    const Element* gradients = a.d_out.row(token) + head * a.shape.value_width();
+    pack_rows(a.qkv.row(token) + q_column, a.qkv.stride, count, a.shape.head_dim, a.scale, b.queries, rows,
+              b.width);
+    pack_rows(gradients, a.d_out.stride, count, a.shape.value_width(), Number(1), b.d_out, rows,
+              b.value_width);
+    transpose_rows(b.queries, b.width, a.shape.head_dim, b.queries_across);
+    transpose_rows(b.d_out, b.value_width, a.shape.value_width(), b.d_out_across);
     Number lse[rows];
     Number dots[rows];
-    row_numbers(log_sum_exp + (batch * shape.heads() + head) * shape.sequence + first,
-                out.row(token) + head * shape.value_width(), gradients, count, lse, dots);
+    row_numbers(a.log_sum_exp + (batch * a.shape.heads() + head) * a.shape.sequence + first,
+                a.out.row(token) + head * a.shape.value_width(), gradients, count, lse, dots);
 
     const std::size_t keys = seen.size(), at = seen.begin * b.width;
     const std::size_t values = seen.begin * b.value_width;
-    product_in_tiles<TileStore::assign, Number>(keys, rows, shape.head_dim, {b.keys + at, b.width, 1},
+    product_in_tiles<TileStore::assign, Number>(keys, rows, a.shape.head_dim, {b.keys + at, b.width, 1},
                                                 b.queries_across, rows, b.scores, rows);
     mask_unseen(b.scores, block, seen, first, count);
-    product_in_tiles<TileStore::assign, Number>(keys, rows, shape.value_width(),
+    product_in_tiles<TileStore::assign, Number>(keys, rows, a.shape.value_width(),
                                                 {b.values + values, b.value_width, 1}, b.d_out_across, rows,
                                                 b.d_scores, rows);
     score_gradients(b.scores, b.d_scores, keys, lse, dots);
@@ -104,12 +97,12 @@ private:
                                                     b.width, b.d_keys + at, b.width);
     product_in_tiles<TileStore::assign, Number>(rows, b.width, keys, {b.d_scores, 1, rows}, b.keys + at,
                                                 b.width, b.result, b.width);
-    const auto factor = [by = scale](std::size_t) { return by; };
-    if (merge)
-      unpack_rows<TileStore::accumulate>(b.result, b.width, count, shape.head_dim, factor, d_queries,
-                                         d_qkv.stride);
+    const auto factor = [by = a.scale](std::size_t) { return by; };
+    if (a.merge)
+      unpack_rows<TileStore::accumulate>(b.result, b.width, count, a.shape.head_dim, factor, d_queries,
+                                         a.d_qkv.stride);
     else
-      unpack_rows(b.result, b.width, count, shape.head_dim, factor, d_queries, d_qkv.stride);
+      unpack_rows(b.result, b.width, count, a.shape.head_dim, factor, d_queries, a.d_qkv.stride);
   }
 
   /// log_sum_exp and rowsum(dO O) of the rows. Those of padding, and those that see no key, have probability
@@ -123,7 +116,7 @@ private:
     for (std::size_t i = 0; i < count; ++i) {
       if (saved[i] != -infinite<Number>)
         lse[i] = saved[i];
-      dots[i] = dot(outputs + i * out.stride, gradients + i * d_out.stride);
+      dots[i] = dot_lanes(outputs + i * a.out.stride, gradients + i * a.d_out.stride, a.shape.value_width());
     }
   }
 
@@ -141,14 +134,6 @@ private:
         whole.store(d_scores + at, p * (whole.load(d_scores + at) - whole.load(dots + r * width)));
       }
     }
-  }
-
-  SHARDWRIGHT_FUNCTION Number dot(const Element* x, const Element* y) const {
-    Lanes<Number> sum{};
-    for_chunks<Number>(0, shape.value_width(), [x, y, &sum](auto chunk, std::size_t c) {
-      sum += chunk.load(x + c) * chunk.load(y + c);
-    });
-    return sum_of<Number>(sum);
   }
 };
 

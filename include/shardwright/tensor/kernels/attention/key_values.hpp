@@ -23,15 +23,10 @@ template <class Element, bool accumulate> struct CopyKeyValues {
     for (std::size_t head = 0; head < shape.kv_heads; ++head) {
       const Element* source = from.key(token, head);
       Element* target = to.key(token, head);
-      for_chunks<AccumulationElement<Element>>(
-          0, shape.key_value_width(),
-          [=](auto chunk, std::size_t i) {
-            if constexpr (accumulate)
-              chunk.store(target + i, chunk.load(target + i) + chunk.load(source + i));
-            else
-              chunk.store(target + i, chunk.load(source + i));
-          },
-          source, target);
+      if constexpr (accumulate)
+        add_lanes(source, target, 0, shape.key_value_width());
+      else
+        copy_lanes(source, target, 0, shape.key_value_width());
     }
   }
 };
@@ -56,7 +51,7 @@ void pack_key_values(const Execution& execution, const Qkv& qkv, const KeyValues
   detail::require_key_values("pack_key_values", shape, qkv, key_values);
   run_lanes("sw::pack_kv", execution, shape.tokens(),
             detail::CopyKeyValues<Element, false>{
-                detail::KeyValueSpan<const Element>::fused(detail::constant(span_of(qkv)), shape),
+                detail::KeyValueSpan<const Element>::fused(span_of(qkv), shape),
                 detail::KeyValueSpan<Element>::packed(span_of(key_values), shape), shape});
 }
 
@@ -68,7 +63,7 @@ void add_key_values(const Execution& execution, const KeyValues& key_values, con
   detail::require_key_values("add_key_values", shape, qkv, key_values);
   run_lanes("sw::add_kv", execution, shape.tokens(),
             detail::CopyKeyValues<Element, true>{
-                detail::KeyValueSpan<const Element>::packed(detail::constant(span_of(key_values)), shape),
+                detail::KeyValueSpan<const Element>::packed(span_of(key_values), shape),
                 detail::KeyValueSpan<Element>::fused(span_of(qkv), shape), shape});
 }
 

@@ -127,10 +127,9 @@ void run_attention_forward(const char* operation, const Execution& execution,
     count_attention(1, 1, shape, block);
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
-    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::forward_size(shape));
+    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::size(shape, false));
     run("sw::attention", execution, workers,
-        AttentionForward<Element, Out>{row.qkv, row.key_values, row.out, row.log_sum_exp, shape, block,
-                                       row.merge, row.scale, workspace.data(), workers});
+        AttentionForward<Element, Out>{row, block, workspace.data(), workers});
   } else {
     if constexpr (may_be_library_attention<Execution, Element, Out>)
       if (run_library_forward(execution, row, block, workspace))
@@ -180,11 +179,9 @@ void run_attention_backward(const char* operation, const Execution& execution,
     count_attention(3, 2, shape, block); // probabilities are recomputed
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
-    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::backward_size(shape));
+    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::size(shape, true));
     run("sw::d_attention", execution, workers,
-        AttentionBackward<Element, Out>{query.qkv, query.key_values, query.out, query.log_sum_exp,
-                                        query.d_out, query.d_qkv, query.d_key_values, shape, block,
-                                        query.merge, query.scale, workspace.data(), workers});
+        AttentionBackward<Element, Out>{query, block, workspace.data(), workers});
   } else {
     if constexpr (may_be_library_attention<Execution, Element, Out>)
       if (run_library_backward(execution, query, block, workspace))

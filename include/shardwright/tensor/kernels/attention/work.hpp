@@ -163,9 +163,5 @@ template <class Element> struct KeyValueSpan {
   }
 };
 
-template <class Element> MatrixSpan<const Element> constant(const MatrixSpan<Element>& span) {
-  return {span.data, span.rows, span.columns, span.stride};
-}
-
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

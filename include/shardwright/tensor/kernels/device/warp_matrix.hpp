@@ -10,6 +10,7 @@
 /// kernels also run there.
 
 #include <shardwright/core/low_precision.hpp>
+#include <shardwright/tensor/kernels/lanes/math.hpp>
 #include <shardwright/tensor/kernels/lanes/thread.hpp>
 
 #include <cmath>
@@ -71,9 +72,7 @@ SHARDWRIGHT_FUNCTION inline void combine_rows(Registers<float, count>& registers
 /// 2^x with results below the normal range as zero.
 SHARDWRIGHT_FUNCTION inline float fast_exp2(float x) {
 #if defined(__CUDA_ARCH__)
-  float out;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
-  return out;
+  return power_of_two_of(x);
 #else
   return x < -126.0f ? 0.0f : std::exp2(x);
 #endif

@@ -12,18 +12,6 @@
 #include <cstdint>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
-namespace detail {
-
-template <class Element>
-SHARDWRIGHT_FUNCTION inline void copy_row(const Element* from, Element* to, std::size_t width) {
-  using Number = AccumulationElement<Element>;
-  for_chunks<Number>(
-      0, width, [from, to](auto chunk, std::size_t c) { chunk.store(to + c, chunk.load(from + c)); }, from,
-      to);
-}
-
-} // namespace detail
-
 /// @brief Row i of `out` is row index[i] / divisor of `in`.
 template <class Element> struct GatherRows {
   const Element* in;
@@ -32,7 +20,7 @@ template <class Element> struct GatherRows {
   Element* out;
   std::size_t width;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    detail::copy_row(in + static_cast<std::size_t>(index[i]) / divisor * width, out + i * width, width);
+    detail::copy_lanes(in + static_cast<std::size_t>(index[i]) / divisor * width, out + i * width, 0, width);
   }
 };
 
@@ -56,7 +44,7 @@ template <class Element, class Rows> struct ScatterRows {
   Element* out;
   std::size_t width;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    detail::copy_row(in(i), out + static_cast<std::size_t>(index[i]) * width, width);
+    detail::copy_lanes(in(i), out + static_cast<std::size_t>(index[i]) * width, 0, width);
   }
 };
 
@@ -110,13 +98,8 @@ template <class Element> struct GateRows {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     Element* row = gradient + i * width;
     if (value != nullptr) {
-      const Element* with = value + i * width;
-      Lanes<Number> sum{};
-      for_chunks<Number, 3>(
-          0, width,
-          [row, with, &sum](auto chunk, std::size_t c) { sum += chunk.load(row + c) * chunk.load(with + c); },
-          row, with);
-      const Number total = sum_of<Number>(sum);
+      const Element* const from = row;
+      const Number total = detail::dot_lanes(from, value + i * width, width);
       if (first_lane())
         d_gates[i] = total;
     }

@@ -19,11 +19,7 @@ template <class Element> struct WidenRows {
   float* to;
   std::size_t columns;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
-    const Element* in = from + row * stride;
-    float* out = to + row * columns;
-    for_chunks<float>(
-        0, columns, [in, out](auto chunk, std::size_t i) { chunk.store(out + i, chunk.load(in + i)); }, in,
-        out);
+    copy_lanes(from + row * stride, to + row * columns, 0, columns);
   }
 };
 

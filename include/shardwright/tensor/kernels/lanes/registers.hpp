@@ -21,6 +21,13 @@ using shardwright::detail::Vector;
 template <class Element>
 using IntegerOf = std::conditional_t<sizeof(Element) == 4, std::int32_t, std::int64_t>;
 
+/// The unsigned integer with as many bits as an element of 1, 2, 4 or 8 bytes.
+template <class Element>
+using BitsOf = std::conditional_t<
+    sizeof(Element) == 8, std::uint64_t,
+    std::conditional_t<sizeof(Element) == 4, std::uint32_t,
+                       std::conditional_t<sizeof(Element) == 2, std::uint16_t, std::uint8_t>>>;
+
 /// Lanes that fit into one register; on a device, those of one thread.
 template <class Element>
 #if defined(__CUDA_ARCH__)
@@ -47,7 +54,7 @@ template <class To, class From> SHARDWRIGHT_FUNCTION inline To as_bits(const Fro
 /// All lanes equal.
 template <class Element> SHARDWRIGHT_FUNCTION inline Lanes<Element> broadcast(Element value) {
 #if defined(__CUDA_ARCH__)
-  return Lanes<Element>::all(value);
+  return value;
 #else
   return value - Lanes<Element>{}; // keeps the sign of zero, unlike an addition
 #endif

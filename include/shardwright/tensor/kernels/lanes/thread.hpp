@@ -162,6 +162,14 @@ template <class Number> struct ThreadLanes {
   static constexpr std::size_t register_width = warp_threads * count;
   Number v[count];
 
+  ThreadLanes() = default;
+  /// All numbers equal.
+  SHARDWRIGHT_FUNCTION
+  ThreadLanes(Number value) { // NOLINT(google-explicit-constructor): as vectors on a host
+    for (std::size_t i = 0; i < count; ++i)
+      v[i] = value;
+  }
+
   /// The part for memory of these elements, all used by the same index: 16 bytes of the smallest. Floats
   /// beside 16-bit elements then take two accesses of 16 bytes.
   template <class... Elements>
@@ -201,14 +209,6 @@ template <class Number> struct ThreadLanes {
   friend SHARDWRIGHT_FUNCTION ThreadLanes operator/(const ThreadLanes& a, const ThreadLanes& b) {
     return each([&](std::size_t i) { return a.v[i] / b.v[i]; });
   }
-  friend SHARDWRIGHT_FUNCTION ThreadLanes operator+(Number a, const ThreadLanes& b) { return all(a) + b; }
-  friend SHARDWRIGHT_FUNCTION ThreadLanes operator-(Number a, const ThreadLanes& b) { return all(a) - b; }
-  friend SHARDWRIGHT_FUNCTION ThreadLanes operator*(Number a, const ThreadLanes& b) { return all(a) * b; }
-  friend SHARDWRIGHT_FUNCTION ThreadLanes operator/(Number a, const ThreadLanes& b) { return all(a) / b; }
-  friend SHARDWRIGHT_FUNCTION ThreadLanes operator+(const ThreadLanes& a, Number b) { return a + all(b); }
-  friend SHARDWRIGHT_FUNCTION ThreadLanes operator-(const ThreadLanes& a, Number b) { return a - all(b); }
-  friend SHARDWRIGHT_FUNCTION ThreadLanes operator*(const ThreadLanes& a, Number b) { return a * all(b); }
-  friend SHARDWRIGHT_FUNCTION ThreadLanes operator/(const ThreadLanes& a, Number b) { return a / all(b); }
   SHARDWRIGHT_FUNCTION ThreadLanes& operator+=(const ThreadLanes& other) { return *this = *this + other; }
 
   friend SHARDWRIGHT_FUNCTION LaneMask<count> operator<(const ThreadLanes& a, const ThreadLanes& b) {
@@ -219,10 +219,6 @@ template <class Number> struct ThreadLanes {
   }
   friend SHARDWRIGHT_FUNCTION LaneMask<count> operator>(const ThreadLanes& a, const ThreadLanes& b) {
     return b < a;
-  }
-
-  SHARDWRIGHT_FUNCTION static ThreadLanes all(Number value) {
-    return each([value](std::size_t) { return value; });
   }
 
   /// The thread's numbers of the `length` elements from `from` on; `filler` beyond them.
