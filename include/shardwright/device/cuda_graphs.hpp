@@ -4,14 +4,12 @@
 /// @file
 /// @brief CUDA graphs of the stream of one rank, for StepGraph.
 
-#include <shardwright/core/error.hpp>
 #include <shardwright/device/cuda_runtime.hpp>
 
 #include <cuda_runtime_api.h>
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -43,7 +41,7 @@ public:
                    resources.execution().cuda_device()) {}
 
   void begin() {
-    check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "beginning a capture");
   }
   [[nodiscard]] std::optional<Captured> end() {
     cudaGraph_t graph = nullptr;
@@ -56,7 +54,7 @@ public:
   void discard() { static_cast<void>(end()); }
   [[nodiscard]] Replayable instantiate(Captured captured) {
     cudaGraphExec_t graph = nullptr;
-    check(cudaGraphInstantiate(&graph, captured.get(), 0), "cudaGraphInstantiate");
+    check(cudaGraphInstantiate(&graph, captured.get(), 0), "instantiating a graph");
     return Replayable(graph);
   }
   [[nodiscard]] bool update(Replayable& replayable, Captured& captured) {
@@ -67,22 +65,17 @@ public:
     return false;
   }
   void launch(Replayable& replayable) {
-    check(cudaGraphLaunch(replayable.get(), stream()), "cudaGraphLaunch");
+    check(cudaGraphLaunch(replayable.get(), stream()), "launching a graph");
   }
 
 private:
   /// The stream; its GPU becomes the calling thread's, since Kokkos or a collective may have left another one
   /// selected.
   [[nodiscard]] cudaStream_t stream() const {
-    check(cudaSetDevice(device_), "cudaSetDevice");
+    check(cudaSetDevice(device_), "choosing the device");
     return stream_.get();
   }
-  static void check(cudaError_t code, const char* call) {
-    if (code != cudaSuccess)
-      throw TransportError(static_cast<int>(code), std::string(call) +
-                                                       ": CUDA must accept the call, but it reported '" +
-                                                       cudaGetErrorString(code) + "' (run without capture)");
-  }
+  static void check(cudaError_t code, const char* what) { check_cuda(code, what, "run without capture"); }
 
   CudaRuntime::Stream stream_;
   int device_;

@@ -24,13 +24,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// Throws a typed error unless the CUDA result is success. `what` names the failed operation.
-inline void check_cuda(cudaError_t result, const char* what) {
+inline void check_cuda(
+    cudaError_t result, const char* what,
+    const char* advice = "an error in an earlier kernel shows up here too: run under compute-sanitizer") {
   if (result != cudaSuccess)
-    throw TransportError(
-        static_cast<int>(result),
-        std::string("CUDA: ") + what + " failed: " + cudaGetErrorName(result) + ", " +
-            cudaGetErrorString(result) +
-            " (an error in an earlier kernel shows up here too: run under compute-sanitizer)");
+    throw TransportError(static_cast<int>(result), std::string("CUDA: ") + what +
+                                                       " failed: " + cudaGetErrorName(result) + ", " +
+                                                       cudaGetErrorString(result) + " (" + advice + ")");
 }
 
 /// Distributes the tiles of a block over the available thread blocks.
@@ -76,27 +76,6 @@ public:
     std::shared_ptr<const void> owner_;
   };
   using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, detail::DestroyEvent>;
-  /// @brief Pinned memory of the host and memory of the device.
-  class Table {
-  public:
-    explicit Table(std::size_t bytes) : bytes_(bytes) {
-      void* memory = nullptr;
-      detail::check_cuda(cudaMallocHost(&memory, bytes), "allocating pinned memory");
-      host_.reset(static_cast<std::byte*>(memory));
-      detail::check_cuda(cudaMalloc(&memory, bytes), "allocating device memory");
-      device_.reset(static_cast<std::byte*>(memory));
-    }
-    [[nodiscard]] std::byte* host() noexcept { return host_.get(); }
-    [[nodiscard]] const std::byte* device() const noexcept { return device_.get(); }
-    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-
-  private:
-    friend CudaRuntime;
-    std::size_t bytes_;
-    std::unique_ptr<std::byte, detail::FreeOnHost> host_;
-    std::unique_ptr<std::byte, detail::FreeOnDevice> device_;
-  };
-
   /// @brief Device memory, not accessible from the host.
   class Memory {
   public:
@@ -111,6 +90,24 @@ public:
   private:
     std::size_t bytes_;
     std::unique_ptr<std::byte, detail::FreeOnDevice> data_;
+  };
+
+  /// @brief Pinned memory of the host and memory of the device.
+  class Table {
+  public:
+    explicit Table(std::size_t bytes) : device_(bytes) {
+      void* memory = nullptr;
+      detail::check_cuda(cudaMallocHost(&memory, bytes), "allocating pinned memory");
+      host_.reset(static_cast<std::byte*>(memory));
+    }
+    [[nodiscard]] std::byte* host() noexcept { return host_.get(); }
+    [[nodiscard]] const std::byte* device() const noexcept { return device_.data(); }
+    [[nodiscard]] std::size_t bytes() const noexcept { return device_.bytes(); }
+
+  private:
+    friend CudaRuntime;
+    std::unique_ptr<std::byte, detail::FreeOnHost> host_;
+    Memory device_;
   };
 
   explicit CudaRuntime(int device) : device_(device) {
@@ -150,7 +147,7 @@ public:
 
   void upload(Stream& stream, Table& table, std::size_t bytes) {
     detail::check_cuda(
-        cudaMemcpyAsync(table.device_.get(), table.host(), bytes, cudaMemcpyHostToDevice, stream.get()),
+        cudaMemcpyAsync(table.device_.data(), table.host(), bytes, cudaMemcpyHostToDevice, stream.get()),
         "copying a work list");
   }
   void record(Event& event, Stream& stream) {
