@@ -5,6 +5,7 @@
 /// @brief The gradient of one parameter during a step: the sums of what its passes give, in three layouts.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/device_communicator_for.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/non_finite_elements.hpp>
@@ -12,7 +13,6 @@
 #include <shardwright/train/gradient/buckets.hpp>
 #include <shardwright/train/gradient/pass_position.hpp>
 #include <shardwright/train/parameter_base.hpp>
-#include <shardwright/train/pipeline/reach.hpp>
 #include <shardwright/train/step/loss.hpp>
 #include <shardwright/train/step/loss_scale.hpp>
 
@@ -240,7 +240,7 @@ public:
     if (!copies.valid() || copies.size() == 1)
       return;
     if (!copies_.valid())
-      copies_ = reach<Target>(resources_.core(), copies);
+      copies_ = device_communicator_for<Target>(resources_.core(), copies);
     order_call_after<Target>(resources_.execution());
     const auto block = gradient_.block();
     copies_.all_reduce_in_place(std::span<Number>(block.data(), block.size()));

@@ -8,6 +8,7 @@
 #include <shardwright/comm/turns.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/source_location.hpp>
+#include <shardwright/mesh/device_communicator_for.hpp>
 #include <shardwright/schedule/schedule.hpp>
 #include <shardwright/schedule/text/explain.hpp>
 #include <shardwright/schedule/whole_batch_loss.hpp>
@@ -15,7 +16,6 @@
 #include <shardwright/train/pipeline/agreement.hpp>
 #include <shardwright/train/pipeline/messages.hpp>
 #include <shardwright/train/pipeline/plan.hpp>
-#include <shardwright/train/pipeline/reach.hpp>
 #include <shardwright/train/pipeline/saved_states.hpp>
 #include <shardwright/train/pipeline/stage_contract.hpp>
 #include <shardwright/train/pipeline/timeline.hpp>
@@ -253,7 +253,7 @@ private:
           "PipelineRunner: a runner must not be used after a run that threw (end the program, or launch a new world)");
     running_ = true;
     if (!messages_.connected() && !batches.empty())
-      messages_.connect(detail::reach<typename Boundary::target>(
+      messages_.connect(detail::device_communicator_for<typename Boundary::target>(
           chunks_.front()->make_input(batches.front()).core(), ranks_));
     messages_.called_from(where);
     saved_.reset_peak();

@@ -6,8 +6,8 @@
 /// gradient reduced over all ranks to a GradientSummary, on a device without the host.
 
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/mesh/device_communicator_for.hpp>
 #include <shardwright/tensor/memory/scalars.hpp>
-#include <shardwright/train/pipeline/reach.hpp>
 #include <shardwright/train/step/device_loss.hpp>
 #include <shardwright/train/step/global_sum.hpp>
 #include <shardwright/train/step/record.hpp>
@@ -85,7 +85,7 @@ public:
       totals_.emplace(resources);
       record_.emplace(resources);
       if (ranks.size() > 1)
-        group_ = reach<Target>(core, ranks);
+        group_ = device_communicator_for<Target>(core, ranks);
     }
     double* const totals = totals_->view().data();
     run_once("sw::collect", execution,

@@ -13,7 +13,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// A communicator of the same ranks that can access a target's memory: on a host target, the group itself.
 /// Collective over the group on a device target, ordered with the instance of `core`.
 template <class Where>
-[[nodiscard]] CommunicatorOf<Where> reach(MeshCore& core, const HostCommunicator& group) {
+[[nodiscard]] CommunicatorOf<Where> device_communicator_for(MeshCore& core, const HostCommunicator& group) {
   if constexpr (Where::host_accessible)
     return group;
   else
