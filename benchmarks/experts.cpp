@@ -373,7 +373,7 @@ void run(const Options& options) {
   for (const int ranks : options.only_link ? std::vector<int>{} : options.ranks) {
     GroupStopwatch watch(ranks);
     sw::launch({.ranks = ranks}, [&](const sw::HostCommunicator& world) {
-      if (!world.thread_world()) // whose buffers the copies read
+      if (sw::detail::ThreadRanks::of(world) == nullptr) // whose buffers the copies read
         throw std::runtime_error("the ranks must be threads of one process (start it without mpirun)");
       const LayerLine layer = measure_layer(world, options, watch);
       const MoveTimes moves = measure_moves(world, options, watch);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 #include "support/failures.hpp"
+#include "support/logged.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/comm/observe/call_log.hpp>
@@ -78,7 +79,7 @@ TEST_CASE("a pretended rank makes the same calls as a real one, on groups with t
     CHECK(on_ranks(ranks, [ranks](sw::HostCommunicator world, Findings& findings) {
             const auto real = std::make_shared<sw::CallLog>();
             const auto pretended = std::make_shared<sw::CallLog>();
-            program(sw::logged(world, real));
+            program(shardwright_test::logged(world, real));
             program(sw::recording_world(ranks, world.rank(), pretended));
             findings.expect(real->calls().size() >= 10, real->calls().size(), " calls");
             findings.expect(real->calls() == pretended->calls(), "the calls of rank ", world.rank());
@@ -148,11 +149,11 @@ TEST_CASE("a pretended rank's numbers take the place of all ranks' numbers") {
   CHECK(log->calls()[6].peer == 0);
 
   // Memory that does not exist is not touched.
-  auto* const nowhere = static_cast<float*>(sw::detail::pretended_memory(1 << 20));
+  auto* const nowhere = static_cast<float*>(sw::detail::unmapped_memory(1 << 20));
   world.all_reduce_in_place(std::span<float>(nowhere, 1 << 18));
   CHECK(log->calls().back().bytes == 1 << 20);
-  CHECK(sw::detail::is_pretended(nowhere));
-  CHECK_FALSE(sw::detail::is_pretended(&log));
+  CHECK(sw::detail::is_unmapped(nowhere));
+  CHECK_FALSE(sw::detail::is_unmapped(&log));
 }
 
 TEST_CASE("what a rank without peers cannot know is named") {

@@ -3,13 +3,16 @@
 #include "support/catch.hpp"
 #include "support/launch_ranks.hpp"
 
+#include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/comm/threads/transport.hpp>
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace sw = shardwright;
@@ -32,39 +35,26 @@ TEST_CASE("thread ranks pass the suite without fingerprints", "[comm]") {
 }
 
 TEST_CASE("a decorator of a communicator sees every call", "[comm]") {
-  struct Counting : sw::TypedOperations<Counting> {
-    sw::HostCommunicator below;
-    int* calls = nullptr;
-    int rank() const { return below.rank(); }
-    int size() const { return below.size(); }
-    int world_rank(int rank) const { return below.world_rank(rank); }
-    std::string name() const { return below.name(); }
-    std::chrono::nanoseconds deadline() const { return below.deadline(); }
-    bool valid() const { return below.valid(); }
-    void run(const sw::CollectiveCall& call) {
+  struct Counting final : sw::detail::DecoratedTransport<sw::HostCommunicator> {
+    Counting(sw::HostCommunicator counted, int* count)
+        : DecoratedTransport(std::move(counted)), calls(count) {}
+    void run(const sw::CollectiveCall& call) override {
       ++*calls;
-      below.run(call);
+      below().run(call);
     }
-    sw::Pending start(const sw::CollectiveCall& call) {
+    sw::Pending start(const sw::CollectiveCall& call) override {
       ++*calls;
-      return below.start(call);
+      return below().start(call);
     }
-    Counting split(int colour, int key, const std::string& name, sw::SourceLocation where) {
-      Counting out;
-      out.below = below.split(colour, key, name, where);
-      out.calls = calls;
-      return out;
+    std::shared_ptr<sw::Transport> around(sw::HostCommunicator part) const override {
+      return std::make_shared<Counting>(std::move(part), calls);
     }
-    void abort(const std::string& reason) { below.abort(reason); }
+    int* calls;
   };
-  static_assert(sw::Communicator<Counting>);
-  static_assert(sw::Communicator<sw::HostCommunicator>);
   std::vector<int> calls(2);
   launch_ranks({.ranks = 2, .deadline = std::chrono::seconds(30)}, [&](sw::HostCommunicator world) {
-    Counting counting;
-    counting.below = world;
-    counting.calls = &calls[static_cast<std::size_t>(world.rank())];
-    sw::HostCommunicator wrapped(counting);
+    int* const count = &calls[static_cast<std::size_t>(world.rank())];
+    sw::HostCommunicator wrapped(std::make_shared<Counting>(world, count));
     std::vector<float> data{1};
     wrapped.all_reduce_in_place(data);
     wrapped.barrier_async().wait();

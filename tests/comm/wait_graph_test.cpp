@@ -262,11 +262,11 @@ TEST_CASE("uncertain blame is reported once nothing moves, and late if something
   on.wait(1, 2, {0}); // in its next call
   CHECK(at(1050) == Verdict::not_yet);
   CHECK(at(1080) == Verdict::not_yet);
-  CHECK(at(1090) == Verdict::settled);
+  CHECK(at(1090) == Verdict::lasting);
   found.ring.clear();
   CHECK(at(1095) == Verdict::not_yet);
   on.wait(1, 2, {0});
   CHECK(at(1500) == Verdict::moving);
   found.sure = true;
-  CHECK(at(1500) == Verdict::settled);
+  CHECK(at(1500) == Verdict::lasting);
 }

@@ -31,19 +31,19 @@ struct NcclPlace {
 
   explicit NcclPlace(const sw::HostCommunicator& group, int device, bool check)
       : runtime(device), stream(runtime.make_stream()),
-        comm(sw::NcclCommunicator::connect(group, runtime, stream, {.check = check})) {}
+        comm(sw::nccl_communicator(group, runtime, stream, {.check = check})) {}
 
   template <class E> [[nodiscard]] cuda_test::CudaBuffer<E> put(const std::vector<E>& numbers) const {
     return {stream.get(), numbers};
   }
   template <class E> [[nodiscard]] std::vector<E> get(const cuda_test::CudaBuffer<E>& numbers) const {
-    sw::DeviceCommunicator(comm).await_stream();
+    comm.await_stream();
     return numbers.read();
   }
 
   sw::CudaRuntime runtime;
   sw::CudaRuntime::Stream stream;
-  sw::NcclCommunicator comm;
+  sw::DeviceCommunicator comm;
 };
 
 bool report(const char* what, int ranks, const std::string& complaint) {

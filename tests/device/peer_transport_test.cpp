@@ -72,7 +72,7 @@ Numbers sum_of(int ranks, std::size_t count, float factor = 1) {
 } // namespace
 
 /// Runs an action on its rank after every broadcast.
-class AfterBroadcast final : public sw::detail::DecoratedTransport<sw::HostCommunicator, sw::HostTransport> {
+class AfterBroadcast final : public sw::detail::DecoratedTransport<sw::HostCommunicator> {
 public:
   AfterBroadcast(sw::HostCommunicator below, std::function<void()> after)
       : DecoratedTransport(std::move(below)), after_(std::move(after)) {}
@@ -84,13 +84,11 @@ public:
   [[nodiscard]] sw::Pending start(const sw::CollectiveCall& call) override { return below().start(call); }
 
 private:
-  [[nodiscard]] std::shared_ptr<sw::HostTransport> around(sw::HostCommunicator part) const override {
+  [[nodiscard]] std::shared_ptr<sw::Transport> around(sw::HostCommunicator part) const override {
     return std::make_shared<AfterBroadcast>(std::move(part), after_);
   }
   std::function<void()> after_;
 };
-
-static_assert(sw::Communicator<sw::DeviceCommunicator>);
 
 TEST_CASE("a failure while ranks connect keeps the memory that slow ranks have yet to read", "[comm]") {
   const FakeRuntime runtime;
@@ -705,12 +703,12 @@ TEST_CASE("ranks on several devices get an error when they connect", "[comm]") {
 }
 
 TEST_CASE("ranks of several processes get an error when they connect", "[comm]") {
-  struct Processes final : sw::detail::DecoratedTransport<sw::HostCommunicator, sw::HostTransport> {
+  struct Processes final : sw::detail::DecoratedTransport<sw::HostCommunicator> {
     using DecoratedTransport::DecoratedTransport;
-    std::shared_ptr<sw::HostTransport> around(sw::HostCommunicator part) const override {
+    std::shared_ptr<sw::Transport> around(sw::HostCommunicator part) const override {
       return std::make_shared<Processes>(std::move(part));
     }
-    std::shared_ptr<sw::detail::ThreadWorld> thread_world() const override { return nullptr; }
+    sw::Transport& undecorated() noexcept override { return *this; }
     void run(const sw::CollectiveCall& call) override { below().run(call); }
     sw::Pending start(const sw::CollectiveCall& call) override { return below().start(call); }
   };

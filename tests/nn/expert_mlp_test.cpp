@@ -6,6 +6,7 @@
 #include "support/predicted_run.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/comm/turns.hpp>
 #include <shardwright/core/philox.hpp>
@@ -285,13 +286,13 @@ void balanced_step(const sw::HostCommunicator& world, const AtStep& at_step) {
 }
 
 /// Ranks that do not read one another's memory, as if they were processes.
-class Apart final : public sw::detail::DecoratedTransport<sw::HostCommunicator, sw::HostTransport> {
+class Apart final : public sw::detail::DecoratedTransport<sw::HostCommunicator> {
 public:
   using DecoratedTransport::DecoratedTransport;
-  [[nodiscard]] std::shared_ptr<sw::detail::ThreadWorld> thread_world() const override { return nullptr; }
+  [[nodiscard]] sw::Transport& undecorated() noexcept override { return *this; }
 
 private:
-  [[nodiscard]] std::shared_ptr<sw::HostTransport> around(sw::HostCommunicator part) const override {
+  [[nodiscard]] std::shared_ptr<sw::Transport> around(sw::HostCommunicator part) const override {
     return std::make_shared<Apart>(std::move(part));
   }
 };
@@ -511,7 +512,7 @@ TEST_CASE("tokens need one exchange in each direction, and a replay does not cou
   for (const sw::Recompute recompute : {sw::Recompute::none, sw::Recompute::full})
     CHECK(on_ranks(2, [recompute](const sw::HostCommunicator& world, Findings& findings) {
             const auto log = std::make_shared<sw::CallLog>();
-            const Mesh mesh = mesh_of(sw::logged(world, log), {1, 2, 1});
+            const Mesh mesh = mesh_of(shardwright_test::logged(world, log), {1, 2, 1});
             const Problem& problem = problems[0];
             OverEp::Layer layer(mesh, sizes_of(problem), sw::Initial::normal(0.6), sw::Initial::normal(0.6));
             sw::initialize(layer, 5);
@@ -557,7 +558,7 @@ TEST_CASE("microbatches in turns give the same bits as one after the other, with
   CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
           const auto turns = std::make_shared<sw::Turns>();
           const auto log = std::make_shared<sw::CallLog>();
-          const Mesh mesh = mesh_of(sw::in_turns(sw::logged(world, log), turns), {2, 2, 1});
+          const Mesh mesh = mesh_of(sw::in_turns(shardwright_test::logged(world, log), turns), {2, 2, 1});
           const auto exchanges = [&log] {
             std::vector<std::size_t> bytes;
             for (const sw::RecordedCall& call : log->calls())

@@ -18,18 +18,17 @@ namespace shardwright_test {
 
 /// @brief NCCL's kernels run on separate streams, concurrently with the host. Those of MimicTarget run at
 /// once, so a function that orders the rank's stream after a call also waits for the call here.
-class SettledNccl final : public shardwright::DeviceTransport,
-                          public std::enable_shared_from_this<SettledNccl> {
-  using Transport = shardwright::detail::NcclTransport<FakeNccl, FakeRuntime>;
+class SettledNccl final : public shardwright::Transport, public std::enable_shared_from_this<SettledNccl> {
+  using Nccl = shardwright::detail::NcclTransport<FakeNccl, FakeRuntime>;
 
 public:
   [[nodiscard]] static shardwright::DeviceCommunicator connect(const shardwright::HostCommunicator& group) {
     FakeRuntime runtime(static_cast<unsigned>(group.world_rank()) * 1000 + 1);
     auto stream = runtime.make_stream();
-    return shardwright::DeviceCommunicator(std::make_shared<SettledNccl>(std::make_shared<Transport>(
+    return shardwright::DeviceCommunicator(std::make_shared<SettledNccl>(std::make_shared<Nccl>(
         group, FakeNccl(), std::move(runtime), std::move(stream), shardwright::NcclOptions{.check = true})));
   }
-  explicit SettledNccl(std::shared_ptr<DeviceTransport> inner) : inner_(std::move(inner)) {}
+  explicit SettledNccl(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
 
   [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
   [[nodiscard]] int size() const noexcept override { return inner_->size(); }
@@ -44,8 +43,8 @@ public:
     return shardwright::Pending(
         std::make_shared<Started>(this->shared_from_this(), inner_->start(call), call.where));
   }
-  [[nodiscard]] std::shared_ptr<DeviceTransport> split(int colour, int key, std::string name,
-                                                       shardwright::SourceLocation where) override {
+  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int key, std::string name,
+                                                 shardwright::SourceLocation where) override {
     auto part = inner_->split(colour, key, std::move(name), where);
     return part ? std::make_shared<SettledNccl>(std::move(part)) : nullptr;
   }
@@ -55,9 +54,6 @@ public:
   void abort(const std::string& reason) override { inner_->abort(reason); }
   void require_alive(const shardwright::CollectiveCall& call) override { inner_->require_alive(call); }
   void await_stream(shardwright::SourceLocation where) override { inner_->await_stream(where); }
-  [[nodiscard]] std::shared_ptr<shardwright::detail::ThreadWorld> thread_world() const override {
-    return inner_->thread_world();
-  }
 
 private:
   struct Started final : shardwright::PendingOperation {
@@ -75,7 +71,7 @@ private:
     shardwright::SourceLocation where;
   };
 
-  std::shared_ptr<DeviceTransport> inner_;
+  std::shared_ptr<Transport> inner_;
 };
 
 /// @brief While it lives, ranks on MimicTarget are connected by NCCL.

@@ -5,6 +5,7 @@
 /// @brief The memory and the calls that a dry run predicts of a training, against the pool's peak and the
 /// calls of the training itself: to the byte, and one by one.
 
+#include "support/logged.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/comm/observe/call_log.hpp>
@@ -39,7 +40,7 @@ void expect_predicted(const sw::DryRun& predicted, const sw::HostCommunicator& w
   const auto log = std::make_shared<sw::CallLog>();
   sw::PoolStatistics pool;
   std::vector<sw::RecordedCall> calls;
-  train(sw::logged(world, log), [&](int, const sw::PoolStatistics& now) {
+  train(logged(world, log), [&](int, const sw::PoolStatistics& now) {
     pool = now;
     calls = log->calls();
   });

@@ -3,6 +3,7 @@
 #include "support/failures.hpp"
 #include "support/heap_count.hpp"
 #include "support/larger.hpp"
+#include "support/logged.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/comm/observe/call_log.hpp>
@@ -170,7 +171,7 @@ TEST_CASE("values and gradients are those of one rank on every mesh") {
 TEST_CASE("two readers of one value gather it once, and their gradients return in one reduction") {
   CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
           const auto log = std::make_shared<sw::CallLog>();
-          const Mesh mesh = mesh_of(sw::logged(world, log), 2);
+          const Mesh mesh = mesh_of(shardwright_test::logged(world, log), 2);
           Block block(mesh);
           const sw::GradAccumulator accumulator(block);
           sw::Tape<> tape;
@@ -673,7 +674,7 @@ TEST_CASE("a recomputed function keeps its rank's part of what it gathers, and g
   CHECK(
       on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
         const auto log = std::make_shared<sw::CallLog>();
-        const Mesh mesh = mesh_of(sw::logged(world, log), 2);
+        const Mesh mesh = mesh_of(shardwright_test::logged(world, log), 2);
         Block block(mesh);
         sw::GradAccumulator accumulator(block);
         const auto step = [&](sw::Recompute kind, Passes passes) {

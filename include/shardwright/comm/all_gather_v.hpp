@@ -29,7 +29,7 @@ template <class Value>
                 "all_gather_v: values must be trivially copyable (pack them into bytes)");
   const std::vector<std::uint64_t> bytes{own.size() * sizeof(Value)};
   std::vector<std::uint64_t> all_bytes(static_cast<std::size_t>(ranks.size()));
-  ranks.all_gather(bytes, all_bytes, where);
+  ranks.all_gather(bytes, all_bytes, {}, where);
   const std::vector<std::size_t> counts(all_bytes.begin(), all_bytes.end());
   std::vector<std::uint8_t> packed(bytes.front());
   if (!packed.empty())

@@ -95,22 +95,6 @@ private:
   std::atomic<bool> ended_{false};
 };
 
-namespace detail {
-
-/// Replaces the block copies of an all_to_all between ranks that can read one another's memory. Every rank of
-/// the group must supply one, which moves the same data as the blocks would.
-class DirectExchange {
-public:
-  /// Called once, on any thread, while the memory of all ranks is open; does not communicate or allocate.
-  /// @param ranks the object that each rank of the group supplied
-  virtual void run(std::span<DirectExchange* const> ranks) noexcept = 0;
-
-protected:
-  ~DirectExchange() = default;
-};
-
-} // namespace detail
-
 /// @brief A communication call on one rank; buffers are untyped, counts are elements.
 ///
 /// | operation | in | out | blocks |
@@ -148,7 +132,6 @@ struct CollectiveCall {
   detail::SubjectShape subject{}; ///< Also compared when ranks compare calls.
   SourceLocation where{};
   CallTimes* times = nullptr; ///< Receives the times of the work; if null, the transport reads no clock.
-  detail::DirectExchange* direct = nullptr; ///< For an all_to_all of thread ranks; must outlive the call.
 
   /// @brief Block of `in` that goes to a rank.
   [[nodiscard]] constexpr StridedBlock in_block(int rank) const noexcept { return block(in_blocks, rank); }

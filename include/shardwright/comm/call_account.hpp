@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The summary of its call that a rank sends to others if the calls of a group differ, and the error
-/// sentence made from all summaries.
+/// @brief What ranks without shared memory tell one another of their calls: the header of a message, the
+/// summary of a collective, and the error sentences made of them.
 
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/report.hpp>
@@ -15,10 +15,53 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Keeps the end of a text that is too long: the end of a path is more informative.
+template <std::size_t Size> void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
+  if (from.size() >= Size)
+    from.remove_prefix(from.size() - (Size - 1));
+  to[from.copy(to.data(), Size - 1)] = '\0';
+}
+
+/// A message as its sender tells the receiver, which compares it with its own call.
+struct MessageHeader {
+  std::uint64_t count = 0;
+  std::uint64_t sequence = 0;
+  std::int32_t tag = 0;
+  std::int32_t line = 0;
+  ElementType element = ElementType::uint8;
+  std::array<char, 95> file{};
+
+  MessageHeader() = default;
+  MessageHeader(const CollectiveCall& send, std::uint64_t number) noexcept
+      : count(send.count), sequence(number), tag(send.tag), line(send.where.line), element(send.element) {
+    copy_text(file, send.where.file);
+  }
+  [[nodiscard]] bool matches(const CollectiveCall& receive) const noexcept {
+    return count == receive.count && tag == receive.tag && element == receive.element;
+  }
+  /// The sentence about a message that does not match; `group` is that of the receiver.
+  template <class Group>
+  [[nodiscard]] std::string mismatch(const Group& group, const CollectiveCall& receive,
+                                     std::uint64_t receive_sequence) const {
+    CollectiveCall send = receive;
+    send.operation = Operation::send;
+    send.root = group.rank();
+    send.count = static_cast<std::size_t>(count);
+    send.tag = tag;
+    send.element = element;
+    const std::string path = printable({file.data(), ::strnlen(file.data(), file.size())});
+    send.where = {path.c_str(), line, ""};
+    return message_mismatch(group.world_rank(receive.root), send, sequence, group.world_rank(group.rank()),
+                            receive, receive_sequence);
+  }
+};
+static_assert(std::is_trivially_copyable_v<MessageHeader>);
 
 /// The summary of a rank's call, exchanged if fingerprints differ: the plain members, the text, and the
 /// counts of its blocks for every rank.

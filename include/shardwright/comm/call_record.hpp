@@ -22,7 +22,7 @@ struct KeptCall {
   std::vector<StridedBlock> out_blocks;
 
   /// @param spans_live Whether the caller's spans live until the call has ended.
-  void keep(const CollectiveCall& source, bool spans_live = false) {
+  void copy(const CollectiveCall& source, bool spans_live = false) {
     call = source;
     if (spans_live)
       return;
@@ -68,7 +68,7 @@ public:
   /// Records created so far, the largest number in use at the same time.
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 
-  /// Returns a record at the end of its scope, also after an exception, unless it has been kept.
+  /// Returns a record at the end of its scope, also after an exception, unless it has been released.
   class Return {
   public:
     Return(RecordPool& pool, Record& record) noexcept : pool_(pool), record_(&record) {}
@@ -78,7 +78,7 @@ public:
     }
     Return(const Return&) = delete;
     Return& operator=(const Return&) = delete;
-    Record* keep() noexcept { return std::exchange(record_, nullptr); }
+    Record* release() noexcept { return std::exchange(record_, nullptr); }
 
   private:
     RecordPool& pool_;

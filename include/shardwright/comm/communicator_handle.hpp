@@ -9,22 +9,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-namespace detail {
-
-class ThreadWorld;
-
-} // namespace detail
 
 class CommunicationClock;
 
@@ -42,9 +34,8 @@ struct GroupPlace {
 /// @brief A function that returns every rank's colour and key in a split; the same on all ranks.
 using GroupRule = std::function<GroupPlace(int rank)>;
 
-/// @brief The interface of a transport to its handle, with one virtual call per communication. `Self` is the
-/// derived interface.
-template <class Self> class Transport {
+/// @brief The interface of a transport to its handle, with one virtual call per communication.
+class Transport {
 public:
   virtual ~Transport() = default;
   [[nodiscard]] virtual int rank() const noexcept = 0;
@@ -55,11 +46,11 @@ public:
   virtual void run(const CollectiveCall& call) = 0;
   [[nodiscard]] virtual Pending start(const CollectiveCall& call) = 0;
   /// @brief Null for a negative colour.
-  [[nodiscard]] virtual std::shared_ptr<Self> split(int colour, int key, std::string name,
-                                                    SourceLocation where) = 0;
+  [[nodiscard]] virtual std::shared_ptr<Transport> split(int colour, int key, std::string name,
+                                                         SourceLocation where) = 0;
   /// @brief split() by a rule that returns every rank's colour and key, as transports without peers need.
-  [[nodiscard]] virtual std::shared_ptr<Self> split_by(const GroupRule& rule, std::string name,
-                                                       SourceLocation where) {
+  [[nodiscard]] virtual std::shared_ptr<Transport> split_by(const GroupRule& rule, std::string name,
+                                                            SourceLocation where) {
     const GroupPlace own = rule(rank());
     return split(own.colour, own.key, std::move(name), where);
   }
@@ -74,37 +65,38 @@ public:
   virtual void require_alive(const CollectiveCall& call) = 0;
   /// @brief Waits on the host for the stream to which the transport is bound, if any.
   virtual void await_stream(SourceLocation) {}
-  /// @brief Returns the state that the ranks share if the whole world consists of threads of this process;
-  /// else null.
-  [[nodiscard]] virtual std::shared_ptr<detail::ThreadWorld> thread_world() const { return nullptr; }
+  /// @brief Advances the started calls of a stream as far as possible without waiting.
+  /// @param closely also checks whether their ranks are alive.
+  /// @return whether every call on a stream is done.
+  /// @throws the error of one that cannot end.
+  virtual bool drive([[maybe_unused]] bool closely) { return true; }
   /// @brief Returns the clock that times the calls.
   [[nodiscard]] virtual GroupClock clock() const { return {}; }
   /// @brief Returns the transport below all decorators.
-  [[nodiscard]] virtual Self& undecorated() noexcept { return static_cast<Self&>(*this); }
+  [[nodiscard]] virtual Transport& undecorated() noexcept { return *this; }
 };
 
 /// @brief During its lifetime, messages that are started on a group begin together, so that none waits for
 /// another: a ring in which every rank sends and receives needs it where messages match in order. Elsewhere
 /// it has no effect.
-template <class Interface> class [[nodiscard]] MessageExchange {
+class [[nodiscard]] MessageExchange {
 public:
-  explicit MessageExchange(Interface& transport) : transport_(transport) { transport_.begin_exchange(); }
+  explicit MessageExchange(Transport& transport) : transport_(transport) { transport_.begin_exchange(); }
   ~MessageExchange() { transport_.end_exchange(); }
   MessageExchange(const MessageExchange&) = delete;
   MessageExchange& operator=(const MessageExchange&) = delete;
 
 private:
-  Interface& transport_;
+  Transport& transport_;
 };
 
-/// @brief A handle to a group of ranks; copies refer to the same group. `Self` derives from it, and
-/// `Interface` from Transport.
-template <class Self, class Interface> class CommunicatorHandle : public TypedOperations<Self> {
+/// @brief A handle to a group of ranks; copies refer to the same group. `Self` derives from it.
+template <class Self> class CommunicatorHandle : public TypedOperations<Self> {
 public:
   /// @brief A handle without a group: `valid()` is false and every use throws LifecycleError.
   CommunicatorHandle() = default;
   /// @brief Wraps a transport; null gives a handle without a group.
-  explicit CommunicatorHandle(std::shared_ptr<Interface> transport) : transport_(std::move(transport)) {}
+  explicit CommunicatorHandle(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {}
 
   /// @brief Returns whether the handle has a group.
   [[nodiscard]] bool valid() const noexcept { return transport_ != nullptr; }
@@ -129,9 +121,7 @@ public:
   /// @brief Returns whether messages match in the order of the calls, not by their tags: over NCCL.
   [[nodiscard]] bool matches_in_order() const { return undecorated().matches_in_order(); }
   /// @brief Begins an exchange of messages, which ends with the returned object.
-  [[nodiscard]] MessageExchange<Interface> exchange() const {
-    return MessageExchange<Interface>(undecorated());
-  }
+  [[nodiscard]] MessageExchange exchange() const { return MessageExchange(undecorated()); }
 
   /// @brief Collective: the ranks of one colour form a group, ordered by key, then by rank; a negative colour
   /// joins none.
@@ -184,14 +174,13 @@ public:
   /// @brief Throws the error that the call would throw because the group has ended: a rank failed, left or
   /// aborted. Issues no call and does not wait.
   void require_alive(const CollectiveCall& call) { transport().require_alive(call); }
-  /// @brief Returns the state that thread ranks share; null if ranks are processes. For additional transports
-  /// between ranks of one process.
-  [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const {
-    return transport().thread_world();
-  }
+  /// @brief Waits on the host until everything on the stream of a communicator of device memory is done. Use
+  /// this to wait for a stream that may contain calls.
+  /// @throws the error of a call that cannot end, at its deadline.
+  void await_stream(SourceLocation where = SourceLocation::current()) { transport().await_stream(where); }
 
-  /// @brief Returns the transport below all decorators, for functions that only one kind of transport has.
-  [[nodiscard]] Interface& undecorated() const { return transport().undecorated(); }
+  /// @brief Returns the transport below all decorators, for what only one kind of transport offers.
+  [[nodiscard]] Transport& undecorated() const { return transport().undecorated(); }
 
   /// @brief Returns the clock that times the calls, or an empty one.
   [[nodiscard]] GroupClock clock() const { return transport().clock(); }
@@ -203,7 +192,7 @@ protected:
   CommunicatorHandle& operator=(const CommunicatorHandle&) = default;
   CommunicatorHandle& operator=(CommunicatorHandle&&) noexcept = default;
 
-  [[nodiscard]] Interface& transport() const {
+  [[nodiscard]] Transport& transport() const {
     if (!transport_)
       throw LifecycleError(
           std::string(Self::handle_name) +
@@ -239,7 +228,7 @@ private:
     }
   }
 
-  std::shared_ptr<Interface> transport_;
+  std::shared_ptr<Transport> transport_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -80,6 +80,11 @@ public:
   explicit StridedCursor(const StridedBlock& block) noexcept
       : row_(block.offset), length_(block.contiguous() ? block.count() : block.row_length),
         stride_(block.row_stride) {}
+  /// At element `begin` of a block that has one.
+  StridedCursor(const StridedBlock& block, std::size_t begin) noexcept : StridedCursor(block) {
+    row_ += begin / length_ * stride_;
+    column_ = begin % length_;
+  }
   /// Elements up to the end of the row.
   [[nodiscard]] std::size_t left() const noexcept { return length_ - column_; }
   [[nodiscard]] std::size_t position() const noexcept { return row_ + column_; }
@@ -99,6 +104,19 @@ private:
   std::size_t column_ = 0;
 };
 
+/// Copies elements from one position to another, run by run.
+inline void copy_elements(std::byte* to, StridedCursor target, const std::byte* from, StridedCursor source,
+                          std::size_t count, std::size_t element_bytes, bool stream) noexcept {
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t length = std::min({target.left(), source.left(), count - done});
+    copy_run(to + target.position() * element_bytes, from + source.position() * element_bytes,
+             length * element_bytes, stream);
+    target.advance(length);
+    source.advance(length);
+    done += length;
+  }
+}
+
 /// Copies the elements of one block to another of equal count, in row-major order, whatever their strides.
 inline void copy_block(std::byte* to, const StridedBlock& to_block, const std::byte* from,
                        const StridedBlock& from_block, std::size_t element_bytes, bool stream) noexcept {
@@ -110,15 +128,7 @@ inline void copy_block(std::byte* to, const StridedBlock& to_block, const std::b
              count * element_bytes, stream);
     return;
   }
-  StridedCursor target(to_block), source(from_block);
-  for (std::size_t done = 0; done < count;) {
-    const std::size_t length = std::min(target.left(), source.left());
-    copy_run(to + target.position() * element_bytes, from + source.position() * element_bytes,
-             length * element_bytes, stream);
-    target.advance(length);
-    source.advance(length);
-    done += length;
-  }
+  copy_elements(to, StridedCursor(to_block), from, StridedCursor(from_block), count, element_bytes, stream);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -5,18 +5,16 @@
 /// @brief The communicator for device memory: any transport that is ordered with the execution instance of
 /// its rank.
 
-#include <shardwright/comm/decorated_transport.hpp>
+#include <shardwright/comm/communicator_handle.hpp>
 
-#include <concepts>
-#include <memory>
 #include <string_view>
-#include <type_traits>
-#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The interface of a transport to its DeviceCommunicator. It is bound to one execution instance (a
-/// stream), and no call waits for the device on the host.
+/// @brief A handle to a group of ranks whose calls use device memory; copies refer to the same group and
+/// stream.
+///
+/// Its transport is bound to one execution instance (a stream), and no call waits for the device on the host.
 ///
 /// 1. `run` begins after the work already on the stream, and later work on the stream sees its results. It
 ///    may wait on the host for other ranks to issue their part, within the deadline.
@@ -30,36 +28,18 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///    returned: they must live until `ended()`.
 /// 7. Calls that need the host between the caller's own waits enter DrivenTransports, and `drive` advances
 ///    them.
-class DeviceTransport : public Transport<DeviceTransport> {
-public:
-  /// @brief Advances the started calls as far as possible without waiting.
-  /// @param closely also checks whether their ranks are alive.
-  /// @return whether every call on a stream is done.
-  /// @throws the error of one that cannot end.
-  virtual bool drive([[maybe_unused]] bool closely) { return true; }
-};
-
-/// @brief A handle to a group of ranks whose calls use device memory; copies refer to the same group and
-/// stream.
-class DeviceCommunicator : public CommunicatorHandle<DeviceCommunicator, DeviceTransport> {
+class DeviceCommunicator : public CommunicatorHandle<DeviceCommunicator> {
 public:
   static constexpr std::string_view handle_name = "DeviceCommunicator";
-  using memory = DeviceMemory;
+  static constexpr bool host_memory = false;
 
   using CommunicatorHandle::CommunicatorHandle;
 
-  /// @brief Waits on the host until everything on the rank's stream is done. Use this to wait for a stream
-  /// that may contain calls.
-  /// @throws the error of a call that cannot end, at its deadline.
-  void await_stream(SourceLocation where = SourceLocation::current()) { transport().await_stream(where); }
-
-  /// @brief Wraps any communicator for device memory.
-  template <Communicator C>
-  requires(!std::derived_from<C, DeviceCommunicator>) DeviceCommunicator(
-      C communicator) // NOLINT(google-explicit-constructor): a run-time choice of transport
-      : CommunicatorHandle(detail::TransportOf<C, DeviceTransport>::made_of(std::move(communicator))) {
+  /// @brief No conversion: a sentence for a mistake.
+  template <class Other>
+  requires(Other::host_memory) DeviceCommunicator(const Other&) { // NOLINT(google-explicit-constructor)
     static_assert(
-        std::is_same_v<MemoryOf<C>, DeviceMemory>,
+        !Other::host_memory,
         "DeviceCommunicator: the communicator must carry device memory, but this one carries host memory (make one with connect() of the target, or take the mesh's)");
   }
 };

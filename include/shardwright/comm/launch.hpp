@@ -54,7 +54,7 @@ struct RankResult {
 
 inline void run_thread_rank(const HostCommunicator& own, const std::function<int(HostCommunicator)>& program,
                             RankResult& result) noexcept {
-  const std::shared_ptr<ThreadWorld> world = own.thread_world();
+  const std::shared_ptr<ThreadWorld> world = ThreadRanks::of(own)->world();
   const int rank = own.rank();
   const RankProgram runs(*world, rank);
   try {
@@ -88,7 +88,7 @@ inline void run_thread_rank(const HostCommunicator& own, const std::function<int
 }
 
 /// Says which rank has failed, as under MPI, unless its error says so.
-inline void say_rank(const Failure& failure, const std::exception_ptr& error) {
+inline void print_rank(const Failure& failure, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const Error& own) {
@@ -105,7 +105,7 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
     const auto& first = results[static_cast<std::size_t>(failure->rank)];
     if (first.error) {
       if (results.size() > 1)
-        say_rank(*failure, first.error);
+        print_rank(*failure, first.error);
       std::rethrow_exception(first.error);
     }
     for (const RankResult& each : results)
@@ -136,7 +136,7 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
     require_blas_memory(ranks);
   const BlasThreadLimit blas_threads(ranks > 1 ? options.blas_threads : 0);
   std::vector<HostCommunicator> handles = thread_world(ranks, options);
-  const std::shared_ptr<ThreadWorld> world = handles.front().thread_world();
+  const std::shared_ptr<ThreadWorld> world = ThreadRanks::of(handles.front())->world();
   std::vector<RankResult> results(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   threads.reserve(results.size());

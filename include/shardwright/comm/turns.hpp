@@ -5,6 +5,7 @@
 /// @brief Runs two functions of one rank in turns: while the all_to_all of one is in flight, the other
 /// computes.
 
+#include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
 
@@ -148,7 +149,7 @@ private:
 namespace detail {
 
 /// Starts an all_to_all, and passes the turn to the other function.
-class TurnsTransport final : public DecoratedTransport<HostCommunicator, HostTransport> {
+class TurnsTransport final : public DecoratedTransport<HostCommunicator> {
 public:
   TurnsTransport(HostCommunicator below, std::shared_ptr<Turns> turns)
       : DecoratedTransport(std::move(below)), turns_(std::move(turns)) {}
@@ -164,7 +165,7 @@ public:
   }
 
 private:
-  [[nodiscard]] std::shared_ptr<HostTransport> around(HostCommunicator part) const override {
+  [[nodiscard]] std::shared_ptr<Transport> around(HostCommunicator part) const override {
     return std::make_shared<TurnsTransport>(std::move(part), turns_);
   }
 
@@ -180,8 +181,8 @@ private:
 [[nodiscard]] inline HostCommunicator in_turns(HostCommunicator communicator, std::shared_ptr<Turns> turns) {
   if (!turns)
     return communicator;
-  return HostCommunicator(std::static_pointer_cast<HostTransport>(
-      std::make_shared<detail::TurnsTransport>(std::move(communicator), std::move(turns))));
+  return HostCommunicator(
+      std::make_shared<detail::TurnsTransport>(std::move(communicator), std::move(turns)));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

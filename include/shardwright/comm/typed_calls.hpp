@@ -7,6 +7,7 @@
 #include <shardwright/comm/call.hpp>
 #include <shardwright/core/error.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <iterator>
 #include <span>
@@ -48,6 +49,28 @@ template <class Range> [[nodiscard]] std::vector<StridedBlock> packed_blocks(con
   return blocks;
 }
 
+/// @brief How one side of a call is cut into a block for each rank: equally, if nothing is given, by strided
+/// blocks, or by the counts of packed ones. An argument: it refers to the blocks that it is made of.
+class Blocks {
+public:
+  Blocks() = default;
+  template <class Range>
+  requires std::convertible_to<const Range&, std::span<const StridedBlock>> Blocks(const Range& blocks)
+      : blocks_(blocks) {} // NOLINT(google-explicit-constructor)
+  template <class Range>
+  requires std::convertible_to<const Range&, std::span<const std::size_t>>
+  Blocks(const Range& counts) // NOLINT(google-explicit-constructor)
+      : packed_(packed_blocks(std::span<const std::size_t>(counts))), blocks_(packed_) {}
+  Blocks(const Blocks&) = delete;
+  Blocks& operator=(const Blocks&) = delete;
+
+  [[nodiscard]] std::span<const StridedBlock> get() const noexcept { return blocks_; }
+
+private:
+  std::vector<StridedBlock> packed_;
+  std::span<const StridedBlock> blocks_;
+};
+
 namespace detail {
 
 /// Type-erased elements, so that the checks below are compiled once.
@@ -61,199 +84,153 @@ struct Elements {
     return {const_cast<void*>(static_cast<const void*>(std::data(range))), std::size(range),
             element_type_of<E>()};
   }
-  [[nodiscard]] std::byte* at(std::size_t offset) const {
-    return data == nullptr ? nullptr : static_cast<std::byte*>(data) + offset * size_of(type);
+  [[nodiscard]] Elements part(std::size_t offset, std::size_t count) const {
+    return {data == nullptr ? nullptr : static_cast<std::byte*>(data) + offset * size_of(type), count, type};
   }
 };
 
-/// Rank and group of the caller; the name is only read when an error is built.
-template <class Self>
-[[noreturn]] void reject(const Self& self, Operation operation, const SourceLocation& where,
-                         const std::string& sentence) {
-  throw InvalidArgument(
-      std::string(name_of(operation)) + ": " + sentence,
-      {self.world_rank(self.rank()), self.name(), std::string(name_of(operation)), 0, {}, where});
-}
-
-template <class Self>
-void need_same_type(const Self& self, Operation operation, const Elements& in, const Elements& out,
-                    const SourceLocation& where) {
-  if (in.type == out.type)
-    return;
-  reject(self, operation, where,
-         "input and output must have the same element type, but they are " + std::string(name_of(in.type)) +
-             " and " + std::string(name_of(out.type)) + " (convert one of them first)");
-}
-
-template <class Self>
-void need_size(const Self& self, Operation operation, const char* what, std::size_t size, std::size_t wanted,
-               const SourceLocation& where) {
-  if (size == wanted)
-    return;
-  reject(self, operation, where,
-         std::string("the ") + what + " must hold " + std::to_string(wanted) + " elements, but it holds " +
-             std::to_string(size) + " (pass a span of exactly the elements meant)");
-}
-
-/// An average of integers would be rounded, differently from a sum that is divided as a real number.
-template <class Self>
-void need_real_average(const Self& self, Operation operation, ElementType type, ReduceOp op,
-                       const SourceLocation& where) {
-  const bool real = type == ElementType::float32 || type == ElementType::float64 ||
-                    type == ElementType::bfloat16 || type == ElementType::float16;
-  if (op == ReduceOp::average && !real)
-    reject(self, operation, where,
-           "an average must be of floating-point elements, but these are " + std::string(name_of(type)) +
-               " (reduce them with ReduceOp::sum, and divide the sum)");
-}
-
-/// One block per rank, each inside the buffer.
-template <class Self>
-void need_blocks(const Self& self, Operation operation, const char* what,
-                 std::span<const StridedBlock> blocks, std::size_t size, const SourceLocation& where) {
-  const auto ranks = static_cast<std::size_t>(self.size());
-  if (blocks.size() != ranks)
-    reject(self, operation, where,
-           std::string("the blocks of the ") + what + " must be one for each of the " +
-               std::to_string(ranks) + " ranks, but " + std::to_string(blocks.size()) +
-               " were given (give an empty block to a rank without data)");
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    if (blocks[rank].end() > size)
-      reject(self, operation, where,
-             std::string("block ") + std::to_string(rank) + " of the " + what +
-                 " must end inside the buffer, but it ends at " + std::to_string(blocks[rank].end()) +
-                 " of " + std::to_string(size) + " elements (check its offset, rows and stride)");
-}
-
-template <class Self>
-CollectiveCall all_reduce_call(const Self& self, Elements in, Elements out, ReduceOp op,
-                               const ReductionOrder& order, const SourceLocation& where) {
-  need_same_type(self, Operation::all_reduce, in, out, where);
-  need_real_average(self, Operation::all_reduce, in.type, op, where);
-  need_size(self, Operation::all_reduce, "output", out.size, in.size, where);
-  CollectiveCall call{
-      .operation = Operation::all_reduce, .reduce_op = op, .element = in.type, .count = in.size};
-  call.in = in.data;
-  call.out = out.data;
-  call.order = order;
-  call.where = where;
-  return call;
-}
-
-template <class Self>
-CollectiveCall all_gather_call(const Self& self, Elements in, Elements out,
-                               std::span<const StridedBlock> blocks, const SourceLocation& where) {
-  constexpr auto operation = Operation::all_gather;
-  need_same_type(self, operation, in, out, where);
-  if (blocks.empty()) {
-    need_size(self, operation, "output", out.size, in.size * static_cast<std::size_t>(self.size()), where);
-  } else {
-    need_blocks(self, operation, "output", blocks, out.size, where);
-    need_size(self, operation, "input", in.size, blocks[static_cast<std::size_t>(self.rank())].count(),
-              where);
+/// Builds a collective of one rank from its input and output, with the checks that need their sizes.
+template <class Self> class TypedCall {
+public:
+  /// @throws InvalidArgument, like the functions below.
+  TypedCall(const Self& self, Operation operation, Elements in, Elements out, const SourceLocation& where)
+      : self_(self), in_(in), out_(out) {
+    call_.operation = operation;
+    call_.element = in.type;
+    call_.where = where;
+    if (in.type != out.type)
+      reject("input and output must have the same element type, but they are " +
+             std::string(name_of(in.type)) + " and " + std::string(name_of(out.type)) +
+             " (convert one of them first)");
   }
-  CollectiveCall call{.operation = operation, .element = in.type, .count = in.size};
-  call.in = in.data;
-  call.out = out.data;
-  call.out_blocks = blocks;
-  call.where = where;
-  return call;
-}
 
-template <class Self>
-CollectiveCall reduce_scatter_call(const Self& self, Elements in, Elements out,
-                                   std::span<const StridedBlock> blocks, ReduceOp op,
-                                   const ReductionOrder& order, const SourceLocation& where) {
-  constexpr auto operation = Operation::reduce_scatter;
-  need_same_type(self, operation, in, out, where);
-  need_real_average(self, operation, in.type, op, where);
-  if (blocks.empty()) {
-    need_size(self, operation, "input", in.size, out.size * static_cast<std::size_t>(self.size()), where);
-  } else {
-    need_blocks(self, operation, "input", blocks, in.size, where);
-    need_size(self, operation, "output", out.size, blocks[static_cast<std::size_t>(self.rank())].count(),
-              where);
+  [[nodiscard]] CollectiveCall all_reduce(ReduceOp op, const ReductionOrder& order) {
+    reduce_by(op, order);
+    need_size("output", out_.size, in_.size);
+    return of(in_.size);
   }
-  CollectiveCall call{.operation = operation, .reduce_op = op, .element = in.type, .count = out.size};
-  call.in = in.data;
-  call.out = out.data;
-  call.in_blocks = blocks;
-  call.order = order;
-  call.where = where;
-  return call;
-}
+  [[nodiscard]] CollectiveCall all_gather(std::span<const StridedBlock> blocks) {
+    need_cut("output", out_, "input", in_, blocks);
+    call_.out_blocks = blocks;
+    return of(in_.size);
+  }
+  [[nodiscard]] CollectiveCall reduce_scatter(std::span<const StridedBlock> blocks, ReduceOp op,
+                                              const ReductionOrder& order) {
+    reduce_by(op, order);
+    need_cut("input", in_, "output", out_, blocks);
+    call_.in_blocks = blocks;
+    return of(out_.size);
+  }
+  [[nodiscard]] CollectiveCall all_to_all(std::span<const StridedBlock> in_blocks,
+                                          std::span<const StridedBlock> out_blocks) {
+    call_.in_blocks = in_blocks;
+    call_.out_blocks = out_blocks;
+    if (in_blocks.empty() && out_blocks.empty()) {
+      need_size("output", out_.size, in_.size);
+      return of(equal_part(in_));
+    }
+    need_blocks("input", in_blocks, in_.size);
+    need_blocks("output", out_blocks, out_.size);
+    return of(0);
+  }
 
-/// This rank's block of a buffer that is used in place.
-template <class Self>
-Elements own_block(const Self& self, Operation operation, Elements whole,
-                   std::span<const StridedBlock> blocks, const SourceLocation& where) {
-  const auto ranks = static_cast<std::size_t>(self.size());
-  const auto rank = static_cast<std::size_t>(self.rank());
-  if (blocks.empty()) {
+  /// For a buffer that is both input and output: the smaller side becomes this rank's block of it.
+  [[nodiscard]] TypedCall& in_place(std::span<const StridedBlock> blocks) {
+    const auto rank = static_cast<std::size_t>(self_.rank());
+    Elements& part = call_.operation == Operation::all_gather ? in_ : out_;
+    if (blocks.empty()) {
+      const std::size_t count = equal_part(part);
+      part = part.part(rank * count, count);
+      return *this;
+    }
+    need_blocks("buffer", blocks, part.size);
+    if (!blocks[rank].contiguous())
+      reject(
+          "this rank's own block must be contiguous for an in-place call (use the form with an input and an output)");
+    part = part.part(blocks[rank].offset, blocks[rank].count());
+    return *this;
+  }
+
+private:
+  /// Rank and group of the caller; the name is only read when an error is built.
+  [[noreturn]] void reject(const std::string& sentence) const {
+    const std::string name(name_of(call_.operation));
+    throw InvalidArgument(name + ": " + sentence,
+                          {self_.world_rank(self_.rank()), self_.name(), name, 0, {}, call_.where});
+  }
+
+  [[nodiscard]] CollectiveCall of(std::size_t count) {
+    call_.count = count;
+    call_.in = in_.data;
+    call_.out = out_.data;
+    return call_;
+  }
+
+  /// An average of integers would be rounded, differently from a sum that is divided as a real number.
+  void reduce_by(ReduceOp op, const ReductionOrder& order) {
+    call_.reduce_op = op;
+    call_.order = order;
+    const ElementType type = call_.element;
+    const bool real = type == ElementType::float32 || type == ElementType::float64 ||
+                      type == ElementType::bfloat16 || type == ElementType::float16;
+    if (op == ReduceOp::average && !real)
+      reject("an average must be of floating-point elements, but these are " + std::string(name_of(type)) +
+             " (reduce them with ReduceOp::sum, and divide the sum)");
+  }
+
+  void need_size(const char* what, std::size_t size, std::size_t wanted) const {
+    if (size != wanted)
+      reject(std::string("the ") + what + " must hold " + std::to_string(wanted) +
+             " elements, but it holds " + std::to_string(size) +
+             " (pass a span of exactly the elements meant)");
+  }
+
+  [[nodiscard]] std::size_t equal_part(const Elements& whole) const {
+    const auto ranks = static_cast<std::size_t>(self_.size());
     if (whole.size % ranks != 0)
-      reject(self, operation, where,
-             "the " + std::to_string(whole.size) + " elements must be divisible by the " +
-                 std::to_string(ranks) + " ranks (pass blocks for an uneven call)");
-    return {whole.at(rank * (whole.size / ranks)), whole.size / ranks, whole.type};
+      reject("the " + std::to_string(whole.size) + " elements must be divisible by the " +
+             std::to_string(ranks) + " ranks (pass blocks for an uneven call)");
+    return whole.size / ranks;
   }
-  need_blocks(self, operation, "buffer", blocks, whole.size, where);
-  if (!blocks[rank].contiguous())
-    reject(
-        self, operation, where,
-        "this rank's own block must be contiguous for an in-place call (use the form with an input and an output)");
-  return {whole.at(blocks[rank].offset), blocks[rank].count(), whole.type};
-}
 
-template <class Self>
-CollectiveCall all_to_all_call(const Self& self, Elements in, Elements out,
-                               std::span<const StridedBlock> in_blocks,
-                               std::span<const StridedBlock> out_blocks, const SourceLocation& where) {
-  constexpr auto operation = Operation::all_to_all;
-  const auto ranks = static_cast<std::size_t>(self.size());
-  need_same_type(self, operation, in, out, where);
-  CollectiveCall call{.operation = operation, .element = in.type};
-  if (in_blocks.empty() && out_blocks.empty()) {
-    need_size(self, operation, "output", out.size, in.size, where);
-    if (in.size % ranks != 0)
-      reject(self, operation, where,
-             "the " + std::to_string(in.size) + " elements must be divisible by the " +
-                 std::to_string(ranks) + " ranks (pass blocks for an uneven call)");
-    call.count = in.size / ranks;
-  } else {
-    need_blocks(self, operation, "input", in_blocks, in.size, where);
-    need_blocks(self, operation, "output", out_blocks, out.size, where);
+  /// One block per rank, each inside the buffer.
+  void need_blocks(const char* what, std::span<const StridedBlock> blocks, std::size_t size) const {
+    const auto ranks = static_cast<std::size_t>(self_.size());
+    if (blocks.size() != ranks)
+      reject(std::string("the blocks of the ") + what + " must be one for each of the " +
+             std::to_string(ranks) + " ranks, but " + std::to_string(blocks.size()) +
+             " were given (give an empty block to a rank without data)");
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      if (blocks[rank].end() > size)
+        reject("block " + std::to_string(rank) + " of the " + what +
+               " must end inside the buffer, but it ends at " + std::to_string(blocks[rank].end()) + " of " +
+               std::to_string(size) + " elements (check its offset, rows and stride)");
   }
-  call.in = in.data;
-  call.out = out.data;
-  call.in_blocks = in_blocks;
-  call.out_blocks = out_blocks;
-  call.where = where;
-  return call;
-}
 
-inline CollectiveCall broadcast_call(Elements buffer, int root, const SourceLocation& where) {
-  CollectiveCall call{
-      .operation = Operation::broadcast, .element = buffer.type, .root = root, .count = buffer.size};
-  call.in = buffer.data;
-  call.out = buffer.data;
-  call.where = where;
-  return call;
-}
+  /// The side with the blocks of all ranks, and the side with this rank's own one.
+  void need_cut(const char* whole_name, const Elements& whole, const char* part_name, const Elements& part,
+                std::span<const StridedBlock> blocks) const {
+    if (blocks.empty())
+      return need_size(whole_name, whole.size, part.size * static_cast<std::size_t>(self_.size()));
+    need_blocks(whole_name, blocks, whole.size);
+    need_size(part_name, part.size, blocks[static_cast<std::size_t>(self_.rank())].count());
+  }
 
-inline CollectiveCall message_call(Operation operation, Elements buffer, int peer, int tag,
-                                   const SourceLocation& where) {
+  const Self& self_;
+  Elements in_;
+  Elements out_;
+  CollectiveCall call_;
+};
+
+/// A call with at most one buffer: a broadcast, message, barrier or split.
+[[nodiscard]] inline CollectiveCall call_of(Operation operation, const SourceLocation& where,
+                                            Elements buffer = {}, int root = 0, int tag = 0) {
   CollectiveCall call{
-      .operation = operation, .element = buffer.type, .root = peer, .tag = tag, .count = buffer.size};
-  if (operation == Operation::send)
+      .operation = operation, .element = buffer.type, .root = root, .tag = tag, .count = buffer.size};
+  if (operation != Operation::receive)
     call.in = buffer.data;
-  else
+  if (operation != Operation::send)
     call.out = buffer.data;
-  call.where = where;
-  return call;
-}
-
-inline CollectiveCall barrier_call(const SourceLocation& where) {
-  CollectiveCall call;
   call.where = where;
   return call;
 }

@@ -210,7 +210,7 @@ private:
 /// At a deadline, the search is repeated until the ranks to blame are seen to make no progress.
 class SecondLook {
 public:
-  enum class Verdict { not_yet, settled, moving };
+  enum class Verdict { not_yet, lasting, moving };
 
   [[nodiscard]] Verdict look(const WaitGraph& graph, const HoldUp& found, RankWait::Clock::time_point now) {
     if (begin_ == RankWait::Clock::time_point())
@@ -218,7 +218,7 @@ public:
     if (standstill_.of(graph, found.ring.empty() ? found.ranks : found.ring, now) >=
             std::chrono::milliseconds(40) ||
         found.sure)
-      return Verdict::settled;
+      return Verdict::lasting;
     return now - begin_ < std::chrono::milliseconds(500) ? Verdict::not_yet : Verdict::moving;
   }
 

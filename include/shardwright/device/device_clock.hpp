@@ -9,6 +9,7 @@
 /// nor device waits. A host function in a stream would give the same times, but would stall the stream until
 /// the host has run it, some microseconds twice in each call.
 
+#include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
@@ -25,7 +26,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 template <PeerRuntime Runtime>
-class TimedDeviceTransport final : public DecoratedTransport<DeviceCommunicator, DeviceTransport>,
+class TimedDeviceTransport final : public DecoratedTransport<DeviceCommunicator>,
                                    public std::enable_shared_from_this<TimedDeviceTransport<Runtime>>,
                                    private CommunicationClock::Late {
   using Stream = typename Runtime::Stream;
@@ -44,7 +45,7 @@ public:
     Record& record = take(call);
     runtime_.record(record.times.reached, stream_);
     this->below().run(with(call, record));
-    keep(record);
+    count_later(record);
   }
   [[nodiscard]] Pending start(const CollectiveCall& call) override {
     if (alone_ || !clock_.clock->counts())
@@ -64,7 +65,7 @@ private:
     void wait() override {
       owner.runtime_.record(times.reached, owner.stream_);
       pending.wait();
-      owner.keep(*this);
+      owner.count_later(*this);
     }
     void abandon() noexcept override { pending = Pending(); }
 
@@ -94,7 +95,7 @@ private:
     return record;
   }
   /// The rank's stream now waits for the call.
-  void keep(Record& record) {
+  void count_later(Record& record) {
     runtime_.record(record.times.passed, stream_);
     (last_ != nullptr ? last_->next : first_) = &record;
     last_ = &record;
@@ -128,7 +129,7 @@ private:
     return {1, record.bytes, seconds, exposed, waited};
   }
 
-  [[nodiscard]] std::shared_ptr<DeviceTransport> around(DeviceCommunicator part) const override {
+  [[nodiscard]] std::shared_ptr<Transport> around(DeviceCommunicator part) const override {
     GroupClock clock{clock_.clock, part.name()};
     return std::make_shared<TimedDeviceTransport>(std::move(part), runtime_, stream_, std::move(clock));
   }

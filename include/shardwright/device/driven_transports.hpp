@@ -18,43 +18,56 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
+/// Objects of the calling thread, which is a rank; of all ranks, `Registry`, which derives from it, has one
+/// for each, while there is a user.
+template <class Registry, class Member> class RankRegistry {
+public:
+  /// Created when the first user asks.
+  [[nodiscard]] static std::shared_ptr<Registry> of_this_rank() {
+    std::shared_ptr<Registry> out = known().lock();
+    if (!out)
+      known() = out = std::make_shared<Registry>();
+    return out;
+  }
+  /// The same, or null if there is none.
+  [[nodiscard]] static std::shared_ptr<Registry> find() { return known().lock(); }
+
+  void enter(Member& member) {
+    const std::lock_guard lock(mutex_);
+    members_.push_back(&member);
+  }
+  void leave(Member& member) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase(members_, &member);
+  }
+
+protected:
+  std::mutex mutex_;
+  std::vector<Member*> members_; ///< Under the mutex.
+
+private:
+  [[nodiscard]] static std::weak_ptr<Registry>& known() {
+    thread_local std::weak_ptr<Registry> of_this_thread;
+    return of_this_thread;
+  }
+};
+
 /// The transports of one rank whose calls need the host to progress or to fail. While the host waits for one
 /// of them, or for a stream that one of them holds up, other ranks may need the others: every wait drives all
 /// of them.
-class DrivenTransports {
+class DrivenTransports : public RankRegistry<DrivenTransports, Transport> {
 public:
-  /// Those of the calling thread, which is a rank; created when the first one enters. Templates, like enter()
-  /// and leave(), so that translation units without a device transport do not compile them.
-  template <class Transports = DrivenTransports>
-  [[nodiscard]] static std::shared_ptr<Transports> of_this_rank() {
-    std::shared_ptr<Transports> out = known().lock();
-    if (!out)
-      known() = out = std::make_shared<Transports>();
-    return out;
-  }
-  /// The same, or null if none has entered.
-  [[nodiscard]] static std::shared_ptr<DrivenTransports> find() { return known().lock(); }
-
-  template <class Transport> void enter(Transport& transport) {
-    const std::lock_guard lock(mutex_);
-    transports_.push_back(&transport);
-  }
-  template <class Transport> void leave(Transport& transport) noexcept {
-    const std::lock_guard lock(mutex_);
-    std::erase(transports_, static_cast<DeviceTransport*>(&transport));
-  }
-
-  /// DeviceTransport::drive of all. @return whether none has a call on a stream.
+  /// Transport::drive of all. @return whether none has a call on a stream.
   bool drive(bool closely) {
     const std::lock_guard lock(mutex_);
     bool done = true;
-    for (DeviceTransport* const each : transports_)
+    for (Transport* const each : members_)
       done = each->drive(closely) && done;
     return done;
   }
-  /// Keeps an error that could not be reported, for the next wait.
-  void keep(std::exception_ptr error) noexcept { untold_ = std::move(error); }
-  /// @throws what was kept.
+  /// Saves an error that could not be reported, for the next wait.
+  void tell_later(std::exception_ptr error) noexcept { untold_ = std::move(error); }
+  /// @throws what was saved.
   void tell() {
     if (untold_)
       std::rethrow_exception(std::exchange(untold_, nullptr));
@@ -62,18 +75,11 @@ public:
   /// Ends all.
   void abort(const std::string& reason) {
     const std::lock_guard lock(mutex_);
-    for (DeviceTransport* const each : transports_)
+    for (Transport* const each : members_)
       each->abort(reason);
   }
 
 private:
-  [[nodiscard]] static std::weak_ptr<DrivenTransports>& known() {
-    thread_local std::weak_ptr<DrivenTransports> of_this_thread;
-    return of_this_thread;
-  }
-
-  std::mutex mutex_;
-  std::vector<DeviceTransport*> transports_;
   std::exception_ptr untold_;
 };
 
@@ -109,7 +115,7 @@ inline void settle_device() noexcept {
     while (!transports->drive(waiting.slow()))
       waiting.pause();
   } catch (const std::exception&) {
-    transports->keep(std::current_exception());
+    transports->tell_later(std::current_exception());
   }
 }
 

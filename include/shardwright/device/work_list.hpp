@@ -57,7 +57,7 @@ public:
       each_rank([&](unsigned b) {
         const std::size_t own = slots[b].call->count;
         count(own);
-        each_rank([&](unsigned r) { add(slots[r].in, in_block(r, b, own)); });
+        each_rank([&](unsigned r) { add(slots[r].in, slots[r].in_block(static_cast<int>(b), own)); });
         add_out(b, contiguous_block(0, own));
       });
       break;
@@ -125,10 +125,6 @@ private:
   void count(std::size_t elements) {
     entries_.push_back({nullptr, elements, 0});
     largest_ = std::max(largest_, elements);
-  }
-  [[nodiscard]] StridedBlock in_block(unsigned r, unsigned b, std::size_t own) const {
-    const StridedBlock* const blocks = slots_[r].in_blocks;
-    return blocks != nullptr ? blocks[b] : contiguous_block(b * own, own);
   }
   void add(const ByteRange& buffer, const StridedBlock& block) {
     PeerEntry entry;

@@ -64,7 +64,7 @@ inline void require_same_configuration(HostCommunicator world, std::string_view 
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::array<std::uint64_t, 1> own{configuration_hash(text)};
   std::vector<std::uint64_t> hashes(ranks);
-  world.all_gather(own, hashes, where);
+  world.all_gather(own, hashes, {}, where);
   const std::uint64_t usual = detail::majority(hashes);
   std::vector<int> odd;
   for (std::size_t rank = 0; rank < ranks; ++rank)
@@ -75,7 +75,7 @@ inline void require_same_configuration(HostCommunicator world, std::string_view 
 
   const std::array<std::uint64_t, 1> own_length{text.size()};
   std::vector<std::uint64_t> lengths(ranks);
-  world.all_gather(own_length, lengths, where);
+  world.all_gather(own_length, lengths, {}, where);
   const std::vector<std::size_t> counts(lengths.begin(), lengths.end());
   std::vector<unsigned char> own_text(text.begin(), text.end());
   std::size_t total = 0;

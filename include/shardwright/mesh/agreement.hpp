@@ -116,7 +116,7 @@ public:
     }
     own.push_back(asked.value());
     all_.resize(own.size() * static_cast<std::size_t>(ranks_.size()));
-    ranks_.all_gather(own, all_, where);
+    ranks_.all_gather(own, all_, {}, where);
     for (int rank = 1; rank < ranks_.size(); ++rank)
       if (word(rank, numbers.size()) != word(0, numbers.size()))
         reject("all ranks must run the same operations in the same order, but rank " + std::to_string(rank) +

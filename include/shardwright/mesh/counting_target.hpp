@@ -33,7 +33,7 @@ template <class Base> struct Counting {
   [[nodiscard]] static execution_space make_execution_space() { return {}; }
   /// @brief Returns an address that belongs to no memory, a different one for each block.
   [[nodiscard]] static void* allocate(const execution_space&, const char*, std::size_t bytes) {
-    return detail::pretended_memory(bytes);
+    return detail::unmapped_memory(bytes);
   }
   static void deallocate(const execution_space&, const char*, void*, std::size_t) noexcept {}
   /// @throws LifecycleError outside a dry run, where nothing records calls.

@@ -120,12 +120,13 @@ struct CudaTarget {
                                                   const execution_space& execution) {
     const CudaRuntime runtime(execution.cuda_device());
     CudaRuntime::Stream stream(execution.cuda_stream(), std::make_shared<execution_space>(execution));
-    if (group.size() == 1 || (group.thread_world() && detail::share_device(group, runtime.device())))
+    if (group.size() == 1 ||
+        (detail::ThreadRanks::of(group) != nullptr && detail::share_device(group, runtime.device())))
       return timed_like(group,
                         DeviceCommunicator(PeerTransport<CudaRuntime>::connect(group, runtime, stream)),
                         runtime, stream);
 #if defined(SHARDWRIGHT_WITH_NCCL)
-    return timed_like(group, NcclCommunicator::connect(group, runtime, stream), runtime, stream);
+    return timed_like(group, nccl_communicator(group, runtime, stream), runtime, stream);
 #else
     throw ConfigurationMismatch(
         "CudaTarget: the ranks of a group must be threads of one process that share a GPU, or be connected by NCCL, but they are processes or have several GPUs, and this program is built without NCCL (configure with SHARDWRIGHT_WITH_NCCL, or start it without mpirun on one GPU)",

@@ -4,12 +4,12 @@
 /// @file
 /// @brief Parts of strided blocks, packed unless they are contiguous, and the memory for packing.
 
+#include <shardwright/comm/copy_kernels.hpp>
 #include <shardwright/comm/reduce.hpp>
 #include <shardwright/core/strided_block.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <memory>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -29,36 +29,15 @@ inline BlockPart part_of(const StridedBlock& block, std::size_t k, std::size_t p
   return {block, std::min(count, k * part), std::min(count, (k + 1) * part)};
 }
 
-/// Calls run(pointer, packed offset, bytes) for every contiguous run of a part.
-template <class Byte, class Run>
-void for_each_run(Byte* base, const BlockPart& part, std::size_t element_bytes, Run run) {
-  const StridedBlock& block = part.block;
-  if (part.count() == 0)
-    return;
-  if (block.contiguous()) {
-    run(base + (block.offset + part.begin) * element_bytes, std::size_t{0}, part.count() * element_bytes);
-    return;
-  }
-  std::size_t row = part.begin / block.row_length;
-  std::size_t column = part.begin % block.row_length;
-  for (std::size_t done = part.begin; done < part.end; ++row, column = 0) {
-    const std::size_t length = std::min(block.row_length - column, part.end - done);
-    run(base + (block.offset + row * block.row_stride + column) * element_bytes,
-        (done - part.begin) * element_bytes, length * element_bytes);
-    done += length;
-  }
-}
-
 inline void pack(const std::byte* from, const BlockPart& part, std::size_t element_bytes, std::byte* to) {
-  for_each_run(from, part, element_bytes, [to](const std::byte* run, std::size_t at, std::size_t bytes) {
-    std::memcpy(to + at, run, bytes);
-  });
+  if (part.count() != 0)
+    copy_elements(to, StridedCursor(contiguous_block(0, part.count())), from,
+                  StridedCursor(part.block, part.begin), part.count(), element_bytes, false);
 }
-
 inline void unpack(const std::byte* from, const BlockPart& part, std::size_t element_bytes, std::byte* to) {
-  for_each_run(to, part, element_bytes, [from](std::byte* run, std::size_t at, std::size_t bytes) {
-    std::memcpy(run, from + at, bytes);
-  });
+  if (part.count() != 0)
+    copy_elements(to, StridedCursor(part.block, part.begin), from,
+                  StridedCursor(contiguous_block(0, part.count())), part.count(), element_bytes, false);
 }
 
 /// Memory that grows to the largest size needed. A transfer has two steps in flight, and for each a slot to

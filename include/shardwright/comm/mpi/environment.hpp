@@ -200,7 +200,7 @@ public:
 
   /// @brief Lets the end watch the ranks of this node; of several worlds the first is kept, since all ranks
   /// have that one.
-  static void keep(detail::NodeMembers members) {
+  static void watch_at_end(detail::NodeMembers members) {
     if (!members_.node)
       members_ = std::move(members);
   }

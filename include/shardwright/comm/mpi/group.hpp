@@ -64,6 +64,13 @@ public:
     return {world_rank(rank_), &name_, call.operation, sequence, call.where};
   }
 
+  /// Whether a rank is known to have entered a collective of this group, or a later one.
+  [[nodiscard]] bool has_entered(std::uint64_t sequence, int world_rank) const {
+    const MpiLastCall last = world_->node().last_call(world_rank);
+    return last.stage != MpiLastCall::Stage::none && last.group_id == id_ &&
+           !sends_or_receives(last.operation) && last.sequence >= sequence;
+  }
+
   /// Publishes a call that begins to the other ranks of the node; `token` identifies it.
   void publish(const CollectiveCall& call, std::uint64_t sequence, const void* token) const noexcept {
     const int peer = sends_or_receives(call.operation) ? world_rank(call.root) : -1;

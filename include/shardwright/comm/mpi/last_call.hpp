@@ -4,7 +4,7 @@
 /// @file
 /// @brief The last call of a rank as plain bytes that other processes can read.
 
-#include <shardwright/comm/call.hpp>
+#include <shardwright/comm/call_account.hpp>
 #include <shardwright/comm/observe/flight_dump.hpp>
 #include <shardwright/comm/observe/flight_recorder.hpp>
 #include <shardwright/comm/stderr_line.hpp>
@@ -66,19 +66,12 @@ static_assert(std::is_trivial_v<MpiLastCall> && sizeof(MpiLastCall) % 8 == 0 &&
   return out;
 }
 
-/// Keeps the end of a text that is too long: the end of a path is more informative.
-template <std::size_t Size> void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
-  if (from.size() >= Size)
-    from.remove_prefix(from.size() - (Size - 1));
-  to[from.copy(to.data(), Size - 1)] = '\0';
-}
-
 /// The call that a rank publishes: its texts, which seldom change, are written only when they do.
 class MpiShownCall {
 public:
   /// Sets a call that begins. @return how many 8-byte words of the record have changed.
-  std::size_t take(const CollectiveCall& call, std::uint64_t sequence, int peer, std::uint64_t group_id,
-                   const std::string& group) noexcept {
+  std::size_t set(const CollectiveCall& call, std::uint64_t sequence, int peer, std::uint64_t group_id,
+                  const std::string& group) noexcept {
     const bool same_texts = record_.group_id == group_id && file_ == call.where.file;
     record_.group_id = group_id;
     record_.sequence = sequence;

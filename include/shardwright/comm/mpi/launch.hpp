@@ -99,7 +99,7 @@ private:
       if (world_ == nullptr)
         return;
       world_->fail(Failure::Kind::left, "it called exit() inside the program of launch()");
-      world_->say_failure();
+      world_->print_failure();
       let_others_learn(*world_);
       end();
     }
@@ -120,16 +120,16 @@ inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
     world.fail(Failure::Kind::failed, sentence);
   // Two ranks may fail at the same time: one of them is the first.
   if (world.ended_by() == world.rank()) {
-    world.say_failure();
+    world.print_failure();
     MpiProcess::let_others_learn(world);
     return MpiProcess::end_soon();
   }
   world.node().finish();
   if (world.node().state(world.ended_by()) == RankState::dead)
-    world.say_failure();
+    world.print_failure();
   // The first rank ends this one; if it is gone, this one ends itself.
   std::this_thread::sleep_for(MpiProcess::grace + std::chrono::seconds(1));
-  world.say_failure();
+  world.print_failure();
   MpiProcess::end();
 }
 

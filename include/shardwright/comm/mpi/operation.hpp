@@ -4,20 +4,18 @@
 /// @file
 /// @brief One call in flight on an MPI group: the ranks compare it if required, then its data moves.
 
+#include <shardwright/comm/call_account.hpp>
 #include <shardwright/comm/call_record.hpp>
 #include <shardwright/comm/mpi/call_guard.hpp>
 #include <shardwright/comm/mpi/group.hpp>
-#include <shardwright/comm/mpi/report.hpp>
 #include <shardwright/comm/mpi/wait_checks.hpp>
 #include <shardwright/comm/pending.hpp>
 #include <shardwright/comm/report.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <optional>
 #include <string>
@@ -35,7 +33,7 @@ public:
 
   /// Sets the call; its block spans are copied unless they live until it has ended.
   void begin(const CollectiveCall& call, std::uint64_t sequence, bool spans_live) {
-    kept_.keep(call, spans_live);
+    kept_.copy(call, spans_live);
     site_ = group_.site(call, sequence);
     tag_ = group_.collective_tag(sequence);
     stage_ = Stage::queued;
@@ -139,7 +137,7 @@ public:
       const int world_rank = group_.world_rank(rank);
       // Comparing takes all ranks.
       if (direct_[static_cast<std::size_t>(rank)] || (stage_ == Stage::agreeing && rank != group_.rank() &&
-                                                      !has_entered(group_, site_.sequence, world_rank)))
+                                                      !group_.has_entered(site_.sequence, world_rank)))
         ranks.push_back(world_rank);
     }
   }
@@ -161,15 +159,6 @@ public:
 private:
   enum class Stage { queued, agreeing, explaining, moving, done };
 
-  /// Sent ahead of the data if calls are compared.
-  struct Header {
-    std::uint64_t count;
-    std::uint64_t sequence;
-    std::int32_t line;
-    ElementType element;
-    std::array<char, 99> file;
-  };
-
   void publish() noexcept { group_.publish(kept_.call, site_.sequence, this); }
 
   void advance_or_throw() {
@@ -187,9 +176,11 @@ private:
       judge();
     }
     if (stage_ == Stage::explaining && group_.agreement().advance(group_.channel(), tag_ + 1, site_))
-      throw CollectiveMismatch(std::string(name_of(kept_.call.operation)) + ": " +
-                                   mismatch_sentence(group_, group_.agreement()),
-                               site_.context());
+      throw CollectiveMismatch(
+          std::string(name_of(kept_.call.operation)) + ": " +
+              mismatch_of_accounts(group_, "their sequence numbers differ",
+                                   [this](int rank) { return group_.agreement().head(rank); }),
+          site_.context());
     if (stage_ == Stage::moving && transfer_.advance() && header_requests_.test(site_))
       succeed();
   }
@@ -221,17 +212,12 @@ private:
     if (!group_.world().options().check)
       return move();
     const int tag = group_.world().user_tags() + kept_.call.tag;
-    header_ = {};
     if (kept_.call.operation == Operation::receive) {
       header_requests_.receive(group_.channel(), &header_, sizeof header_, kept_.call.root, tag, site_);
       stage_ = Stage::agreeing;
       return;
     }
-    header_.count = kept_.call.count;
-    header_.sequence = site_.sequence;
-    header_.line = kept_.call.where.line;
-    header_.element = kept_.call.element;
-    copy_text(header_.file, kept_.call.where.file);
+    header_ = {kept_.call, site_.sequence};
     header_requests_.send(group_.channel(), &header_, sizeof header_, kept_.call.root, tag, site_);
     move();
   }
@@ -268,21 +254,9 @@ private:
   }
 
   void check_header() const {
-    if (header_.count == kept_.call.count && header_.element == kept_.call.element)
-      return;
-    CollectiveCall sent;
-    sent.operation = Operation::send;
-    sent.element = header_.element;
-    sent.root = group_.rank();
-    sent.tag = kept_.call.tag;
-    sent.count = header_.count;
-    const std::string file =
-        printable({header_.file.data(), ::strnlen(header_.file.data(), header_.file.size())});
-    sent.where = {file.c_str(), header_.line, ""};
-    throw CollectiveMismatch("receive: " + message_mismatch(group_.world_rank(kept_.call.root), sent,
-                                                            header_.sequence, site_.world_rank, kept_.call,
-                                                            site_.sequence),
-                             site_.context());
+    if (!header_.matches(kept_.call))
+      throw CollectiveMismatch("receive: " + header_.mismatch(group_, kept_.call, site_.sequence),
+                               site_.context());
   }
 
   /// The checks of a wait; the call may end by them.
@@ -317,7 +291,7 @@ private:
   int tag_ = 0; ///< First of its tags, if it is a collective.
   Stage stage_ = Stage::done;
   bool in_use_ = false;
-  Header header_{};
+  MessageHeader header_; ///< Sent ahead of the data if calls are compared.
   MpiRequests header_requests_;
   MpiTransfer transfer_;
   std::exception_ptr error_;

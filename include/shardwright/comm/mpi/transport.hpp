@@ -7,7 +7,7 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/mpi/deferred_free.hpp>
 #include <shardwright/comm/mpi/operation.hpp>
-#include <shardwright/comm/mpi/part.hpp>
+#include <shardwright/comm/mpi/subgroup.hpp>
 #include <shardwright/comm/validate.hpp>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ namespace detail {
 /// receive has begun. A rank calls from one thread at a time. After an error in any call the group has ended
 /// for this rank, and the buffers of that call must live until MPI is finalised. Call records are reused, so
 /// calls allocate nothing in steady state.
-class MpiTransport final : public HostTransport,
+class MpiTransport final : public Transport,
                            public std::enable_shared_from_this<MpiTransport>,
                            private MpiCalls {
 public:
@@ -67,15 +67,13 @@ public:
     return Pending(std::shared_ptr<PendingOperation>(shared_from_this(), &begin(call, false)));
   }
 
-  [[nodiscard]] std::shared_ptr<HostTransport> split(int colour, int key, std::string name,
-                                                     SourceLocation where) override {
-    CollectiveCall meet;
-    meet.operation = Operation::split;
-    meet.where = where;
+  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int key, std::string name,
+                                                 SourceLocation where) override {
+    const CollectiveCall meet = call_of(Operation::split, where);
     run(meet);
     const std::array<int, 2> own{colour, key};
     std::vector<int> all(2 * static_cast<std::size_t>(size()));
-    HostCommunicator(shared_from_this()).all_gather(own, all, where);
+    HostCommunicator(shared_from_this()).all_gather(own, all, {}, where);
     return joined(colour, all, std::move(name), group_.site(meet, collectives_begun_));
   }
 
@@ -93,14 +91,12 @@ public:
   [[nodiscard]] MPI_Comm exported(SourceLocation where) {
     if (exported_ != MPI_COMM_NULL)
       return exported_;
-    CollectiveCall meet;
-    meet.operation = Operation::barrier;
-    meet.where = where;
+    const CollectiveCall meet = call_of(Operation::barrier, where);
     run(meet);
     const MpiCallSite site = group_.site(meet, collectives_begun_);
     std::vector<int> all(static_cast<std::size_t>(size()));
     std::iota(all.begin(), all.end(), 0);
-    exported_ = create_mpi_part(group_, all, site);
+    exported_ = create_mpi_subgroup(group_, all, site);
     // The library's own channels return errors; other code expects MPI's default.
     check_mpi(MPI_Comm_set_errhandler(exported_, MPI_ERRORS_ARE_FATAL), "MPI_Comm_set_errhandler", &site);
     return exported_;
@@ -204,7 +200,7 @@ private:
       if (all[2 * static_cast<std::size_t>(rank)] == colour)
         members.push_back(rank);
     std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return key(a) < key(b); });
-    MpiChannel channel{create_mpi_part(group_, members, site), {}};
+    MpiChannel channel{create_mpi_subgroup(group_, members, site), {}};
     for (const int member : members)
       channel.world_ranks.push_back(world_rank(member));
     const auto own = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());

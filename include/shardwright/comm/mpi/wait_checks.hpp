@@ -7,7 +7,6 @@
 
 #include <shardwright/comm/long_wait.hpp>
 #include <shardwright/comm/mpi/group.hpp>
-#include <shardwright/comm/mpi/report.hpp>
 #include <shardwright/comm/wait_graph.hpp>
 
 #include <time.h>
@@ -124,7 +123,7 @@ private:
       return;
     LongWait wait{own.site.world_rank, describe(own.call, own.site.sequence), group_.name(),
                   hold_up(own).ranks};
-    wait.whereabouts = reports_of(world, wait.missing);
+    wait.whereabouts = world.reports_of(wait.missing);
     wait.waited = world.options().notice;
     wait.deadline = world.options().deadline;
     wait.print();

@@ -72,7 +72,7 @@ public:
     int same = MPI_UNEQUAL;
     if (MPI_Comm_compare(comm, MPI_COMM_WORLD, &same) == MPI_SUCCESS &&
         (same == MPI_IDENT || same == MPI_CONGRUENT))
-      MpiEnvironment::keep(members());
+      MpiEnvironment::watch_at_end(members());
   }
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -124,7 +124,7 @@ public:
   void publish(const CollectiveCall& call, std::uint64_t sequence, int peer, std::uint64_t group_id,
                const std::string& group, const void* token) noexcept {
     last_ = token;
-    node_->publish(shown_.record(), shown_.take(call, sequence, peer, group_id, group));
+    node_->publish(shown_.record(), shown_.set(call, sequence, peer, group_id, group));
   }
   void publish_end(const void* token) noexcept {
     if (last_ == token)
@@ -167,6 +167,11 @@ public:
     node_->fail_group(rank_, group_id, kind, sentence);
     tell(group_id, kind, sentence);
   }
+  /// What ranks of this node are doing: "rank 1: ...; rank 2: ...".
+  [[nodiscard]] std::string reports_of(const std::vector<int>& ranks) const {
+    return whereabouts(ranks, [this](int rank) { return node_->report(rank); });
+  }
+
   /// The rank that ended the world, or -1.
   [[nodiscard]] int ended_by() const noexcept { return node_->first_failure(); }
 
@@ -208,10 +213,10 @@ public:
     if (gone < 0)
       return;
     node_->fail_dead(gone);
-    say_failure();
+    print_failure();
   }
   /// Says why the world has ended, unless another rank of this node has.
-  void say_failure() noexcept {
+  void print_failure() noexcept {
     if (ended_by() >= 0 && node_->first_to_tell())
       write_stderr_line(cause_of(node_->world_failure(ended_by())));
   }
@@ -286,8 +291,7 @@ private:
         found = ranks_text(late) + " did not open the memory that the ranks of this node share";
       } else if (hold_up.sure) {
         late = std::move(hold_up.ranks);
-        found = ranks_text(late) +
-                " did not: " + whereabouts(late, [&](int rank) { return node_->report(rank); });
+        found = ranks_text(late) + " did not: " + reports_of(late);
       }
     }
     const std::string siblings = siblings_text(LauncherRanks());

@@ -5,7 +5,6 @@
 /// @brief A log of a rank's calls, in order.
 
 #include <shardwright/comm/call.hpp>
-#include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
 #include <shardwright/comm/validate.hpp>
 #include <shardwright/core/hash.hpp>
@@ -89,47 +88,5 @@ private:
   std::vector<Group> known_;
   std::map<std::uint64_t, int> groups_; // how many have the same ranks
 };
-
-namespace detail {
-
-/// Records the calls made through it.
-class LoggedTransport final : public DecoratedTransport<HostCommunicator, HostTransport> {
-public:
-  LoggedTransport(HostCommunicator below, std::shared_ptr<CallLog> log)
-      : DecoratedTransport(std::move(below)), log_(std::move(log)), name_(DecoratedTransport::name()),
-        id_(log_->add_group(name_, size(), [this](int rank) { return world_rank(rank); })) {}
-
-  void run(const CollectiveCall& call) override {
-    note(call, false);
-    below().run(call);
-  }
-  [[nodiscard]] Pending start(const CollectiveCall& call) override {
-    note(call, true);
-    return below().start(call);
-  }
-
-protected:
-  [[nodiscard]] std::shared_ptr<HostTransport> around(HostCommunicator part) const override {
-    return std::make_shared<LoggedTransport>(std::move(part), log_);
-  }
-
-private:
-  void note(const CollectiveCall& call, bool started) {
-    log_->add(
-        call, name_, id_, size(), [this](int rank) { return world_rank(rank); }, started);
-  }
-
-  std::shared_ptr<CallLog> log_;
-  std::string name_;
-  std::uint64_t id_;
-};
-
-} // namespace detail
-
-/// @brief Decorates a communicator: its calls, and those of groups split off from it, are recorded in `log`.
-[[nodiscard]] inline HostCommunicator logged(HostCommunicator ranks, std::shared_ptr<CallLog> log) {
-  return HostCommunicator(std::static_pointer_cast<HostTransport>(
-      std::make_shared<detail::LoggedTransport>(std::move(ranks), std::move(log))));
-}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -6,6 +6,7 @@
 /// device memory: device_clock.hpp.
 
 #include <shardwright/comm/all_gather_v.hpp>
+#include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
 
@@ -131,74 +132,61 @@ private:
 
 namespace detail {
 
-class TimedTransport final : public DecoratedTransport<HostCommunicator, HostTransport>,
-                             public std::enable_shared_from_this<TimedTransport> {
+/// Adds the calls of a group to a clock.
+class TimedCalls {
   using Clock = CallTimes::Clock;
 
 public:
-  TimedTransport(HostCommunicator below, std::shared_ptr<CommunicationClock> clock, std::string label)
-      : DecoratedTransport(std::move(below)), clock_(std::move(clock)), label_(std::move(label)),
-        alone_(size() == 1) {}
+  TimedCalls(std::shared_ptr<CommunicationClock> clock, std::string label)
+      : clock_(std::move(clock)), label_(std::move(label)) {}
 
-  void run(const CollectiveCall& call) override {
-    if (alone_)
-      return below().run(call);
-    CallTimes times;
-    const auto begin = Clock::now();
-    below().run(with(call, times));
-    add(kind_of(call.operation), bytes_of(call), times, begin, Clock::now(), call.times);
-  }
-
-  [[nodiscard]] Pending start(const CollectiveCall& call) override {
-    if (alone_)
-      return below().start(call);
-    auto started = std::make_shared<Started>(shared_from_this(), call, kind_of(call.operation));
-    started->bytes = bytes_of(call);
-    started->pending = below().start(with(call, started->times));
-    return Pending(std::move(started));
-  }
-  [[nodiscard]] GroupClock clock() const override { return {clock_, label_}; }
-
-private:
-  struct Started final : PendingOperation {
-    Started(std::shared_ptr<TimedTransport> owner, const CollectiveCall& call, CommunicationKind& counted)
-        : transport(std::move(owner)), kind(counted), asked(call.times) {}
-    [[nodiscard]] bool ready() override { return pending.ready(); }
-    void wait() override {
-      const auto begin = Clock::now();
-      pending.wait();
-      transport->add(kind, bytes, times, begin, Clock::now(), asked);
+  class Call {
+  public:
+    Call(TimedCalls& calls, const HostCommunicator& below, const CollectiveCall& call)
+        : clock_(*calls.clock_), asked_(call.times) {
+      if (below.size() == 1) // it does not communicate
+        return;
+      kind_ = &calls.kind_of(call.operation);
+      bytes_ = link_cost(call, below.rank(), below.size()).bytes;
     }
-    void abandon() noexcept override { pending = Pending(); }
+    [[nodiscard]] CollectiveCall passed(CollectiveCall call) noexcept {
+      if (kind_ != nullptr)
+        call.times = &times_;
+      return call;
+    }
+    template <class Wait> void end(Wait wait) {
+      const auto begin = Clock::now();
+      wait();
+      if (kind_ != nullptr)
+        add(begin, Clock::now());
+    }
+    [[nodiscard]] static bool over() noexcept { return true; }
 
-    std::shared_ptr<TimedTransport> transport; // first, for its clock holds the kind
-    CommunicationKind& kind;
-    CallTimes* asked;
-    double bytes = 0;
-    CallTimes times;
-    Pending pending; // last, so that a call that is dropped ends before its times
+  private:
+    void add(Clock::time_point begin, Clock::time_point end) noexcept {
+      const auto seconds = [](Clock::time_point from, Clock::time_point to) {
+        return std::max(0.0, std::chrono::duration<double>(to - from).count());
+      };
+      const Clock::time_point moved = times_.begun_at(), done = times_.ended_at();
+      clock_.add(*kind_, {1, bytes_, seconds(moved, done),
+                          seconds(std::max(begin, moved), std::min(end, done)), seconds(begin, end)});
+      if (asked_ != nullptr) {
+        asked_->begin(moved);
+        asked_->end(done);
+      }
+    }
+
+    CommunicationClock& clock_;
+    CallTimes* asked_;
+    CommunicationKind* kind_ = nullptr; ///< Null: not counted.
+    double bytes_ = 0;
+    CallTimes times_;
   };
 
-  [[nodiscard]] static CollectiveCall with(CollectiveCall call, CallTimes& times) noexcept {
-    call.times = &times;
-    return call;
-  }
-  [[nodiscard]] double bytes_of(const CollectiveCall& call) { return link_cost(call, rank(), size()).bytes; }
+  [[nodiscard]] TimedCalls of(std::string part) const { return {clock_, std::move(part)}; }
+  [[nodiscard]] GroupClock clock() const { return {clock_, label_}; }
 
-  void add(CommunicationKind& kind, double bytes, const CallTimes& times, Clock::time_point begin,
-           Clock::time_point end, CallTimes* asked) noexcept {
-    const auto seconds = [](Clock::time_point from, Clock::time_point to) {
-      return std::max(0.0, std::chrono::duration<double>(to - from).count());
-    };
-    const Clock::time_point moved = times.begun_at(), done = times.ended_at();
-    clock_->add(kind, {1, bytes, seconds(moved, done), seconds(std::max(begin, moved), std::min(end, done)),
-                       seconds(begin, end)});
-    if (asked != nullptr) {
-      asked->begin(moved);
-      asked->end(done);
-    }
-  }
-
+private:
   [[nodiscard]] CommunicationKind& kind_of(Operation operation) {
     CommunicationKind*& known = kinds_[static_cast<std::size_t>(operation)];
     if (known == nullptr)
@@ -206,14 +194,8 @@ private:
     return *known;
   }
 
-  [[nodiscard]] std::shared_ptr<HostTransport> around(HostCommunicator part) const override {
-    std::string name = part.name();
-    return std::make_shared<TimedTransport>(std::move(part), clock_, std::move(name));
-  }
-
   std::shared_ptr<CommunicationClock> clock_;
   std::string label_;
-  bool alone_; ///< Whether the group has only this rank, so that it does not communicate.
   std::array<CommunicationKind*, 1 + static_cast<std::size_t>(Operation::receive)> kinds_{};
 };
 
@@ -240,8 +222,8 @@ timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, 
     return communicator;
   if (label.empty())
     label = communicator.name();
-  return HostCommunicator(
-      std::make_shared<detail::TimedTransport>(std::move(communicator), std::move(clock), std::move(label)));
+  return HostCommunicator(std::make_shared<detail::ObservedTransport<HostCommunicator, detail::TimedCalls>>(
+      std::move(communicator), detail::TimedCalls(std::move(clock), std::move(label))));
 }
 
 /// @brief The kinds of all ranks, each with the mean of its totals over the ranks, sorted by exposed time,

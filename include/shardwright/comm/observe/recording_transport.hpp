@@ -4,6 +4,7 @@
 /// @file
 /// @brief One rank of a world without peers: its calls are recorded, and nothing moves.
 
+#include <shardwright/comm/copy_kernels.hpp>
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/observe/call_log.hpp>
@@ -26,18 +27,18 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// Far above any address that a process may map, stacks and libraries included.
-inline constexpr std::uintptr_t pretended_begin = std::uintptr_t{1} << 62;
-inline constexpr std::uintptr_t pretended_bytes = std::uintptr_t{1} << 44;
+inline constexpr std::uintptr_t unmapped_begin = std::uintptr_t{1} << 62;
+inline constexpr std::uintptr_t unmapped_bytes = std::uintptr_t{1} << 44;
 
 /// An address range of `bytes` bytes that maps to no memory.
-[[nodiscard]] inline void* pretended_memory(std::size_t bytes) noexcept {
+[[nodiscard]] inline void* unmapped_memory(std::size_t bytes) noexcept {
   static std::atomic<std::uintptr_t> next{0};
-  const std::uintptr_t at = next.fetch_add((bytes + 255) / 256 * 256) % pretended_bytes;
-  return reinterpret_cast<void*>(pretended_begin + at); // NOLINT(performance-no-int-to-ptr)
+  const std::uintptr_t at = next.fetch_add((bytes + 255) / 256 * 256) % unmapped_bytes;
+  return reinterpret_cast<void*>(unmapped_begin + at); // NOLINT(performance-no-int-to-ptr)
 }
-[[nodiscard]] inline bool is_pretended(const void* data) noexcept {
+[[nodiscard]] inline bool is_unmapped(const void* data) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(data);
-  return at >= pretended_begin && at < 2 * pretended_bytes + pretended_begin;
+  return at >= unmapped_begin && at < 2 * unmapped_bytes + unmapped_begin;
 }
 
 /// The shared state of a pretended group.
@@ -59,14 +60,13 @@ struct RecordingGroup {
     log->add(
         call, name, id, size(), [this](int each) { return members[static_cast<std::size_t>(each)]; },
         started);
-    if (call.out == nullptr || is_pretended(call.out))
+    if (call.out == nullptr || is_unmapped(call.out))
       return;
     const std::size_t element = size_of(call.element);
     const auto copy = [&](const StridedBlock& from, const StridedBlock& to) {
-      const auto* const in = static_cast<const std::byte*>(call.in);
-      auto* const out = static_cast<std::byte*>(call.out);
-      for (std::size_t i = 0; i < std::min(from.count(), to.count()); ++i)
-        std::copy_n(in + place(from, i) * element, element, out + place(to, i) * element);
+      copy_elements(static_cast<std::byte*>(call.out), StridedCursor(to),
+                    static_cast<const std::byte*>(call.in), StridedCursor(from),
+                    std::min(from.count(), to.count()), element, false);
     };
     const StridedBlock whole = contiguous_block(0, call.count);
     switch (call.operation) {
@@ -116,9 +116,6 @@ struct RecordingGroup {
   }
 
 private:
-  [[nodiscard]] static std::size_t place(const StridedBlock& block, std::size_t i) noexcept {
-    return block.offset + i / block.row_length * block.row_stride + i % block.row_length;
-  }
   /// A sum over equal ranks.
   void scale(const CollectiveCall& call) const {
     if (call.reduce_op != ReduceOp::sum)
@@ -141,7 +138,7 @@ public:
 };
 
 /// A group of which only one rank exists.
-template <class Interface> class RecordingTransport final : public Interface {
+class RecordingTransport final : public Transport {
 public:
   explicit RecordingTransport(RecordingGroup group) : group_(std::move(group)) {}
   [[nodiscard]] int rank() const noexcept override { return group_.rank; }
@@ -156,7 +153,7 @@ public:
     group_.run(call, true);
     return Pending(std::make_shared<RecordedOperation>());
   }
-  [[nodiscard]] std::shared_ptr<Interface> split(int colour, int, std::string,
+  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int, std::string,
                                                  SourceLocation where) override {
     if (colour < 0)
       return nullptr;
@@ -164,7 +161,7 @@ public:
         "split: in a world without peers, all colours must follow from a rule (use split_by)",
         {.group = group_.name, .operation = "split", .where = where});
   }
-  [[nodiscard]] std::shared_ptr<Interface> split_by(const GroupRule& rule, std::string name,
+  [[nodiscard]] std::shared_ptr<Transport> split_by(const GroupRule& rule, std::string name,
                                                     SourceLocation) override {
     if (rule(group_.rank).colour < 0)
       return nullptr;
@@ -183,9 +180,8 @@ private:
   std::vector<int> members(static_cast<std::size_t>(group.size()));
   for (std::size_t i = 0; i < members.size(); ++i)
     members[i] = group.world_rank(static_cast<int>(i));
-  return DeviceCommunicator(
-      std::static_pointer_cast<DeviceTransport>(std::make_shared<RecordingTransport<DeviceTransport>>(
-          RecordingGroup(std::move(log), group.name(), std::move(members), group.rank()))));
+  return DeviceCommunicator(std::make_shared<RecordingTransport>(
+      RecordingGroup(std::move(log), group.name(), std::move(members), group.rank())));
 }
 
 } // namespace detail
@@ -204,9 +200,8 @@ private:
         std::to_string(rank) + " of " + std::to_string(ranks) + " was asked for");
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
-  return HostCommunicator(
-      std::static_pointer_cast<HostTransport>(std::make_shared<detail::RecordingTransport<HostTransport>>(
-          detail::RecordingGroup(std::move(log), "world", std::move(members), rank))));
+  return HostCommunicator(std::make_shared<detail::RecordingTransport>(
+      detail::RecordingGroup(std::move(log), "world", std::move(members), rank)));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

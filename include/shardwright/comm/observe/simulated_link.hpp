@@ -5,6 +5,7 @@
 /// @brief A communicator over a simulated link, which shows on one machine what a run would cost with a given
 /// latency and bandwidth.
 
+#include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
 
@@ -89,109 +90,69 @@ private:
   Clock::time_point free_inward_{};
 };
 
-/// One call on a link: issued below, and complete when its time on the link is over.
-class LinkedCall {
-public:
-  LinkedCall(Link& link, HostCommunicator& below, const CollectiveCall& call)
-      : link_(link), below_(below), call_(call) {
-    const double seconds = link_cost(call, below.rank(), below.size()).seconds(link.options());
-    constexpr double for_ever = 1e8; // years, which a clock can still count
-    use_.cost = std::chrono::duration_cast<TimeOnLink::Clock::duration>(
-        std::chrono::duration<double>(std::min(seconds, for_ever)));
-    use_.outward = call.operation != Operation::receive;
-    use_.inward = call.operation != Operation::send;
-    link_.add(use_);
-  }
-  LinkedCall(const LinkedCall&) = delete;
-  LinkedCall& operator=(const LinkedCall&) = delete;
-  ~LinkedCall() { link_.remove(use_); }
+/// The calls of a group on a rank's link.
+struct LinkedCalls {
+  std::shared_ptr<Link> link;
 
-  /// The call to forward to the communicator below.
-  [[nodiscard]] CollectiveCall passed() noexcept {
-    CollectiveCall call = call_;
-    call.times = &use_.below;
-    return call;
-  }
-
-  /// After the call below has ended: whether the link is done, too.
-  [[nodiscard]] bool over() {
-    link_.place(use_);
-    return TimeOnLink::Clock::now() >= use_.end;
-  }
-
-  /// After the call below has ended: sleeps for the rest of the call's time on the link.
-  void sleep() {
-    link_.place(use_);
-    const auto limit = TimeOnLink::Clock::now() + below_.deadline();
-    std::this_thread::sleep_until(std::min(use_.end, limit));
-    if (use_.end > limit)
-      give_up();
-    if (call_.times != nullptr) {
-      call_.times->begin(use_.begin);
-      call_.times->end(use_.end);
+  /// Issued below, and complete when its time on the link is over.
+  class Call {
+  public:
+    Call(LinkedCalls& calls, HostCommunicator& below, const CollectiveCall& call)
+        : link_(*calls.link), below_(below), call_(call) {
+      const double seconds = link_cost(call, below.rank(), below.size()).seconds(link_.options());
+      constexpr double for_ever = 1e8; // years, which a clock can still count
+      use_.cost = std::chrono::duration_cast<TimeOnLink::Clock::duration>(
+          std::chrono::duration<double>(std::min(seconds, for_ever)));
+      use_.outward = call.operation != Operation::receive;
+      use_.inward = call.operation != Operation::send;
+      link_.add(use_);
     }
-  }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    ~Call() { link_.remove(use_); }
 
-  [[nodiscard]] bool ended_below() const noexcept { return use_.below.ended(); }
-
-private:
-  [[noreturn]] void give_up() {
-    const std::string sentence =
-        std::string(name_of(call_.operation)) +
-        ": the simulated link must carry a call within the deadline, but it is busy for longer (give the link more bandwidth, or the communicator a longer deadline)";
-    below_.abort(sentence);
-    throw DeadlineExceeded(
-        {}, sentence,
-        {below_.world_rank(), below_.name(), std::string(name_of(call_.operation)), 0, {}, call_.where});
-  }
-
-  Link& link_;
-  HostCommunicator& below_;
-  CollectiveCall call_; ///< For its kind and place; its blocks may be gone once it has started.
-  TimeOnLink use_{};
-};
-
-class LinkedTransport final : public DecoratedTransport<HostCommunicator, HostTransport>,
-                              public std::enable_shared_from_this<LinkedTransport> {
-public:
-  LinkedTransport(HostCommunicator below, std::shared_ptr<Link> link)
-      : DecoratedTransport(std::move(below)), link_(std::move(link)) {}
-
-  void run(const CollectiveCall& call) override {
-    LinkedCall linked(*link_, below(), call);
-    below().run(linked.passed());
-    linked.sleep();
-  }
-
-  [[nodiscard]] Pending start(const CollectiveCall& call) override {
-    auto started = std::make_shared<Started>(shared_from_this(), call);
-    started->pending = below().start(started->linked.passed());
-    return Pending(std::move(started));
-  }
-
-private:
-  struct Started final : PendingOperation {
-    Started(std::shared_ptr<LinkedTransport> owner, const CollectiveCall& call)
-        : transport(std::move(owner)), linked(*transport->link_, transport->below(), call) {}
-    [[nodiscard]] bool ready() override {
-      return pending.ready() && (!linked.ended_below() || linked.over());
+    [[nodiscard]] CollectiveCall passed(CollectiveCall call) noexcept {
+      call.times = &use_.below;
+      return call;
     }
-    void wait() override {
-      pending.wait();
-      linked.sleep();
+    [[nodiscard]] bool over() {
+      if (!use_.below.ended()) // it has failed
+        return true;
+      link_.place(use_);
+      return TimeOnLink::Clock::now() >= use_.end;
     }
-    void abandon() noexcept override { pending = Pending(); }
+    /// Sleeps for the rest of the call's time on the link.
+    template <class Wait> void end(Wait wait) {
+      wait();
+      link_.place(use_);
+      const auto limit = TimeOnLink::Clock::now() + below_.deadline();
+      std::this_thread::sleep_until(std::min(use_.end, limit));
+      if (use_.end > limit)
+        give_up();
+      if (call_.times != nullptr) {
+        call_.times->begin(use_.begin);
+        call_.times->end(use_.end);
+      }
+    }
 
-    std::shared_ptr<LinkedTransport> transport; // first, for all that follows refers to it
-    LinkedCall linked;
-    Pending pending; // last, so that a call that is dropped ends before its times
+  private:
+    [[noreturn]] void give_up() {
+      const std::string sentence =
+          std::string(name_of(call_.operation)) +
+          ": the simulated link must carry a call within the deadline, but it is busy for longer (give the link more bandwidth, or the communicator a longer deadline)";
+      below_.abort(sentence);
+      throw DeadlineExceeded(
+          {}, sentence,
+          {below_.world_rank(), below_.name(), std::string(name_of(call_.operation)), 0, {}, call_.where});
+    }
+
+    Link& link_;
+    HostCommunicator& below_;
+    CollectiveCall call_; ///< For its kind and place; its blocks may be gone once it has started.
+    TimeOnLink use_{};
   };
 
-  [[nodiscard]] std::shared_ptr<HostTransport> around(HostCommunicator part) const override {
-    return std::make_shared<LinkedTransport>(std::move(part), link_);
-  }
-
-  std::shared_ptr<Link> link_;
+  [[nodiscard]] LinkedCalls of(const std::string&) const { return *this; }
 };
 
 } // namespace detail
@@ -210,8 +171,8 @@ private:
   if (!(options.latency_seconds >= 0) || !(options.bytes_per_second >= 0))
     throw InvalidArgument(
         "simulated_link: latency and bandwidth must not be negative (0 means no latency, or unlimited bandwidth)");
-  return HostCommunicator(std::make_shared<detail::LinkedTransport>(std::move(communicator),
-                                                                    std::make_shared<detail::Link>(options)));
+  return HostCommunicator(std::make_shared<detail::ObservedTransport<HostCommunicator, detail::LinkedCalls>>(
+      std::move(communicator), detail::LinkedCalls{std::make_shared<detail::Link>(options)}));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

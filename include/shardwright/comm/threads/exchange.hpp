@@ -69,17 +69,6 @@ private:
   [[nodiscard]] std::byte* out(int rank) const noexcept {
     return reinterpret_cast<std::byte*>(slots_[rank].out.begin);
   }
-  /// Block of a rank's input that goes to this rank; its count is known here, so even blocks need not read
-  /// its call.
-  [[nodiscard]] StridedBlock sent_by(int rank, std::size_t count) const noexcept {
-    const StridedBlock* const blocks = slots_[rank].in_blocks;
-    return blocks != nullptr ? blocks[rank_] : contiguous_block(index(rank_) * count, count);
-  }
-  /// Block of a rank's output that this rank fills.
-  [[nodiscard]] StridedBlock filled_at(int rank, std::size_t count) const noexcept {
-    const StridedBlock* const blocks = slots_[rank].out_blocks;
-    return blocks != nullptr ? blocks[rank_] : contiguous_block(index(rank_) * count, count);
-  }
   /// The rank `step` places after this one: ranks start at different peers, so that they do not all read from
   /// the same one.
   [[nodiscard]] int after(int step) const noexcept { return (rank_ + step) % ranks_; }
@@ -116,7 +105,7 @@ private:
     reduction_.begin(own().element, own().reduce_op, own().order);
     const std::size_t bytes = size_of(own().element);
     for (int s = 0; s < ranks_; ++s)
-      cursors_[index(s)] = StridedCursor(sent_by(s, own().count));
+      cursors_[index(s)] = StridedCursor(slots_[s].in_block(rank_, own().count));
     for (std::size_t done = 0; done < own().count;) {
       std::size_t length = own().count - done;
       for (const StridedCursor& cursor : cursors_)
@@ -152,7 +141,7 @@ private:
     int targets = 0;
     bool runs = true;
     for (int s = 0; s < ranks_; ++s) {
-      const StridedBlock block = filled_at(s, own().count);
+      const StridedBlock block = slots_[s].out_block(rank_, own().count);
       runs = runs && block.contiguous();
       std::byte* const to = out(s) + block.offset * bytes;
       if (to != in(rank_))
@@ -162,22 +151,23 @@ private:
       copy_to_all(outs_.data(), targets, in(rank_), own().count * bytes);
     } else {
       for (int step = 0; step < ranks_; ++step)
-        copy_block(out(after(step)), filled_at(after(step), own().count), in(rank_),
+        copy_block(out(after(step)), slots_[after(step)].out_block(rank_, own().count), in(rank_),
                    contiguous_block(0, own().count), bytes, true);
     }
     finish_streaming();
   }
 
   void all_to_all() noexcept {
-    if (own().direct != nullptr) {
+    if (DirectExchange* const direct = slots_[rank_].extras.direct) {
       for (int s = 0; s < ranks_; ++s)
-        direct_[index(s)] = slots_[s].call->direct;
-      return own().direct->run(direct_);
+        direct_[index(s)] = slots_[s].extras.direct;
+      return direct->run(direct_);
     }
     for (int step = 0; step < ranks_; ++step) {
       const int peer = after(step);
       const StridedBlock block = own().out_block(peer);
-      copy_block(out(rank_), block, in(peer), sent_by(peer, block.count()), size_of(own().element), false);
+      copy_block(out(rank_), block, in(peer), slots_[peer].in_block(rank_, block.count()),
+                 size_of(own().element), false);
     }
   }
 

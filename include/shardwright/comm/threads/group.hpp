@@ -32,7 +32,7 @@ class ThreadGroup final : public SharedGroup {
 public:
   ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> members, const std::string& name)
       : SharedGroup(std::move(world), std::move(members), name, copy_message), slots_(2 * ranks()),
-        flags_(ranks()), parts_(ranks()) {
+        flags_(ranks()), subgroups_(ranks()) {
     this->world().enter(this);
   }
   ~ThreadGroup() override { world().leave(this); }
@@ -43,16 +43,16 @@ public:
     return slots_.data() + (sequence % 2) * ranks();
   }
   /// Groups that a split forms, by the rank that creates each.
-  [[nodiscard]] std::shared_ptr<ThreadGroup>& part(int rank) noexcept {
-    return parts_[static_cast<std::size_t>(rank)];
+  [[nodiscard]] std::shared_ptr<ThreadGroup>& subgroup(int rank) noexcept {
+    return subgroups_[static_cast<std::size_t>(rank)];
   }
 
   enum class Meeting : std::uint8_t { complete, ended, late };
 
   /// Enters a collective, whose slot is filled, and waits for all others. `ended` means that no rank passes.
-  /// A rank that waits for long calls `say(first)`, where one of them is the first.
-  template <class Say>
-  [[nodiscard]] Meeting meet(int rank, std::uint64_t sequence, const Patience& patience, Say say) {
+  /// A rank that waits for long calls `notify(first)`, where one of them is the first.
+  template <class Notice>
+  [[nodiscard]] Meeting meet(int rank, std::uint64_t sequence, const Patience& patience, Notice notify) {
     const ThreadSlot* const all = slots(sequence);
     slots(sequence)[rank].arrived.store(sequence, std::memory_order_seq_cst);
     std::size_t seen = 0;
@@ -66,7 +66,7 @@ public:
       meeting_.notify();
     else if (!meeting_.wait([&] { return complete() || ended(); }, patience, world().deadline(),
                             [&] { return needs_this_core(rank, seen); }, world().notice(),
-                            [&] { say(first_to_notice(sequence)); }))
+                            [&] { notify(first_to_notice(sequence)); }))
       return Meeting::late;
     return !ended() || passed(sequence) ? Meeting::complete : Meeting::ended;
   }
@@ -85,10 +85,10 @@ public:
 
   /// Publishes that a rank's part is done and buffers are no longer accessed for it; `count` grows by one
   /// each time.
-  void let_go(int rank, std::uint64_t count) noexcept {
+  void release(int rank, std::uint64_t count) noexcept {
     flags_[static_cast<std::size_t>(rank)].released.store(count, std::memory_order_seq_cst);
   }
-  [[nodiscard]] bool has_let_go(int rank, std::uint64_t count) const noexcept {
+  [[nodiscard]] bool has_released(int rank, std::uint64_t count) const noexcept {
     return flags_[static_cast<std::size_t>(rank)].released.load(std::memory_order_seq_cst) >= count;
   }
   /// Waits until all ranks' parts are done; false if that takes longer than the limit.
@@ -145,7 +145,7 @@ private:
 
   std::vector<ThreadSlot> slots_;
   std::vector<Flags> flags_;
-  std::vector<std::shared_ptr<ThreadGroup>> parts_;
+  std::vector<std::shared_ptr<ThreadGroup>> subgroups_;
   std::atomic<std::uint64_t> noticed_{0}; ///< Last collective for which a rank printed a notice.
 };
 

@@ -78,7 +78,7 @@ public:
   /// Prints to stderr the ranks for which this one waits, `missing()`; nothing if all have arrived meanwhile,
   /// or if there is no memory for the message.
   template <class Missing>
-  void say_long_wait(const CollectiveCall& call, std::uint64_t sequence, Missing&& missing) const noexcept {
+  void print_long_wait(const CollectiveCall& call, std::uint64_t sequence, Missing&& missing) const noexcept {
     try {
       const std::vector<int> ranks = missing();
       if (ranks.empty())
@@ -101,8 +101,8 @@ public:
           if (never_ends())
             fail([&] { return late(message, true); });
           else
-            say_long_wait(message.call, message.sequence,
-                          [&] { return std::vector<int>{world_rank(message.call.root)}; });
+            print_long_wait(message.call, message.sequence,
+                            [&] { return std::vector<int>{world_rank(message.call.root)}; });
         });
     // Before it is withdrawn: of ranks that give up at the same time, the first sees that all others wait.
     if (!awake && message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::posted)
@@ -210,11 +210,10 @@ public:
   private:
     FlightRecorder& recorder_;
   };
-  /// Keeps the flight recorder consistent however a collective ends.
+  /// Ends an entry of the flight recorder, however its call ends.
   class Recording {
   public:
-    Recording(GroupMember& member, const CollectiveCall& call, std::uint64_t sequence, bool started)
-        : member_(member), ticket_(member.begin(call, sequence, started)) {}
+    Recording(GroupMember& member, FlightRecorder::Ticket ticket) : member_(member), ticket_(ticket) {}
     ~Recording() { member_.end(ticket_); }
     Recording(const Recording&) = delete;
     Recording& operator=(const Recording&) = delete;

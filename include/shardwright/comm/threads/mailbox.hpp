@@ -55,7 +55,7 @@ public:
     ThreadMessage* other = nullptr;
     {
       const std::lock_guard lock(mutex_);
-      other = take(message);
+      other = matching(message);
       if (other == nullptr) {
         ThreadMessage** end = &queue(message, message.call.operation);
         while (*end != nullptr)
@@ -129,7 +129,7 @@ private:
     return waiting_[(from * ranks_ + to) * 2 + (operation == Operation::send ? 0 : 1)];
   }
 
-  [[nodiscard]] ThreadMessage* take(const ThreadMessage& message) noexcept {
+  [[nodiscard]] ThreadMessage* matching(const ThreadMessage& message) noexcept {
     for (ThreadMessage** at = &queue(message, opposite(message)); *at != nullptr; at = &(*at)->next)
       if ((*at)->call.tag == message.call.tag) {
         ThreadMessage* found = *at;

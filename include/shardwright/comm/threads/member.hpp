@@ -28,16 +28,15 @@ public:
   ThreadMember(std::shared_ptr<ThreadGroup> group, int rank)
       : GroupMember(group, rank), group_(*group), exchange_(size()) {}
 
-  /// Executes a collective on the calling thread; `started` if the rank continues meanwhile.
+  /// Executes a collective on the calling thread.
   ///
   /// Everything that needs memory comes before the first meeting, or failure is handled: a rank that left
   /// between the meetings would leave the others waiting for it while they access its buffers.
-  void execute(const CollectiveCall& call, const Patience& patience, const SplitRequest* request = nullptr,
-               bool started = false) {
+  void execute(const CollectiveCall& call, const Patience& patience, const CallExtras& extras) {
     const std::uint64_t sequence = ++sequence_;
-    if (!started)
+    if (!extras.started)
       begun_ = sequence;
-    const Recording recording(*this, call, sequence, started);
+    const Recording recording(*this, begin(call, sequence, extras.started));
     // After the group's end no rank waits in meet(), so this rank's next call but one would be published in
     // the slot that a slow rank, whose part others did, is still comparing. While the group is alive, that
     // rank has entered the call in between.
@@ -46,21 +45,19 @@ public:
     exchange_.prepare(call);
     ThreadSlot* const slots = group_.slots(sequence);
     slots[rank()].show(call, rank(), size(), sequence, world().check());
-    slots[rank()].request = request;
+    slots[rank()].extras = extras;
     meet(call, sequence, patience);
     if (world().check())
       compare(call, sequence, slots, patience);
     const Timing timing(call.times);
-    if (call.operation == Operation::barrier)
-      return;
-    if (call.operation == Operation::split)
+    if (call.operation == Operation::barrier || call.operation == Operation::split)
       return;
     if (world().crowded()) {
       exchange_for_all(slots, sequence);
       await_release(call, patience);
     } else {
       exchange_.run(slots, rank());
-      part(call, patience);
+      meet_after(call, patience);
     }
   }
 
@@ -72,28 +69,29 @@ public:
                                                    const Patience& patience, int& new_rank) {
     std::vector<int> members;
     members.reserve(static_cast<std::size_t>(size()));
-    execute(call, patience, &request);
+    execute(call, patience, {.request = &request});
     const ThreadSlot* const slots = group_.slots(sequence_);
     for (int r = 0; r < size(); ++r)
-      if (slots[r].request->colour == request.colour)
+      if (slots[r].extras.request->colour == request.colour)
         members.push_back(r);
     const int leader = members.front();
-    std::stable_sort(members.begin(), members.end(),
-                     [slots](int a, int b) { return slots[a].request->key < slots[b].request->key; });
+    std::stable_sort(members.begin(), members.end(), [slots](int a, int b) {
+      return slots[a].extras.request->key < slots[b].extras.request->key;
+    });
     new_rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
     std::exception_ptr unable;
     if (leader == rank() && request.colour >= 0) {
       try {
-        create_part(members, request);
+        create_subgroup(members, request);
       } catch (...) {
         unable = std::current_exception();
         fail_out_of_memory();
       }
     }
-    part(call, patience);
-    std::shared_ptr<ThreadGroup> out = request.colour >= 0 ? group_.part(leader) : nullptr;
-    part(call, patience);
-    group_.part(rank()).reset();
+    meet_after(call, patience);
+    std::shared_ptr<ThreadGroup> out = request.colour >= 0 ? group_.subgroup(leader) : nullptr;
+    meet_after(call, patience);
+    group_.subgroup(rank()).reset();
     if (unable)
       std::rethrow_exception(unable);
     if (request.colour >= 0 && !out)
@@ -124,13 +122,13 @@ private:
   void meet(const CollectiveCall& call, std::uint64_t sequence, const Patience& patience) {
     if (size() == 1)
       return;
-    const auto say = [&](bool first) {
+    const auto notify = [&](bool first) {
       if (never_ends())
         static_cast<void>(group_.give_up(sequence, late(call, sequence, true)));
       else if (first)
-        say_long_wait(call, sequence, [&] { return group_.absent(sequence); });
+        print_long_wait(call, sequence, [&] { return group_.absent(sequence); });
     };
-    switch (group_.meet(rank(), sequence, patience, say)) {
+    switch (group_.meet(rank(), sequence, patience, notify)) {
     case ThreadGroup::Meeting::complete:
       return;
     case ThreadGroup::Meeting::ended:
@@ -151,13 +149,13 @@ private:
       if (!group_.claim(part, sequence))
         continue;
       exchange_.run(slots, part);
-      group_.let_go(part, released_);
+      group_.release(part, released_);
     }
   }
 
   /// The meeting after data has moved.
-  void part(const CollectiveCall& call, const Patience& patience) {
-    group_.let_go(rank(), ++released_);
+  void meet_after(const CollectiveCall& call, const Patience& patience) {
+    group_.release(rank(), ++released_);
     await_release(call, patience);
   }
 
@@ -172,7 +170,7 @@ private:
     abort_process([&] {
       std::vector<int> late;
       for (int other = 0; other < size(); ++other)
-        if (!group_.has_let_go(other, released_))
+        if (!group_.has_released(other, released_))
           late.push_back(world_rank(other));
       return std::string(name_of(call.operation)) +
              ": every rank must finish its part of the data movement, but " + ranks_text(late) +
@@ -206,21 +204,22 @@ private:
     } catch (...) {
       unable = std::current_exception();
     }
-    part(call, patience);
+    meet_after(call, patience);
     if (!unable)
       return out;
     fail_out_of_memory();
     std::rethrow_exception(unable);
   }
 
-  void create_part(const std::vector<int>& members, const SplitRequest& request) {
+  void create_subgroup(const std::vector<int>& members, const SplitRequest& request) {
     std::vector<int> world_ranks;
     for (const int member : members)
       world_ranks.push_back(world_rank(member));
     const std::string name = request.name->empty()
                                  ? std::string(this->name()) + "/" + std::to_string(request.colour)
                                  : *request.name;
-    group_.part(rank()) = std::make_shared<ThreadGroup>(group_.shared_world(), std::move(world_ranks), name);
+    group_.subgroup(rank()) =
+        std::make_shared<ThreadGroup>(group_.shared_world(), std::move(world_ranks), name);
   }
 
   ThreadGroup& group_;

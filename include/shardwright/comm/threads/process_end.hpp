@@ -35,7 +35,7 @@ inline void write_to_standard_error(std::string_view text) noexcept {
 
 /// Writes lines and flushes pending output. A stuck thread may hold a stream, or nothing may read from it, so
 /// this returns after two seconds in any case.
-inline void say_last_words(const std::string& lines) noexcept {
+inline void write_last_words(const std::string& lines) noexcept {
   try {
     const auto done = std::make_shared<std::atomic<bool>>(false);
     std::thread([done, lines] {
@@ -59,7 +59,7 @@ template <class Words> [[noreturn]] void abort_process(Words&& words) noexcept {
   } catch (...) {
     write_to_standard_error("shardwright: the process ends; there is no memory left to say why\n");
   }
-  say_last_words(lines);
+  write_last_words(lines);
   // The abort() of the thread sanitizer flushes the streams, one of which a stuck thread may hold.
   static_cast<void>(std::raise(SIGABRT));
   std::abort(); // the program ignores the signal, or handles it

@@ -22,6 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// the queue.
 class ThreadQueue {
   struct Collective : KeptCall {
+    DirectExchange* direct = nullptr;
     std::exception_ptr error;
     std::atomic<bool> done{false};
     Collective* next = nullptr;
@@ -43,16 +44,17 @@ public:
   }
 
   /// Starts a collective; the record that it returns belongs to the queue.
-  [[nodiscard]] PendingOperation* start(const CollectiveCall& call) {
+  [[nodiscard]] PendingOperation* start(const CollectiveCall& call, DirectExchange* direct) {
     StartedCollective& started = collectives_.take(*this);
     RecordPool<StartedCollective>::Return back(collectives_, started); // unless the call was started
-    started.keep(call);
+    started.copy(call);
+    started.direct = direct;
     started.error = nullptr;
     started.done.store(false, std::memory_order_relaxed);
     if (member_.size() == 1) {
       issued_.fetch_add(1, std::memory_order_relaxed);
       perform(started);
-      return back.keep();
+      return back.release();
     }
     if (!worker_.joinable())
       worker_ = std::thread([this] { serve(); });
@@ -65,7 +67,7 @@ public:
       member_.note_started();
     }
     arrived_.notify();
-    return back.keep();
+    return back.release();
   }
 
   /// Posts a message.
@@ -135,7 +137,7 @@ private:
 
   void perform(Collective& started) noexcept {
     try {
-      member_.execute(started.call, patience_, nullptr, true);
+      member_.execute(started.call, patience_, {.direct = started.direct, .started = true});
     } catch (...) {
       started.error = std::current_exception();
     }

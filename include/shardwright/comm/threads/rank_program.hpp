@@ -67,9 +67,9 @@ private:
     try {
       if (own_ != nullptr)
         own_->world_.write_flights(own_->left(called));
-      say_last_words(report_line(sentence(called), on_terminal()));
+      write_last_words(report_line(sentence(called), on_terminal()));
     } catch (...) {
-      say_last_words({});
+      write_last_words({});
     }
     std::_Exit(code != 0 ? code : EXIT_FAILURE);
   }

@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/report.hpp>
+#include <shardwright/comm/threads/ranks.hpp>
 #include <shardwright/comm/validate.hpp>
 
 #include <algorithm>
@@ -23,6 +24,13 @@ struct SplitRequest {
   const std::string* name = nullptr;
 };
 
+/// What a call has beside its CollectiveCall, between thread ranks.
+struct CallExtras {
+  const SplitRequest* request = nullptr;
+  DirectExchange* direct = nullptr;
+  bool started = false; ///< The rank continues meanwhile.
+};
+
 /// One rank's published call in a collective: written before its arrival, read after everyone's.
 ///
 /// The first line holds the arrival itself and what most exchanges need, so that one transfer between cores
@@ -36,8 +44,17 @@ struct alignas(128) ThreadSlot {
   ByteRange out{};
   const StridedBlock* in_blocks = nullptr;  ///< Null for even ones.
   const StridedBlock* out_blocks = nullptr; ///< Null for even ones.
-  const SplitRequest* request = nullptr;
+  CallExtras extras{};
   bool dense = true; ///< The output is contiguous, so that its range is exact.
+
+  /// The block of the input that goes to a rank, or of the output that comes from it. Who knows its count
+  /// need not read the call.
+  [[nodiscard]] StridedBlock in_block(int rank, std::size_t count) const noexcept {
+    return block(in_blocks, static_cast<std::size_t>(rank), count);
+  }
+  [[nodiscard]] StridedBlock out_block(int rank, std::size_t count) const noexcept {
+    return block(out_blocks, static_cast<std::size_t>(rank), count);
+  }
 
   /// Publishes a rank's call, with its fingerprint if the ranks compare them.
   void show(const CollectiveCall& shown, int rank, int ranks, std::uint64_t sequence, bool check) noexcept {
@@ -53,6 +70,12 @@ struct alignas(128) ThreadSlot {
     unpaired = own.unpaired();
     dense = std::all_of(shown.out_blocks.begin(), shown.out_blocks.end(),
                         [](const auto& block) { return block.contiguous(); });
+  }
+
+private:
+  [[nodiscard]] static StridedBlock block(const StridedBlock* blocks, std::size_t rank,
+                                          std::size_t count) noexcept {
+    return blocks != nullptr ? blocks[rank] : contiguous_block(rank * count, count);
   }
 };
 

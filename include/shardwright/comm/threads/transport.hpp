@@ -26,7 +26,9 @@ namespace detail {
 /// costs two meetings of the ranks (a barrier one). A call that fails ends the group: every rank's wait wakes
 /// with a typed error. A started collective runs on a worker thread of the rank and group; messages need
 /// none.
-class ThreadTransport final : public HostTransport, public std::enable_shared_from_this<ThreadTransport> {
+class ThreadTransport final : public Transport,
+                              public ThreadRanks,
+                              public std::enable_shared_from_this<ThreadTransport> {
 public:
   ThreadTransport(std::shared_ptr<ThreadGroup> group, int rank)
       : member_(std::move(group), rank), queue_(member_), patience_(member_.world().patience()) {}
@@ -47,7 +49,7 @@ public:
     }
     const CallGuard guard(*this, call);
     queue_.drain();
-    member_.execute(call, patience_);
+    member_.execute(call, patience_, {.direct = exchange_of(call)});
   }
 
   [[nodiscard]] Pending start(const CollectiveCall& call) override {
@@ -55,14 +57,12 @@ public:
     if (sends_or_receives(call.operation))
       return pending(queue_.post(call));
     const CallGuard guard(*this, call);
-    return pending(queue_.start(call));
+    return pending(queue_.start(call, exchange_of(call)));
   }
 
-  [[nodiscard]] std::shared_ptr<HostTransport> split(int colour, int key, std::string name,
-                                                     SourceLocation where) override {
-    CollectiveCall call;
-    call.operation = Operation::split;
-    call.where = where;
+  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int key, std::string name,
+                                                 SourceLocation where) override {
+    const CollectiveCall call = call_of(Operation::split, where);
     member_.admit(call);
     const CallGuard guard(*this, call);
     queue_.drain();
@@ -80,7 +80,7 @@ public:
 
   void abort(const std::string& reason) override { member_.abort(reason); }
   void require_alive(const CollectiveCall& call) override { member_.require_alive(call); }
-  [[nodiscard]] std::shared_ptr<ThreadWorld> thread_world() const override {
+  [[nodiscard]] std::shared_ptr<ThreadWorld> world() const override {
     return member_.world().shared_from_this();
   }
 
@@ -103,6 +103,9 @@ private:
     std::atomic<bool>& inside_;
   };
 
+  [[nodiscard]] DirectExchange* exchange_of(const CollectiveCall& call) const noexcept {
+    return call.operation == Operation::all_to_all ? direct_exchange() : nullptr;
+  }
   [[nodiscard]] Pending pending(PendingOperation* operation) {
     return Pending(std::shared_ptr<PendingOperation>(shared_from_this(), operation));
   }

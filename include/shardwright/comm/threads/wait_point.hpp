@@ -93,15 +93,15 @@ public:
     return wait(done, patience, limit, [] { return false; });
   }
 
-  /// The same, but calls `say` once if it has taken longer than `notice`, unless that is zero.
-  template <class Done, class PeerNeedsCore, class Say>
+  /// The same, but calls `notify` once if it has taken longer than `notice`, unless that is zero.
+  template <class Done, class PeerNeedsCore, class Notice>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
-                          PeerNeedsCore peer_needs_core, std::chrono::nanoseconds notice, Say say) {
+                          PeerNeedsCore peer_needs_core, std::chrono::nanoseconds notice, Notice notify) {
     if (notice <= std::chrono::nanoseconds::zero() || notice >= limit)
       return wait(done, patience, limit, peer_needs_core);
     if (wait(done, patience, notice, peer_needs_core))
       return true;
-    say();
+    notify();
     return wait(done, patience, limit - notice, peer_needs_core);
   }
 

@@ -34,8 +34,8 @@ public:
     const CollectiveCall& call = started.call;
     const bool sends = call.operation == Operation::send;
     if (sends)
-      started.header = {call.count, call.tag, call.element};
-    const std::span<NcclMessageHeader> header(&started.header, 1);
+      started.header = {call, started.sequence};
+    const std::span<MessageHeader> header(&started.header, 1);
     started.compared = member_.guarded([&] {
       HostCommunicator& host = member_.host();
       return sends ? host.send_async(std::as_bytes(header), call.root, header_tag, call.where)
@@ -63,20 +63,9 @@ private:
       return false;
     const CollectiveCall& call = started.call;
     member_.on_hosts(call, started.sequence, [&] { started.compared.wait(); });
-    const NcclMessageHeader& header = started.header;
-    if (call.operation == Operation::send ||
-        (header.count == call.count && header.tag == call.tag && header.element == call.element))
+    if (call.operation == Operation::send || started.header.matches(call))
       return true;
-    CollectiveCall sent = call;
-    sent.operation = Operation::send;
-    sent.root = member_.rank();
-    sent.count = header.count;
-    sent.tag = header.tag;
-    sent.element = header.element;
-    sent.where = {};
-    disagree(message_mismatch(member_.world_rank(call.root), sent, 0, member_.world_rank(member_.rank()),
-                              call, started.sequence),
-             started, true);
+    disagree(started.header.mismatch(member_, call, started.sequence), started, true);
   }
 
   [[nodiscard]] bool collective(const Call& started) {
@@ -97,7 +86,7 @@ private:
     const Fingerprint own = fingerprint(call, host.rank(), host.size(), sequence);
     own_ = {own.common, own.unpaired()};
     all_.resize(2 * static_cast<std::size_t>(host.size()));
-    pending_ = host.all_gather_async(own_, all_, call.where);
+    pending_ = host.all_gather_async(own_, all_, {}, call.where);
     under_way_ = true;
   }
   /// Waits for all ranks' calls. @return whether they agree. @throws the host group's errors.

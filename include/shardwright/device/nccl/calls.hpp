@@ -4,9 +4,9 @@
 /// @file
 /// @brief One call of an NCCL group in progress, and the monitoring of its stream.
 
+#include <shardwright/comm/call_account.hpp>
 #include <shardwright/comm/call_record.hpp>
 #include <shardwright/comm/pending.hpp>
-#include <shardwright/core/element.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -24,13 +24,6 @@ template <class Stream> [[nodiscard]] decltype(auto) native_stream(Stream& strea
     return (stream);
 }
 
-/// The properties of a message that the sender tells the receiver, which compares them.
-struct NcclMessageHeader {
-  std::uint64_t count = 0;
-  std::int32_t tag = 0;
-  ElementType element = ElementType::uint8;
-};
-
 /// One call: it waits for its turn, is issued to NCCL, and is enqueued once NCCL's kernels are on the stream.
 template <class Runtime> struct NcclCall : KeptCall {
   enum class Stage : std::uint8_t { waiting, issuing, enqueued };
@@ -38,7 +31,7 @@ template <class Runtime> struct NcclCall : KeptCall {
   explicit NcclCall(Runtime& runtime) : ready_event(runtime.make_event()), done_event(runtime.make_event()) {}
 
   void begin(const CollectiveCall& source, std::uint64_t number) {
-    keep(source);
+    copy(source);
     sequence = number;
     stage = Stage::waiting;
     held = true;
@@ -55,7 +48,7 @@ template <class Runtime> struct NcclCall : KeptCall {
   bool watched = false;      ///< On a stream and not known to be done.
   bool on_own_stream = true; ///< On the communicator's stream; else on the rank's.
   bool joined = false;       ///< A message that is issued together with the next call.
-  NcclMessageHeader header;  ///< Of a message: that of its sender.
+  MessageHeader header;      ///< Of a message: that of its sender.
   Pending compared;          ///< The message of the hosts that carries it.
   bool is_compared = false;
   std::exception_ptr failed;           ///< What a poll has found, for the wait to throw.

@@ -6,8 +6,8 @@
 /// one non-blocking NCCL communicator.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/device/driven_transports.hpp>
 
-#include <algorithm>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -78,34 +78,16 @@ template <class Api> class NcclChannel;
 
 /// The NCCL communicators of one rank. They are aborted together: a stuck kernel of one holds up the streams
 /// that the others wait for, so aborting only another one would never return.
-template <class Api> class NcclRankChannels {
+template <class Api> class NcclRankChannels : public RankRegistry<NcclRankChannels<Api>, NcclChannel<Api>> {
 public:
-  /// The communicators of the calling thread, which is a rank.
-  [[nodiscard]] static std::shared_ptr<NcclRankChannels> of_this_rank() {
-    thread_local std::weak_ptr<NcclRankChannels> known;
-    std::shared_ptr<NcclRankChannels> out = known.lock();
-    if (!out)
-      known = out = std::make_shared<NcclRankChannels>();
-    return out;
-  }
-
-  void enter(NcclChannel<Api>* channel) {
-    const std::lock_guard lock(mutex_);
-    channels_.push_back(channel);
-  }
-  void leave(NcclChannel<Api>* channel) noexcept {
-    const std::lock_guard lock(mutex_);
-    std::erase(channels_, channel);
-  }
-
   /// Aborts all concurrently, and waits until they are gone. ncclCommAbort sets the abort flag of its
   /// communicator, then joins its background job, which may itself wait behind a sibling's kernel:
   /// sequentially, the first abort would never return.
   /// @param why the reason given to later users of one of them.
   void abort(const std::string& why) noexcept {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(this->mutex_);
     std::vector<std::thread> aborts;
-    for (NcclChannel<Api>* channel : channels_) {
+    for (NcclChannel<Api>* channel : this->members_) {
       channel->close(why);
       try {
         aborts.emplace_back([channel] { channel->end_at_once(); });
@@ -115,12 +97,8 @@ public:
     }
     for (std::thread& each : aborts)
       each.join();
-    channels_.clear();
+    this->members_.clear();
   }
-
-private:
-  std::mutex mutex_;
-  std::vector<NcclChannel<Api>*> channels_;
 };
 
 /// One NCCL communicator. None of its functions waits for another rank; `state` returns its progress.
@@ -135,21 +113,20 @@ public:
   ~NcclChannel() {
     if (!open_)
       return;
-    of_rank_->leave(this);
+    of_rank_->leave(*this);
     static_cast<void>(api_.abort(native_));
   }
 
   /// Begins to form the communicator, of which this is one rank of `ranks`.
   [[nodiscard]] NcclResult open(const typename Api::UniqueId& id, int ranks, int rank, std::string name) {
     name_ = std::move(name);
-    of_rank_->enter(this);
+    of_rank_->enter(*this);
     const NcclResult result = api_.init(native_, ranks, id, rank, name_.c_str());
     open_ = !failed(result);
     if (!open_)
-      of_rank_->leave(this);
+      of_rank_->leave(*this);
     return result;
   }
-  [[nodiscard]] bool is_open() const noexcept { return open_; }
   /// Why it was aborted; empty if it was not.
   [[nodiscard]] const std::string& aborted() const noexcept { return aborted_; }
 
@@ -177,7 +154,7 @@ public:
   void destroy() noexcept {
     if (!open_)
       return;
-    of_rank_->leave(this);
+    of_rank_->leave(*this);
     open_ = false;
     static_cast<void>(api_.destroy(native_));
   }

@@ -9,7 +9,6 @@
 #include <shardwright/device/nccl/transport.hpp>
 
 #include <memory>
-#include <string_view>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -31,26 +30,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///   longer than the deadline between two calls are not an error.
 /// - Calls cannot be part of a captured graph: an NCCL thread enqueues those of non-blocking communicators,
 ///   and the monitoring queries their events.
-class NcclCommunicator : public CommunicatorHandle<NcclCommunicator, DeviceTransport> {
-public:
-  static constexpr std::string_view handle_name = "NcclCommunicator";
-  using memory = DeviceMemory;
-
-  using CommunicatorHandle::CommunicatorHandle;
-
-  /// @brief Collective over a host group, from which the communicator splits off its own group: the same
-  /// ranks for device memory, ordered with `stream`, on the device of `runtime`.
-  /// @throws ConfigurationMismatch if two ranks use one GPU; DeadlineExceeded; PeerFailed; TransportError.
-  [[nodiscard]] static NcclCommunicator connect(const HostCommunicator& group, CudaRuntime runtime,
-                                                CudaRuntime::Stream stream, NcclOptions options = {}) {
-    runtime.use_device(); // NCCL takes the current one
-    return NcclCommunicator(std::make_shared<detail::NcclTransport<NcclApi, CudaRuntime>>(
-        group, NcclApi(), std::move(runtime), std::move(stream), options));
-  }
-
-  /// @brief Waits on the host until everything on the rank's stream is done.
-  /// @throws the error of a call that cannot complete, at its deadline.
-  void await_stream(SourceLocation where = SourceLocation::current()) { transport().await_stream(where); }
-};
+///
+/// Collective over a host group, from which the communicator splits off its own group: the same ranks for
+/// device memory, ordered with `stream`, on the device of `runtime`.
+/// @throws ConfigurationMismatch if two ranks use one GPU; DeadlineExceeded; PeerFailed; TransportError.
+[[nodiscard]] inline DeviceCommunicator nccl_communicator(const HostCommunicator& group, CudaRuntime runtime,
+                                                          CudaRuntime::Stream stream,
+                                                          NcclOptions options = {}) {
+  runtime.use_device(); // NCCL takes the current one
+  return DeviceCommunicator(std::make_shared<detail::NcclTransport<NcclApi, CudaRuntime>>(
+      group, NcclApi(), std::move(runtime), std::move(stream), options));
+}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -7,6 +7,7 @@
 
 #include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/comm/report.hpp>
+#include <shardwright/comm/threads/ranks.hpp>
 #include <shardwright/comm/threads/world.hpp>
 #include <shardwright/comm/validate.hpp>
 #include <shardwright/comm/waiting.hpp>
@@ -26,7 +27,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The options of an NcclCommunicator, equal on all ranks.
+/// @brief The options of an nccl_communicator, equal on all ranks.
 struct NcclOptions {
   /// Whether the ranks compare the fingerprints of their collectives, and both ends those of a message, over
   /// the host group, before they are enqueued. This costs one small all-gather between hosts for each
@@ -81,7 +82,7 @@ public:
       for (int b = a + 1; b < size(); ++b)
         if (devices[static_cast<std::size_t>(a)] == devices[static_cast<std::size_t>(b)])
           throw ConfigurationMismatch(
-              "NcclCommunicator: every rank must have a separate GPU, but ranks " +
+              "nccl_communicator: every rank must have a separate GPU, but ranks " +
                   std::to_string(world_rank(a)) + " and " + std::to_string(world_rank(b)) +
                   " share one (start at most as many processes as there are GPUs and make a different one visible to each with CUDA_VISIBLE_DEVICES, or run the ranks as threads of one process, which may share)",
               context(forming, 0));
@@ -228,8 +229,8 @@ private:
   }
 
   [[nodiscard]] bool world_has_ended() const {
-    const auto world = host_.thread_world();
-    return world && world->failure();
+    const ThreadRanks* const threads = ThreadRanks::of(host_);
+    return threads != nullptr && threads->world()->failure();
   }
 
   static constexpr std::chrono::seconds grace{5};

@@ -44,7 +44,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 ///   rank of the parent inside NCCL, with nothing else in progress there, and a missing rank would break the
 ///   parent; here it only causes a timeout on the host.
 template <class Api, class Runtime>
-class NcclTransport final : public DeviceTransport,
+class NcclTransport final : public Transport,
                             public std::enable_shared_from_this<NcclTransport<Api, Runtime>> {
 public:
   using Member = NcclMember<Api>;
@@ -59,8 +59,6 @@ public:
         channel_(member_.new_channel()), agreement_(member_),
         collective_(member_.api(), runtime_, member_.rank(), member_.size()),
         stream_event_(runtime_.make_event()) {
-    forming_.operation = Operation::split;
-    forming_.where = {};
     member_.require_own_devices(forming_);
     form();
     member_.driven().enter(*this);
@@ -90,8 +88,8 @@ public:
     enqueue(started);
     return Pending(std::shared_ptr<PendingOperation>(this->shared_from_this(), &started));
   }
-  [[nodiscard]] std::shared_ptr<DeviceTransport> split(int colour, int key, std::string name,
-                                                       SourceLocation where) override {
+  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int key, std::string name,
+                                                 SourceLocation where) override {
     forming_.where = where;
     member_.admit(forming_, 0);
     HostCommunicator part =
@@ -110,7 +108,7 @@ public:
     try {
       progress();
     } catch (const std::exception&) { // the next wait tells
-      member_.driven().keep(std::current_exception());
+      member_.driven().tell_later(std::current_exception());
     }
   }
   void abort(const std::string& reason) override { member_.end(reason, true); }
@@ -119,14 +117,9 @@ public:
     member_.look(call, 0);
     watch(true);
   }
-  [[nodiscard]] std::shared_ptr<ThreadWorld> thread_world() const override {
-    return member_.host().thread_world();
-  }
 
   void await_stream(SourceLocation where) override {
-    CollectiveCall call;
-    call.where = where;
-    member_.require_open(call, 0);
+    member_.require_open(call_of(Operation::barrier, where), 0);
     runtime_.record(stream_event_, stream_);
     static_cast<void>(await_device([&] { return runtime_.done(stream_event_); }));
   }
@@ -222,12 +215,12 @@ private:
     member_.check(made, *channel_, "ncclGetUniqueId", forming_, 0);
     member_.check(channel_->open(id, size(), rank(), member_.name()), *channel_, "ncclCommInitRankConfig",
                   forming_, 0);
-    member_.await([&] { return settled("ncclCommInitRankConfig", forming_, 0); },
+    member_.await([&] { return completed("ncclCommInitRankConfig", forming_, 0); },
                   "form its NCCL communicator", forming_, 0);
   }
 
   /// Whether NCCL has completed the last request on the host.
-  [[nodiscard]] bool settled(const char* what, const CollectiveCall& call, std::uint64_t sequence) {
+  [[nodiscard]] bool completed(const char* what, const CollectiveCall& call, std::uint64_t sequence) {
     const NcclResult state = channel_->state();
     member_.check(state, *channel_, what, call, sequence);
     return state != NcclResult::in_progress;
@@ -288,7 +281,7 @@ private:
       for (Call* const each : calls)
         if (!agreement_.reached(*each))
           return false;
-      if (!settled(what, first.call, first.sequence))
+      if (!completed(what, first.call, first.sequence))
         return false;
       for (Call* const each : calls) {
         // The packed copies and NCCL's own buffers are used in the order of the calls.
@@ -312,7 +305,7 @@ private:
       });
       member_.check(result, *channel_, what, first.call, first.sequence);
     }
-    if (!settled(what, first.call, first.sequence))
+    if (!completed(what, first.call, first.sequence))
       return false;
     if (!messages)
       collective_.unpack(stream);
@@ -361,7 +354,7 @@ private:
       return;
     }
     try {
-      const auto idle = [this] { return settled("ncclCommFinalize", forming_, 0); };
+      const auto idle = [this] { return completed("ncclCommFinalize", forming_, 0); };
       member_.await(idle, "reach its end", forming_, 0);
       member_.check(channel_->finalize(), *channel_, "ncclCommFinalize", forming_, 0);
       member_.await(idle, "reach its end", forming_, 0);
@@ -379,7 +372,7 @@ private:
   NcclAgreement<Api, Runtime> agreement_;
   NcclCollective<Api, Runtime> collective_;
   typename Runtime::Event stream_event_;
-  CollectiveCall forming_{};
+  CollectiveCall forming_ = call_of(Operation::split, {});
   RecordPool<Started> calls_;
   std::vector<Call*> queue_; ///< Calls that have not been enqueued yet.
   NcclWatch<Runtime> watch_;

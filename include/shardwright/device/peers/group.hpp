@@ -141,7 +141,7 @@ public:
           launch(round);
         }
       } catch (const std::exception& error) {
-        settle(round);
+        await_work(round);
         end(broken(rank, error));
         wake();
         throw;
@@ -253,7 +253,7 @@ private:
 
   /// Waits on the host, until the deadline, for work that was enqueued before the device failed. Under the
   /// mutex, so that no rank leaves the round and frees its buffers before.
-  void settle(Round& round) noexcept {
+  void await_work(Round& round) noexcept {
     try {
       Waiting waiting(world().deadline());
       if (stream_)

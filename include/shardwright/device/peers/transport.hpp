@@ -52,12 +52,12 @@ namespace detail {
 /// stream, and its started calls are ready immediately. Allocates nothing in steady state. CallTimes are
 /// recorded by the device when it reaches the rank's part, after `run` and `wait` have returned.
 template <PeerRuntime Runtime>
-class PeerTransport final : public DeviceTransport,
-                            public std::enable_shared_from_this<PeerTransport<Runtime>> {
+class PeerTransport final : public Transport, public std::enable_shared_from_this<PeerTransport<Runtime>> {
   using Stream = typename Runtime::Stream;
   using Group = detail::PeerGroup<Runtime>;
   using Round = typename Group::Round;
   using Message = typename Group::Message;
+  using Recording = detail::GroupMember::Recording;
   /// Without a round if there is only one rank.
   struct Collective {
     Round* round = nullptr;
@@ -72,7 +72,8 @@ public:
   /// @throws ConfigurationMismatch if the ranks are processes, or on several devices.
   [[nodiscard]] static std::shared_ptr<PeerTransport> connect(HostCommunicator group, Runtime runtime,
                                                               Stream stream) {
-    std::shared_ptr<detail::ThreadWorld> world = group.thread_world();
+    const detail::ThreadRanks* const threads = detail::ThreadRanks::of(group);
+    std::shared_ptr<detail::ThreadWorld> world = threads != nullptr ? threads->world() : nullptr;
     if (group.size() == 1) {
       if (!world) // a process: no other rank is in its process
         world = std::make_shared<detail::ThreadWorld>(1, LaunchOptions{.deadline = group.deadline()});
@@ -126,7 +127,7 @@ public:
       return wait(post(call));
     if (size() == 1)
       return run_alone(call);
-    const detail::GroupMember::Recording recording(member_, call, sequence_ + 1, false);
+    const Recording recording(member_, member_.begin(call, sequence_ + 1, false));
     finish(enter(call, false), call);
   }
 
@@ -143,11 +144,11 @@ public:
       started.ticket = member_.begin(call, sequence_ + 1, true);
       started.round = &enter(call, true);
     }
-    return pending(back.keep());
+    return pending(back.release());
   }
 
-  [[nodiscard]] std::shared_ptr<DeviceTransport> split(int colour, int key, std::string name,
-                                                       SourceLocation where) override {
+  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int key, std::string name,
+                                                 SourceLocation where) override {
     HostCommunicator part = host_.split(colour, key, std::move(name), where);
     return part.valid() ? connect(std::move(part), runtime(), stream_) : nullptr;
   }
@@ -160,9 +161,6 @@ public:
     static_cast<void>(detail::await_device([this] { return runtime().done(*stream_event_); }));
   }
   void require_alive(const CollectiveCall& call) override { member_.require_alive(call); }
-  [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const override {
-    return host_.thread_world();
-  }
 
 private:
   template <class Owner, class State> friend struct detail::StartedCall;
@@ -188,7 +186,7 @@ private:
       member_.raise(call, 0);
     auto& part = round->parts[static_cast<std::size_t>(rank())];
     if (keep)
-      part.keep(call);
+      part.copy(call);
     runtime().record(part.ready, stream_);
     ++sequence_;
     round->slots[static_cast<std::size_t>(rank())].show(keep ? part.call : call, rank(), size(), sequence_,
@@ -229,7 +227,7 @@ private:
     started.broken.clear();
     runtime().record(started.posted, stream_);
     member_.post(started, call, true);
-    return *back.keep();
+    return *back.release();
   }
 
   // Called by the handles of started calls.
@@ -255,7 +253,7 @@ private:
     const Returned<StartedCollective> back(collectives_, started);
     if (started.round == nullptr)
       return;
-    const Ended ended{member_, started.ticket};
+    const Recording recording(member_, started.ticket);
     member_.wait(started.ticket);
     // The round may be reused as soon as it is left.
     const CollectiveCall call = started.round->parts[static_cast<std::size_t>(rank())].call;
@@ -266,7 +264,7 @@ private:
     const Returned<StartedCollective> back(collectives_, started);
     if (started.round == nullptr)
       return;
-    const Ended ended{member_, started.ticket};
+    const Recording recording(member_, started.ticket);
     member_.fail_dropped(started.round->parts[static_cast<std::size_t>(rank())].call);
     if (started.round->state.load(std::memory_order_seq_cst) == Round::State::launched)
       put_behind(started.round->done);
@@ -309,13 +307,6 @@ private:
           detail::launch_work(runtime(), stream_, work_, static_cast<typename Runtime::Table*>(nullptr)));
     detail::note_end(runtime(), stream_, call.times);
   }
-
-  /// Ends an entry of the flight recorder.
-  struct Ended {
-    detail::GroupMember& member;
-    FlightRecorder::Ticket ticket;
-    ~Ended() { member.end(ticket); }
-  };
 
   HostCommunicator host_;
   Group& group_;

@@ -32,7 +32,7 @@ SHARDWRIGHT_INLINE std::vector<std::string> gather_on_first(HostCommunicator wor
                                                             SourceLocation where) {
   const std::vector<std::uint64_t> size{own.size()};
   std::vector<std::uint64_t> sizes(static_cast<std::size_t>(world.size()));
-  world.all_gather(size, sizes, where);
+  world.all_gather(size, sizes, {}, where);
   if (world.rank() != 0) {
     world.send(std::vector<std::uint8_t>(own.begin(), own.end()), 0, 0, where);
     return {};
@@ -145,7 +145,7 @@ SHARDWRIGHT_INLINE bool Saver::all_done(SourceLocation where) {
   const std::array<std::uint64_t, 3> own{save.task.done() ? 0U : 1U, save.own,
                                          save.written.load(std::memory_order_relaxed)};
   std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(world_.size()));
-  world_.all_gather(own, all, where);
+  world_.all_gather(own, all, {}, where);
   std::array<std::uint64_t, 3> sum{};
   for (std::size_t i = 0; i < all.size(); ++i)
     sum[i % sum.size()] += all[i];

@@ -94,7 +94,7 @@ template <LayoutType L, class Id, class Target>
     auto all = own;
     if (ranks.blocks.size() > 1) {
       all.resize(ranks.blocks.size() * own.size());
-      core.communicator(ranks.mask).all_gather(own, all, where);
+      core.communicator(ranks.mask).all_gather(own, all, {}, where);
     }
     detail::KeptVector<std::int64_t> taken(own.size(), core.kept_memory());
     std::int64_t pairs = 0;

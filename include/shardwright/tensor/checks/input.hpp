@@ -69,7 +69,7 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
   sent[max_tensor_rank] = own.content;
   HostCommunicator world = core.world();
   std::vector<std::uint64_t> all(words * static_cast<std::size_t>(world.size()));
-  world.all_gather(sent, all, where);
+  world.all_gather(sent, all, {}, where);
   const auto facts = [&all](int rank) { return all.data() + words * static_cast<std::size_t>(rank); };
   const auto fail = [&](const std::string& sentence) {
     throw ConfigurationMismatch(sentence, {.rank = world.rank(),

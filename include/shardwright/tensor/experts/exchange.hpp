@@ -5,6 +5,7 @@
 /// @brief Moves rows along the route of a dispatch: to the experts and back.
 
 #include <shardwright/comm/pending.hpp>
+#include <shardwright/comm/threads/ranks.hpp>
 #include <shardwright/comm/typed_calls.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
@@ -108,18 +109,17 @@ decltype(auto) with_exchange(TargetResources<Target>& resources, const ExpertRou
   const std::span<const Element> from(in, back ? there : here);
   const std::span<Element> to(out, back ? here : there);
   auto& ranks = resources.core().template communicator<Target>(route.owners);
-  CollectiveCall call = all_to_all_call(ranks, Elements::of(from), Elements::of(to), sent, received, where);
+  TypedCall typed(ranks, Operation::all_to_all, Elements::of(from), Elements::of(to), where);
+  const CollectiveCall call = typed.all_to_all(sent, received);
   order_call_after<Target>(resources.execution());
   return use(ranks, call);
 }
 
 template <class Target, class Element>
 void exchange_rows(TargetResources<Target>& resources, const ExpertRoute& route, bool back, const Element* in,
-                   Element* out, std::size_t width, DirectExchange* direct, SourceLocation where) {
-  with_exchange<Target>(resources, route, back, in, out, width, where, [direct](auto& ranks, auto& call) {
-    call.direct = direct;
-    ranks.run(call);
-  });
+                   Element* out, std::size_t width, SourceLocation where) {
+  with_exchange<Target>(resources, route, back, in, out, width, where,
+                        [](auto& ranks, const CollectiveCall& call) { ranks.run(call); });
 }
 
 /// Sends rows to other ranks.
@@ -139,16 +139,18 @@ void move_rows(TargetResources<Target>& resources, const ExpertRoute& route, boo
   auto* const in = static_cast<Element*>(arrived.data());
   if constexpr (Target::host_accessible) {
     auto& ranks = resources.core().communicator(route.owners);
-    if (width > 1 && width * sizeof(Element) >= sizeof(void*) && ranks.thread_world()) { // room for the list
+    ThreadRanks* const threads = ThreadRanks::of(ranks);
+    if (threads != nullptr && width > 1 && width * sizeof(Element) >= sizeof(void*)) { // room for the list
       shown.sent = back ? &route.received_rows : &route.sent_rows;
       const auto take = [&](const auto& rows) { use(rows, PlainLoop()); };
       DirectRows<Element, decltype(take)> direct(shown, back ? route.sent_rows : route.received_rows,
                                                  static_cast<std::size_t>(ranks.rank()), in, width, take);
-      return exchange_rows<Target, Element>(resources, route, back, out, in, width, &direct, where);
+      const ThreadRanks::MovedBy moved_by(*threads, direct);
+      return exchange_rows<Target, Element>(resources, route, back, out, in, width, where);
     }
   }
   pack(out);
-  exchange_rows<Target, Element>(resources, route, back, out, in, width, nullptr, where);
+  exchange_rows<Target, Element>(resources, route, back, out, in, width, where);
   leaving = BufferHandle();
   use(kernels::PackedRows<Element>{in, width}, KernelLoop<Target>{resources.execution()});
 }

@@ -223,7 +223,7 @@ exchange_counts(MeshCore& core, const ExpertOwners& owners, const ExpertSet& set
   KeptVector<std::int64_t> all(own_counts, memory);
   if (ranks > 1) {
     all.resize(ranks * experts);
-    core.communicator(owners.mask).all_gather(own_counts, all, where);
+    core.communicator(owners.mask).all_gather(own_counts, all, {}, where);
   }
   if constexpr (counts_only<Target>) {
     const DimensionBlock own = owners.blocks[owners.own];

@@ -2,10 +2,9 @@
 #pragma once
 
 /// @file
-/// @brief Creates the MPI communicator of a part of a group, for which the other ranks are not needed.
+/// @brief Creates the MPI communicator of a subgroup, for which the other ranks are not needed.
 
 #include <shardwright/comm/mpi/group.hpp>
-#include <shardwright/comm/mpi/report.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -17,8 +16,9 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The sentence about members of a new communicator that have not arrived, although all had met before.
-[[nodiscard]] inline std::string late_part_sentence(const MpiWorld& world, const MpiCallSite& site,
-                                                    std::uint64_t group_id, const std::vector<int>& members) {
+[[nodiscard]] inline std::string late_subgroup_sentence(const MpiWorld& world, const MpiCallSite& site,
+                                                        std::uint64_t group_id,
+                                                        const std::vector<int>& members) {
   std::vector<int> late;
   for (const int rank : members) {
     const MpiLastCall last = world.node().last_call(rank);
@@ -28,7 +28,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   }
   return "MPI_Comm_create_group: all ranks of the new group must arrive within the deadline of " +
          time_text(world.options().deadline) + ", but " +
-         (late.empty() ? "not all did" : ranks_text(late) + " did not: " + reports_of(world, late)) +
+         (late.empty() ? "not all did" : ranks_text(late) + " did not: " + world.reports_of(late)) +
          "; the process ends, because this call of MPI cannot be interrupted (look for the reason there) [" +
          site.context().text() + "]";
 }
@@ -38,8 +38,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// MPI creates it without a deadline, so the members meet before. If one of them is stopped, or leaves
 /// because its world ends, between the meeting and this call, the others cannot leave MPI: their processes
 /// end at the deadline, with a sentence.
-[[nodiscard]] inline MPI_Comm create_mpi_part(MpiGroup& group, const std::vector<int>& members,
-                                              const MpiCallSite& site) {
+[[nodiscard]] inline MPI_Comm create_mpi_subgroup(MpiGroup& group, const std::vector<int>& members,
+                                                  const MpiCallSite& site) {
   MpiWorld& world = group.world();
   DeferredFree::free_some();
   std::vector<int> world_ranks;
@@ -55,7 +55,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   {
     const Watch watch(world.options().deadline, [&] {
       if (world.node().first_to_tell())
-        write_stderr_line(late_part_sentence(world, site, group.id(), world_ranks));
+        write_stderr_line(late_subgroup_sentence(world, site, group.id(), world_ranks));
       else
         std::this_thread::sleep_for(std::chrono::milliseconds(500)); // so that the line is output
       std::_Exit(1);

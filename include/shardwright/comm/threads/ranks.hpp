@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What ranks that are threads of one process offer beyond the calls of every transport.
+
+#include <shardwright/comm/host_communicator.hpp>
+
+#include <memory>
+#include <span>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+class ThreadWorld;
+
+/// Replaces the block copies of an all_to_all between ranks that can read one another's memory. Every rank of
+/// the group must supply one, which moves the same data as the blocks would.
+class DirectExchange {
+public:
+  /// Called once, on any thread, while the memory of all ranks is open; does not communicate or allocate.
+  /// @param ranks the object that each rank of the group supplied
+  virtual void run(std::span<DirectExchange* const> ranks) noexcept = 0;
+
+protected:
+  ~DirectExchange() = default;
+};
+
+/// Offered by the transport of thread ranks; who can use it asks for it.
+class ThreadRanks {
+public:
+  /// Of a group, under all decorators; null if its ranks are processes.
+  [[nodiscard]] static ThreadRanks* of(const HostCommunicator& group) {
+    return dynamic_cast<ThreadRanks*>(&group.undecorated());
+  }
+
+  /// The state that all ranks of the launch share.
+  [[nodiscard]] virtual std::shared_ptr<ThreadWorld> world() const = 0;
+
+  /// During its lifetime, an all_to_all that this rank issues moves its data by `exchange`.
+  class [[nodiscard]] MovedBy {
+  public:
+    MovedBy(ThreadRanks& ranks, DirectExchange& exchange) noexcept : ranks_(ranks) {
+      ranks_.direct_ = &exchange;
+    }
+    ~MovedBy() { ranks_.direct_ = nullptr; }
+    MovedBy(const MovedBy&) = delete;
+    MovedBy& operator=(const MovedBy&) = delete;
+
+  private:
+    ThreadRanks& ranks_;
+  };
+
+protected:
+  ~ThreadRanks() = default;
+
+  [[nodiscard]] DirectExchange* direct_exchange() const noexcept { return direct_; }
+
+private:
+  DirectExchange* direct_ = nullptr;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
