@@ -731,7 +731,7 @@ TEST_CASE("a recomputed value that is read in several layouts is computed again 
   for (const auto [ranks, tensor] : {std::array{1, 1}, {4, 2}})
     CHECK(on_ranks(ranks, [tensor = tensor](const sw::HostCommunicator& world, Findings& findings) {
             const auto log = std::make_shared<sw::CallLog>();
-            const Mesh mesh = mesh_of(sw::logged(world, log), tensor);
+            const Mesh mesh = mesh_of(shardwright_test::logged(world, log), tensor);
             // Nothing keeps the data itself, so that no second computation could find it.
             const auto step = [&](sw::Recompute kind) {
               sw::Tape<> tape;
