@@ -76,7 +76,7 @@ private:
 
 } // namespace
 
-nlohmann::json parse_json(const std::string& text, const std::string& file) {
+void check_json(const std::string& text, const std::string& file) {
   Check check;
   if (!nlohmann::json::sax_parse(text, &check)) {
     std::string line;
@@ -85,6 +85,10 @@ nlohmann::json parse_json(const std::string& text, const std::string& file) {
                                                        text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
     throw shardwright::DataError(file + line + ": " + check.mistake());
   }
+}
+
+nlohmann::json parse_json(const std::string& text, const std::string& file) {
+  check_json(text, file);
   return nlohmann::json::parse(text);
 }
 

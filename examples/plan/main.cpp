@@ -3,7 +3,6 @@
 /// @file
 /// @brief Plans a training run: which parallelism it needs, what it costs, and why.
 
-#include "html_report.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "simulation.hpp"
@@ -39,7 +38,7 @@ int run(const plan_example::Options& options) {
                                : plan_example::sweep_report(options, swept));
     return 0;
   }
-  const plan_example::Study study = plan_example::study_of(options, options.json || !options.html.empty());
+  const plan_example::Study study = plan_example::study_of(options, options.json);
   const sw::Plan& found = study.best;
   const bool simulates = options.simulate && found.found();
   const plan_example::SimulatedPlan simulated =
@@ -54,10 +53,6 @@ int run(const plan_example::Options& options) {
   if (simulates)
     for (const std::string& file : plan_example::write_timelines(options, found, simulated))
       std::cerr << "wrote " << file << std::endl;
-  if (!options.html.empty()) {
-    sw::write_text(options.html, plan_example::html_report(options, study));
-    std::cerr << "wrote " << options.html.string() << std::endl;
-  }
   if (!found.found()) {
     std::cerr << "plan: " << plan_example::no_plan_report(options, study) << std::endl;
     return 1;

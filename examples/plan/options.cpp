@@ -219,7 +219,7 @@ constexpr const char* footer =
     "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M\n"
     "  plan --model llama-3.1-405b --cluster h100x16384 --sequences 2048 --sequence 8192\n"
     "  plan --model mine.json --cluster h100x64 --tokens 4M --fix tp=8,pp=4 --json\n"
-    "  plan --model kimi-k2 --cluster tpu7x-pod --sequences 18432 --html report.html\n"
+    "  plan --model kimi-k2 --cluster tpu7x-pod --sequences 18432 --json | plan_page > report.html\n"
     "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --sweep bandwidth\n"
     "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --simulate --straggler rank=5,factor=1.5\n"
     "  plan --evaluate data/published_runs.csv";
@@ -232,7 +232,7 @@ ParseResult parse(int argc, const char* const* argv) {
   CLI::App app{"Says which parallelism a training run needs, what it costs, and why.", "plan"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
-  std::string model, cluster, tokens, fix, evaluate, svg, html, swept, trace, timeline, precision = "bf16";
+  std::string model, cluster, tokens, fix, evaluate, svg, swept, trace, timeline, precision = "bf16";
   std::string stack = "tuned", experts = "launched", dispatch = "fused", recomputed;
   std::vector<std::string> stragglers;
   std::int64_t sequences = 0, length = 4096, domain = 0;
@@ -305,9 +305,8 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(one_of(names_of_sweeps()))
       ->type_name("NAME")
       ->group("Plan");
-  app.add_flag("--json", options.json, "Print JSON: all figures of the page.")->group("Output");
-  app.add_option("--html", html, "Write a self-contained page with charts, for any browser.")
-      ->type_name("FILE")
+  app.add_flag("--json", options.json,
+               "Print JSON: all figures, for programs and for plan_page, which makes a page with charts.")
       ->group("Output");
   app.add_option("--svg", svg, "Write a drawing of the pipeline's schedule to scale, for any browser.")
       ->type_name("FILE")
@@ -350,7 +349,6 @@ ParseResult parse(int argc, const char* const* argv) {
       return {std::nullopt, *std::move(help), 0};
     options.evaluate = evaluate;
     options.svg = svg;
-    options.html = html;
     options.trace = trace;
     options.timeline_svg = timeline;
     for (const std::string& word : stragglers)
@@ -364,8 +362,8 @@ ParseResult parse(int argc, const char* const* argv) {
     if (!evaluate.empty()) {
       for (const auto& [name, given] :
            {std::pair("--model", !model.empty()), std::pair("--cluster", !cluster.empty()),
-            std::pair("--sweep", !swept.empty()), std::pair("--html", !html.empty()),
-            std::pair("--svg", !svg.empty()), std::pair("--simulate", options.simulate)})
+            std::pair("--sweep", !swept.empty()), std::pair("--svg", !svg.empty()),
+            std::pair("--simulate", options.simulate)})
         if (given)
           throw UsageError("--evaluate predicts the runs of a file and cannot be combined with " +
                            std::string(name));
@@ -373,9 +371,8 @@ ParseResult parse(int argc, const char* const* argv) {
     }
     if (!swept.empty() && options.simulate)
       throw UsageError("--sweep prints a table and cannot be combined with --simulate");
-    if (!swept.empty() && !(html.empty() && svg.empty()))
-      throw UsageError(
-          "--sweep prints a table and cannot be combined with --html and --svg (the page of --html has sweeps)");
+    if (!swept.empty() && !svg.empty())
+      throw UsageError("--sweep prints a table and cannot be combined with --svg");
     for (const auto& [name, value] : {std::pair("--model", &model), std::pair("--cluster", &cluster)})
       if (value->empty())
         throw UsageError(std::string(name) + " must be given (--help has examples)");

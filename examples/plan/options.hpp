@@ -27,7 +27,6 @@ struct Options {
   bool json = false;
   std::optional<shardwright::Resource> sweep; ///< What to vary, instead of one plan.
   std::filesystem::path svg;                  ///< A drawing of the schedule, written if not empty.
-  std::filesystem::path html;                 ///< A page with charts, written if not empty.
   bool simulate = false;                      ///< Whether to simulate a step of the plan too.
   shardwright::SimulationOptions simulation{};
   std::filesystem::path trace;        ///< The simulated step as a trace, written if not empty.

@@ -5,10 +5,6 @@
 
 #include "parts.hpp"
 
-#include <shardwright/schedule/text/number_text.hpp>
-
-#include <cmath>
-
 namespace plan_example {
 
 namespace sw = shardwright;
@@ -46,11 +42,6 @@ DecidingPart deciding_part(const sw::StepCost& slow, const sw::StepCost& fast) {
     if (left[i].second - right[i].second > left[most].second - right[most].second)
       most = i;
   return {left[most].first, left[most].second, right[most].second};
-}
-
-std::string short_text(double value) {
-  const double size = std::fabs(value);
-  return sw::number_text(value, size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
 }
 
 Unit unit_of(sw::Resource resource) {

@@ -32,9 +32,6 @@ struct DecidingPart {
 [[nodiscard]] DecidingPart deciding_part(const shardwright::StepCost& slow,
                                          const shardwright::StepCost& fast);
 
-/// @brief A number with three or four digits.
-[[nodiscard]] std::string short_text(double value);
-
 /// @brief The customary unit of a resource: its title, its name and its size.
 struct Unit {
   std::string title;

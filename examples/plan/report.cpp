@@ -7,6 +7,7 @@
 
 #include "launch.hpp"
 #include "parts.hpp"
+#include "short_text.hpp"
 
 #include <command_line/limits.hpp>
 #include <plan/published/run.hpp>

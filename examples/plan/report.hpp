@@ -20,7 +20,7 @@ namespace plan_example {
 /// @brief Why there is no plan, and what would change that, in one sentence.
 [[nodiscard]] std::string no_plan_report(const Options& options, const Study& study);
 
-/// @brief The plan or why there is none, its cost and its reasons as JSON: all figures on the page.
+/// @brief The plan or why there is none, its cost and its reasons as JSON.
 [[nodiscard]] std::string plan_json(const Options& options, const Study& study);
 
 /// @brief The best plans over a range of a resource as a table.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Everything that plan reports about a run, computed once and then written as text, JSON or a page.
+/// @brief Everything that plan reports about a run, computed once and then written as text or JSON.
 
 #include "options.hpp"
 
@@ -55,7 +55,7 @@ struct Study {
   std::optional<std::int64_t> divisible_sequences;
 };
 
-/// @brief The best plan and its reasons, and on request the sweeps of a page.
+/// @brief The best plan and its reasons, and on request the sweeps that only JSON has.
 [[nodiscard]] Study study_of(const Options& options, bool with_sweeps);
 
 } // namespace plan_example

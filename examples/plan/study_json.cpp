@@ -63,6 +63,9 @@ Json plan_object(const Options& options, const sw::Plan& found) {
                  {"recomputation", sw::recomputation_text(plan)},
                  {"order", sw::order_text(plan)},
                  {"experts_outside", plan.experts_outside}};
+  out["passes"] = {{"forward", cost.passes.forward},
+                   {"input_gradient", cost.passes.input_gradient},
+                   {"weight_gradient", cost.passes.weight_gradient}};
   out["step_seconds"] = cost.step_seconds;
   out["least_seconds"] = cost.least_seconds;
   out["most_seconds"] = cost.most_seconds;

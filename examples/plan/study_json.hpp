@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A study as a JSON document: what --json prints, and all that a page shows.
+/// @brief A study as a JSON document: what --json prints, and all that plan_page shows.
 
 #include "options.hpp"
 #include "study.hpp"

@@ -5,6 +5,7 @@
 
 #include "parts.hpp"
 #include "report.hpp"
+#include "short_text.hpp"
 
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/schedule/text/number_text.hpp>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""plan_page.py PLAN [--browser] OPTION...: writes a page and its JSON with these options and compares them.
+"""plan_page.py PLAN PLAN_PAGE [--browser] OPTION...: makes a page of the JSON with these options and compares them.
 
 Every figure of the page names a number of the JSON and is that number; bars are as long as their numbers and points
 stand where theirs say; nothing is loaded from elsewhere, and no word of a specification becomes an element. With
@@ -179,7 +179,7 @@ def dump(browser, page, folder):
 
 
 def main():
-    program, *options = sys.argv[1:]
+    program, maker, *options = sys.argv[1:]
     in_browser = options[0] == "--browser"
     options = options[in_browser:]
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
@@ -188,10 +188,14 @@ def main():
         sys.exit(SKIPPED)
     with tempfile.TemporaryDirectory() as folder:
         page = pathlib.Path(folder) / "page.html"
-        said = subprocess.run([program, *options, "--json", "--html", page], capture_output=True, text=True)
-        if said.returncode > 1 or not page.exists():
-            sys.exit(f"plan must write a page, but says {said.stderr}")
+        said = subprocess.run([program, *options, "--json"], capture_output=True, text=True)
+        if said.returncode > 1 or not said.stdout:
+            sys.exit(f"plan must print JSON, but says {said.stderr}")
         document = json.loads(said.stdout)
+        made = subprocess.run([maker], input=said.stdout, capture_output=True, text=True)
+        if made.returncode != 0:
+            sys.exit(f"plan_page must make a page, but says {made.stderr}")
+        page.write_text(made.stdout)
         text = dump(browser, page, folder) if in_browser else page.read_text()
         print(f"{check(text, document, in_browser)} figures are those of the JSON")
 

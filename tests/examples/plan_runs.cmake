@@ -111,8 +111,8 @@ shardwright_plan_run(
   odd_heads 2 OPTIONS --model "${plan_files}/odd_heads.json" --cluster h100x8 --sequences 8
   SAYS "odd_heads.json, line 2: heads must divide hidden, unless head_width is given")
 shardwright_plan_run(
-  sweep_and_page 2 OPTIONS --model llama-2-7b --cluster h100x16 --sequences 16 --sweep chips --html page.html
-  SAYS "--sweep prints a table and cannot be combined with --html")
+  sweep_and_drawing 2 OPTIONS --model llama-2-7b --cluster h100x16 --sequences 16 --sweep chips --svg schedule.svg
+  SAYS "--sweep prints a table and cannot be combined with --svg")
 shardwright_plan_run(
   evaluate_and_model 2 OPTIONS --evaluate runs.csv --model llama-2-7b SAYS "cannot be combined with --model")
 shardwright_plan_run(
@@ -219,7 +219,8 @@ shardwright_plan_run(
 # written; with BROWSER, also as a browser shows it.
 function(shardwright_plan_page name)
   cmake_parse_arguments(page "BROWSER" "" "OPTIONS" ${ARGN})
-  set(command "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/plan_page.py" $<TARGET_FILE:plan>)
+  set(command "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/plan_page.py" $<TARGET_FILE:plan>
+              $<TARGET_FILE:plan_page>)
   shardwright_add_check(examples.plan.page.${name} LABEL examples COMMAND ${command} ${page_OPTIONS})
   if(page_BROWSER)
     shardwright_add_check(
@@ -236,3 +237,15 @@ file(WRITE "${plan_files}/hostile.json"
      "{\"name\": \"<script>alert('x')</script>&\\\"<b>\", \"layers\": 16, \"hidden\": 2048, \"heads\": 16, \"feed_forward\": 8192, \"vocabulary\": 64000}\n")
 shardwright_plan_page(
   hostile_name BROWSER OPTIONS --model "${plan_files}/hostile.json" --cluster h100x32 --sequences 256 --fix pp=4)
+
+# shardwright_plan_page_refuses(<name> <text> <regex>): a file that is not a study of plan.
+function(shardwright_plan_page_refuses name text says)
+  file(WRITE "${plan_files}/${name}.json" "${text}")
+  shardwright_add_check(
+    examples.plan.page.${name} LABEL examples
+    COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=$<TARGET_FILE:plan_page>|${plan_files}/${name}.json" -DEXIT=1 "-DSAYS=${says}"
+            -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/run_check.cmake")
+endfunction()
+
+shardwright_plan_page_refuses(not_json "{\"plan\": " "not_json.json, line 1: the file must be JSON")
+shardwright_plan_page_refuses(not_a_study "{\"plan\": 1}" "not_a_study.json: it must be what plan --json prints for a run")

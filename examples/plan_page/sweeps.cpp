@@ -3,15 +3,14 @@
 /// @file
 /// @brief The sections of a page about other sizes: utilisation over sweeps, and where the pipeline ends.
 
-#include "html_chart.hpp"
-#include "html_sections.hpp"
-#include "parts.hpp"
+#include "chart.hpp"
+#include "sections.hpp"
 
 #include <shardwright/schedule/text/number_text.hpp>
 
 #include <cmath>
 
-namespace plan_example {
+namespace plan_page {
 
 namespace sw = shardwright;
 
@@ -172,4 +171,4 @@ std::string sweeps_section(const Document& study) {
   return out + many_sweeps(study, 1);
 }
 
-} // namespace plan_example
+} // namespace plan_page

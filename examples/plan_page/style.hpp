@@ -7,7 +7,7 @@
 
 #include <string_view>
 
-namespace plan_example {
+namespace plan_page {
 
 inline constexpr std::string_view page_style = R"css(
 :root{color-scheme:light dark;--paper:#fff;--card:#f6f8fa;--ink:#16202a;--soft:#55616d;--rule:#dde3e9;--grid:#e9edf1;
@@ -79,4 +79,4 @@ for (const figure of document.querySelectorAll("figure")) {
 document.documentElement.dataset.script = "ran";
 )js";
 
-} // namespace plan_example
+} // namespace plan_page

@@ -4,15 +4,14 @@
 /// @brief The sections of a page on the plan itself: the verdict, memory, time, bottlenecks, other plans,
 /// sources.
 
-#include "html_sections.hpp"
+#include "sections.hpp"
 
-#include "html_chart.hpp"
-#include "parts.hpp"
+#include "chart.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-namespace plan_example {
+namespace plan_page {
 
 namespace {
 
@@ -357,4 +356,4 @@ std::string source_section(const Document& study) {
   return out + "<footer>Made by <code>" + escaped(study.word("/command")) + "</code></footer>\n";
 }
 
-} // namespace plan_example
+} // namespace plan_page

@@ -3,11 +3,10 @@
 /// @file
 /// @brief Assembles a page, including the drawing of the schedule.
 
-#include "html_report.hpp"
+#include "page.hpp"
 
-#include "html_sections.hpp"
-#include "html_style.hpp"
-#include "study_json.hpp"
+#include "sections.hpp"
+#include "style.hpp"
 
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/cost/timetable.hpp>
@@ -15,14 +14,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <span>
+#include <string>
 
-namespace plan_example {
+namespace plan_page {
 
 namespace sw = shardwright;
 
 namespace {
+
+/// The pipeline of the study's plan: its extent, its schedule and its chunks.
+sw::PlanConfiguration pipeline_of(const Document& study) {
+  sw::PlanConfiguration plan{.pp = study.at("/plan/pp").get<int>(),
+                             .chunks = study.at("/plan/chunks").get<int>()};
+  const std::string name = study.word("/plan/schedule");
+  for (int number = 0; number < sw::plan_schedule_count; ++number)
+    if (const auto schedule = static_cast<sw::PlanSchedule>(number); sw::schedule_name(schedule) == name)
+      plan.schedule = schedule;
+  return plan;
+}
 
 /// Enough microbatches to show a schedule's warm-up, its steady state and its end.
 std::int64_t drawn_microbatches(const sw::PlanConfiguration& plan, std::int64_t microbatches) {
@@ -33,21 +45,21 @@ std::int64_t drawn_microbatches(const sw::PlanConfiguration& plan, std::int64_t 
 }
 
 /// A separate frame, so that the styles of drawing and page do not mix.
-std::string schedule_section(const Options& options, const sw::Plan& best) {
+std::string schedule_section(const Document& study) {
   std::string out = "<h2 id=\"schedule\">The schedule</h2>\n";
-  const sw::PlanConfiguration& plan = best.configuration;
+  const sw::PlanConfiguration plan = pipeline_of(study);
   if (plan.pp == 1)
     return out + "<p>There is no pipeline: every rank runs its microbatches one after the other.</p>\n";
-  const std::int64_t at_once = static_cast<std::int64_t>(plan.dp) * plan.microbatch;
-  const std::int64_t all = options.run.sequences / at_once, drawn = drawn_microbatches(plan, all);
-  sw::RunSpec run = options.run;
-  run.sequences = drawn * at_once;
-  const sw::Timetable table = sw::plan_timetable(plan, run, best.cost);
+  const auto all = study.at("/plan/microbatches").get<std::int64_t>(), drawn = drawn_microbatches(plan, all);
+  const auto seconds = [&](const char* pass) { return study.figure(std::string("/passes/") + pass).value; };
+  sw::StepCost cost;
+  cost.passes = {seconds("forward"), seconds("input_gradient"), seconds("weight_gradient")};
+  const sw::Timetable table = sw::plan_timetable(plan, {.sequences = drawn}, cost);
   const std::string svg =
       sw::draw_svg(std::span(&table, 1),
                    {"One pipeline of " + std::to_string(plan.pp) + " ranks, " + std::to_string(drawn) +
                         (drawn < all ? " of " + std::to_string(all) : "") + " microbatches",
-                    sw::plan_text(plan), "s", 810});
+                    study.word("/plan/text"), "s", 810});
   if (drawn < all)
     out +=
         "<p>Drawn with " + std::to_string(drawn) + " of the " + std::to_string(all) +
@@ -65,9 +77,9 @@ std::string schedule_section(const Options& options, const sw::Plan& best) {
 
 } // namespace
 
-std::string html_report(const Options& options, const Study& study) {
-  const nlohmann::ordered_json json = study_json(options, study);
-  const Document document(json);
+std::string page_of(const nlohmann::ordered_json& study) {
+  const Document document(study);
+  const bool found = !document.has("/problem");
   const std::string title = document.word("/model") + " on " + document.word("/cluster");
   std::string out = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
                     "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>" +
@@ -76,14 +88,14 @@ std::string html_report(const Options& options, const Study& study) {
   out += head_section(document);
   if (document.has("/ranks"))
     out += memory_section(document);
-  if (study.best.found())
+  if (found)
     out += time_section(document) + binding_section(document) + plans_section(document) +
            choice_section(document);
   out += sweeps_section(document);
-  if (study.best.found())
-    out += schedule_section(options, study.best);
+  if (found)
+    out += schedule_section(document);
   out += source_section(document);
   return out + "</main><script>" + std::string(page_script) + "</script></body></html>\n";
 }
 
-} // namespace plan_example
+} // namespace plan_page

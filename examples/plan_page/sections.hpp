@@ -4,11 +4,11 @@
 /// @file
 /// @brief The sections of a page, in order.
 
-#include "html_text.hpp"
+#include "text.hpp"
 
 #include <string>
 
-namespace plan_example {
+namespace plan_page {
 
 [[nodiscard]] std::string head_section(const Document& study);
 [[nodiscard]] std::string memory_section(const Document& study);
@@ -22,4 +22,4 @@ namespace plan_example {
 /// @brief A chart with a readout line for the item under the pointer, and text below it.
 [[nodiscard]] std::string chart_figure(const std::string& chart, const std::string& caption);
 
-} // namespace plan_example
+} // namespace plan_page

@@ -3,16 +3,14 @@
 /// @file
 /// @brief Draws the charts of a page; sizes are in pixels of a drawing that is scaled to the page.
 
-#include "html_chart.hpp"
-
-#include "parts.hpp"
+#include "chart.hpp"
 
 #include <shardwright/schedule/text/number_text.hpp>
 
 #include <algorithm>
 #include <cmath>
 
-namespace plan_example {
+namespace plan_page {
 
 namespace sw = shardwright;
 
@@ -202,4 +200,4 @@ std::string draw(const LineChart& chart) {
   return out + "</svg>\n";
 }
 
-} // namespace plan_example
+} // namespace plan_page

@@ -3,13 +3,11 @@
 /// @file
 /// @brief Escapes words and writes figures.
 
-#include "html_text.hpp"
-
-#include "parts.hpp"
+#include "text.hpp"
 
 #include <shardwright/schedule/text/number_text.hpp>
 
-namespace plan_example {
+namespace plan_page {
 
 namespace sw = shardwright;
 using Pointer = nlohmann::ordered_json::json_pointer;
@@ -77,4 +75,4 @@ std::string table(std::string_view caption, const std::vector<std::string>& head
   return out + "</tbody></table></div>\n";
 }
 
-} // namespace plan_example
+} // namespace plan_page

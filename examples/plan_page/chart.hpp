@@ -4,13 +4,13 @@
 /// @file
 /// @brief Charts of a page as SVG: stacked bars, and lines over a logarithmic axis.
 
-#include "html_text.hpp"
+#include "text.hpp"
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace plan_example {
+namespace plan_page {
 
 /// @brief One colour of a bar.
 struct Segment {
@@ -76,4 +76,4 @@ struct LineChart {
 /// @brief A name as a class: "matrix products" as "matrix-products".
 [[nodiscard]] std::string slug(std::string_view name);
 
-} // namespace plan_example
+} // namespace plan_page

@@ -5,12 +5,15 @@
 /// @brief Words and figures of a page: every figure is a number of the study, and records its position there.
 
 #include <nlohmann/json.hpp>
+#include <plan/short_text.hpp>
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace plan_example {
+namespace plan_page {
+
+using plan_example::short_text;
 
 /// @brief A text escaped for HTML elements and attributes.
 [[nodiscard]] std::string escaped(std::string_view text);
@@ -50,4 +53,4 @@ private:
 [[nodiscard]] std::string table(std::string_view caption, const std::vector<std::string>& head,
                                 const std::vector<std::vector<std::string>>& rows);
 
-} // namespace plan_example
+} // namespace plan_page
