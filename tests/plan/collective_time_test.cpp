@@ -6,6 +6,8 @@
 #include <shardwright/plan/cost/collective_time.hpp>
 #include <shardwright/plan/spec/catalogue_chips.hpp>
 
+#include <span>
+
 using namespace shardwright;
 using shardwright_test::Approx;
 
@@ -17,23 +19,37 @@ constexpr ClusterSpec nodes_of_eight() {
     domain.latency_seconds = 0;
   return cluster;
 }
-constexpr LinkEfficiency whole{};
+
+constexpr double gather_seconds(const ClusterSpec& cluster, const AxisGroup& axis, double bytes,
+                                const LinkEfficiency& efficiency = {}) {
+  detail::MergedGroup group;
+  group.add(axis);
+  return detail::gather_time({cluster, efficiency}, group.all()).seconds(bytes);
+}
+constexpr double all_to_all_seconds(const ClusterSpec& cluster, const AxisGroup& axis, double bytes,
+                                    const TokenCopies& copies) {
+  return detail::all_to_all_time({cluster, {}}, std::span(&axis, 1), copies).seconds(bytes);
+}
+
+constexpr TorusSpan torus_span(const AxisGroup& axis, double chips, int dimensions) {
+  return detail::torus_span(axis, detail::torus_side(chips, dimensions), dimensions);
+}
 
 } // namespace
 
 TEST_CASE("a gather takes its slowest level", "[collective_time]") {
   const ClusterSpec cluster = nodes_of_eight();
   // Inside a node: (N - 1) / N of the bytes at 450 GB/s.
-  CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 1}, whole), 8e9) == Approx(7e9 / 450e9));
+  CHECK(gather_seconds(cluster, {8, 1}, 8e9) == Approx(7e9 / 450e9));
   // One rank of each of eight nodes: everything goes through one port of 50 GB/s.
-  CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 8}, whole), 8e9) == Approx(7e9 / 50e9));
+  CHECK(gather_seconds(cluster, {8, 8}, 8e9) == Approx(7e9 / 50e9));
   // All 64: rings through the eight ports of every node, which are still slower than NVLink.
-  CHECK(gather_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 64e9) == Approx(63e9 / (8 * 50e9)));
+  CHECK(gather_seconds(cluster, {64, 1}, 64e9) == Approx(63e9 / (8 * 50e9)));
   // Two ranks of each node, four ranks apart.
-  CHECK(gather_seconds(links_of(cluster, AxisGroup{16, 4}, whole), 16e9) == Approx(15e9 / (2 * 50e9)));
+  CHECK(gather_seconds(cluster, {16, 4}, 16e9) == Approx(15e9 / (2 * 50e9)));
   // Two nodes: a ring sends almost all bytes over the ports, though half of them would do.
-  CHECK(gather_seconds(links_of(cluster, AxisGroup{16, 1}, whole), 16e9) == Approx(15e9 / (8 * 50e9)));
-  CHECK(gather_seconds(links_of(cluster, AxisGroup{1, 1}, whole), 16e9) == 0);
+  CHECK(gather_seconds(cluster, {16, 1}, 16e9) == Approx(15e9 / (8 * 50e9)));
+  CHECK(gather_seconds(cluster, {1, 1}, 16e9) == 0);
 }
 
 TEST_CASE("a group is in a domain completely, or with as many members as fit", "[collective_time]") {
@@ -42,42 +58,42 @@ TEST_CASE("a group is in a domain completely, or with as many members as fit", "
     for (const double extent : {2.0, 4.0, 8.0, 16.0}) {
       if (extent * stride > 64)
         continue;
-      const GroupLinks links = links_of(cluster, AxisGroup{extent, stride}, whole);
-      double members = 1;
-      for (int level = 0; level < links.levels; ++level)
-        members *= links.members[static_cast<std::size_t>(level)];
+      const AxisGroup axis{extent, stride};
+      double members = 1, in_first = 1;
+      detail::for_each_level({cluster, {}}, std::span(&axis, 1), extent,
+                             [&](const detail::GroupLevel& level) {
+                               in_first = level.inside == 1 ? level.parts : in_first;
+                               members *= level.parts;
+                             });
       CAPTURE(stride, extent);
       CHECK(members == extent);
       // Counted rank by rank: the ranks of the group in the node of rank 0.
       int inside = 0;
       for (int member = 0; member < static_cast<int>(extent); ++member)
         inside += member * static_cast<int>(stride) < 8 ? 1 : 0;
-      CHECK((inside == 1 || links.members[0] == inside));
+      CHECK((inside == 1 || in_first == inside));
     }
 }
 
 TEST_CASE("efficiency and latency count", "[collective_time]") {
   ClusterSpec cluster = cluster_of(chip::h100, 64);
-  CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 1}, {0.5, 1}), 8e9) == Approx(7e9 / 225e9 + 7e-6));
-  CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 8}, {1, 0.5}), 0) == Approx(7 * 3.5e-6));
+  CHECK(gather_seconds(cluster, {8, 1}, 8e9, {0.5, 1}) == Approx(7e9 / 225e9 + 7e-6));
+  CHECK(gather_seconds(cluster, {8, 8}, 0, {1, 0.5}) == Approx(7 * 3.5e-6));
 }
 
 TEST_CASE("an all-to-all sends one copy of a token to a domain", "[collective_time]") {
   const ClusterSpec cluster = nodes_of_eight();
-  CHECK(all_to_all_seconds(links_of(cluster, AxisGroup{8, 1}, whole), 8e9, 8) == Approx(7e9 / 450e9));
+  CHECK(all_to_all_seconds(cluster, {8, 1}, 8e9, 8) == Approx(7e9 / 450e9));
   // Eight experts of a token over eight nodes: 8 (1 - (7/8)^8) nodes on average, an eighth of which are its
   // own.
   double none = 1;
   for (int i = 0; i < 8; ++i)
     none *= 7.0 / 8;
-  CHECK(all_to_all_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 8e9, 8) ==
-        Approx(8e9 * (1 - none) * (7.0 / 8) / 50e9));
+  CHECK(all_to_all_seconds(cluster, {64, 1}, 8e9, 8) == Approx(8e9 * (1 - none) * (7.0 / 8) / 50e9));
   // Routing that is limited to four nodes sends no more copies than that.
-  CHECK(all_to_all_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 8e9, {8, 4}) ==
-        Approx(8e9 * 4.0 / 8 * (7.0 / 8) / 50e9));
+  CHECK(all_to_all_seconds(cluster, {64, 1}, 8e9, {8, 4}) == Approx(8e9 * 4.0 / 8 * (7.0 / 8) / 50e9));
   // One expert per token goes to one node.
-  CHECK(all_to_all_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 8e9, 1) ==
-        Approx(8e9 * (7.0 / 8) / 50e9));
+  CHECK(all_to_all_seconds(cluster, {64, 1}, 8e9, 1) == Approx(8e9 * (7.0 / 8) / 50e9));
 }
 
 TEST_CASE("a group on a torus has the links of the dimensions along which it is laid out",
@@ -95,11 +111,10 @@ TEST_CASE("a group on a torus has the links of the dimensions along which it is 
   CHECK(torus_span({32, 2}, 512, 3).lines == Approx(1.5));
   CHECK(torus_span({64, 8}, 512, 3).lines == Approx(2));
   const ClusterSpec slice = cluster_of(chip::tpu_v5e, 256);
-  const double all = gather_seconds(links_of(slice, AxisGroup{256, 1}, whole), 1e9);
+  const double all = gather_seconds(slice, {256, 1}, 1e9);
   CHECK(all == Approx(1e9 * (255.0 / 256) / 180e9 + 255e-6));
-  const double line = gather_seconds(links_of(slice, AxisGroup{16, 1}, whole), 1e9);
+  const double line = gather_seconds(slice, {16, 1}, 1e9);
   CHECK(line == Approx(1e9 * (15.0 / 16) / 90e9 + 15e-6));
   // A line of 16: each byte passes a quarter of it.
-  CHECK(all_to_all_seconds(links_of(slice, AxisGroup{16, 1}, whole), 1e9, 1) ==
-        Approx(1e9 * (15.0 / 16) * 4 / 90e9 + 15e-6));
+  CHECK(all_to_all_seconds(slice, {16, 1}, 1e9, 1) == Approx(1e9 * (15.0 / 16) * 4 / 90e9 + 15e-6));
 }

@@ -50,25 +50,19 @@ struct LinkEfficiency {
   double scale_out = 1;
 };
 
-/// @brief The placement of a group in the domains, and the rate at which a rank sends in each; this
-/// determines the time of its collectives.
-///
-/// A domain is assumed to hold as many members of a group as its size allows. Behind switches a gather of B
-/// bytes over N ranks is a set of rings: (N - 1) / N B pass each of their edges, including those between
-/// domains, whose M members have a port each, so the gather takes B max_i (N - 1) / (N M_i W_i). On a torus
-/// it runs dimension by dimension: B max_i (D_i - 1) / (D_i M_i W_i) over D_i domains at level i. A ring of
-/// ranks in several domains takes N - 1 steps, each as slow as the slowest edge.
-struct GroupLinks {
-  double per_byte = 0;                                       ///< Of a gather.
-  double latency_seconds = 0;                                ///< Of the steps of a gather.
-  std::array<double, ClusterSpec::most_domains> members{};   ///< D_i.
-  std::array<double, ClusterSpec::most_domains> bandwidth{}; ///< Bytes/s of a rank at level i.
-  std::array<double, ClusterSpec::most_domains>
-      part{}; ///< Fraction of a chip's links in the domain that is used.
-  std::array<int, ClusterSpec::most_domains>
-      torus_dimensions{};                              ///< Those along which it extends; 0 behind a switch.
-  std::array<int, ClusterSpec::most_domains> domain{}; ///< Index of level i among the cluster's domains.
-  int levels = 0;
+/// @brief Time of one kind of message on its links: `seconds(bytes)`.
+struct MessageTime {
+  double per_byte = 0; ///< Seconds.
+  double latency_seconds = 0;
+  bool leaves = false; ///< The innermost domain.
+
+  [[nodiscard]] constexpr double seconds(double bytes) const noexcept {
+    return bytes * per_byte + latency_seconds;
+  }
+  [[nodiscard]] constexpr bool no_worse_than(const MessageTime& other) const noexcept {
+    return per_byte <= other.per_byte * (1 + 1e-12) &&
+           latency_seconds <= other.latency_seconds * (1 + 1e-12) && (!leaves || other.leaves);
+  }
 };
 
 /// @brief Fraction of a chip's bandwidth in each domain of a cluster that a transfer uses when it runs alone.
@@ -88,7 +82,11 @@ namespace detail {
   return dimensions < 2 ? chips : dimensions == 2 ? root<2>(chips) : root<3>(chips);
 }
 
-[[nodiscard]] constexpr TorusSpan span_of_sides(const AxisGroup& axis, double side, int dimensions) noexcept {
+/// Places an axis on a torus with sides of this many chips.
+///
+/// In the dimension where it begins, which may also hold inner axes, neighbours are several chips apart, and
+/// that many groups share the links between them ("How To Scale Your Model", section 3).
+[[nodiscard]] constexpr TorusSpan torus_span(const AxisGroup& axis, double side, int dimensions) noexcept {
   constexpr double more = 1 + 1e-9, less = 1 - 1e-9; // roots are not exact
   double begin = 1;
   int first = 0;
@@ -99,18 +97,6 @@ namespace detail {
     end *= side;
   return {last - first, last - first - 1 + std::min(1.0, begin / axis.stride)};
 }
-
-} // namespace detail
-
-/// @brief Places an axis on a torus of `chips`.
-///
-/// In the dimension where it begins, which may also hold inner axes, neighbours are several chips apart, and
-/// that many groups share the links between them ("How To Scale Your Model", section 3).
-[[nodiscard]] constexpr TorusSpan torus_span(const AxisGroup& axis, double chips, int dimensions) noexcept {
-  return detail::span_of_sides(axis, detail::torus_side(chips, dimensions), dimensions);
-}
-
-namespace detail {
 
 /// A group over as few axes as possible, innermost first.
 struct MergedGroup {
@@ -153,6 +139,33 @@ struct GroupLevel {
     const double members = torus_dimensions > 0 ? parts : ranks;
     return (members - 1) / members / (inside * bandwidth);
   }
+  /// Seconds per byte that an all-to-all keeps its links busy; a byte counts once in the total that a rank
+  /// holds for all ranks.
+  /// @param copies a rank's bytes go to at most this many of the domains below (the number of experts per
+  /// token)
+  ///
+  /// Behind a switch (D - 1) / D of the bytes leave each rank; on a torus each byte passes a quarter of every
+  /// line along which the group extends ("How To Scale Your Model", section 3).
+  [[nodiscard]] constexpr double all_to_all_per_byte(const TokenCopies& copies) const noexcept {
+    double sent = (parts - 1) / parts;
+    if (inside > 1 &&
+        copies.merged) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
+      double absent = 1;
+      for (int copy = 0; copy < copies.experts; ++copy)
+        absent *= 1 - 1 / parts;
+      const double reached = parts * (1 - absent);
+      sent *= std::min(reached, copies.reached_of(parts)) / copies.experts;
+    }
+    if (torus_dimensions > 0) {
+      double side = 1;
+      while ((torus_dimensions == 1   ? side
+              : torus_dimensions == 2 ? side * side
+                                      : side * side * side) < parts)
+        ++side;
+      sent *= std::max(1.0, torus_dimensions * side / 4);
+    }
+    return sent / bandwidth;
+  }
 };
 
 /// The links of a cluster at the rates that collectives achieve, with the sides of its tori.
@@ -188,7 +201,7 @@ constexpr void for_each_level(const ClusterLinks& of, std::span<const AxisGroup>
       const double part = outermost ? extent : std::clamp(chips / stride, 1.0, extent);
       held *= part;
       if (torus > 0 && part > 1) {
-        const TorusSpan of_axis = span_of_sides({part, stride}, side, torus);
+        const TorusSpan of_axis = torus_span({part, stride}, side, torus);
         span.dimensions += of_axis.dimensions;
         span.lines += of_axis.lines;
       }
@@ -214,128 +227,64 @@ constexpr void for_each_level(const ClusterLinks& of, std::span<const AxisGroup>
   }
 }
 
-} // namespace detail
-
-/// @brief Places a group in the domains of a cluster.
-[[nodiscard]] constexpr GroupLinks links_of(const ClusterSpec& cluster, std::span<const AxisGroup> axes,
-                                            const LinkEfficiency& efficiency) noexcept {
-  GroupLinks links;
-  detail::MergedGroup group;
-  for (const AxisGroup& axis : axes)
-    group.add(axis);
-  const double ranks = detail::ranks_of(group.all());
-  detail::for_each_level({cluster, efficiency}, group.all(), ranks, [&](const detail::GroupLevel& level) {
-    const auto at = static_cast<std::size_t>(links.levels++);
-    links.part[at] = level.used;
-    links.domain[at] = level.domain;
-    links.torus_dimensions[at] = level.torus_dimensions;
-    links.members[at] = level.parts;
-    links.bandwidth[at] = level.bandwidth;
-    links.per_byte = std::max(links.per_byte, level.gather_per_byte(ranks));
-    links.latency_seconds += (level.parts - 1) * level.latency_seconds;
+/// The time of a collective of a group whose slowest level takes `per_byte_at(GroupLevel)`.
+template <class PerByteAt>
+[[nodiscard]] constexpr MessageTime time_of(const ClusterLinks& cluster, std::span<const AxisGroup> group,
+                                            double ranks, const PerByteAt& per_byte_at) noexcept {
+  MessageTime out;
+  for_each_level(cluster, group, ranks, [&](const GroupLevel& level) {
+    out.per_byte = std::max(out.per_byte, per_byte_at(level));
+    out.latency_seconds += (level.parts - 1) * level.latency_seconds;
+    out.leaves = level.domain > 0;
   });
-  return links;
-}
-[[nodiscard]] constexpr GroupLinks links_of(const ClusterSpec& cluster, const AxisGroup& group,
-                                            const LinkEfficiency& efficiency) noexcept {
-  return links_of(cluster, std::span(&group, 1), efficiency);
+  return out;
 }
 
-/// @brief Seconds for an all-gather or a reduce-scatter of `bytes` in total; an all-reduce takes twice as
-/// long.
-[[nodiscard]] constexpr double gather_seconds(const GroupLinks& links, double bytes) noexcept {
-  return bytes * links.per_byte + links.latency_seconds;
+/// An all-gather or a reduce-scatter of bytes in total; an all-reduce takes twice as long.
+///
+/// A domain is assumed to hold as many members of a group as its size allows. Behind switches a gather of B
+/// bytes over N ranks is a set of rings: (N - 1) / N B pass each of their edges, including those between
+/// domains, whose M members have a port each, so the gather takes B max_i (N - 1) / (N M_i W_i). On a torus
+/// it runs dimension by dimension: B max_i (D_i - 1) / (D_i M_i W_i) over D_i domains at level i. A ring of
+/// ranks in several domains takes N - 1 steps, each as slow as the slowest edge.
+/// @param group axes with extents above 1, none of which continues another
+[[nodiscard]] constexpr MessageTime gather_time(const ClusterLinks& cluster,
+                                                std::span<const AxisGroup> group) noexcept {
+  const double ranks = ranks_of(group);
+  return time_of(cluster, group, ranks,
+                 [ranks](const GroupLevel& level) { return level.gather_per_byte(ranks); });
+}
+/// An all-to-all of bytes per rank.
+[[nodiscard]] constexpr MessageTime all_to_all_time(const ClusterLinks& cluster,
+                                                    std::span<const AxisGroup> group,
+                                                    const TokenCopies& copies) noexcept {
+  return time_of(cluster, group, ranks_of(group),
+                 [&copies](const GroupLevel& level) { return level.all_to_all_per_byte(copies); });
 }
 
-namespace detail {
-
-/// Seconds per byte that an all-to-all keeps the links of one level busy.
-/// @param innermost whether the level below is single chips
-/// @param parts domains of the level below that have members
-/// @param dimensions of a torus along which the group extends; 0 behind a switch
-[[nodiscard]] constexpr double all_to_all_per_byte(bool innermost, double parts, int dimensions,
-                                                   double bandwidth, const TokenCopies& copies) noexcept {
-  double sent = (parts - 1) / parts;
-  if (!innermost &&
-      copies.merged) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
-    double absent = 1;
-    for (int copy = 0; copy < copies.experts; ++copy)
-      absent *= 1 - 1 / parts;
-    const double reached = parts * (1 - absent);
-    sent *= std::min(reached, copies.reached_of(parts)) / copies.experts;
-  }
-  if (dimensions > 0) {
-    double side = 1;
-    while ((dimensions == 1 ? side : dimensions == 2 ? side * side : side * side * side) < parts)
-      ++side;
-    sent *= std::max(1.0, dimensions * side / 4);
-  }
-  return sent / bandwidth;
-}
-[[nodiscard]] constexpr double all_to_all_per_byte_at(const GroupLinks& links, std::size_t level,
-                                                      const TokenCopies& copies) noexcept {
-  return all_to_all_per_byte(level == 0, links.members[level], links.torus_dimensions[level],
-                             links.bandwidth[level], copies);
-}
-
-/// The fraction of a chip's links that each level of a group uses if the slowest level is always busy.
-template <class SecondsAt>
-[[nodiscard]] constexpr LinkShares shares_of(const GroupLinks& links, const SecondsAt& seconds_at) noexcept {
-  double slowest = 0;
-  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
-    slowest = std::max(slowest, seconds_at(level));
+/// The fractions of a chip's links that a group uses at each level if the slowest level, of `slowest`, is
+/// always busy.
+template <class PerByteAt>
+[[nodiscard]] constexpr LinkShares shares_of(const ClusterLinks& cluster, std::span<const AxisGroup> group,
+                                             const MessageTime& slowest,
+                                             const PerByteAt& per_byte_at) noexcept {
   LinkShares shares{};
-  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
-    shares[static_cast<std::size_t>(links.domain[level])] = seconds_at(level) / slowest * links.part[level];
+  for_each_level(cluster, group, ranks_of(group), [&](const GroupLevel& level) {
+    shares[static_cast<std::size_t>(level.domain)] = per_byte_at(level) / slowest.per_byte * level.used;
+  });
   return shares;
 }
-
-/// Seconds per byte, excluding latency, for an all-to-all; a byte counts once in the total that a rank holds
-/// for all ranks.
-/// @param copies a rank's bytes go to at most this many domains of each level (the number of experts per
-/// token)
-///
-/// Behind a switch (D - 1) / D of the bytes leave each rank; on a torus each byte passes a quarter of every
-/// line along which the group extends ("How To Scale Your Model", section 3).
-[[nodiscard]] constexpr double all_to_all_per_byte(const GroupLinks& links,
-                                                   const TokenCopies& copies) noexcept {
-  double seconds = 0;
-  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
-    seconds = std::max(seconds, all_to_all_per_byte_at(links, level, copies));
-  return seconds;
+[[nodiscard]] constexpr LinkShares gather_shares(const ClusterLinks& cluster,
+                                                 std::span<const AxisGroup> group) noexcept {
+  const double ranks = ranks_of(group);
+  return shares_of(cluster, group, gather_time(cluster, group),
+                   [ranks](const GroupLevel& level) { return level.gather_per_byte(ranks); });
 }
-
-} // namespace detail
-
-/// @brief Seconds for an all-to-all of `bytes` per rank.
-[[nodiscard]] constexpr double all_to_all_seconds(const GroupLinks& links, double bytes,
-                                                  const TokenCopies& copies) noexcept {
-  return bytes * detail::all_to_all_per_byte(links, copies) + links.latency_seconds;
-}
-
-namespace detail {
-
-/// Returns the fractions of a chip's links that an all-gather or a reduce-scatter uses.
-[[nodiscard]] constexpr LinkShares gather_shares(const GroupLinks& links) noexcept {
-  double inside = 1, ranks = 1;
-  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
-    ranks *= links.members[level];
-  std::array<double, ClusterSpec::most_domains> seconds{};
-  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level) {
-    const GroupLevel of_level{.inside = inside,
-                              .parts = links.members[level],
-                              .bandwidth = links.bandwidth[level],
-                              .torus_dimensions = links.torus_dimensions[level]};
-    seconds[level] = of_level.gather_per_byte(ranks);
-    inside *= links.members[level];
-  }
-  return shares_of(links, [&](std::size_t level) { return seconds[level]; });
-}
-
-/// Returns the fractions of a chip's links that an all-to-all uses.
-[[nodiscard]] constexpr LinkShares all_to_all_shares(const GroupLinks& links,
+[[nodiscard]] constexpr LinkShares all_to_all_shares(const ClusterLinks& cluster,
+                                                     std::span<const AxisGroup> group,
                                                      const TokenCopies& copies) noexcept {
-  return shares_of(links, [&](std::size_t level) { return all_to_all_per_byte_at(links, level, copies); });
+  return shares_of(cluster, group, all_to_all_time(cluster, group, copies),
+                   [&copies](const GroupLevel& level) { return level.all_to_all_per_byte(copies); });
 }
 
 } // namespace detail

@@ -21,21 +21,6 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Time of one kind of message on its links: `seconds(bytes)`.
-struct MessageTime {
-  double per_byte = 0; ///< Seconds.
-  double latency_seconds = 0;
-  bool leaves = false; ///< The innermost domain.
-
-  [[nodiscard]] constexpr double seconds(double bytes) const noexcept {
-    return bytes * per_byte + latency_seconds;
-  }
-  [[nodiscard]] constexpr bool no_worse_than(const MessageTime& other) const noexcept {
-    return per_byte <= other.per_byte * (1 + 1e-12) &&
-           latency_seconds <= other.latency_seconds * (1 + 1e-12) && (!leaves || other.leaves);
-  }
-};
-
 /// @brief The links for every kind of traffic in a plan.
 struct PlanLinks {
   MessageTime tensor{};      ///< Gathers over tp.
@@ -166,27 +151,9 @@ namespace detail {
 
 [[nodiscard]] constexpr PlanLinks plan_links(const ClusterLinks& cluster, const PlanConfiguration& plan,
                                              const TokenCopies& copies) noexcept {
-  const auto message = [&](std::span<const AxisGroup> group, double ranks, const auto& per_byte_at) {
-    MessageTime out;
-    for_each_level(cluster, group, ranks, [&](const GroupLevel& level) {
-      out.per_byte = std::max(out.per_byte, per_byte_at(level));
-      out.latency_seconds += (level.parts - 1) * level.latency_seconds;
-      out.leaves = level.domain > 0;
-    });
-    return out;
-  };
   return of_plan_groups<PlanLinks>(
-      plan, copies,
-      [&](std::span<const AxisGroup> group) {
-        const double ranks = ranks_of(group);
-        return message(group, ranks, [&](const GroupLevel& level) { return level.gather_per_byte(ranks); });
-      },
-      [&](std::span<const AxisGroup> group) {
-        return message(group, ranks_of(group), [&](const GroupLevel& level) {
-          return all_to_all_per_byte(level.inside == 1, level.parts, level.torus_dimensions, level.bandwidth,
-                                     copies);
-        });
-      },
+      plan, copies, [&](std::span<const AxisGroup> group) { return gather_time(cluster, group); },
+      [&](std::span<const AxisGroup> group) { return all_to_all_time(cluster, group, copies); },
       [&](const AxisGroup& axis) { return mean_hop(cluster.cluster, axis, cluster.efficiency); });
 }
 
@@ -211,12 +178,10 @@ struct PlanShares {
                                                const TokenCopies& copies,
                                                const SharedCalibration& shared) noexcept {
   const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
+  const ClusterLinks achieved(cluster, efficiency);
   return of_plan_groups<PlanShares>(
-      plan, copies,
-      [&](std::span<const AxisGroup> group) { return gather_shares(links_of(cluster, group, efficiency)); },
-      [&](std::span<const AxisGroup> group) {
-        return all_to_all_shares(links_of(cluster, group, efficiency), copies);
-      },
+      plan, copies, [&](std::span<const AxisGroup> group) { return gather_shares(achieved, group); },
+      [&](std::span<const AxisGroup> group) { return all_to_all_shares(achieved, group, copies); },
       [&](const AxisGroup& axis) {
         const double mean = mean_hop(cluster, axis, efficiency).per_byte;
         LinkShares out{};

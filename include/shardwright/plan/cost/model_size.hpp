@@ -111,10 +111,6 @@ namespace detail {
              : 4 * a * model.width_per_head();
 }
 
-} // namespace detail
-
-namespace detail {
-
 /// Operations of one token's forward pass in the scan of a state space, as Megatron-LM counts them: 7 for
 /// each element of the state.
 [[nodiscard]] constexpr double scan_flops(const StateSpaceSpec& space) noexcept {
