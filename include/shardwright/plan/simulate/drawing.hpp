@@ -9,8 +9,6 @@
 #include <shardwright/plan/simulate/simulation.hpp>
 #include <shardwright/plan/simulate/span_text.hpp>
 #include <shardwright/schedule/text/number_text.hpp>
-#include <shardwright/schedule/text/svg_drawing.hpp>
-#include <shardwright/schedule/text/svg_palette.hpp>
 #include <shardwright/schedule/text/svg_text.hpp>
 
 #include <algorithm>
@@ -72,19 +70,11 @@ private:
   void head(double bottom) {
     const double span = simulation_.step_seconds * scale_;
     const double width = left + span + right, height = bottom + 46;
-    out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + px(width) + " " + px(height) +
-           "\" width=\"" + px(width) + "\" height=\"" + px(height) + "\" role=\"img\" aria-label=\"" +
-           escaped(text_.title) + "\">\n<title>" + escaped(text_.title) + "</title>\n<style>\n" +
-           "text{font-family:system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-size:11px}\n"
-           ".name{font-weight:600}.title{font-size:19px;font-weight:600}.sub{font-size:13px}\n"
-           ".title,.name{fill:#16202a}.sub,.note,.tick{fill:#55616d}.tick{text-anchor:middle}\n"
-           ".paper{fill:#fff}.grid{stroke:#e6eaee}.idle{fill:#f1f4f7}\n"
-           ".wait-input{fill:url(#input)}.wait-peers{fill:url(#peers)}.wait-send{fill:url(#send)}\n";
-    const int chunks = simulation_.placement.chunks;
-    for (int pass = 0; pass < 4; ++pass)
-      for (int chunk = 0; chunk < chunks; ++chunk)
-        out_ += "." + (letter_of(static_cast<Pass>(pass)) + std::to_string(chunk)) +
-                "{fill:" + colour_of(static_cast<Pass>(pass), chunk, chunks).text() + "}";
+    begin(width, height, text_);
+    out_ += ".title,.name{fill:#16202a}.sub,.note,.tick{fill:#55616d}.tick{text-anchor:middle}\n"
+            ".paper{fill:#fff}.grid{stroke:#e6eaee}.idle{fill:#f1f4f7}\n"
+            ".wait-input{fill:url(#input)}.wait-peers{fill:url(#peers)}.wait-send{fill:url(#send)}\n";
+    style_passes({true, true, true, true}, simulation_.placement.chunks);
     for (std::size_t kind = 0; kind < colours.size(); ++kind)
       if (!colours[kind].empty())
         out_ += "." + std::string(activity_names[kind]) + "{fill:" + std::string(colours[kind]) + "}";
@@ -97,16 +87,9 @@ private:
               "patternTransform=\"rotate(45)\"><path stroke=\"" +
               colour + "\" stroke-width=\"1.4\" d=\"M0 0V6\"/></pattern>\n";
     out_ += "</defs>\n";
-    box("paper", 0, 0, width, height);
-    words("title", 16, 30, text_.title);
-    words("sub", 16, 51, text_.subtitle);
+    paper(width, height, text_);
     legend();
-    const double tick = round_step(64 / scale_);
-    for (int i = 0; i * tick <= simulation_.step_seconds * (1 + 1e-9); ++i) {
-      line("grid", left + i * tick * scale_, top - 6, left + i * tick * scale_, bottom + 4);
-      words("tick", left + i * tick * scale_, bottom + 18, number_text(i * tick, 6));
-    }
-    words("note", left, bottom + 35, "time in " + text_.time_unit);
+    time_axis(left, top, bottom, simulation_.step_seconds, scale_, text_);
   }
 
   void legend() {
@@ -133,11 +116,9 @@ private:
       words("note", x + 27, y + 12, name);
       x += needed;
     };
-    constexpr std::array<std::string_view, 4> names{"F forward", "B backward", "I input gradient",
-                                                    "W weight gradient"};
     for (std::size_t pass = 0; pass < passes.size(); ++pass)
       if (passes[pass])
-        entry(letter_of(static_cast<Pass>(pass)) + std::string("0"), names[pass]);
+        entry(letter_of(static_cast<Pass>(pass)) + std::string("0"), pass_names[pass]);
     for (std::size_t kind = 1; kind < used.size(); ++kind)
       if (used[kind])
         entry(class_of(static_cast<Activity>(kind)), activity_names[kind]);

@@ -22,14 +22,6 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The text of a drawing.
-struct DrawingText {
-  std::string title;
-  std::string subtitle;
-  std::string time_unit = "1"; ///< The unit of the time axis, such as "ms".
-  double width = 0;            ///< Of the time axis in pixels; 0 fits numbers in boxes and drawing on screen.
-};
-
 namespace detail {
 
 /// Builds the text of one drawing; times become pixels with one scale for all timetables.
@@ -76,7 +68,7 @@ public:
     const int ranks = tables_.front().placement.ranks;
     bottom_ = top + ranks * row;
     head();
-    grid();
+    time_axis(left, top, bottom_, span_, scale_, text_);
     for (int rank = 0; rank < ranks; ++rank)
       draw_rank(rank, top + rank * row);
     out_ += "</svg>\n";
@@ -93,45 +85,26 @@ private:
   void head() {
     const double width = left + span_ * scale_ + right;
     const double height = bottom_ + 46;
-    out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + px(width) + " " + px(height) +
-           "\" width=\"" + px(width) + "\" height=\"" + px(height) + "\" role=\"img\" aria-label=\"" +
-           escaped(text_.title) + "\">\n<title>" + escaped(text_.title) + "</title>\n<style>\n";
+    begin(width, height, text_);
     out_ +=
-        "text{font-family:system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-size:11px}\n"
-        ".name{font-weight:600}.title{font-size:19px;font-weight:600}.sub{font-size:13px}\n"
         ".tick,.n,.s{text-anchor:middle}.n,.nd{font-size:11px}.s,.sd{font-size:9px}\n"
         ".nd,.sd{text-anchor:middle;fill:#fff}.n,.s{fill:#101820}\n"
         ".title,.name{fill:#16202a}.sub,.note,.tick{fill:#55616d}.peak{fill:#16202a;font-weight:600}\n"
         ".paper{fill:#fff}.lane{fill:url(#idle)}.hatch{stroke:#d3d9df;stroke-width:1.4}\n"
         ".grid{stroke:#e6eaee}.base{stroke:#9aa5b1}.kept{fill:#64748b;fill-opacity:.22}\n"
         ".edge{fill:none;stroke:#56657a;stroke-width:1.3}.other{stroke-dasharray:4 3}.dot{fill:#16202a}\n";
-    style_passes();
-    out_ += "@media (prefers-color-scheme:dark){.paper{fill:#11171d}.title,.name,.peak,.dot{fill:#eef2f6}\n"
+    style_passes(uses_, tables_.front().placement.chunks);
+    out_ += "\n@media (prefers-color-scheme:dark){.paper{fill:#11171d}.title,.name,.peak,.dot{fill:#eef2f6}\n"
             ".sub,.note,.tick{fill:#a3b0bd}.hatch{stroke:#2c3742}.grid{stroke:#222b34}\n"
             ".base{stroke:#5b6875}.kept{fill:#94a3b8;fill-opacity:.25}.edge{stroke:#a9b8c9}}\n</style>\n";
     out_ += "<defs><pattern id=\"idle\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
             "patternTransform=\"rotate(45)\"><path class=\"hatch\" d=\"M0 0V6\"/></pattern></defs>\n";
-    box("paper", 0, 0, width, height);
-    words("title", 16, 30, text_.title);
-    words("sub", 16, 51, text_.subtitle);
+    paper(width, height, text_);
     legend();
-  }
-
-  /// One class for each pass and chunk that occurs.
-  void style_passes() {
-    const int chunks = tables_.front().placement.chunks;
-    for (int pass = 0; pass < 4; ++pass)
-      for (int chunk = 0; uses_[static_cast<std::size_t>(pass)] && chunk < chunks; ++chunk)
-        out_.append(".")
-            .append(letter_of(static_cast<Pass>(pass)) + std::to_string(chunk))
-            .append("{fill:" + colour_of(static_cast<Pass>(pass), chunk, chunks).text() + "}");
-    out_ += "\n";
   }
 
   void legend() {
     constexpr double y = 66;
-    constexpr std::array<const char*, 4> names{"F forward", "B backward", "I input gradient",
-                                               "W weight gradient"};
     const StagePlacement& placement = tables_.front().placement;
     double x = 16;
     const auto entry = [&](std::string_view name) {
@@ -144,7 +117,7 @@ private:
       for (int chunk = 0; chunk < placement.chunks; ++chunk, x += 16)
         box(letter_of(static_cast<Pass>(pass)) + std::to_string(chunk), x, y, 15, 15);
       x += 5;
-      entry(names[static_cast<std::size_t>(pass)]);
+      entry(pass_names[static_cast<std::size_t>(pass)]);
     }
     if (overlaps_) {
       box("F0", x, y, 26, 7.5);
@@ -163,16 +136,6 @@ private:
       entry("dark: entered at the last rank");
     else if (placement.chunks > 1)
       entry("light to dark: chunk 0 to " + std::to_string(placement.chunks - 1));
-  }
-
-  void grid() {
-    const double step = round_step(64 / scale_);
-    for (int i = 0; i * step <= span_ * (1 + 1e-9); ++i) {
-      line("grid", x_of(i * step), top - 6, x_of(i * step), bottom_ + 4);
-      words("tick", x_of(i * step), bottom_ + 18, number_text(i * step, 6));
-    }
-    const std::string axis = "time" + (text_.time_unit == "1" ? "" : " in " + text_.time_unit);
-    words("note", left, bottom_ + 35, axis);
   }
 
   void draw_rank(int rank, double y) {

@@ -5,12 +5,26 @@
 /// @brief The elements of an SVG drawing as text.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/schedule/action.hpp>
 #include <shardwright/schedule/text/number_text.hpp>
+#include <shardwright/schedule/text/svg_palette.hpp>
 
+#include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The text of a drawing.
+struct DrawingText {
+  std::string title;
+  std::string subtitle;
+  std::string time_unit = "1"; ///< The unit of the time axis, such as "ms".
+  double width = 0;            ///< Of the time axis in pixels; 0 fits numbers in boxes and drawing on screen.
+};
+
+namespace detail {
 
 /// Text to which drawings append their elements; `kind` names a CSS class.
 class SvgText {
@@ -41,7 +55,43 @@ protected:
             px(y2) + "\"/>\n";
   }
 
+  /// The head of a drawing, up to the styles that all drawings share; more styles, "</style>" and definitions
+  /// follow.
+  void begin(double width, double height, const DrawingText& text) {
+    out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + px(width) + " " + px(height) +
+           "\" width=\"" + px(width) + "\" height=\"" + px(height) + "\" role=\"img\" aria-label=\"" +
+           escaped(text.title) + "\">\n<title>" + escaped(text.title) + "</title>\n<style>\n" +
+           "text{font-family:system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-size:11px}\n"
+           ".name{font-weight:600}.title{font-size:19px;font-weight:600}.sub{font-size:13px}\n";
+  }
+  /// A class such as F0 for each chunk of the passes that occur.
+  void style_passes(const std::array<bool, 4>& occurs, int chunks) {
+    for (int pass = 0; pass < 4; ++pass)
+      for (int chunk = 0; occurs[static_cast<std::size_t>(pass)] && chunk < chunks; ++chunk)
+        out_ += "." + (letter_of(static_cast<Pass>(pass)) + std::to_string(chunk)) +
+                "{fill:" + colour_of(static_cast<Pass>(pass), chunk, chunks).text() + "}";
+  }
+  /// The background, the title and the subtitle.
+  void paper(double width, double height, const DrawingText& text) {
+    box("paper", 0, 0, width, height);
+    words("title", 16, 30, text.title);
+    words("sub", 16, 51, text.subtitle);
+  }
+  /// Ticks of the time, with lines from `top` to `bottom`.
+  void time_axis(double left, double top, double bottom, double span, double scale, const DrawingText& text) {
+    const double step = round_step(64 / scale);
+    for (int i = 0; i * step <= span * (1 + 1e-9); ++i) {
+      const double x = left + i * step * scale;
+      line("grid", x, top - 6, x, bottom + 4);
+      words("tick", x, bottom + 18, number_text(i * step, 6));
+    }
+    words("note", left, bottom + 35, "time" + (text.time_unit == "1" ? "" : " in " + text.time_unit));
+  }
+
+  static constexpr std::array<const char*, 4> pass_names{"F forward", "B backward", "I input gradient",
+                                                         "W weight gradient"};
   std::string out_;
 };
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI
