@@ -329,7 +329,7 @@ TEST_CASE("clusters are named by chip and number", "[search]") {
   STATIC_REQUIRE(cluster_of_name("h800x2048")->source == "arXiv 2412.19437, section 3.1");
   STATIC_REQUIRE(cluster_of_name("A100x24")->chip.memory_bytes == 80e9);
   STATIC_REQUIRE(chip_of_word("a100")->name == "A100-80GB-SXM");
-  STATIC_REQUIRE(chip_of_word("A100-40GB-SXM")->peak_bf16 == 312 * chip::tera);
+  STATIC_REQUIRE(chip_of_word("A100-40GB-SXM")->peak_bf16 == 312e12);
   STATIC_REQUIRE(!chip_of_word("a1000"));
   STATIC_REQUIRE(chip_of_text("NVIDIA H800-80GB-SXM")->name == "H800");
   STATIC_REQUIRE(chip_of_text("B200-192GB")->name == "B200");
