@@ -88,16 +88,8 @@ namespace detail {
   const ModelSize size = size_of(model);
   const detail::HeldParameters held(model, size, plan);
   const PlanLinks links = plan_links(cluster, plan, copies_of(model, run), shared);
-  detail::add_times(
-      cost, model, run, plan, shared, detail::rank_computation(model, cluster, run, plan, calibration),
-      detail::layer_traffic(model, cluster, run, plan, links, shared),
-      [&](const PassCosts& passes, const detail::StageSeconds& stages) {
-        return detail::schedule_time(model, run, plan, links, shared, passes, stages,
-                                     detail::heaviest_seconds(model, run, plan, stages));
-      },
-      [&](const detail::BesideSeconds& beside) {
-        return detail::sharding_time(cluster, run, plan, held.most(), links, shared, beside);
-      });
+  detail::add_times(cost, model, cluster, run, plan, shared,
+                    detail::rank_computation(model, cluster, run, plan, calibration), links, held.most());
   const RatioInterval& ratios = model.experts.used() ? calibration.experts : calibration.dense;
   cost.least_seconds = cost.step_seconds * ratios.least;
   cost.most_seconds = cost.step_seconds * ratios.most;

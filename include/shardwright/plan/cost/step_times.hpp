@@ -310,33 +310,6 @@ struct StagesOfStep {
   return out;
 }
 
-/// The traffic of a step by purpose, and what it adds to the time of computation.
-struct StepTraffic {
-  TrafficCost tensor{}, context{}, expert{}, pipeline{}, data{};
-
-  /// Seconds that the hidden traffic adds to those so far of launches and contention.
-  [[nodiscard]] constexpr double slowed(double overhead, double contention) const noexcept {
-    return overhead + tensor.hidden_seconds() * contention + context.hidden_seconds() * contention +
-           expert.hidden_seconds() * contention + pipeline.hidden_seconds() * contention +
-           data.hidden_seconds() * contention;
-  }
-  [[nodiscard]] constexpr double exposed_seconds() const noexcept {
-    return tensor.exposed_seconds + context.exposed_seconds + expert.exposed_seconds +
-           pipeline.exposed_seconds + data.exposed_seconds;
-  }
-  /// Exposes the traffic that takes longer than the pass beside it, divided among the kinds of traffic in
-  /// proportion to their hidden time.
-  constexpr void expose_waiting(const StagePass& stage, double microbatches) noexcept {
-    const double waiting = microbatches * (stage.waiting.forward + stage.waiting.input_gradient);
-    if (waiting <= 0)
-      return;
-    const double hidden = microbatches * stage.hidden;
-    tensor.exposed_seconds += waiting * tensor.hidden_seconds() / hidden;
-    context.exposed_seconds += waiting * context.hidden_seconds() / hidden;
-    expert.exposed_seconds += waiting * expert.hidden_seconds() / hidden;
-  }
-};
-
 /// Fills the times of a step: m microbatches of the heaviest stage, the bubble, the exposed communication,
 /// the optimizer, and jitter.
 ///
@@ -374,20 +347,44 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
     sum += microbatches * returned;
     return sum;
   };
-  StepTraffic sent{both(once.forward.tensor, once.returned.tensor),
-                   both(once.forward.context, once.returned.context),
-                   both(once.forward.expert, once.returned.expert), scheduled.sends, microbatches * each};
-  sent.data += sharded.data.apart;
-  cost.overhead_seconds = sent.slowed(microbatches * mean.overhead, shared.contention);
-  sent.expose_waiting(mean, microbatches);
-  cost.traffic = {sent.tensor, sent.context, sent.expert, sent.pipeline, sent.data};
+  cost.traffic = {both(once.forward.tensor, once.returned.tensor),
+                  both(once.forward.context, once.returned.context),
+                  both(once.forward.expert, once.returned.expert), scheduled.sends, microbatches * each};
+  cost.traffic[static_cast<std::size_t>(Traffic::data)] += sharded.data.apart;
+  cost.overhead_seconds = microbatches * mean.overhead;
+  for (const TrafficCost& one : cost.traffic)
+    cost.overhead_seconds += one.hidden_seconds() * shared.contention;
+  // Traffic that takes longer than the pass beside it is exposed, divided among the kinds of traffic inside
+  // layers in proportion to their hidden time.
+  if (const double waiting = microbatches * (mean.waiting.forward + mean.waiting.input_gradient); waiting > 0)
+    for (const Traffic kind : {Traffic::tensor, Traffic::context, Traffic::expert}) {
+      TrafficCost& one = cost.traffic[static_cast<std::size_t>(kind)];
+      one.exposed_seconds += waiting * one.hidden_seconds() / (microbatches * mean.hidden);
+    }
 
   cost.chips = static_cast<double>(plan.chips());
   const double sum = cost.matmul_seconds + cost.attention_seconds + cost.elementwise_seconds +
                      cost.overhead_seconds + cost.imbalance_seconds + cost.bubble_seconds +
-                     sent.exposed_seconds() + cost.optimizer_seconds;
+                     cost.exposed_seconds() + cost.optimizer_seconds;
   cost.straggler_seconds = sum * shared.jitter * doublings_above_eight(plan.chips());
   cost.step_seconds = sum + cost.straggler_seconds;
+}
+
+/// The same of a plan that leaves nothing open.
+/// @param held of the rank that has the most
+constexpr void add_times(StepCost& cost, const ModelSpec& model, const ClusterSpec& cluster,
+                         const RunSpec& run, const PlanConfiguration& plan, const SharedCalibration& shared,
+                         const RankComputation& computed, const PlanLinks& links,
+                         const RankParameters& held) {
+  add_times(
+      cost, model, run, plan, shared, computed, layer_traffic(model, cluster, run, plan, links, shared),
+      [&](const PassCosts& passes, const StageSeconds& stages) {
+        return schedule_time(model, run, plan, links, shared, passes, stages,
+                             heaviest_seconds(model, run, plan, stages));
+      },
+      [&](const BesideSeconds& beside) {
+        return sharding_time(cluster, run, plan, held, links, shared, beside);
+      });
 }
 
 } // namespace detail

@@ -85,19 +85,9 @@ struct PipelineFilling {
 /// Seconds of a step with an order's links.
 [[nodiscard]] constexpr double step_seconds_of(const SearchInput& in, const SearchBranch& branch,
                                                const PlanConfiguration& plan, const PlanLinks& links) {
-  const SharedCalibration& shared = in.calibration.shared;
   StepCost cost;
-  add_times(
-      cost, in.model, in.run, plan, shared, branch.computed,
-      layer_traffic(in.model, in.cluster, in.run, plan, links, shared),
-      [&](const PassCosts& passes, const StageSeconds& stages) {
-        return schedule_time(in.model, in.run, plan, links, shared, passes, stages,
-                             heaviest_seconds(in.model, in.run, plan, stages));
-      },
-      [&](const BesideSeconds& beside) {
-        return sharding_time(in.cluster, in.run, plan, rank_parameters(in.model, in.size, plan), links,
-                             shared, beside);
-      });
+  add_times(cost, in.model, in.cluster, in.run, plan, in.calibration.shared, branch.computed, links,
+            rank_parameters(in.model, in.size, plan));
   return cost.step_seconds;
 }
 
