@@ -4,18 +4,17 @@
 /// @file
 /// @brief Noisy text for the library's Llama-style decoder.
 
-#include "trainer.hpp"
+#include "task.hpp"
 
 #include <shardwright/nn/decoder.hpp>
 
 namespace models {
 
-struct DecoderTask {
-  template <class Plan>
+template <class Plan> struct DecoderTask : TextTask {
   using Model = sw::Decoder<sw::DecoderLayouts<true, typename Plan::zero>, typename Plan::element,
                             typename Plan::target>;
 
-  template <class> [[nodiscard]] static sw::DecoderConfig config(const Options& options) {
+  [[nodiscard]] static sw::DecoderConfig config(const Options& options) {
     return {.layers = 4,
             .width = 32,
             .heads = 8,
@@ -24,15 +23,7 @@ struct DecoderTask {
             .vocabulary = 32,
             .sequence = 16,
             .initial_deviation = 0.1,
-            .recompute = {options.recompute}};
-  }
-  [[nodiscard]] static auto sample(const sw::DecoderConfig& config, std::uint64_t seed) {
-    return [=](std::uint64_t number) { return noisy_text(seed, number, config.vocabulary, config.sequence); };
-  }
-  template <class Model, class Mesh, class MakeSample>
-  [[nodiscard]] static typename Model::Batch batch(const Mesh& mesh, const sw::DecoderConfig& config,
-                                                   const Rows& rows, MakeSample sample) {
-    return load_text<typename Model::Batch>(mesh, config.sequence, rows, sample);
+            .recompute = options.recompute};
   }
 };
 

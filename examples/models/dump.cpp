@@ -41,6 +41,11 @@ void dump(const std::filesystem::path& directory, const Options& options, const 
   if (code)
     throw shardwright::DataError(directory.string() + " must be a directory, but " + code.message() +
                                  " (give --dump another one)");
+  std::vector<double> losses, norms;
+  for (const trainer::StepRecord& step : result.steps) {
+    losses.push_back(step.loss);
+    norms.push_back(step.gradient_norm);
+  }
   const nlohmann::json index{{"model", options.model},
                              {"heads", result.heads},
                              {"experts", nlohmann::json(result.rule)},
@@ -49,8 +54,8 @@ void dump(const std::filesystem::path& directory, const Options& options, const 
                              {"learning_rate", options.learning_rate},
                              {"weight_decay", options.weight_decay},
                              {"max_norm", options.clip},
-                             {"losses", result.losses},
-                             {"gradient_norms", result.gradient_norms},
+                             {"losses", losses},
+                             {"gradient_norms", norms},
                              {"initial", write(directory, "initial.", result.initial)},
                              {"final", write(directory, "final.", result.parameters)},
                              {"data", write(directory, "data.", result.data)}};

@@ -5,22 +5,23 @@
 /// @brief Votes for the Encoder.
 
 #include "encoder.hpp"
-#include "trainer.hpp"
+#include "task.hpp"
 
 namespace models {
 
-struct EncoderTask {
-  template <class Plan> using Model = Encoder<Plan>;
+template <class Plan> struct EncoderTask : SampleTask {
+  using Model = Encoder<Plan>;
 
-  template <class> [[nodiscard]] static EncoderConfig config(const Options& options) {
-    return {.recompute = {options.recompute}};
+  [[nodiscard]] static EncoderConfig config(const Options& options) {
+    return {.recompute = options.recompute};
   }
   [[nodiscard]] static auto sample(const EncoderConfig& config, std::uint64_t seed) {
     return [=](std::uint64_t number) { return votes(seed, number, config.vocabulary, config.sequence); };
   }
-  template <class Model, class Mesh, class MakeSample>
-  [[nodiscard]] static typename Model::Batch batch(const Mesh& mesh, const EncoderConfig& config,
-                                                   const Rows& rows, MakeSample sample) {
+  [[nodiscard]] static std::string_view unit(const Options&) { return "sample"; }
+  template <class Batch, class Mesh, class MakeSample>
+  [[nodiscard]] static Batch batch(const Mesh& mesh, const EncoderConfig& config, const Rows& rows,
+                                   MakeSample sample) {
     typename Model::Ids ids(mesh, {rows.count, config.sequence}),
         classes(mesh, {rows.count, config.sequence});
     typename Model::Lengths lengths(mesh, {rows.count});

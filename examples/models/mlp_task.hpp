@@ -5,22 +5,21 @@
 /// @brief Spirals for the Mlp.
 
 #include "mlp.hpp"
-#include "trainer.hpp"
+#include "task.hpp"
 
 namespace models {
 
-struct MlpTask {
-  template <class Plan> using Model = Mlp<Plan>;
+template <class Plan> struct MlpTask : SampleTask {
+  using Model = Mlp<Plan>;
 
-  template <class> [[nodiscard]] static MlpConfig config(const Options& options) {
-    return {.recompute = {options.recompute}};
-  }
+  [[nodiscard]] static MlpConfig config(const Options& options) { return {.recompute = options.recompute}; }
   [[nodiscard]] static auto sample(const MlpConfig& config, std::uint64_t seed) {
     return [=](std::uint64_t number) { return spiral_point(seed, number, config.classes); };
   }
-  template <class Model, class Mesh, class MakeSample>
-  [[nodiscard]] static typename Model::Batch batch(const Mesh& mesh, const MlpConfig& config,
-                                                   const Rows& rows, MakeSample sample) {
+  [[nodiscard]] static std::string_view unit(const Options&) { return "sample"; }
+  template <class Batch, class Mesh, class MakeSample>
+  [[nodiscard]] static Batch batch(const Mesh& mesh, const MlpConfig& config, const Rows& rows,
+                                   MakeSample sample) {
     typename Model::Points points(mesh, {rows.count, config.features});
     typename Model::Labels labels(mesh, {rows.count});
     load(points, rows, sample, &Sample::features);

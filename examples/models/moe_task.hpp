@@ -4,7 +4,7 @@
 /// @file
 /// @brief Noisy text for decoders with experts, in the styles of DeepSeek-V3 and of Mixtral.
 
-#include "trainer.hpp"
+#include "task.hpp"
 
 #include <shardwright/nn/decoder/moe.hpp>
 
@@ -26,10 +26,10 @@ namespace models {
   config.vocabulary = 32;
   config.sequence = 16;
   config.initial_deviation = 0.1;
-  config.recompute = {options.recompute};
+  config.recompute = options.recompute;
   config.experts = 8;
   config.expert_hidden = 24;
-  config.batch_sequences = options.batch / options.microbatches;
+  config.batch_sequences = options.rows();
   if (std::string_view(options.model).starts_with("moe")) {
     config.dense_layers = 1;
     config.shared_hidden = 24;
@@ -50,20 +50,14 @@ namespace models {
 }
 
 /// @tparam OwnerAxes axes that own the experts
-template <class OwnerAxes> struct MoeTask {
-  using Owners = OwnerAxes;
+template <class Plan, class OwnerAxes> struct MoeTask : TextTask {
+  static constexpr bool has_experts = true;
   //! [model]
-  template <class Plan>
   using Model = sw::MoeDecoder<sw::MoeLayouts<typename Plan::zero, OwnerAxes>, typename Plan::element,
                                typename Plan::target>;
   //! [model]
 
-  template <class> [[nodiscard]] static sw::MoeConfig config(const Options& options) {
-    return moe_config(options);
-  }
-  [[nodiscard]] static auto sample(const sw::MoeConfig& config, std::uint64_t seed) {
-    return [=](std::uint64_t number) { return noisy_text(seed, number, config.vocabulary, config.sequence); };
-  }
+  [[nodiscard]] static sw::MoeConfig config(const Options& options) { return moe_config(options); }
   /// @brief The numbers that another implementation of the routers and their losses needs for comparison.
   [[nodiscard]] static std::map<std::string, double> rule(const sw::MoeConfig& config) {
     const auto number = [](auto value) { return static_cast<double>(value); };
@@ -76,11 +70,6 @@ template <class OwnerAxes> struct MoeTask {
             {"balance", config.balance},
             {"balances_sequences", number(config.balance_over == sw::BalanceOver::sequence)},
             {"z_loss", config.z_loss}};
-  }
-  template <class Model, class Mesh, class MakeSample>
-  [[nodiscard]] static typename Model::Batch batch(const Mesh& mesh, const sw::MoeConfig& config,
-                                                   const Rows& rows, MakeSample sample) {
-    return load_text<typename Model::Batch>(mesh, config.sequence, rows, sample);
   }
 };
 

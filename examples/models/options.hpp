@@ -4,51 +4,49 @@
 /// @file
 /// @brief The command line of train_models as a value.
 
-#include <command_line/mesh.hpp>
-#include <shardwright/plan/spec/recompute.hpp>
-#include <shardwright/train/tape/recompute.hpp>
+#include <trainer/options.hpp>
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace models {
 
+/// @brief The properties that distinguish one compiled training from another.
+struct TrainingKind {
+  std::string model;
+  trainer::Precision precision = trainer::Precision::fp32;
+  int zero = 0;
+
+  friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
+};
+
 /// @brief The model to train, and its distribution over ranks.
-struct Options {
-  std::string model = "mlp";
-  std::vector<command_line::MeshAxis> mesh;
-  std::string precision = "fp32";
-  int zero = 0; ///< 3: data and context ranks share parameters, gradients and optimizer state.
-  std::string schedule = "1f1b";
-  int chunks = 2; ///< Stages per rank of an interleaved schedule.
-  shardwright::Recompute recompute = shardwright::Recompute::none;
-  std::int64_t steps = 100;
-  std::int64_t batch = 24;
-  int microbatches = 1;
-  std::uint64_t seed = 1;
-  double learning_rate = 0.003;
-  double weight_decay = 0.1;
-  double clip = 1;
+struct Options : trainer::RunOptions {
+  using Kind = TrainingKind;
+  Options() {
+    program = "train_models";
+    model = "mlp";
+    steps = 100;
+    batch = 24;
+    learning_rate = least_learning_rate = 0.003;
+    validation_batches = 1;
+  }
+
   std::filesystem::path dump; ///< Directory for weights, data and losses; empty: none.
 
-  /// @brief Ranks along an axis of the mesh; 1 for an axis that is not given.
-  [[nodiscard]] int extent(std::string_view axis) const noexcept;
-  [[nodiscard]] int ranks() const noexcept;
-  /// @brief Everything that must agree between ranks, one line per option.
-  [[nodiscard]] std::string text() const;
+  /// @brief The compiled training that runs it.
+  [[nodiscard]] TrainingKind kind() const { return {model, precision, zero}; }
+  /// @brief Every setting that all ranks must share, one per line.
+  [[nodiscard]] std::string configuration_text() const;
+  /// @brief Every setting that affects the numbers of a run, one per line; mesh, schedule and sharding do
+  /// not.
+  [[nodiscard]] std::string continued_text(std::uint64_t data_hash) const;
 };
 
-/// @brief Options, or what to print instead: the help or an error message.
-struct ParseResult {
-  std::optional<Options> options;
-  std::string message;
-  int exit_code = 0;
-};
+using ParseResult = trainer::Parsed<Options>;
 
-[[nodiscard]] ParseResult parse(int argc, const char* const* argv);
+/// @brief Reads the command line; changes nothing outside and never ends the program.
+[[nodiscard]] ParseResult parse(int argc, const char* const* argv, const trainer::Environment& environment);
 
 } // namespace models

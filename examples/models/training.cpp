@@ -8,62 +8,51 @@
 #include <shardwright/core/error.hpp>
 
 #include <algorithm>
-#include <utility>
 
 namespace models {
 namespace {
 
-/// The functions in this build, registered by objects in its files.
-template <class Function> std::vector<std::pair<TrainingKind, Function>>& compiled() {
-  static std::vector<std::pair<TrainingKind, Function>> entries;
-  return entries;
-}
-
-template <class Function> Function find(const Options& options) {
-  const TrainingKind kind{options.model, options.precision, options.zero};
+template <class Compiled> auto find(const Options& options) {
+  const TrainingKind kind = options.kind();
+  if (const auto found = Compiled::find(kind))
+    return found;
+  const auto words = [](const TrainingKind& each) {
+    return "--precision " + std::string(name_of(each.precision)) + " with --zero " +
+           std::to_string(each.zero);
+  };
   std::string others;
-  for (const auto& [known, function] : compiled<Function>()) {
-    if (known == kind)
-      return function;
+  for (const auto& [known, function] : Compiled::entries())
     if (known.model == kind.model)
-      others += (others.empty() ? "" : ", or ") + std::string("--precision ") + known.precision +
-                " with --zero " + std::to_string(known.zero);
-  }
+      others += (others.empty() ? "give " : ", or ") + words(known);
   throw shardwright::InvalidArgument("this build must hold the training that the options name, but --model " +
-                                     kind.model + " with --precision " + kind.precision + " and --zero " +
-                                     std::to_string(kind.zero) + " was left out (give " + others +
+                                     kind.model + ", " + words(kind) + ", was left out (" +
+                                     (others.empty() ? "give another model" : others) +
                                      ", or add a line to its file examples/models/training_*.cpp)");
 }
 
 } // namespace
 
-CompiledTraining::CompiledTraining(const TrainingKind& kind, Function function) {
-  compiled<Function>().emplace_back(kind, function);
-}
-CompiledDryRun::CompiledDryRun(const TrainingKind& kind, Function function) {
-  compiled<Function>().emplace_back(kind, function);
-}
-
 std::vector<std::string> compiled_models() {
   std::vector<std::string> out;
-  for (const auto& [kind, function] : compiled<CompiledTraining::Function>())
+  for (const auto& [kind, function] : CompiledTraining::entries())
     if (std::find(out.begin(), out.end(), kind.model) == out.end())
       out.push_back(kind.model);
   std::sort(out.begin(), out.end()); // files register in any order
   return out;
 }
-int compiled_zero(const std::string& precision) {
-  for (const auto& [kind, function] : compiled<CompiledTraining::Function>())
+int compiled_zero(trainer::Precision precision) {
+  for (const auto& [kind, function] : CompiledTraining::entries())
     if (kind.precision == precision)
       return kind.zero;
   return 0;
 }
 
-RunResult train(const shardwright::HostCommunicator& world, const Options& options, const Watch& watch) {
-  return find<CompiledTraining::Function>(options)(world, options, watch);
+RunResult train(const shardwright::HostCommunicator& world, const Options& options, bool quiet,
+                const trainer::OnStep& on_step) {
+  return find<CompiledTraining>(options)(world, options, quiet, on_step);
 }
 shardwright::DryRun dry_run(const Options& options, int rank) {
-  return find<CompiledDryRun::Function>(options)(options, rank);
+  return find<CompiledDryRun>(options)(options, rank);
 }
 
 } // namespace models

@@ -4,7 +4,6 @@
 /// @brief The checks and defaults of train_gpt's options that need more than one of them.
 
 #include "option_checks.hpp"
-#include "schedules.hpp"
 
 #include <command_line/words.hpp>
 #include <shardwright/core/error.hpp>
@@ -26,40 +25,6 @@ namespace train_gpt {
 using namespace command_line;
 
 namespace {
-
-int product_of(const std::vector<MeshAxis>& mesh) {
-  int product = 1;
-  for (const MeshAxis& axis : mesh)
-    product *= axis.extent;
-  return product;
-}
-
-/// Meshes of the program's axes with `ranks` ranks, the one nearest to `wanted` first.
-std::vector<std::string> meshes_near(const std::vector<MeshAxis>& wanted, int ranks, std::size_t most) {
-  std::vector<std::pair<double, std::string>> found;
-  const auto extent = [&wanted](const std::string& name) {
-    for (const MeshAxis& axis : wanted)
-      if (axis.name == name)
-        return static_cast<double>(axis.extent);
-    return 1.0;
-  };
-  for (int pp = 1; pp <= ranks; ++pp)
-    for (int tp = 1; tp <= ranks / pp; ++tp) {
-      if (ranks % (pp * tp) != 0)
-        continue;
-      const int dp = ranks / (pp * tp);
-      const double distance = std::abs(std::log(pp / extent("pp"))) + std::abs(std::log(dp / extent("dp"))) +
-                              std::abs(std::log(tp / extent("tp")));
-      found.emplace_back(distance,
-                         (pp == 1 ? "" : "pp=" + text(pp) + ",") + "dp=" + text(dp) + ",tp=" + text(tp));
-    }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<std::string> out;
-  for (std::size_t i = 0; i < std::min(most, found.size()); ++i)
-    out.push_back(found[i].second);
-  return out;
-}
 
 /// The divisor of `number` closest to `wanted`.
 int nearest_divisor(int number, int wanted) {
@@ -87,57 +52,9 @@ void need_divisible(const std::string& option, int value, int tp) {
 
 } // namespace
 
-void settle_ranks(Options& options, const IsGiven& given, const Environment& environment) {
-  const bool ranks_given = given("--ranks");
-  if (environment.launched_ranks && ranks_given && options.ranks != *environment.launched_ranks)
-    throw UsageError("--ranks says " + text(options.ranks) + ", but the launcher started " +
-                     text(*environment.launched_ranks) + " (leave --ranks out, or start " +
-                     text(options.ranks) + ")");
-  if (environment.launched_ranks && options.transport == Transport::threads &&
-      *environment.launched_ranks > 1)
-    throw UsageError("--transport threads runs all ranks in one process, but the launcher started " +
-                     text(*environment.launched_ranks) + " processes (start one, or leave --transport out)");
-  if (environment.launched_ranks)
-    options.ranks = *environment.launched_ranks;
-  if (!given("--mesh"))
-    options.mesh = {{"dp", options.ranks}};
-  const int product = product_of(options.mesh);
-  if (!ranks_given && !environment.launched_ranks)
-    options.ranks = product;
-  if (!environment.launched_ranks && options.transport == Transport::mpi && options.ranks > 1)
-    throw UsageError("--transport mpi needs an MPI launcher for " + text(options.ranks) +
-                     " ranks (start it as mpirun -n " + text(options.ranks) +
-                     " train_gpt ..., or leave --transport out for threads)");
-  if (product == options.ranks)
+void settle_dry_run(Options& options, const IsGiven& given) {
+  if (!options.dry_run)
     return;
-  const std::string who =
-      ranks_given ? "--ranks says " + text(options.ranks) : "the launcher started " + text(options.ranks);
-  const std::string fix = ranks_given ? "give --ranks " + text(product) : "start " + text(product);
-  throw UsageError("--mesh " + options.mesh_text() + " is " + text(product) + " ranks, but " + who + " (" +
-                   fix + ", or a mesh of " + text(options.ranks) + " such as " +
-                   joined(meshes_near(options.mesh, options.ranks, 2), " or ") + ")");
-}
-
-void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& given) {
-  if (!options.dry_run) {
-    for (const char* name : {"--rank", "--dry-run-json"})
-      if (given(name))
-        throw UsageError(std::string(name) + " is only for dry runs (add --dry-run, or leave it out)");
-    return;
-  }
-  if (given("--rank"))
-    options.dry_run_ranks.clear();
-  for (std::size_t begin = 0; given("--rank") && begin <= ranks.size();) {
-    const std::size_t end = std::min(ranks.find(',', begin), ranks.size());
-    const std::string word = ranks.substr(begin, end - begin);
-    const std::optional<int> rank = whole_number<int>(word);
-    if (!rank || *rank < 0 || *rank >= options.ranks)
-      throw UsageError("--rank must name ranks from 0 to " + text(options.ranks - 1) + " of the mesh " +
-                       options.mesh_text() + ", with commas between them, but it has '" + word +
-                       "' (give --rank " + text(options.ranks - 1) + ")");
-    options.dry_run_ranks.push_back(*rank);
-    begin = end + 1;
-  }
   constexpr std::array sizes{"--init",     "--model",  "--layers",   "--d-model",   "--heads",
                              "--kv-heads", "--hidden", "--sequence", "--vocabulary"};
   const bool model_given = std::any_of(sizes.begin(), sizes.end(), given);
@@ -311,21 +228,6 @@ void settle_batch(Options& options, const IsGiven& given) {
                    (all_given ? text(part) : multiples_near(options.batch, part)) + ")");
 }
 
-void settle_schedule(const Options& options, const IsGiven& given) {
-  if (given("--chunks") && !shardwright::schedule_takes_chunks(options.schedule))
-    throw UsageError("--chunks belongs to the interleaved schedules, but --schedule is " + options.schedule +
-                     " (give --schedule interleaved or interleavedzb, or leave --chunks out)");
-  if (given("--schedule") && options.extent("pp") == 1)
-    throw UsageError("--schedule " + options.schedule + " orders the passes of a pipeline, but the mesh " +
-                     options.mesh_text() +
-                     " has pp=1 (leave it out, or give a mesh with pp such as --mesh pp=2)");
-  try {
-    static_cast<void>(schedule_of(options));
-  } catch (const shardwright::Error& error) {
-    throw UsageError("--schedule " + std::string(error.what()));
-  }
-}
-
 /// Fewer trainings are compiled for a device.
 static void check_target(const Options& options) {
   if (options.target == Device::host) {
@@ -382,31 +284,12 @@ void settle_training(Options& options, const IsGiven& given) {
   if (options.dropout >= 1)
     throw UsageError("--dropout " + text(options.dropout) +
                      " must be below 1, or nothing would be left (give --dropout 0.1)");
-  if (options.least_learning_rate > options.learning_rate)
-    throw UsageError("--min-lr " + text(options.least_learning_rate) +
-                     " must not be above the learning rate " + text(options.learning_rate) +
-                     " (give --min-lr " + text(options.learning_rate / 10) + ")");
-  if (options.warmup > options.steps)
-    throw UsageError("--warmup " + text(options.warmup) + " must not be longer than the run of --steps " +
-                     text(options.steps) + " (give --warmup " + text(options.steps / 10) + ")");
+  check_rate(options);
   if (options.sample == 0)
     for (const char* name : {"--prompt", "--temperature"})
       if (given(name))
         throw UsageError(std::string(name) +
                          " is only used where text is generated (add --sample 200, or leave it out)");
-}
-
-void settle_checkpoints(const Options& options, const IsGiven& given) {
-  const CheckpointOptions& checkpoint = options.checkpoint;
-  if (!checkpoint.on())
-    for (const char* name :
-         {"--save-every", "--keep", "--resume", "--stop-after", "--save-progress", "--stop-limit"})
-      if (given(name))
-        throw UsageError(std::string(name) +
-                         " belongs to --checkpoint (add --checkpoint DIR, or leave it out)");
-  if (options.verify && (checkpoint.resume || checkpoint.stop_after > 0))
-    throw UsageError(
-        "--verify repeats a whole run, which --resume and --stop-after are not (leave one of them out)");
 }
 
 } // namespace train_gpt

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -115,6 +116,16 @@ void settle_published(Options& options, const IsGiven& given) {
   options.tied = settings.tied_embedding;
   options.model = options.init.string();
   options.published = settings;
+}
+
+trainer::InitialWeights published_weights(const Options& options) {
+  if (!options.published)
+    return {};
+  return [&options](std::vector<std::string>& news) {
+    auto out = std::make_shared<const pretrained::ModelSource>(options.init, *options.published);
+    news = out->skipped();
+    return out;
+  };
 }
 
 sw::ByteDataset read_dataset(const Options& options) {

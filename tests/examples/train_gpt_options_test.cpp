@@ -6,7 +6,7 @@
 
 #include <shardwright/schedule/named_schedule.hpp>
 #include <train_gpt/options.hpp>
-#include <train_gpt/schedules.hpp>
+#include <trainer/schedules.hpp>
 
 #include <filesystem>
 #include <initializer_list>
@@ -133,9 +133,9 @@ TEST_CASE("options: a pipeline runs the passes of a step as microbatches, as man
   options = accepted({"--mesh", "pp=2", "--microbatch", "3", "--batch", "12"});
   CHECK(options.accumulation == 4);
   for (const std::string& name : shardwright::schedule_names())
-    CHECK(train_gpt::schedule_of(accepted({"--mesh", "pp=4", "--batch", "8", "--schedule", name.c_str()}))
+    CHECK(trainer::schedule_of(accepted({"--mesh", "pp=4", "--batch", "8", "--schedule", name.c_str()}))
               .ranks() == 4);
-  CHECK(train_gpt::schedule_of(
+  CHECK(trainer::schedule_of(
             accepted({"--mesh", "pp=2", "--batch", "8", "--schedule", "interleaved", "--chunks", "3"}))
             .stages() == 6);
 }
@@ -164,7 +164,7 @@ TEST_CASE("options: a custom schedule is read from a file, and proven before any
   };
   const std::string sound = file("train_gpt_sound.csv", "0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n");
   const Options options = accepted({"--mesh", "pp=2", "--microbatches", "2", "--schedule", sound.c_str()});
-  CHECK(train_gpt::schedule_of(options).microbatches() == 2);
+  CHECK(trainer::schedule_of(options).microbatches() == 2);
   CHECK_THAT(refused({"--mesh", "pp=2", "--microbatches", "3", "--schedule", sound.c_str()}),
              ContainsSubstring("it is for pp=2 and 2 microbatches, but the run has pp=2 and 3"));
   const std::string lacking = file("train_gpt_lacking.csv", "0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n");

@@ -21,11 +21,11 @@ namespace {
 
 namespace sw = shardwright;
 using models::Options;
-using models::RunResult;
 using models_test::difference;
 using models_test::options_of;
 using models_test::parameter_difference;
 using models_test::run;
+using models_test::RunResult;
 using models_test::Way;
 using shardwright_test::ContainsSubstring;
 using shardwright_test::failure_of;
@@ -73,12 +73,13 @@ using shardwright_test::on_ranks;
 TEST_CASE("user-defined models train in double precision with ZeRO-3 as on one rank, on every mesh") {
   for (const std::string& model : dense_models()) {
     const RunResult one = run(options_of(model, "fp64", {}));
-    CHECK(one.losses.back() < 0.85 * one.losses.front()); // they learn, so that the comparison is meaningful
+    CHECK(one.steps.back().loss <
+          0.85 * one.steps.front().loss); // they learn, so that the comparison is meaningful
     for (const Way& way : ways_of(model)) {
       INFO(model << " " << way.text());
       const RunResult spread = run(options_of(model, "fp64", way));
-      CHECK(difference(spread.losses, one.losses) < 1e-10);
-      CHECK(difference(spread.gradient_norms, one.gradient_norms) < 1e-9);
+      CHECK(difference(spread.losses(), one.losses()) < 1e-10);
+      CHECK(difference(spread.gradient_norms(), one.gradient_norms()) < 1e-9);
       CHECK(parameter_difference(spread, one) < 1e-9);
     }
   }
@@ -92,7 +93,7 @@ TEST_CASE("they do in single precision with replicated parameters, in every seco
       const Way& way = ways[i];
       INFO(model << " " << way.text());
       const RunResult spread = run(options_of(model, "fp32", way));
-      CHECK(difference(spread.losses, one.losses) < 1e-5);
+      CHECK(difference(spread.losses(), one.losses()) < 1e-5);
     }
   }
 }
@@ -103,7 +104,7 @@ TEST_CASE("recomputation changes no bit, nor does a repeated run") {
       INFO(model << " " << way.text());
       const Options options = options_of(model, "fp32", way);
       Options again = options;
-      again.recompute = sw::Recompute::full;
+      again.recompute.kind = sw::Recompute::full;
       CHECK(models::parameter_text(run(again).parameters) == models::parameter_text(run(options).parameters));
     }
 }
@@ -122,12 +123,12 @@ TEST_CASE(
       const Way& way = ways[i];
       INFO(model << " " << way.text());
       const RunResult narrow = run(options_of(model, "bf16", way));
-      CHECK(difference(narrow.losses, one.losses) < roundoffs * 0x1p-8);
+      CHECK(difference(narrow.losses(), one.losses()) < roundoffs * 0x1p-8);
     }
   }
 }
 
-TEST_CASE("a dry run predicts their memory to the byte, and every call") {
+TEST_CASE("a dry run predicts their memory to the byte, and every call of a step") {
   for (const std::string& model : dense_models())
     for (const Way& way :
          {Way{}, Way{.mesh = {{"dp", 3}}}, Way{.mesh = {{"dp", 2}, {"tp", 2}}, .microbatches = 2},
@@ -143,13 +144,15 @@ TEST_CASE("a dry run predicts their memory to the byte, and every call") {
         continue;
       Options options = options_of(model, "fp64", way);
       options.steps = 3;
-      CHECK(on_ranks(options.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
-              shardwright_test::expect_predicted(
+      CHECK(on_ranks(options.ranks, [&](const sw::HostCommunicator& world, Findings& findings) {
+              shardwright_test::expect_predicted<shardwright_test::Counted::last_step>(
                   models::dry_run(options, world.rank()), world,
                   [&](const sw::HostCommunicator& logged, const auto& at_step) {
-                    models::Watch watch;
-                    watch.on_end = [&](const sw::PoolStatistics& pool) { at_step(3, pool); };
-                    static_cast<void>(models::train(logged, options, watch));
+                    const auto on_step = [&](const sw::StepReport& report, const auto&,
+                                             const sw::PoolStatistics& pool) {
+                      at_step(static_cast<int>(report.step), pool);
+                    };
+                    static_cast<void>(models::train(logged, options, true, on_step));
                   },
                   model + " " + way.text(), findings);
             }) == "");
@@ -160,7 +163,8 @@ TEST_CASE("errors name the meshes that a model allows and the trainings that the
   const auto refused = [](std::initializer_list<const char*> words) {
     std::vector<const char*> arguments{"train_models"};
     arguments.insert(arguments.end(), words);
-    const models::ParseResult result = models::parse(static_cast<int>(arguments.size()), arguments.data());
+    const models::ParseResult result =
+        models::parse(static_cast<int>(arguments.size()), arguments.data(), {});
     CHECK_FALSE(result.options);
     CHECK(result.exit_code == 2);
     return result.message;
@@ -178,10 +182,11 @@ TEST_CASE("errors name the meshes that a model allows and the trainings that the
   CHECK_THAT(refused({"--mesh", "dp=2,tb=2"}), ContainsSubstring("unknown axis 'tb'"));
 
   const auto failure = [](const Options& options) {
-    std::vector<std::string> said(static_cast<std::size_t>(options.ranks()));
-    CHECK(on_ranks(options.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
+    std::vector<std::string> said(static_cast<std::size_t>(options.ranks));
+    CHECK(on_ranks(options.ranks, [&](const sw::HostCommunicator& world, Findings& findings) {
             std::string& own = said[static_cast<std::size_t>(world.rank())];
-            own = failure_of<sw::InvalidArgument>([&] { static_cast<void>(models::train(world, options)); });
+            own = failure_of<sw::InvalidArgument>(
+                [&] { static_cast<void>(models::train(world, options, true)); });
             findings.expect(!own.empty(), "no sentence");
           }) == "");
     return said.back();

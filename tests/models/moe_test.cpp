@@ -15,11 +15,11 @@
 namespace {
 
 namespace sw = shardwright;
-using models::RunResult;
 using models_test::difference;
 using models_test::options_of;
 using models_test::parameter_difference;
 using models_test::run;
+using models_test::RunResult;
 using models_test::Way;
 
 struct Case {
@@ -93,7 +93,7 @@ Loads loads_of(const RunResult& result) {
 /// The run of one rank, computed once for each batch: all in one microbatch if the balance is that of
 /// sequences.
 const RunResult& on_one_rank(const std::string& model, const std::string& precision, const Way& way) {
-  static std::map<std::tuple<std::string, std::string, int, std::int64_t>, RunResult> known;
+  static std::map<std::tuple<std::string, std::string, int, int>, RunResult> known;
   const std::string style = model.substr(0, model.find('-'));
   const int microbatches = style == "mixtral" ? way.microbatches : 1;
   const auto [at, made] = known.try_emplace({style, precision, microbatches, way.batch});
@@ -109,11 +109,11 @@ void compare(const Case& each, const std::string& precision) {
   const RunResult spread = run(options_of(each.model, precision, each.way));
   CHECK(loads_of(spread) == loads_of(one)); // so that no choice differs
   if (precision == "fp32") {
-    CHECK(difference(spread.losses, one.losses) < 1e-5);
+    CHECK(difference(spread.losses(), one.losses()) < 1e-5);
     return;
   }
-  CHECK(difference(spread.losses, one.losses) < 1e-10);
-  CHECK(difference(spread.gradient_norms, one.gradient_norms) < 1e-9);
+  CHECK(difference(spread.losses(), one.losses()) < 1e-10);
+  CHECK(difference(spread.gradient_norms(), one.gradient_norms()) < 1e-9);
   CHECK(parameter_difference(spread, one) < 1e-9);
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("decoders with experts train as on one rank, for all owners of experts
 
 TEST_CASE("what the comparison rests on: experts are loaded unevenly, biases move, and losses fall") {
   const RunResult one = on_one_rank("moe", "fp64", {.mesh = {}, .microbatches = 2});
-  CHECK(one.losses.back() < 0.85 * one.losses.front());
+  CHECK(one.steps.back().loss < 0.85 * one.steps.front().loss);
   REQUIRE(one.loads.size() == 20);
   REQUIRE(one.loads.back().size() == 3); // the first layer is dense
   for (const auto& layer : one.loads.back()) {

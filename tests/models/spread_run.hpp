@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +25,23 @@ namespace models_test {
 
 namespace sw = shardwright;
 using models::Options;
-using models::RunResult;
+/// A run, with the loads of experts in each step and layer.
+struct RunResult : models::RunResult {
+  std::vector<std::vector<sw::ExpertLoadReport>> loads;
+
+  [[nodiscard]] std::vector<double> losses() const {
+    std::vector<double> out;
+    for (const trainer::StepRecord& step : steps)
+      out.push_back(step.loss);
+    return out;
+  }
+  [[nodiscard]] std::vector<double> gradient_norms() const {
+    std::vector<double> out;
+    for (const trainer::StepRecord& step : steps)
+      out.push_back(step.gradient_norm);
+    return out;
+  }
+};
 
 /// A way to distribute a training.
 struct Way {
@@ -32,7 +49,7 @@ struct Way {
   std::string schedule = "1f1b";
   int microbatches = 1;
   sw::Recompute recompute = sw::Recompute::none;
-  std::int64_t batch = 24;
+  int batch = 24;
 
   [[nodiscard]] std::string text() const {
     std::string out =
@@ -49,30 +66,35 @@ struct Way {
                                         const Way& way) {
   Options out;
   out.model = model;
-  out.precision = precision;
-  out.zero = models::compiled_zero(precision);
+  out.precision = trainer::precision_of(precision);
+  out.zero = models::compiled_zero(out.precision);
   out.mesh = way.mesh;
+  out.ranks = out.mesh_ranks();
   out.schedule = way.schedule;
-  out.microbatches = way.microbatches;
-  out.recompute = way.recompute;
+  out.accumulation = way.microbatches;
+  out.recompute.kind = way.recompute;
   out.batch = way.batch;
   out.steps = 20;
-  out.learning_rate = 0.001;
+  out.learning_rate = out.least_learning_rate = 0.001;
   return out;
 }
 
 /// The result of the first rank; losses are the same on all.
 [[nodiscard]] inline RunResult run(const Options& options) {
-  std::vector<RunResult> all(static_cast<std::size_t>(options.ranks()));
+  std::vector<RunResult> all(static_cast<std::size_t>(options.ranks));
   sw::LaunchOptions launch;
-  launch.ranks = options.ranks();
+  launch.ranks = options.ranks;
   launch.deadline = std::chrono::minutes(1);
   shardwright_test::launch_thread_ranks(launch, [&](const sw::HostCommunicator& world) {
-    all[static_cast<std::size_t>(world.rank())] = models::train(world, options);
+    RunResult& own = all[static_cast<std::size_t>(world.rank())];
+    const auto keep_loads = [&](const auto&, std::span<const sw::ExpertLoadReport> loads, const auto&) {
+      own.loads.emplace_back(loads.begin(), loads.end());
+    };
+    static_cast<models::RunResult&>(own) = models::train(world, options, true, keep_loads);
   });
   for (const RunResult& each : all) {
-    CHECK(each.losses == all.front().losses);
-    CHECK(each.gradient_norms == all.front().gradient_norms);
+    CHECK(each.losses() == all.front().losses());
+    CHECK(each.gradient_norms() == all.front().gradient_norms());
   }
   return std::move(all.front());
 }

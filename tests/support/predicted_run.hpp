@@ -32,9 +32,12 @@ namespace sw = shardwright;
   return calls;
 }
 
-/// @brief Runs `train(world, at_step)`, where at_step(step, pool) is called on every rank, and expects what
-/// was predicted of this rank up to the last call. Collective.
-template <class Train>
+/// @brief Whether a dry run predicts the calls of the whole program, or those of its last step.
+enum class Counted { program, last_step };
+
+/// @brief Runs `train(world, at_step)`, where at_step(step, pool) is called on every rank after a step, and
+/// expects what was predicted of this rank up to the last call. Collective.
+template <Counted counted = Counted::program, class Train>
 void expect_predicted(const sw::DryRun& predicted, const sw::HostCommunicator& world, Train train,
                       const std::string& what, Findings& findings) {
   const auto log = std::make_shared<sw::CallLog>();
@@ -43,6 +46,8 @@ void expect_predicted(const sw::DryRun& predicted, const sw::HostCommunicator& w
   train(logged(world, log), [&](int, const sw::PoolStatistics& now) {
     pool = now;
     calls = log->calls();
+    if constexpr (counted == Counted::last_step)
+      log->clear();
   });
   const std::string where = what + " rank " + std::to_string(world.rank());
   findings.expect(pool.peak_bytes > 0 &&

@@ -2,8 +2,9 @@
 #pragma once
 
 /// @file
-/// @brief The saves of a train_gpt run, the checkpoint that it resumes from, and the signals that end it.
+/// @brief The saves of a run, the checkpoint that it resumes from, and the signals that end it.
 
+#include "initial_weights.hpp"
 #include "options.hpp"
 
 #include <shardwright/comm/host_communicator.hpp>
@@ -16,13 +17,13 @@
 #include <string>
 #include <vector>
 
-namespace train_gpt {
+namespace trainer {
 
 /// @brief While it exists, turns the first SIGTERM or SIGINT of this process into a request to stop; the
 /// second one ends the process at once, and so does a stop that takes longer than its limit, with code 1.
 class StopSignals {
 public:
-  explicit StopSignals(const CheckpointOptions& options);
+  explicit StopSignals(const RunOptions& options);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -31,21 +32,26 @@ private:
   bool on_;
 };
 
+/// @brief Calls `work`. Collective: throws on every rank if it throws on one.
+void together(const shardwright::HostCommunicator& world, const std::function<void()>& work);
+
 /// @brief The checkpoints of a run; does nothing without a directory. Every rank has one, and all ranks call
 /// it together.
 class Checkpoints {
 public:
+  /// @param configuration every setting that affects the numbers of a run, one per line; mesh, schedule and
+  /// sharding do not
   /// @throws DataError on every rank if --resume finds none, or one of another run; if a new run finds any;
   /// or if the directory cannot be written.
-  Checkpoints(const shardwright::HostCommunicator& world, const Options& options, std::uint64_t data_hash);
+  Checkpoints(const shardwright::HostCommunicator& world, const RunOptions& options,
+              std::string configuration, const InitialWeights& initial);
   ~Checkpoints();
 
-  /// @brief The checkpoint that the run resumes from, or the published model that it starts from; null if it
-  /// starts from random weights.
+  /// @brief The checkpoint that the run resumes from, or the weights that it starts from; null if they are
+  /// random.
   [[nodiscard]] const shardwright::checkpoint::BlockSource* source() const;
   /// @brief The training progress saved there.
   [[nodiscard]] shardwright::TrainingProgress place() const;
-  /// @brief Throws on every rank if `work` throws on one.
   void together(const std::function<void()>& work) const;
   /// @brief Throws on every rank unless the ranks' shares together cover all tensors of the source.
   void require_names(const std::vector<std::string>& names) const;
@@ -64,10 +70,6 @@ public:
   void start(const shardwright::TrainingProgress& progress);
   /// @brief Waits until everything is durable.
   void finish();
-  /// @brief Returns whether the trained model is to be written.
-  [[nodiscard]] bool exports() const;
-  /// @brief Writes the model whose blocks the ranks hold; rank 0 temporarily holds all of it.
-  void export_model(const shardwright::checkpoint::Staging& blocks);
   /// @brief The messages since the last call, line by line.
   [[nodiscard]] std::vector<std::string> news();
 
@@ -76,4 +78,4 @@ private:
   std::unique_ptr<State> state_;
 };
 
-} // namespace train_gpt
+} // namespace trainer

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Saves and finds the checkpoints of train_gpt.
+/// @brief Saves and finds the checkpoints of a run.
 
 #include "checkpoints.hpp"
-#include "model_export.hpp"
 
-#include <pretrained/training_source.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/io/checkpoint/directory.hpp>
 #include <shardwright/io/checkpoint/saver.hpp>
@@ -26,7 +24,7 @@
 
 #include <unistd.h>
 
-namespace train_gpt {
+namespace trainer {
 
 namespace sw = shardwright;
 namespace cp = shardwright::checkpoint;
@@ -35,41 +33,18 @@ namespace {
 
 volatile std::sig_atomic_t stop_wanted = 0;
 volatile std::sig_atomic_t stop_limit = 0;
+std::string_view program;
 
-extern "C" void train_gpt_note_stop(int) {
+extern "C" void trainer_note_stop(int) {
   stop_wanted = 1;
   ::alarm(static_cast<unsigned>(stop_limit));
 }
-extern "C" void train_gpt_end_late(int) {
+extern "C" void trainer_end_late(int) {
   static constexpr char sentence[] =
-      "train_gpt: the run must stop within --stop-limit seconds of a signal, but has not (the last checkpoint is complete; give a higher limit)\n";
+      ": the run must stop within --stop-limit seconds of a signal, but has not (the last checkpoint is complete; give a higher limit)\n";
+  static_cast<void>(!::write(2, program.data(), program.size()));
   static_cast<void>(!::write(2, sentence, sizeof sentence - 1));
   ::_exit(1);
-}
-
-/// Every setting that affects the numbers of a run, one per line; mesh, schedule and sharding do not.
-std::string continued_text(const Options& options, std::uint64_t data_hash) {
-  std::ostringstream out;
-  out.imbue(std::locale::classic());
-  out.precision(17);
-  const ModelSize& size = options.size;
-  out << "--layers " << size.layers << "\n--d-model " << size.d_model << "\n--heads " << size.heads
-      << "\n--kv-heads " << size.kv_heads << "\n--hidden " << size.hidden << "\n--sequence " << size.sequence
-      << "\n--vocabulary " << size.vocabulary << "\n--tied " << options.tied << "\n--precision "
-      << name_of(options.precision) << "\n--dropout " << options.dropout << "\n--batch " << options.batch
-      << "\n--steps " << options.steps << "\n--seed " << options.seed << "\n--lr " << options.learning_rate
-      << "\n--min-lr " << options.least_learning_rate << "\n--warmup " << options.warmup
-      << "\n--weight-decay " << options.weight_decay << "\n--clip " << options.clip << "\ndata hash "
-      << data_hash << "\n";
-  if (!options.init.empty())
-    out << "--init " << options.init.string() << "\n";
-  if (size.experts > 0)
-    out << "--experts " << size.experts << "\n--chosen " << size.chosen << "\n--expert-hidden "
-        << size.expert_hidden << "\n--dense-layers " << size.dense_layers << "\n--capacity "
-        << options.capacity << "\n";
-  if (!options.balance.empty()) // a checkpoint from before there was this option belongs to its default
-    out << "--balance " << options.balance << "\n";
-  return out.str();
 }
 
 std::string hash_text(const std::string& text) {
@@ -80,17 +55,18 @@ std::string hash_text(const std::string& text) {
 
 } // namespace
 
-StopSignals::StopSignals(const CheckpointOptions& options) : on_(options.on()) {
+StopSignals::StopSignals(const RunOptions& options) : on_(options.checkpoint.on()) {
   if (!on_)
     return;
+  program = options.program;
   stop_wanted = 0;
-  stop_limit = static_cast<std::sig_atomic_t>(std::ceil(options.stop_limit_seconds));
+  stop_limit = static_cast<std::sig_atomic_t>(std::ceil(options.checkpoint.stop_limit_seconds));
   struct sigaction action {};
-  action.sa_handler = train_gpt_note_stop;
+  action.sa_handler = trainer_note_stop;
   action.sa_flags = SA_RESTART | SA_RESETHAND;
   ::sigaction(SIGTERM, &action, nullptr);
   ::sigaction(SIGINT, &action, nullptr);
-  action.sa_handler = train_gpt_end_late;
+  action.sa_handler = trainer_end_late;
   ::sigaction(SIGALRM, &action, nullptr);
 }
 StopSignals::~StopSignals() {
@@ -101,13 +77,17 @@ StopSignals::~StopSignals() {
     ::signal(signal, SIG_DFL);
 }
 
+void together(const sw::HostCommunicator& world, const std::function<void()>& work) {
+  cp::detail::agree(world, cp::detail::sentence_of(work), sw::SourceLocation::current());
+}
+
 struct Checkpoints::State {
   sw::HostCommunicator world;
-  const Options& options;
+  const RunOptions& options;
   std::string configuration;
   std::optional<cp::Saver> saver{};
   std::unique_ptr<const cp::Reader> reader{};
-  std::unique_ptr<const pretrained::ModelSource> published{};
+  std::shared_ptr<const cp::BlockSource> initial{};
   std::vector<std::string> news{};
   std::uint64_t told = 0; // the step of the last reported save
   bool stops = false;
@@ -143,15 +123,12 @@ struct Checkpoints::State {
     }
     news.push_back("resume: from " + reader->path().string() + ", saved on " + saved.mesh);
     // Later ones have not passed.
-    together([&] {
+    trainer::together(world, [&] {
       if (cp::Writer* const writer = saver->writer())
         for (const std::uint64_t step : cp::saved_steps(directory()))
           if (step > saved.step)
             news.push_back("resume: set aside as " + writer->set_aside(step).string());
     });
-  }
-  void together(const std::function<void()>& work) const {
-    cp::detail::agree(world, cp::detail::sentence_of(work), sw::SourceLocation::current());
   }
   void note_saved() {
     const std::optional<cp::SaveReport>& last = saver->last();
@@ -166,34 +143,31 @@ struct Checkpoints::State {
   }
 };
 
-Checkpoints::Checkpoints(const sw::HostCommunicator& world, const Options& options, std::uint64_t data_hash)
-    : state_(new State{world, options, continued_text(options, data_hash)}) {
+Checkpoints::Checkpoints(const sw::HostCommunicator& world, const RunOptions& options,
+                         std::string configuration, const InitialWeights& initial)
+    : state_(new State{world, options, std::move(configuration)}) {
   if (options.checkpoint.on()) {
     state_->saver.emplace(world, options.checkpoint.directory);
     state_->open();
   }
-  if (options.published && !state_->reader)
-    together([&] {
-      state_->published = std::make_unique<pretrained::ModelSource>(options.init, *options.published);
-    });
-  if (state_->published)
-    state_->news = state_->published->skipped();
+  if (initial && !state_->reader)
+    together([&] { state_->initial = initial(state_->news); });
 }
 Checkpoints::~Checkpoints() = default;
 
 const cp::BlockSource* Checkpoints::source() const {
-  if (state_->published)
-    return state_->published.get();
-  return state_->reader.get();
+  return state_->initial ? state_->initial.get() : state_->reader.get();
 }
 
 sw::TrainingProgress Checkpoints::place() const {
-  if (state_->published)
+  if (state_->initial)
     return {};
   return cp::progress_of(state_->reader->manifest().description.more);
 }
 
-void Checkpoints::together(const std::function<void()>& work) const { state_->together(work); }
+void Checkpoints::together(const std::function<void()>& work) const {
+  trainer::together(state_->world, work);
+}
 
 void Checkpoints::require_names(const std::vector<std::string>& names) const {
   if (state_->reader)
@@ -252,12 +226,6 @@ void Checkpoints::finish() {
   state_->note_saved();
 }
 
-bool Checkpoints::exports() const { return !state_->options.export_to.empty(); }
-
-void Checkpoints::export_model(const cp::Staging& blocks) {
-  together([&] { train_gpt::export_model(state_->world, state_->options, blocks); });
-}
-
 std::vector<std::string> Checkpoints::news() { return std::exchange(state_->news, {}); }
 
-} // namespace train_gpt
+} // namespace trainer

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace train_gpt {
+namespace trainer {
 
 namespace {
 
@@ -76,9 +76,11 @@ void print_parameters(std::ostream& out, const RunResult& run, const RunResult& 
     out << "  and less in " << rows.size() - shown << " other parameters\n";
 }
 
-/// Sums in another order differ by a few roundings of the arithmetic. 16-bit activations are rounded wherever
-/// the partial sums of tensor ranks meet: each by half a unit in the last place, which the mean over a batch
-/// of tokens brings below one.
+} // namespace
+
+// Sums in another order differ by a few roundings of the arithmetic. 16-bit activations are rounded wherever
+// the partial sums of tensor ranks meet: each by half a unit in the last place, which the mean over a batch
+// of tokens brings below one.
 double tolerance_of(Precision precision) {
   switch (precision) {
   case Precision::fp64:
@@ -93,38 +95,8 @@ double tolerance_of(Precision precision) {
   return 1e-4;
 }
 
-} // namespace
-
-Options on_one_rank(Options options) {
-  const int data_ranks = options.data_ranks();
-  options.mesh = {{"dp", 1}, {"tp", 1}};
-  options.ranks = 1;
-  options.schedule = "1f1b";
-  options.counting_pass = options.balance == "global";
-  options.microbatch *= data_ranks;
-  options.sequence_parallel = false;
-  options.zero = 0;
-  options.ring = false;
-  if (options.target == Device::cuda) {
-    // A GPU is compared with the most precise arithmetic of the host.
-    options.target = Device::host;
-    options.gpus = 1;
-    options.cuda_graph = false;
-    options.precision = Precision::fp32;
-  }
-  options.metrics.clear();
-  options.checkpoint = {};
-  options.export_to.clear();
-  options.tensorboard.clear();
-  options.check_replicas = 0;
-  options.timeline.clear();
-  options.timeline_svg.clear();
-  options.sample = 0;
-  return options;
-}
-
-int report_differences(std::ostream& out, const Options& options, const RunResult& run,
-                       const RunResult& one) {
+int report_differences(std::ostream& out, const RunOptions& options, const std::string& reference,
+                       double tolerance, const RunResult& run, const RunResult& one) {
   Difference loss;
   Difference norm;
   for (std::size_t step = 0; step < run.steps.size(); ++step) {
@@ -134,14 +106,11 @@ int report_differences(std::ostream& out, const Options& options, const RunResul
   Difference validation;
   validation.take(run.validation_loss, one.validation_loss, 0);
 
-  const double tolerance = tolerance_of(options.precision);
   const bool agree = loss.relative <= tolerance && validation.relative <= tolerance;
   char line[160];
   std::snprintf(line, sizeof line, "verify: %s: losses differ by %.2e relative at most, %.0e is allowed\n",
                 agree ? "passed" : "FAILED", std::max(loss.relative, validation.relative), tolerance);
-  out << line << "largest differences of " << options.mesh_text()
-      << (options.target == Device::cuda ? " on the GPU from one rank of the host in fp32" : " from one rank")
-      << ":\n";
+  out << line << "largest differences of " << options.mesh_text() << reference << ":\n";
   std::snprintf(line, sizeof line, "  %-28s %12s %12s\n", "quantity", "absolute", "relative");
   out << line;
   print(out, "training loss", loss.absolute, loss.relative, "step " + std::to_string(loss.at));
@@ -152,4 +121,4 @@ int report_differences(std::ostream& out, const Options& options, const RunResul
   return agree ? 0 : 1;
 }
 
-} // namespace train_gpt
+} // namespace trainer

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief The output of train_gpt --dry-run.
+/// @brief The output of --dry-run.
 
-#include "dry_run.hpp"
+#include "dry_run_report.hpp"
 
 #include <shardwright/io/dry_run_report.hpp>
 #include <shardwright/io/write_text.hpp>
@@ -12,20 +12,18 @@
 #include <string>
 #include <vector>
 
-namespace train_gpt {
+namespace trainer {
 
 namespace sw = shardwright;
 
-int report_dry_run(std::ostream& out, const Options& options) {
+int report_dry_run(std::ostream& out, const RunOptions& options, const std::string& about,
+                   const std::function<sw::DryRun(int rank)>& dry_run) {
   std::vector<sw::DryRun> runs;
   for (const int rank : options.dry_run_ranks)
-    runs.push_back(dry_run(options, rank));
+    runs.push_back(dry_run(rank));
   const std::vector<std::string> differences = sw::call_differences(runs);
   out << "dry run of one step, nothing is trained: " << options.ranks << " ranks as " << options.mesh_text()
-      << ", model " << options.model << " (" << options.size.layers << " layers, d_model "
-      << options.size.d_model << "), " << name_of(options.precision) << ", batch " << options.batch << " = "
-      << options.data_ranks() << " x " << options.microbatch << " x " << options.accumulation << ", schedule "
-      << options.schedule << "\n\n"
+      << ", model " << options.model << about << ", schedule " << options.schedule << "\n\n"
       << sw::dry_run_text(runs);
   if (runs.size() > 1 && differences.empty())
     out << "\n" << sw::comparison_text(runs);
@@ -46,4 +44,4 @@ int report_dry_run(std::ostream& out, const Options& options) {
   return differences.empty() ? 0 : 1;
 }
 
-} // namespace train_gpt
+} // namespace trainer

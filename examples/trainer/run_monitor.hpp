@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The reports of a train_gpt run to people and files, while it runs and at its end.
+/// @brief The reports of a run to people and files, while it runs and at its end.
 
 #include "options.hpp"
 
@@ -15,14 +15,22 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
-namespace train_gpt {
+namespace trainer {
 
 /// @brief The facts about a run that are known before its first step.
 struct RunFacts {
   double tokens_per_step = 0;
   double flops_per_token = 0;
-  double matrix_rate = 0; ///< Floating-point operations per second of all ranks.
+  double matrix_rate = 0;  ///< Floating-point operations per second of all ranks; 0: not measured.
+  std::string_view unit;   ///< Whose mean the loss is: "byte", "token", "sample".
+  bool every_step = false; ///< Print each step with all digits instead of progress now and then.
+
+  /// @brief The share of the matrix rate that `rate` tokens per second reach.
+  [[nodiscard]] double share(double rate) const noexcept {
+    return matrix_rate > 0 ? rate * flops_per_token / matrix_rate : 0;
+  }
 };
 
 /// @brief Progress line, metrics, TensorBoard, spikes and summary. Every rank has a monitor; the first one
@@ -30,7 +38,7 @@ struct RunFacts {
 class RunMonitor {
 public:
   /// @param clock counts this rank's communication, and is held outside of steps
-  RunMonitor(const Options& options, const RunFacts& facts, bool reports,
+  RunMonitor(const RunOptions& options, const RunFacts& facts, bool reports,
              std::shared_ptr<shardwright::CommunicationClock> clock);
   ~RunMonitor();
 
@@ -52,4 +60,4 @@ private:
   std::unique_ptr<State> state_;
 };
 
-} // namespace train_gpt
+} // namespace trainer

@@ -19,14 +19,14 @@
 #include <iostream>
 #include <string>
 
-namespace train_gpt {
+namespace trainer {
 
 namespace {
 
 namespace sw = shardwright;
 
 /// One pipeline for each rank of a stage's mesh; pp is the outermost axis of the whole.
-std::vector<sw::PipelineTrace> pipelines_of(const Options& options, const sw::Schedule& schedule,
+std::vector<sw::PipelineTrace> pipelines_of(const RunOptions& options, const sw::Schedule& schedule,
                                             const std::vector<sw::RankTimeline>& world) {
   const int tensor_ranks = options.extent("tp");
   const int context_ranks = options.extent("cp");
@@ -64,7 +64,7 @@ std::string drawing_of(const sw::Schedule& schedule, const sw::PipelineTrace& pi
 
 } // namespace
 
-void write_timelines(const Options& options, const sw::Schedule& schedule,
+void write_timelines(const RunOptions& options, const sw::Schedule& schedule,
                      const std::vector<sw::RankTimeline>& world) {
   const std::vector<sw::PipelineTrace> pipelines = pipelines_of(options, schedule, world);
   const auto write = [](const std::filesystem::path& path, const std::string& text) {
@@ -80,4 +80,4 @@ void write_timelines(const Options& options, const sw::Schedule& schedule,
     write(options.timeline_svg, drawing_of(schedule, pipelines.front()));
 }
 
-} // namespace train_gpt
+} // namespace trainer

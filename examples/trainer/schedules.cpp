@@ -17,7 +17,7 @@
 #include <string>
 #include <utility>
 
-namespace train_gpt {
+namespace trainer {
 
 using namespace command_line;
 
@@ -39,12 +39,12 @@ std::string read_file(const std::string& path) {
 
 bool is_schedule_file(const std::string& word) { return word.ends_with(".csv"); }
 
-std::string ignored_in_schedule(const Options& options) {
+std::string ignored_in_schedule(const RunOptions& options) {
   return is_schedule_file(options.schedule) ? sw::ignored_cells_text(read_file(options.schedule))
                                             : std::string();
 }
 
-sw::Schedule schedule_of(const Options& options) {
+sw::Schedule schedule_of(const RunOptions& options) {
   const int ranks = options.extent("pp");
   const int microbatches = options.accumulation;
   sw::Schedule schedule = is_schedule_file(options.schedule)
@@ -63,4 +63,4 @@ sw::Schedule schedule_of(const Options& options) {
   return options.counting_pass ? sw::CountingFirst(std::move(schedule)) : std::move(schedule);
 }
 
-} // namespace train_gpt
+} // namespace trainer

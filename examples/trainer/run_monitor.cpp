@@ -18,16 +18,16 @@
 #include <utility>
 #include <vector>
 
-namespace train_gpt {
+namespace trainer {
 
 namespace sw = shardwright;
 
 struct RunMonitor::State {
   using Clock = std::chrono::steady_clock;
 
-  State(const Options& options, const RunFacts& of_run, bool on,
+  State(const RunOptions& options, const RunFacts& of_run, bool on,
         std::shared_ptr<sw::CommunicationClock> communication)
-      : facts(of_run), reports(on), tokens(options.published.has_value()), clock(std::move(communication)),
+      : facts(of_run), reports(on), clock(std::move(communication)),
         metrics(on ? options.metrics : std::filesystem::path(),
                 on ? options.tensorboard : std::filesystem::path()),
         progress(std::cout, {.steps = options.steps,
@@ -40,10 +40,15 @@ struct RunMonitor::State {
     summary.machine_flops_per_second = of_run.matrix_rate;
   }
 
+  template <class... Values> void note(const char* format, Values... values) {
+    char line[128];
+    std::snprintf(line, sizeof line, format, values...);
+    progress.note(line);
+  }
   void note_spike(std::int64_t step, const char* what, double value, sw::SpikeDetector& detector);
 
   RunFacts facts;
-  bool reports, tokens;
+  bool reports;
   std::shared_ptr<sw::CommunicationClock> clock;
   sw::MetricsWriter metrics;
   sw::Progress progress;
@@ -54,7 +59,7 @@ struct RunMonitor::State {
   Clock::time_point begin{};
 };
 
-RunMonitor::RunMonitor(const Options& options, const RunFacts& facts, bool reports,
+RunMonitor::RunMonitor(const RunOptions& options, const RunFacts& facts, bool reports,
                        std::shared_ptr<sw::CommunicationClock> clock)
     : state_(std::make_unique<State>(options, facts, reports, std::move(clock))) {}
 RunMonitor::~RunMonitor() = default;
@@ -80,7 +85,11 @@ void RunMonitor::end_step(const shardwright::StepReport& report) {
       state.summary.first_loss = report.loss;
     state.summary.last_loss = report.loss;
   }
-  state.progress.update(report.step, report.loss, seconds);
+  if (!state.facts.every_step)
+    state.progress.update(report.step, report.loss, seconds);
+  else
+    state.note("step %lld loss %.15e gradient norm %.6e", static_cast<long long>(report.step), report.loss,
+               report.gradient_norm);
   if (!report.note.empty())
     state.progress.note("step " + std::to_string(report.step) + (report.skipped ? "  skipped: " : "  ") +
                         report.note);
@@ -97,7 +106,7 @@ void RunMonitor::end_step(const shardwright::StepReport& report) {
                        {"tokens", report.tokens},
                        {"seconds", seconds},
                        {"tokens_per_second", rate},
-                       {"matrix_rate_share", rate * state.facts.flops_per_token / state.facts.matrix_rate},
+                       {"matrix_rate_share", state.facts.share(rate)},
                        {"communication_seconds",
                         {{"exposed", exposed},
                          {"hidden", std::max(0.0, now.seconds - state.before.seconds - exposed)},
@@ -113,15 +122,15 @@ void RunMonitor::State::note_spike(std::int64_t step, const char* what, double v
   if (!detector.spike(value))
     return;
   ++summary.spikes;
-  char line[128];
-  std::snprintf(line, sizeof line, "step %lld  spike: the %s is %.4g, after %.4g on average",
-                static_cast<long long>(step), what, value, usual);
-  progress.note(line);
+  note("step %lld  spike: the %s is %.4g, after %.4g on average", static_cast<long long>(step), what, value,
+       usual);
 }
 
 void RunMonitor::experts(std::int64_t step, std::span<const sw::ExpertLoadReport> layers) {
   State& state = *state_;
   state.summary.experts = sw::summary_of(layers);
+  if (state.facts.every_step)
+    state.progress.note("  " + state.summary.experts->text());
   state.metrics.write({{"step", step}, {"experts", sw::expert_record(layers)}});
 }
 
@@ -130,10 +139,8 @@ void RunMonitor::note(const std::string& line) { state_->progress.note(line); }
 void RunMonitor::validation(std::int64_t step, double loss) {
   State& state = *state_;
   state.summary.validation_loss = loss;
-  char line[128];
-  std::snprintf(line, sizeof line, "step %lld  validation loss %.4f nats per %s",
-                static_cast<long long>(step), loss, state.tokens ? "token" : "byte");
-  state.progress.note(line);
+  state.note("step %lld  validation loss %.4f nats per %.*s", static_cast<long long>(step), loss,
+             static_cast<int>(state.facts.unit.size()), state.facts.unit.data());
   if (state.summary.experts)
     state.progress.note("step " + std::to_string(step) + "  " + state.summary.experts->text());
   state.metrics.write({{"step", step}, {"validation_loss", loss}});
@@ -155,4 +162,4 @@ double RunMonitor::finish(const sw::HostCommunicator& world, std::size_t pool_pe
   return state.summary.seconds;
 }
 
-} // namespace train_gpt
+} // namespace trainer

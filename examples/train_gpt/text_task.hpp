@@ -2,35 +2,23 @@
 #pragma once
 
 /// @file
-/// @brief Mesh, model and steps of a run of train_gpt, for a training and for its dry run.
+/// @brief What train_gpt trains: a decoder on text, with experts or without.
 
 #include "options.hpp"
-#include "schedules.hpp"
+#include "text_batches.hpp"
 
-#include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/element.hpp>
-#include <shardwright/io/batch_plan.hpp>
-#include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/nn/attention/context.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder/latent.hpp>
-#include <shardwright/nn/decoder/mesh.hpp>
-#include <shardwright/train/pipeline/model.hpp>
-#include <shardwright/train/training.hpp>
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
-#include <utility>
-#include <vector>
 
 namespace train_gpt {
-
-namespace sw = shardwright;
-using namespace sw::axis;
 
 /// @brief True if a training is compiled for a second set of layouts, without sequence parallelism. Trainings
 /// in low precision, with the ring or on devices are compiled for one set only; with tp=1 both sets are the
@@ -38,9 +26,6 @@ using namespace sw::axis;
 template <class Element, class Context, class Target>
 inline constexpr bool has_plain_layouts =
     !sw::is_narrow<Element> && !std::is_same_v<Context, sw::RingContext> && Target::host_accessible;
-
-/// @brief True for the layouts of models with experts.
-template <class Layouts> inline constexpr bool has_experts = requires { typename Layouts::Owners; };
 
 /// @brief Reads the settings of a published model's experts and of its latent attention.
 inline void take_published(sw::LatentMoeConfig& config, const pretrained::Settings& settings) {
@@ -115,76 +100,36 @@ template <class Config> [[nodiscard]] Config config_of(const Options& options) {
                                                               : sw::BalanceOver::previous_batch;
     }
     config.capacity = options.capacity;
-    config.batch_sequences = std::int64_t{options.microbatch} * options.data_ranks();
+    config.batch_sequences = options.rows();
   }
   return config;
 }
 
-/// @brief pp is outermost, tp innermost, whose ranks are neighbours. Collective.
-template <class Layouts>
-[[nodiscard]] auto pipeline_mesh(const sw::HostCommunicator& world, const Options& options) {
-  const sw::DecoderExtents extents{.dpr = options.extent("dpr"),
-                                   .dp = options.extent("dp"),
-                                   .cp = options.extent("cp"),
-                                   .tp = options.extent("tp"),
-                                   .ep = options.extent("ep")};
-  if constexpr (has_experts<Layouts>)
-    return sw::moe_pipeline_mesh(world, options.extent("pp"), extents);
-  else
-    return sw::decoder_pipeline_mesh(world, options.extent("pp"), extents);
-}
+/// @brief A decoder, or one with experts if its layouts have owners of experts.
+template <class Layouts, class Element, class AnyTarget> struct TextTask {
+  using Order = typename Layouts::Order;
+  using Rows = typename Layouts::Rows;
+  using Options = train_gpt::Options;
+  using Source = const sw::ByteDataset*;
+  template <class Parts> using Batches = TextBatches<Parts>;
+  static constexpr bool has_experts = requires { typename Layouts::Owners; };
+  static constexpr bool every_step = false;
+  using Model = std::conditional_t<has_experts, sw::LatentMoeDecoder<Layouts, Element, AnyTarget>,
+                                   sw::Decoder<Layouts, Element, AnyTarget>>;
 
-//! [options]
-inline sw::TrainingOptions training_options(const Options& options, bool scales_loss) {
-  sw::TrainingOptions out;
-  out.non_finite = options.non_finite;
-  out.empty_batch = options.empty_batch;
-  out.record = options.records();
-  out.capture = options.cuda_graph;
-  if (scales_loss)
-    out.loss_scale.emplace();
-  return out;
-}
-//! [options]
-
-/// @brief This rank's stages of a decoder and the objects that execute their steps. One rank of pp holds all
-/// of it in one stage.
-template <class Layouts, class Element, class Target> struct RunParts {
-  using Model = sw::PipelineModel<
-      std::conditional_t<has_experts<Layouts>, sw::LatentMoeDecoder<Layouts, Element, Target>,
-                         sw::Decoder<Layouts, Element, Target>>>;
-  using Batch = typename Model::Batch;
-  using Ids = typename Batch::Ids;
-  /// Only the small range of float16 needs it.
-  static constexpr bool scales_loss = std::is_same_v<Element, sw::float16>;
-
-  RunParts(const sw::HostCommunicator& world, const Options& options)
-      : whole(pipeline_mesh<Layouts>(world, options)), mesh(sw::stage_mesh(whole)),
-        plan(options.batch, options.data_ranks(), options.microbatch, options.accumulation),
-        schedule(schedule_of(options)), model(mesh, whole.template communicator<pp>(), schedule.placement(),
-                                              sw::LayerPartition(options.size.layers, schedule.stages()),
-                                              config_of<typename Model::Config>(options), options.seed),
-        training(mesh, model, whole.world(), whole.template communicator<pp>(), schedule,
-                 sw::AdamW(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
-                 training_options(options, scales_loss)) {}
-
-  /// @brief Ids or targets of a microbatch of `rows` sequences per data rank.
-  [[nodiscard]] Ids make_ids(std::size_t rows) const {
-    return Ids(mesh, {static_cast<std::int64_t>(rows * plan.data_ranks()), model.config().sequence});
+  [[nodiscard]] static typename Model::Config config(const Options& options) {
+    return config_of<typename Model::Config>(options);
   }
-  /// @brief Returns the key of a pass for dropout.
-  [[nodiscard]] sw::BatchOrigin origin(std::int64_t step, std::size_t pass) const {
-    return {static_cast<std::uint64_t>(step), plan.rows(pass, 0).begin};
+  [[nodiscard]] static std::uint64_t data_hash(Source data) { return data->hash(); }
+  [[nodiscard]] static std::string describe(const Options& options, Source data) {
+    return std::to_string(data->bytes()) + " " + std::string(unit(options)) + "s of text";
   }
-
-  using Whole = decltype(pipeline_mesh<Layouts>(std::declval<const sw::HostCommunicator&>(),
-                                                std::declval<const Options&>()));
-  Whole whole;
-  decltype(sw::stage_mesh(std::declval<const Whole&>())) mesh; // of this rank's stages
-  sw::BatchPlan plan;
-  sw::Schedule schedule;
-  Model model;
-  sw::Training<Model> training;
+  [[nodiscard]] static std::string_view unit(const Options& options) {
+    return options.published ? "token" : "byte";
+  }
+  [[nodiscard]] static trainer::InitialWeights initial_weights(const Options& options) {
+    return published_weights(options);
+  }
 };
 
 } // namespace train_gpt

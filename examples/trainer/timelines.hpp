@@ -11,13 +11,13 @@
 
 #include <vector>
 
-namespace train_gpt {
+namespace trainer {
 
 /// @brief Writes the files that the options name, from the timelines of all ranks of the world.
 ///
 /// The trace has every pipeline; the drawing has that of the first data and tensor rank, planned with the
 /// mean times of its passes and as measured. If a file cannot be written, a warning is printed.
-void write_timelines(const Options& options, const shardwright::Schedule& schedule,
+void write_timelines(const RunOptions& options, const shardwright::Schedule& schedule,
                      const std::vector<shardwright::RankTimeline>& world);
 
-} // namespace train_gpt
+} // namespace trainer

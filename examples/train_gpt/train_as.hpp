@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A training of train_gpt over any layouts, element type and target.
+
+#include "model_export.hpp"
+#include "sample.hpp"
+#include "text_task.hpp"
+#include "training.hpp"
+
+#include <trainer/trainer.hpp>
+
+namespace train_gpt {
+
+/// @brief Trains a task, then does what the options ask for at the end. Collective.
+template <class Task>
+[[nodiscard]] RunResult train_task(const sw::HostCommunicator& world, const Options& options,
+                                   const sw::ByteDataset& dataset, bool quiet) {
+  trainer::Trainer<Task> training(world, options, &dataset, quiet);
+  RunResult result{training.run(), {}};
+  if (result.stopped)
+    return result;
+  auto& run = training.parts();
+  if (!options.export_to.empty()) {
+    sw::checkpoint::Staging staging;
+    sw::checkpoint::stage(run.model, run.training.optimizer(), staging);
+    trainer::together(run.whole.world(), [&] { export_model(run.whole.world(), options, staging); });
+  }
+  if (options.sample > 0)
+    result.sample = sample_text(run, training.batches(), options);
+  if (options.verify)
+    result.parameters = training.parameters();
+  return result;
+}
+
+/// @brief Trains on every rank of `world` with parameters of `Element`, sharded by `Zero`, and attention
+/// over cp by `Context`, on a target. Collective; rank 0 reports unless `quiet`.
+template <class Element, class Zero, class Context = sw::AllToAllContext, class Target = sw::DefaultTarget>
+[[nodiscard]] RunResult train_as(const sw::HostCommunicator& world, const Options& options,
+                                 const sw::ByteDataset& dataset, bool quiet) {
+  if constexpr (requires { Target::use_device(0); })
+    if (options.gpus > 1)
+      Target::use_device(world.rank() % options.gpus);
+  if constexpr (has_plain_layouts<Element, Context, Target>)
+    if (!options.sequence_parallel)
+      return train_task<TextTask<sw::DecoderLayouts<false, Zero, Context>, Element, Target>>(world, options,
+                                                                                             dataset, quiet);
+  return train_task<TextTask<sw::DecoderLayouts<true, Zero, Context>, Element, Target>>(world, options,
+                                                                                        dataset, quiet);
+}
+
+/// @brief The same with experts in the layers.
+template <class Element>
+[[nodiscard]] RunResult train_experts(const sw::HostCommunicator& world, const Options& options,
+                                      const sw::ByteDataset& dataset, bool quiet) {
+  return train_task<TextTask<sw::MoeLayouts<>, Element, sw::DefaultTarget>>(world, options, dataset, quiet);
+}
+
+} // namespace train_gpt

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Mesh, model and steps of a task, for a training and for its dry run.
+
+#include "options.hpp"
+#include "schedules.hpp"
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/element.hpp>
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/mesh/target.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/train/pipeline/model.hpp>
+#include <shardwright/train/training.hpp>
+
+#include <type_traits>
+#include <utility>
+
+namespace trainer {
+
+namespace sw = shardwright;
+using namespace sw::axis;
+
+/// @brief pp is outermost, tp innermost, whose ranks are neighbours. Collective.
+/// @tparam has_experts adds ep, whose ranks own experts
+template <bool has_experts>
+[[nodiscard]] auto pipeline_mesh(const sw::HostCommunicator& world, const RunOptions& options) {
+  const sw::DecoderExtents extents{.dpr = options.extent("dpr"),
+                                   .dp = options.extent("dp"),
+                                   .cp = options.extent("cp"),
+                                   .tp = options.extent("tp"),
+                                   .ep = options.extent("ep")};
+  if constexpr (has_experts)
+    return sw::moe_pipeline_mesh(world, options.extent("pp"), extents);
+  else
+    return sw::decoder_pipeline_mesh(world, options.extent("pp"), extents);
+}
+
+//! [options]
+inline sw::TrainingOptions training_options(const RunOptions& options, bool scales_loss) {
+  sw::TrainingOptions out;
+  out.non_finite = options.non_finite;
+  out.empty_batch = options.empty_batch;
+  out.record = options.records();
+  out.capture = options.cuda_graph;
+  if (scales_loss)
+    out.loss_scale.emplace();
+  return out;
+}
+//! [options]
+
+/// @brief This rank's stages of a task's model and the objects that execute their steps. One rank of pp holds
+/// all of it in one stage.
+///
+/// A task says what is trained. It has the types `Options`, `Model` (what sw::PipelineModel takes), `Source`
+/// (what batches are read from) and `Batches<RunParts>`, which makes them; `has_experts`; and
+/// config(options), the sizes of the model.
+template <class AnyTask> struct RunParts {
+  using Task = AnyTask;
+  using Options = typename Task::Options;
+  using Model = sw::PipelineModel<typename Task::Model>;
+  using Batch = typename Model::Batch;
+  using Element = typename Task::Model::element;
+  using Target = typename Task::Model::target;
+  /// Only the small range of float16 needs it.
+  static constexpr bool scales_loss = std::is_same_v<Element, sw::float16>;
+
+  //! [training]
+  RunParts(const sw::HostCommunicator& world, const Options& options)
+      : config(Task::config(options)), whole(pipeline_mesh<Task::has_experts>(world, options)),
+        mesh(sw::stage_mesh(whole)), pipeline(whole.template communicator<pp>()),
+        schedule(schedule_of(options)),
+        model(mesh, pipeline, schedule.placement(),
+              sw::LayerPartition(static_cast<int>(config.layers), schedule.stages()), config, options.seed),
+        training(mesh, model, whole.world(), pipeline, schedule,
+                 sw::AdamW(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
+                 training_options(options, scales_loss)) {}
+  //! [training]
+
+  using Whole = decltype(pipeline_mesh<Task::has_experts>(std::declval<const sw::HostCommunicator&>(),
+                                                          std::declval<const Options&>()));
+  typename Model::Config config;
+  Whole whole;
+  decltype(sw::stage_mesh(std::declval<const Whole&>())) mesh; // of this rank's stages
+  sw::HostCommunicator pipeline;
+  sw::Schedule schedule;
+  Model model;
+  sw::Training<Model> training;
+};
+
+} // namespace trainer
