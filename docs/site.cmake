@@ -22,7 +22,8 @@ function(shardwright_configure_site output)
     set(topics topics)
   endif()
   file(WRITE "${output}/layout.xml" "<doxygenlayout version=\"1.0\">\n  <navindex>\n"
-       "    <tab type=\"mainpage\" visible=\"yes\" title=\"Shardwright\"/>\n${chapters}${end}"
+       "    <tab type=\"mainpage\" visible=\"yes\" title=\"Shardwright\"/>\n"
+       "    <tab type=\"user\" url=\"@ref page_index\" title=\"All pages\"/>\n${chapters}${end}"
        "    <tab type=\"user\" url=\"@ref page_surface\" title=\"Names, with their tests\"/>\n"
        "    <tab type=\"${topics}\" visible=\"yes\" title=\"Declarations by layer\"/>\n"
        "    <tab type=\"classlist\" visible=\"yes\" title=\"All types\"/>\n"

@@ -106,7 +106,14 @@ if(DOXYGEN_FOUND)
   include("${PROJECT_SOURCE_DIR}/docs/site.cmake")
   shardwright_configure_site("${docs_reference}")
   shardwright_add_check(docs.reference TIMEOUT 300 COMMAND Doxygen::doxygen "${docs_reference}/Doxyfile")
-  set_tests_properties(docs.reference PROPERTIES FIXTURES_REQUIRED docs_surface)
+  set_tests_properties(docs.reference PROPERTIES FIXTURES_REQUIRED docs_surface FIXTURES_SETUP docs_reference)
+  # The search finds a sentence of a page by its section, and a declaration.
+  shardwright_add_check(
+    docs.search COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${Python3_EXECUTABLE}|${PROJECT_SOURCE_DIR}/docs/index_text|${docs_reference}/html"
+                        -DEXIT=0 "-DSAYS=sections can be searched" "-DFILE=${docs_reference}/html/search_text.js"
+                        "-DHOLDS=page_first_program.html#[a-z0-9_]+.,.A program of your own.,.6. Partial sums.,.Each rank can only sum|.redistribute[(][)]"
+                        -P "${PROJECT_SOURCE_DIR}/tests/examples/run_check.cmake")
+  set_tests_properties(docs.search PROPERTIES FIXTURES_REQUIRED docs_reference)
 else()
   message(STATUS "shardwright: Doxygen not found, so the test docs.reference is left out (install the package doxygen)")
 endif()
