@@ -6,7 +6,7 @@
 
 #include "run_parts.hpp"
 
-#include <shardwright/mesh/counting_target.hpp>
+#include <shardwright/train/dry_run/counting_target.hpp>
 #include <shardwright/train/dry_run.hpp>
 
 namespace trainer {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/same_on_every_mesh.hpp"
+#include "support/finish_gradient.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
@@ -198,7 +199,7 @@ std::vector<std::vector<double>> gradients_of_layers(const sw::HostCommunicator&
 
   std::vector<std::vector<double>> all{nn_test::whole(gradient)};
   sw::for_each_parameter(layers, [&](auto& parameter) {
-    parameter.gradient_state().finish();
+    shardwright_test::finish_gradient(parameter);
     all.push_back(nn_test::whole(parameter.gradient()));
   });
   return all;

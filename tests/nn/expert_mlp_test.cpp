@@ -3,11 +3,11 @@
 #include "support/catch.hpp"
 #include "support/failures.hpp"
 #include "support/heap_count.hpp"
+#include "support/logged.hpp"
 #include "support/predicted_run.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/comm/decorated_transport.hpp>
-#include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/comm/turns.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/nn/experts/capacity.hpp>
@@ -16,6 +16,7 @@
 #include <shardwright/nn/layers/mlp.hpp>
 #include <shardwright/tensor/kernels/experts/sort_by_expert.hpp>
 #include <shardwright/train/check_gradients.hpp>
+#include <shardwright/train/dry_run/call_log.hpp>
 #include <shardwright/train/tape.hpp>
 #include <shardwright/train/tape/recompute.hpp>
 

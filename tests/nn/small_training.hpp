@@ -9,12 +9,12 @@
 #include "support/launch_ranks.hpp"
 
 #include <shardwright/core/philox.hpp>
-#include <shardwright/mesh/counting_target.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder/mesh.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/train/dry_run/counting_target.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/optimizer/learning_rate.hpp>

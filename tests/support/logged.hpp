@@ -6,7 +6,7 @@
 
 #include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/comm/host_communicator.hpp>
-#include <shardwright/comm/observe/call_log.hpp>
+#include <shardwright/train/dry_run/call_log.hpp>
 
 #include <memory>
 #include <string>

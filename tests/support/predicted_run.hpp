@@ -8,7 +8,6 @@
 #include "support/logged.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/train/dry_run.hpp>
 

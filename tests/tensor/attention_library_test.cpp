@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention as calls of a library with plain strides, which loops stand in for.
 
-#include <shardwright/mesh/counting_target.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/train/dry_run/counting_target.hpp>
 
 #include "tensor/attention_problem.hpp"
 #include "tensor/kernels_support.hpp"

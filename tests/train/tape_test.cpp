@@ -6,7 +6,6 @@
 #include "support/logged.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/layers/linear.hpp>
 #include <shardwright/nn/layers/norm.hpp>

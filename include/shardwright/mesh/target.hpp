@@ -64,7 +64,7 @@ template <class Where> inline constexpr bool counts_only = requires {
 /// is collective over a host group and returns a communicator of the same ranks, ordered with `execution`;
 /// and `idle(execution)` says whether the instance's work is done, or throws its device's error. A target
 /// with several devices also has `allocate(execution, label, bytes)` and `deallocate(execution, label, data,
-/// bytes)`. One that only counts (mesh/counting_target.hpp) has no kernels, but has `allocate`.
+/// bytes)`. One that only counts (train/dry_run/counting_target.hpp) has no kernels, but has `allocate`.
 template <class Type>
 concept Target = requires {
   typename Type::execution_space;

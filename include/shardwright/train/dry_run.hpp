@@ -5,9 +5,9 @@
 /// @brief Predicts the memory and the work of a program on one rank of a world of any size, without the other
 /// ranks.
 
-#include <shardwright/comm/observe/recording_transport.hpp>
-#include <shardwright/mesh/counting_target.hpp>
-#include <shardwright/mesh/dry_run_record.hpp>
+#include <shardwright/train/dry_run/counting_target.hpp>
+#include <shardwright/train/dry_run/dry_run_record.hpp>
+#include <shardwright/train/dry_run/recording_transport.hpp>
 
 #include <algorithm>
 #include <array>

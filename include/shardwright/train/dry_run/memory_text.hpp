@@ -5,7 +5,7 @@
 /// @brief Memory tables as text: a column for each rank, a row for each kind.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/mesh/dry_run_record.hpp>
+#include <shardwright/train/dry_run/dry_run_record.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 
-#include <shardwright/mesh/dry_run_record.hpp>
+#include <shardwright/train/dry_run/dry_run_record.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -7,8 +7,8 @@
 #include <shardwright/comm/copy_kernels.hpp>
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
-#include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/train/dry_run/call_log.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -4,8 +4,7 @@
 #include "support/logged.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/comm/observe/call_log.hpp>
-#include <shardwright/comm/observe/recording_transport.hpp>
+#include <shardwright/train/dry_run/recording_transport.hpp>
 
 #include <array>
 #include <cstddef>

@@ -4,10 +4,10 @@
 /// @file
 /// @brief A target without storage and kernels: tensors on it have shapes, and the pool counts them.
 
-#include <shardwright/comm/observe/recording_transport.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/mesh/dry_run_record.hpp>
 #include <shardwright/mesh/target.hpp>
+#include <shardwright/train/dry_run/dry_run_record.hpp>
+#include <shardwright/train/dry_run/recording_transport.hpp>
 
 #include <cstddef>
 

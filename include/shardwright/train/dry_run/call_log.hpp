@@ -13,9 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {

@@ -4,9 +4,9 @@
 /// @file
 /// @brief The record of a dry run: calls between ranks, memory by kind, floating-point operations.
 
-#include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/mesh/memory_purpose.hpp>
+#include <shardwright/train/dry_run/call_log.hpp>
 
 #include <algorithm>
 #include <array>
