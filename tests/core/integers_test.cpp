@@ -12,13 +12,12 @@ namespace {
 constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
 }
 
-TEST_CASE("ceil_div and round_up", "[integers]") {
+TEST_CASE("ceil_div rounds up", "[integers]") {
   for (std::int64_t value = 0; value < 50; ++value)
     for (std::int64_t divisor = 1; divisor < 9; ++divisor) {
       const std::int64_t quotient = ceil_div(value, divisor);
       CHECK(quotient * divisor >= value);
       CHECK((quotient - 1) * divisor < value);
-      CHECK(round_up(value, divisor) == quotient * divisor);
     }
   STATIC_REQUIRE(ceil_div(largest, 2) == largest / 2 + 1);
   STATIC_REQUIRE(ceil_div(largest, largest) == 1);
@@ -31,6 +30,4 @@ TEST_CASE("checked arithmetic reports overflow", "[integers]") {
   STATIC_REQUIRE(checked_multiply(largest / 3, 3).fits);
   STATIC_REQUIRE(!checked_multiply(largest / 3 + 1, 3).fits);
   STATIC_REQUIRE(!checked_multiply(std::int64_t{1} << 32, std::int64_t{1} << 31).fits);
-  STATIC_REQUIRE(checked_add(largest - 1, 1).value == largest);
-  STATIC_REQUIRE(!checked_add(largest, 1).fits);
 }

@@ -4,6 +4,7 @@
 #include "support/catch.hpp"
 
 #include <shardwright/layout/gradient.hpp>
+#include <shardwright/layout/transition.hpp>
 
 #include <type_traits>
 
@@ -53,11 +54,11 @@ TEST_CASE("forward and backward pairs", "[gradient]") {
   using P = Layout<2, Partial<Sum, tp>>;
   using I = Layout<2>;
   // V to I: all_gather / local slice. P to I: all_reduce / nothing. P to V: reduce_scatter / all_gather.
-  STATIC_REQUIRE(Adjoint<Transition<V, I>>::count<Slice> == 1);
-  STATIC_REQUIRE(Adjoint<Transition<P, I>>::is_identity);
-  STATIC_REQUIRE(Adjoint<Transition<P, V>>::count<AllGather> == 1);
+  STATIC_REQUIRE(Transition<Gradient<I>, Gradient<V>>::count<Slice> == 1);
+  STATIC_REQUIRE(Transition<Gradient<I>, Gradient<P>>::is_identity);
+  STATIC_REQUIRE(Transition<Gradient<V>, Gradient<P>>::count<AllGather> == 1);
   // Slicing a replicated value: its gradient is gathered.
-  STATIC_REQUIRE(Adjoint<Transition<I, V>>::count<AllGather> == 1);
+  STATIC_REQUIRE(Transition<Gradient<V>, Gradient<I>>::count<AllGather> == 1);
   // A gradient that arrives Partial: V to R is all_gather / reduce_scatter, P to R and I to R end in an
   // all_reduce.
   STATIC_REQUIRE(Transition<P, Gradient<V>>::count<ReduceScatter> == 1);

@@ -33,16 +33,7 @@ TEST_CASE("a mesh shape has run-time and static extents", "[mesh_shape]") {
   STATIC_REQUIRE(!shape.has<cp> && !shape.has<pp>);
   STATIC_REQUIRE(shape.extent_of<cp>() == 1);
   STATIC_REQUIRE(shape.axes[0] == "dp");
-  STATIC_REQUIRE(shape.extents() == std::array{2, 4});
   STATIC_REQUIRE(MeshShape<>().size() == 1);
-}
-
-TEST_CASE("ranks are row-major over the axes as written", "[mesh_shape]") {
-  constexpr MeshShape shape{extent<tp>(3), extent<dp>(2), extent<cp>(2)};
-  STATIC_REQUIRE(shape.coordinates_of(0) == std::array{0, 0, 0});
-  STATIC_REQUIRE(shape.coordinates_of(7) == std::array{1, 1, 1});
-  for (std::int64_t rank = 0; rank < shape.size(); ++rank)
-    CHECK(shape.rank_of(shape.coordinates_of(rank)) == rank);
 }
 
 TEST_CASE("extents that are not positive or overflow are rejected", "[mesh_shape]") {

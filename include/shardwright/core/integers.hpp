@@ -17,13 +17,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return value / divisor + (value % divisor != 0 ? 1 : 0);
 }
 
-/// @brief Smallest multiple of step that is at least value; value >= 0 and step > 0.
-[[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::int64_t round_up(std::int64_t value,
-                                                                   std::int64_t step) noexcept {
-  return ceil_div(value, step) * step;
-}
-
-/// @brief A sum or product, and whether it fits 64 bits.
+/// @brief A product, and whether it fits 64 bits.
 struct CheckedInteger {
   std::int64_t value = 0;
   bool fits = true;
@@ -36,13 +30,6 @@ struct CheckedInteger {
   if (left > std::numeric_limits<std::int64_t>::max() / right)
     return {0, false};
   return {left * right, true};
-}
-
-/// @brief left + right for terms that are not negative; `fits` is false if the sum exceeds 2^63 - 1.
-[[nodiscard]] constexpr CheckedInteger checked_add(std::int64_t left, std::int64_t right) noexcept {
-  if (left > std::numeric_limits<std::int64_t>::max() - right)
-    return {0, false};
-  return {left + right, true};
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -62,32 +62,4 @@ local_shape(const LayoutValue& layout, std::span<const int> extents, std::span<c
   return out;
 }
 
-/// @brief Coordinate on each of a dimension's axes, major to minor, of the rank that owns an index; the
-/// inverse of dimension_block. Entry i belongs to the i-th axis of `layout.shard(dimension)`.
-[[nodiscard]] constexpr std::array<int, max_axes> owner_of(const LayoutValue& layout, int dimension,
-                                                           std::span<const int> extents, std::int64_t n,
-                                                           std::int64_t index) {
-  std::array<int, max_axes> out{};
-  DimensionBlock block{0, n};
-  int position = 0;
-  for (const int axis : layout.shard(dimension)) {
-    const int parts = extents[static_cast<std::size_t>(axis)];
-    const std::int64_t part = (index - block.offset) / ceil_div(block.size, parts);
-    out[static_cast<std::size_t>(position++)] = static_cast<int>(part);
-    block = chunk_of(block, parts, part);
-  }
-  return out;
-}
-
-/// @brief Elements of the largest block, that of rank 0: enough for a buffer on any rank.
-[[nodiscard]] constexpr std::int64_t largest_block(const LayoutValue& layout, std::span<const int> extents,
-                                                   std::span<const std::int64_t> shape) {
-  constexpr std::array<int, max_axes> first{};
-  std::int64_t count = 1;
-  for (int d = 0; d < layout.tensor_rank; ++d)
-    count *= dimension_block(layout, d, extents, first, shape[static_cast<std::size_t>(d)]).size +
-             layout.halo(d).width();
-  return count;
-}
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -7,10 +7,8 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/layout/detail/propagated.hpp>
-#include <shardwright/layout/transition.hpp>
 
 #include <type_traits>
-#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -54,10 +52,6 @@ template <class Value> struct GradientOf {
 };
 template <> struct GradientOf<InvalidLayout> { using type = InvalidLayout; };
 
-template <class From, class To>
-Transition<typename GradientOf<To>::type, typename GradientOf<From>::type>
-adjoint_of(const Transition<From, To>&);
-
 template <bool equal> struct TiedCheck {
   static_assert(
       equal,
@@ -81,12 +75,6 @@ template <class... Axes, class MeshAxes> struct AxesOnMesh<AxisList<Axes...>, Me
 /// @brief Layout in which the gradient of a value of layout `Value` is passed back: Shard stays Shard;
 /// Partial and Replicate become Replicate.
 template <LayoutType Value> using Gradient = typename detail::GradientOf<Value>::type;
-
-/// @brief The adjoint of a transition on gradients: from Gradient<To> to Gradient<From>.
-///
-/// This holds for complete gradients on both sides; a gradient that is still Partial goes to Gradient<From>
-/// by its own Transition, which is a reduce_scatter for an all_gather, and an all_reduce for an all_reduce.
-template <class Forward> using Adjoint = decltype(detail::adjoint_of(std::declval<const Forward&>()));
 
 /// @brief The one layout of two tied weights; unequal ones are an error.
 template <LayoutType First, LayoutType Second> using TiedLayouts = typename detail::Tied<First, Second>::type;

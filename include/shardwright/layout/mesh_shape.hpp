@@ -91,10 +91,6 @@ public:
     else
       return 1;
   }
-  /// @brief Extents in mesh order.
-  [[nodiscard]] constexpr const std::array<int, sizeof...(Extents)>& extents() const noexcept {
-    return extents_;
-  }
 
   /// @brief Ranks in the mesh: the product of the extents.
   [[nodiscard]] constexpr std::int64_t size() const noexcept {
@@ -102,24 +98,6 @@ public:
     for (const int extent : extents_)
       product *= extent;
     return product;
-  }
-
-  /// @brief Coordinates of a rank, in mesh order; 0 <= rank < size().
-  [[nodiscard]] constexpr std::array<int, sizeof...(Extents)>
-  coordinates_of(std::int64_t rank) const noexcept {
-    std::array<int, sizeof...(Extents)> out{};
-    for (std::size_t i = sizeof...(Extents); i-- > 0; rank /= extents_[i])
-      out[i] = static_cast<int>(rank % extents_[i]);
-    return out;
-  }
-
-  /// @brief Rank at coordinates in mesh order.
-  [[nodiscard]] constexpr std::int64_t
-  rank_of(const std::array<int, sizeof...(Extents)>& coordinates) const noexcept {
-    std::int64_t rank = 0;
-    for (std::size_t i = 0; i < sizeof...(Extents); ++i)
-      rank = rank * extents_[i] + coordinates[i];
-    return rank;
   }
 
 private:

@@ -31,11 +31,8 @@ template <class Op, int dimension> struct ReductionRule {
     return reduction_layout(input, dimension, dimension + 1, Op::value);
   }
 };
-
-template <class Op> struct ReduceAllRule {
-  static constexpr bool takes_halos = true;
-  template <class Axis, PropagationFault fault> using Over = ReductionOver<Axis, fault>;
-  template <bool fit> using Ranks = ReductionRanks<fit>;
+/// Of all dimensions together.
+template <class Op> struct ReduceAllRule : ReductionRule<Op, 0> {
   static constexpr bool ranks_fit(int) { return true; }
   static constexpr PropagatedLayout apply(const LayoutValue& input) {
     return reduction_layout(input, 0, input.tensor_rank, Op::value);

@@ -32,6 +32,7 @@ template <class Input, int first, int second> struct TransposeCheck {
 };
 
 template <class Input, int first, int second> struct TransposedHolder {
+  using table = typename Input::axis_list;
   static constexpr LayoutValue value = [] {
     LayoutValue out = Input::value;
     std::swap(out.shard(first), out.shard(second));
@@ -66,6 +67,7 @@ template <class Input, int first, int count, int made> struct RegroupCheck {
 };
 
 template <class Input, int first, int count, int made> struct RegroupedHolder {
+  using table = typename Input::axis_list;
   static constexpr LayoutValue value = [] {
     LayoutValue out = Input::value;
     out.tensor_rank = Input::tensor_rank - count + made;
@@ -81,25 +83,20 @@ template <class Input, int first, int count, int made> struct RegroupedHolder {
   }();
 };
 
-template <bool valid, class Table, class Holder> struct ShapeLayout { using type = InvalidLayout; };
-template <class Table, class Holder> struct ShapeLayout<true, Table, Holder> {
-  using type = LayoutOf<Table, Holder>;
-};
-
 } // namespace detail
 
 /// @brief Layout after swapping dimensions `first` and `second`, with their shards; a Partial is kept.
 template <LayoutType Input, int first, int second>
-using TransposeLayout = typename detail::ShapeLayout<detail::TransposeCheck<Input, first, second>::valid,
-                                                     typename Input::axis_list,
-                                                     detail::TransposedHolder<Input, first, second>>::type;
+using TransposeLayout =
+    typename detail::LayoutOrInvalid<detail::TransposedHolder<Input, first, second>,
+                                     detail::TransposeCheck<Input, first, second>::valid>::type;
 
 /// @brief Layout after regrouping the dimensions [first, first + count) into `made` others with as many
 /// elements, in the same order. Only the first of them may be sharded; its axes then shard the first new
 /// dimension. A Partial is kept.
 template <LayoutType Input, int first, int count, int made>
-using RegroupLayout = typename detail::ShapeLayout<detail::RegroupCheck<Input, first, count, made>::valid,
-                                                   typename Input::axis_list,
-                                                   detail::RegroupedHolder<Input, first, count, made>>::type;
+using RegroupLayout =
+    typename detail::LayoutOrInvalid<detail::RegroupedHolder<Input, first, count, made>,
+                                     detail::RegroupCheck<Input, first, count, made>::valid>::type;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

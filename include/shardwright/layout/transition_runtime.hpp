@@ -40,12 +40,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return out;
 }
 
-/// @brief Returns whether a transition does nothing at these extents, so that the storage may be aliased.
-[[nodiscard]] constexpr bool is_trivial(const LayoutValue& from, const LayoutValue& to,
-                                        std::span<const int> extents) {
-  return without_trivial_axes(from, extents) == without_trivial_axes(to, extents);
-}
-
 /// @brief The moves needed at these extents: axes of extent 1 are ignored, so there are never more moves than
 /// compile-time steps, and often fewer.
 ///
