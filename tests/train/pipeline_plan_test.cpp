@@ -91,10 +91,12 @@ void check_plans(const sw::Schedule& schedule) {
     }
     // 5. With forward passes only, the order is by microbatch, then stage; it begins with those of the first
     // microbatches.
+    const sw::detail::PipelinePlan forwards(
+        sw::detail::PipelinePlan::forward_schedule(schedule, plan.microbatches), rank);
     for (int wanted = 0; wanted <= plan.microbatches; ++wanted) {
-      const std::size_t count = plan.forwards_of(wanted);
-      for (std::size_t i = 0; i < plan.forwards.size(); ++i)
-        CHECK((plan.forwards[i].action.microbatch < wanted) == (i < count));
+      const std::size_t count = forwards.first_steps(wanted).size();
+      for (std::size_t i = 0; i < forwards.steps.size(); ++i)
+        CHECK((forwards.steps[i].actions[0].action.microbatch < wanted) == (i < count));
     }
   }
 }

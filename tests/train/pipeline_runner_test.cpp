@@ -209,8 +209,19 @@ TEST_CASE("ranks with different schedules get an error that names the odd rank")
   });
   for (const auto& outcome : outcomes)
     CHECK_THAT(rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
-               ContainsSubstring("rank 2 of the pipeline has 3 stages on 3 ranks with 4 microbatches") &&
-                   ContainsSubstring("in another order"));
+               ContainsSubstring("all ranks must give the same hash of the schedule's order and window") &&
+                   ContainsSubstring(" on rank 2"));
+  const auto shorter = rank_outcomes::of(3, rank_outcomes::ample, [&](sw::HostCommunicator world) {
+    const sw::Schedule schedule = sw::make_schedule<sw::OneFOneB>(3, world.rank() == 1 ? 5 : 4);
+    ToyPipeline pipeline(world, schedule.placement());
+    Runner runner(world, schedule, pipeline.chunks());
+  });
+  for (const auto& outcome : shorter)
+    CHECK_THAT(
+        rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
+        ContainsSubstring(
+            "PipelineRunner: all ranks must give the same number of microbatches, but it is 4 on rank 0 "
+            "and 5 on rank 1"));
 }
 
 TEST_CASE("a rank that throws in mid-pipeline ends the others immediately, and they name it") {
@@ -348,6 +359,50 @@ TEST_CASE("a loss over the whole batch has seen all forwards before its first ba
         }) == "");
   CHECK_THROWS_AS(sw::ForwardsFirstSchedule{sw::make_schedule("1f1b", ranks, microbatches)},
                   sw::InvalidArgument);
+}
+
+namespace {
+
+/// A stage with a part that needs the whole batch on the ranks that hold one.
+struct ChosenStage : WholeBatchStage {
+  using Loss = ToyStage::Loss;
+  static constexpr bool may_read_whole_batch = true;
+  [[nodiscard]] bool reads_whole_batch() const { return number == 1; }
+
+  std::optional<Tensor> forward(std::optional<Tensor> in, const Batch& batch, Saved& saved, Loss& loss) {
+    return ToyStage::forward(std::move(in), batch, saved, loss);
+  }
+  std::optional<Tensor> count(std::optional<Tensor> in, const Batch& batch, Saved& saved) {
+    Loss unused;
+    auto out = ToyStage::forward(std::move(in), batch, saved, unused);
+    ++counted;
+    return out;
+  }
+  int counted = 0;
+};
+
+} // namespace
+
+TEST_CASE("all ranks refuse a schedule that cannot carry the loss of a part that one of them holds") {
+  constexpr int ranks = 3;
+  constexpr int microbatches = 4;
+  const auto outcomes_of = [](const sw::Schedule& schedule) {
+    return rank_outcomes::of(ranks, rank_outcomes::ample, [&](sw::HostCommunicator world) {
+      const sw::DeviceMesh mesh{world.split(world.rank(), 0), sw::extent<sw::axis::dp>(1)};
+      ChosenStage stage{{{.mesh = mesh, .number = world.rank(), .stages = ranks}}};
+      sw::PipelineRunner<ChosenStage> runner(world, schedule, {&stage});
+    });
+  };
+  for (const auto& outcome : outcomes_of(sw::make_schedule("1f1b", ranks, microbatches)))
+    CHECK_THAT(
+        rank_outcomes::text<sw::InvalidArgument>(outcome),
+        ContainsSubstring(
+            "a loss that needs the whole batch must run under a schedule whose forwards all precede its backwards"));
+  for (const sw::Schedule& schedule :
+       {sw::make_schedule("gpipe", ranks, microbatches),
+        sw::Schedule(sw::CountingFirst(sw::make_schedule("1f1b", ranks, microbatches)))})
+    for (const auto& outcome : outcomes_of(schedule))
+      CHECK(outcome == nullptr);
 }
 
 TEST_CASE("recomputed passes are counted once, under every schedule") {

@@ -2,25 +2,19 @@
 #pragma once
 
 /// @file
-/// @brief Checks that all ranks of a pipeline were given the same schedule.
+/// @brief The numbers of a schedule that all ranks of a pipeline must give alike.
 
-#include <shardwright/comm/host_communicator.hpp>
-#include <shardwright/core/error.hpp>
 #include <shardwright/core/hash.hpp>
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/schedule/schedule.hpp>
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The properties of a schedule that ranks compare: numbers for the error message, and FNV-1a over every
-/// step.
-[[nodiscard]] inline std::array<std::uint64_t, 4> schedule_fingerprint(const Schedule& schedule) {
+/// Ranks with different schedules would wait for messages that never arrive.
+[[nodiscard]] inline std::array<GivenNumber, 4> numbers_of(const Schedule& schedule) {
   Fnv1a hash;
   hash.add(schedule.name());
   const StagePlacement& placement = schedule.placement();
@@ -36,31 +30,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
           hash.add(static_cast<std::uint64_t>(value));
     }
   }
-  return {static_cast<std::uint64_t>(schedule.stages()), static_cast<std::uint64_t>(schedule.ranks()),
-          static_cast<std::uint64_t>(schedule.microbatches()), hash.value()};
-}
-
-/// Checks the schedule, since ranks with different schedules would wait for messages that never arrive.
-/// Collective.
-inline void require_one_schedule(HostCommunicator ranks, const Schedule& schedule) {
-  const std::array<std::uint64_t, 4> own = schedule_fingerprint(schedule);
-  std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(ranks.size()));
-  ranks.all_gather(own, all);
-  const auto text = [](const std::uint64_t* numbers) {
-    return std::to_string(numbers[0]) + " stages on " + std::to_string(numbers[1]) + " ranks with " +
-           std::to_string(numbers[2]) + " microbatches";
-  };
-  for (int rank = 1; rank < ranks.size(); ++rank) {
-    const std::uint64_t* theirs = all.data() + own.size() * static_cast<std::size_t>(rank);
-    if (std::equal(theirs, theirs + own.size(), all.data()))
-      continue;
-    throw ConfigurationMismatch(
-        "PipelineRunner: all ranks must pass the same schedule, but rank " + std::to_string(rank) +
-            " of the pipeline has " + text(theirs) + " and rank 0 has " + text(all.data()) +
-            (std::equal(theirs, theirs + 3, all.data()) ? " in another order or with another window" : "") +
-            " (read the schedule from one configuration)",
-        {.rank = ranks.world_rank(ranks.rank()), .group = ranks.name(), .operation = "PipelineRunner"});
-  }
+  return {GivenNumber("number of stages", schedule.stages()),
+          GivenNumber("number of ranks", schedule.ranks()),
+          GivenNumber("number of microbatches", schedule.microbatches()),
+          GivenNumber("hash of the schedule's order and window", hash.value())};
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,6 @@ struct PlannedStep {
 /// are numbered from 0.
 struct PipelinePlan {
   std::vector<PlannedStep> steps;
-  std::vector<PlannedAction> forwards; ///< All forwards of the rank by microbatch, then stage.
   std::size_t slots = 0;
   std::size_t channels = 0;
   int chunks = 0;
@@ -64,23 +64,19 @@ struct PipelinePlan {
       for (int i = 0; i < planned.count; ++i)
         planned.actions[static_cast<std::size_t>(i)] = plan(step[i]);
     }
-    for (int microbatch = 0; microbatch < microbatches; ++microbatch)
-      for (int stage = 0; stage < schedule.stages(); ++stage)
-        if (schedule.placement().rank_of(stage, microbatch) == rank)
-          forwards.push_back(plan({Pass::forward, stage, microbatch}));
     channels = destinations_.size();
     place_passes();
   }
 
-  /// The number of `forwards` that belong to the first `wanted` microbatches.
-  [[nodiscard]] std::size_t forwards_of(int wanted) const {
-    const auto end = std::find_if(forwards.begin(), forwards.end(), [&](const PlannedAction& planned) {
-      return planned.action.microbatch >= wanted;
+  /// The steps of the first `wanted` microbatches, if the schedule is a forward_schedule().
+  [[nodiscard]] std::span<const PlannedStep> first_steps(int wanted) const {
+    const auto end = std::find_if(steps.begin(), steps.end(), [&](const PlannedStep& step) {
+      return step.actions.front().action.microbatch >= wanted;
     });
-    return static_cast<std::size_t>(end - forwards.begin());
+    return {steps.begin(), end};
   }
 
-  /// All forwards of `count` microbatches on all ranks, in the order of `forwards`.
+  /// All forwards of `count` microbatches by microbatch, then stage.
   [[nodiscard]] static Schedule forward_schedule(const Schedule& schedule, int count) {
     const StagePlacement& placement = schedule.placement();
     std::vector<std::vector<Step>> steps(static_cast<std::size_t>(placement.ranks));

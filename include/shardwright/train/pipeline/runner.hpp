@@ -13,6 +13,7 @@
 #include <shardwright/schedule/text/explain.hpp>
 #include <shardwright/schedule/whole_batch_loss.hpp>
 #include <shardwright/tensor/checks/id_faults.hpp>
+#include <shardwright/train/gradient/background_calls.hpp>
 #include <shardwright/train/pipeline/agreement.hpp>
 #include <shardwright/train/pipeline/messages.hpp>
 #include <shardwright/train/pipeline/plan.hpp>
@@ -25,6 +26,7 @@
 #include <chrono>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,7 +72,7 @@ public:
   /// @brief Proves the schedule. Collective over `ranks`, the ranks of the pipeline, numbered as in the
   /// schedule; all must pass the same schedule. A loss that needs the whole batch compiles only with a
   /// schedule whose type guarantees that all forward passes come first, or with CountingFirst; for parts that
-  /// exist or not at run time, the schedule is checked here.
+  /// exist or not at run time, the schedule is checked here, alike on all ranks.
   /// @param chunks this rank's stages by chunk; they must outlive the runner
   /// @throws InvalidArgument if ranks or chunks are not those of the schedule, or its proof does not hold (it
   /// says which dependency is missing, or which ranks wait for one another); ConfigurationMismatch if ranks
@@ -78,14 +80,15 @@ public:
   template <std::derived_from<Schedule> S>
   PipelineRunner(HostCommunicator ranks, S schedule, std::vector<Stage*> chunks, PipelineOptions options = {})
       : ranks_(std::move(ranks)), schedule_(std::move(schedule)), chunks_(std::move(chunks)),
-        plan_(checked_plan()), recorder_(options.record, 8 * plan_.steps.size() + 64),
+        plan_(checked_plan()),
+        forwards_(detail::PipelinePlan::forward_schedule(schedule_, plan_.microbatches), ranks_.rank()),
+        recorder_(options.record, 8 * plan_.steps.size() + 64),
         messages_(plan_, schedule_.window().sends_in_flight, recorder_),
         saved_(plan_.chunks, plan_.microbatches), turns_(std::move(options.turns)) {
     static_cast<void>(carries_loss<Loss, S>);
     if constexpr (chosen_at_run_time) {
-      for (const Stage* stage : chunks_)
-        if (stage->reads_whole_batch())
-          detail::require_whole_batch(schedule_);
+      if (any_reads_whole_batch())
+        detail::require_whole_batch(schedule_);
       if (schedule_.counts_first())
         count_first_ = &PipelineRunner::count;
     } else if constexpr (WholeBatchLoss<Loss>) {
@@ -107,14 +110,8 @@ public:
     begin(batches.size() == static_cast<std::size_t>(plan_.microbatches), batches, where);
     order_messages(0, plan_.microbatches, [this] { return schedule_; });
     Loss loss{};
-    std::size_t posted = 0;
-    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
-      for (; posted < plan_.steps.size() && posted <= i + ahead(); ++posted)
-        for (const PlannedAction& planned : actions_of(plan_.steps[posted]))
-          post(planned, batches);
-      carry_out(actions_of(plan_.steps[i]), batches, loss);
-    }
-    end();
+    carry_out(plan_.steps, batches,
+              [&](const auto& actions) { this->carry_out_step(actions, batches, loss); });
     return loss;
   }
 
@@ -159,14 +156,14 @@ public:
   /// @brief Events of the last run, if the options request them.
   [[nodiscard]] const RankTimeline& timeline() const noexcept { return recorder_.events(); }
   /// @brief The same with the reductions and gathers of the stages' mesh since
-  /// `mesh.record_background(true)`, as far as they have ended; those of a step have ended after
+  /// record_background(mesh, true), as far as they have ended; those of a step have ended after
   /// GradAccumulator::finish.
   template <class Mesh> [[nodiscard]] RankTimeline timeline(const Mesh& mesh) const {
     RankTimeline out = timeline();
     const auto seconds = [&](CallTimes::Clock::time_point at) {
       return std::chrono::duration<double>(at - recorder_.origin()).count();
     };
-    for (const auto& call : mesh.core().background_calls())
+    for (const auto& call : mesh.core().template part<detail::BackgroundLog>().calls)
       if (call->times.ended())
         out.push_back(
             {call->purpose == detail::Background::gathers ? PipelineWork::gather : PipelineWork::reduction,
@@ -184,13 +181,9 @@ private:
                        SourceLocation where) {
     begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches, where);
     const auto microbatches = static_cast<int>(batches.size());
-    const std::size_t count = plan_.forwards_of(microbatches);
     order_messages(1, microbatches, [&] { return plan_.forward_schedule(schedule_, microbatches); });
-    std::size_t posted = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      for (; posted < count && posted <= i + ahead(); ++posted)
-        post(plan_.forwards[posted], batches);
-      const PlannedAction& planned = plan_.forwards[i];
+    carry_out(forwards_.first_steps(microbatches), batches, [&](const auto& actions) {
+      const PlannedAction& planned = actions.front();
       std::optional<Boundary> in = messages_.take(planned);
       const Batch& batch = batch_of(planned, batches);
       Saved& saved = saved_.take(planned.chunk, planned.action.microbatch);
@@ -199,8 +192,7 @@ private:
       else
         messages_.deliver(planned, forward(stage_of(planned), std::move(in), batch, saved));
       saved_.give_back(planned.chunk, planned.action.microbatch);
-    }
-    end();
+    });
   }
   /// All forward passes once, so that the stages can count the whole batch.
   void count(std::span<const Batch> batches, SourceLocation where) {
@@ -210,6 +202,16 @@ private:
     run_forwards_by(forward, batches, forward, where);
     for (Stage* const stage : chunks_)
       stage->end_forwards();
+  }
+
+  /// Whether a part of any rank needs the whole batch, so that all ranks accept the schedule, or none.
+  /// Collective.
+  [[nodiscard]] bool any_reads_whole_batch() {
+    std::int32_t reads = 0;
+    for (const Stage* const stage : chunks_)
+      reads |= stage->reads_whole_batch() ? 1 : 0;
+    ranks_.all_reduce_in_place(std::span<std::int32_t>(&reads, 1), ReduceOp::maximum);
+    return reads != 0;
   }
 
   [[nodiscard]] detail::PipelinePlan checked_plan() {
@@ -224,7 +226,7 @@ private:
       fail("a rank must hold as many stages as the placement has chunks, " +
            std::to_string(schedule_.placement().chunks) + ", but " + std::to_string(chunks_.size()) +
            " were given (make them from the schedule's placement)");
-    detail::require_one_schedule(ranks_, schedule_);
+    require_agreement(ranks_, "PipelineRunner", detail::numbers_of(schedule_));
     static_cast<void>(require_proof(schedule_));
     return {schedule_, ranks_.rank()};
   }
@@ -271,17 +273,23 @@ private:
     messages_.take_turns(turns);
   }
 
-  void end() {
+  /// Does `step` for each of the steps, with the receives of the next ones under way; then the run is over.
+  template <class DoStep>
+  void carry_out(std::span<const detail::PlannedStep> steps, std::span<const Batch> batches,
+                 const DoStep& step) {
+    std::size_t posted = 0;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      for (; posted < steps.size() && posted <= i + ahead(); ++posted)
+        for (const PlannedAction& planned : actions_of(steps[posted]))
+          messages_.post(planned, [&] { return stage_of(planned).make_input(batch_of(planned, batches)); });
+      step(actions_of(steps[i]));
+    }
     messages_.finish(plan_.steps.empty() ? Action{} : plan_.steps.back().actions.front().action);
     running_ = false;
   }
 
-  void post(const PlannedAction& planned, std::span<const Batch> batches) {
-    messages_.post(planned, [&] { return stage_of(planned).make_input(batch_of(planned, batches)); });
-  }
-
-  /// A step: all its inputs, then its work, then all its outputs.
-  void carry_out(std::span<const PlannedAction> actions, std::span<const Batch> batches, Loss& loss) {
+  /// All inputs of a step, then its work, then all its outputs.
+  void carry_out_step(std::span<const PlannedAction> actions, std::span<const Batch> batches, Loss& loss) {
     std::array<std::optional<Boundary>, 2> handed;
     for (std::size_t i = 0; i < actions.size(); ++i)
       handed[i] = messages_.take(actions[i]);
@@ -332,7 +340,7 @@ private:
   HostCommunicator ranks_;
   Schedule schedule_;
   std::vector<Stage*> chunks_;
-  detail::PipelinePlan plan_;
+  detail::PipelinePlan plan_, forwards_; ///< Of a step, and of forward passes alone.
   detail::TimelineRecorder recorder_;
   detail::PipelineMessages<Boundary> messages_;
   std::array<std::pair<int, MessageTurns>, 2> message_turns_{}; ///< Of steps and of forwards only.
