@@ -381,15 +381,6 @@ public:
     *made = make_graph<cudaGraphExec_t>(graph->work);
     return cudaSuccess;
   }
-  cudaError_t update(cudaGraphExec_t to, cudaGraph_t from) {
-    Graph *const old = alive(graphs_, to), *const graph = alive(graphs_, from);
-    if (old == nullptr || graph == nullptr)
-      return complain("a graph is used that is not alive", cudaErrorInvalidValue);
-    if (old->work.size() != graph->work.size())
-      return cudaErrorGraphExecUpdateFailure;
-    old->work = graph->work;
-    return cudaSuccess;
-  }
   cudaError_t launch(cudaGraphExec_t of, cudaStream_t on) {
     Graph* const graph = alive(graphs_, of);
     Stream* const stream = alive(streams_, on);
@@ -601,9 +592,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
   return fake_cuda::library().call([&] { return fake_cuda::library().instantiate(made, graph); });
-}
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t to, cudaGraph_t from, cudaGraphExecUpdateResultInfo*) {
-  return fake_cuda::library().call([&] { return fake_cuda::library().update(to, from); });
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   return fake_cuda::library().call([&] { return fake_cuda::library().launch(graph, stream); });

@@ -23,7 +23,6 @@ struct Stream {
   std::optional<Words> captured;
   bool spoilt = false; ///< Whether the capture in progress fails.
   int instantiated = 0;
-  int updated = 0;
 
   void enqueue(const std::string& word) { (captured ? *captured : ran).push_back(word); }
 };
@@ -44,13 +43,6 @@ struct FakeCapture {
   [[nodiscard]] Replayable instantiate(Captured words) {
     ++stream->instantiated;
     return std::make_unique<Words>(std::move(words));
-  }
-  [[nodiscard]] bool update(Replayable& replayable, Captured& words) {
-    if (replayable->size() != words.size())
-      return false;
-    ++stream->updated;
-    *replayable = words;
-    return true;
   }
   void launch(Replayable& replayable) {
     for (const std::string& word : *replayable)
@@ -80,27 +72,6 @@ TEST_CASE("a step is captured after the warm-up and then replayed, without host 
   CHECK(calls == 3);
   CHECK(stream.ran.size() == 10);
   CHECK(graph.obstacle().empty());
-}
-
-TEST_CASE("an invalidated capture is repeated: updated if its shape is the same, else instantiated") {
-  Stream stream;
-  sw::StepGraph graph{FakeCapture{&stream}, {}, 0};
-  const auto step = [&](const Words& words) {
-    return graph.step([&] {
-      for (const std::string& word : words)
-        stream.enqueue(word);
-    });
-  };
-  CHECK(step({"a"}) == StepMode::captured);
-  graph.invalidate();
-  CHECK(step({"b"}) == StepMode::captured);
-  CHECK(stream.instantiated == 1);
-  CHECK(stream.updated == 1);
-  graph.invalidate();
-  CHECK(step({"c", "d"}) == StepMode::captured);
-  CHECK(stream.instantiated == 2);
-  CHECK(step({}) == StepMode::replayed);
-  CHECK(stream.ran == Words{"a", "b", "c", "d", "c", "d"});
 }
 
 TEST_CASE("an obstacle leaves every step plain, and one found in a capture all later steps") {

@@ -57,13 +57,6 @@ public:
     check(cudaGraphInstantiate(&graph, captured.get(), 0), "instantiating a graph");
     return Replayable(graph);
   }
-  [[nodiscard]] bool update(Replayable& replayable, Captured& captured) {
-    cudaGraphExecUpdateResultInfo result{};
-    if (cudaGraphExecUpdate(replayable.get(), captured.get(), &result) == cudaSuccess)
-      return true;
-    static_cast<void>(cudaGetLastError()); // another shape: the caller instantiates
-    return false;
-  }
   void launch(Replayable& replayable) {
     check(cudaGraphLaunch(replayable.get(), stream()), "launching a graph");
   }

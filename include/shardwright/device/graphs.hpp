@@ -15,8 +15,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The interface that captures and replays the work of a stream: CudaGraphs (device/cuda_graphs.hpp).
 ///
-/// Work enqueued between `begin` and `end` does not run. `end` returns nothing if the capture is unusable;
-/// `update` replaces the replayed work by newly captured work of the same structure.
+/// Work enqueued between `begin` and `end` does not run. `end` returns nothing if the capture is unusable.
 template <class Type>
 concept StepCapture = requires(Type& capture, typename Type::Captured captured,
                                typename Type::Replayable replayable) {
@@ -24,7 +23,6 @@ concept StepCapture = requires(Type& capture, typename Type::Captured captured,
   { capture.end() } -> std::same_as<std::optional<typename Type::Captured>>;
   capture.discard();
   { capture.instantiate(std::move(captured)) } -> std::same_as<typename Type::Replayable>;
-  { capture.update(replayable, captured) } -> std::same_as<bool>;
   capture.launch(replayable);
 };
 
@@ -64,7 +62,6 @@ struct NoCapture {
   [[nodiscard]] std::optional<Captured> end() { return std::nullopt; }
   void discard() {}
   [[nodiscard]] Replayable instantiate(Captured) { return {}; }
-  [[nodiscard]] bool update(Replayable&, Captured&) { return false; }
   void launch(Replayable&) {}
 };
 

@@ -46,13 +46,11 @@ public:
   /// A failed capture is not an error: the step runs call by call, and obstacle() says why.
   /// @throws CaptureFailed if `enqueue` throws in a capture.
   template <class Enqueue> StepMode step(Enqueue&& enqueue) {
-    if (!obstacle_.empty() || steps_ < warm_up_) {
-      ++steps_;
+    if (!obstacle_.empty() || steps_++ < warm_up_) {
       enqueue();
       return StepMode::plain;
     }
-    ++steps_;
-    if (replayable_ && current_) {
+    if (replayable_) {
       capture_.launch(*replayable_);
       return StepMode::replayed;
     }
@@ -75,15 +73,11 @@ public:
       enqueue();
       return StepMode::plain;
     }
-    if (!replayable_ || !capture_.update(*replayable_, *captured))
-      replayable_.emplace(capture_.instantiate(*std::move(captured)));
-    current_ = true;
+    replayable_.emplace(capture_.instantiate(*std::move(captured)));
     capture_.launch(*replayable_);
     return StepMode::captured;
   }
 
-  /// @brief Captures the next step again: for other batches, or after memory has moved.
-  void invalidate() noexcept { current_ = false; }
   /// @brief Why steps are not captured; empty if they are, or will be.
   [[nodiscard]] const std::string& obstacle() const noexcept { return obstacle_; }
 
@@ -93,7 +87,6 @@ private:
   int warm_up_;
   std::int64_t steps_ = 0;
   std::optional<typename Capture::Replayable> replayable_;
-  bool current_ = false;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
