@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 #include "support/failures.hpp"
+#include "support/finish_gradient.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 #include "train/toy_model.hpp"
@@ -387,7 +388,7 @@ TEST_CASE("copies on several meshes get the sum of their gradients, and count on
             ToyModel<double> alone(mesh);
             const sw::GradAccumulator gradients(alone);
             alone.add_gradients(1, world.rank());
-            alone.vector.gradient_state().finish();
+            shardwright_test::finish_gradient(alone.vector);
             return whole(alone.vector.gradient());
           }();
           accumulator.add(LossSum<OverDp>{number == 2 ? 3.0 : 0.0}, TokenCount<OverDp>{number == 2 ? 4 : 0});

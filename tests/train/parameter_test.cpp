@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 #include "support/failures.hpp"
+#include "support/finish_gradient.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/layout/mesh_place.hpp>
+#include <shardwright/layout/block.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
@@ -70,7 +71,7 @@ template <class Element, class Zero> double model_state(const sw::HostCommunicat
   const auto used = [&] { return static_cast<double>(mesh.pool_statistics().used_bytes) / elements; };
   sw::AdamW optimizer;
   const auto update = [&] {
-    parameter.gradient_state().finish();
+    shardwright_test::finish_gradient(parameter);
     optimizer.update(parameter, parameter.gradient(), optimizer.begin(sw::GradientScale(1), 1e-3));
   };
   add_gradient(parameter);
@@ -79,7 +80,7 @@ template <class Element, class Zero> double model_state(const sw::HostCommunicat
   add_gradient(parameter);
   if constexpr (!P::reduces_each_microbatch)
     return used();
-  parameter.gradient_state().finish();
+  shardwright_test::finish_gradient(parameter);
   return used();
 }
 
@@ -102,12 +103,20 @@ constexpr double bytes_per_parameter(int dp_ranks, int cp_ranks, int dpr_ranks =
   using P = sw::Parameter<sw::Layout<2, sw::Shard<1, tp>>,
                           sw::Layout<2, sw::Shard<1, tp>, sw::Partial<sw::Sum, dpr, dp, cp>>, Element, Zero>;
   constexpr std::array<std::int64_t, 2> shape{64, 32};
-  const sw::MeshPlace place(sw::MeshShape{sw::extent<dpr>(dpr_ranks), sw::extent<dp>(dp_ranks),
-                                          sw::extent<cp>(cp_ranks), sw::extent<tp>(2)},
-                            0);
   constexpr auto main = static_cast<double>(sizeof(typename P::accumulation_element));
   const auto elements_of = [&](auto of) {
-    return static_cast<double>(place.elements<typename decltype(of)::type>(shape));
+    using L = typename decltype(of)::type;
+    std::array<int, sw::max_axes> extents{};
+    for (std::size_t i = 0; i < L::axes.size(); ++i)
+      extents[i] = L::axes[i] == dpr::name  ? dpr_ranks
+                   : L::axes[i] == dp::name ? dp_ranks
+                   : L::axes[i] == cp::name ? cp_ranks
+                                            : 2;
+    constexpr std::array<int, sw::max_axes> first{};
+    std::int64_t count = 1;
+    for (int d = 0; d < 2; ++d)
+      count *= sw::dimension_block(L::value, d, extents, first, shape[static_cast<std::size_t>(d)]).size;
+    return static_cast<double>(count);
   };
   const double state = elements_of(std::type_identity<typename P::state_layout>{});
   return (elements_of(std::type_identity<typename P::stored_layout>{}) * sizeof(Element) +
@@ -216,7 +225,7 @@ void expect_kept(const sw::HostCommunicator& world, Findings& findings, const ch
   };
   const auto step = [&] {
     add_gradient(parameter);
-    parameter.gradient_state().finish();
+    shardwright_test::finish_gradient(parameter);
     optimizer.update(parameter, parameter.gradient(), optimizer.begin(sw::GradientScale(1), 1e-3));
     parameter.gradient_state().drop();
   };
@@ -257,7 +266,7 @@ TEST_CASE("buckets join small gradients, and each parameter gets its own sum") {
           std::vector<P>& parameters = model.list;
           sw::GradAccumulator accumulator(model);
           accumulator.set_bucket_bytes(3 * rows * columns * sizeof(float));
-          mesh.record_background(true);
+          sw::record_background(mesh, true);
           for (int pass = 1; pass <= 2; ++pass) {
             for (int i = 0; i < 7; ++i) {
               P& parameter = parameters[static_cast<std::size_t>(i)];
@@ -270,11 +279,12 @@ TEST_CASE("buckets join small gradients, and each parameter gets its own sum") {
             }
           }
           // 14 gradients, three per bucket: the last one is sent when the last gradient is complete.
-          findings.expect(mesh.core().background_calls().size() == 5,
-                          "collectives: ", mesh.core().background_calls().size());
+          findings.expect(mesh.core().part<sw::detail::BackgroundLog>().calls.size() == 5,
+                          "collectives: ", mesh.core().part<sw::detail::BackgroundLog>().calls.size());
           for (P& parameter : parameters)
-            parameter.gradient_state().finish();
-          findings.expect(mesh.core().background_calls().size() == 5, "and none after the last pass");
+            shardwright_test::finish_gradient(parameter);
+          findings.expect(mesh.core().part<sw::detail::BackgroundLog>().calls.size() == 5,
+                          "and none after the last pass");
           for (int i = 0; i < 7; ++i) {
             const auto& gradient = parameters[static_cast<std::size_t>(i)].gradient();
             const auto offset = static_cast<std::size_t>(gradient.local_offset()[0] * columns);

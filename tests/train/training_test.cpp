@@ -118,14 +118,14 @@ TEST_CASE("reductions that are due once in a step start inside its last microbat
           sw::GradAccumulator accumulator(model);
           Batches<Once> make(mesh);
           const std::span<const Once::Batch> batches = make(0);
-          mesh.core().record_background(true);
-          const auto begun = [&] { return mesh.core().background_calls().size(); };
+          sw::record_background(mesh, true);
+          const auto begun = [&] { return mesh.core().part<sw::detail::BackgroundLog>().calls.size(); };
           for (const Once::Batch& batch : batches)
             accumulator.add(model.forward_backward(batch));
           findings.expect(begun() == 0, begun(), " reductions before any pass is the last");
           const double norm = accumulator.finish().gradient_norm;
           accumulator.restart();
-          mesh.core().record_background(true);
+          sw::record_background(mesh, true);
           accumulator.add(model.run(batches));
           findings.expect(begun() > 0, "no reduction in the last pass");
           findings.expect(accumulator.finish().gradient_norm == norm, "the norm");

@@ -120,9 +120,6 @@ public:
   [[nodiscard]] const typename Where::execution_space& execution() const {
     return core_->template resources<Where>().execution();
   }
-  /// @brief Starts or stops recording when reductions and gathers that overlap with the passes move their
-  /// data; clears earlier records. Must not be called while one is in flight.
-  void record_background(bool active) const { core_->record_background(active); }
   /// @brief The run-time part, for the layers above.
   [[nodiscard]] detail::MeshCore& core() const noexcept { return *core_; }
 

@@ -9,10 +9,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/hash.hpp>
 #include <shardwright/core/kept_memory.hpp>
-#include <shardwright/layout/transition_step.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
-#include <shardwright/mesh/halo_plans.hpp>
-#include <shardwright/mesh/prepared_collective.hpp>
 #include <shardwright/mesh/target.hpp>
 
 #include <algorithm>
@@ -23,24 +20,17 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Distinguishes targets at run time without RTTI.
-template <class Target> inline constexpr char target_identity = 0;
+/// Distinguishes types at run time without RTTI.
+template <class Type> inline constexpr char type_identity = 0;
 
 /// Kinds of communication that overlap with a rank's passes, each on separate communicators, so that calls of
 /// one kind never queue behind those of another.
 enum class Background : std::uint8_t { reductions, gathers };
-
-/// One overlapped call, and when its data moved.
-struct BackgroundCall {
-  Background purpose{};
-  std::size_t bytes = 0; ///< Of this rank's larger buffer.
-  CallTimes times{};
-};
 
 /// A mesh without its types. Axes are numbered from the outermost (slowest links) to the innermost.
 class MeshCore {
@@ -122,67 +112,34 @@ public:
                                  background(mask, purpose));
   }
 
-  /// Starts or stops recording those calls; clears earlier records. None may be pending.
-  void record_background(bool active) {
-    background_calls_.clear();
-    records_background_ = active;
-  }
-  /// Starts an overlapped call, and records it if requested.
-  template <class Where>
-  [[nodiscard]] Pending start_background(unsigned mask, Background purpose, CollectiveCall call) {
-    CommunicatorOf<Where>& ranks = background<Where>(mask, purpose);
-    if (records_background_) {
-      BackgroundCall& note = *background_calls_.emplace_back(std::make_unique<BackgroundCall>());
-      note.purpose = purpose;
-      note.bytes = call.count * size_of(call.element);
-      if (call.operation != Operation::all_reduce)
-        note.bytes *= static_cast<std::size_t>(ranks.size());
-      call.times = &note.times;
-    }
-    return ranks.start(call);
-  }
-  [[nodiscard]] const std::vector<std::unique_ptr<BackgroundCall>>& background_calls() const noexcept {
-    return background_calls_;
-  }
-
-  /// Pool and execution instance of a target, made at its first use.
+  /// Pool and execution instance of a target.
   template <class Target> [[nodiscard]] TargetResources<Target>& resources() {
-    for (const TargetPool& known : pools_)
-      if (known.target == &target_identity<Target>)
-        return static_cast<TargetResources<Target>&>(*known.pool);
-    pools_.push_back({&target_identity<Target>, std::make_unique<TargetResources<Target>>(*this)});
-    return static_cast<TargetResources<Target>&>(*pools_.back().pool);
+    return part<TargetResources<Target>>();
   }
-
-  /// The steps that this mesh needs in place of compile-time ones, whose address is the key; made once by
-  /// `plan`.
-  template <class Plan> [[nodiscard]] std::span<const TransitionStep> steps_for(const void* key, Plan plan) {
-    for (const PlannedSteps& known : planned_) // spans of pointer and size: those of ranges compile slowly
-      if (known.key == key)
-        return {known.steps.data(), known.steps.size()};
-    planned_.push_back({key, plan()});
-    return {planned_.back().steps.data(), planned_.back().steps.size()};
+  /// The object of a type that belongs to this mesh, made at its first use: a pool, or what a layer above
+  /// keeps, such as a cache.
+  template <class Part> [[nodiscard]] Part& part() {
+    for (const MeshPart& known : parts_)
+      if (known.type == &type_identity<Part>)
+        return *static_cast<Part*>(known.object.get());
+    std::shared_ptr<Part> made;
+    if constexpr (std::is_constructible_v<Part, MeshCore&>)
+      made = std::make_shared<Part>(*this);
+    else
+      made = std::make_shared<Part>();
+    parts_.push_back({&type_identity<Part>, made});
+    return *made;
   }
-
-  /// Collectives of transitions that ran before.
-  [[nodiscard]] PreparedCollectives& prepared_collectives() noexcept { return prepared_collectives_; }
   /// Memory of the vectors of a step, which the next step reuses.
   [[nodiscard]] const KeptMemory& kept_memory() const noexcept { return kept_memory_; }
-  /// Exchanges of halos that ran before.
-  [[nodiscard]] HaloPlans& halo_plans() noexcept { return halo_plans_; }
 
 private:
   friend void retain(MeshCore&) noexcept;
   friend void release(MeshCore&) noexcept;
 
-  struct TargetPool {
-    const char* target; // the address of its identity
-    std::unique_ptr<BufferPool> pool;
-  };
-  /// Spans of the steps stay valid when this moves.
-  struct PlannedSteps {
-    const void* key;
-    std::vector<TransitionStep> steps;
+  struct MeshPart {
+    const char* type; // the address of its identity
+    std::shared_ptr<void> object;
   };
 
   template <class Where>
@@ -275,12 +232,7 @@ private:
   std::array<int, max_axes + 1> coordinates_{};
   std::vector<HostCommunicator> communicators_;             // those of narrow axes have no group
   std::array<std::vector<HostCommunicator>, 2> background_; // by purpose
-  std::vector<std::unique_ptr<BackgroundCall>> background_calls_;
-  bool records_background_ = false;
-  std::vector<TargetPool> pools_;
-  std::vector<PlannedSteps> planned_;
-  PreparedCollectives prepared_collectives_;
-  HaloPlans halo_plans_;
+  std::vector<MeshPart> parts_;
   const KeptMemory kept_memory_ = make_kept_memory();
   long references_ = 1; // the mesh handles and every buffer that is in use
 };

@@ -6,9 +6,9 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/mesh/halo_plans.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
+#include <shardwright/tensor/halo/plans.hpp>
 #include <shardwright/tensor/memory/host_copy.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 

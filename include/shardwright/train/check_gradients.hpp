@@ -36,6 +36,7 @@ template <class Y> class Weighing;
 template <LayoutType L, class Element, class Target> class Weighing<Var<L, Element, Target>> {
 public:
   using Y = Var<L, Element, Target>;
+  explicit Weighing(const MeshCore&) {}
   [[nodiscard]] double number(const Y& y) {
     static_assert(std::is_same_v<Element, double>,
                   "check_gradients: the function's value must be double (convert its operands)");
@@ -59,14 +60,14 @@ template <class Loss>
 requires requires(const Loss& loss) { loss.read().loss.value; }
 class Weighing<Loss> {
 public:
+  explicit Weighing(const MeshCore& core) : core_(core) {}
   template <class Target> void seed(Tape<Target>&, const Loss&) const {}
   [[nodiscard]] double number(const Loss& loss) const {
-    return counts_once<typename Loss::layout>(*core_) ? loss.read().loss.value : 0;
+    return counts_once<typename Loss::layout>(core_) ? loss.read().loss.value : 0;
   }
-  void set_core(const MeshCore& core) { core_ = &core; }
 
 private:
-  const MeshCore* core_ = nullptr;
+  const MeshCore& core_;
 };
 
 template <class Result> [[nodiscard]] Result checked_result(Result result) { return result; }
@@ -158,16 +159,11 @@ public:
   void begin() { accumulator_.emplace(model_); }
   /// After the backward pass.
   void finish() {
-    using Once = Layout<0>;
-    if constexpr (Target::host_accessible) {
-      accumulator_->add(assume_replicated(CountedLoss<Once>{{0}, {1}}));
-    } else {
-      ShardedTensor<Layout<1>, double, Target> ones(core_->template resources<Target>(), {2});
-      fill(ones, 1.0);
-      Scalars<2, Target> numbers(core_->template resources<Target>());
-      kernels::copy(ones.execution(), vector_of(ones), numbers.view());
-      accumulator_->add(assume_replicated(DeviceLoss<Once, Target>(std::move(numbers))));
-    }
+    ShardedTensor<Layout<1>, double, Target> ones(core_->template resources<Target>(), {2});
+    fill(ones, 1.0);
+    Scalars<2, Target> numbers(core_->template resources<Target>());
+    kernels::copy(ones.execution(), vector_of(ones), numbers.view());
+    accumulator_->add(assume_replicated(counted_loss<Layout<0>>(std::move(numbers))));
     static_cast<void>(accumulator_->finish());
   }
 
@@ -233,11 +229,8 @@ private:
   }
   template <class Result> [[nodiscard]] Weighing<Result>& weighing(const Result&) {
     if (weighing_ == nullptr)
-      weighing_ = std::make_shared<Weighing<Result>>();
-    auto& out = *static_cast<Weighing<Result>*>(weighing_.get());
-    if constexpr (requires { out.set_core(*core_); })
-      out.set_core(*core_);
-    return out;
+      weighing_ = std::make_shared<Weighing<Result>>(*core_);
+    return *static_cast<Weighing<Result>*>(weighing_.get());
   }
 
   Function& function_;

@@ -122,17 +122,17 @@ public:
   /// @throws LifecycleError on a second call.
   void initialize(const std::string& name, std::uint64_t seed) override {
     if (initialized())
-      detail::reject_second_initialization(name_, name);
+      detail::reject_second_initialization(this->name(), name);
     const detail::MemoryFor memory(MemoryKind::parameters);
-    ShardedTensor<stored_layout, accumulation_element, Target> weights(*resources_, shape(), where_);
+    ShardedTensor<stored_layout, accumulation_element, Target> weights(*resources_, shape(), where());
     if constexpr (!RealElement<Element>)
       return; // the sentence above says why
     else if (initial_.deviation > 0)
       fill_normal(weights, {seed, initial_.key.value_or(detail::key_of(name))}, initial_.mean,
-                  initial_.deviation, where_);
+                  initial_.deviation, where());
     else
-      fill(weights, {initial_.mean, where_});
-    name_ = name;
+      fill(weights, {initial_.mean, where()});
+    set_name(name);
     if constexpr (has_master) {
       master_ = master_of(weights);
       stored_ = convert<Element>(std::move(weights));
@@ -163,7 +163,7 @@ public:
   [[nodiscard]] const Weight& weight() const {
     if (!weight_.tensor().valid())
       detail::reject_parameter(
-          name_,
+          name(),
           ": the weights must be gathered before they are read (call start_gather() and finish_gather(), and release() after the use)");
     return weight_.tensor();
   }
@@ -178,7 +178,7 @@ public:
   [[nodiscard]] Slot gradient_slot() {
     if (gradient_state().is_complete())
       detail::reject_parameter(
-          name_,
+          name(),
           ": the step's gradient is complete, and nothing may be added to it (call restart() for the next step)");
     const bool first = !raw_.valid();
     const detail::MemoryFor memory(MemoryKind::gradients);
@@ -235,7 +235,7 @@ public:
         narrow_into_stored(*master_);
       } else {
         const detail::MemoryFor memory(MemoryKind::parameters);
-        ShardedTensor<stored_layout, accumulation_element, Target> weights(*resources_, shape(), where_);
+        ShardedTensor<stored_layout, accumulation_element, Target> weights(*resources_, shape(), where());
         fill(weights);
         redistribute_into(weights, *master_);
         narrow_into_stored(weights);
@@ -297,7 +297,7 @@ private:
       detail::reject_unlisted(where(), detail::LayoutText<Compute>::value);
     if (weight_.in_use())
       detail::reject_parameter(
-          name_, ": the weights must not be updated while they are gathered (release() them first)");
+          name(), ": the weights must not be updated while they are gathered (release() them first)");
     note_write();
   }
 

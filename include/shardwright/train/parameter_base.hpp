@@ -123,9 +123,9 @@ enum class ParameterRole : std::uint8_t {
 class ParameterBase : public NamedPart {
 public:
   /// @brief Its path in the model, such as "layers.3.down".
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] const std::string& name() const noexcept { return own_.name; }
   /// @brief The source location where it was created.
-  [[nodiscard]] SourceLocation where() const noexcept { return where_; }
+  [[nodiscard]] SourceLocation where() const noexcept { return own_.where; }
   /// @brief Returns a text that must be equal for all copies: layouts, element and shape.
   [[nodiscard]] std::string type_text() const {
     const detail::ParameterType own = type();
@@ -145,21 +145,22 @@ public:
   /// @brief Returns whether this is its first use in a recording of a tape, which is the last one in the
   /// backward pass.
   [[nodiscard]] bool first_use(std::uint64_t recording) {
-    if (std::exchange(recording_, recording) == recording ||
-        std::count(open_.begin(), open_.end(), recording) > 0)
+    std::vector<std::uint64_t>& open = own_.open;
+    if (std::exchange(own_.recording, recording) == recording ||
+        std::count(open.begin(), open.end(), recording) > 0)
       return false;
     constexpr std::size_t most = 64; // the rest are of recordings without a backward pass
-    if (open_.size() == most)
-      open_.erase(open_.begin());
-    open_.push_back(recording);
+    if (open.size() == most)
+      open.erase(open.begin());
+    open.push_back(recording);
     return true;
   }
   /// @brief Declares that the backward pass of a recording has reached that use.
-  void end_uses(std::uint64_t recording) { std::erase(open_, recording); }
+  void end_uses(std::uint64_t recording) { std::erase(own_.open, recording); }
   /// @brief Sets how many stages of this rank add to the gradient, which is complete after the last pass of
   /// each. Before a GradAccumulator holds it.
-  void set_stages(int stages) noexcept { stages_ = stages; }
-  [[nodiscard]] int stages() const noexcept { return stages_; }
+  void set_stages(int stages) noexcept { own_.stages = stages; }
+  [[nodiscard]] int stages() const noexcept { return own_.stages; }
 
   /// @brief Sets the gradient to which its passes contribute; null detaches it, and drops what they have
   /// added.
@@ -167,7 +168,7 @@ public:
   void hold_gradient(detail::GradientOfParameter* gradient) {
     if (gradient != nullptr && gradient_ != nullptr)
       detail::reject_parameter(
-          name_,
+          name(),
           ": only one GradAccumulator may hold its gradient, but there is a second one (destroy the first)");
     gradient_ = gradient;
     static_cast<void>(take_raw_gradient());
@@ -175,44 +176,33 @@ public:
   /// @brief Takes the sum of the raw gradients so far, if there is one; the next one begins a new sum.
   [[nodiscard]] virtual detail::BufferHandle take_raw_gradient() = 0;
 
-  void set_copies(HostCommunicator ranks) override { copies_ = std::move(ranks); }
+  void set_copies(HostCommunicator ranks) override { own_.copies = std::move(ranks); }
   /// @brief The ranks that set_copies() named; a handle without a group if there are none.
-  [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
+  [[nodiscard]] const HostCommunicator& copies() const noexcept { return own_.copies; }
   /// @brief Returns whether this rank's copy is the one that counts.
-  [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }
+  [[nodiscard]] bool first_copy() const { return !copies().valid() || copies().rank() == 0; }
 
   /// @brief Its role in its operation.
-  [[nodiscard]] ParameterRole role() const noexcept { return role_; }
+  [[nodiscard]] ParameterRole role() const noexcept { return own_.role; }
   /// @brief How often its weights have been written.
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
   /// @brief A number that is unique in this process; it moves with the parameter.
-  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  [[nodiscard]] std::uint64_t number() const noexcept { return own_.number; }
 
 protected:
   // These would be compiled again for every parameter.
   [[gnu::noinline]] ParameterBase(std::string name, SourceLocation where,
                                   ParameterRole role = ParameterRole::weight)
-      : name_(std::move(name)), where_(where), role_(role) {}
+      : own_{.name = std::move(name), .where = where, .role = role} {}
   /// Before anything of the parameter is moved. @throws LifecycleError if a gradient belongs to it.
   [[gnu::noinline]] ParameterBase(ParameterBase&& other) // NOLINT(performance-noexcept-move-constructor)
-      : NamedPart(), name_(std::move(other.movable().name_)), where_(other.where_), role_(other.role_),
-        copies_(std::move(other.copies_)), number_(std::exchange(other.number_, next_number())),
-        recording_(std::exchange(other.recording_, 0)), open_(std::move(other.open_)),
-        stages_(std::exchange(other.stages_, 1)) {}
+      : NamedPart(), own_(std::exchange(other.movable().own_, {})) {}
   [[gnu::noinline]] ParameterBase&
   operator=(ParameterBase&& other) { // NOLINT(performance-noexcept-move-constructor)
     static_cast<void>(movable());
     static_cast<void>(other.movable());
-    if (this == &other)
-      return *this;
-    name_ = std::move(other.name_);
-    where_ = other.where_;
-    role_ = other.role_;
-    copies_ = std::move(other.copies_);
-    number_ = std::exchange(other.number_, next_number());
-    recording_ = std::exchange(other.recording_, 0);
-    open_ = std::move(other.open_);
-    stages_ = std::exchange(other.stages_, 1);
+    if (this != &other)
+      own_ = std::exchange(other.own_, {});
     return *this;
   }
   [[gnu::noinline]] ~ParameterBase() {
@@ -224,22 +214,20 @@ protected:
   [[nodiscard]] detail::GradientOfParameter& held_gradient() const {
     if (gradient_ == nullptr)
       detail::reject_parameter(
-          name_,
+          name(),
           ": a GradAccumulator must hold its gradient before a backward pass runs (make one for the model that lists the parameter)");
     return *gradient_;
   }
   /// The weights are about to be written.
   void note_write() noexcept { ++version_; }
-
-  std::string name_;
-  SourceLocation where_;
+  void set_name(const std::string& name) { own_.name = name; }
 
 private:
   [[nodiscard]] virtual detail::ParameterType type() const noexcept = 0;
   [[nodiscard]] ParameterBase& movable() {
     if (gradient_ != nullptr)
       detail::reject_parameter(
-          name_,
+          name(),
           ": it must stay where it is while a GradAccumulator holds its gradient (construct the model where it stays, or move it before you make the GradAccumulator)");
     return *this;
   }
@@ -248,13 +236,20 @@ private:
     return ++last;
   }
 
-  ParameterRole role_;
-  HostCommunicator copies_;
-  std::uint64_t number_ = next_number();
-  std::uint64_t recording_ = 0;     // the last that used it
-  std::vector<std::uint64_t> open_; // recordings that used it and have not passed back: tapes may take turns
+  /// What moves with the parameter.
+  struct Own {
+    std::string name{};
+    SourceLocation where{};
+    ParameterRole role = ParameterRole::weight;
+    HostCommunicator copies{};
+    std::uint64_t number = next_number();
+    std::uint64_t recording = 0;       ///< The last that used it.
+    std::vector<std::uint64_t> open{}; ///< Those that used it and have not passed back: tapes may take turns.
+    int stages = 1;
+  };
+
+  Own own_;
   std::uint64_t version_ = 0;
-  int stages_ = 1;
   detail::GradientOfParameter* gradient_ = nullptr;
 };
 

@@ -251,7 +251,7 @@ private:
   /// Forward and backward passes of the batches, and the reductions.
   [[nodiscard]] auto gradients(Batches batches) {
     if (options_.record)
-      core_->record_background(true);
+      detail::record_background(*core_, true);
     accumulator_.add(runner_.run(batches));
     return accumulator_.finish();
   }

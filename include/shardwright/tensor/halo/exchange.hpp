@@ -109,7 +109,7 @@ template <class Tensor>
 [[nodiscard]] const HaloPlan& halo_plan(const Tensor& tensor, const SourceLocation& where) {
   using L = typename Tensor::layout;
   MeshCore& core = tensor.core();
-  return core.halo_plans().find(L::value, tensor.shape(), [&] {
+  return core.part<HaloPlans>().find(L::value, tensor.shape(), [&] {
     HaloGeometry::Extents shape{};
     std::copy(tensor.shape().begin(), tensor.shape().end(), shape.begin());
     return HaloGeometry(core, L::value, L::axes, shape, where).plan();

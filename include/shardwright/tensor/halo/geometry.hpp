@@ -6,8 +6,8 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/block.hpp>
-#include <shardwright/mesh/halo_plans.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/tensor/halo/plans.hpp>
 #include <shardwright/tensor/local_extents.hpp>
 
 #include <algorithm>

@@ -93,8 +93,8 @@ inline constexpr TransitionSteps transition_steps{Steps::axes, Steps::steps, &St
   // Dropping axes of extent 1 is enough for a single step; two steps may be a detour that only such an axis
   // required.
   if (bound.effective > 1 && bound.has_trivial_axis)
-    bound.use(
-        core.steps_for(bound.steps.data(), [&] { return steps_at(bound.binding, *table.from, *table.to); }));
+    bound.use(core.part<PlannedSteps>().find(
+        bound.steps.data(), [&] { return steps_at(bound.binding, *table.from, *table.to); }));
   return bound;
 }
 template <class Steps> [[nodiscard]] BoundTransition bind_transition(MeshCore& core) {

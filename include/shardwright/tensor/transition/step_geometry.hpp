@@ -8,8 +8,8 @@
 #include <shardwright/layout/transition_plan.hpp>
 #include <shardwright/layout/transition_runtime.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
-#include <shardwright/mesh/prepared_collective.hpp>
 #include <shardwright/tensor/local_extents.hpp>
+#include <shardwright/tensor/transition/prepared_collective.hpp>
 
 #include <algorithm>
 #include <array>
@@ -196,7 +196,7 @@ private:
 [[nodiscard]] inline const PreparedCollective& prepared_collective(MeshCore& core, const TransitionStep& step,
                                                                    const AxisBinding& binding,
                                                                    const Extents& shape) {
-  return core.prepared_collectives().find(
+  return core.part<PreparedCollectives>().find(
       &step, shape, [&](PreparedCollective& call) { StepGeometry(step, binding, shape).bind(call); });
 }
 

@@ -6,8 +6,9 @@
 
 #include <shardwright/comm/pending.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
-#include <shardwright/mesh/prepared_collective.hpp>
 #include <shardwright/tensor/transition/block_copy.hpp>
+#include <shardwright/tensor/transition/prepared_collective.hpp>
+#include <shardwright/train/gradient/background_calls.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -45,10 +46,9 @@ template <class Element, class Target> class BucketQueue {
 public:
   using Member = BucketMember<Element, Target>;
 
-  BucketQueue(TargetResources<Target>& resources, std::size_t bucket_bytes)
+  /// @param bucket_bytes see GradientBuckets
+  BucketQueue(TargetResources<Target>& resources, const std::size_t& bucket_bytes)
       : resources_(&resources), bucket_bytes_(bucket_bytes) {}
-
-  void set_bucket_bytes(std::size_t bytes) noexcept { bucket_bytes_ = bytes; }
 
   /// Adds a gradient to the collective; the owner of the member's `take` must call finish() in time.
   void add(Member& member, const PreparedCollective& collective, BufferHandle memory) {
@@ -125,7 +125,7 @@ private:
     call.out = bucket->out.data();
     order_call_after<Target>(resources_->execution());
     bucket->pending.emplace(
-        resources_->core().template start_background<Target>(collective.mask, Background::reductions, call));
+        start_background<Target>(resources_->core(), collective.mask, Background::reductions, call));
     started_.push_back(std::move(bucket));
     while (started_.size() - first_ > most_buckets_under_way)
       hand_back();
@@ -192,18 +192,11 @@ private:
   }
 
   TargetResources<Target>* resources_;
-  std::size_t bucket_bytes_;
+  const std::size_t& bucket_bytes_;
   std::unique_ptr<Bucket> open_;
   std::vector<std::unique_ptr<Bucket>> started_; // from first_ on
   std::size_t first_ = 0;
   std::vector<std::unique_ptr<Bucket>> spare_;
-};
-
-/// Buckets of any element type.
-class AnyBuckets {
-public:
-  virtual ~AnyBuckets() = default;
-  virtual void set_bucket_bytes(std::size_t bytes) noexcept = 0;
 };
 
 /// Reduces a stage's gradients during its backward pass.
@@ -211,16 +204,13 @@ public:
 /// Two queues: one over the axes that shard (or would shard), and one over the rest, such as replicas of a
 /// shard group. Every rank of the mesh adds the same gradients in the same order. Allocates nothing in steady
 /// state.
-template <class Element, class Target> class GradientBuckets final : public AnyBuckets {
+template <class Element, class Target> class GradientBuckets final {
 public:
-  GradientBuckets(TargetResources<Target>& resources, std::size_t bucket_bytes)
+  /// @param bucket_bytes at which a bucket is sent: the same on all ranks, and not changed while gradients
+  /// are in flight
+  GradientBuckets(TargetResources<Target>& resources, const std::size_t& bucket_bytes)
       : over_shards(resources, bucket_bytes), over_rest(resources, bucket_bytes) {}
 
-  /// Bytes at which a bucket is sent. The same on all ranks; not to be changed while gradients are in flight.
-  void set_bucket_bytes(std::size_t bytes) noexcept override {
-    over_shards.set_bucket_bytes(bytes);
-    over_rest.set_bucket_bytes(bytes);
-  }
   /// Declares that a gradient may still grow in this step.
   void expect_gradient() noexcept { ++growing_; }
   /// Declares that one is complete; with the last, the open bucket is sent.

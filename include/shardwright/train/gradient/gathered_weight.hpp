@@ -5,9 +5,10 @@
 /// @brief Weights in the layout in which products read them, while they are in use.
 
 #include <shardwright/comm/pending.hpp>
-#include <shardwright/mesh/prepared_collective.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/transition/prepared_collective.hpp>
+#include <shardwright/train/gradient/background_calls.hpp>
 
 #include <optional>
 #include <type_traits>
@@ -15,9 +16,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Redistributes weights from their stored layout to layout `Compute` and holds them until their last use
-/// ends.
-template <LayoutType Compute, class Stored> class GatheredWeight {
+/// Weights in layout `Compute` until their last use ends: the stored ones if that is their layout, else
+/// redistributed.
+template <LayoutType Compute, class Stored> class WeightInUse {
+  static constexpr bool moves = !std::is_same_v<Compute, typename Stored::layout>;
+
 public:
   using element = typename Stored::element;
   using target = typename Stored::target;
@@ -25,30 +28,22 @@ public:
 
   /// Begins a use. The first one starts the gather; collective if the layouts differ.
   /// @param where the source line of the weights
-  void start(const Stored& stored, SourceLocation where) {
+  void start(const Stored& stored, [[maybe_unused]] SourceLocation where) {
     if (uses_++ > 0)
       return;
-    const MemoryFor memory(MemoryKind::gathered_weights);
-    if (!std::exchange(bound_, true))
-      gather_ = single_call(stored.core(), transition_steps<Transition<typename Stored::layout, Compute>>,
-                            stored.shape(), where);
-    if (!gather_) {
-      weight_ = redistribute<Compute>(stored, where);
-      return;
-    }
-    gathered_ = Gathered(stored.resources(), stored.shape());
-    const CollectiveCall call = gather_->with(stored.data(), gathered_.mutable_data(), where);
-    order_call_after<target>(stored.execution());
-    arriving_.emplace(
-        stored.core().template start_background<target>(gather_->mask, Background::gathers, call));
+    if constexpr (moves)
+      start_gather(stored, where);
+    else
+      weight_ = stored.share();
   }
   /// Waits for the weights.
   void finish() {
-    if (!arriving_)
-      return;
-    arriving_->wait();
-    arriving_.reset();
-    weight_ = TensorAccess::take<Tensor>(std::move(gathered_));
+    if constexpr (moves)
+      if (arriving_) {
+        arriving_->wait();
+        arriving_.reset();
+        weight_ = TensorAccess::take<Tensor>(std::move(gathered_));
+      }
   }
   /// Ends a use; with the last one the gathered memory returns to the pool.
   void release() {
@@ -65,6 +60,21 @@ public:
 private:
   using Gathered = ShardedTensor<Compute, element, target>;
 
+  void start_gather(const Stored& stored, SourceLocation where) {
+    const MemoryFor memory(MemoryKind::gathered_weights);
+    if (!std::exchange(bound_, true))
+      gather_ = single_call(stored.core(), transition_steps<Transition<typename Stored::layout, Compute>>,
+                            stored.shape(), where);
+    if (!gather_) {
+      weight_ = redistribute<Compute>(stored, where);
+      return;
+    }
+    gathered_ = Gathered(stored.resources(), stored.shape());
+    const CollectiveCall call = gather_->with(stored.data(), gathered_.mutable_data(), where);
+    order_call_after<target>(stored.execution());
+    arriving_.emplace(start_background<target>(stored.core(), gather_->mask, Background::gathers, call));
+  }
+
   bool bound_ = false;
   std::optional<PreparedCollective> gather_; // nothing if it is not one collective
   Tensor weight_ = TensorAccess::nothing<Tensor>();
@@ -72,33 +82,5 @@ private:
   std::optional<Pending> arriving_; // after the memory that it writes
   int uses_ = 0;
 };
-
-/// Weights that are read in the layout in which they are stored, so nothing moves.
-template <class Stored> class StoredWeight {
-public:
-  using Tensor =
-      ShardedTensor<typename Stored::layout, const typename Stored::element, typename Stored::target>;
-
-  void start(const Stored& stored, SourceLocation) {
-    if (uses_++ == 0)
-      weight_ = stored.share();
-  }
-  static constexpr void finish() noexcept {}
-  void release() {
-    if (--uses_ == 0)
-      weight_ = TensorAccess::nothing<Tensor>();
-  }
-
-  [[nodiscard]] bool in_use() const noexcept { return uses_ > 0; }
-  [[nodiscard]] const Tensor& tensor() const noexcept { return weight_; }
-
-private:
-  Tensor weight_ = TensorAccess::nothing<Tensor>();
-  int uses_ = 0;
-};
-
-template <class Compute, class Stored>
-using WeightInUse = std::conditional_t<std::is_same_v<Compute, typename Stored::layout>, StoredWeight<Stored>,
-                                       GatheredWeight<Compute, Stored>>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

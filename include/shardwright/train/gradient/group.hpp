@@ -16,9 +16,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Gradients, and their buckets for each element type.
+/// Gradients, and their buckets for each element type. It stays in its place.
 template <class Target> class GradientGroup {
 public:
+  GradientGroup() = default;
+  GradientGroup(const GradientGroup&) = delete;
+  GradientGroup& operator=(const GradientGroup&) = delete;
+  ~GradientGroup() = default;
   using Gradients = std::vector<std::unique_ptr<AnyParameterGradient<Target>>>;
 
   /// Adds the gradient of a parameter. @throws LifecycleError if another group holds it.
@@ -39,17 +43,12 @@ public:
   }
 
   /// Bytes at which a bucket is sent. The same on all ranks; not to be changed while gradients are in flight.
-  void set_bucket_bytes(std::size_t bytes) {
-    bucket_bytes_ = bytes;
-    for (const Entry& entry : buckets_)
-      entry.buckets->set_bucket_bytes(bytes);
-  }
+  void set_bucket_bytes(std::size_t bytes) noexcept { bucket_bytes_ = bytes; }
 
 private:
-  template <class> static constexpr char type = 0;
   struct Entry {
     const char* type;
-    std::unique_ptr<AnyBuckets> buckets;
+    std::shared_ptr<void> buckets;
   };
 
   [[gnu::noinline]] void add(std::unique_ptr<AnyParameterGradient<Target>> gradient) {
@@ -59,15 +58,16 @@ private:
   [[nodiscard]] GradientBuckets<Element, Target>& buckets(TargetResources<Target>& resources) {
     using Buckets = GradientBuckets<Element, Target>;
     for (const Entry& entry : buckets_)
-      if (entry.type == &type<Buckets>)
-        return static_cast<Buckets&>(*entry.buckets);
-    buckets_.push_back({&type<Buckets>, std::make_unique<Buckets>(resources, bucket_bytes_)});
-    return static_cast<Buckets&>(*buckets_.back().buckets);
+      if (entry.type == &type_identity<Buckets>)
+        return *static_cast<Buckets*>(entry.buckets.get());
+    const auto made = std::make_shared<Buckets>(resources, bucket_bytes_);
+    buckets_.push_back({&type_identity<Buckets>, made});
+    return *made;
   }
 
+  std::size_t bucket_bytes_ = default_bucket_bytes;
   std::vector<Entry> buckets_;
   Gradients gradients_; // after the buckets that hold them
-  std::size_t bucket_bytes_ = default_bucket_bytes;
   std::optional<std::weak_ptr<const void>> stage_;
 };
 

@@ -143,12 +143,6 @@ public:
   /// called for all parameters in the same order on all ranks that hold copies, whatever the order of their
   /// models.
   virtual void sum_over_copies() = 0;
-  /// All three, for one parameter.
-  void finish() {
-    complete();
-    wait();
-    sum_over_copies();
-  }
   /// Returns the memory to the pool, after waiting for pending reductions; the next step begins.
   virtual void drop() = 0;
 

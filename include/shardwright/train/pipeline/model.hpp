@@ -111,10 +111,10 @@ private:
   /// Calls visit(stage, part) with every tied parameter of this rank, once for each part that uses it.
   template <class Visitor> void for_each_tied(Visitor visit) const {
     for (const auto& stage : stages_)
-      for (const auto& unit : stage->parts())
-        for (const detail::ListedPart& each : unit)
-          if (each.tied)
-            visit(*stage, each);
+      stage->for_each_part([&](const detail::ListedPart& each) {
+        if (each.tied)
+          visit(*stage, each);
+      });
   }
 
   /// A stage knows only its own parts; others may be on other ranks.
@@ -122,9 +122,9 @@ private:
   void require_distinct_paths(const HostCommunicator& ranks) const {
     std::vector<std::string> own; // paths and the stages that have them
     for (const auto& [number, chunk] : order_)
-      for (const auto& unit : stages_[static_cast<std::size_t>(chunk)]->parts())
-        for (const detail::ListedPart& each : unit)
-          own.insert(own.end(), {each.path, each.tied ? "tied" : std::to_string(number)});
+      stages_[static_cast<std::size_t>(chunk)]->for_each_part([&, stage = number](const auto& each) {
+        own.insert(own.end(), {each.path, each.tied ? "tied" : std::to_string(stage)});
+      });
     std::map<std::string, std::string> stage_of;
     for (const std::vector<std::string>& texts : gather_texts(ranks, own))
       for (std::size_t i = 0; i < texts.size(); i += 2)
@@ -174,9 +174,7 @@ private:
           },
           "copies");
       for (const auto& stage : stages_)
-        for (const auto& unit : stage->parts())
-          for (const detail::ListedPart& each : unit)
-            each.part->set_copies(copies);
+        stage->for_each_part([&](const detail::ListedPart& each) { each.part->set_copies(copies); });
       return;
     }
     for (const Holders& holders : tied_holders(placement, layers)) {

@@ -57,39 +57,16 @@ struct UnitRange {
   [[nodiscard]] bool contains(std::size_t unit) const noexcept { return unit >= begin && unit < end; }
 };
 
-/// A part that a stage may hold.
-template <class Part> class OnePart {
+/// The units of a part that a stage holds: of a part that is not repeated one or none, else some layers.
+template <class Part, auto... how_often> class PartHolder {
 public:
   using type = Part;
-  static constexpr bool repeated = false;
-  template <class Config> [[nodiscard]] static std::size_t count(const Config&) { return 1; }
-  template <class Mesh, class Config>
-  void make(const ModelPlace<Mesh>& place, const Config& config, std::size_t first, const UnitRange& units) {
-    if (units.contains(first))
-      part_ = std::make_unique<Part>(place, config);
-  }
-  [[nodiscard]] static std::string name(std::size_t) {
-    if constexpr (requires { Part::name; })
-      return std::string(Part::name);
+  static constexpr bool repeated = sizeof...(how_often) > 0;
+  template <class Config> [[nodiscard]] static std::size_t count([[maybe_unused]] const Config& config) {
+    if constexpr (repeated)
+      return static_cast<std::size_t>(((config.*how_often), ...));
     else
-      return {};
-  }
-  template <class Visitor> void visit(Visitor&& visitor) {
-    if (part_)
-      visitor(*part_, std::size_t{0});
-  }
-
-private:
-  std::unique_ptr<Part> part_;
-};
-
-/// The layers that a stage holds.
-template <class Part, auto how_often> class ManyParts {
-public:
-  using type = Part;
-  static constexpr bool repeated = true;
-  template <class Config> [[nodiscard]] static std::size_t count(const Config& config) {
-    return static_cast<std::size_t>(config.*how_often);
+      return 1;
   }
   template <class Mesh, class Config>
   void make(const ModelPlace<Mesh>& place, const Config& config, std::size_t first, const UnitRange& units) {
@@ -101,10 +78,10 @@ public:
       }
   }
   [[nodiscard]] static std::string name(std::size_t number) {
+    std::string out(repeated ? "layers" : "");
     if constexpr (requires { Part::name; })
-      return std::string(Part::name) + "." + std::to_string(number);
-    else
-      return "layers." + std::to_string(number);
+      out = Part::name;
+    return repeated ? out + "." + std::to_string(number) : out;
   }
   template <class Visitor> void visit(Visitor&& visitor) {
     for (std::size_t i = 0; i < parts_.size(); ++i)
@@ -116,9 +93,9 @@ private:
   std::size_t first_ = 0;
 };
 
-template <class Part> struct HolderOf { using type = OnePart<Part>; };
+template <class Part> struct HolderOf { using type = PartHolder<Part>; };
 template <class Part, auto count> struct HolderOf<Repeat<Part, count>> {
-  using type = ManyParts<Part, count>;
+  using type = PartHolder<Part, count>;
 };
 
 /// The units of each part that a stage holds, in order.

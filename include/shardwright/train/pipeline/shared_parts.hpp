@@ -5,6 +5,7 @@
 /// @brief Objects that parts of a model on one rank share: tied parameters, and constants such as rotary
 /// tables.
 
+#include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/train/parameter.hpp>
 
 #include <cstdint>
@@ -52,7 +53,7 @@ public:
   /// @throws InvalidArgument if another use has a different type.
   template <class P, class Make> [[nodiscard]] TiedParameter<P> tied(std::string_view name, Make make) {
     for (const Entry& entry : entries_)
-      if (entry.name == name && entry.type != &type<P>)
+      if (entry.name == name && entry.type != &detail::type_identity<P>)
         throw InvalidArgument(
             "SharedParts: all uses of the tied parameter " + std::string(name) +
             " must have the same type, but there are two (name its layout in one place, such as TiedLayouts, and use that in both parts)");
@@ -61,7 +62,6 @@ public:
   }
 
 private:
-  template <class> static constexpr char type = 0;
   struct Entry {
     const char* type;
     std::string name;
@@ -71,10 +71,10 @@ private:
   template <class Type, class Make>
   [[nodiscard]] std::pair<std::shared_ptr<Type>, bool> find(std::string_view name, Make make) {
     for (const Entry& entry : entries_)
-      if (entry.type == &type<Type> && entry.name == name)
+      if (entry.type == &detail::type_identity<Type> && entry.name == name)
         return {std::static_pointer_cast<Type>(entry.object), false};
     auto object = std::make_shared<Type>(make());
-    entries_.push_back({&type<Type>, std::string(name), object});
+    entries_.push_back({&detail::type_identity<Type>, std::string(name), object});
     return {std::move(object), true};
   }
 

@@ -147,8 +147,6 @@ public:
   [[nodiscard]] const Config& config() const noexcept { return config_; }
   /// @brief Index of its first part in the model, by which stages are ordered.
   [[nodiscard]] int first_unit() const noexcept { return static_cast<int>(units_.begin); }
-  [[nodiscard]] bool holds_first() const noexcept { return holds_first_; }
-  [[nodiscard]] bool holds_last() const noexcept { return holds_last_; }
 
   /// @brief The factor on the loss's gradient, which all gradients of a step have: the same on all stages.
   [[nodiscard]] const LossScale& loss_scale() const noexcept { return loss_scale_; }
@@ -203,24 +201,18 @@ public:
   }
   /// @brief Whether a part of this stage needs the whole batch before its backward pass.
   [[nodiscard]] bool reads_whole_batch() const {
+    bool out = false;
     if constexpr (may_read_whole_batch)
-      for (const auto& unit : parts_)
-        for (const detail::ListedPart& each : unit)
-          if (each.part->reads_whole_batch())
-            return true;
-    return false;
+      for_each_part([&](const detail::ListedPart& each) { out = out || each.part->reads_whole_batch(); });
+    return out;
   }
   /// @brief Declares that all forward passes of a step are done. Collective if a part needs the whole batch.
   void end_forwards() {
-    for (const auto& unit : parts_)
-      for (const detail::ListedPart& each : unit)
-        each.part->end_forwards();
+    for_each_part([](const detail::ListedPart& each) { each.part->end_forwards(); });
   }
   /// @brief Ends a step, for parts that count per step. Collective if there are any.
   void end_step(const StepVerdict& verdict) {
-    for (const auto& unit : parts_)
-      for (const detail::ListedPart& each : unit)
-        each.part->end_step(verdict);
+    for_each_part([&](const detail::ListedPart& each) { each.part->end_step(verdict); });
   }
   /// @brief Returns the result of the last part's `predict(stream, batch)`; for a last stage.
   [[nodiscard]] auto predict(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
@@ -238,6 +230,12 @@ public:
   }
   /// @brief The parts of its units, including tied parameters of other stages on the rank.
   [[nodiscard]] const std::vector<std::vector<detail::ListedPart>>& parts() const noexcept { return parts_; }
+  /// @brief Visits each of them, in order.
+  template <class Visitor> void for_each_part(const Visitor& visit) const {
+    for (const auto& unit : parts_)
+      for (const detail::ListedPart& each : unit)
+        visit(each);
+  }
 
   /// @brief The mesh of its parts.
   [[nodiscard]] detail::MeshCore& core() const noexcept { return resources_->core(); }

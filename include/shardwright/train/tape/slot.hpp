@@ -18,13 +18,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Tells layouts apart at run time.
-template <class L> inline constexpr char layout_identity = 0;
-
 /// A value in one layout, with counts of its readers.
 struct HeldValue {
   const char* layout = nullptr;
-  BufferHandle memory;
+  BufferHandle memory{};
   std::uint32_t pins = 0;        ///< Nodes that need it in a later pass.
   std::uint32_t replay_pins = 0; ///< The same, if it may be recomputed until then.
   bool brought_again = false;    ///< Redistributed by a backward pass from the value in its own layout.
@@ -34,7 +31,7 @@ struct HeldValue {
 /// The sum of raw gradients in one layout, before its transition to the layout of the slot's gradient.
 struct PendingGradient {
   const char* layout = nullptr;
-  BufferHandle memory;
+  BufferHandle memory{};
   void (*hand_over)(void* slot, PendingGradient& pending) = nullptr;
   SourceLocation where{};
   PendingGradient* next = nullptr;
@@ -130,13 +127,7 @@ public:
   void keep_always() noexcept { ++own_.pins; }
   void drop_gradient() noexcept { gradient_ = BufferHandle(); }
   /// The entry of the value in another layout.
-  [[gnu::noinline]] [[nodiscard]] HeldValue& other(const char* layout) {
-    for (HeldValue* known = others_; known != nullptr; known = known->next)
-      if (known->layout == layout)
-        return *known;
-    return *(others_ = new (tape().arena().take(sizeof(HeldValue), alignof(HeldValue)))
-                 HeldValue{layout, {}, 0, 0, false, others_});
-  }
+  [[gnu::noinline]] [[nodiscard]] HeldValue& other(const char* layout) { return entry_in(others_, layout); }
 
   [[nodiscard]] bool has_gradient() const noexcept { return static_cast<bool>(gradient_); }
   /// Declares that `part` follows: the first reader of the gradient completes it.
@@ -152,11 +143,7 @@ protected:
     return false;
   }
   [[gnu::noinline]] [[nodiscard]] PendingGradient& pending(const char* layout) {
-    for (PendingGradient* known = pending_; known != nullptr; known = known->next)
-      if (known->layout == layout)
-        return *known;
-    return *(pending_ = new (tape().arena().take(sizeof(PendingGradient), alignof(PendingGradient)))
-                 PendingGradient{layout, {}, nullptr, {}, pending_});
+    return entry_in(pending_, layout);
   }
   [[gnu::noinline]] void hand_over_pending(void* slot) {
     while (late_ != nullptr)
@@ -166,6 +153,17 @@ protected:
         each->hand_over(slot, *each);
   }
 
+private:
+  /// The entry of a layout in a list, which is in the memory of the tape; made if it is missing.
+  template <class Entry> [[nodiscard]] Entry& entry_in(Entry*& first, const char* layout) {
+    for (Entry* known = first; known != nullptr; known = known->next)
+      if (known->layout == layout)
+        return *known;
+    first = new (tape().arena().take(sizeof(Entry), alignof(Entry))) Entry{.layout = layout, .next = first};
+    return *first;
+  }
+
+protected:
   TapeNode* producer_;
   HeldValue own_;
   HeldValue* others_ = nullptr;
@@ -261,7 +259,7 @@ public:
     if constexpr (std::is_same_v<Raw, GradientLayout>) {
       add_gradient(std::move(handle));
     } else {
-      PendingGradient& place = pending(&layout_identity<Raw>);
+      PendingGradient& place = pending(&type_identity<Raw>);
       if (place.memory)
         handle =
             sum_of(TensorAccess::in_memory<RawHandle>(std::move(place.memory), shape_), std::move(handle));

@@ -266,7 +266,7 @@ private:
     if constexpr (in_own_layout)
       return slot_->own();
     else
-      return slot_->other(&layout_identity<To>);
+      return slot_->other(&type_identity<To>);
   }
   /// Keeps the value until the next settle(); returns whether it was kept.
   bool unpin() noexcept {

@@ -2,15 +2,17 @@
 #pragma once
 
 /// @file
-/// @brief Collectives bound to the ranks and blocks of a mesh, and the mesh's cache of them.
+/// @brief Collectives bound to the ranks and blocks of a mesh, which keeps them for the next transition.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/core/strided_block.hpp>
 #include <shardwright/layout/layout_value.hpp>
+#include <shardwright/layout/transition_step.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -84,6 +86,27 @@ private:
   static_assert(sizeof(std::uintptr_t) == 8);
 
   std::vector<Place> places_;
+};
+
+/// The steps that a mesh needs in place of compile-time ones.
+class PlannedSteps {
+public:
+  /// @param key the address of the compile-time steps; `plan` makes those of the mesh once
+  template <class Plan> [[nodiscard]] std::span<const TransitionStep> find(const void* key, Plan plan) {
+    for (const Planned& known : planned_) // spans of pointer and size: those of ranges compile slowly
+      if (known.key == key)
+        return {known.steps.data(), known.steps.size()};
+    planned_.push_back({key, plan()});
+    return {planned_.back().steps.data(), planned_.back().steps.size()};
+  }
+
+private:
+  /// Spans of the steps stay valid when this moves.
+  struct Planned {
+    const void* key;
+    std::vector<TransitionStep> steps;
+  };
+  std::vector<Planned> planned_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A mesh's cached plans of halo exchanges.
+/// @brief Plans of halo exchanges, which a mesh keeps.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/strided_block.hpp>
