@@ -6,8 +6,8 @@
 
 #include "run_parts.hpp"
 
-#include <shardwright/train/dry_run/counting_target.hpp>
 #include <shardwright/train/dry_run.hpp>
+#include <shardwright/train/dry_run/counting_target.hpp>
 
 namespace trainer {
 
