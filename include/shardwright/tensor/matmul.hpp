@@ -146,49 +146,39 @@ void product_into(Out& out, const Left& left, const Right& right, double beta, S
 
 namespace operation {
 
-/// @brief Y = X W with its gradients, dX = dY W^T and dW = X^T dY.
-struct Matmul {
-  static constexpr std::string_view name = "matmul";
+/// @brief Y = X W with its gradients, dX = dY W^T and dW = X^T dY; or, with W transposed, Y = X W^T with
+/// dX = dY W and dW = dY^T X.
+template <bool transposed> struct MatrixProduct {
+  static constexpr std::string_view name = transposed ? "matmul_transposed" : "matmul";
   static constexpr GradientReads left_gradient_reads{.left = false, .right = true};
   static constexpr GradientReads right_gradient_reads{.left = true, .right = false};
-  template <class X, class W> [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
-    return detail::product_of<detail::PlainProduct>(x, w, where);
-  }
-  template <class G, class X, class W>
-  [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, const W& w) const {
-    return detail::product_of<detail::InputGradientProduct>(y_gradient, w, {});
-  }
-  template <class G, class X, class W>
-  [[nodiscard]] auto right_gradient(const G& y_gradient, const X& x, const W&) const {
-    return detail::product_of<detail::WeightGradientProduct>(x, y_gradient, {});
-  }
-  template <class Slot, class G, class X>
-  void right_gradient_into(const Slot& slot, const G& y_gradient, const X& x) const {
-    detail::product_into<detail::WeightGradientProduct>(slot.tensor, x, y_gradient, slot.beta, {});
-  }
-};
+  using Forward = std::conditional_t<transposed, detail::InputGradientProduct, detail::PlainProduct>;
+  using Backward = std::conditional_t<transposed, detail::PlainProduct, detail::InputGradientProduct>;
 
-/// @brief Y = X W^T with its gradients, dX = dY W and dW = dY^T X.
-struct MatmulTransposed {
-  static constexpr std::string_view name = "matmul_transposed";
-  static constexpr GradientReads left_gradient_reads{.left = false, .right = true};
-  static constexpr GradientReads right_gradient_reads{.left = true, .right = false};
   template <class X, class W> [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
-    return detail::product_of<detail::InputGradientProduct>(x, w, where);
+    return detail::product_of<Forward>(x, w, where);
   }
   template <class G, class X, class W>
   [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, const W& w) const {
-    return detail::product_of<detail::PlainProduct>(y_gradient, w, {});
+    return detail::product_of<Backward>(y_gradient, w, {});
   }
   template <class G, class X, class W>
   [[nodiscard]] auto right_gradient(const G& y_gradient, const X& x, const W&) const {
-    return detail::product_of<detail::WeightGradientProduct>(y_gradient, x, {});
+    if constexpr (transposed)
+      return detail::product_of<detail::WeightGradientProduct>(y_gradient, x, {});
+    else
+      return detail::product_of<detail::WeightGradientProduct>(x, y_gradient, {});
   }
   template <class Slot, class G, class X>
   void right_gradient_into(const Slot& slot, const G& y_gradient, const X& x) const {
-    detail::product_into<detail::WeightGradientProduct>(slot.tensor, y_gradient, x, slot.beta, {});
+    if constexpr (transposed)
+      detail::product_into<detail::WeightGradientProduct>(slot.tensor, y_gradient, x, slot.beta, {});
+    else
+      detail::product_into<detail::WeightGradientProduct>(slot.tensor, x, y_gradient, slot.beta, {});
   }
 };
+using Matmul = MatrixProduct<false>;
+using MatmulTransposed = MatrixProduct<true>;
 
 } // namespace operation
 

@@ -5,7 +5,7 @@
 /// @brief Rotary position embedding, in place on the queries and keys of a fused query-key-value buffer.
 
 #include <shardwright/layout/token_order.hpp>
-#include <shardwright/tensor/kernels/attention/shape.hpp>
+#include <shardwright/tensor/kernels/attention/work.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
@@ -145,8 +145,7 @@ void run_rotary(const char* operation, const Execution& execution, const Qkv& qk
   using Element = typename Qkv::value_type;
   require(shape.rotary_width() % 2 == 0 && shape.rotary_width() <= shape.head_dim, operation,
           "the number of rotated elements of a head must be even.");
-  require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
-          "the buffer must be [batch * sequence, kv_heads * group_width].");
+  require_qkv(operation, shape, qkv);
   require(cosines.extent(1) == shape.rotary_width() / 2 && sines.extent(1) == shape.rotary_width() / 2,
           operation, "the tables must be [positions, rotary_width / 2].");
   require(positions.rows == shape.sequence, operation, "every token of a sequence must have a position.");

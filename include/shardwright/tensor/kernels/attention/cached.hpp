@@ -93,10 +93,8 @@ void cached_attention(const Execution& execution, const Qkv& qkv, const KeyValue
   using Element = typename Qkv::non_const_value_type;
   static_assert(runs_on_host<Execution>, "cached_attention: it must run on a host (use attention_forward)");
   constexpr const char* operation = "cached_attention";
-  require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
-          "the buffer must be [batch * sequence, kv_heads * group_width].");
-  require(out.extent(0) == shape.tokens() && out.extent(1) == shape.output_width(), operation,
-          "the output must be [batch * sequence, heads * value_width].");
+  detail::require_qkv(operation, shape, qkv);
+  detail::require_output(operation, shape, out);
   require(key_values.extent(0) == shape.batch * tokens.capacity &&
               key_values.extent(1) == shape.kv_heads * shape.key_value_width(),
           operation, "keys and values must be [batch * capacity, kv_heads * key_value_width].");

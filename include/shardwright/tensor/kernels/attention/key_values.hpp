@@ -34,8 +34,7 @@ template <class Element, bool accumulate> struct CopyKeyValues {
 template <class Qkv, class KeyValues>
 void require_key_values(const char* operation, const AttentionShape& shape, const Qkv& qkv,
                         const KeyValues& key_values) {
-  require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
-          "the buffer must be [batch * sequence, kv_heads * group_width].");
+  require_qkv(operation, shape, qkv);
   require(key_values.extent(0) == shape.tokens() &&
               key_values.extent(1) == shape.kv_heads * shape.key_value_width(),
           operation, "keys and values must be [batch * sequence, kv_heads * key_value_width].");

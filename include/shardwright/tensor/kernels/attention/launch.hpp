@@ -37,10 +37,8 @@ void require_attention(const char* operation, const AttentionShape& shape, const
                        const Lse& log_sum_exp) {
   require(shape.q_per_kv >= 1 && shape.head_dim >= 1, operation,
           "the shape must have heads of at least one element.");
-  require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
-          "the buffer must be [batch * sequence, kv_heads * group_width].");
-  require(out.extent(0) == shape.tokens() && out.extent(1) == shape.output_width(), operation,
-          "the output must be [batch * sequence, heads * value_width].");
+  require_qkv(operation, shape, qkv);
+  require_output(operation, shape, out);
   require(log_sum_exp.extent(0) == shape.tokens() * shape.heads(), operation,
           "log_sum_exp must be [batch * heads * sequence].");
 }

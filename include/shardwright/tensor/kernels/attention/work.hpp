@@ -163,5 +163,15 @@ template <class Element> struct KeyValueSpan {
   }
 };
 
+/// The fused buffer, or its gradient, must be that of the shape.
+template <class Qkv> void require_qkv(const char* operation, const AttentionShape& shape, const Qkv& qkv) {
+  require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
+          "the buffer must be [batch * sequence, kv_heads * group_width].");
+}
+template <class Out> void require_output(const char* operation, const AttentionShape& shape, const Out& out) {
+  require(out.extent(0) == shape.tokens() && out.extent(1) == shape.output_width(), operation,
+          "the output must be [batch * sequence, heads * value_width].");
+}
+
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
