@@ -375,6 +375,35 @@ TEST_CASE("a global balance rejects passes in an order that would miscount, and 
         }) == "");
 }
 
+TEST_CASE("a coefficient of a balance loss that differs between ranks is found in the first step") {
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {2, 1, 1});
+          const auto logits = logits_on(mesh);
+          const auto choice = sw::choose_experts(logits, {.chosen = chosen});
+          const sw::BalanceOptions own{.coefficient = world.rank() == 0 ? 0.25 : 0.5};
+          const auto differs = [&](const auto& loss) {
+            sw::Tape<> tape;
+            tape.check_inputs(true);
+            std::string text;
+            try {
+              loss(tape.variable(logits));
+            } catch (const sw::ConfigurationMismatch& error) {
+              text = error.what();
+            }
+            findings.expect(
+                text.find("balance_loss: all ranks along dp must give the same coefficient, but it is "
+                          "0.25 on rank 0 and 0.5 on rank 1") == 0,
+                text);
+          };
+          sw::GlobalBalance<Tokens> balance(mesh, experts, own);
+          balance.initialize("balance", 1);
+          differs([&](const auto& on_tape) { balance(on_tape, choice); });
+          differs([&](const auto& on_tape) {
+            static_cast<void>(sw::balance_loss<sw::EachSequence>(on_tape, choice, own));
+          });
+        }) == "");
+}
+
 TEST_CASE("each token counts once: only in first passes, not per copy, and in 64 bits") {
   CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {2, 1, 2});

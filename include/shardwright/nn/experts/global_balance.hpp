@@ -5,12 +5,14 @@
 /// @brief The exact balance of experts over the global batch, whose gradient needs the counts of all
 /// microbatches first.
 
+#include <shardwright/mesh/agreement.hpp>
 #include <shardwright/nn/experts/balance_loss.hpp>
 #include <shardwright/nn/experts/counts.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/train/parameter_base.hpp>
 #include <shardwright/train/tape/loss_node.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -84,9 +86,13 @@ private:
   /// The loss of one microbatch, once all of the batch have been counted.
   template <class Choice> struct LossOfBatch {
     static constexpr std::string_view name = "balance_loss";
+    static constexpr std::array<std::string_view, 0> differs_along{};
     GlobalBalance* balance;
     Choice choice;
 
+    [[nodiscard]] std::array<GivenNumber, 1> numbers() const {
+      return {GivenNumber("coefficient", balance->options_.coefficient)};
+    }
     template <class X, class Scale>
     [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& x, const Scale& scale) const {
       const detail::RowLoss loss{detail::BalanceOfRows{choice, balance->final_counts(),
