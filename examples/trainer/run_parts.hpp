@@ -16,7 +16,6 @@
 #include <shardwright/train/training.hpp>
 
 #include <type_traits>
-#include <utility>
 
 namespace trainer {
 
@@ -24,18 +23,14 @@ namespace sw = shardwright;
 using namespace sw::axis;
 
 /// @brief pp is outermost, tp innermost, whose ranks are neighbours. Collective.
-/// @tparam has_experts adds ep, whose ranks own experts
-template <bool has_experts>
-[[nodiscard]] auto pipeline_mesh(const sw::HostCommunicator& world, const RunOptions& options) {
+[[nodiscard]] inline sw::DecoderPipelineMesh pipeline_mesh(const sw::HostCommunicator& world,
+                                                           const RunOptions& options) {
   const sw::DecoderExtents extents{.dpr = options.extent("dpr"),
                                    .dp = options.extent("dp"),
                                    .cp = options.extent("cp"),
                                    .tp = options.extent("tp"),
                                    .ep = options.extent("ep")};
-  if constexpr (has_experts)
-    return sw::moe_pipeline_mesh(world, options.extent("pp"), extents);
-  else
-    return sw::decoder_pipeline_mesh(world, options.extent("pp"), extents);
+  return sw::decoder_pipeline_mesh(world, options.extent("pp"), extents);
 }
 
 //! [options]
@@ -69,9 +64,8 @@ template <class AnyTask> struct RunParts {
 
   //! [training]
   RunParts(const sw::HostCommunicator& world, const Options& options)
-      : config(Task::config(options)), whole(pipeline_mesh<Task::has_experts>(world, options)),
-        mesh(sw::stage_mesh(whole)), pipeline(whole.template communicator<pp>()),
-        schedule(schedule_of(options)),
+      : config(Task::config(options)), whole(pipeline_mesh(world, options)), mesh(sw::stage_mesh(whole)),
+        pipeline(whole.template communicator<pp>()), schedule(schedule_of(options)),
         model(mesh, pipeline, schedule.placement(),
               sw::LayerPartition(static_cast<int>(config.layers), schedule.stages()), config, options.seed),
         training(mesh, model, whole.world(), pipeline, schedule,
@@ -79,11 +73,9 @@ template <class AnyTask> struct RunParts {
                  training_options(options, scales_loss)) {}
   //! [training]
 
-  using Whole = decltype(pipeline_mesh<Task::has_experts>(std::declval<const sw::HostCommunicator&>(),
-                                                          std::declval<const Options&>()));
   typename Model::Config config;
-  Whole whole;
-  decltype(sw::stage_mesh(std::declval<const Whole&>())) mesh; // of this rank's stages
+  sw::DecoderPipelineMesh whole;
+  sw::DecoderMesh mesh; // of this rank's stages
   sw::HostCommunicator pipeline;
   sw::Schedule schedule;
   Model model;

@@ -222,13 +222,13 @@ TEST_CASE(
   constexpr DecoderExtents extents{.dp = 2, .tp = 2, .ep = 2};
   CHECK(extents.data_ranks() == 4);
   CHECK(extents.text() == "dp=2,ep=2,tp=2");
-  CHECK(shardwright_test::on_ranks(
-            16, [&](const HostCommunicator& world, shardwright_test::Findings& findings) {
-              const MoePipelineMesh whole = moe_pipeline_mesh(world, 2, extents);
-              const MoeMesh stage = stage_mesh(whole);
-              findings.expect(stage.size() == extents.ranks() && stage.rank() == world.rank() % 8, "stages");
-              findings.expect(stage.coordinate<axis::ep>() == world.rank() / 2 % 2, "place of ep");
-              const MoeMesh alone = moe_mesh(whole.communicator<axis::dp, axis::ep, axis::tp>(), extents);
-              findings.expect(alone.coordinate<axis::dp>() == stage.coordinate<axis::dp>(), "one stage");
-            }) == "");
+  CHECK(shardwright_test::on_ranks(16, [&](const HostCommunicator& world,
+                                           shardwright_test::Findings& findings) {
+          const DecoderPipelineMesh whole = decoder_pipeline_mesh(world, 2, extents);
+          const DecoderMesh stage = stage_mesh(whole);
+          findings.expect(stage.size() == extents.ranks() && stage.rank() == world.rank() % 8, "stages");
+          findings.expect(stage.coordinate<axis::ep>() == world.rank() / 2 % 2, "place of ep");
+          const DecoderMesh alone = decoder_mesh(whole.communicator<axis::dp, axis::ep, axis::tp>(), extents);
+          findings.expect(alone.coordinate<axis::dp>() == stage.coordinate<axis::dp>(), "one stage");
+        }) == "");
 }

@@ -11,29 +11,24 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The mesh of a decoder or a pipeline stage: replicas of shard groups, and data, context and tensor
-/// parallel ranks. Ranks of tp are neighbours.
-using DecoderMesh = DeviceMesh<axis::dpr, axis::dp, axis::cp, axis::tp>;
+/// @brief The mesh of a decoder or a pipeline stage: replicas of shard groups, and data, expert, context and
+/// tensor parallel ranks. Those of ep split the batch like dp, and own experts. Ranks of tp are neighbours.
+using DecoderMesh = DeviceMesh<axis::dpr, axis::dp, axis::ep, axis::cp, axis::tp>;
 
 /// @brief The mesh of a pipeline of decoder stages; pp is outermost.
-using DecoderPipelineMesh = DeviceMesh<axis::pp, axis::dpr, axis::dp, axis::cp, axis::tp>;
+using DecoderPipelineMesh = DeviceMesh<axis::pp, axis::dpr, axis::dp, axis::ep, axis::cp, axis::tp>;
 
-/// @brief The same with the axis of the experts' owners, which splits the batch like dp.
-using MoeMesh = DeviceMesh<axis::dpr, axis::dp, axis::ep, axis::cp, axis::tp>;
-
-/// @brief The axes of a MoeMesh over which ZeRO may shard a replicated parameter; for Zero3Over and the like.
+/// @brief The axes of a DecoderMesh over which ZeRO may shard what is replicated in a model with experts; for
+/// Zero3Over and the like.
 using MoeZeroAxes = AxisList<axis::dp, axis::ep, axis::cp>;
 
-/// @brief The mesh of a pipeline of such stages.
-using MoePipelineMesh = DeviceMesh<axis::pp, axis::dpr, axis::dp, axis::ep, axis::cp, axis::tp>;
-
-/// @brief Extents of a DecoderMesh or a MoeMesh.
+/// @brief Extents of a DecoderMesh.
 struct DecoderExtents {
   int dpr = 1; ///< Replicas of a shard group.
   int dp = 1;
   int cp = 1;
   int tp = 1;
-  int ep = 1; ///< Of a MoeMesh.
+  int ep = 1;
 
   /// @brief Ranks that split the batch.
   [[nodiscard]] int data_ranks() const noexcept { return dpr * dp * ep; }
@@ -53,8 +48,8 @@ struct DecoderExtents {
 /// @brief The mesh of these extents over `ranks`. Collective.
 [[nodiscard]] inline DecoderMesh decoder_mesh(const HostCommunicator& ranks, const DecoderExtents& extents) {
   using namespace axis;
-  return DecoderMesh(ranks, extent<dpr>(extents.dpr), extent<dp>(extents.dp), extent<cp>(extents.cp),
-                     extent<tp>(extents.tp));
+  return DecoderMesh(ranks, extent<dpr>(extents.dpr), extent<dp>(extents.dp), extent<ep>(extents.ep),
+                     extent<cp>(extents.cp), extent<tp>(extents.tp));
 }
 
 /// @brief A pipeline of `stages` ranks, each of which is a mesh of these extents. Collective.
@@ -62,39 +57,17 @@ struct DecoderExtents {
                                                                const DecoderExtents& extents) {
   using namespace axis;
   return DecoderPipelineMesh(ranks, extent<pp>(stages), extent<dpr>(extents.dpr), extent<dp>(extents.dp),
-                             extent<cp>(extents.cp), extent<tp>(extents.tp));
+                             extent<ep>(extents.ep), extent<cp>(extents.cp), extent<tp>(extents.tp));
 }
 
 /// @brief The mesh of this rank's stages: the pipeline's without its axis. Collective.
 [[nodiscard]] inline DecoderMesh stage_mesh(const DecoderPipelineMesh& whole) {
   using namespace axis;
-  return decoder_mesh(whole.communicator<dpr, dp, cp, tp>(),
-                      {whole.extent<dpr>(), whole.extent<dp>(), whole.extent<cp>(), whole.extent<tp>()});
-}
-
-/// @brief The mesh of these extents over `ranks`. Collective.
-[[nodiscard]] inline MoeMesh moe_mesh(const HostCommunicator& ranks, const DecoderExtents& extents) {
-  using namespace axis;
-  return MoeMesh(ranks, extent<dpr>(extents.dpr), extent<dp>(extents.dp), extent<ep>(extents.ep),
-                 extent<cp>(extents.cp), extent<tp>(extents.tp));
-}
-
-/// @brief A pipeline of `stages` ranks, each of which is a mesh of these extents. Collective.
-[[nodiscard]] inline MoePipelineMesh moe_pipeline_mesh(const HostCommunicator& ranks, int stages,
-                                                       const DecoderExtents& extents) {
-  using namespace axis;
-  return MoePipelineMesh(ranks, extent<pp>(stages), extent<dpr>(extents.dpr), extent<dp>(extents.dp),
-                         extent<ep>(extents.ep), extent<cp>(extents.cp), extent<tp>(extents.tp));
-}
-
-/// @brief The mesh of this rank's stages: the pipeline's without its axis. Collective.
-[[nodiscard]] inline MoeMesh stage_mesh(const MoePipelineMesh& whole) {
-  using namespace axis;
-  return moe_mesh(whole.communicator<dpr, dp, ep, cp, tp>(), {.dpr = whole.extent<dpr>(),
-                                                              .dp = whole.extent<dp>(),
-                                                              .cp = whole.extent<cp>(),
-                                                              .tp = whole.extent<tp>(),
-                                                              .ep = whole.extent<ep>()});
+  return decoder_mesh(whole.communicator<dpr, dp, ep, cp, tp>(), {.dpr = whole.extent<dpr>(),
+                                                                  .dp = whole.extent<dp>(),
+                                                                  .cp = whole.extent<cp>(),
+                                                                  .tp = whole.extent<tp>(),
+                                                                  .ep = whole.extent<ep>()});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -24,8 +24,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Layouts of a decoder with experts on a MoeMesh: dense parts as those of a decoder whose batch is
-/// split over dpr, dp and ep, with the stream split over tp.
+/// @brief Layouts of a decoder with experts on a DecoderMesh: dense parts as those of a decoder whose batch
+/// is split over dpr, dp and ep, with the stream split over tp.
 ///
 /// `OwnerAxes` own the experts. If tp is not among them, it shards each expert's hidden dimension, and all
 /// its ranks dispatch the same tokens; if it is, its ranks dispatch the tokens that they hold.
