@@ -32,7 +32,7 @@ namespace {
 
 using Fail = std::function<void(const std::string&)>;
 
-/// Checks the settings of which a LatentMoeDecoder supports only one form.
+/// Checks the settings of which a MoeDecoder supports only one form.
 void check_deepseek(const pretrained::Settings& settings, const Fail& fail) {
   const pretrained::ExpertSettings& experts = settings.experts;
   if (settings.latent->query_rank == 0)

@@ -11,7 +11,7 @@
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/nn/attention/context.hpp>
 #include <shardwright/nn/decoder.hpp>
-#include <shardwright/nn/decoder/latent.hpp>
+#include <shardwright/nn/decoder/moe.hpp>
 
 #include <cstdint>
 #include <string>
@@ -28,7 +28,7 @@ inline constexpr bool has_plain_layouts =
     !sw::is_narrow<Element> && !std::is_same_v<Context, sw::RingContext> && Target::host_accessible;
 
 /// @brief Reads the settings of a published model's experts and of its latent attention.
-inline void take_published(sw::LatentMoeConfig& config, const pretrained::Settings& settings) {
+inline void take_published(sw::MoeConfig& config, const pretrained::Settings& settings) {
   const pretrained::ExpertSettings& experts = settings.experts;
   config.shared_hidden = experts.shared_hidden;
   if (experts.sigmoid) {
@@ -114,7 +114,7 @@ template <class Layouts, class Element, class AnyTarget> struct TextTask {
   template <class Parts> using Batches = TextBatches<Parts>;
   static constexpr bool has_experts = requires { typename Layouts::Owners; };
   static constexpr bool every_step = false;
-  using Model = std::conditional_t<has_experts, sw::LatentMoeDecoder<Layouts, Element, AnyTarget>,
+  using Model = std::conditional_t<has_experts, sw::MoeDecoder<Layouts, Element, AnyTarget>,
                                    sw::Decoder<Layouts, Element, AnyTarget>>;
 
   [[nodiscard]] static typename Model::Config config(const Options& options) {

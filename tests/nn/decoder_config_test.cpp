@@ -5,7 +5,6 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/nn/decoder/config.hpp>
-#include <shardwright/nn/decoder/latent_moe_config.hpp>
 #include <shardwright/nn/decoder/mesh.hpp>
 #include <shardwright/nn/decoder/moe_config.hpp>
 
@@ -32,8 +31,8 @@ std::string sentence(std::int64_t tensor_ranks, bool sequence_parallel, Change c
 }
 
 /// arXiv 2412.19437, section 4.2.
-LatentMoeConfig deepseek_v3() {
-  LatentMoeConfig out;
+MoeConfig deepseek_v3() {
+  MoeConfig out;
   out.layers = 61, out.width = 7168, out.heads = out.kv_heads = 128, out.head_elements = 64;
   out.hidden = 18432, out.vocabulary = 129280, out.sequence = 4096, out.dense_layers = 3;
   out.experts = 256, out.expert_hidden = out.shared_hidden = 2048, out.routing.chosen = 8;
@@ -151,10 +150,11 @@ TEST_CASE("parameters and operations agree with counts by hand") {
 }
 
 TEST_CASE("the counts of latent attention are those of its matrices and keys, and its sizes must fit") {
-  LatentMoeConfig config = deepseek_v3();
+  MoeConfig config = deepseek_v3();
   config.layers = 1;
   config.dense_layers = 0;
-  const MoeConfig& grouped = config; // without latent attention
+  MoeConfig grouped = config;
+  grouped.latent.reset();
   const double in_grouped = 4.0 * 7168 * 128 * 64;
   const double in_latent =
       7168.0 * 1536 + 1536.0 * 128 * 192 + 7168.0 * 576 + 512.0 * 128 * 256 + 16384.0 * 7168;
@@ -164,19 +164,19 @@ TEST_CASE("the counts of latent attention are those of its matrices and keys, an
   config.latent.reset();
   CHECK(config.flops_per_token() == grouped.flops_per_token());
   CHECK(config.parameters() == grouped.parameters());
-  check_latent(config);
+  check_moe(config);
 
   const auto refused = [](auto change, const char* part) {
-    LatentMoeConfig other = deepseek_v3();
-    check_latent(other);
+    MoeConfig other = deepseek_v3();
+    check_moe(other);
     change(other);
-    CHECK_THAT(failure_of<InvalidArgument>([&] { check_latent(other); }), ContainsSubstring(part));
+    CHECK_THAT(failure_of<InvalidArgument>([&] { check_moe(other); }), ContainsSubstring(part));
   };
-  refused([](LatentMoeConfig& c) { c.latent->query_rank = 0; }, "query_rank must be at least 1");
-  refused([](LatentMoeConfig& c) { c.latent->plain_width = 0; }, "plain_width must be at least 1");
-  refused([](LatentMoeConfig& c) { c.kv_heads = 64; }, "kv_heads must be the 128 heads");
-  refused([](LatentMoeConfig& c) { c.head_elements = 192; }, "head_elements must be the rotary width, 64");
-  refused([](LatentMoeConfig& c) { c.frequencies = {1.0}; }, "a frequency for each of the 32 rotated pairs");
+  refused([](MoeConfig& c) { c.latent->query_rank = 0; }, "query_rank must be at least 1");
+  refused([](MoeConfig& c) { c.latent->plain_width = 0; }, "plain_width must be at least 1");
+  refused([](MoeConfig& c) { c.kv_heads = 64; }, "kv_heads must be the 128 heads");
+  refused([](MoeConfig& c) { c.head_elements = 192; }, "head_elements must be the rotary width, 64");
+  refused([](MoeConfig& c) { c.frequencies = {1.0}; }, "a frequency for each of the 32 rotated pairs");
 }
 
 TEST_CASE("the sizes of a decoder with experts: counts, room for rows, and invalid sizes") {

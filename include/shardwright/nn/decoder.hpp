@@ -146,8 +146,6 @@ struct Decoder {
                   Layouts::Context::extents(mesh.template extent<axis::cp>()));
     if constexpr (requires { FeedForward<Layouts, Plan>::check(mesh, config); })
       FeedForward<Layouts, Plan>::check(mesh, config);
-    if constexpr (requires { SelfAttention<Layouts, Plan>::check(config); })
-      SelfAttention<Layouts, Plan>::check(config);
   }
 };
 

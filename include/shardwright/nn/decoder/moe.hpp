@@ -5,6 +5,7 @@
 /// @brief A decoder with experts: DeepSeek-style or Mixtral-style, over typed layouts.
 
 #include <shardwright/layout/ragged.hpp>
+#include <shardwright/nn/attention/latent.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder/mesh.hpp>
 #include <shardwright/nn/decoder/moe_config.hpp>
@@ -176,9 +177,54 @@ private:
   std::optional<Layer> layer_;
 };
 
-/// @brief A decoder with experts; its sizes are a MoeConfig.
+/// @brief The attention of a decoder with experts: latent if its MoeConfig has sizes for it, grouped if not.
+template <class Layouts, class Plan> class LatentOrGroupedAttention {
+  using Latent = MultiHeadLatentAttention<Layouts, Plan>;
+  using Grouped = GroupedAttention<Layouts, Plan>;
+  using Residual = typename Layouts::Residual;
+
+public:
+  /// @param place of the layer
+  /// @param in, out initial values of the matrices before attention and of the one that adds to the stream
+  template <class Place>
+  LatentOrGroupedAttention(const Place& place, const MoeConfig& config, const Initial& in, const Initial& out,
+                           Recompute recomputed) {
+    if (!config.latent) {
+      grouped_.emplace(place, config, in, out, recomputed);
+      return;
+    }
+    // Their random keys derive from names, as one number is reserved for all of them.
+    latent_.emplace(place.mesh, config.latent_sizes(), Initial::normal(in.deviation), out,
+                    angles(place, config), recomputed);
+  }
+
+  /// @param x the normalized stream
+  template <class X, TokenOrder Order>
+  [[nodiscard]] auto operator()(X&& x, const TokenPositions<Order>& positions) {
+    return latent_ ? as_var((*latent_)(x, positions).template as<Residual>())
+                   : as_var((*grouped_)(std::forward<X>(x), positions).template as<Residual>());
+  }
+  [[nodiscard]] auto members() { return shardwright::members("", latent_, "", grouped_); }
+
+private:
+  template <class Place> [[nodiscard]] static auto angles(const Place& place, const MoeConfig& config) {
+    using Angles = typename Latent::Angles;
+    return place.shared.template get<Angles>("rotary", [&] {
+      return Angles(place.mesh, config.sequence,
+                    config.frequencies.empty()
+                        ? rotary_frequencies(config.latent->rotary_width, config.rope_base)
+                        : config.frequencies,
+                    config.rotary_factor);
+    });
+  }
+
+  std::optional<Latent> latent_; // exactly one of the two is set
+  std::optional<Grouped> grouped_;
+};
+
+/// @brief A decoder with experts, and with latent or grouped attention; its sizes are a MoeConfig.
 /// @tparam Layouts MoeLayouts or a type with its members
 template <class Layouts, class Element = float, class Target = DefaultTarget>
-using MoeDecoder = Decoder<Layouts, Element, Target, MoeFeedForward>;
+using MoeDecoder = Decoder<Layouts, Element, Target, MoeFeedForward, LatentOrGroupedAttention>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -5,13 +5,17 @@
 /// @brief The sizes of a decoder with experts, and checks of their consistency.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/nn/attention/latent_sizes.hpp>
 #include <shardwright/nn/decoder/config.hpp>
 #include <shardwright/nn/experts/router_options.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -24,7 +28,10 @@ enum class BalanceOver : std::uint8_t {
 };
 
 /// @brief Sizes of a decoder whose layers, after the first dense ones, have routed and optionally shared
-/// experts instead of the SwiGLU (DeepSeek-V3, arXiv 2412.19437; Mixtral, arXiv 2401.04088).
+/// experts instead of the SwiGLU (DeepSeek-V3, arXiv 2412.19437; Mixtral, arXiv 2401.04088), and whose
+/// attention is latent if `latent` is given.
+///
+/// Latent attention has as many key and value heads as heads, and `head_elements` is its rotary width.
 struct MoeConfig : DecoderConfig {
   std::int64_t dense_layers = 0;    ///< First layers, whose feed-forward part is a SwiGLU of `hidden`.
   std::int64_t experts = 8;         ///< Routed experts of each other layer.
@@ -38,19 +45,42 @@ struct MoeConfig : DecoderConfig {
   double capacity = 0;              ///< Factor of within_capacity(); 0 drops no choice.
   std::int64_t batch_sequences = 0; ///< Maximum number of sequences in a microbatch, over all ranks.
   double room = 0; ///< Rows for which a rank has room, relative to an even share; 0: the worst case.
+  /// @brief The ranks and widths of latent attention; the other sizes are those of the decoder.
+  std::optional<LatentAttentionSizes> latent{};
+  std::vector<double> frequencies{}; ///< Angles per position of its rotated pairs; empty: from rope_base.
+  double rotary_factor = 1;          ///< Factor on their cosines and sines.
 
+  /// @brief All sizes of latent attention.
+  [[nodiscard]] LatentAttentionSizes latent_sizes() const {
+    LatentAttentionSizes out = latent.value();
+    out.width = width;
+    out.heads = heads;
+    out.norm_epsilon = norm_epsilon;
+    return out;
+  }
   /// @brief Trained elements.
   [[nodiscard]] std::int64_t parameters() const {
-    return DecoderConfig::parameters() + (layers - dense_layers) * (in_layer(experts) - 3 * width * hidden);
+    return DecoderConfig::parameters() + (layers - dense_layers) * (in_layer(experts) - 3 * width * hidden) +
+           (latent ? layers * (more_in_matrices() + latent->gains()) : 0);
   }
   /// @brief As in DecoderConfig, counting only the chosen experts of a token.
   [[nodiscard]] double flops_per_token() const {
-    return DecoderConfig::flops_per_token() +
-           6.0 *
-               static_cast<double>((layers - dense_layers) * (in_layer(routing.chosen) - 3 * width * hidden));
+    const double grouped =
+        DecoderConfig::flops_per_token() +
+        6.0 * static_cast<double>((layers - dense_layers) * (in_layer(routing.chosen) - 3 * width * hidden));
+    if (!latent)
+      return grouped;
+    const std::int64_t more_of_scores =
+        heads * (latent->head_width() + latent->value_width - 2 * head_width()) * sequence;
+    return grouped +
+           static_cast<double>(layers) * static_cast<double>(6 * more_in_matrices() + 3 * more_of_scores);
   }
 
 private:
+  /// Elements of a layer's latent attention beyond those of grouped attention.
+  [[nodiscard]] std::int64_t more_in_matrices() const {
+    return latent_sizes().matrices() - width * (2 * heads + 2 * kv_heads) * head_width();
+  }
   /// Elements of router, shared experts and `count` experts.
   [[nodiscard]] std::int64_t in_layer(std::int64_t count) const {
     return width * (experts + 3 * shared_hidden + 3 * count * expert_hidden);
@@ -95,6 +125,26 @@ inline void check_moe(const MoeConfig& config) {
               std::to_string(config.batch_sequences) + " (set it to the sequences of a microbatch)");
   require(config.balance >= 0 && config.z_loss >= 0 && config.capacity >= 0 && config.room >= 0,
           "balance, z_loss, capacity and room must not be negative (0 turns each of them off)");
+  if (!config.latent)
+    return;
+  const auto text = [](std::int64_t number) { return std::to_string(number); };
+  const LatentAttentionSizes& sizes = *config.latent;
+  for (const auto& [name, size] : {std::pair{"query_rank", sizes.query_rank},
+                                   {"key_value_rank", sizes.key_value_rank},
+                                   {"plain_width", sizes.plain_width},
+                                   {"value_width", sizes.value_width}})
+    require(size >= 1, std::string(name) + " must be at least 1, but it is " + text(size) + " (change it)");
+  require(config.kv_heads == config.heads, "kv_heads must be the " + text(config.heads) +
+                                               " heads, because no two share a key, but it is " +
+                                               text(config.kv_heads) + " (set it to heads)");
+  require(config.head_elements == sizes.rotary_width, "head_elements must be the rotary width, " +
+                                                          text(sizes.rotary_width) + ", but it is " +
+                                                          text(config.head_elements) + " (set it so)");
+  require(config.frequencies.empty() ||
+              static_cast<std::int64_t>(config.frequencies.size()) == sizes.rotary_width / 2,
+          "there must be a frequency for each of the " + text(sizes.rotary_width / 2) +
+              " rotated pairs, but there are " + std::to_string(config.frequencies.size()) + " (give " +
+              text(sizes.rotary_width / 2) + " or none)");
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
