@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -112,14 +113,15 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
 
   const sw::RotaryTable<double, sw::DefaultTarget> table(mesh, sequence, width, base);
   const sw::TokenPositions<sw::NaturalOrder> positions(sequence, 1, 0);
-  sw::rotate(qkv, table, positions, heads);
+  qkv = sw::rotary(std::move(qkv), table, positions, heads);
   const Vector turned = whole_of(qkv);
   same("rotation", turned, plain_rotation(before), 1e-14);
   const auto out = sw::attention(qkv, heads, mask(mesh));
   same("value", whole_of(out.value), plain_attention(turned, sees), 1e-13);
 
-  auto gradient = sw::attention_gradient(upstream, qkv, out, heads, mask(mesh));
-  sw::rotate_back(gradient, table, positions, heads);
+  const sw::operation::Rotary<double, sw::DefaultTarget, sw::NaturalOrder> rotation{&table, positions, heads};
+  const auto gradient =
+      rotation.gradient(sw::attention_gradient(upstream, qkv, out, positions, heads, mask(mesh)), qkv, qkv);
   const auto objective = [&](const Vector& at) {
     return dot(plain_attention(plain_rotation(at), sees), weights);
   };
@@ -183,8 +185,8 @@ void check_tape(const sw::HostCommunicator& world, Findings& findings, const cha
   const auto qkv = random_tensor<Qkv>(mesh, {batch, sequence, groups, group_width}, 1);
   const auto upstream = random_tensor<Out>(mesh, {batch, sequence, groups * queries * width}, 2);
   const auto out = sw::attention(qkv, heads, mask(mesh));
-  const auto gradient = sw::attention_gradient(upstream, qkv, out, heads, mask(mesh));
   const sw::TokenPositions<sw::NaturalOrder> positions(sequence, 1, 0);
+  const auto gradient = sw::attention_gradient(upstream, qkv, out, positions, heads, mask(mesh));
   for (const bool with_positions : {false, true}) {
     sw::Tape<> tape;
     const auto x = tape.variable(qkv);
@@ -233,7 +235,7 @@ void check_cache(const sw::HostCommunicator& world, Findings& findings, Extents 
   const auto before = qkv.clone();
   const sw::RotaryTable<double, sw::DefaultTarget> table(mesh, tokens, width, base);
   const sw::RotaryTable<double, sw::DefaultTarget> same(mesh, tokens, sw::rotary_frequencies(width, base));
-  sw::rotate(qkv, table, sw::TokenPositions<sw::NaturalOrder>(tokens, 1, 0), heads);
+  qkv = sw::rotary(std::move(qkv), table, sw::TokenPositions<sw::NaturalOrder>(tokens, 1, 0), heads);
   const Vector reference = whole_of(sw::attention(qkv, heads, mask).value);
   sw::KeyValueCache<Qkv, double> cache(mesh, batch, tokens + 3, groups, heads, Mask::window);
   std::vector<Vector> sequences(batch);
@@ -455,12 +457,15 @@ TEST_CASE("rotary positions follow from the layout, also of a value that is not 
           auto whole = random_tensor<sw::Layout<4>>(mesh, {2, tokens, groups, group_width}, 1);
           auto split = random_tensor<Split>(mesh, {2, tokens, groups, group_width}, 1);
           const sw::TokenTensor<sw::NaturalOrder, Ids> ids(mesh, {2, tokens});
-          sw::rotate(whole, table, ids.positions(), heads);
-          sw::rotate(split, table, ids.positions(), heads);
+          whole = sw::rotary(std::move(whole), table, ids.positions(), heads);
+          split = sw::rotary(std::move(split), table, ids.positions(), heads);
           findings.expect(whole_of(whole) == whole_of(split), "a whole value beside ids over cp");
           const auto sentence = [&](auto x, const auto& positions) {
             try {
-              sw::rotate(x, table, positions, heads);
+              if constexpr (std::is_same_v<decltype(positions), const sw::TokenRuns&>)
+                sw::rotate(x, table, positions, heads);
+              else
+                static_cast<void>(sw::rotary(std::move(x), table, positions, heads));
             } catch (const sw::InvalidArgument& error) {
               return std::string(error.what());
             }

@@ -81,14 +81,19 @@ public:
     const sw::TokenPositions<sw::NaturalOrder> all(sequence, 1, 0);
     Whole qkv = random<sw::Layout<4>>({batch, sequence, groups, (queries + 2) * width}, 1);
     const auto upstream = random<sw::Layout<3>>({batch, sequence, groups * queries * width}, 2);
-    sw::rotate(qkv, table_, all, heads);
+    qkv = sw::rotary(std::move(qkv), table_, all, heads);
     const auto out = sw::attention(qkv, heads, mask_);
-    auto gradient = sw::attention_gradient(upstream, qkv, out, heads, mask_);
-    sw::rotate_back(gradient, table_, all, heads);
-    return {own_rows(out.value), own_rows(gradient)};
+    auto gradient = sw::attention_gradient(upstream, qkv, out, all, heads, mask_);
+    return {own_rows(out.value), own_rows(turned_back(std::move(gradient), all))};
   }
 
 private:
+  /// The gradient before the rotation.
+  template <class Gradient, class Positions>
+  [[nodiscard]] Gradient turned_back(Gradient gradient, const Positions& positions) const {
+    const sw::operation::Rotary<Element, Target, typename Positions::order> rotary{&table_, positions, heads};
+    return rotary.gradient(std::move(gradient), gradient, gradient);
+  }
   [[nodiscard]] std::pair<std::vector<Element>, std::vector<Element>> run(int rotations) const {
     using Value = sw::AttentionLayout<Qkv>;
     Tensor<Qkv> fused(mesh_, {batch, sequence, groups, (queries + 2) * width});
@@ -96,14 +101,14 @@ private:
     take_rows(random<sw::Layout<4>>(fused.shape(), 1), fused);
     take_rows(random<sw::Layout<3>>(upstream.shape(), 2), upstream);
     for (int i = 0; i < rotations; ++i)
-      sw::rotate(fused, table_, positions_, heads);
+      fused = sw::rotary(std::move(fused), table_, positions_, heads);
     const auto input = sw::redistribute<Input>(fused);
     const auto out = sw::attention(input, positions_, heads, mask_);
     const auto value = sw::redistribute<Value>(out.value);
     auto gradient = sw::redistribute<Qkv>(sw::attention_gradient(
         sw::redistribute<sw::AttentionLayout<Input>>(upstream), input, out, positions_, heads, mask_));
     for (int i = 0; i < rotations; ++i)
-      sw::rotate_back(gradient, table_, positions_, heads);
+      gradient = turned_back(std::move(gradient), positions_);
     return {sw::local_values(value), sw::local_values(gradient)};
   }
 

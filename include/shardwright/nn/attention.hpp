@@ -210,28 +210,11 @@ void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, T
   kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), table.cosines(), table.sines(),
                           detail::local_attention_shape(qkv, heads, where), positions);
 }
-/// @brief The same by the positions of a batch's ids.
-/// @throws InvalidArgument if they are of other sequences, or in ZigZagOrder of another rank's rows.
-template <LayoutType L, class Element, class Target, class Order>
-void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
-            const TokenPositions<Order>& positions, HeadShape heads,
-            SourceLocation where = SourceLocation::current()) {
-  rotate(qkv, table, detail::own_positions("rotary", qkv, positions, where), heads, where);
-}
-
-/// @brief The inverse rotation, in place, times the table's factor again: the gradient of rotate.
-template <LayoutType L, class Element, class Target, class Order>
-void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<Element, Target>& table,
-                 const TokenPositions<Order>& positions, HeadShape heads,
-                 SourceLocation where = SourceLocation::current()) {
-  kernels::rotary_backward(gradient.execution(), detail::mutable_token_rows(gradient), table.cosines(),
-                           table.sines(), detail::local_attention_shape(gradient, heads, where),
-                           detail::own_positions("rotary", gradient, positions, where));
-}
 
 namespace operation {
 
-/// @brief rotate and its gradient, in place if the memory is not shared.
+/// @brief rotate by the positions of a batch's ids, in place if the memory is not shared. Its gradient is the
+/// inverse rotation, times the table's factor again.
 template <class Element, class Target, class Order> struct Rotary {
   static constexpr std::string_view name = "rotary";
   static constexpr bool gradient_reads_input = false;
@@ -249,21 +232,24 @@ template <class Element, class Target, class Order> struct Rotary {
   }
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     auto out = detail::owned(std::forward<X>(x));
-    rotate(out, *table, positions, heads, where);
+    rotate(out, *table, detail::own_positions("rotary", out, positions, where), heads, where);
     return out;
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
   [[nodiscard]] auto gradient(G&& gradient, const X&, const Y&) const {
     auto out = detail::owned(std::forward<G>(gradient));
-    rotate_back(out, *table, positions, heads);
+    kernels::rotary_backward(out.execution(), detail::mutable_token_rows(out), table->cosines(),
+                             table->sines(), detail::local_attention_shape(out, heads, {}),
+                             detail::own_positions("rotary", out, positions, {}));
     return out;
   }
 };
 
 } // namespace operation
 
-/// @brief `qkv` with queries and keys rotated by their positions.
+/// @brief `qkv` with queries and keys rotated by their positions, in its memory if it is moved in.
 /// @param table must outlive the tape
+/// @throws InvalidArgument if the positions are of other sequences, or in ZigZagOrder of another rank's rows.
 template <Operand Qkv, class Element, class Target, class Order>
 [[nodiscard]] auto rotary(Qkv&& qkv, const RotaryTable<Element, Target>& table,
                           const TokenPositions<Order>& positions, HeadShape heads,
@@ -318,33 +304,4 @@ local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gra
 }
 
 } // namespace detail
-
-/// @brief Attention, softmax(Q K' / sqrt(head width)) V under a mask, for each query head, over whole
-/// sequences in their natural order.
-/// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width]; batch and kv_heads may
-/// be sharded
-/// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` of one of them; a
-/// device has the first two, and with cuDNN `sliding_window` of 16-bit elements
-/// @throws InvalidArgument if the last extent is not that, or kv_heads does not divide over its ranks.
-template <LayoutType L, class E, class Target, AttentionMask Mask = CausalMask>
-[[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
-attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, const Mask& mask = {},
-          SourceLocation where = SourceLocation::current()) {
-  static_cast<void>(detail::WholeSequence<L>::value);
-  return detail::local_attention(qkv, heads, detail::key_mask(mask, qkv, where), where);
-}
-
-/// @brief The gradient of qkv from that of attention's result; recomputes the scores.
-/// @param gradient [batch, sequence, heads * value width]
-/// @param saved the value returned by attention
-template <LayoutType L, class G, class E, class Target, class Saved, AttentionMask Mask = CausalMask>
-[[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
-attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
-                   const ShardedTensor<L, E, Target>& qkv, const Saved& saved, HeadShape heads,
-                   const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {
-  static_cast<void>(detail::WholeSequence<L>::value);
-  return detail::local_attention_gradient(gradient, qkv, saved, heads, detail::key_mask(mask, qkv, where),
-                                          where);
-}
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

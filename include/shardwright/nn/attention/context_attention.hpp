@@ -45,16 +45,17 @@ ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& pos
 
 } // namespace detail
 
-/// @brief Attention of tokens at `positions`, under a mask. The layout of the input determines the method: a
-/// whole sequence is processed locally; for a sharded one, keys and values travel around the ring of ranks
-/// that share it.
+/// @brief Attention, softmax(Q K' / sqrt(head width)) V under a mask, for each query head, of tokens at
+/// `positions`. The layout of the input determines the method: a whole sequence is processed locally; for a
+/// sharded one, keys and values travel around the ring of ranks that share it.
 ///
 /// Equal to attention on whole sequences up to rounding, and bitwise if one rank has the whole sequence.
 /// Blocks are merged in a fixed order. Cost of the ring: ranks - 1 messages of keys and values to the next
 /// rank, each during the computation of the previous block; keys that no query of the rank sees are skipped.
-/// @param qkv [batch, sequence, kv_heads, (queries + 2) * head width]
+/// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width]
 /// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` of one of them; a
-/// device has the first two
+/// device has the first two, and with cuDNN `sliding_window` of 16-bit elements
+/// @throws InvalidArgument if the last extent is not that, or kv_heads does not divide over its ranks.
 template <LayoutType L, class E, class Target, class Order, AttentionMask Mask = CausalMask>
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
 attention(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
@@ -69,7 +70,9 @@ attention(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& p
   return out;
 }
 
-/// @brief The gradient of qkv from that of attention's result.
+/// @brief The gradient of qkv from that of attention's result; recomputes the scores.
+/// @param gradient [batch, sequence, heads * value width]
+/// @param saved the value returned by attention
 ///
 /// Cost of the ring: that of attention, and as many messages again for the gradients of keys and values.
 template <LayoutType L, class G, class E, class Target, class Saved, class Order,
@@ -129,7 +132,7 @@ template <detail::TapeOperand Qkv, class Order, AttentionMask Mask = CausalMask>
   return apply(operation::Attention<Order, Mask>{positions, heads, mask}, where, std::forward<Qkv>(qkv));
 }
 /// @brief The same for whole sequences in their natural order.
-template <detail::TapeOperand Qkv, AttentionMask Mask = CausalMask>
+template <Operand Qkv, AttentionMask Mask = CausalMask>
 [[nodiscard]] auto attention(Qkv&& qkv, HeadShape heads, const Mask& mask = {},
                              SourceLocation where = SourceLocation::current()) {
   if constexpr (detail::WholeSequence<typename std::remove_cvref_t<Qkv>::layout>::value) {
