@@ -99,7 +99,8 @@ namespace loss_without_context {
 
 struct Model {
   using target = DefaultTarget;
-  using Loss = CrossEntropy<Layout<2, Shard<0, dp>, Shard<1, cp>>>; // sequences are shared over cp
+  using Loss =
+      CrossEntropyOn<Layout<2, Shard<0, dp>, Shard<1, cp>>, DefaultTarget>; // sequences are shared over cp
   template <class Visitor> void for_each_parameter(Visitor&&) {}
 };
 

@@ -90,7 +90,8 @@ private:
     return sw::convert<Element>(std::move(out));
   }
   template <class Scores> [[nodiscard]] auto cross_entropy(Scores& scores) {
-    return sw::detail::cross_entropy_in_place(scores, targets_, scale_.in_kernels(), {}, {}, {});
+    const sw::kernels::LossFactor factor = scale_.in_kernels();
+    return sw::detail::cross_entropy_of(scores, targets_, {}, {}, {}, &factor);
   }
 
   sw::ShardedTensor<Rows, Element, Target> input_;

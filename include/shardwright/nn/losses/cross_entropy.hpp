@@ -34,10 +34,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The summed loss of one batch and its valid tokens; partial over the axes that shard the targets.
-template <LayoutType Targets> using CrossEntropy = CountedLoss<ReduceAllLayout<Sum, Targets>>;
-
-/// @brief The same for a target: on the host, or in device memory.
+/// @brief The summed loss of one batch and its valid tokens, on the host or in device memory; partial over
+/// the axes that shard the targets.
 template <LayoutType Targets, class Target>
 using CrossEntropyOn = CountedLossOn<ReduceAllLayout<Sum, Targets>, Target>;
 
@@ -136,14 +134,24 @@ template <class Scores>
   return {options.ignored, options.label_smoothing, static_cast<double>(scores.shape().back())};
 }
 
-/// The loss. `order` is that of the rows of the batch's sequences, for errors.
-template <LayoutType L, class E, class Target, LayoutType I, class Id>
-[[nodiscard]] CrossEntropyOn<I, Target>
-cross_entropy_at(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
-                 const CrossEntropyOptions& options, const RowOrder& order, SourceLocation where) {
-  if constexpr (scores_fit_targets<L, I>) {
+/// The loss. With a factor, `scores` then hold its gradient, softmax - one-hot and 0 for masked tokens, times
+/// that.
+/// @param order of the rows of the batch's sequences, for errors
+template <class Scores, class Targets>
+[[nodiscard]] CrossEntropyOn<typename Targets::layout, typename Scores::target>
+cross_entropy_of(Scores& scores, const Targets& targets, const CrossEntropyOptions& options,
+                 const RowOrder& order, SourceLocation where, const kernels::LossFactor* factor = nullptr) {
+  if constexpr (scores_fit_targets<typename Scores::layout, typename Targets::layout>) {
     const kernels::TargetRule rule = target_rule(scores, options, where);
-    return sum_of_losses(row_statistics(scores, targets, rule, order, where), targets, rule);
+    const auto rows = row_statistics(scores, targets, rule, order, where);
+    if constexpr (!std::is_const_v<Scores>)
+      if (factor != nullptr) {
+        const auto data = scores.mutable_local_matrix();
+        kernels::cross_entropy_backward(scores.execution(), data, vector_of(rows.maximum),
+                                        vector_of(rows.sum), vector_of(targets), scores.local_offset().back(),
+                                        *factor, data, rule);
+      }
+    return sum_of_losses(rows, targets, rule);
   } else {
     return {};
   }
@@ -164,44 +172,7 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target>
 cross_entropy(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
               const CrossEntropyOptions& options = {}, SourceLocation where = SourceLocation::current()) {
-  return detail::cross_entropy_at(scores, targets, options, {}, where);
-}
-
-namespace detail {
-
-/// The loss; `scores` then hold its gradient times the factor.
-template <LayoutType L, class Element, class Target, LayoutType I, class Id>
-[[nodiscard]] CrossEntropyOn<I, Target>
-cross_entropy_in_place(ShardedTensor<L, Element, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
-                       const kernels::LossFactor& factor, const CrossEntropyOptions& options,
-                       const RowOrder& order, SourceLocation where) {
-  if constexpr (scores_fit_targets<L, I>) {
-    const kernels::TargetRule rule = target_rule(scores, options, where);
-    const auto rows = row_statistics(scores, targets, rule, order, where);
-    constexpr std::size_t last = L::tensor_rank - 1;
-    const auto data = scores.mutable_local_matrix();
-    kernels::cross_entropy_backward(scores.execution(), data, vector_of(rows.maximum), vector_of(rows.sum),
-                                    vector_of(targets), scores.local_offset()[last], factor, data, rule);
-    return sum_of_losses(rows, targets, rule);
-  } else {
-    return {};
-  }
-}
-
-} // namespace detail
-
-/// @brief The same; afterwards `scores` contains the gradient of the summed loss: softmax - one-hot, 0 for
-/// masked tokens. Statistics and loss of 16-bit scores are floats.
-/// @param scale multiplies the gradient but not the loss
-template <LayoutType L, class Element, class Target, LayoutType I, class Id>
-[[nodiscard]] CrossEntropyOn<I, Target>
-cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
-                            const ShardedTensor<I, Id, Target>& targets, const LossScale& scale = {},
-                            const CrossEntropyOptions& options = {},
-                            SourceLocation where = SourceLocation::current()) {
-  auto sums = detail::cross_entropy_in_place(scores, targets, scale.in_kernels(), options, {}, where);
-  detail::origin_of(sums).scale = scale;
-  return sums;
+  return detail::cross_entropy_of(scores, targets, options, {}, where);
 }
 
 namespace operation {
@@ -217,12 +188,13 @@ template <class Targets> struct CrossEntropyLoss {
   [[nodiscard]] auto numbers() const { return options.numbers(); }
 
   template <AnyShardedTensor X> [[nodiscard]] auto loss(SourceLocation where, const X& scores) const {
-    return detail::cross_entropy_at(scores, targets, options, order, where);
+    return detail::cross_entropy_of(scores, targets, options, order, where);
   }
   template <AnyShardedTensor X>
   [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& scores, const LossScale& scale) const {
     auto gradient = detail::owned(std::forward<X>(scores));
-    auto loss = detail::cross_entropy_in_place(gradient, targets, scale.in_kernels(), options, order, where);
+    const kernels::LossFactor factor = scale.in_kernels();
+    auto loss = detail::cross_entropy_of(gradient, targets, options, order, where, &factor);
     return std::pair{std::move(loss), std::move(gradient)};
   }
 };
