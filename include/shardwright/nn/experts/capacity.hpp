@@ -33,10 +33,6 @@ template <class L> struct CapacityTokens {
       "within_capacity: tokens must be split in their first dimension only, so that a rank's tokens follow those of the ranks before it (redistribute the choices, and dispatch in that layout)");
 };
 
-} // namespace detail
-
-namespace detail {
-
 /// The numbers of within_capacity that all ranks must give alike.
 [[nodiscard]] inline std::array<GivenNumber, 2> numbers_of_capacity(std::int64_t experts, double factor) {
   return {GivenNumber("number of experts", experts), GivenNumber("factor", factor)};

@@ -107,10 +107,6 @@ template <LayoutType L, class Tokens>
   return rows;
 }
 
-} // namespace detail
-
-namespace detail {
-
 /// The gradient of gates, whose numbers come back from the experts while these compute theirs.
 template <class Rows, class Gates> class ReturningGates final : public LateGradient {
   using Number = typename Gates::element;

@@ -11,25 +11,18 @@
 #include <shardwright/train/tape/operation_node.hpp>
 
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief Stands for the shared MLP of a layer without one.
-struct NoSharedExperts {
-  [[nodiscard]] static auto members() { return shardwright::members(); }
-};
 
 /// @brief y = experts(x) + shared(x) in layout `Layouts::Residual`, that of the stream.
 ///
 /// Both are redistributed to it before they are added, whether they are Partial over tensor parallelism or
 /// their tokens are split differently. `router(x)` returns `experts` and `gates` of each token, as needed by
 /// dispatch() and combine(); `experts(x, experts, gates)` is an ExpertMlp or the like; both read x in
-/// `Layouts::Tokens`. `shared(x)` is any module, such as a SwiGlu, and reads it in `Layouts::Dense`; an empty
-/// optional is skipped.
-template <class Layouts, class Router, class Experts, class Shared = NoSharedExperts> class MoeLayer {
-  static constexpr bool shares = !std::is_same_v<Shared, NoSharedExperts>;
+/// `Layouts::Tokens`. `shared(x)` is any module, such as a SwiGlu, and reads it in `Layouts::Dense`; a layer
+/// without one has an empty optional.
+template <class Layouts, class Router, class Experts, class Shared> class MoeLayer {
   using Tokens = typename Layouts::Tokens;
   using Residual = typename Layouts::Residual;
 
@@ -47,12 +40,10 @@ public:
     auto chosen = router_(x.template as<Tokens>(where), where);
     auto routed = experts_(x.template as<Tokens>(where), chosen.experts, std::move(chosen.gates), where);
     if constexpr (detail::ModulePointer<Shared>)
-      return shared_ ? as_var(with_shared(*shared_, std::move(routed), x, where), where)
+      return shared_ ? with_shared(*shared_, std::move(routed), x, where)
                      : as_var(std::move(routed).template as<Residual>(where), where);
-    else if constexpr (shares)
-      return with_shared(shared_, std::move(routed), x, where);
     else
-      return as_var(std::move(routed).template as<Residual>(where), where);
+      return with_shared(shared_, std::move(routed), x, where);
   }
 
   [[nodiscard]] Router& router() noexcept { return router_; }
