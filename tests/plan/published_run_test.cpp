@@ -208,6 +208,9 @@ TEST_CASE("runs that fitted are seldom predicted to run out of memory", "[publis
 }
 
 TEST_CASE("a row may name its machine and schedule in the words of its source", "[published_run]") {
+  STATIC_REQUIRE(chip_of_text("NVIDIA H800-80GB-SXM")->name == "H800");
+  STATIC_REQUIRE(chip_of_text("B200-192GB")->name == "B200");
+  STATIC_REQUIRE(!chip_of_text("H100-40GB") && !chip_of_text("A100 PCIe 80GB"));
   const auto read = [](const std::string& chip, const std::string& rest) {
     return read_run_case(
         read_published_runs("id,source,model,chip,n_chips,seq_len,global_batch_seqs,tp,pp,ep,"

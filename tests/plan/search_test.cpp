@@ -331,9 +331,6 @@ TEST_CASE("clusters are named by chip and number", "[search]") {
   STATIC_REQUIRE(chip_of_word("a100")->name == "A100-80GB-SXM");
   STATIC_REQUIRE(chip_of_word("A100-40GB-SXM")->peak_bf16 == 312e12);
   STATIC_REQUIRE(!chip_of_word("a1000"));
-  STATIC_REQUIRE(chip_of_text("NVIDIA H800-80GB-SXM")->name == "H800");
-  STATIC_REQUIRE(chip_of_text("B200-192GB")->name == "B200");
-  STATIC_REQUIRE(!chip_of_text("H100-40GB") && !chip_of_text("A100 PCIe 80GB"));
   STATIC_REQUIRE(cluster_of_name("v5px64")->chip.name == "TPUv5p");
   STATIC_REQUIRE(cluster_of_name("h100-80gb-sxmx16")->chips() == 16);
   for (const char* wrong : {"h100x0", "h100x", "h100", "x8", "h900x8", "h100x-8", "h100x99999999999", ""})

@@ -4,6 +4,7 @@
 /// @file
 /// @brief Published runs as the specifications that the planner evaluates.
 
+#include <plan/published/chip_name.hpp>
 #include <plan/published/run.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -11,7 +12,6 @@
 #include <shardwright/plan/cost/model_size.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
-#include <shardwright/plan/spec/cluster_name.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
 #include <shardwright/plan/spec/model.hpp>
 #include <shardwright/plan/spec/recompute_names.hpp>
