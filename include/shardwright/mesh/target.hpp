@@ -9,6 +9,7 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/device/driven_transports.hpp>
+#include <shardwright/mesh/huge_pages.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -44,6 +45,13 @@ template <class ExecutionSpace> struct HostTarget {
 #endif
     return execution_space();
   }
+
+  [[nodiscard]] static void* allocate(const execution_space&, const char* label, std::size_t bytes) {
+    return detail::allocate_host(label, bytes);
+  }
+  static void deallocate(const execution_space&, const char*, void* data, std::size_t bytes) noexcept {
+    detail::deallocate_host(data, bytes);
+  }
 };
 
 /// @brief The default target of tensors: host memory, and one core per rank if the Serial backend is enabled.
@@ -63,7 +71,7 @@ template <class Where> inline constexpr bool counts_only = requires {
 /// target whose memory host code cannot access also makes communicators for it: `connect(group, execution)`
 /// is collective over a host group and returns a communicator of the same ranks, ordered with `execution`;
 /// and `idle(execution)` says whether the instance's work is done, or throws its device's error. A target
-/// with several devices also has `allocate(execution, label, bytes)` and `deallocate(execution, label, data,
+/// may also have its own `allocate(execution, label, bytes)` and `deallocate(execution, label, data,
 /// bytes)`. One that only counts (train/dry_run/counting_target.hpp) has no kernels, but has `allocate`.
 template <class Type>
 concept Target = requires {
