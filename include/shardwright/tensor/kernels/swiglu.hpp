@@ -5,6 +5,7 @@
 /// @brief SwiGLU on a fused [gate | up] buffer, forward and backward.
 
 #include <shardwright/tensor/kernels/formulas.hpp>
+#include <shardwright/tensor/kernels/lanes/prefetch.hpp>
 #include <shardwright/tensor/kernels/lanes/value.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
@@ -25,6 +26,7 @@ template <class Element> struct SwigluForward {
     for_chunks<Number>(
         begin, end,
         [gate, up, to](auto chunk, std::size_t c) {
+          prefetch_ahead(gate + c, up + c, to + c);
           const auto g = Value<Number>::of(chunk.load(gate + c));
           chunk.store(to + c, operation::Silu()(g).lanes * chunk.load(up + c));
         },
@@ -48,6 +50,7 @@ template <class Element> struct SwigluBackward {
     for_chunks<Number>(
         begin, end,
         [gate, up, from, d_gate, d_up](auto chunk, std::size_t c) {
+          prefetch_ahead(gate + c, up + c, from + c);
           const auto g = Value<Number>::of(chunk.load(gate + c));
           const Lanes<Number> u = chunk.load(up + c);
           const Lanes<Number> d = chunk.load(from + c);

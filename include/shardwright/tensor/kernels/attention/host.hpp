@@ -9,12 +9,14 @@
 #include <shardwright/tensor/kernels/attention/shape.hpp>
 #include <shardwright/tensor/kernels/attention/work.hpp>
 #include <shardwright/tensor/kernels/lanes/math.hpp>
+#include <shardwright/tensor/kernels/lanes/transposed.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/product/tiles.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
@@ -36,7 +38,7 @@ template <class Number> struct AttentionBuffers {
   std::size_t value_width; // the same of a value
   Number* keys;            // [sequence, width]
   Number* values;          // [sequence, value_width]
-  Number* queries_across;  // [head_dim, rows], scaled
+  Number* queries_across;  // [width, rows], scaled
   Number* scores;          // [sequence, rows], then probabilities
   Number* result;          // [rows, the larger width]: outputs, or query gradients
   Number* d_keys;          // [sequence, width]; from here on for the backward pass
@@ -98,13 +100,21 @@ SHARDWRIGHT_FUNCTION inline void pack_rows(const Element* from, std::size_t stri
     to[i] = Number(0);
 }
 
-/// across[c, i] = packed[i, c] for a block of attention_rows packed rows.
+/// across[c, i] = packed[i, c] for a block of attention_rows packed rows of whole registers.
 template <class Number>
-SHARDWRIGHT_FUNCTION inline void transpose_rows(const Number* packed, std::size_t width, std::size_t columns,
-                                                Number* across) {
-  for (std::size_t c = 0; c < columns; ++c) {
-    for (std::size_t i = 0; i < attention_rows; ++i)
-      across[c * attention_rows + i] = packed[i * width + c];
+SHARDWRIGHT_FUNCTION inline void transpose_rows(const Number* packed, std::size_t width, Number* across) {
+  constexpr WholeChunk<Number> whole;
+  constexpr std::size_t count = lane_count<Number>;
+  static_assert(attention_rows % count == 0);
+  for (std::size_t c = 0; c < width; c += count) {
+    for (std::size_t i = 0; i < attention_rows; i += count) {
+      Lanes<Number> square[count];
+      for (std::size_t k = 0; k < count; ++k)
+        square[k] = whole.load(packed + (i + k) * width + c);
+      transpose_registers(square, std::make_index_sequence<count>{});
+      for (std::size_t k = 0; k < count; ++k)
+        whole.store(across + (c + k) * attention_rows + i, square[k]);
+    }
   }
 }
 
@@ -212,7 +222,7 @@ private:
     const Number* keys = b.keys + seen.begin * b.width;
     const Number* values = b.values + seen.begin * b.value_width;
     pack_rows(queries, a.qkv.stride, count, a.shape.head_dim, a.scale, b.result, rows, b.width);
-    transpose_rows(b.result, b.width, a.shape.head_dim, b.queries_across);
+    transpose_rows(b.result, b.width, b.queries_across);
     product_in_tiles<TileStore::assign, Number>(seen.size(), rows, a.shape.head_dim, {keys, b.width, 1},
                                                 b.queries_across, rows, b.scores, rows);
     mask_unseen(b.scores, block, seen, first, count);

@@ -75,8 +75,8 @@ private:
               b.width);
     pack_rows(gradients, a.d_out.stride, count, a.shape.value_width(), Number(1), b.d_out, rows,
               b.value_width);
-    transpose_rows(b.queries, b.width, a.shape.head_dim, b.queries_across);
-    transpose_rows(b.d_out, b.value_width, a.shape.value_width(), b.d_out_across);
+    transpose_rows(b.queries, b.width, b.queries_across);
+    transpose_rows(b.d_out, b.value_width, b.d_out_across);
     Number lse[rows];
     Number dots[rows];
     row_numbers(a.log_sum_exp + (batch * a.shape.heads() + head) * a.shape.sequence + first,
