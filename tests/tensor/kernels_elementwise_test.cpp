@@ -381,6 +381,22 @@ TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count non-finite
   }
 }
 
+TEST_CASE("The parts of a reduction hold every element once, in whole blocks", "[kernels]") {
+  for (const std::size_t size : {0, 1, 8192, 8193, 30011, 100000})
+    for (const std::size_t parts : {1, 2, 3, 5}) {
+      std::size_t blocks = 0;
+      for (std::size_t part = 0; part < parts; ++part) {
+        const std::size_t first = kernels::reduce_part(size, part, parts);
+        const std::size_t end = kernels::reduce_part(size, part + 1, parts);
+        REQUIRE(first <= end);
+        blocks += kernels::reduce_workspace(end - first);
+      }
+      CHECK(kernels::reduce_part(size, 0, parts) == 0);
+      CHECK(kernels::reduce_part(size, parts, parts) == size);
+      CHECK(blocks == kernels::reduce_workspace(size));
+    }
+}
+
 TEMPLATE_TEST_CASE("Squares of many views at once have the same bits as one after the other", "[kernels]",
                    float, double) {
   const std::vector<std::size_t> sizes{1, 8193, 0, 30011, 8192};

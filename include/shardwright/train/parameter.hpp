@@ -199,7 +199,7 @@ public:
             .over_rest = detail::transition_steps<Transition<reduced_layout, gradient_layout>>,
             .shape = shape(),
             .each_pass = reduces_each_microbatch,
-            .counts_once = detail::counts_once<gradient_layout>(resources_->core())};
+            .replica = detail::replica_of<gradient_layout>(resources_->core())};
   }
 
   /// @brief The weights of the optimizer's block, if they can be updated in place; stored weights of another

@@ -219,6 +219,13 @@ void run_sum_in_order(const Execution& execution, const Number* partial, std::si
   return blocks_of(count, detail::reduce_block);
 }
 
+/// @brief The first element of part `part` of `parts`, of about as many elements each: they end where the
+/// blocks of a reduction over `count` elements do.
+[[nodiscard]] constexpr std::size_t reduce_part(std::size_t count, std::size_t part, std::size_t parts) {
+  const std::size_t first = reduce_workspace(count) * part / parts * detail::reduce_block;
+  return first < count ? first : count;
+}
+
 namespace detail {
 
 /// Starts the functor Blocks{x, others..., size, workspace} for every block of views of one size; returns the

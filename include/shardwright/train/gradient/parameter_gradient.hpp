@@ -13,6 +13,7 @@
 #include <shardwright/train/gradient/buckets.hpp>
 #include <shardwright/train/gradient/pass_position.hpp>
 #include <shardwright/train/parameter_base.hpp>
+#include <shardwright/train/step/global_sum.hpp>
 #include <shardwright/train/step/loss.hpp>
 #include <shardwright/train/step/loss_scale.hpp>
 
@@ -176,8 +177,8 @@ struct GradientLayouts {
   const TransitionSteps& over_shards; ///< From the raw gradient of a pass, over the axes of `zero`.
   const TransitionSteps& over_rest;   ///< From there to the layout of the optimizer state.
   std::span<const std::int64_t> shape;
-  bool each_pass;   ///< Whether the accumulator is sharded, so that each pass is reduced, not their sum.
-  bool counts_once; ///< Whether this rank, of all that hold its block, counts it.
+  bool each_pass;  ///< Whether the accumulator is sharded, so that each pass is reduced, not their sum.
+  Replica replica; ///< Of this rank among all that hold its block.
 };
 
 /// The gradient of one parameter. Its passes add to the parameter's raw gradient, this rank's part of a sum;
@@ -261,11 +262,13 @@ public:
     return gradient_.memory();
   }
   [[nodiscard]] std::size_t squares_workspace() const override {
-    return counts_once() ? kernels::reduce_workspace(gradient_.elements()) : 0;
+    const auto [first, end] = counted();
+    return kernels::reduce_workspace(end - first);
   }
   void add_squares(kernels::SquareSum<typename Target::execution_space>& sum) const override {
-    if (counts_once())
-      sum.add(Block(gradient_.block()));
+    const auto [first, end] = counted();
+    if (first < end)
+      sum.add(Block(gradient_.block().data() + first, end - first));
   }
   [[nodiscard]] std::int64_t non_finite() const override {
     if (this->watched_)
@@ -275,7 +278,15 @@ public:
   }
 
 private:
-  [[nodiscard]] bool counts_once() const { return layouts_.counts_once && this->parameter().first_copy(); }
+  /// The first element of the block that this rank counts, and the one after the last: its replicas share
+  /// the block, so that none waits for another to count it.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> counted() const {
+    if (!this->parameter().first_copy())
+      return {0, 0};
+    const auto [number, count] = layouts_.replica;
+    const std::size_t elements = gradient_.elements();
+    return {kernels::reduce_part(elements, number, count), kernels::reduce_part(elements, number + 1, count)};
+  }
   /// Starts the reduction of the raw gradient, if there is one; the next pass begins a new one.
   void reduce() {
     const MemoryFor memory(MemoryKind::gradients);

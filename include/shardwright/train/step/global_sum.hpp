@@ -18,13 +18,25 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Whether this rank is the one among its replicas that counts: it has coordinate 0 on every axis that the
-/// layout does not name.
-template <LayoutType L> [[nodiscard]] bool counts_once(const MeshCore& core) {
+/// A rank's number among its replicas, which differ only along axes that a layout does not name.
+struct Replica {
+  std::size_t number = 0;
+  std::size_t count = 1;
+};
+template <LayoutType L> [[nodiscard]] Replica replica_of(const MeshCore& core) {
+  Replica out;
   for (int axis = 0; axis < core.axis_count(); ++axis)
-    if (core.coordinate(axis) != 0 && axis_index(L::axes, core.name(axis)) < 0)
-      return false;
-  return true;
+    if (axis_index(L::axes, core.name(axis)) < 0) {
+      const auto extent = static_cast<std::size_t>(core.extent(axis));
+      out.number = out.number * extent + static_cast<std::size_t>(core.coordinate(axis));
+      out.count *= extent;
+    }
+  return out;
+}
+
+/// Whether this rank is the one among its replicas that counts.
+template <LayoutType L> [[nodiscard]] bool counts_once(const MeshCore& core) {
+  return replica_of<L>(core).number == 0;
 }
 
 /// Sums numbers of all ranks; collective, in the group's fixed order. In a dry run, which has one rank, they
