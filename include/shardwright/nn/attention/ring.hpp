@@ -27,15 +27,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// ones arrive. Results and gradients of many blocks are accumulated in the AccumulationElement. Keys that
 /// none of its queries see are forwarded as well. Not templated on layouts and masks.
 template <class Element, class Target> class RingAttention {
-  using Main = AccumulationElement<Element>;
+  using Accumulated = AccumulationElement<Element>;
   using Rows = MatrixView<Element, Target>;
-  using SumRows = MatrixView<Main, Target>;
+  using SumRows = MatrixView<Accumulated, Target>;
   using ConstRows = MatrixView<const Element, Target>;
-  using Vector = VectorView<Main, Target>;
-  using ConstVector = VectorView<const Main, Target>;
+  using Vector = VectorView<Accumulated, Target>;
+  using ConstVector = VectorView<const Accumulated, Target>;
   using Buffer = ShardedTensor<Layout<2>, Element, Target>;
   /// The sum over blocks.
-  using Sums = ShardedTensor<Layout<2>, Main, Target>;
+  using Sums = ShardedTensor<Layout<2>, Accumulated, Target>;
   static constexpr int keys_tag = 0;
   static constexpr int gradients_tag = 1;
 
@@ -75,7 +75,7 @@ private:
   void forward_in(const ConstRows& qkv, const SumRows& out, const Vector& log_sum_exp) {
     Buffer keys = packed_keys(qkv);
     Buffer next = buffer();
-    auto workspace = memory(kernels::attention_forward_workspace<Element, Main>(execution(), shape_));
+    auto workspace = memory(kernels::attention_forward_workspace<Element, Accumulated>(execution(), shape_));
     Hop hop = pass_on(keys, next);
     kernels::attention_forward(execution(), qkv, out, log_sum_exp, shape_, block(0), scale_,
                                workspace.mutable_local());
@@ -93,9 +93,9 @@ private:
                    const ConstRows& d_out, const SumRows& d_qkv) {
     Buffer keys = packed_keys(qkv);
     Buffer next = buffer();
-    Sums arrived = buffer<Main>();
-    std::array<Sums, 2> parts{buffer<Main>(), buffer<Main>()};
-    auto workspace = memory(kernels::attention_backward_workspace<Element, Main>(execution(), shape_));
+    Sums arrived = buffer<Accumulated>();
+    std::array<Sums, 2> parts{buffer<Accumulated>(), buffer<Accumulated>()};
+    auto workspace = memory(kernels::attention_backward_workspace<Element, Accumulated>(execution(), shape_));
     std::array<Pending, 2> sends;
     Pending arrival;
     Hop hop = pass_on(keys, next);
@@ -148,7 +148,7 @@ private:
     kernels::pack_key_values(execution(), qkv, keys.mutable_local_matrix(), shape_);
     return keys;
   }
-  [[nodiscard]] ShardedTensor<Layout<1>, Main, Target> memory(std::size_t elements) const {
+  [[nodiscard]] ShardedTensor<Layout<1>, Accumulated, Target> memory(std::size_t elements) const {
     return {*resources_, {static_cast<std::int64_t>(elements)}};
   }
   /// This rank's queries against the keys that it has in a step.
