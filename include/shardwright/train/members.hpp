@@ -136,6 +136,12 @@ template <class Type, class Visitor> void visit_parameters(Type& part, Visitor& 
   }
 }
 
+/// Lists parameters, for code that need not be compiled for the type of each.
+struct ParameterList {
+  std::vector<ParameterBase*> all;
+  [[gnu::noinline]] void operator()(ParameterBase& parameter) { all.push_back(&parameter); }
+};
+
 /// Throws if two parts have the same path, which identifies them for initial values, checkpoints and replica
 /// checks.
 [[noreturn]] inline void reject_repeated_path(const std::string& path) {
@@ -196,6 +202,13 @@ template <ParameterSet Model, class Visitor> void for_each_parameter(Model& mode
     model.for_each_parameter(visit);
   else
     detail::visit_parameters(model, visit);
+}
+
+/// @brief A model's parameters without their types, in the same order.
+template <ParameterSet Model> [[nodiscard]] std::vector<ParameterBase*> parameters_of(Model& model) {
+  detail::ParameterList list;
+  for_each_parameter(model, list);
+  return std::move(list.all);
 }
 
 /// @brief Names every part of a model by its path and draws its initial values, which depend on `seed` and

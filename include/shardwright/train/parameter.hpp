@@ -274,7 +274,7 @@ private:
 
   [[nodiscard]] detail::ParameterType type() const noexcept override {
     return {detail::LayoutText<Compute>::value, detail::LayoutText<Raw>::value, element_type_of<Element>(),
-            shape()};
+            shape(), resources_->core()};
   }
 
   [[nodiscard]] static Master

@@ -57,12 +57,13 @@ protected:
   ~GradientOfParameter() = default;
 };
 
-/// Properties that copies of a parameter must share.
+/// Properties that copies of a parameter must share, and its mesh.
 struct ParameterType {
   std::string_view compute; ///< Layout in which it is read.
   std::string_view raw;     ///< Layout of a microbatch's gradient.
   ElementType element;
   std::span<const std::int64_t> shape;
+  const MeshCore& core;
 };
 
 } // namespace detail
@@ -132,6 +133,11 @@ public:
     return std::string(own.compute) + " with gradients in " + std::string(own.raw) + ", " +
            std::string(name_of(own.element)) + " " + detail::text_of(own.shape);
   }
+
+  /// @brief Its mesh.
+  [[nodiscard]] const detail::MeshCore& core() const { return type().core; }
+  /// @brief The number of its dimensions.
+  [[nodiscard]] int dimensions() const { return static_cast<int>(type().shape.size()); }
 
   /// @brief Starts redistributing the weights to the layout in which they are read, asynchronously; uses may
   /// overlap, and each ends with release(). Collective if they are stored in another layout.

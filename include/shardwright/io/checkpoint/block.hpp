@@ -31,10 +31,6 @@ struct Block {
 /// compile for each tensor.
 class BlockSource {
 public:
-  BlockSource() = default;
-  BlockSource(const BlockSource&) = delete;
-  BlockSource& operator=(const BlockSource&) = delete;
-
   /// @brief The element type that a tensor was saved in.
   /// @param wanted the type that the caller needs; with `convert`, any floating-point type will do
   /// @throws DataError if there is no such tensor, or one of another shape or element type.

@@ -16,10 +16,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -48,65 +48,155 @@ concept CountsSteps = requires(Optimizer& optimizer, const P& parameter) {
   optimizer.set_parameter_steps(parameter, optimizer.parameter_steps(parameter));
 };
 
-/// The number of steps that a checkpoint holds under that name.
-[[nodiscard]] inline std::int64_t steps_in(const BlockSource& source, const std::string& name) {
-  double steps = 0;
-  source.read(name, {{0}, {1}}, std::as_writable_bytes(std::span(&steps, 1)));
+/// A number of steps that a checkpoint holds for a parameter.
+[[nodiscard]] inline std::int64_t steps_in(double steps, const std::string& parameter) {
   if (!(steps >= 0 && steps < 9e15)) // exact in a double
-    throw DataError("checkpoint: " + name + " must be a number of steps, but it is " + std::to_string(steps));
+    throw DataError("checkpoint: " + state_name(parameter, "steps") +
+                    " must be a number of steps, but it is " + std::to_string(steps));
   return static_cast<std::int64_t>(steps);
 }
 
 /// This rank's place among those of its mesh.
-template <class P> [[nodiscard]] Replica of_mesh(const P& parameter) {
-  const HostCommunicator& mesh = parameter.resources().core().world();
+[[nodiscard]] inline Replica of_mesh(const ParameterBase& parameter) {
+  const HostCommunicator& mesh = parameter.core().world();
   return {static_cast<std::uint64_t>(mesh.rank()), static_cast<std::uint64_t>(mesh.size())};
 }
 
-/// The name under which the steps of a parameter are saved; empty for an optimizer that does not count them.
-// Functions, since clang looks up members of an optimizer in a generic lambda before it discards a branch.
-template <class Optimizer, class P>
-[[nodiscard]] std::string name_of_steps(const Optimizer&, const P& parameter) {
-  return CountsSteps<Optimizer, P> ? state_name(parameter.name(), "steps") : std::string();
-}
-template <class Optimizer, class P>
-void stage_steps(Optimizer& optimizer, const P& parameter, const Replica& meshes, Staging& to) {
-  if constexpr (CountsSteps<Optimizer, P>)
-    to.add(name_of_steps(optimizer, parameter), {static_cast<double>(optimizer.parameter_steps(parameter))},
-           of_mesh(parameter) * meshes);
-}
-template <class Optimizer, class P>
-void read_steps(const BlockSource& source, Optimizer& optimizer, const P& parameter) {
-  if constexpr (CountsSteps<Optimizer, P>)
-    if (const std::string name = name_of_steps(optimizer, parameter); source.holds(name))
-      optimizer.set_parameter_steps(parameter, steps_in(source, name));
+/// A tensor of a checkpoint as the model or the optimizer holds it, during a visit. What a checkpoint does
+/// with each is compiled once, not for every type of parameter.
+class HeldState {
+public:
+  const std::string& name;
+  const safetensors::Dtype dtype;
+  const std::span<const std::int64_t> shape;
+  const bool required; ///< Whether every checkpoint must have it.
+
+  virtual void stage(Staging& to) const = 0;
+  virtual void read(const BlockSource& source, bool convert) const = 0;
+
+protected:
+  HeldState(const std::string& own, safetensors::Dtype type, std::span<const std::int64_t> extents,
+            bool always = true)
+      : name(own), dtype(type), shape(extents), required(always) {}
+  ~HeldState() = default;
+};
+using VisitHeld = std::function<void(const HeldState&)>;
+
+template <class P> class HeldWeights final : public HeldState {
+public:
+  HeldWeights(P& parameter, const Replica& meshes)
+      : HeldState(parameter.name(), safetensors::dtype_of<typename P::accumulation_element>(),
+                  parameter.shape()),
+        parameter_(parameter), meshes_(meshes) {}
+  void stage(Staging& to) const override {
+    if constexpr (P::has_master)
+      to.add(name, *parameter_.master(), meshes_);
+    else
+      to.add(name, parameter_.stored(), meshes_);
+  }
+  void read(const BlockSource& source, bool convert) const override {
+    parameter_.fill_weights([&](auto& weights) { read_tensor(source, name, weights, convert); });
+  }
+
+private:
+  P& parameter_;
+  const Replica& meshes_;
+};
+
+/// A state of the optimizer.
+template <class Tensor> class HeldTensor final : public HeldState {
+public:
+  HeldTensor(const std::string& own, Tensor& tensor, const Replica& meshes)
+      : HeldState(own, safetensors::dtype_of<typename Tensor::value_type>(), tensor.shape()), tensor_(tensor),
+        meshes_(meshes) {}
+  void stage(Staging& to) const override { to.add(name, tensor_, meshes_); }
+  void read(const BlockSource& source, bool convert) const override {
+    read_tensor(source, name, tensor_, convert);
+  }
+
+private:
+  Tensor& tensor_;
+  const Replica& meshes_;
+};
+
+/// Numbers that are no tensor, as a vector of F64.
+class HeldNumbers final : public HeldState {
+public:
+  using Set = std::function<void(const std::vector<double>&)>;
+  HeldNumbers(const std::string& own, std::vector<double> values, const Replica& replica, bool always,
+              Set set)
+      : HeldState(own, safetensors::Dtype::f64, std::span(&count_, 1), always), values_(std::move(values)),
+        count_(static_cast<std::int64_t>(values_.size())), replica_(replica), set_(std::move(set)) {}
+  void stage(Staging& to) const override { to.add(name, values_, replica_); }
+  void read(const BlockSource& source, bool) const override {
+    std::vector<double> values(values_.size());
+    source.read(name, {{0}, {values.size()}}, std::as_writable_bytes(std::span(values)));
+    set_(values);
+  }
+
+private:
+  std::vector<double> values_;
+  std::int64_t count_;
+  Replica replica_;
+  Set set_;
+};
+
+/// The weights of a parameter, then its optimizer state.
+/// @param in_mesh this rank's place in the mesh
+template <class P, class Optimizer>
+void visit_held(P& parameter, Optimizer& optimizer, const Replica& in_mesh, const VisitHeld& visit) {
+  const Replica meshes = copy_of(parameter);
+  visit(HeldWeights<P>(parameter, meshes));
+  optimizer.for_each_state_made(parameter, [&]<class Tensor>(std::string_view state, Tensor& tensor) {
+    visit(HeldTensor<Tensor>(state_name(parameter.name(), state), tensor, meshes));
+  });
+  if constexpr (CountsSteps<Optimizer, P>) // earlier versions saved one number for all parameters
+    visit(HeldNumbers(state_name(parameter.name(), "steps"),
+                      {static_cast<double>(optimizer.parameter_steps(parameter))}, in_mesh * meshes, false,
+                      [&](const std::vector<double>& values) {
+                        optimizer.set_parameter_steps(parameter, steps_in(values.front(), parameter.name()));
+                      }));
 }
 
-/// Calls visit(part, path, replica) for every part that keeps numbers beside its parameters. Every rank of a
-/// mesh holds them, and if several meshes hold a unit, every rank of each.
-template <class Visit>
-void each_kept(const std::vector<shardwright::detail::ListedPart>& unit, const Replica& in_mesh,
-               const Visit& visit) {
+/// The numbers that parts keep beside their parameters. Every rank of a mesh holds them, and if several
+/// meshes hold a unit, every rank of each.
+inline void visit_kept(const std::vector<shardwright::detail::ListedPart>& unit, const Replica& in_mesh,
+                       const VisitHeld& visit) {
   Replica meshes;
   for (const auto& each : unit)
     if (each.parameter != nullptr && !each.tied)
       meshes = copy_of(*each.parameter);
-  for (const auto& each : unit)
-    if (each.parameter == nullptr)
-      visit(*each.part, each.path, in_mesh * meshes);
+  for (const auto& each : unit) {
+    if (each.parameter != nullptr)
+      continue;
+    std::vector<PartState> state = each.part->state();
+    for (PartState& kept : state)
+      visit(HeldNumbers(each.path + "." + std::string(kept.name), kept.values, in_mesh * meshes, true,
+                        [&](const std::vector<double>& values) {
+                          kept.values = values;
+                          each.part->set_state(state);
+                        }));
+  }
 }
-template <class Model, class Visit> void for_each_kept(Model& model, const Visit& visit) {
+
+/// Visits all tensors of a rank's share.
+template <class Model, class Optimizer>
+void for_each_held(Model& model, Optimizer& optimizer, const VisitHeld& visit) {
+  static_assert(sizeof(shardwright::detail::StatesOf<Optimizer, Model>) > 0);
   Replica in_mesh;
-  for_each_parameter(model, [&](auto& parameter) { in_mesh = of_mesh(parameter); });
+  for_each_parameter(model, [&](auto& parameter) {
+    in_mesh = of_mesh(parameter);
+    visit_held(parameter, optimizer, in_mesh, visit);
+  });
   if constexpr (requires { model.for_each_stage([](auto&) {}); }) {
     model.for_each_stage([&](auto& stage) {
       for (const auto& unit : stage.parts())
-        each_kept(unit, in_mesh, visit);
+        visit_kept(unit, in_mesh, visit);
     });
   } else if constexpr (shardwright::detail::HasMembers<Model>) {
     std::vector<shardwright::detail::ListedPart> parts;
     shardwright::detail::list_parts(model, {}, parts);
-    each_kept(parts, in_mesh, visit);
+    visit_kept(parts, in_mesh, visit);
   }
 }
 
@@ -118,22 +208,7 @@ template <class Model, class Visit> void for_each_kept(Model& model, const Visit
 /// number of steps is saved for each parameter, as "optimizer/steps/NAME" in F64. A block that several ranks
 /// hold, within a mesh or, of a tied parameter, in several stages, is written once.
 template <ParameterSet Model, class Optimizer> void stage(Model& model, Optimizer& optimizer, Staging& to) {
-  static_assert(sizeof(shardwright::detail::StatesOf<Optimizer, Model>) > 0);
-  for_each_parameter(model, [&](auto& parameter) {
-    const Replica meshes = detail::copy_of(parameter);
-    if constexpr (std::remove_reference_t<decltype(parameter)>::has_master)
-      to.add(parameter.name(), *parameter.master(), meshes);
-    else
-      to.add(parameter.name(), parameter.stored(), meshes);
-    optimizer.for_each_state_made(parameter, [&](std::string_view name, const auto& state) {
-      to.add(state_name(parameter.name(), name), state, meshes);
-    });
-    detail::stage_steps(optimizer, parameter, meshes, to);
-  });
-  detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica& replica) {
-    for (const PartState& each : part.state())
-      to.add(path + "." + std::string(each.name), each.values, replica);
-  });
+  detail::for_each_held(model, optimizer, [&](const detail::HeldState& each) { each.stage(to); });
 }
 
 /// @brief The names of the tensors in a rank's share, after checking that each was saved with its shape and
@@ -143,27 +218,12 @@ template <ParameterSet Model, class Optimizer> void stage(Model& model, Optimize
 template <ParameterSet Model, class Optimizer>
 [[nodiscard]] std::vector<std::string> require_state(const BlockSource& source, Model& model,
                                                      Optimizer& optimizer, bool convert = false) {
-  static_assert(sizeof(shardwright::detail::StatesOf<Optimizer, Model>) > 0);
   std::vector<std::string> names;
-  const auto require = [&](std::string name, safetensors::Dtype dtype,
-                           const std::vector<std::uint64_t>& shape) {
-    static_cast<void>(source.require(name, dtype, shape, convert));
-    names.push_back(std::move(name));
-  };
-  for_each_parameter(model, [&](auto& parameter) {
-    using Main = typename std::remove_reference_t<decltype(parameter)>::accumulation_element;
-    const std::vector<std::uint64_t> shape = detail::unsigned_of(parameter.shape());
-    require(parameter.name(), safetensors::dtype_of<Main>(), shape);
-    optimizer.for_each_state_made(parameter, [&](std::string_view name, const auto&) {
-      require(state_name(parameter.name(), name), safetensors::dtype_of<Main>(), shape);
-    });
-    if (std::string steps = detail::name_of_steps(optimizer, parameter);
-        !steps.empty() && source.holds(steps))
-      require(std::move(steps), safetensors::Dtype::f64, {1});
-  });
-  detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica&) {
-    for (const PartState& each : part.state())
-      require(path + "." + std::string(each.name), safetensors::Dtype::f64, {each.values.size()});
+  detail::for_each_held(model, optimizer, [&](const detail::HeldState& each) {
+    if (!each.required && !source.holds(each.name))
+      return;
+    static_cast<void>(source.require(each.name, each.dtype, detail::unsigned_of(each.shape), convert));
+    names.push_back(each.name);
   });
   return names;
 }
@@ -178,20 +238,9 @@ template <ParameterSet Model, class Optimizer>
 /// @throws DataError as require_state(), and if data cannot be read: the model is then unusable.
 template <ParameterSet Model, class Optimizer>
 void read_state(const BlockSource& source, Model& model, Optimizer& optimizer, bool convert = false) {
-  static_assert(sizeof(shardwright::detail::StatesOf<Optimizer, Model>) > 0);
-  for_each_parameter(model, [&](auto& parameter) {
-    parameter.fill_weights([&](auto& weights) { read_tensor(source, parameter.name(), weights, convert); });
-    optimizer.for_each_state_made(parameter, [&](std::string_view name, auto& state) {
-      read_tensor(source, state_name(parameter.name(), name), state, convert);
-    });
-    detail::read_steps(source, optimizer, parameter);
-  });
-  detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica&) {
-    std::vector<PartState> state = part.state();
-    for (PartState& each : state)
-      source.read(path + "." + std::string(each.name), {{0}, {each.values.size()}},
-                  std::as_writable_bytes(std::span(each.values)));
-    part.set_state(state);
+  detail::for_each_held(model, optimizer, [&](const detail::HeldState& each) {
+    if (each.required || source.holds(each.name))
+      each.read(source, convert);
   });
 }
 

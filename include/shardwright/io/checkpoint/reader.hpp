@@ -32,7 +32,6 @@ public:
   /// @throws DataError naming file and field: something is missing, cut short, changed, a symbolic link, or
   /// written by a newer version.
   explicit Reader(std::filesystem::path path);
-  ~Reader();
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept {
     return path_;
@@ -79,7 +78,7 @@ private:
 
   std::filesystem::path path_;
   Manifest manifest_;
-  std::map<std::string, std::unique_ptr<const safetensors::File>> parts_;
+  std::map<std::string, std::shared_ptr<const safetensors::File>> parts_; // which this header only names
 };
 
 /// @brief The extent of the checks before a checkpoint is accepted: manifest and headers, or every byte.

@@ -37,8 +37,6 @@ SHARDWRIGHT_INLINE Reader::Reader(std::filesystem::path path) : path_(std::move(
       check_place(name, tensor, block);
 }
 
-SHARDWRIGHT_INLINE Reader::~Reader() = default;
-
 SHARDWRIGHT_INLINE const SavedTensor& Reader::tensor(const std::string& name) const {
   const auto at = manifest_.tensors.find(name);
   if (at == manifest_.tensors.end())
@@ -169,7 +167,7 @@ SHARDWRIGHT_INLINE void Reader::check_wanted(const std::string& name, const Save
 SHARDWRIGHT_INLINE void Reader::open_part(const std::string& name, const SavedPart& part) {
   const std::filesystem::path path = path_ / name;
   check_regular(path);
-  auto file = std::make_unique<const safetensors::File>(path);
+  auto file = std::make_shared<const safetensors::File>(path);
   if (file->bytes() != part.bytes)
     detail::refuse(path.string(), "it must have the " + std::to_string(part.bytes) +
                                       " bytes that were saved, but has " + std::to_string(file->bytes()));

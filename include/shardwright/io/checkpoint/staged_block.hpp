@@ -94,18 +94,38 @@ template <class LayoutType> struct Savable {
   return out;
 }
 
-template <std::size_t rank>
-[[nodiscard]] std::vector<std::uint64_t> unsigned_of(const std::array<std::int64_t, rank>& extents) {
+[[nodiscard]] inline std::vector<std::uint64_t> unsigned_of(std::span<const std::int64_t> extents) {
   return {extents.begin(), extents.end()};
 }
+
+/// The extents of a tensor and this rank's block of it, whatever the layout.
+struct Extents {
+  std::span<const std::int64_t> shape, offset, block;
+
+  [[nodiscard]] safetensors::BlockOf place() const { return {unsigned_of(offset), unsigned_of(block)}; }
+};
 
 /// Whether this replica is the one that writes a block; the writer varies by name, to share the work.
 [[nodiscard]] inline bool writes(std::string_view name, const Replica& replica) {
   return hash_of(name).low % replica.count == replica.number;
 }
 
-template <class Tensor> [[nodiscard]] safetensors::BlockOf block_of(const Tensor& tensor) {
-  return {unsigned_of(tensor.local_offset()), unsigned_of(tensor.local_shape())};
+/// Reads a block in the caller's element type. Compiled for each of those, not for each layout.
+template <class Element, class Target>
+[[gnu::noinline]] void read_block(const BlockSource& source, const std::string& name, const Extents& extents,
+                                  bool convert, const typename Target::execution_space& execution,
+                                  Element* into, std::size_t elements) {
+  constexpr safetensors::Dtype wanted = safetensors::dtype_of<Element>();
+  const safetensors::Dtype saved = source.require(name, wanted, unsigned_of(extents.shape), convert);
+  if (Target::host_accessible && saved == wanted)
+    return source.read(name, extents.place(), std::as_writable_bytes(std::span(into, elements)));
+  std::vector<std::byte> memory(elements * (safetensors::bits_of(saved) / 8));
+  source.read(name, extents.place(), memory);
+  if constexpr (detail::RealElement<Element>)
+    if (saved != wanted)
+      memory = detail::converted<Element>(saved, memory);
+  shardwright::detail::copy_to_target<Target>(execution, reinterpret_cast<const Element*>(memory.data()),
+                                              into, elements);
 }
 
 } // namespace detail
@@ -126,19 +146,19 @@ public:
            const Replica& meshes = {}) {
     using Value = std::remove_const_t<Element>;
     static_cast<void>(detail::Savable<LayoutType>());
-    const Replica replica = detail::replica_of(tensor.core(), LayoutType::value, LayoutType::axes) * meshes;
-    const safetensors::BlockOf block = detail::block_of(tensor);
+    const auto offset = tensor.local_offset();
     std::byte* const to =
-        next(std::move(name), safetensors::dtype_of<Value>(), detail::unsigned_of(tensor.shape()), block,
-             describe(LayoutType::value, LayoutType::axes), tensor.local_size() * sizeof(Value), replica);
+        next(std::move(name), safetensors::dtype_of<Value>(), tensor.core(), LayoutType::value,
+             LayoutType::axes, {tensor.shape(), offset, tensor.local_shape()}, meshes);
     if (to != nullptr)
       shardwright::detail::copy_to_host<Target>(tensor.execution(), tensor.data(),
                                                 reinterpret_cast<Value*>(to), tensor.local_size());
   }
   /// @brief Copies numbers that are the same on all replicas, as a vector of F64.
   void add(std::string name, const std::vector<double>& values, const Replica& replica) {
-    std::byte* const to = next(std::move(name), safetensors::Dtype::f64, {values.size()},
-                               {{0}, {values.size()}}, "Layout<1>", values.size() * sizeof(double), replica);
+    std::byte* const to = next(
+        {std::move(name), safetensors::Dtype::f64, {values.size()}, {0}, {values.size()}, {}, "Layout<1>"},
+        replica);
     if (to != nullptr && !values.empty())
       std::memcpy(to, values.data(), values.size() * sizeof(double));
   }
@@ -156,20 +176,12 @@ public:
   }
 
 private:
-  /// The memory of the next block; null if another replica writes it.
-  [[nodiscard, gnu::noinline]] std::byte* next(std::string name, safetensors::Dtype dtype,
-                                               std::vector<std::uint64_t> shape, safetensors::BlockOf place,
-                                               std::string layout, std::size_t bytes,
-                                               const Replica& replica) {
-    if (used_ == blocks_.size())
-      blocks_.emplace_back();
-    StagedBlock& out = blocks_[used_++];
-    const bool writes = detail::writes(name, replica);
-    out.memory.resize(writes ? bytes : 0);
-    out.block = {std::move(name),         dtype,      std::move(shape), std::move(place.offset),
-                 std::move(place.extent), out.memory, std::move(layout)};
-    return writes ? out.memory.data() : nullptr;
-  }
+  /// The memory of the next block, of a tensor of any layout; null if another replica writes it.
+  [[nodiscard]] std::byte* next(std::string name, safetensors::Dtype dtype,
+                                const shardwright::detail::MeshCore& core, const LayoutValue& layout,
+                                std::span<const std::string_view> axes, const detail::Extents& extents,
+                                const Replica& meshes);
+  [[nodiscard]] std::byte* next(Block block, const Replica& replica);
 
   std::vector<StagedBlock> blocks_;
   std::size_t used_ = 0;
@@ -195,20 +207,40 @@ template <class LayoutType, class Element, class Target>
 void read_tensor(const BlockSource& source, const std::string& name,
                  ShardedTensor<LayoutType, Element, Target>& into, bool convert = false) {
   static_cast<void>(detail::Savable<LayoutType>());
-  constexpr safetensors::Dtype wanted = safetensors::dtype_of<Element>();
-  const safetensors::Dtype saved = source.require(name, wanted, detail::unsigned_of(into.shape()), convert);
-  if (Target::host_accessible && saved == wanted)
-    return source.read(
-        name, detail::block_of(into),
-        {reinterpret_cast<std::byte*>(into.mutable_data()), into.local_size() * sizeof(Element)});
-  std::vector<std::byte> memory(into.local_size() * (safetensors::bits_of(saved) / 8));
-  source.read(name, detail::block_of(into), memory);
-  if constexpr (detail::RealElement<Element>)
-    if (saved != wanted)
-      memory = detail::converted<Element>(saved, memory);
-  shardwright::detail::copy_to_target<Target>(into.execution(),
-                                              reinterpret_cast<const Element*>(memory.data()),
-                                              into.mutable_data(), into.local_size());
+  const auto offset = into.local_offset();
+  detail::read_block<Element, Target>(source, name, {into.shape(), offset, into.local_shape()}, convert,
+                                      into.execution(), into.mutable_data(), into.local_size());
 }
+
+#if !defined(SHARDWRIGHT_COMPILED_CHECKPOINTS)
+SHARDWRIGHT_INLINE std::byte* Staging::next(std::string name, safetensors::Dtype dtype,
+                                            const shardwright::detail::MeshCore& core,
+                                            const LayoutValue& layout, std::span<const std::string_view> axes,
+                                            const detail::Extents& extents, const Replica& meshes) {
+  safetensors::BlockOf place = extents.place();
+  return next({std::move(name),
+               dtype,
+               detail::unsigned_of(extents.shape),
+               std::move(place.offset),
+               std::move(place.extent),
+               {},
+               describe(layout, axes)},
+              detail::replica_of(core, layout, axes) * meshes);
+}
+
+SHARDWRIGHT_INLINE std::byte* Staging::next(Block block, const Replica& replica) {
+  if (used_ == blocks_.size())
+    blocks_.emplace_back();
+  StagedBlock& out = blocks_[used_++];
+  const bool writes = detail::writes(block.tensor, replica);
+  std::size_t bytes = safetensors::bits_of(block.dtype) / 8;
+  for (const std::uint64_t extent : block.extent)
+    bytes *= static_cast<std::size_t>(extent);
+  out.memory.resize(writes ? bytes : 0);
+  out.block = std::move(block);
+  out.block.bytes = out.memory;
+  return writes ? out.memory.data() : nullptr;
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint
