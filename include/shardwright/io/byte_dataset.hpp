@@ -88,8 +88,6 @@ public:
     return tokens_.empty() ? text_.bytes.size() : tokens_.size();
   }
   [[nodiscard]] const TextFiles& text() const noexcept { return text_; } ///< Files and their bytes.
-  /// @brief Separate windows of the training part.
-  [[nodiscard]] std::size_t training_samples() const noexcept { return training_.samples; }
   /// @brief Windows of the held-out part.
   [[nodiscard]] std::size_t validation_samples() const noexcept { return validation_.samples; }
   /// @brief Bytes of the held-out part.

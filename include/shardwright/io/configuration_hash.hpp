@@ -9,8 +9,8 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/hash.hpp>
 #include <shardwright/core/source_location.hpp>
-#include <shardwright/io/text_files.hpp>
 
 #include <algorithm>
 #include <array>
@@ -73,22 +73,9 @@ inline void require_same_configuration(HostCommunicator world, std::string_view 
   if (odd.empty())
     return;
 
-  const std::array<std::uint64_t, 1> own_length{text.size()};
-  std::vector<std::uint64_t> lengths(ranks);
-  world.all_gather(own_length, lengths, {}, where);
-  const std::vector<std::size_t> counts(lengths.begin(), lengths.end());
-  std::vector<unsigned char> own_text(text.begin(), text.end());
-  std::size_t total = 0;
-  for (const std::size_t count : counts)
-    total += count;
-  std::vector<unsigned char> texts(total);
-  world.all_gather(own_text, texts, std::span<const std::size_t>(counts), where);
+  const auto texts = all_gather_v(world, std::vector<char>(text.begin(), text.end()), where);
   const auto text_of = [&](std::size_t rank) {
-    std::size_t begin = 0;
-    for (std::size_t before = 0; before < rank; ++before)
-      begin += counts[before];
-    return std::string(texts.begin() + static_cast<std::ptrdiff_t>(begin),
-                       texts.begin() + static_cast<std::ptrdiff_t>(begin + counts[rank]));
+    return std::string_view(texts[rank].data(), texts[rank].size());
   };
   const auto reference =
       static_cast<std::size_t>(std::find(hashes.begin(), hashes.end(), usual) - hashes.begin());

@@ -8,14 +8,11 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/io/checkpoint/background_task.hpp>
 #include <shardwright/io/checkpoint/manifest.hpp>
 #include <shardwright/io/checkpoint/reader.hpp>
-#include <shardwright/io/checkpoint/save_report.hpp>
 #include <shardwright/io/checkpoint/staged_block.hpp>
 
-#include <atomic>
-#include <chrono>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -51,7 +48,32 @@ void agree(const HostCommunicator& world, const std::string& own, SourceLocation
 [[nodiscard]] std::vector<std::string> gather_on_first(HostCommunicator world, const std::string& own,
                                                        SourceLocation where);
 
+[[nodiscard]] inline double rate(std::uint64_t bytes, double seconds) noexcept {
+  return static_cast<double>(bytes) / std::max(seconds, 1e-9);
+}
+
 } // namespace detail
+
+/// @brief A checkpoint that is durable.
+struct SaveReport {
+  std::uint64_t step = 0;
+  std::uint64_t bytes = 0; ///< On rank 0 those of all parts, on any other rank those of its part.
+  double seconds = 0;      ///< From its start, after the copy, until the ranks knew that it is durable.
+
+  /// @brief Its rate.
+  [[nodiscard]] double bytes_per_second() const noexcept { return detail::rate(bytes, seconds); }
+};
+
+/// @brief The progress of a save.
+struct SaveProgress {
+  std::uint64_t step = 0;
+  std::uint64_t bytes = 0; ///< Of blocks, written so far by all ranks.
+  std::uint64_t total = 0; ///< Of all blocks; once these are written, the manifest remains.
+  double seconds = 0;      ///< Since its start, after the copy.
+
+  /// @brief The mean rate since the start.
+  [[nodiscard]] double bytes_per_second() const noexcept { return detail::rate(bytes, seconds); }
+};
 
 /// @brief The ranks that save into one directory, whose lock rank 0 holds. Every rank makes one and calls it
 /// together with the others.
@@ -110,7 +132,6 @@ public:
   [[nodiscard]] Writer* writer() noexcept { return writer_.get(); }
 
 private:
-  using Clock = std::chrono::steady_clock;
   static constexpr double shortest_wait = 0.01, longest_wait = 1; // seconds between meetings
 
   struct UnderWay;
@@ -123,13 +144,6 @@ private:
 
   /// Whether the tasks of all ranks have ended; reports their progress.
   [[nodiscard]] bool all_done(SourceLocation where);
-  [[nodiscard]] static double seconds_of(const UnderWay& save);
-
-  [[nodiscard]] std::filesystem::path path_of(const UnfinishedSave* unfinished, SourceLocation where);
-
-  static void write_own(UnderWay& save, std::uint64_t rank);
-
-  static void commit(UnderWay& save, const std::vector<std::string>& parts, Writer& writer);
 
   HostCommunicator world_;
   std::filesystem::path directory_;

@@ -14,7 +14,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <future>
 #include <set>
+#include <system_error>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
@@ -46,22 +51,75 @@ SHARDWRIGHT_INLINE std::vector<std::string> gather_on_first(HostCommunicator wor
   return out;
 }
 
+/// Work on a separate thread, or right here if none can be created, and the sentence of its error. The thread
+/// calls no communicator, since a transport may support one thread only. The destructor waits.
+[[nodiscard]] SHARDWRIGHT_INLINE std::future<std::string> in_background(std::function<void()> work) {
+  const auto whole = [work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  try {
+    return std::async(std::launch::async, whole);
+  } catch (const std::system_error&) {
+    std::promise<std::string> done;
+    done.set_value(whole());
+    return done.get_future();
+  }
+}
+
 } // namespace detail
 
 struct Saver::UnderWay {
   Description about;
   std::span<const StagedBlock> blocks;
   std::size_t keep = 1;
-  Clock::time_point begin = Clock::now();
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   std::unique_ptr<UnfinishedSave> unfinished; // on rank 0
   std::filesystem::path path;
   std::string part; // the table of the blocks that this rank has written
   std::uint64_t bytes = 0;
   std::uint64_t own = 0; // bytes of this rank's blocks, and how many are written
   std::atomic<std::uint64_t> written{0};
-  double reported = 0;         // seconds from the start
-  bool commits = false;        // otherwise it writes parts
-  detail::BackgroundTask task; // the last member, so that it ends before the others are destroyed
+  double reported = 0;           // seconds from the start
+  bool commits = false;          // otherwise it writes parts
+  std::future<std::string> task; // the last member, so that it ends before the others are destroyed
+
+  /// Writes this rank's part.
+  void write(std::uint64_t rank) {
+    std::vector<Block> all;
+    for (const StagedBlock& each : blocks) {
+      all.push_back(each.block);
+      all.back().bytes = each.memory; // the vector may have been moved
+    }
+    Manifest contents = write_part(path, rank, all, &written);
+    contents.description = about;
+    for (const auto& [name, saved] : contents.parts)
+      bytes += saved.bytes;
+    part = manifest_text(contents);
+  }
+  /// Joins the parts of all ranks in a manifest.
+  void commit(const std::vector<std::string>& parts, Writer& writer) {
+    Manifest contents{about, {}, {}};
+    for (const std::string& text : parts)
+      join(contents, detail::parse_contents(text, "a rank's part", false));
+    bytes = 0;
+    for (const auto& [name, saved] : contents.parts)
+      bytes += saved.bytes;
+    unfinished->commit(contents);
+    writer.retain(keep);
+  }
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  /// Whether this rank's task has ended, after a wait of at most some seconds.
+  [[nodiscard]] bool done(double longest) const {
+    return !task.valid() ||
+           task.wait_for(std::chrono::duration<double>(longest)) == std::future_status::ready;
+  }
 };
 
 SHARDWRIGHT_INLINE Saver::Saver(HostCommunicator world, std::filesystem::path directory, SourceLocation where)
@@ -112,9 +170,14 @@ SHARDWRIGHT_INLINE void Saver::begin(const Description& about, std::span<const S
                     next->unfinished.reset(new UnfinishedSave{writer_->begin(about.step)}); // nvcc: braces
                 }),
                 where);
-  next->path = path_of(next->unfinished.get(), where);
-  next->task.start(
-      [save = next.get(), rank = static_cast<std::uint64_t>(world_.rank())] { write_own(*save, rank); });
+  next->path = gather_texts(world_,
+                            next->unfinished ? std::vector{next->unfinished->path().string()}
+                                             : std::vector<std::string>(),
+                            where)
+                   .front()
+                   .front();
+  next->task = detail::in_background(
+      [save = next.get(), rank = static_cast<std::uint64_t>(world_.rank())] { save->write(rank); });
   under_way_ = std::move(next);
 }
 
@@ -122,75 +185,40 @@ SHARDWRIGHT_INLINE bool Saver::advance(bool waits, SourceLocation where) {
   if (!under_way_)
     return true;
   if (waits)
-    static_cast<void>(under_way_->task.wait_for(std::chrono::duration<double>(
-        report_ ? std::clamp(every_, shortest_wait, longest_wait) : longest_wait)));
+    static_cast<void>(
+        under_way_->done(report_ ? std::clamp(every_, shortest_wait, longest_wait) : longest_wait));
   if (!all_done(where))
     return false;
   auto save = std::move(under_way_); // destroyed if something below throws
-  detail::agree(world_, save->task.wait(), where);
+  detail::agree(world_, save->task.valid() ? save->task.get() : std::string(), where);
   if (save->commits) {
-    last_ = {save->about.step, save->bytes, seconds_of(*save)};
+    last_ = {save->about.step, save->bytes, save->seconds()};
     return true;
   }
   const std::vector<std::string> parts = detail::gather_on_first(world_, save->part, where);
   save->commits = true;
   if (writer_)
-    save->task.start([&writer = *writer_, save = save.get(), parts] { commit(*save, parts, writer); });
+    save->task = detail::in_background(
+        [&writer = *writer_, save = save.get(), parts] { save->commit(parts, writer); });
   under_way_ = std::move(save);
   return false;
 }
 
 SHARDWRIGHT_INLINE bool Saver::all_done(SourceLocation where) {
   UnderWay& save = *under_way_;
-  const std::array<std::uint64_t, 3> own{save.task.done() ? 0U : 1U, save.own,
+  const std::array<std::uint64_t, 3> own{save.done(0) ? 0U : 1U, save.own,
                                          save.written.load(std::memory_order_relaxed)};
   std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(world_.size()));
   world_.all_gather(own, all, {}, where);
   std::array<std::uint64_t, 3> sum{};
   for (std::size_t i = 0; i < all.size(); ++i)
     sum[i % sum.size()] += all[i];
-  const double seconds = seconds_of(save);
+  const double seconds = save.seconds();
   if (report_ && seconds - save.reported >= every_) {
     save.reported = seconds;
     report_({save.about.step, sum[2], sum[1], seconds});
   }
   return sum[0] == 0;
-}
-
-SHARDWRIGHT_INLINE double Saver::seconds_of(const UnderWay& save) {
-  return std::chrono::duration<double>(Clock::now() - save.begin).count();
-}
-
-SHARDWRIGHT_INLINE std::filesystem::path Saver::path_of(const UnfinishedSave* unfinished,
-                                                        SourceLocation where) {
-  std::vector<std::string> own;
-  if (unfinished != nullptr)
-    own.push_back(unfinished->path().string());
-  return gather_texts(world_, own, where).front().front();
-}
-
-SHARDWRIGHT_INLINE void Saver::write_own(UnderWay& save, std::uint64_t rank) {
-  std::vector<Block> blocks;
-  for (const StagedBlock& each : save.blocks) {
-    blocks.push_back(each.block);
-    blocks.back().bytes = each.memory; // the vector may have been moved
-  }
-  Manifest contents = write_part(save.path, rank, blocks, &save.written);
-  contents.description = save.about;
-  for (const auto& [name, part] : contents.parts)
-    save.bytes += part.bytes;
-  save.part = manifest_text(contents);
-}
-
-SHARDWRIGHT_INLINE void Saver::commit(UnderWay& save, const std::vector<std::string>& parts, Writer& writer) {
-  Manifest contents{save.about, {}, {}};
-  for (const std::string& text : parts)
-    join(contents, detail::parse_contents(text, "a rank's part", false));
-  save.bytes = 0;
-  for (const auto& [name, part] : contents.parts)
-    save.bytes += part.bytes;
-  save.unfinished->commit(contents);
-  writer.retain(save.keep);
 }
 
 SHARDWRIGHT_INLINE std::unique_ptr<const Reader> open_newest(const HostCommunicator& world,
