@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The target shardwright::compiled: code without template arguments compiled once, with the compiler, the flags and the
-# components of the project that links to it: launch(), and checkpoints where nlohmann-json and xxHash are found. If
-# nothing links to it, nothing is built.
+# components of the project that links to it: launch(), host kernels, and checkpoints where nlohmann-json and xxHash are
+# found. If nothing links to it, nothing is built.
 include_guard(DIRECTORY)
 
 # shardwright_host_sources(<source>...): nvcc_wrapper compiles these sources of the current directory with the
@@ -17,7 +17,7 @@ function(shardwright_add_compiled folder)
   if(TARGET shardwright_compiled)
     return()
   endif()
-  set(sources "${folder}/compiled.cpp")
+  set(sources "${folder}/compiled.cpp" "${folder}/definitions.cpp" "${folder}/kernels.cpp")
   find_package(nlohmann_json QUIET)
   find_path(SHARDWRIGHT_XXHASH_INCLUDE xxhash.h)
   mark_as_advanced(SHARDWRIGHT_XXHASH_INCLUDE)

@@ -34,7 +34,7 @@ write_basic_package_version_file(
 install(
   FILES "${PROJECT_BINARY_DIR}/shardwrightConfig.cmake" "${PROJECT_BINARY_DIR}/shardwrightConfigVersion.cmake"
         cmake/ShardwrightDependencies.cmake cmake/ShardwrightKokkos.cmake cmake/ShardwrightBlas.cmake
-        cmake/ShardwrightCompiled.cmake src/compiled.cpp src/checkpoints.cpp
+        cmake/ShardwrightCompiled.cmake src/compiled.cpp src/definitions.cpp src/kernels.cpp src/checkpoints.cpp
   DESTINATION "${package_directory}")
 install(DIRECTORY cmake/kokkos_probe DESTINATION "${package_directory}")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -66,6 +66,12 @@ template <class Text = std::string>
   return out;
 }
 
+#if defined(SHARDWRIGHT_COMPILED)
+extern template std::vector<std::vector<std::string>>
+gather_texts<std::string>(const HostCommunicator& ranks, const std::vector<std::string>& own,
+                          SourceLocation where);
+#endif
+
 namespace detail {
 
 /// "rank 3" or "ranks 1, 4 and 5".

@@ -27,9 +27,9 @@
 #define SHARDWRIGHT_FUNCTION
 #endif
 
-/// Marks definitions that shardwright::compiled holds once: `inline`, except in its own sources.
+/// Marks definitions that shardwright::compiled holds once: `inline`, but emitted by its sources in any case.
 #if defined(SHARDWRIGHT_COMPILING)
-#define SHARDWRIGHT_INLINE
+#define SHARDWRIGHT_INLINE inline __attribute__((used))
 #else
 #define SHARDWRIGHT_INLINE inline
 #endif

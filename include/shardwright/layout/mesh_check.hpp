@@ -197,4 +197,9 @@ std::vector<std::vector<Extent>> nearest_meshes(std::span<const std::type_identi
   return best.take();
 }
 
+#if defined(SHARDWRIGHT_COMPILED)
+extern template void check_mesh<std::int64_t>(std::span<const std::string_view> axes,
+                                              std::span<const std::int64_t> extents, std::int64_t ranks);
+#endif
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

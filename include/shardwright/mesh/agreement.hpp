@@ -105,48 +105,17 @@ class NumbersOfRanks {
 public:
   /// @throws ConfigurationMismatch on every rank if some give numbers to another operation.
   NumbersOfRanks(HostCommunicator ranks, std::string_view operation, std::span<const GivenNumber> numbers,
-                 SourceLocation where)
-      : ranks_(std::move(ranks)), operation_(operation), numbers_(numbers), where_(where) {
-    Fnv1a asked;
-    asked.add(operation);
-    std::vector<std::uint64_t> own{};
-    for (const GivenNumber& number : numbers) {
-      own.push_back(number.bits);
-      asked.add(number.name());
-    }
-    own.push_back(asked.value());
-    all_.resize(own.size() * static_cast<std::size_t>(ranks_.size()));
-    ranks_.all_gather(own, all_, {}, where);
-    for (int rank = 1; rank < ranks_.size(); ++rank)
-      if (word(rank, numbers.size()) != word(0, numbers.size()))
-        reject("all ranks must run the same operations in the same order, but rank " + std::to_string(rank) +
-               " and rank 0 run different ones (remove what only some ranks do)");
-  }
+                 SourceLocation where);
 
   /// @param along " along " and an axis, or nothing
   /// @throws ConfigurationMismatch naming both numbers and ranks.
-  void require_alike(int first, int rank, const std::string& along) const {
-    for (std::size_t number = 0; number < numbers_.size(); ++number) {
-      const GivenNumber& given = numbers_[number];
-      if (word(rank, number) != word(first, number))
-        reject("all ranks" + along + " must give the same " + given.name() + ", but it is " +
-               given.text(word(first, number)) + " on rank " + std::to_string(first) + " and " +
-               given.text(word(rank, number)) + " on rank " + std::to_string(rank) +
-               " (compute it from what all ranks share)");
-    }
-  }
+  void require_alike(int first, int rank, const std::string& along) const;
 
 private:
   [[nodiscard]] std::uint64_t word(int rank, std::size_t number) const {
     return all_[(numbers_.size() + 1) * static_cast<std::size_t>(rank) + number];
   }
-  [[noreturn]] void reject(const std::string& sentence) const {
-    throw ConfigurationMismatch(std::string(operation_) + ": " + sentence,
-                                {.rank = ranks_.rank(),
-                                 .group = ranks_.name(),
-                                 .operation = std::string(operation_),
-                                 .where = where_});
-  }
+  [[noreturn]] void reject(const std::string& sentence) const;
 
   HostCommunicator ranks_;
   std::string_view operation_;
@@ -161,35 +130,16 @@ private:
 /// for each number and rank, and a wait.
 /// @param operation whose numbers they are, for the sentence
 /// @throws ConfigurationMismatch on every rank, naming both numbers and their ranks.
-inline void require_agreement(const HostCommunicator& ranks, std::string_view operation,
-                              std::span<const GivenNumber> numbers,
-                              SourceLocation where = SourceLocation::current()) {
-  if (ranks.size() == 1)
-    return;
-  const detail::NumbersOfRanks all(ranks, operation, numbers, where);
-  for (int rank = 1; rank < ranks.size(); ++rank)
-    all.require_alike(0, rank, "");
-}
+void require_agreement(const HostCommunicator& ranks, std::string_view operation,
+                       std::span<const GivenNumber> numbers,
+                       SourceLocation where = SourceLocation::current());
 
 namespace detail {
 
 /// Compares numbers along all axes of a mesh but those of `split`; collective over the mesh. The sentence
 /// also names the axis.
-inline void require_agreement(const MeshCore& core, std::string_view operation,
-                              std::span<const GivenNumber> numbers, std::span<const std::string_view> split,
-                              SourceLocation where) {
-  const int ranks = core.world().size();
-  if (ranks == 1)
-    return;
-  const NumbersOfRanks all(core.world(), operation, numbers, where);
-  for (int axis = 0; axis < core.axis_count(); ++axis) {
-    if (core.extent(axis) == 1 || axis_index(split, core.name(axis)) >= 0)
-      continue;
-    const std::string along = " along " + std::string(core.name(axis));
-    for (int rank = 0; rank < ranks; ++rank)
-      all.require_alike(first_along(core, rank, axis), rank, along);
-  }
-}
+void require_agreement(const MeshCore& core, std::string_view operation, std::span<const GivenNumber> numbers,
+                       std::span<const std::string_view> split, SourceLocation where);
 
 inline constexpr std::array<std::string_view, 0> no_axes{};
 
@@ -221,4 +171,71 @@ inline void agreed_shape([[maybe_unused]] const MeshCore& core,
 }
 
 } // namespace detail
+#if !defined(SHARDWRIGHT_COMPILED)
+namespace detail {
+
+SHARDWRIGHT_INLINE NumbersOfRanks::NumbersOfRanks(HostCommunicator ranks, std::string_view operation,
+                                                  std::span<const GivenNumber> numbers, SourceLocation where)
+    : ranks_(std::move(ranks)), operation_(operation), numbers_(numbers), where_(where) {
+  Fnv1a asked;
+  asked.add(operation);
+  std::vector<std::uint64_t> own{};
+  for (const GivenNumber& number : numbers) {
+    own.push_back(number.bits);
+    asked.add(number.name());
+  }
+  own.push_back(asked.value());
+  all_.resize(own.size() * static_cast<std::size_t>(ranks_.size()));
+  ranks_.all_gather(own, all_, {}, where);
+  for (int rank = 1; rank < ranks_.size(); ++rank)
+    if (word(rank, numbers.size()) != word(0, numbers.size()))
+      reject("all ranks must run the same operations in the same order, but rank " + std::to_string(rank) +
+             " and rank 0 run different ones (remove what only some ranks do)");
+}
+
+SHARDWRIGHT_INLINE void NumbersOfRanks::require_alike(int first, int rank, const std::string& along) const {
+  for (std::size_t number = 0; number < numbers_.size(); ++number) {
+    const GivenNumber& given = numbers_[number];
+    if (word(rank, number) != word(first, number))
+      reject("all ranks" + along + " must give the same " + given.name() + ", but it is " +
+             given.text(word(first, number)) + " on rank " + std::to_string(first) + " and " +
+             given.text(word(rank, number)) + " on rank " + std::to_string(rank) +
+             " (compute it from what all ranks share)");
+  }
+}
+
+SHARDWRIGHT_INLINE void NumbersOfRanks::reject(const std::string& sentence) const {
+  throw ConfigurationMismatch(
+      std::string(operation_) + ": " + sentence,
+      {.rank = ranks_.rank(), .group = ranks_.name(), .operation = std::string(operation_), .where = where_});
+}
+
+SHARDWRIGHT_INLINE void require_agreement(const MeshCore& core, std::string_view operation,
+                                          std::span<const GivenNumber> numbers,
+                                          std::span<const std::string_view> split, SourceLocation where) {
+  const int ranks = core.world().size();
+  if (ranks == 1)
+    return;
+  const NumbersOfRanks all(core.world(), operation, numbers, where);
+  for (int axis = 0; axis < core.axis_count(); ++axis) {
+    if (core.extent(axis) == 1 || axis_index(split, core.name(axis)) >= 0)
+      continue;
+    const std::string along = " along " + std::string(core.name(axis));
+    for (int rank = 0; rank < ranks; ++rank)
+      all.require_alike(first_along(core, rank, axis), rank, along);
+  }
+}
+
+} // namespace detail
+
+SHARDWRIGHT_INLINE void require_agreement(const HostCommunicator& ranks, std::string_view operation,
+                                          std::span<const GivenNumber> numbers, SourceLocation where) {
+  if (ranks.size() == 1)
+    return;
+  const detail::NumbersOfRanks all(ranks, operation, numbers, where);
+  for (int rank = 1; rank < ranks.size(); ++rank)
+    all.require_alike(0, rank, "");
+}
+#endif
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

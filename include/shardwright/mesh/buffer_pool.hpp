@@ -161,15 +161,7 @@ protected:
 
 private:
   [[noreturn]] void reject(std::size_t rounded, std::size_t bytes, const SourceLocation& where,
-                           const std::exception& cause) const {
-    const int rank = world_rank_of(*core_);
-    throw Error("Pool: out of memory for a block of " + std::to_string(rounded) + " bytes, for " +
-                    std::to_string(bytes) + " that rank " + std::to_string(rank) + " asked for" +
-                    text_of(memory_purpose()) + ", with " + std::to_string(statistics_.used_bytes) +
-                    " bytes in use (shard more, or use a smaller batch): " + cause.what() +
-                    (note_.empty() ? "" : "\n" + note_),
-                {.rank = rank, .where = where});
-  }
+                           const std::exception& cause) const;
 
   MeshCore* core_;
   std::shared_ptr<MemoryListener>
@@ -272,6 +264,19 @@ private:
   std::vector<DeviceCommunicator> groups_;
   std::shared_ptr<void> id_faults_;
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void BufferPool::reject(std::size_t rounded, std::size_t bytes,
+                                           const SourceLocation& where, const std::exception& cause) const {
+  const int rank = world_rank_of(*core_);
+  throw Error("Pool: out of memory for a block of " + std::to_string(rounded) + " bytes, for " +
+                  std::to_string(bytes) + " that rank " + std::to_string(rank) + " asked for" +
+                  text_of(memory_purpose()) + ", with " + std::to_string(statistics_.used_bytes) +
+                  " bytes in use (shard more, or use a smaller batch): " + cause.what() +
+                  (note_.empty() ? "" : "\n" + note_),
+              {.rank = rank, .where = where});
+}
+#endif
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

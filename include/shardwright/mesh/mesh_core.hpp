@@ -41,23 +41,7 @@ public:
 
   /// Collective over `world`: every rank must pass the same axes, in the same order.
   MeshCore(const HostCommunicator& world, std::span<const std::string_view> names,
-           std::span<const int> extents)
-      : world_(world), axis_count_(static_cast<int>(names.size())) {
-    extents_[absent_axis] = 1;
-    int stride = world.size();
-    int below = world.rank();
-    for (std::size_t axis = 0; axis < names.size(); ++axis) {
-      names_[axis] = names[axis];
-      extents_[axis] = extents[axis];
-      stride /= extents[axis];
-      coordinates_[axis] = below / stride;
-      below %= stride;
-      if (extents[axis] > 1)
-        wide_ |= 1u << axis;
-    }
-    check_agreement();
-    split_all();
-  }
+           std::span<const int> extents);
   MeshCore(const MeshCore&) = delete;
   MeshCore& operator=(const MeshCore&) = delete;
 
@@ -153,76 +137,17 @@ private:
     return group;
   }
 
-  [[nodiscard]] std::string text(const std::uint64_t* extents) const {
-    std::string out;
-    for (int axis = 0; axis < axis_count_; ++axis)
-      out.append(axis == 0 ? "" : ",").append(name(axis)).append("=").append(std::to_string(extents[axis]));
-    return out;
-  }
+  [[nodiscard]] std::string text(const std::uint64_t* extents) const;
 
   /// Names of the axes of a set, such as "dp,tp".
-  [[nodiscard]] std::string label(unsigned mask) const {
-    std::string out;
-    for (int axis = 0; axis < axis_count_; ++axis)
-      if ((mask >> axis & 1u) != 0)
-        out.append(out.empty() ? "" : ",").append(name(axis));
-    return out;
-  }
+  [[nodiscard]] std::string label(unsigned mask) const;
 
   // Ranks with different meshes would form groups that do not match, and silently move the wrong blocks.
-  void check_agreement() {
-    if (world_.size() == 1)
-      return;
-    constexpr std::size_t words = 1 + max_axes;
-    std::array<std::uint64_t, words> own{};
-    Fnv1a names;
-    for (int axis = 0; axis < axis_count_; ++axis) {
-      names.add(name(axis)).add(std::uint64_t{0xff}); // which ends the name
-      own[1 + static_cast<std::size_t>(axis)] = static_cast<std::uint64_t>(extent(axis));
-    }
-    own[0] = names.value();
-    std::vector<std::uint64_t> all(words * static_cast<std::size_t>(world_.size()));
-    world_.all_gather(own, all);
-    for (int rank = 1; rank < world_.size(); ++rank) {
-      const std::uint64_t* theirs = all.data() + words * static_cast<std::size_t>(rank);
-      if (std::equal(theirs, theirs + words, all.data()))
-        continue;
-      const bool named_alike = theirs[0] == all[0];
-      throw ConfigurationMismatch(
-          "DeviceMesh: all ranks must pass the same axes with the same extents, but rank " +
-              std::to_string(rank) + " differs from rank 0" +
-              (named_alike && all[0] == own[0]
-                   ? " (" + text(theirs + 1) + " against " + text(all.data() + 1) + ")"
-                   : " in the names or the order of the axes") +
-              " (read them from one configuration)",
-          {.rank = world_.rank(), .group = world_.name(), .operation = "DeviceMesh"});
-    }
-  }
+  void check_agreement();
 
   // All groups are made here, in one order on all ranks: making one later, inside a transition, would need
   // every rank of the world to take part in it.
-  void split_all() {
-    communicators_.resize(std::size_t{1} << axis_count_);
-    for (auto& groups : background_)
-      groups.resize(communicators_.size());
-    for (unsigned mask = 0; mask < communicators_.size(); ++mask) {
-      if ((mask & ~wide_) != 0)
-        continue;
-      const auto rule = [this, mask](int rank) {
-        GroupPlace place;
-        for (int axis = 0; axis < axis_count_; ++axis) {
-          const bool inside = (mask >> axis & 1u) != 0;
-          int& number = inside ? place.key : place.colour;
-          number = number * extent(axis) + coordinate_of(rank, axis);
-        }
-        return place;
-      };
-      communicators_[mask] = mask == wide_ ? world_ : world_.split_by(rule, label(mask));
-      for (const Background purpose : {Background::reductions, Background::gathers})
-        background_[static_cast<std::size_t>(purpose)][mask] = world_.split_by(
-            rule, label(mask) + (purpose == Background::gathers ? " gathers" : " reductions"));
-    }
-  }
+  void split_all();
 
   HostCommunicator world_;
   int axis_count_;
@@ -239,9 +164,100 @@ private:
 
 inline void retain(MeshCore& core) noexcept { ++core.references_; }
 inline int world_rank_of(const MeshCore& core) { return core.world().world_rank(); }
+void destroy(MeshCore& core) noexcept;
 inline void release(MeshCore& core) noexcept {
   if (--core.references_ == 0)
-    delete &core;
+    destroy(core);
 }
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void destroy(MeshCore& core) noexcept { delete &core; }
+
+SHARDWRIGHT_INLINE MeshCore::MeshCore(const HostCommunicator& world, std::span<const std::string_view> names,
+                                      std::span<const int> extents)
+    : world_(world), axis_count_(static_cast<int>(names.size())) {
+  extents_[absent_axis] = 1;
+  int stride = world.size();
+  int below = world.rank();
+  for (std::size_t axis = 0; axis < names.size(); ++axis) {
+    names_[axis] = names[axis];
+    extents_[axis] = extents[axis];
+    stride /= extents[axis];
+    coordinates_[axis] = below / stride;
+    below %= stride;
+    if (extents[axis] > 1)
+      wide_ |= 1u << axis;
+  }
+  check_agreement();
+  split_all();
+}
+
+SHARDWRIGHT_INLINE std::string MeshCore::text(const std::uint64_t* extents) const {
+  std::string out;
+  for (int axis = 0; axis < axis_count_; ++axis)
+    out.append(axis == 0 ? "" : ",").append(name(axis)).append("=").append(std::to_string(extents[axis]));
+  return out;
+}
+
+SHARDWRIGHT_INLINE std::string MeshCore::label(unsigned mask) const {
+  std::string out;
+  for (int axis = 0; axis < axis_count_; ++axis)
+    if ((mask >> axis & 1u) != 0)
+      out.append(out.empty() ? "" : ",").append(name(axis));
+  return out;
+}
+
+SHARDWRIGHT_INLINE void MeshCore::check_agreement() {
+  if (world_.size() == 1)
+    return;
+  constexpr std::size_t words = 1 + max_axes;
+  std::array<std::uint64_t, words> own{};
+  Fnv1a names;
+  for (int axis = 0; axis < axis_count_; ++axis) {
+    names.add(name(axis)).add(std::uint64_t{0xff}); // which ends the name
+    own[1 + static_cast<std::size_t>(axis)] = static_cast<std::uint64_t>(extent(axis));
+  }
+  own[0] = names.value();
+  std::vector<std::uint64_t> all(words * static_cast<std::size_t>(world_.size()));
+  world_.all_gather(own, all);
+  for (int rank = 1; rank < world_.size(); ++rank) {
+    const std::uint64_t* theirs = all.data() + words * static_cast<std::size_t>(rank);
+    if (std::equal(theirs, theirs + words, all.data()))
+      continue;
+    const bool named_alike = theirs[0] == all[0];
+    throw ConfigurationMismatch(
+        "DeviceMesh: all ranks must pass the same axes with the same extents, but rank " +
+            std::to_string(rank) + " differs from rank 0" +
+            (named_alike && all[0] == own[0]
+                 ? " (" + text(theirs + 1) + " against " + text(all.data() + 1) + ")"
+                 : " in the names or the order of the axes") +
+            " (read them from one configuration)",
+        {.rank = world_.rank(), .group = world_.name(), .operation = "DeviceMesh"});
+  }
+}
+
+SHARDWRIGHT_INLINE void MeshCore::split_all() {
+  communicators_.resize(std::size_t{1} << axis_count_);
+  for (auto& groups : background_)
+    groups.resize(communicators_.size());
+  for (unsigned mask = 0; mask < communicators_.size(); ++mask) {
+    if ((mask & ~wide_) != 0)
+      continue;
+    const auto rule = [this, mask](int rank) {
+      GroupPlace place;
+      for (int axis = 0; axis < axis_count_; ++axis) {
+        const bool inside = (mask >> axis & 1u) != 0;
+        int& number = inside ? place.key : place.colour;
+        number = number * extent(axis) + coordinate_of(rank, axis);
+      }
+      return place;
+    };
+    communicators_[mask] = mask == wide_ ? world_ : world_.split_by(rule, label(mask));
+    for (const Background purpose : {Background::reductions, Background::gathers})
+      background_[static_cast<std::size_t>(purpose)][mask] =
+          world_.split_by(rule, label(mask) + (purpose == Background::gathers ? " gathers" : " reductions"));
+  }
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -35,31 +35,7 @@ class MessageTurns {
 public:
   MessageTurns() = default;
   /// Cost: one simulation of all ranks.
-  MessageTurns(const Schedule& schedule, int rank)
-      : microbatches_(schedule.microbatches()),
-        turns_(2 * static_cast<std::size_t>(schedule.stages()) * static_cast<std::size_t>(microbatches_),
-               -1) {
-    // A power of two, so that sums are exact and equal moments compare equal.
-    PassCosts costs;
-    costs.send = 1.0 / 1024;
-    std::vector<std::pair<double, std::size_t>> arrivals; // of this rank's messages, by place in the table
-    detail::Simulation<Schedule> simulation(schedule, costs, schedule.window());
-    simulation.run([&](int receiver, const Step& step, double, double) {
-      for (int i = 0; i < step.size(); ++i)
-        if (const auto in = input_of(schedule.placement(), step[i]);
-            in && in->is_sent() && (in->from_rank == rank || in->to_rank == rank))
-          arrivals.emplace_back(simulation.arrived(receiver, i), place_of(*in));
-    });
-    std::sort(arrivals.begin(), arrivals.end());
-    double moment = -1;
-    for (const auto& [arrived, place] : arrivals) {
-      if (arrived > moment)
-        sizes_.push_back(0);
-      moment = arrived;
-      ++sizes_.back();
-      turns_[place] = static_cast<int>(sizes_.size()) - 1;
-    }
-  }
+  MessageTurns(const Schedule& schedule, int rank);
 
   /// @brief The turn of a message that this rank sends or receives, from 0.
   [[nodiscard]] int turn_of(const StageMessage& message) const { return turns_[place_of(message)]; }
@@ -76,5 +52,32 @@ private:
   std::vector<int> turns_;
   std::vector<int> sizes_;
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE MessageTurns::MessageTurns(const Schedule& schedule, int rank)
+    : microbatches_(schedule.microbatches()),
+      turns_(2 * static_cast<std::size_t>(schedule.stages()) * static_cast<std::size_t>(microbatches_), -1) {
+  // A power of two, so that sums are exact and equal moments compare equal.
+  PassCosts costs;
+  costs.send = 1.0 / 1024;
+  std::vector<std::pair<double, std::size_t>> arrivals; // of this rank's messages, by place in the table
+  detail::Simulation<Schedule> simulation(schedule, costs, schedule.window());
+  simulation.run([&](int receiver, const Step& step, double, double) {
+    for (int i = 0; i < step.size(); ++i)
+      if (const auto in = input_of(schedule.placement(), step[i]);
+          in && in->is_sent() && (in->from_rank == rank || in->to_rank == rank))
+        arrivals.emplace_back(simulation.arrived(receiver, i), place_of(*in));
+  });
+  std::sort(arrivals.begin(), arrivals.end());
+  double moment = -1;
+  for (const auto& [arrived, place] : arrivals) {
+    if (arrived > moment)
+      sizes_.push_back(0);
+    moment = arrived;
+    ++sizes_.back();
+    turns_[place] = static_cast<int>(sizes_.size()) - 1;
+  }
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -90,12 +90,16 @@ template <class Source> [[nodiscard]] std::string explain(const Source& source, 
 
 /// @brief Proves a schedule before it is run.
 /// @throws InvalidArgument naming the missing dependency or the ranks that wait for one another.
-[[nodiscard]] inline Proof require_proof(const Schedule& schedule, const PassCosts& costs = {}) {
+[[nodiscard]] Proof require_proof(const Schedule& schedule, const PassCosts& costs = {});
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE Proof require_proof(const Schedule& schedule, const PassCosts& costs) {
   const Proof proof = prove(schedule, costs);
   if (!proof.holds())
     throw InvalidArgument("schedule " + schedule.name() + " of " + std::to_string(schedule.microbatches()) +
                           " microbatches cannot be run: " + explain(schedule, schedule.window()));
   return proof;
 }
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

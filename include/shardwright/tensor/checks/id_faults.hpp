@@ -29,16 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return out + "]";
 }
 
-[[noreturn]] inline void reject_id(const kernels::IdFault& fault, const MeshCore& core,
-                                   SourceLocation where) {
-  const int rank = core.world().world_rank();
-  throw DataError(
-      "Token ids: they must be below the vocabulary of " + std::to_string(fault.vocabulary) +
-          (fault.target != 0 ? ", or negative for targets that do not count" : " and not negative") +
-          ", but rank " + std::to_string(rank) + " reads " + text_of(fault) +
-          " (encode the text with the tokenizer of the model, or give the table as many rows as the tokenizer has tokens)",
-      {.rank = rank, .operation = fault.target != 0 ? "cross_entropy" : "embedding", .where = where});
-}
+[[noreturn]] void reject_id(const kernels::IdFault& fault, const MeshCore& core, SourceLocation where);
 
 /// The first fault of a rank on a target, in memory that its kernels and the host access; made at its first
 /// use.
@@ -90,5 +81,17 @@ template <class Ids> void reject_unknown_ids(const Ids& ids, SourceLocation wher
     require_known_ids(ids.resources(), where);
   }
 }
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void reject_id(const kernels::IdFault& fault, const MeshCore& core, SourceLocation where) {
+  const int rank = core.world().world_rank();
+  throw DataError(
+      "Token ids: they must be below the vocabulary of " + std::to_string(fault.vocabulary) +
+          (fault.target != 0 ? ", or negative for targets that do not count" : " and not negative") +
+          ", but rank " + std::to_string(rank) + " reads " + text_of(fault) +
+          " (encode the text with the tokenizer of the model, or give the table as many rows as the tokenizer has tokens)",
+      {.rank = rank, .operation = fault.target != 0 ? "cross_entropy" : "embedding", .where = where});
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -59,9 +59,15 @@ struct InputSubject {
 
 /// Compares these properties over all ranks of a mesh. The verdict is the same on every rank.
 /// @throws ConfigurationMismatch.
-inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::size_t tensor_rank,
-                           std::span<const std::string_view> sharded_axes, std::string_view layout,
-                           SourceLocation where, const InputSubject& subject = {}) {
+void compare_inputs(const MeshCore& core, const InputFacts& own, std::size_t tensor_rank,
+                    std::span<const std::string_view> sharded_axes, std::string_view layout,
+                    SourceLocation where, const InputSubject& subject = {});
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void compare_inputs(const MeshCore& core, const InputFacts& own, std::size_t tensor_rank,
+                                       std::span<const std::string_view> sharded_axes,
+                                       std::string_view layout, SourceLocation where,
+                                       const InputSubject& subject) {
   constexpr std::size_t words = max_tensor_rank + 1;
   std::array<std::uint64_t, words> sent{};
   for (std::size_t d = 0; d < tensor_rank; ++d)
@@ -103,6 +109,7 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
            ")");
   }
 }
+#endif
 
 template <AnyShardedTensor Tensor>
 void compare_tensor(const Tensor& tensor, SourceLocation where, const InputSubject& subject) {

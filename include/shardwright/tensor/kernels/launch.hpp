@@ -123,6 +123,12 @@ template <class Execution> [[nodiscard]] auto launch_range(const Execution& exec
     return Kokkos::Experimental::require(range, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
 }
 
+/// All calls of a functor. Not inline, so that units need not compile those of compiled.hpp.
+template <class Functor> void serial_calls(const void* functor, std::size_t count) {
+  const Functor here = *static_cast<const Functor*>(functor); // a copy that no element aliases
+  for (std::size_t i = 0; i < count; ++i)
+    here(i);
+}
 #if defined(KOKKOS_ENABLE_SERIAL)
 /// A type-erased functor call, so that Kokkos is compiled for one functor type instead of each.
 struct SerialCalls {
@@ -130,11 +136,6 @@ struct SerialCalls {
   const void* functor;
   std::size_t count;
 
-  template <class Functor> static void call(const void* functor, std::size_t count) {
-    const Functor here = *static_cast<const Functor*>(functor); // a copy that no element aliases
-    for (std::size_t i = 0; i < count; ++i)
-      here(i);
-  }
   void operator()(std::size_t) const { all(functor, count); }
 };
 inline void launch_serial(const char* label, const Kokkos::Serial& execution, const SerialCalls& calls) {
@@ -159,7 +160,7 @@ void launch(const char* label, const Execution& execution, std::size_t count, co
 #if defined(KOKKOS_ENABLE_SERIAL)
 template <class Functor>
 void launch(const char* label, const Kokkos::Serial& execution, std::size_t count, const Functor& functor) {
-  launch_serial(label, execution, {&SerialCalls::call<Functor>, &functor, count});
+  launch_serial(label, execution, {&serial_calls<Functor>, &functor, count});
 }
 #endif
 
@@ -247,3 +248,7 @@ void run_pieces(const char* label, const Execution& execution, std::size_t rows,
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
+
+#if defined(SHARDWRIGHT_COMPILED)
+#include <shardwright/tensor/kernels/compiled.hpp>
+#endif

@@ -49,18 +49,8 @@ struct BoundTransition {
 }
 
 /// The cheapest steps at the mesh's extents, with the layouts around them.
-[[nodiscard]] inline std::vector<TransitionStep> steps_at(const AxisBinding& binding, const LayoutValue& from,
-                                                          const LayoutValue& to) {
-  std::vector<TransitionStep> steps;
-  LayoutValue layout = without_trivial_axes(from, binding.extents);
-  for (const TransitionMove& move : plan_transition(from, to, binding.extents)) {
-    TransitionStep& step = steps.emplace_back();
-    static_cast<TransitionMove&>(step) = move;
-    step.before = layout;
-    step.after = layout = apply(move, layout);
-  }
-  return steps;
-}
+[[nodiscard]] std::vector<TransitionStep> steps_at(const AxisBinding& binding, const LayoutValue& from,
+                                                   const LayoutValue& to);
 
 inline void count_steps(BoundTransition& bound) noexcept {
   for (const TransitionStep& step : bound.steps) {
@@ -127,5 +117,20 @@ template <class Steps> [[nodiscard]] BoundTransition bind_transition(MeshCore& c
     elements *= static_cast<std::size_t>(block_at(layout, d, binding, shape[d]).size);
   return elements;
 }
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE std::vector<TransitionStep> steps_at(const AxisBinding& binding, const LayoutValue& from,
+                                                        const LayoutValue& to) {
+  std::vector<TransitionStep> steps;
+  LayoutValue layout = without_trivial_axes(from, binding.extents);
+  for (const TransitionMove& move : plan_transition(from, to, binding.extents)) {
+    TransitionStep& step = steps.emplace_back();
+    static_cast<TransitionMove&>(step) = move;
+    step.before = layout;
+    step.after = layout = apply(move, layout);
+  }
+  return steps;
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -68,53 +68,7 @@ public:
   }
 
   /// The call of a collective step, which refers to the blocks of `bound`.
-  void bind(PreparedCollective& bound) const {
-    bound.mask = mask_;
-    bound.count_before = count_before();
-    bound.count_after = count_after();
-    bound.call = {};
-    bound.blocks.clear();
-    CollectiveCall& call = bound.call;
-    std::vector<StridedBlock>& blocks = bound.blocks;
-    call.reduce_op = step_->op;
-    const auto group = static_cast<std::size_t>(group_size_);
-    switch (step_->kind) {
-    case StepKind::all_reduce:
-      call.operation = Operation::all_reduce;
-      call.count = bound.count_before;
-      call.order = order();
-      break;
-    case StepKind::all_gather:
-      call.operation = Operation::all_gather;
-      call.count = bound.count_before;
-      if (!even(after_, step_->dimension, step_->after)) {
-        append_blocks(blocks, after_, step_->dimension, step_->after);
-        call.out_blocks = {blocks.data(), blocks.size()};
-      }
-      break;
-    case StepKind::reduce_scatter:
-      call.operation = Operation::reduce_scatter;
-      call.count = bound.count_after;
-      call.order = order();
-      if (!even(before_, step_->dimension, step_->before)) {
-        append_blocks(blocks, before_, step_->dimension, step_->before);
-        call.in_blocks = {blocks.data(), blocks.size()};
-      }
-      break;
-    case StepKind::all_to_all:
-      call.operation = Operation::all_to_all;
-      append_blocks(blocks, before_, step_->dimension, step_->before);
-      append_blocks(blocks, after_, step_->from_dimension, step_->after);
-      call.in_blocks = {blocks.data(), group};
-      call.out_blocks = {blocks.data() + group, group};
-      break;
-    case StepKind::slice:
-    case StepKind::keep_on_first:
-    case StepKind::drop_halos:
-    case StepKind::exchange_halos: // by tensor/halo/exchange.hpp
-      break;
-    }
-  }
+  void bind(PreparedCollective& bound) const;
 
 private:
   [[nodiscard]] int extent(int axis) const { return binding_->extents[static_cast<std::size_t>(axis)]; }
@@ -133,15 +87,7 @@ private:
     return stride;
   }
 
-  [[nodiscard]] ReductionOrder order() const {
-    AxisSequence mesh_order = axes_;
-    for (int i = 1; i < mesh_order.count; ++i) // a handful, for which std::sort takes long to compile
-      for (auto j = static_cast<std::size_t>(i); j > 0; --j)
-        if (mesh_axis(mesh_order.items[j]) < mesh_axis(mesh_order.items[j - 1]))
-          std::swap(mesh_order.items[j], mesh_order.items[j - 1]);
-    const auto count = static_cast<std::size_t>(mesh_order.count);
-    return reduction_order(*step_, binding_->extents, std::span<const int>(mesh_order.items).first(count));
-  }
+  [[nodiscard]] ReductionOrder order() const;
 
   static StridedBlock strided(const Extents& buffer, int dimension, DimensionBlock range) {
     std::size_t rows = 1;
@@ -172,15 +118,7 @@ private:
 
   /// For every rank of the group, its chunk of `dimension` of a buffer whose layout there is `whole`.
   void append_blocks(std::vector<StridedBlock>& blocks, const Extents& buffer, int dimension,
-                     const LayoutValue& whole) const {
-    const DimensionBlock base = block_of(whole, dimension);
-    for (int rank = 0; rank < group_size_; ++rank) {
-      DimensionBlock range{0, base.size};
-      for (const int axis : axes_)
-        range = chunk_of(range, extent(axis), rank / stride(axis) % extent(axis));
-      blocks.push_back(strided(buffer, dimension, range));
-    }
-  }
+                     const LayoutValue& whole) const;
 
   const TransitionStep* step_;
   const AxisBinding* binding_;
@@ -199,5 +137,76 @@ private:
   return core.part<PreparedCollectives>().find(
       &step, shape, [&](PreparedCollective& call) { StepGeometry(step, binding, shape).bind(call); });
 }
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void StepGeometry::bind(PreparedCollective& bound) const {
+  bound.mask = mask_;
+  bound.count_before = count_before();
+  bound.count_after = count_after();
+  bound.call = {};
+  bound.blocks.clear();
+  CollectiveCall& call = bound.call;
+  std::vector<StridedBlock>& blocks = bound.blocks;
+  call.reduce_op = step_->op;
+  const auto group = static_cast<std::size_t>(group_size_);
+  switch (step_->kind) {
+  case StepKind::all_reduce:
+    call.operation = Operation::all_reduce;
+    call.count = bound.count_before;
+    call.order = order();
+    break;
+  case StepKind::all_gather:
+    call.operation = Operation::all_gather;
+    call.count = bound.count_before;
+    if (!even(after_, step_->dimension, step_->after)) {
+      append_blocks(blocks, after_, step_->dimension, step_->after);
+      call.out_blocks = {blocks.data(), blocks.size()};
+    }
+    break;
+  case StepKind::reduce_scatter:
+    call.operation = Operation::reduce_scatter;
+    call.count = bound.count_after;
+    call.order = order();
+    if (!even(before_, step_->dimension, step_->before)) {
+      append_blocks(blocks, before_, step_->dimension, step_->before);
+      call.in_blocks = {blocks.data(), blocks.size()};
+    }
+    break;
+  case StepKind::all_to_all:
+    call.operation = Operation::all_to_all;
+    append_blocks(blocks, before_, step_->dimension, step_->before);
+    append_blocks(blocks, after_, step_->from_dimension, step_->after);
+    call.in_blocks = {blocks.data(), group};
+    call.out_blocks = {blocks.data() + group, group};
+    break;
+  case StepKind::slice:
+  case StepKind::keep_on_first:
+  case StepKind::drop_halos:
+  case StepKind::exchange_halos: // by tensor/halo/exchange.hpp
+    break;
+  }
+}
+
+SHARDWRIGHT_INLINE ReductionOrder StepGeometry::order() const {
+  AxisSequence mesh_order = axes_;
+  for (int i = 1; i < mesh_order.count; ++i) // a handful, for which std::sort takes long to compile
+    for (auto j = static_cast<std::size_t>(i); j > 0; --j)
+      if (mesh_axis(mesh_order.items[j]) < mesh_axis(mesh_order.items[j - 1]))
+        std::swap(mesh_order.items[j], mesh_order.items[j - 1]);
+  const auto count = static_cast<std::size_t>(mesh_order.count);
+  return reduction_order(*step_, binding_->extents, std::span<const int>(mesh_order.items).first(count));
+}
+
+SHARDWRIGHT_INLINE void StepGeometry::append_blocks(std::vector<StridedBlock>& blocks, const Extents& buffer,
+                                                    int dimension, const LayoutValue& whole) const {
+  const DimensionBlock base = block_of(whole, dimension);
+  for (int rank = 0; rank < group_size_; ++rank) {
+    DimensionBlock range{0, base.size};
+    for (const int axis : axes_)
+      range = chunk_of(range, extent(axis), rank / stride(axis) % extent(axis));
+    blocks.push_back(strided(buffer, dimension, range));
+  }
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -54,19 +54,7 @@ struct PipelinePlan {
   int chunks = 0;
   int microbatches = 0;
 
-  PipelinePlan(const Schedule& schedule, int rank)
-      : chunks(schedule.placement().chunks), microbatches(schedule.microbatches()),
-        placement_(schedule.placement()) {
-    slots = 2 * static_cast<std::size_t>(chunks) * static_cast<std::size_t>(microbatches);
-    for (const Step& step : schedule.steps(rank)) {
-      PlannedStep& planned = steps.emplace_back();
-      planned.count = step.size();
-      for (int i = 0; i < planned.count; ++i)
-        planned.actions[static_cast<std::size_t>(i)] = plan(step[i]);
-    }
-    channels = destinations_.size();
-    place_passes();
-  }
+  PipelinePlan(const Schedule& schedule, int rank);
 
   /// The steps of the first `wanted` microbatches, if the schedule is a forward_schedule().
   [[nodiscard]] std::span<const PlannedStep> first_steps(int wanted) const {
@@ -88,37 +76,9 @@ struct PipelinePlan {
   }
 
 private:
-  void place_passes() {
-    std::vector<bool> forwards_end(static_cast<std::size_t>(chunks), false);
-    std::vector<PassPosition> before(static_cast<std::size_t>(chunks), PassPosition::last);
-    std::vector<std::optional<Pass>> next(static_cast<std::size_t>(chunks));
-    for (std::size_t s = steps.size(); s-- > 0;)
-      for (int i = steps[s].count; i-- > 0;) {
-        PlannedAction& planned = steps[s].actions[static_cast<std::size_t>(i)];
-        const auto chunk = static_cast<std::size_t>(planned.chunk);
-        planned.ends_forwards = planned.action.pass == Pass::forward && !forwards_end[chunk];
-        if (makes_weight_gradient(planned.action.pass))
-          planned.position = std::exchange(before[chunk], PassPosition::middle);
-        forwards_end[chunk] = forwards_end[chunk] || planned.ends_forwards;
-        planned.next_of_chunk = next[chunk];
-        if (planned.action.pass != Pass::weight_gradient)
-          next[chunk] = planned.action.pass;
-      }
-  }
+  void place_passes();
 
-  [[nodiscard]] PlannedAction plan(const Action& action) {
-    PlannedAction out;
-    out.action = action;
-    out.chunk = placement_.chunk_of(action.stage, action.microbatch);
-    if (const auto in = input_of(placement_, action))
-      out.input = message(*in, in->from_rank, out.chunk);
-    if (const auto made = output_of(placement_, action)) {
-      out.output = message(*made, made->to_rank, placement_.chunk_of(made->to_stage(), made->microbatch));
-      if (made->is_sent())
-        out.output.channel = channel(made->to_rank, made->gradient ? 1 : 0);
-    }
-    return out;
-  }
+  [[nodiscard]] PlannedAction plan(const Action& action);
 
   /// A message as seen from one end; `chunk` is that of the consuming stage.
   [[nodiscard]] PipelineMessage message(const StageMessage& handed, int peer, int chunk) const {
@@ -145,5 +105,53 @@ private:
   StagePlacement placement_;
   std::vector<std::array<int, 2>> destinations_;
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE PipelinePlan::PipelinePlan(const Schedule& schedule, int rank)
+    : chunks(schedule.placement().chunks), microbatches(schedule.microbatches()),
+      placement_(schedule.placement()) {
+  slots = 2 * static_cast<std::size_t>(chunks) * static_cast<std::size_t>(microbatches);
+  for (const Step& step : schedule.steps(rank)) {
+    PlannedStep& planned = steps.emplace_back();
+    planned.count = step.size();
+    for (int i = 0; i < planned.count; ++i)
+      planned.actions[static_cast<std::size_t>(i)] = plan(step[i]);
+  }
+  channels = destinations_.size();
+  place_passes();
+}
+
+SHARDWRIGHT_INLINE void PipelinePlan::place_passes() {
+  std::vector<bool> forwards_end(static_cast<std::size_t>(chunks), false);
+  std::vector<PassPosition> before(static_cast<std::size_t>(chunks), PassPosition::last);
+  std::vector<std::optional<Pass>> next(static_cast<std::size_t>(chunks));
+  for (std::size_t s = steps.size(); s-- > 0;)
+    for (int i = steps[s].count; i-- > 0;) {
+      PlannedAction& planned = steps[s].actions[static_cast<std::size_t>(i)];
+      const auto chunk = static_cast<std::size_t>(planned.chunk);
+      planned.ends_forwards = planned.action.pass == Pass::forward && !forwards_end[chunk];
+      if (makes_weight_gradient(planned.action.pass))
+        planned.position = std::exchange(before[chunk], PassPosition::middle);
+      forwards_end[chunk] = forwards_end[chunk] || planned.ends_forwards;
+      planned.next_of_chunk = next[chunk];
+      if (planned.action.pass != Pass::weight_gradient)
+        next[chunk] = planned.action.pass;
+    }
+}
+
+SHARDWRIGHT_INLINE PlannedAction PipelinePlan::plan(const Action& action) {
+  PlannedAction out;
+  out.action = action;
+  out.chunk = placement_.chunk_of(action.stage, action.microbatch);
+  if (const auto in = input_of(placement_, action))
+    out.input = message(*in, in->from_rank, out.chunk);
+  if (const auto made = output_of(placement_, action)) {
+    out.output = message(*made, made->to_rank, placement_.chunk_of(made->to_stage(), made->microbatch));
+    if (made->is_sent())
+      out.output.channel = channel(made->to_rank, made->gradient ? 1 : 0);
+  }
+  return out;
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -37,18 +37,9 @@ namespace detail {
 /// A loss whose layout does not name an axis along which ranks have different tokens.
 /// @param why these ranks do
 /// @param uncounted what would be wrong
-[[noreturn, gnu::noinline]] inline void reject_uncounted(const std::string& subject, std::string_view axis,
-                                                         const std::string& why, std::string_view layout,
-                                                         const std::string& uncounted,
-                                                         const std::string& words, const MeshCore& core,
-                                                         SourceLocation where) {
-  throw InvalidArgument(
-      subject + ": loss and count must be Partial over " + std::string(axis) + ", " + why +
-          ", but they are " + std::string(layout) + " and " + uncounted +
-          " would be taken for all (give both over this rank's tokens, in a layout that names that axis, or " +
-          words + " over " + std::string(axis) + ")",
-      {.rank = core.world().rank(), .layout = std::string(layout), .where = where});
-}
+[[noreturn]] void reject_uncounted(const std::string& subject, std::string_view axis, const std::string& why,
+                                   std::string_view layout, const std::string& uncounted,
+                                   const std::string& words, const MeshCore& core, SourceLocation where);
 
 /// The axes over which the raw gradient of every parameter of a rank is a sum: their ranks hold different
 /// tokens.
@@ -89,4 +80,18 @@ template <LayoutType L> [[nodiscard]] std::vector<std::string_view> partial_axes
 }
 
 } // namespace detail
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void detail::reject_uncounted(const std::string& subject, std::string_view axis,
+                                                 const std::string& why, std::string_view layout,
+                                                 const std::string& uncounted, const std::string& words,
+                                                 const MeshCore& core, SourceLocation where) {
+  throw InvalidArgument(
+      subject + ": loss and count must be Partial over " + std::string(axis) + ", " + why +
+          ", but they are " + std::string(layout) + " and " + uncounted +
+          " would be taken for all (give both over this rank's tokens, in a layout that names that axis, or " +
+          words + " over " + std::string(axis) + ")",
+      {.rank = core.world().rank(), .layout = std::string(layout), .where = where});
+}
+#endif
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The host kernels that shardwright::compiled holds for the usual element types: they take as long to
+/// compile as the rest of a small model.
+
+#include <shardwright/core/low_precision.hpp>
+
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+
+template <class Element> struct AdamWUpdate;
+
+namespace detail {
+
+template <class Functor> void serial_calls(const void* functor, std::size_t count);
+template <class Functor> struct RowPieces;
+
+// Names only: a unit that calls none of them includes none of their headers.
+template <class Element, class Out> struct AttentionForward;
+template <class Element, class Out> struct AttentionBackward;
+template <class Element, bool centred, bool biased> struct NormForward;
+template <class Element, bool centred, bool biased, bool sums> struct NormBackward;
+template <class Element> struct RowStatistics;
+template <class Number> struct RebaseSums;
+template <class Element> struct LogitGradient;
+template <class Element> struct EmbeddingForward;
+template <class Element, class Main> struct EmbeddingBackward;
+template <class Element> struct AddPositions;
+template <class Element, class Main> struct SumOfPositions;
+template <class Element> struct RotaryRows;
+template <class Element, class Draw> struct RandomElements;
+template <class Element> struct DrawNormal;
+template <class Number, class Operation> struct Elementwise;
+
+// `extern` where the kernels are used, nothing in the source that holds them.
+#if defined(SHARDWRIGHT_COMPILING)
+#define SHARDWRIGHT_KERNEL(...) template void serial_calls<__VA_ARGS__>(const void*, std::size_t)
+#else
+#define SHARDWRIGHT_KERNEL(...) extern template void serial_calls<__VA_ARGS__>(const void*, std::size_t)
+#endif
+// Of elements, and of the numbers that they are added up in.
+#define SHARDWRIGHT_KERNELS(Element, Number)                                                                 \
+  SHARDWRIGHT_KERNEL(AttentionForward<Element, Element>);                                                    \
+  SHARDWRIGHT_KERNEL(AttentionBackward<Element, Element>);                                                   \
+  SHARDWRIGHT_KERNEL(NormForward<Element, true, true>);                                                      \
+  SHARDWRIGHT_KERNEL(NormForward<Element, true, false>);                                                     \
+  SHARDWRIGHT_KERNEL(NormForward<Element, false, false>);                                                    \
+  SHARDWRIGHT_KERNEL(NormBackward<Element, true, true, true>);                                               \
+  SHARDWRIGHT_KERNEL(NormBackward<Element, true, false, true>);                                              \
+  SHARDWRIGHT_KERNEL(NormBackward<Element, false, false, true>);                                             \
+  SHARDWRIGHT_KERNEL(NormBackward<Element, false, false, false>);                                            \
+  SHARDWRIGHT_KERNEL(RowStatistics<Element>);                                                                \
+  SHARDWRIGHT_KERNEL(LogitGradient<Element>);                                                                \
+  SHARDWRIGHT_KERNEL(EmbeddingForward<Element>);                                                             \
+  SHARDWRIGHT_KERNEL(RowPieces<EmbeddingBackward<Element, Number>>);                                         \
+  SHARDWRIGHT_KERNEL(AddPositions<Element>);                                                                 \
+  SHARDWRIGHT_KERNEL(SumOfPositions<Element, Number>);                                                       \
+  SHARDWRIGHT_KERNEL(RotaryRows<Element>)
+// Of numbers alone.
+#define SHARDWRIGHT_NUMBER_KERNELS(Number)                                                                   \
+  SHARDWRIGHT_KERNEL(RowPieces<RandomElements<Number, DrawNormal<Number>>>);                                 \
+  SHARDWRIGHT_KERNEL(RowPieces<Elementwise<Number, RebaseSums<Number>>>);                                    \
+  SHARDWRIGHT_KERNEL(RowPieces<Elementwise<Number, AdamWUpdate<Number>>>)
+
+SHARDWRIGHT_KERNELS(float, float);
+SHARDWRIGHT_KERNELS(double, double);
+SHARDWRIGHT_KERNELS(bfloat16, float);
+SHARDWRIGHT_NUMBER_KERNELS(float);
+SHARDWRIGHT_NUMBER_KERNELS(double);
+
+#undef SHARDWRIGHT_NUMBER_KERNELS
+#undef SHARDWRIGHT_KERNELS
+#undef SHARDWRIGHT_KERNEL
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

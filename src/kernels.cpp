@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The target shardwright::compiled: host kernels of the usual element types, compiled once.
+#define SHARDWRIGHT_COMPILING
+#include <shardwright/tensor/kernels/attention/host.hpp>
+#include <shardwright/tensor/kernels/attention/host_backward.hpp>
+#include <shardwright/tensor/kernels/cross_entropy.hpp>
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/norm.hpp>
+#include <shardwright/tensor/kernels/optimizer/adamw.hpp>
+#include <shardwright/tensor/kernels/positions.hpp>
+#include <shardwright/tensor/kernels/random.hpp>
+#include <shardwright/tensor/kernels/rotary.hpp>
+
+#include <shardwright/tensor/kernels/compiled.hpp>
