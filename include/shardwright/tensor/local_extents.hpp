@@ -109,26 +109,36 @@ inline void check_shape(std::span<const std::int64_t> shape, std::size_t element
                           {.where = where});
 }
 
-/// Halos included.
+/// This rank's extents, halos included, of a tensor of a shape. Not compiled again for every layout.
+inline void write_local_shape(const MeshCore& core, const LayoutValue& layout,
+                              std::span<const std::string_view> axes, std::span<const std::int64_t> shape,
+                              std::int64_t* out) {
+  const AxisBinding binding = bind_axes(core, axes);
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    out[d] = block_at(layout, d, binding, shape[d]).size + layout.halo(static_cast<int>(d)).width();
+}
 template <class LayoutType, std::size_t rank>
 [[nodiscard]] std::array<std::int64_t, rank> local_shape_of(const MeshCore& core,
                                                             const std::array<std::int64_t, rank>& shape) {
-  const AxisBinding binding = bind_axes(core, LayoutType::axes);
   std::array<std::int64_t, rank> local{};
-  for (std::size_t d = 0; d < rank; ++d)
-    local[d] = block_at(LayoutType::value, d, binding, shape[d]).size +
-               LayoutType::value.halo(static_cast<int>(d)).width();
+  write_local_shape(core, LayoutType::value, LayoutType::axes, shape, local.data());
   return local;
 }
 
 /// The global index of the first element that this rank owns.
+inline void write_local_offset(const MeshCore& core, const LayoutValue& layout,
+                               std::span<const std::string_view> axes, std::span<const std::int64_t> shape,
+                               std::int64_t* out) {
+  const AxisBinding binding = bind_axes(core, axes);
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    out[d] =
+        dimension_block(layout, static_cast<int>(d), binding.extents, binding.coordinates, shape[d]).offset;
+}
 template <class LayoutType, std::size_t rank>
 [[nodiscard]] std::array<std::int64_t, rank> local_offset_of(const MeshCore& core,
                                                              const std::array<std::int64_t, rank>& shape) {
-  const AxisBinding binding = bind_axes(core, LayoutType::axes);
   std::array<std::int64_t, rank> offset{};
-  for (std::size_t d = 0; d < rank; ++d)
-    offset[d] = block_at(LayoutType::value, d, binding, shape[d]).offset;
+  write_local_offset(core, LayoutType::value, LayoutType::axes, shape, offset.data());
   return offset;
 }
 

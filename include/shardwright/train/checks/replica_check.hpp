@@ -76,20 +76,11 @@ public:
 
   /// @param origin the same on all meshes that hold copies, and different elsewhere
   template <AnyShardedTensor Tensor>
-  void add(const std::string& parameter, const std::string& part, std::uint64_t origin,
-           const Tensor& tensor) {
-    using L = typename Tensor::layout;
-    std::uint64_t block = origin;
-    for (const std::string* text : {&parameter, &part})
-      for (const char letter : *text)
-        block = mixed(block, static_cast<unsigned char>(letter));
-    const MeshCore& core = tensor.core();
-    for (int axis = 0; axis < core.axis_count(); ++axis)
-      if (axis_index(L::axes, core.name(axis)) >= 0)
-        block = mixed(block, static_cast<std::uint64_t>(core.coordinate(axis)) + 1);
-    hashes.push_back({block, content_hash(tensor)});
-    names.push_back({parameter, part});
+  void add(const std::string& parameter, std::string_view part, std::uint64_t origin, const Tensor& tensor) {
+    add(parameter, part, origin, tensor.core(), Tensor::layout::axes, content_hash(tensor));
   }
+  void add(const std::string& parameter, std::string_view part, std::uint64_t origin, const MeshCore& core,
+           std::span<const std::string_view> axes, std::uint64_t content);
 
   std::vector<BlockHash> hashes;
   std::vector<Name> names;
@@ -97,13 +88,38 @@ public:
 
 /// Numbers that all meshes with copies of a parameter share, in the order of the model. Collective over the
 /// copies, by name: ranks that hold copies may hold them in different orders.
-template <ParameterSet Model> [[nodiscard]] std::vector<std::uint64_t> origins_of(Model& model) {
+[[nodiscard]] std::vector<std::uint64_t> origins_of(const std::vector<ParameterBase*>& parameters);
+
+/// The blocks whose copies on all ranks differ. Collective.
+[[nodiscard]] std::vector<ReplicaDifference> odd_replicas(const BlockHashes& own,
+                                                          const HostCommunicator& ranks);
+
+/// @throws ReplicaMismatch naming the first of the differences.
+[[noreturn]] void reject_odd_replicas(std::vector<ReplicaDifference> found, const HostCommunicator& ranks,
+                                      std::int64_t step);
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void BlockHashes::add(const std::string& parameter, std::string_view part,
+                                         std::uint64_t origin, const MeshCore& core,
+                                         std::span<const std::string_view> axes, std::uint64_t content) {
+  std::uint64_t block = origin;
+  for (const std::string_view text : {std::string_view(parameter), part})
+    for (const char letter : text)
+      block = mixed(block, static_cast<unsigned char>(letter));
+  for (int axis = 0; axis < core.axis_count(); ++axis)
+    if (axis_index(axes, core.name(axis)) >= 0)
+      block = mixed(block, static_cast<std::uint64_t>(core.coordinate(axis)) + 1);
+  hashes.push_back({block, content});
+  names.push_back({parameter, std::string(part)});
+}
+
+SHARDWRIGHT_INLINE std::vector<std::uint64_t> origins_of(const std::vector<ParameterBase*>& parameters) {
   std::vector<std::uint64_t> out;
   std::vector<std::pair<const ParameterBase*, std::size_t>> by_name;
-  for_each_parameter(model, [&](auto& parameter) {
-    by_name.emplace_back(&parameter, out.size());
-    out.push_back(static_cast<std::uint64_t>(parameter.stored().core().world().world_rank(0)));
-  });
+  for (const ParameterBase* const parameter : parameters) {
+    by_name.emplace_back(parameter, out.size());
+    out.push_back(static_cast<std::uint64_t>(parameter->core().world().world_rank(0)));
+  }
   std::stable_sort(by_name.begin(), by_name.end(), [](const auto& left, const auto& right) {
     return left.first->name() < right.first->name();
   });
@@ -115,38 +131,13 @@ template <ParameterSet Model> [[nodiscard]] std::vector<std::uint64_t> origins_o
   return out;
 }
 
-} // namespace detail
-
-/// @brief Compares every copy of every block: of weights as stored, and of the optimizer's state.
-///
-/// The ranks that hold copies follow from the layouts: blocks are equal along all axes that do not shard
-/// them, and on the meshes of a pipeline that share a parameter. Collective over `ranks`, all that hold a
-/// part of the model. Cost: one read of the blocks, 16 bytes per block and rank, and one small broadcast for
-/// each parameter with copies on other meshes. The result is the same on every rank; empty if all copies
-/// agree.
-/// @throws the communicator's errors.
-/// @param optimizer its state is compared, too
-template <ParameterSet Model, class Optimizer>
-[[nodiscard]] std::vector<ReplicaDifference> find_odd_replicas(Model& model, Optimizer& optimizer,
+SHARDWRIGHT_INLINE std::vector<ReplicaDifference> odd_replicas(const BlockHashes& own,
                                                                const HostCommunicator& ranks) {
-  static_assert(sizeof(detail::StatesOf<Optimizer, Model>) > 0);
-  detail::BlockHashes own;
-  const std::vector<std::uint64_t> origins = detail::origins_of(model);
-  auto next = origins.begin();
-  for_each_parameter(model, [&](auto& parameter) {
-    const std::uint64_t origin = *next++;
-    own.add(parameter.name(), "weights", origin, parameter.stored());
-    optimizer.for_each_state(parameter, [&](std::string_view name, const auto& state) {
-      own.add(parameter.name(), std::string(name), origin, state);
-    });
-    if (parameter.master())
-      own.add(parameter.name(), "master weights", origin, *parameter.master());
-  });
   // By block: the ranks that hold it and their hashes.
   std::map<std::uint64_t, std::pair<std::vector<int>, std::vector<std::uint64_t>>> blocks;
   const auto all = all_gather_v(ranks, own.hashes);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    for (const detail::BlockHash& hash : all[rank]) {
+    for (const BlockHash& hash : all[rank]) {
       auto& [holders, contents] = blocks[hash.block];
       holders.push_back(static_cast<int>(rank));
       contents.push_back(hash.content);
@@ -166,7 +157,7 @@ template <ParameterSet Model, class Optimizer>
       const auto& [holders, contents] = blocks[std::stoull(texts[i])];
       ReplicaDifference& difference =
           out.emplace_back(ReplicaDifference{texts[i + 1], texts[i + 2], {}, holders});
-      const std::uint64_t usual = detail::majority(contents);
+      const std::uint64_t usual = majority(contents);
       for (std::size_t holder = 0; holder < holders.size(); ++holder)
         if (contents[holder] != usual)
           difference.odd.push_back(holders[holder]);
@@ -174,15 +165,8 @@ template <ParameterSet Model, class Optimizer>
   return out;
 }
 
-/// @brief Throws on every rank unless all copies are equal; as find_odd_replicas otherwise.
-/// @param step that has been taken; 0: none, so that the initial weights differ
-/// @throws ReplicaMismatch naming parameters and ranks.
-template <ParameterSet Model, class Optimizer>
-void require_equal_replicas(Model& model, Optimizer& optimizer, const HostCommunicator& ranks,
-                            std::int64_t step) {
-  std::vector<ReplicaDifference> found = find_odd_replicas(model, optimizer, ranks);
-  if (found.empty())
-    return;
+SHARDWRIGHT_INLINE void reject_odd_replicas(std::vector<ReplicaDifference> found,
+                                            const HostCommunicator& ranks, std::int64_t step) {
   constexpr std::size_t shown = 3;
   std::string sentence =
       "Replica check: all copies of a parameter must be equal, but " +
@@ -196,6 +180,48 @@ void require_equal_replicas(Model& model, Optimizer& optimizer, const HostCommun
                       ? " (initialize the model from one seed, with the same distributions, on all ranks)"
                       : " (check the memory of the ranks that differ, and resume from a checkpoint)"),
       std::move(found), {ranks.world_rank(), ranks.name(), "replica check"});
+}
+#endif
+
+} // namespace detail
+
+/// @brief Compares every copy of every block: of weights as stored, and of the optimizer's state.
+///
+/// The ranks that hold copies follow from the layouts: blocks are equal along all axes that do not shard
+/// them, and on the meshes of a pipeline that share a parameter. Collective over `ranks`, all that hold a
+/// part of the model. Cost: one read of the blocks, 16 bytes per block and rank, and one small broadcast for
+/// each parameter with copies on other meshes. The result is the same on every rank; empty if all copies
+/// agree.
+/// @throws the communicator's errors.
+/// @param optimizer its state is compared, too
+template <ParameterSet Model, class Optimizer>
+[[nodiscard]] std::vector<ReplicaDifference> find_odd_replicas(Model& model, Optimizer& optimizer,
+                                                               const HostCommunicator& ranks) {
+  static_assert(sizeof(detail::StatesOf<Optimizer, Model>) > 0);
+  const std::vector<std::uint64_t> origins = detail::origins_of(parameters_of(model));
+  detail::BlockHashes own;
+  auto next = origins.begin();
+  for_each_parameter(model, [&](auto& parameter) {
+    const std::uint64_t origin = *next++;
+    own.add(parameter.name(), "weights", origin, parameter.stored());
+    optimizer.for_each_state(parameter, [&](std::string_view name, const auto& state) {
+      own.add(parameter.name(), name, origin, state);
+    });
+    if (parameter.master())
+      own.add(parameter.name(), "master weights", origin, *parameter.master());
+  });
+  return detail::odd_replicas(own, ranks);
+}
+
+/// @brief Throws on every rank unless all copies are equal; as find_odd_replicas otherwise.
+/// @param step that has been taken; 0: none, so that the initial weights differ
+/// @throws ReplicaMismatch naming parameters and ranks.
+template <ParameterSet Model, class Optimizer>
+void require_equal_replicas(Model& model, Optimizer& optimizer, const HostCommunicator& ranks,
+                            std::int64_t step) {
+  std::vector<ReplicaDifference> found = find_odd_replicas(model, optimizer, ranks);
+  if (!found.empty())
+    detail::reject_odd_replicas(std::move(found), ranks, step);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -10,11 +10,47 @@
 #include <shardwright/tensor/transition/prepared_collective.hpp>
 #include <shardwright/train/gradient/background_calls.hpp>
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A gather of weights that is a single collective, which runs while the program goes on. Compiled for each
+/// element type, not for each layout.
+template <class Element, class Target> class WeightGather {
+public:
+  /// Starts it. @return false if the transition is not a single collective on this mesh
+  bool start(TargetResources<Target>& resources, const TransitionSteps& table,
+             std::span<const std::int64_t> shape, const BufferHandle& stored, SourceLocation where) {
+    MeshCore& core = resources.core();
+    if (!std::exchange(bound_, true))
+      gather_ = single_call(core, table, shape, where);
+    if (!gather_)
+      return false;
+    memory_ = new_block<Element>(resources, block_elements(core, table, *table.to, shape));
+    const CollectiveCall call = gather_->with(static_cast<const Element*>(stored.data()),
+                                              static_cast<Element*>(memory_.data()), where);
+    order_call_after<Target>(resources.execution());
+    arriving_.emplace(start_background<Target>(core, gather_->mask, Background::gathers, call));
+    return true;
+  }
+  [[nodiscard]] bool arriving() const noexcept { return arriving_.has_value(); }
+  /// Waits for the weights.
+  [[nodiscard]] BufferHandle finish() {
+    arriving_->wait();
+    arriving_.reset();
+    return std::move(memory_);
+  }
+
+private:
+  bool bound_ = false;
+  std::optional<PreparedCollective> gather_; // nothing if it is not one collective
+  BufferHandle memory_;
+  std::optional<Pending> arriving_; // after the memory that it writes
+};
 
 /// Weights in layout `Compute` until their last use ends: the stored ones if that is their layout, else
 /// redistributed.
@@ -31,19 +67,21 @@ public:
   void start(const Stored& stored, [[maybe_unused]] SourceLocation where) {
     if (uses_++ > 0)
       return;
-    if constexpr (moves)
-      start_gather(stored, where);
-    else
+    if constexpr (moves) {
+      const MemoryFor memory(MemoryKind::gathered_weights);
+      shape_ = stored.shape();
+      if (!gather_.start(stored.resources(), transition_steps<Transition<typename Stored::layout, Compute>>,
+                         shape_, TensorAccess::buffer(stored), where))
+        weight_ = redistribute<Compute>(stored, where);
+    } else {
       weight_ = stored.share();
+    }
   }
   /// Waits for the weights.
   void finish() {
     if constexpr (moves)
-      if (arriving_) {
-        arriving_->wait();
-        arriving_.reset();
-        weight_ = TensorAccess::take<Tensor>(std::move(gathered_));
-      }
+      if (gather_.arriving())
+        weight_ = TensorAccess::in_memory<Tensor>(gather_.finish(), shape_);
   }
   /// Ends a use; with the last one the gathered memory returns to the pool.
   void release() {
@@ -58,28 +96,9 @@ public:
   [[nodiscard]] const Tensor& tensor() const noexcept { return weight_; }
 
 private:
-  using Gathered = ShardedTensor<Compute, element, target>;
-
-  void start_gather(const Stored& stored, SourceLocation where) {
-    const MemoryFor memory(MemoryKind::gathered_weights);
-    if (!std::exchange(bound_, true))
-      gather_ = single_call(stored.core(), transition_steps<Transition<typename Stored::layout, Compute>>,
-                            stored.shape(), where);
-    if (!gather_) {
-      weight_ = redistribute<Compute>(stored, where);
-      return;
-    }
-    gathered_ = Gathered(stored.resources(), stored.shape());
-    const CollectiveCall call = gather_->with(stored.data(), gathered_.mutable_data(), where);
-    order_call_after<target>(stored.execution());
-    arriving_.emplace(start_background<target>(stored.core(), gather_->mask, Background::gathers, call));
-  }
-
-  bool bound_ = false;
-  std::optional<PreparedCollective> gather_; // nothing if it is not one collective
   Tensor weight_ = TensorAccess::nothing<Tensor>();
-  Gathered gathered_ = TensorAccess::nothing<Gathered>();
-  std::optional<Pending> arriving_; // after the memory that it writes
+  WeightGather<element, target> gather_;
+  typename Stored::Shape shape_{}; // of weights that are gathered
   int uses_ = 0;
 };
 

@@ -27,10 +27,14 @@ public:
 
   /// Adds the gradient of a parameter. @throws LifecycleError if another group holds it.
   template <class P> void hold(P& parameter) {
-    using Number = typename P::accumulation_element;
-    add(std::make_unique<ParameterGradient<Number, Target>>(parameter, parameter.gradient_layouts(),
-                                                            parameter.resources(),
-                                                            buckets<Number>(parameter.resources())));
+    hold<typename P::accumulation_element>(parameter, parameter.gradient_layouts(), parameter.resources());
+  }
+  /// Compiled for the numbers, not for each layout.
+  template <class Number>
+  [[gnu::noinline]] void hold(ParameterBase& parameter, const GradientLayouts& layouts,
+                              TargetResources<Target>& resources) {
+    add(std::make_unique<ParameterGradient<Number, Target>>(parameter, layouts, resources,
+                                                            buckets<Number>(resources)));
   }
   /// Notes the stage of its parameters, which it must not outlive, even if there are none.
   void follow(std::weak_ptr<const void> stage) { stage_ = std::move(stage); }

@@ -10,7 +10,6 @@
 
 #include <span>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -46,21 +45,19 @@ void agree_on_parameters(Model& model, const Optimizer& optimizer, std::string_v
     if (mesh != nullptr && !given.empty())
       require_agreement(*mesh, name, given, no_axes, where);
   };
-  for_each_parameter(model, [&](auto& parameter) {
-    using P = std::remove_reference_t<decltype(parameter)>;
-    const MeshCore& own = parameter.resources().core();
-    if (mesh != &own) {
+  for (const ParameterBase* const parameter : parameters_of(model)) {
+    if (mesh != &parameter->core()) {
       compare();
-      mesh = &own;
+      mesh = &parameter->core();
       given.assign(of_step.begin(), of_step.end());
     }
     if constexpr (GivesNumbersOfParameters<Optimizer>)
-      for (GivenNumber number :
-           optimizer.numbers_of(ParameterInfo{parameter.name(), P::tensor_rank, parameter.role()})) {
-        number.of = parameter.name();
+      for (GivenNumber number : optimizer.numbers_of(
+               ParameterInfo{parameter->name(), parameter->dimensions(), parameter->role()})) {
+        number.of = parameter->name();
         given.push_back(number);
       }
-  });
+  }
   compare();
 }
 

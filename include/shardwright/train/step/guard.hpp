@@ -64,6 +64,14 @@ private:
   const GradAccumulator<Model>& gradients_;
 };
 
+namespace detail {
+
+/// Joins the places of all ranks: names, each followed by a number of elements. Collective.
+[[nodiscard]] std::vector<NonFinitePlace> places_of_all(const std::vector<std::string>& own,
+                                                        const HostCommunicator& ranks);
+
+} // namespace detail
+
 /// @brief Finds where a finished step is not finite: the loss first and then parameters in the order of the
 /// ranks.
 ///
@@ -81,21 +89,7 @@ template <ParameterSet Model>
     if (const std::int64_t elements = gradient.non_finite(); elements > 0)
       own.insert(own.end(), {gradient.parameter().name(), std::to_string(elements)});
   });
-  std::vector<NonFinitePlace> out;
-  const auto all = gather_texts(ranks, own);
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    for (std::size_t i = 0; i < all[rank].size(); i += 2) {
-      const std::string& name = all[rank][i];
-      auto place =
-          std::find_if(out.begin(), out.end(), [&](const auto& known) { return known.name == name; });
-      if (place == out.end())
-        place = out.insert(out.end(), NonFinitePlace{name, {}, 0});
-      place->ranks.push_back(static_cast<int>(rank));
-      place->elements += std::stoll(all[rank][i + 1]);
-    }
-  std::stable_partition(out.begin(), out.end(),
-                        [](const NonFinitePlace& place) { return place.name.empty(); });
-  return out;
+  return detail::places_of_all(own, ranks);
 }
 
 namespace detail {
@@ -188,37 +182,15 @@ public:
   [[noreturn]] void end_run(const GradAccumulator<Model>& accumulator, const GradientSummary& summary,
                             std::int64_t step) {
     without_tokens_ = summary.tokens == 0;
-    const bool skips = !rule_.stops(summary);
-    const std::string before = "step " + std::to_string(step) + ": ";
-    const std::string row =
-        skips ? ", the last of " + std::to_string(summary.skipped_in_a_row) + " skipped steps in a row"
-              : std::string();
-    const ErrorContext context{
-        .rank = ranks_.world_rank(), .group = ranks_.name(), .operation = "non-finite check"};
-    if (without_tokens_)
-      throw DataError(before + sentence() + row + " (look at the targets of the batch)", context);
-    places_ = find_non_finite(accumulator, ranks_);
-    throw NonFiniteStep(before + sentence() + row +
-                            " (lower the learning rate, lengthen its warm-up, or look at the batch)",
-                        places_, context);
+    if (!without_tokens_)
+      places_ = find_non_finite(accumulator, ranks_);
+    reject(summary, step);
   }
 
   /// @brief Says why a step was not admitted: no token counted, or what was not finite: the loss, and then
   /// the parameters that the backward pass reaches first, since an error there spreads to earlier ones. The
   /// same on every rank.
-  [[nodiscard]] std::string sentence() const {
-    if (without_tokens_)
-      return "the global batch must have a token that counts, but all of its targets are masked";
-    constexpr std::size_t shown = 3;
-    std::string out = std::string("loss and gradients must be finite, but not finite ") +
-                      (places_.size() == 1 ? "is " : "are ");
-    const std::size_t losses = !places_.empty() && places_[0].name.empty() ? 1 : 0;
-    for (std::size_t i = 0; i < std::min(shown, places_.size()); ++i)
-      out += (i == 0 ? "" : "; ") + places_[i < losses ? i : places_.size() - 1 - (i - losses)].text();
-    if (places_.size() > shown)
-      out += "; and " + std::to_string(places_.size() - shown) + " more";
-    return places_.empty() ? out + "only their sums over all ranks" : out;
-  }
+  [[nodiscard]] std::string sentence() const;
   /// @brief Skipped steps in a row up to now, on the host.
   [[nodiscard]] std::int64_t in_a_row() const noexcept { return state_.skipped_in_a_row; }
   /// @brief Restores the number of skipped steps in a row; before the first step.
@@ -229,6 +201,7 @@ public:
   [[nodiscard]] const std::vector<NonFinitePlace>& places() const noexcept { return places_; }
 
 private:
+  [[noreturn]] void reject(const GradientSummary& summary, std::int64_t step) const;
   [[nodiscard]] detail::GuardState* device_state() const {
     return static_cast<detail::GuardState*>(device_state_.data());
   }
@@ -241,5 +214,55 @@ private:
   bool without_tokens_ = false;       // the last of them
   detail::BufferHandle device_state_; // of the device whose steps it admits
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE std::vector<NonFinitePlace> detail::places_of_all(const std::vector<std::string>& own,
+                                                                     const HostCommunicator& ranks) {
+  std::vector<NonFinitePlace> out;
+  const auto all = gather_texts(ranks, own);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    for (std::size_t i = 0; i < all[rank].size(); i += 2) {
+      const std::string& name = all[rank][i];
+      auto place =
+          std::find_if(out.begin(), out.end(), [&](const auto& known) { return known.name == name; });
+      if (place == out.end())
+        place = out.insert(out.end(), NonFinitePlace{name, {}, 0});
+      place->ranks.push_back(static_cast<int>(rank));
+      place->elements += std::stoll(all[rank][i + 1]);
+    }
+  std::stable_partition(out.begin(), out.end(),
+                        [](const NonFinitePlace& place) { return place.name.empty(); });
+  return out;
+}
+
+SHARDWRIGHT_INLINE void StepGuard::reject(const GradientSummary& summary, std::int64_t step) const {
+  const bool skips = !rule_.stops(summary);
+  const std::string before = "step " + std::to_string(step) + ": ";
+  const std::string row =
+      skips ? ", the last of " + std::to_string(summary.skipped_in_a_row) + " skipped steps in a row"
+            : std::string();
+  const ErrorContext context{
+      .rank = ranks_.world_rank(), .group = ranks_.name(), .operation = "non-finite check"};
+  if (without_tokens_)
+    throw DataError(before + sentence() + row + " (look at the targets of the batch)", context);
+  throw NonFiniteStep(before + sentence() + row +
+                          " (lower the learning rate, lengthen its warm-up, or look at the batch)",
+                      places_, context);
+}
+
+SHARDWRIGHT_INLINE std::string StepGuard::sentence() const {
+  if (without_tokens_)
+    return "the global batch must have a token that counts, but all of its targets are masked";
+  constexpr std::size_t shown = 3;
+  std::string out = std::string("loss and gradients must be finite, but not finite ") +
+                    (places_.size() == 1 ? "is " : "are ");
+  const std::size_t losses = !places_.empty() && places_[0].name.empty() ? 1 : 0;
+  for (std::size_t i = 0; i < std::min(shown, places_.size()); ++i)
+    out += (i == 0 ? "" : "; ") + places_[i < losses ? i : places_.size() - 1 - (i - losses)].text();
+  if (places_.size() > shown)
+    out += "; and " + std::to_string(places_.size() - shown) + " more";
+  return places_.empty() ? out + "only their sums over all ranks" : out;
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
