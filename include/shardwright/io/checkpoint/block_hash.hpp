@@ -5,6 +5,7 @@
 /// @brief The hash that a checkpoint stores for its blocks: 128-bit XXH3, from the xxHash header.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/io/checkpoint/manifest.hpp>
 
 #if !__has_include(<xxhash.h>)
 #error "checkpoint: the header xxhash.h must be installed (apt-get install libxxhash-dev)"
@@ -23,22 +24,6 @@
 #include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
-
-/// @brief A 128-bit XXH3 hash: detects accidental corruption, but not tampering.
-struct BlockHash {
-  std::uint64_t high = 0;
-  std::uint64_t low = 0;
-
-  friend constexpr bool operator==(const BlockHash&, const BlockHash&) = default;
-
-  /// @brief 32 hexadecimal digits, as the program xxh128sum prints them.
-  [[nodiscard]] std::string text() const {
-    std::string out(32, '0');
-    for (std::size_t i = 0; i < 32; ++i)
-      out[i] = "0123456789abcdef"[(i < 16 ? high : low) >> (60 - 4 * (i % 16)) & 15U];
-    return out;
-  }
-};
 
 /// @brief The hash of bytes, computed at about memory bandwidth.
 [[nodiscard]] inline BlockHash hash_of(std::span<const std::byte> bytes) noexcept {

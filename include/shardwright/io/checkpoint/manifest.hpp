@@ -6,7 +6,6 @@
 /// each.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/io/checkpoint/block_hash.hpp>
 #include <shardwright/io/safetensors/dtype.hpp>
 
 #include <cstddef>
@@ -19,6 +18,22 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
 /// @brief The version of the manifests that this library writes, and the newest that it reads.
 inline constexpr std::uint64_t manifest_version = 1;
+
+/// @brief A 128-bit XXH3 hash: detects accidental corruption, but not tampering.
+struct BlockHash {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  friend constexpr bool operator==(const BlockHash&, const BlockHash&) = default;
+
+  /// @brief 32 hexadecimal digits, as the program xxh128sum prints them.
+  [[nodiscard]] std::string text() const {
+    std::string out(32, '0');
+    for (std::size_t i = 0; i < 32; ++i)
+      out[i] = "0123456789abcdef"[(i < 16 ? high : low) >> (60 - 4 * (i % 16)) & 15U];
+    return out;
+  }
+};
 
 /// @brief A part of a tensor, as it was saved.
 struct SavedBlock {

@@ -6,7 +6,6 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/checkpoint/block.hpp>
-#include <shardwright/io/checkpoint/block_hash.hpp>
 #include <shardwright/io/checkpoint/real_elements.hpp>
 #include <shardwright/io/large_file.hpp>
 #include <shardwright/io/safetensors/dtype.hpp>
@@ -14,6 +13,9 @@
 #include <shardwright/tensor/local_extents.hpp>
 #include <shardwright/tensor/memory/host_copy.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#if !defined(SHARDWRIGHT_COMPILED_CHECKPOINTS)
+#include <shardwright/io/checkpoint/block_hash.hpp>
+#endif
 
 #include <array>
 #include <cstddef>
@@ -104,11 +106,6 @@ struct Extents {
 
   [[nodiscard]] safetensors::BlockOf place() const { return {unsigned_of(offset), unsigned_of(block)}; }
 };
-
-/// Whether this replica is the one that writes a block; the writer varies by name, to share the work.
-[[nodiscard]] inline bool writes(std::string_view name, const Replica& replica) {
-  return hash_of(name).low % replica.count == replica.number;
-}
 
 /// Reads a block in the caller's element type. Compiled for each of those, not for each layout.
 template <class Element, class Target>
@@ -232,7 +229,8 @@ SHARDWRIGHT_INLINE std::byte* Staging::next(Block block, const Replica& replica)
   if (used_ == blocks_.size())
     blocks_.emplace_back();
   StagedBlock& out = blocks_[used_++];
-  const bool writes = detail::writes(block.tensor, replica);
+  // The writer varies by name, to share the work.
+  const bool writes = hash_of(block.tensor).low % replica.count == replica.number;
   std::size_t bytes = safetensors::bits_of(block.dtype) / 8;
   for (const std::uint64_t extent : block.extent)
     bytes *= static_cast<std::size_t>(extent);
