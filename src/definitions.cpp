@@ -15,6 +15,7 @@
 #include <shardwright/tensor/transition/step_geometry.hpp>
 #include <shardwright/train/checks/replica_check.hpp>
 #include <shardwright/train/pipeline/agreement.hpp>
+#include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/pipeline/plan.hpp>
 #include <shardwright/train/step/guard.hpp>
 #include <shardwright/train/step/loss_axes.hpp>

@@ -25,6 +25,36 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+namespace detail {
+
+/// @param own paths, each followed by its stage
+/// @throws InvalidArgument on all ranks if a path has two stages.
+void require_one_stage(const HostCommunicator& ranks, const std::vector<std::string>& own);
+/// @throws InvalidArgument on all ranks if uses of a tied parameter differ.
+void require_one_type(const HostCommunicator& copies, const ParameterBase& parameter);
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void require_one_stage(const HostCommunicator& ranks,
+                                          const std::vector<std::string>& own) {
+  std::map<std::string, std::string> stage_of;
+  for (const std::vector<std::string>& texts : gather_texts(ranks, own))
+    for (std::size_t i = 0; i < texts.size(); i += 2)
+      if (stage_of.try_emplace(texts[i], texts[i + 1]).first->second != texts[i + 1])
+        reject_repeated_path(texts[i]);
+}
+
+SHARDWRIGHT_INLINE void require_one_type(const HostCommunicator& copies, const ParameterBase& parameter) {
+  const std::string own = parameter.type_text();
+  for (const std::vector<std::string>& other : gather_texts(copies, {own}))
+    if (other.front() != own)
+      throw InvalidArgument("PipelineModel: all uses of the tied parameter " + parameter.name() +
+                            " must have the same type, but one is " + own + " and another " + other.front() +
+                            " (use one Parameter type in both parts)");
+}
+#endif
+
+} // namespace detail
+
 /// @brief This rank's part of a model: a stage for each chunk of a placement.
 ///
 /// Tied parameters are one object if a rank holds several of their uses, and copies with summed gradients if
@@ -125,11 +155,7 @@ private:
       stages_[static_cast<std::size_t>(chunk)]->for_each_part([&, stage = number](const auto& each) {
         own.insert(own.end(), {each.path, each.tied ? "tied" : std::to_string(stage)});
       });
-    std::map<std::string, std::string> stage_of;
-    for (const std::vector<std::string>& texts : gather_texts(ranks, own))
-      for (std::size_t i = 0; i < texts.size(); i += 2)
-        if (stage_of.try_emplace(texts[i], texts[i + 1]).first->second != texts[i + 1])
-          detail::reject_repeated_path(texts[i]);
+    detail::require_one_stage(ranks, own);
   }
 
   /// A tied parameter gets a last pass from every stage of this rank that holds it.
@@ -198,18 +224,8 @@ private:
         copy = tied.parameter;
       });
       if (copy != nullptr)
-        require_one_type(copies, *copy);
+        detail::require_one_type(copies, *copy);
     }
-  }
-
-  /// @throws InvalidArgument on all ranks if uses of a tied parameter differ.
-  static void require_one_type(const HostCommunicator& copies, const ParameterBase& parameter) {
-    const std::string own = parameter.type_text();
-    for (const std::vector<std::string>& other : gather_texts(copies, {own}))
-      if (other.front() != own)
-        throw InvalidArgument("PipelineModel: all uses of the tied parameter " + parameter.name() +
-                              " must have the same type, but one is " + own + " and another " +
-                              other.front() + " (use one Parameter type in both parts)");
   }
 
   Config config_;
