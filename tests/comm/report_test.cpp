@@ -2,6 +2,7 @@
 #include "support/catch.hpp"
 
 #include <shardwright/comm/report.hpp>
+#include <shardwright/comm/wait_graph.hpp>
 
 #include <array>
 #include <chrono>
@@ -65,16 +66,26 @@ TEST_CASE("the first difference of the calls, or blocks that do not pair up, by 
 
 TEST_CASE("a deadline report names the late ranks, what they do, and a cycle", "[comm]") {
   using namespace std::chrono_literals;
-  const std::string found = detail::whereabouts({2, 3}, doing) + "; " + detail::cycle_text({2, 0}, doing);
+  const auto said = [](const detail::HoldUp& hold_up, std::chrono::nanoseconds deadline = 2s) {
+    return detail::late_sentence("tp", sum_of(4), 7, deadline, {2, 3}, hold_up, {}, doing);
+  };
+  const std::string enter = "every rank of group tp must enter all_reduce(sum, 4 float32) #7";
+  const std::string advice =
+      " (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)";
+  CHECK(said({{2, 3}}) ==
+        enter + " within 2 s, but ranks 2, 3 did not arrive: rank 2: at step 20; rank 3: at step 30" +
+            advice);
   CHECK(
-      found ==
-      "rank 2: at step 20; rank 3: at step 30; they wait in a cycle: rank 2 -> rank 0 -> rank 2 (rank 2: at step 20; rank 0: at step 0)");
+      said({{2}, {}, {2, 0}}, 0s) ==
+      enter +
+          ", but rank 2 did not arrive: they wait in a cycle: rank 2 -> rank 0 -> rank 2 (rank 2: at step 20; rank 0: at step 0)" +
+          advice);
   CHECK(
-      detail::late_collective("tp", sum_of(4), 7, 2s, {2, 3}, "x") ==
-      "every rank of group tp must enter all_reduce(sum, 4 float32) #7 within 2 s, but ranks 2, 3 did not arrive: x (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)");
-  CHECK(
-      detail::late_collective("tp", sum_of(4), 7, 2s, {}, "x") ==
-      "every rank of group tp must enter all_reduce(sum, 4 float32) #7 within 2 s, but not all arrived (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)");
+      said({{4}, {3}}) ==
+      enter +
+          " within 2 s, but not all arrived, held up by rank 4: rank 4: at step 40; held up by it: rank 3: at step 30" +
+          advice);
+  CHECK(said({}) == enter + " within 2 s, but not all arrived" + advice);
 }
 
 TEST_CASE("a failed communicator says why it failed, if that is known", "[comm]") {

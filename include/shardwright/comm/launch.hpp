@@ -15,6 +15,7 @@
 #include <shardwright/comm/threads/process_end.hpp>
 #include <shardwright/comm/threads/rank_program.hpp>
 #include <shardwright/comm/threads/transport.hpp>
+#include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/blas_threads.hpp>
 #if defined(SHARDWRIGHT_WITH_MPI)
 #include <shardwright/comm/mpi/launch.hpp>

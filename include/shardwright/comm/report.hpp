@@ -7,9 +7,7 @@
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/fingerprint.hpp>
-#include <shardwright/comm/waiting.hpp>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -49,58 +47,8 @@ template <class Doing>
   return out;
 }
 
-/// Ranks that wait for one another in a ring.
-template <class Doing> [[nodiscard]] std::string cycle_text(const std::vector<int>& ring, Doing&& doing) {
-  std::string path, places;
-  for (const int rank : ring) {
-    path += "rank " + std::to_string(rank) + " -> ";
-    places += (places.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + doing(rank);
-  }
-  return "they wait in a cycle: " + path + "rank " + std::to_string(ring.front()) + " (" + places + ")";
-}
-
 inline constexpr std::string_view same_order_advice =
     " (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)";
-
-/// " within 2 s", or nothing for no time: of ranks that wait for one another, no deadline has to pass.
-[[nodiscard]] inline std::string within(std::chrono::nanoseconds deadline) {
-  return deadline == std::chrono::nanoseconds::zero() ? std::string() : " within " + time_text(deadline);
-}
-
-/// The beginning of a sentence about an incomplete collective.
-[[nodiscard]] inline std::string must_enter(const std::string& group, const CollectiveCall& call,
-                                            std::uint64_t sequence, std::chrono::nanoseconds deadline) {
-  return "every rank of group " + group + " must enter " + describe(call, sequence) + within(deadline) +
-         ", but ";
-}
-/// A collective to which ranks did not arrive; `found` says what they are doing instead. An empty list means
-/// unknown ranks.
-[[nodiscard]] inline std::string late_collective(const std::string& group, const CollectiveCall& call,
-                                                 std::uint64_t sequence, std::chrono::nanoseconds deadline,
-                                                 const std::vector<int>& missing, const std::string& found) {
-  return must_enter(group, call, sequence, deadline) +
-         (missing.empty() ? std::string("not all arrived")
-                          : ranks_text(missing) + " did not arrive: " + found) +
-         std::string(same_order_advice);
-}
-
-/// A collective to which ranks did not arrive because of others, or in which they wait in a ring.
-[[nodiscard]] inline std::string held_up_collective(const std::string& group, const CollectiveCall& call,
-                                                    std::uint64_t sequence, std::chrono::nanoseconds deadline,
-                                                    const std::vector<int>& ranks, const std::string& found) {
-  return must_enter(group, call, sequence, deadline) + "not all arrived, held up by " + ranks_text(ranks) +
-         ": " + found + std::string(same_order_advice);
-}
-
-/// A message whose other side did not arrive; `offered` are the calls that the other side has instead.
-[[nodiscard]] inline std::string late_message(const std::string& group, const CollectiveCall& call,
-                                              std::uint64_t sequence, std::chrono::nanoseconds deadline,
-                                              const std::string& offered, const std::string& found) {
-  return describe(call, sequence) + " on group " + group + " must meet its " +
-         (call.operation == Operation::send ? "receive" : "send") + within(deadline) + ", but " +
-         (offered.empty() ? "there is none" : "the other side has only " + offered) + "; " + found +
-         " (pair every send with a receive of the same tag, and start one of two that cross asynchronously)";
-}
 
 /// A call of one rank of a group, in words.
 struct IssuedCall {

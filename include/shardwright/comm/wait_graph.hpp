@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/report.hpp>
 #include <shardwright/comm/validate.hpp>
+#include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/hash.hpp>
 
 #include <algorithm>
@@ -262,18 +263,31 @@ template <class Doing>
                                         std::uint64_t sequence, std::chrono::nanoseconds deadline,
                                         const std::vector<int>& awaited, const HoldUp& hold_up,
                                         const std::string& offered, Doing&& doing) {
-  // A ring describes its ranks itself.
-  std::string found =
-      hold_up.ring.empty() ? whereabouts(hold_up.ranks, doing) : cycle_text(hold_up.ring, doing);
+  std::string found = whereabouts(hold_up.ranks, doing);
+  if (!hold_up.ring.empty()) {
+    found = "they wait in a cycle: ";
+    for (const int rank : hold_up.ring)
+      found += "rank " + std::to_string(rank) + " -> ";
+    found += "rank " + std::to_string(hold_up.ring.front()) + " (" + whereabouts(hold_up.ring, doing) + ")";
+  }
   if (!hold_up.between.empty())
     found += "; held up by it: " + whereabouts(hold_up.between, doing);
+  const std::string what = describe(call, sequence);
+  const std::string within = deadline == deadline.zero() ? std::string() : " within " + time_text(deadline);
   if (sends_or_receives(call.operation))
-    return late_message(group, call, sequence, deadline, offered, found);
+    return what + " on group " + group + " must meet its " +
+           (call.operation == Operation::send ? "receive" : "send") + within + ", but " +
+           (offered.empty() ? "there is none" : "the other side has only " + offered) + "; " + found +
+           " (pair every send with a receive of the same tag, and start one of two that cross asynchronously)";
   const bool only_awaited = std::all_of(hold_up.ranks.begin(), hold_up.ranks.end(), [&](int rank) {
     return std::find(awaited.begin(), awaited.end(), rank) != awaited.end();
   });
-  return (only_awaited ? late_collective : held_up_collective)(group, call, sequence, deadline, hold_up.ranks,
-                                                               found);
+  std::string who = "not all arrived";
+  if (!hold_up.ranks.empty())
+    who = only_awaited ? ranks_text(hold_up.ranks) + " did not arrive: " + found
+                       : who + ", held up by " + ranks_text(hold_up.ranks) + ": " + found;
+  return "every rank of group " + group + " must enter " + what + within + ", but " + who +
+         std::string(same_order_advice);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
