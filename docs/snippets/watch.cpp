@@ -33,7 +33,7 @@ int main() {
     clock->restart(); // excludes the mesh's own setup messages
 
     std::vector<float> gradient(1'000'000, 1.0f); // 4 MB: 20 ms on this link
-    sw::Pending sum = mesh.communicator<dp>().all_reduce_in_place_async(gradient);
+    sw::Pending sum = mesh.communicator<dp>().async().all_reduce_in_place(gradient);
     compute();
     sum.wait();
     for (const sw::CommunicationKind& kind : clock->kinds())

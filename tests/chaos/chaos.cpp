@@ -113,9 +113,9 @@ void start_several(sw::HostCommunicator& group, Numbers data, int step) {
   const int own = group.world_rank();
   const std::size_t count = data.size();
   Numbers other = elements(own, count + 1, step), maximum = data;
-  sw::Pending first = group.all_reduce_in_place_async(data);
-  sw::Pending second = group.all_reduce_in_place_async(other);
-  sw::Pending third = group.all_reduce_in_place_async(maximum, sw::ReduceOp::maximum);
+  sw::Pending first = group.async().all_reduce_in_place(data);
+  sw::Pending second = group.async().all_reduce_in_place(other);
+  sw::Pending third = group.async().all_reduce_in_place(maximum, sw::ReduceOp::maximum);
   third.wait();
   first.wait();
   second.wait();
@@ -178,7 +178,7 @@ void perform(sw::HostCommunicator& group, Kind kind, std::size_t count, int step
     const int next = (group.rank() + 1) % group.size(),
               before = (group.rank() + group.size() - 1) % group.size();
     Numbers got(count);
-    sw::Pending sent = group.send_async(data, next, step);
+    sw::Pending sent = group.async().send(data, next, step);
     group.receive(got, before, step);
     sent.wait();
     return require(got == elements(group.world_rank(before), count, step), "messages");
@@ -224,7 +224,7 @@ bool fail(const Case& what, sw::HostCommunicator& world) {
     world.abort("chaos: rank " + std::to_string(what.rank) + " aborts");
   if (what.fault == "drop") {
     Numbers data(4);
-    static_cast<void>(world.all_reduce_in_place_async(data));
+    static_cast<void>(world.async().all_reduce_in_place(data));
   }
   if (what.fault == "extra")
     world.barrier();

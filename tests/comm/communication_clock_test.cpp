@@ -55,7 +55,7 @@ TEST_CASE("a call is exposed if it is waited for at once, and hidden if the rank
           findings.expect(blocking.waited_seconds >= blocking.exposed_seconds, "waited at least that");
 
           clock->restart();
-          sw::Pending pending = comm.all_reduce_in_place_async(data);
+          sw::Pending pending = comm.async().all_reduce_in_place(data);
           while (!pending.ready())
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           pending.wait();

@@ -463,21 +463,22 @@ TEST_CASE("MPI ranks that wait for one another in a ring do not wait for the dea
     void (*deed)(Groups&);
   };
   const auto poll_first = [](Groups& on) { // which is no wait yet
-    sw::Pending pending = on.other.receive_async(on.data, 0, 3);
+    sw::Pending pending = on.other.async().receive(on.data, 0, 3);
     for (int poll = 0; poll < 100; ++poll)
       if (!pending.ready())
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     pending.wait();
   };
   const auto wait_for_second = [](Groups& on) {
-    sw::Pending first = on.other.barrier_async(), second = on.other.barrier_async();
+    sw::Pending first = on.other.async().barrier(), second = on.other.async().barrier();
     second.wait();
   };
   const Case cases[] = {
       {"a call that one rank makes", true, false, [](Groups& on) { on.other.all_reduce_in_place(on.data); }},
       {"the same, unchecked", false, false, [](Groups& on) { on.other.all_reduce_in_place(on.data); }},
       {"a message that one rank receives", true, false, [](Groups& on) { on.world.receive(on.data, 0, 3); }},
-      {"a call that one rank has started", false, false, [](Groups& on) { on.other.barrier_async().wait(); }},
+      {"a call that one rank has started", false, false,
+       [](Groups& on) { on.other.async().barrier().wait(); }},
       {"a call behind one that one rank makes", true, false, wait_for_second},
       {"a message that one rank polls before", true, false, poll_first},
       {"sends to the next rank", false, true, [](Groups& on) { on.world.send(on.data, on.next(), 1); }},
@@ -526,16 +527,16 @@ TEST_CASE("MPI ranks that wait for a busy one are in no ring, however long it ta
     compute();
     other.send(data, last);
   }
-  sw::Pending started = world.barrier_async();
+  sw::Pending started = world.async().barrier();
   if (rank == last)
     other.receive(data, 0);
   started.wait();
   // Two ranks wait for each other, and each has started what the other one needs.
   sw::Pending sent;
   if (rank == 0)
-    sent = world.send_async(more, last, 1);
+    sent = world.async().send(more, last, 1);
   if (rank == last)
-    sent = other.send_async(more, 0, 2);
+    sent = other.async().send(more, 0, 2);
   if (rank == last)
     compute();
   if (rank == 0)
@@ -550,7 +551,7 @@ TEST_CASE("MPI ranks that wait for a busy one are in no ring, however long it ta
     world.send(data, last, 2);
   }
   if (rank == last) {
-    sw::Pending polled = world.receive_async(data, 0, 2);
+    sw::Pending polled = world.async().receive(data, 0, 2);
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
     while (std::chrono::steady_clock::now() < end)
       static_cast<void>(polled.ready());
@@ -624,7 +625,7 @@ TEST_CASE("a started call that nobody waits for ends the group", "[comm]") {
     return;
   std::vector<float> data(100, 1.0F);
   if (world.rank() == 0) {
-    { const sw::Pending dropped = world.all_reduce_in_place_async(data); }
+    { const sw::Pending dropped = world.async().all_reduce_in_place(data); }
     CHECK_THAT(message_of<sw::LifecycleError>([&] { world.barrier(); }),
                ContainsSubstring("dropped a started call"));
     return;
@@ -638,7 +639,7 @@ TEST_CASE("a started call that nobody waits for ends the group", "[comm]") {
 
 TEST_CASE("a started call must be waited for exactly once", "[comm]") {
   sw::HostCommunicator world = breakable_world();
-  sw::Pending pending = world.barrier_async();
+  sw::Pending pending = world.async().barrier();
   pending.wait();
   CHECK_THROWS_AS(pending.wait(), sw::LifecycleError);
 }

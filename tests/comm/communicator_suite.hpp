@@ -166,8 +166,8 @@ void all_reduce_agrees(const Place& on, std::size_t count, sw::ReduceOp op, std:
   auto summed = on.put(std::vector<E>(count)), started = on.put(std::vector<E>(count));
   auto placed = on.put(numbers), placed_started = on.put(numbers);
   comm.all_reduce(in, summed, op);
-  sw::Pending first = comm.all_reduce_async(in, started, op);
-  sw::Pending second = comm.all_reduce_in_place_async(placed_started, op);
+  sw::Pending first = comm.async().all_reduce(in, started, op);
+  sw::Pending second = comm.async().all_reduce_in_place(placed_started, op);
   comm.all_reduce_in_place(placed, op);
   second.wait();
   first.wait();
@@ -326,7 +326,7 @@ void gather_agrees(const Place& on, const std::vector<sw::StridedBlock>& blocks,
   const auto in = on.put(numbers);
   auto out = on.put(std::vector<E>(total)), started = on.put(std::vector<E>(total));
   comm.all_gather(in, out, blocks);
-  sw::Pending pending = comm.all_gather_async(in, started, std::vector<sw::StridedBlock>(blocks));
+  sw::Pending pending = comm.async().all_gather(in, started, std::vector<sw::StridedBlock>(blocks));
   pending.wait();
   require(on.get(out) == wanted && on.get(started) == wanted, "all_gather with blocks");
   if (!blocks[rank].contiguous())
@@ -387,7 +387,7 @@ void scatter_agrees(const Place& on, const std::vector<sw::StridedBlock>& blocks
   const auto in = on.put(elements_of<E>(comm.rank(), total, 12));
   auto scattered = on.put(std::vector<E>(own.count())), begun = on.put(std::vector<E>(own.count()));
   comm.reduce_scatter(in, scattered, blocks, op);
-  sw::Pending pending = comm.reduce_scatter_async(in, begun, std::vector<sw::StridedBlock>(blocks), op);
+  sw::Pending pending = comm.async().reduce_scatter(in, begun, std::vector<sw::StridedBlock>(blocks), op);
   pending.wait();
   const std::vector<E> out = on.get(scattered), started = on.get(begun);
   for (std::size_t i = 0; i < own.count(); ++i) {
@@ -439,7 +439,7 @@ template <class Place> void all_to_alls(Place on) {
     auto exchanged = on.put(std::vector<float>(count * ranks)),
          started = on.put(std::vector<float>(count * ranks));
     comm.all_to_all(in, exchanged);
-    sw::Pending pending = comm.all_to_all_async(in, started);
+    sw::Pending pending = comm.async().all_to_all(in, started);
     pending.wait();
     const std::vector<float> out = on.get(exchanged);
     for (std::size_t i = 0; i < out.size(); ++i)
@@ -496,13 +496,13 @@ template <class Place> void broadcasts(Place on) {
       const std::vector<double> numbers = elements_of<double>(comm.rank(), count, 30);
       auto data = on.put(numbers), started = on.put(numbers);
       comm.broadcast(data, root);
-      sw::Pending pending = comm.broadcast_async(started, root);
+      sw::Pending pending = comm.async().broadcast(started, root);
       pending.wait();
       const std::vector<double> wanted = elements_of<double>(root, count, 30);
       require(on.get(data) == wanted && on.get(started) == wanted, "broadcast");
     }
   comm.barrier();
-  comm.barrier_async().wait();
+  comm.async().barrier().wait();
 }
 
 /// Messages around the ring and against it, exchanged in one order.
@@ -517,17 +517,17 @@ template <class Place> void messages_in_order(Place on) {
     std::vector<sw::Pending> pending;
     {
       const auto exchange = comm.exchange();
-      pending.push_back(comm.send_async(one, next, 1));
-      pending.push_back(comm.receive_async(first, before, 1));
+      pending.push_back(comm.async().send(one, next, 1));
+      pending.push_back(comm.async().receive(first, before, 1));
       if (comm.size() > 2) { // of two messages between two ranks, the first sent is the first received
-        pending.push_back(comm.receive_async(second, next, 2));
-        pending.push_back(comm.send_async(two, before, 2));
+        pending.push_back(comm.async().receive(second, next, 2));
+        pending.push_back(comm.async().send(two, before, 2));
       }
     }
     if (comm.size() == 2) {
       const auto exchange = comm.exchange();
-      pending.push_back(comm.receive_async(second, next, 2));
-      pending.push_back(comm.send_async(two, before, 2));
+      pending.push_back(comm.async().receive(second, next, 2));
+      pending.push_back(comm.async().send(two, before, 2));
     }
     for (sw::Pending& each : pending)
       each.wait();
@@ -559,8 +559,8 @@ template <class Place> void messages(Place on) {
     const auto one = on.put(elements_of<float>(comm.rank(), count, 40)),
                two = on.put(elements_of<float>(comm.rank(), count, 41));
     auto first = on.put(std::vector<float>(count)), second = on.put(std::vector<float>(count));
-    sw::Pending a = comm.send_async(one, next, 1);
-    sw::Pending b = comm.send_async(two, next, 2);
+    sw::Pending a = comm.async().send(one, next, 1);
+    sw::Pending b = comm.async().send(two, next, 2);
     comm.receive(second, before, 2);
     comm.receive(first, before, 1);
     a.wait();
@@ -568,12 +568,12 @@ template <class Place> void messages(Place on) {
     require(on.get(first) == elements_of<float>(before, count, 40) &&
                 on.get(second) == elements_of<float>(before, count, 41),
             "messages by tag");
-    sw::Pending highest = comm.send_async(one, next, sw::message_tags - 1);
+    sw::Pending highest = comm.async().send(one, next, sw::message_tags - 1);
     comm.receive(second, before, sw::message_tags - 1);
     highest.wait();
     require(on.get(second) == elements_of<float>(before, count, 40), "a message under the highest tag");
-    sw::Pending received = comm.receive_async(first, before);
-    sw::Pending sent = comm.send_async(two, next);
+    sw::Pending received = comm.async().receive(first, before);
+    sw::Pending sent = comm.async().send(two, next);
     sent.wait();
     received.wait();
     require(on.get(first) == elements_of<float>(before, count, 41), "started messages that cross");
@@ -588,7 +588,7 @@ template <class Place> void messages(Place on) {
   }
   std::vector<sw::Pending> sends;
   for (const Number& each : given)
-    sends.push_back(comm.send_async(each, next, 5));
+    sends.push_back(comm.async().send(each, next, 5));
   for (Number& each : got)
     comm.receive(each, before, 5);
   for (sw::Pending& send : sends)
@@ -717,7 +717,7 @@ template <class Place> void splits_of_some(Place on) {
   std::vector<sw::Pending> sent;
   if (rank == 0)
     for (int to = 1; to < ranks; ++to)
-      sent.push_back(comm.send_async(word, to, 0));
+      sent.push_back(comm.async().send(word, to, 0));
   auto all = comm.split(0, rank);
   works(all, ranks);
   if (rank != 0)
@@ -740,8 +740,8 @@ template <class Place> void started_calls(Place on) {
     }
     std::vector<sw::Pending> pending;
     for (std::size_t c = 0; c < calls; ++c) {
-      pending.push_back(comm.all_reduce_in_place_async(sums[c]));
-      pending.push_back(other.all_reduce_in_place_async(maxima[c], sw::ReduceOp::maximum));
+      pending.push_back(comm.async().all_reduce_in_place(sums[c]));
+      pending.push_back(other.async().all_reduce_in_place(maxima[c], sw::ReduceOp::maximum));
     }
     auto now = on.put(std::vector<double>{1.0});
     comm.all_reduce_in_place(now);

@@ -12,6 +12,7 @@
 #include "comm/communicator_suite.hpp"
 
 #include <shardwright/comm/report.hpp>
+#include <shardwright/comm/waiting.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -426,13 +427,13 @@ template <class Place, class Start> void polled(Scene<Place>& on, bool polls, St
 /// 16. A receive that is polled, and whose send never comes.
 template <class Place> void polled_receive(Scene<Place>& on) {
   auto data = on.put(Numbers(4));
-  polled(on, on.comm().rank() == 0, [&] { return on.comm().receive_async(data, 1, 6); });
+  polled(on, on.comm().rank() == 0, [&] { return on.comm().async().receive(data, 1, 6); });
 }
 
 /// 4. A collective that is polled, and that a frozen rank does not join.
 template <class Place> void polled_collective(Scene<Place>& on) {
   auto data = on.put(Numbers(8, 1));
-  polled(on, !on.guilty(), [&] { return on.comm().all_reduce_in_place_async(data); });
+  polled(on, !on.guilty(), [&] { return on.comm().async().all_reduce_in_place(data); });
 }
 
 /// 16. A message under another tag than the one that is waited for.
@@ -441,7 +442,7 @@ template <class Place> void other_tag(Scene<Place>& on) {
   auto data = on.put(Numbers(4));
   sw::Pending sent;
   if (on.guilty())
-    sent = on.comm().send_async(data, 0, 7);
+    sent = on.comm().async().send(data, 0, 7);
   if (on.comm().rank() != 0) {
     on.stay_away();
     const Report late = on.report([&] { on.guilty() ? sent.wait() : on.comm().barrier(); });
@@ -477,11 +478,11 @@ template <class Place> void dropped(Scene<Place>& on) {
   on.begin();
   auto data = on.put(Numbers(4, 1));
   if (on.guilty()) {
-    { const sw::Pending pending = on.comm().all_reduce_in_place_async(data); }
+    { const sw::Pending pending = on.comm().async().all_reduce_in_place(data); }
     return on.require_over();
   }
   const Report told = on.report([&] {
-    on.comm().all_reduce_in_place_async(data).wait();
+    on.comm().async().all_reduce_in_place(data).wait();
     on.comm().barrier();
   });
   on.require(told.kind == Report::Kind::peer && told.blamed == std::vector<int>{1},
@@ -498,7 +499,7 @@ template <class Place> void dropped(Scene<Place>& on) {
 /// 17. A started call that is waited for twice.
 template <class Place> void waited_twice(Scene<Place>& on) {
   on.begin();
-  sw::Pending pending = on.comm().barrier_async();
+  sw::Pending pending = on.comm().async().barrier();
   pending.wait();
   const Report told = on.report([&] { pending.wait(); });
   on.require(told.kind == Report::Kind::lifecycle && told.says("Pending: wait() was called twice"),

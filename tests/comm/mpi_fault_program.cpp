@@ -171,7 +171,7 @@ void halts_at_random(sw::HostCommunicator world, const std::string& fault) {
       if (kind == 3)
         world.barrier();
       if (kind == 4) {
-        sw::Pending sent = world.send_async(std::span<const float>(part), (rank + 1) % ranks);
+        sw::Pending sent = world.async().send(std::span<const float>(part), (rank + 1) % ranks);
         world.receive(std::span<float>(other.data(), part.size()), (rank + ranks - 1) % ranks);
         sent.wait();
       }
@@ -252,8 +252,8 @@ void steady(sw::HostCommunicator world) {
   const int next = (world.rank() + 1) % world.size(),
             before = (world.rank() + world.size() - 1) % world.size();
   const auto step = [&] {
-    sw::Pending first = world.all_reduce_in_place_async(data, sw::ReduceOp::maximum);
-    sw::Pending second = world.all_gather_async(part, whole, columns);
+    sw::Pending first = world.async().all_reduce_in_place(data, sw::ReduceOp::maximum);
+    sw::Pending second = world.async().all_gather(part, whole, columns);
     world.barrier();
     second.wait();
     first.wait();
@@ -261,7 +261,7 @@ void steady(sw::HostCommunicator world) {
     world.all_to_all(whole, out);
     world.broadcast(data, 0);
     if (ranks > 1) {
-      sw::Pending sent = world.send_async(data, next);
+      sw::Pending sent = world.async().send(data, next);
       world.receive(out, before);
       sent.wait();
     }
@@ -312,7 +312,7 @@ void level(const std::string& asked) {
     sw::HostCommunicator world = sw::world_from(MPI_COMM_WORLD);
     sw::HostCommunicator part = world.split(0, 0);
     part.barrier();
-    sw::Pending started = world.barrier_async();
+    sw::Pending started = world.async().barrier();
     std::thread([&] {
       expect_lifecycle_error(asked + " barrier", [&] { world.barrier(); });
       expect_lifecycle_error(asked + " split", [&] { static_cast<void>(world.split(0, 0)); });

@@ -173,14 +173,14 @@ TEST_CASE("errors and dropped calls pass through a slow link, and so does the de
   CHECK_THAT(sentence_of([&](sw::HostCommunicator world) {
                sw::HostCommunicator linked = sw::simulated_link(world, quick);
                std::vector<float> data(4);
-               static_cast<void>(linked.all_reduce_in_place_async(data));
+               static_cast<void>(linked.async().all_reduce_in_place(data));
                linked.barrier();
              }),
              ContainsSubstring("was dropped"));
   CHECK_THAT(sentence_of([&](sw::HostCommunicator world) {
                if (world.rank() == 0)
                  throw sw::InvalidArgument("rank 0 has had enough");
-               sw::simulated_link(world, quick).barrier_async().wait();
+               sw::simulated_link(world, quick).async().barrier().wait();
              }),
              ContainsSubstring("rank 0 has had enough"));
   CHECK_THAT(sentence_of([](sw::HostCommunicator world) {

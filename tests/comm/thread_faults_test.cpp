@@ -397,7 +397,7 @@ TEST_CASE("a rank that computes while its own call is in progress is not part of
                                  if (collective) // its own deadline begins later
                                    std::this_thread::sleep_for(brief);
                                  sw::Pending pending =
-                                     collective ? other.barrier_async() : other.receive_async(data, 1, 1);
+                                     collective ? other.async().barrier() : other.async().receive(data, 1, 1);
                                  while (!told)
                                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
                                  pending.wait();
@@ -451,9 +451,9 @@ TEST_CASE("a rank that waits for a call that it has started is part of a cycle",
       if (world.rank() == 1)
         world.receive(data, 0, 2);
       else if (collective)
-        world.barrier_async().wait();
+        world.async().barrier().wait();
       else
-        world.receive_async(data, 1, 1).wait();
+        world.async().receive(data, 1, 1).wait();
     });
   } catch (const sw::Error& error) {
     message = error.what();
@@ -585,7 +585,7 @@ TEST_CASE("a dropped Pending fails the group instead of hanging it", "[comm]") {
   const auto errors = rank_outcomes::of(2, ample, [](sw::HostCommunicator world) {
     std::vector<float> data(4);
     if (world.rank() == 0) {
-      static_cast<void>(world.all_reduce_in_place_async(data));
+      static_cast<void>(world.async().all_reduce_in_place(data));
       world.barrier();
     } else {
       world.barrier();
@@ -606,11 +606,11 @@ TEST_CASE("a Pending that an exception drops does not hide the exception", "[com
     launch_ranks({.ranks = 2, .deadline = ample}, [&](sw::HostCommunicator world) {
       std::vector<float> data(4);
       if (world.rank() == 0) {
-        sw::Pending pending = world.all_reduce_in_place_async(data);
+        sw::Pending pending = world.async().all_reduce_in_place(data);
         throw std::runtime_error("the real cause");
       }
       try {
-        world.barrier_async().wait();
+        world.async().barrier().wait();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         world.barrier();
       } catch (const sw::Error& error) {
@@ -634,7 +634,7 @@ TEST_CASE("a Pending that an exception drops does not hide the exception", "[com
 
 TEST_CASE("a Pending must be waited for exactly once", "[comm]") {
   launch_ranks({.ranks = 1}, [](sw::HostCommunicator world) {
-    sw::Pending pending = world.barrier_async();
+    sw::Pending pending = world.async().barrier();
     CHECK(pending.ready());
     pending.wait();
     CHECK_THROWS_WITH(pending.wait(), ContainsSubstring("Pending: wait() was called twice"));
@@ -691,7 +691,7 @@ TEST_CASE("an abort that races a collective wakes every waiter", "[comm]") {
         if (world.rank() == round % 3 && i == round * 3)
           world.abort("enough");
         if (i % 3 == 0)
-          world.all_reduce_in_place_async(data).wait();
+          world.async().all_reduce_in_place(data).wait();
         else
           world.all_reduce_in_place(data);
       }
@@ -765,7 +765,7 @@ TEST_CASE("a rank that throws among started calls is the only cause that the oth
           for (std::size_t i = 0; i < calls; ++i) {
             if (world.rank() == thrower && i == last)
               throw std::runtime_error("the disk is full");
-            pending.push_back(world.all_reduce_in_place_async(data[i]));
+            pending.push_back(world.async().all_reduce_in_place(data[i]));
           }
           for (sw::Pending& each : pending)
             each.wait();

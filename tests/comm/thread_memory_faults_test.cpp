@@ -30,9 +30,9 @@ void use_everything(sw::HostCommunicator world) {
   sw::HostCommunicator pair = world.split(world.rank() == 1 ? 1 : 0, 0);
   world.all_reduce_in_place(data, sw::ReduceOp::sum, nested);
   {
-    sw::Pending first = group.all_reduce_in_place_async(data);
-    sw::Pending second = group.all_gather_async(part, whole);
-    sw::Pending sent = world.send_async(data, next, 5);
+    sw::Pending first = group.async().all_reduce_in_place(data);
+    sw::Pending second = group.async().all_gather(part, whole);
+    sw::Pending sent = world.async().send(data, next, 5);
     world.receive(whole, before, 5);
     sent.wait();
     first.wait();
@@ -45,7 +45,7 @@ void use_everything(sw::HostCommunicator world) {
       if (on.rank() == 0)
         on.barrier();
       else if (started)
-        on.all_reduce_in_place_async(data).wait();
+        on.async().all_reduce_in_place(data).wait();
       else
         on.all_reduce_in_place(data);
     } catch (const sw::CollectiveMismatch&) { // NOLINT(bugprone-empty-catch): as it should be
@@ -64,7 +64,7 @@ void use_everything(sw::HostCommunicator world) {
   try {
     sw::HostCommunicator other = world.split(0, 0, "drops a call");
     if (world.rank() == 0)
-      static_cast<void>(other.barrier_async());
+      static_cast<void>(other.async().barrier());
     else
       other.barrier();
   } catch (const sw::PeerFailed& error) {

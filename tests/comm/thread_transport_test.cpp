@@ -57,7 +57,7 @@ TEST_CASE("a decorator of a communicator sees every call", "[comm]") {
     sw::HostCommunicator wrapped(std::make_shared<Counting>(world, count));
     std::vector<float> data{1};
     wrapped.all_reduce_in_place(data);
-    wrapped.barrier_async().wait();
+    wrapped.async().barrier().wait();
     wrapped.split(0, 0).barrier();
     communicator_suite::require(data[0] == 2, "the decorated result");
   });

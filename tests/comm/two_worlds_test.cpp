@@ -75,9 +75,9 @@ TEST_CASE("a thread may be a rank of two worlds", "[comm]") {
   const auto rank = [&](std::size_t r) {
     sw::HostCommunicator first = one[r], second = two[1 - r];
     std::vector<int> a{first.rank() + 1}, b{second.rank() + 10}, c{100};
-    sw::Pending started = first.all_reduce_in_place_async(a);
+    sw::Pending started = first.async().all_reduce_in_place(a);
     second.all_reduce_in_place(b);
-    sw::Pending other = second.all_reduce_in_place_async(c);
+    sw::Pending other = second.async().all_reduce_in_place(c);
     started.wait();
     other.wait();
     sums[r] = a[0] + b[0] + c[0];

@@ -121,7 +121,7 @@ TEST_CASE("a wait in one world advances the started calls of another", "[comm]")
   sw::HostCommunicator other = sw::world_from(MPI_COMM_WORLD, options);
   std::vector<float> data(std::size_t{1} << 20, 1.0F); // several steps
   if (one.rank() == 0) {
-    sw::Pending sum = one.all_reduce_in_place_async(data);
+    sw::Pending sum = one.async().all_reduce_in_place(data);
     other.barrier();
     sum.wait();
   } else {

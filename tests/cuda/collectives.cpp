@@ -66,7 +66,7 @@ void order(const CudaPlace& on) {
   late(on, data);
   comm.all_reduce_in_place(data);
   late(on, data);
-  sw::Pending pending = comm.all_reduce_async(data, other, sw::ReduceOp::maximum);
+  sw::Pending pending = comm.async().all_reduce(data, other, sw::ReduceOp::maximum);
   require(comm.size() == 1 || !pending.ready(),
           "a call is behind the kernels before it, and the host does not wait for them");
   pending.wait();
@@ -81,7 +81,7 @@ void order(const CudaPlace& on) {
   const int next = (comm.rank() + 1) % comm.size(), before = (comm.rank() + comm.size() - 1) % comm.size();
   comm.barrier(); // no rank checks before its neighbour is about to start
   comm.await_stream();
-  sw::Pending received = comm.receive_async(other, before);
+  sw::Pending received = comm.async().receive(other, before);
   late(on, data);
   comm.send(data, next);
   require(!received.ready(), "a message is behind the kernels of its sender");

@@ -191,7 +191,7 @@ TEST_CASE("an error that NCCL reports later is thrown where the host waits", "[c
     if (world.rank() == 2)
       return std::this_thread::sleep_for(brief); // does not come to the next one
     std::vector<float> data(10, 1.0F);
-    sw::Pending pending = rank.comm.all_reduce_in_place_async(std::span(data));
+    sw::Pending pending = rank.comm.async().all_reduce_in_place(std::span(data));
     if (world.rank() == 0)
       rank.script->state = static_cast<int>(sw::detail::NcclResult::remote_error);
     pending.wait();
@@ -256,7 +256,7 @@ TEST_CASE("a rank that never arrives ends NCCL at the deadline", "[comm][faults]
         return frozen();
       std::vector<float> data(10, 1.0F);
       if (world.rank() == 0)
-        rank.comm.all_reduce_in_place_async(std::span(data)).wait();
+        rank.comm.async().all_reduce_in_place(std::span(data)).wait();
       else
         rank.comm.all_reduce_in_place(std::span(data));
       // As reads by the host do, which do not know any communicator.
@@ -304,13 +304,13 @@ TEST_CASE("a rank that never arrives ends NCCL at the deadline", "[comm][faults]
       sw::Pending call;
       if (world.rank() == 0) {
         rank.script->stuck = true;
-        call = rank.comm.send_async(std::span(data), 1, 3);
+        call = rank.comm.async().send(std::span(data), 1, 3);
       }
       if (world.rank() != 1) {
         frozen();
         return call.wait();
       }
-      rank.comm.receive_async(std::span(data), 0, 3).wait();
+      rank.comm.async().receive(std::span(data), 0, 3).wait();
       sw::detail::settle_device();
       static_cast<void>(sw::detail::await_device([] { return true; }));
     });
@@ -323,7 +323,7 @@ TEST_CASE("a rank that never arrives ends NCCL at the deadline", "[comm][faults]
         [&](sw::HostCommunicator world) {
           Rank rank(world);
           std::vector<float> data(4, 1.0F), other(4);
-          sw::Pending sent = rank.comm.send_async(std::span(data), (world.rank() + 1) % 3);
+          sw::Pending sent = rank.comm.async().send(std::span(data), (world.rank() + 1) % 3);
           rank.comm.receive(std::span(other), (world.rank() + 2) % 3);
           sent.wait();
           rank.comm.await_stream();
@@ -390,9 +390,9 @@ TEST_CASE("a host that waits in one NCCL communicator advances the calls of its 
       sw::DeviceCommunicator other = rank.comm.split(0, world.rank());
       std::vector<float> first(10, 1.0F), second(10, 1.0F), third(10, 1.0F), message(10, 1.0F);
       if (world.rank() == 0) { // the other rank reaches the last call after all that are started here
-        sw::Pending a = other.all_reduce_in_place_async(std::span(first));
-        sw::Pending b = other.all_reduce_in_place_async(std::span(second));
-        sw::Pending sent = other.send_async(std::span(message), 1, 1);
+        sw::Pending a = other.async().all_reduce_in_place(std::span(first));
+        sw::Pending b = other.async().all_reduce_in_place(std::span(second));
+        sw::Pending sent = other.async().send(std::span(message), 1, 1);
         rank.comm.all_reduce_in_place(std::span(third));
         a.wait();
         b.wait();
@@ -527,7 +527,7 @@ TEST_CASE("an NCCL call that is dropped ends the group", "[comm][faults]") {
     Rank rank(world);
     std::vector<float> data(10, 1.0F);
     {
-      sw::Pending pending = rank.comm.all_reduce_in_place_async(std::span(data));
+      sw::Pending pending = rank.comm.async().all_reduce_in_place(std::span(data));
       if (world.rank() != 1)
         pending.wait();
     }
@@ -552,7 +552,7 @@ TEST_CASE("NCCL calls in steady state create no streams, events or memory", "[co
       const std::unique_ptr<const void, decltype(open)> opens(&gate, open); // even if a call throws
       if (device_is_late)
         rank.stream.run([gate] { gate->wait(); });
-      sw::Pending started = rank.comm.all_reduce_in_place_async(std::span(data), sw::ReduceOp::average);
+      sw::Pending started = rank.comm.async().all_reduce_in_place(std::span(data), sw::ReduceOp::average);
       rank.comm.reduce_scatter(std::span(whole), std::span(part), columns);
       rank.comm.all_gather(std::span(part), std::span(whole), columns);
       started.wait();
@@ -560,8 +560,8 @@ TEST_CASE("NCCL calls in steady state create no streams, events or memory", "[co
       std::array<sw::Pending, 2> crossing;
       {
         const auto exchange = rank.comm.exchange();
-        crossing[0] = rank.comm.send_async(std::span(part), other, 1);
-        crossing[1] = rank.comm.receive_async(std::span(whole).first(12), other, 1);
+        crossing[0] = rank.comm.async().send(std::span(part), other, 1);
+        crossing[1] = rank.comm.async().receive(std::span(whole).first(12), other, 1);
       }
       for (sw::Pending& each : crossing)
         each.wait();

@@ -164,7 +164,7 @@ TEST_CASE("a call is ordered with earlier and later work of the stream, without 
               number *= 4;
           });
           auto other = place.put(Numbers(900));
-          sw::Pending copied = place.comm.all_reduce_async(data, other, sw::ReduceOp::maximum);
+          sw::Pending copied = place.comm.async().all_reduce(data, other, sw::ReduceOp::maximum);
           std::this_thread::sleep_for(std::chrono::milliseconds(20)); // for a kernel that does not wait
           findings.expect(!copied.ready(), "a call behind a closed gate is done");
           gate->set();
@@ -179,7 +179,7 @@ TEST_CASE("a started call runs concurrently with later work of the stream", "[co
   CHECK(on_ranks(3, [](const sw::HostCommunicator& world, Findings& findings) {
           FakePlace place(world, FakeRuntime(6));
           auto data = place.put(of_rank(world.rank(), 500));
-          sw::Pending pending = place.comm.all_reduce_in_place_async(data);
+          sw::Pending pending = place.comm.async().all_reduce_in_place(data);
           const auto gate = gate_on(place);
           findings.expect(comes_true([&] { return pending.ready(); }),
                           "a started call waits for later work of the stream");
@@ -205,7 +205,7 @@ TEST_CASE("messages are ordered with the streams of both sides", "[comm]") {
               for (float& number : numbers)
                 number *= 2;
             });
-            sw::Pending received = place.comm.receive_async(got, other);
+            sw::Pending received = place.comm.async().receive(got, other);
             place.comm.send(data, other);
             data.run([](Numbers& numbers) { std::fill(numbers.begin(), numbers.end(), -1.0f); });
             std::this_thread::sleep_for(std::chrono::milliseconds(20)); // for a copy that does not wait
@@ -229,8 +229,8 @@ TEST_CASE("calls of two overlapping groups proceed concurrently", "[comm]") {
           for (int round = 0; round < 20; ++round) {
             auto a = place.put(std::vector<int>{world.rank() + round}),
                  b = place.put(std::vector<int>{10 * world.rank()});
-            sw::Pending of_row = row.all_reduce_in_place_async(a);
-            sw::Pending of_column = column.all_reduce_in_place_async(b);
+            sw::Pending of_row = row.async().all_reduce_in_place(a);
+            sw::Pending of_column = column.async().all_reduce_in_place(b);
             if (round % 2 == 0)
               of_row.wait();
             of_column.wait();
@@ -285,7 +285,7 @@ TEST_CASE("programs of random calls, kernels and waits give the same bits as the
               case 0:
                 by_host.all_reduce_in_place(out.on_host, sw::ReduceOp::average);
                 if (starts)
-                  keep(out, by_device.all_reduce_in_place_async(out.on_device, sw::ReduceOp::average));
+                  keep(out, by_device.async().all_reduce_in_place(out.on_device, sw::ReduceOp::average));
                 else
                   by_device.all_reduce_in_place(out.on_device, sw::ReduceOp::average);
                 break;
@@ -298,7 +298,7 @@ TEST_CASE("programs of random calls, kernels and waits give the same bits as the
                 const std::span<float> own(out.on_device.data(), part);
                 by_host.reduce_scatter(in.on_host, std::span<float>(out.on_host.data(), part));
                 if (starts)
-                  keep(out, by_device.reduce_scatter_async(whole, own));
+                  keep(out, by_device.async().reduce_scatter(whole, own));
                 else
                   by_device.reduce_scatter(whole, own);
                 out.settle(); // the input is free again
@@ -307,16 +307,16 @@ TEST_CASE("programs of random calls, kernels and waits give the same bits as the
               case 3:
                 by_host.all_gather_in_place(out.on_host);
                 if (starts)
-                  keep(out, by_device.all_gather_in_place_async(out.on_device));
+                  keep(out, by_device.async().all_gather_in_place(out.on_device));
                 else
                   by_device.all_gather_in_place(out.on_device);
                 break;
               case 4: {
                 const int size = by_host.size(), rank = by_host.rank();
-                sw::Pending sent = by_device.send_async(in.on_device, (rank + 1) % size, step);
+                sw::Pending sent = by_device.async().send(in.on_device, (rank + 1) % size, step);
                 by_device.receive(out.on_device, (rank + size - 1) % size, step);
                 sent.wait();
-                sent = by_host.send_async(in.on_host, (rank + 1) % size, step);
+                sent = by_host.async().send(in.on_host, (rank + 1) % size, step);
                 by_host.receive(out.on_host, (rank + size - 1) % size, step);
                 sent.wait();
                 break;
@@ -347,8 +347,8 @@ TEST_CASE("device calls in steady state create nothing new, even with long work 
           const int next = (world.rank() + 1) % 12, before = (world.rank() + 11) % 12;
           for (int step = 0; step < 50; ++step) {
             place.comm.all_to_all(in, out);
-            sw::Pending reduced = place.comm.all_reduce_in_place_async(sum, sw::ReduceOp::maximum);
-            sw::Pending sent = place.comm.send_async(in, next);
+            sw::Pending reduced = place.comm.async().all_reduce_in_place(sum, sw::ReduceOp::maximum);
+            sw::Pending sent = place.comm.async().send(in, next);
             place.comm.receive(out, before);
             sent.wait();
             reduced.wait();
@@ -481,7 +481,7 @@ TEST_CASE("a clock times the calls of device ranks by the device's clock", "[com
           findings.expect(blocking.exposed_seconds == 1 && blocking.waited_seconds >= 1, "all of it exposed");
 
           clock->restart();
-          sw::Pending pending = place.comm.all_reduce_in_place_async(data);
+          sw::Pending pending = place.comm.async().all_reduce_in_place(data);
           findings.expect(comes_true([&] { return pending.ready(); }), "a started call");
           place.runtime.rest(place.stream, 5);
           pending.wait();
@@ -510,7 +510,7 @@ TEST_CASE("a clock times the calls of device ranks by the device's clock", "[com
                           "a message");
 
           clock->restart();
-          pending = place.comm.all_reduce_in_place_async(data);
+          pending = place.comm.async().all_reduce_in_place(data);
           clock->restart();
           pending.wait();
           findings.expect(since(sw::Operation::all_reduce).calls == 0, "a call before the restart");
@@ -578,7 +578,7 @@ TEST_CASE("a rank that does not arrive at a device call is named, by run and by 
       }
       try {
         if (started)
-          place.comm.all_reduce_in_place_async(data).wait();
+          place.comm.async().all_reduce_in_place(data).wait();
         else
           place.comm.all_reduce_in_place(data);
       } catch (...) {
@@ -615,7 +615,7 @@ TEST_CASE("device calls that differ are reported on every rank", "[comm]") {
     if (world.rank() == 1)
       place.comm.all_reduce_in_place(data, sw::ReduceOp::maximum);
     else
-      place.comm.all_reduce_in_place_async(data).wait();
+      place.comm.async().all_reduce_in_place(data).wait();
   });
   for (const auto& error : errors) {
     CHECK_THAT(text<sw::CollectiveMismatch>(error), ContainsSubstring("the reduce operations differ"));
@@ -661,7 +661,7 @@ TEST_CASE("a dropped device call fails its group, before and after its peers hav
       FakePlace place(world, FakeRuntime(4));
       auto data = place.put(Numbers(700, 1));
       if (complete || world.rank() == 0) {
-        sw::Pending pending = place.comm.all_reduce_in_place_async(data);
+        sw::Pending pending = place.comm.async().all_reduce_in_place(data);
         if (complete)
           started.arrive_and_wait();
         if (world.rank() == 1)
@@ -686,7 +686,7 @@ TEST_CASE("handles and buffers may be destroyed while the device is working", "[
             gate = gate_on(place);
             auto data = place.put(of_rank(world.rank(), 5000));
             place.comm.all_reduce_in_place(data);
-            place.comm.barrier_async().wait();
+            place.comm.async().barrier().wait();
             gate->set();
           }
           findings.expect(true, "");

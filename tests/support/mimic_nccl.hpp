@@ -43,9 +43,9 @@ public:
     return shardwright::Pending(
         std::make_shared<Started>(this->shared_from_this(), inner_->start(call), call.where));
   }
-  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int key, std::string name,
+  [[nodiscard]] std::shared_ptr<Transport> split(const shardwright::GroupRule& rule, std::string name,
                                                  shardwright::SourceLocation where) override {
-    auto part = inner_->split(colour, key, std::move(name), where);
+    auto part = inner_->split(rule, std::move(name), where);
     return part ? std::make_shared<SettledNccl>(std::move(part)) : nullptr;
   }
   [[nodiscard]] bool matches_in_order() const noexcept override { return inner_->matches_in_order(); }

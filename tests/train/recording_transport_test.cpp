@@ -57,11 +57,11 @@ void program(sw::HostCommunicator world) {
   world.all_gather(own, all, std::span<const std::size_t>(counts));
   world.all_to_all(numbers, std::vector<double>(numbers.size()));
   again.broadcast(part, again.size() - 1);
-  world.all_reduce_in_place_async(part).wait();
+  world.async().all_reduce_in_place(part).wait();
   if (ranks > 1) {
     const int to = (rank + 1) % ranks;
     const int from = (rank + ranks - 1) % ranks;
-    sw::Pending sent = world.send_async(part, to, 7);
+    sw::Pending sent = world.async().send(part, to, 7);
     world.receive(std::span(parts).first(part.size()), from, 7);
     sent.wait();
   }
@@ -138,7 +138,7 @@ TEST_CASE("a pretended rank's numbers take the place of all ranks' numbers") {
   CHECK(block == std::array<double, 2>{9, 12});
   world.receive(block, 0);
   CHECK(block == std::array<double, 2>{0, 0});
-  sw::Pending pending = world.all_reduce_in_place_async(sums);
+  sw::Pending pending = world.async().all_reduce_in_place(sums);
   CHECK(pending.ready());
   pending.wait();
   CHECK(log->calls().size() == 8);

@@ -45,15 +45,10 @@ public:
   [[nodiscard]] virtual std::chrono::nanoseconds deadline() const = 0;
   virtual void run(const CollectiveCall& call) = 0;
   [[nodiscard]] virtual Pending start(const CollectiveCall& call) = 0;
-  /// @brief Null for a negative colour.
-  [[nodiscard]] virtual std::shared_ptr<Transport> split(int colour, int key, std::string name,
+  /// @brief The group of the ranks with this rank's colour, null for a negative one. Only transports without
+  /// peers ask the rule about other ranks.
+  [[nodiscard]] virtual std::shared_ptr<Transport> split(const GroupRule& rule, std::string name,
                                                          SourceLocation where) = 0;
-  /// @brief split() by a rule that returns every rank's colour and key, as transports without peers need.
-  [[nodiscard]] virtual std::shared_ptr<Transport> split_by(const GroupRule& rule, std::string name,
-                                                            SourceLocation where) {
-    const GroupPlace own = rule(rank());
-    return split(own.colour, own.key, std::move(name), where);
-  }
   /// @brief Returns whether two ranks' messages match in the order in which each of them issues its calls,
   /// whatever their tags, and a call begins after all earlier ones of the group have ended.
   [[nodiscard]] virtual bool matches_in_order() const noexcept { return false; }
@@ -91,7 +86,7 @@ private:
 };
 
 /// @brief A handle to a group of ranks; copies refer to the same group. `Self` derives from it.
-template <class Self> class CommunicatorHandle : public TypedOperations<Self> {
+template <class Self> class CommunicatorHandle : public TypedOperations<Self, Self> {
 public:
   /// @brief A handle without a group: `valid()` is false and every use throws LifecycleError.
   CommunicatorHandle() = default;
@@ -113,6 +108,9 @@ public:
   /// @brief The longest time for which a call may wait.
   [[nodiscard]] std::chrono::nanoseconds deadline() const { return transport().deadline(); }
 
+  /// @brief The typed operations in their asynchronous form, such as `ranks.async().all_reduce(in, out)`.
+  [[nodiscard]] AsyncOperations<Self> async() noexcept { return AsyncOperations<Self>(handle()); }
+
   /// @brief Executes a call. @throws the typed errors of the transport.
   void run(const CollectiveCall& call) { transport().run(call); }
   /// @brief Starts a call; its buffers stay untouched until the Pending is waited for.
@@ -127,13 +125,20 @@ public:
   /// joins none.
   [[nodiscard]] Self split(int colour, int key, std::string name = {},
                            SourceLocation where = SourceLocation::current()) {
-    return Self(transport().split(colour, key, std::move(name), where));
+    const auto rule = [&, own = rank()](int other) -> GroupPlace {
+      if (other != own)
+        throw InvalidArgument(
+            "split: in a world without peers, all colours must follow from a rule (use split_by)",
+            context(where));
+      return {colour, key};
+    };
+    return split_by(rule, std::move(name), where);
   }
 
   /// @brief The same by a rule that returns the colour and key of every rank, not only of this one.
   [[nodiscard]] Self split_by(const GroupRule& rule, std::string name = {},
                               SourceLocation where = SourceLocation::current()) {
-    return Self(transport().split_by(rule, std::move(name), where));
+    return Self(transport().split(rule, std::move(name), where));
   }
 
   /// @brief Collective over this whole group: the group of `ranks`, in that order; invalid on ranks outside
@@ -186,11 +191,15 @@ public:
   [[nodiscard]] GroupClock clock() const { return transport().clock(); }
 
 protected:
+  friend class TypedOperations<Self, Self>;
   ~CommunicatorHandle() = default;
   CommunicatorHandle(const CommunicatorHandle&) = default;
   CommunicatorHandle(CommunicatorHandle&&) noexcept = default;
   CommunicatorHandle& operator=(const CommunicatorHandle&) = default;
   CommunicatorHandle& operator=(CommunicatorHandle&&) noexcept = default;
+
+  void issue(const CollectiveCall& call) { run(call); }
+  [[nodiscard]] Self& handle() noexcept { return static_cast<Self&>(*this); }
 
   [[nodiscard]] Transport& transport() const {
     if (!transport_)

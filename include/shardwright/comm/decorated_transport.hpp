@@ -25,13 +25,10 @@ public:
   [[nodiscard]] std::chrono::nanoseconds deadline() const override { return below_.deadline(); }
   void run(const CollectiveCall& call) override { below_.run(call); }
   [[nodiscard]] Pending start(const CollectiveCall& call) override { return below_.start(call); }
-  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int key, std::string name,
+  [[nodiscard]] std::shared_ptr<Transport> split(const GroupRule& rule, std::string name,
                                                  SourceLocation where) override {
-    return decorated(below_.split(colour, key, std::move(name), where));
-  }
-  [[nodiscard]] std::shared_ptr<Transport> split_by(const GroupRule& rule, std::string name,
-                                                    SourceLocation where) override {
-    return decorated(below_.split_by(rule, std::move(name), where));
+    Handle part = below_.split_by(rule, std::move(name), where);
+    return part.valid() ? around(std::move(part)) : nullptr;
   }
   void abort(const std::string& reason) override { below_.abort(reason); }
   void require_alive(const CollectiveCall& call) override { below_.require_alive(call); }
@@ -44,10 +41,6 @@ protected:
   [[nodiscard]] Handle& below() noexcept { return below_; }
 
 private:
-  [[nodiscard]] std::shared_ptr<Transport> decorated(Handle part) const {
-    return part.valid() ? around(std::move(part)) : nullptr;
-  }
-
   Handle below_;
 };
 

@@ -40,36 +40,24 @@ public:
 
   void send(const MpiChannel& channel, const void* data, std::size_t bytes, int peer, int tag,
             const MpiCallSite& site, Mode mode = Mode::standard) {
-    const auto* from = static_cast<const std::byte*>(data);
-    const std::size_t most = part_bytes(bytes, mode);
-    std::size_t part = 0;
-    do {
-      part = std::min(bytes, most);
+    const auto* const from = static_cast<const std::byte*>(data);
+    const auto post = mode == Mode::synchronous ? MPI_Issend : MPI_Isend;
+    in_parts(bytes, mode, [&](std::size_t at, std::size_t part) {
       MPI_Request& request = add({peer, part});
-      const auto post = mode == Mode::synchronous ? MPI_Issend : MPI_Isend;
-      check_mpi(post(from, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request), "MPI_Isend",
-                &site);
-      from += part;
-      bytes -= part;
-    } while (part == most);
+      check_mpi(post(from + at, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request),
+                "MPI_Isend", &site);
+    });
   }
 
   void receive(const MpiChannel& channel, void* data, std::size_t bytes, int peer, int tag,
                const MpiCallSite& site, Mode mode = Mode::standard) {
-    auto* to = static_cast<std::byte*>(data);
-    const std::size_t most = part_bytes(bytes, mode);
-    std::size_t part = 0;
-    do {
-      part = std::min(bytes, most);
+    auto* const to = static_cast<std::byte*>(data);
+    in_parts(bytes, mode, [&](std::size_t at, std::size_t part) {
       MPI_Request& request = add({peer, part, true, mode == Mode::ragged});
-      check_mpi(MPI_Irecv(to, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request),
+      check_mpi(MPI_Irecv(to + at, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request),
                 "MPI_Irecv", &site);
-      to += part;
-      bytes -= part;
-    } while (part == most);
+    });
   }
-
-  [[nodiscard]] bool empty() const noexcept { return requests_.empty(); }
 
   /// Whether all messages are done; the set is empty then.
   /// @throws CollectiveMismatch if a message is shorter or longer than this rank's call says;
@@ -131,10 +119,15 @@ private:
     bool ragged = false;
   };
 
-  /// Bytes of a part; the last one is shorter, so that different lengths on the two sides are detected.
-  [[nodiscard]] static std::size_t part_bytes(std::size_t bytes, Mode mode) noexcept {
+  /// Calls post(offset, bytes) for every part; the last one is shorter, so that different lengths on the two
+  /// sides are detected.
+  template <class Post> static void in_parts(std::size_t bytes, Mode mode, Post post) {
     const bool parted = mode == Mode::standard && bytes <= parted_bytes;
-    return parted ? eager_bytes : max_message_bytes;
+    const std::size_t most = parted ? eager_bytes : max_message_bytes;
+    for (std::size_t at = 0, part = most; part == most; at += part) {
+      part = std::min(bytes - at, most);
+      post(at, part);
+    }
   }
 
   MPI_Request& add(const Message& message) {

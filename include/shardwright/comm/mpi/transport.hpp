@@ -67,14 +67,15 @@ public:
     return Pending(std::shared_ptr<PendingOperation>(shared_from_this(), &begin(call, false)));
   }
 
-  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int key, std::string name,
+  [[nodiscard]] std::shared_ptr<Transport> split(const GroupRule& rule, std::string name,
                                                  SourceLocation where) override {
+    const GroupPlace place = rule(rank());
     const CollectiveCall meet = call_of(Operation::split, where);
     run(meet);
-    const std::array<int, 2> own{colour, key};
+    const std::array<int, 2> own{place.colour, place.key};
     std::vector<int> all(2 * static_cast<std::size_t>(size()));
     HostCommunicator(shared_from_this()).all_gather(own, all, {}, where);
-    return joined(colour, all, std::move(name), group_.site(meet, collectives_begun_));
+    return joined(place.colour, all, std::move(name), group_.site(meet, collectives_begun_));
   }
 
   void abort(const std::string& reason) override { group_.world().fail(Failure::Kind::aborted, reason); }

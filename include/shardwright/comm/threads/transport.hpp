@@ -60,14 +60,16 @@ public:
     return pending(queue_.start(call, exchange_of(call)));
   }
 
-  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int key, std::string name,
+  [[nodiscard]] std::shared_ptr<Transport> split(const GroupRule& rule, std::string name,
                                                  SourceLocation where) override {
     const CollectiveCall call = call_of(Operation::split, where);
     member_.admit(call);
     const CallGuard guard(*this, call);
     queue_.drain();
+    const GroupPlace own = rule(this->rank());
     int rank = 0;
-    const std::shared_ptr<ThreadGroup> group = member_.split(call, {colour, key, &name}, patience_, rank);
+    const std::shared_ptr<ThreadGroup> group =
+        member_.split(call, {own.colour, own.key, &name}, patience_, rank);
     if (!group)
       return nullptr;
     try {
@@ -92,7 +94,7 @@ private:
       if (inside_.exchange(true, std::memory_order_acquire))
         throw LifecycleError(
             std::string(name_of(call.operation)) +
-                ": one rank's collectives on a group must come from one thread at a time (use one communicator per thread, or the _async forms)",
+                ": one rank's collectives on a group must come from one thread at a time (use one communicator per thread, or start them by async())",
             transport.member_.context(call, 0));
     }
     ~CallGuard() { inside_.store(false, std::memory_order_release); }

@@ -38,8 +38,8 @@ public:
     const std::span<MessageHeader> header(&started.header, 1);
     started.compared = member_.guarded([&] {
       HostCommunicator& host = member_.host();
-      return sends ? host.send_async(std::as_bytes(header), call.root, header_tag, call.where)
-                   : host.receive_async(std::as_writable_bytes(header), call.root, header_tag, call.where);
+      return sends ? host.async().send(std::as_bytes(header), call.root, header_tag, call.where)
+                   : host.async().receive(std::as_writable_bytes(header), call.root, header_tag, call.where);
     });
   }
 
@@ -86,7 +86,7 @@ private:
     const Fingerprint own = fingerprint(call, host.rank(), host.size(), sequence);
     own_ = {own.common, own.unpaired()};
     all_.resize(2 * static_cast<std::size_t>(host.size()));
-    pending_ = host.all_gather_async(own_, all_, {}, call.where);
+    pending_ = host.async().all_gather(own_, all_, {}, call.where);
     under_way_ = true;
   }
   /// Waits for all ranks' calls. @return whether they agree. @throws the host group's errors.

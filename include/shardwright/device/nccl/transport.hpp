@@ -88,12 +88,12 @@ public:
     enqueue(started);
     return Pending(std::shared_ptr<PendingOperation>(this->shared_from_this(), &started));
   }
-  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int key, std::string name,
+  [[nodiscard]] std::shared_ptr<Transport> split(const GroupRule& rule, std::string name,
                                                  SourceLocation where) override {
     forming_.where = where;
     member_.admit(forming_, 0);
     HostCommunicator part =
-        member_.guarded([&] { return member_.host().split(colour, key, std::move(name), where); });
+        member_.guarded([&] { return member_.host().split_by(rule, std::move(name), where); });
     if (!part.valid())
       return nullptr;
     return std::make_shared<NcclTransport>(std::move(part), member_.api(), runtime_, stream_,

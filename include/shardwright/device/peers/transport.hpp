@@ -147,9 +147,9 @@ public:
     return pending(back.release());
   }
 
-  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int key, std::string name,
+  [[nodiscard]] std::shared_ptr<Transport> split(const GroupRule& rule, std::string name,
                                                  SourceLocation where) override {
-    HostCommunicator part = host_.split(colour, key, std::move(name), where);
+    HostCommunicator part = host_.split_by(rule, std::move(name), where);
     return part.valid() ? connect(std::move(part), runtime(), stream_) : nullptr;
   }
   void abort(const std::string& reason) override { member_.abort(reason); }

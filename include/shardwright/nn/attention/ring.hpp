@@ -162,11 +162,11 @@ private:
   }
   template <class Tensor> [[nodiscard]] Pending send(const Tensor& from, int tag) {
     order_call_after<Target>(execution());
-    return ranks_->send_async(std::span(from.data(), from.local_size()), rank_at(1), tag, where_);
+    return ranks_->async().send(std::span(from.data(), from.local_size()), rank_at(1), tag, where_);
   }
   template <class Tensor> [[nodiscard]] Pending receive(Tensor& to, int tag) {
     order_call_after<Target>(execution());
-    return ranks_->receive_async(std::span(to.mutable_data(), to.local_size()), rank_at(-1), tag, where_);
+    return ranks_->async().receive(std::span(to.mutable_data(), to.local_size()), rank_at(-1), tag, where_);
   }
   [[nodiscard]] Hop pass_on(const Buffer& keys, Buffer& next) {
     const auto exchange = ranks_->exchange();

@@ -153,16 +153,8 @@ public:
     group_.run(call, true);
     return Pending(std::make_shared<RecordedOperation>());
   }
-  [[nodiscard]] std::shared_ptr<Transport> split(int colour, int, std::string,
-                                                 SourceLocation where) override {
-    if (colour < 0)
-      return nullptr;
-    throw InvalidArgument(
-        "split: in a world without peers, all colours must follow from a rule (use split_by)",
-        {.group = group_.name, .operation = "split", .where = where});
-  }
-  [[nodiscard]] std::shared_ptr<Transport> split_by(const GroupRule& rule, std::string name,
-                                                    SourceLocation) override {
+  [[nodiscard]] std::shared_ptr<Transport> split(const GroupRule& rule, std::string name,
+                                                 SourceLocation) override {
     if (rule(group_.rank).colour < 0)
       return nullptr;
     return std::make_shared<RecordingTransport>(group_.part_by(rule, std::move(name)));

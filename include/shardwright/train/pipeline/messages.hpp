@@ -141,14 +141,14 @@ private:
     const PipelineMessage& message = *one.message;
     if (one.outgoing != nullptr) {
       const Boundary& tensor = *one.outgoing->tensor;
-      one.outgoing->send = ranks_.send_async(std::span<const Element>(tensor.data(), tensor.local_size()),
-                                             message.peer, message.tag, where_);
+      one.outgoing->send = ranks_.async().send(std::span<const Element>(tensor.data(), tensor.local_size()),
+                                               message.peer, message.tag, where_);
       return;
     }
     Input& input = inputs_[message.slot];
     input.receive =
-        ranks_.receive_async(std::span<Element>(input.tensor->mutable_data(), input.tensor->local_size()),
-                             message.peer, message.tag, where_);
+        ranks_.async().receive(std::span<Element>(input.tensor->mutable_data(), input.tensor->local_size()),
+                               message.peer, message.tag, where_);
   }
 
   void wait_for_oldest(Channel& channel, const Action& action) {
