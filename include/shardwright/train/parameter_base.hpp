@@ -11,7 +11,6 @@
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -148,21 +147,6 @@ public:
   /// @brief Ends a use; with the last one the gathered memory returns to the pool.
   virtual void release() = 0;
 
-  /// @brief Returns whether this is its first use in a recording of a tape, which is the last one in the
-  /// backward pass.
-  [[nodiscard]] bool first_use(std::uint64_t recording) {
-    std::vector<std::uint64_t>& open = own_.open;
-    if (std::exchange(own_.recording, recording) == recording ||
-        std::count(open.begin(), open.end(), recording) > 0)
-      return false;
-    constexpr std::size_t most = 64; // the rest are of recordings without a backward pass
-    if (open.size() == most)
-      open.erase(open.begin());
-    open.push_back(recording);
-    return true;
-  }
-  /// @brief Declares that the backward pass of a recording has reached that use.
-  void end_uses(std::uint64_t recording) { std::erase(own_.open, recording); }
   /// @brief Sets how many stages of this rank add to the gradient, which is complete after the last pass of
   /// each. Before a GradAccumulator holds it.
   void set_stages(int stages) noexcept { own_.stages = stages; }
@@ -249,8 +233,6 @@ private:
     ParameterRole role = ParameterRole::weight;
     HostCommunicator copies{};
     std::uint64_t number = next_number();
-    std::uint64_t recording = 0;       ///< The last that used it.
-    std::vector<std::uint64_t> open{}; ///< Those that used it and have not passed back: tapes may take turns.
     int stages = 1;
   };
 

@@ -12,7 +12,6 @@
 #include <shardwright/train/tape/first_pass.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -127,7 +126,6 @@ public:
     recording_ = recording;
     origin_ = origin;
     rows_ = rows;
-    number_ = next_number();
   }
 
   /// Appends an operation to the tape and executes it.
@@ -188,16 +186,14 @@ public:
   [[nodiscard]] const std::optional<BatchOrigin>& origin() const noexcept { return origin_; }
   /// Positions of the rows of the batch's sequences.
   [[nodiscard]] const RowOrder& rows() const noexcept { return rows_; }
-  /// How often a module has asked before in this recording.
-  [[nodiscard]] std::uint32_t next_call_of(const void* module) {
-    for (ModuleCalls& known : calls_)
-      if (known.module == module)
-        return known.calls++;
-    calls_.push_back({module, 1});
+  /// How often an object, a module or a parameter, has asked before in this recording.
+  [[nodiscard]] std::uint32_t next_call_of(const void* object) {
+    for (Calls& known : calls_)
+      if (known.object == object)
+        return known.count++;
+    calls_.push_back({object, 1});
     return 0;
   }
-  /// A unique number of the recording.
-  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
   /// Sets the recomputation of nodes from now on; returns the previous one.
   RecomputationScope recompute(RecomputationScope next) noexcept {
@@ -213,9 +209,9 @@ public:
   }
 
 private:
-  struct ModuleCalls {
-    const void* module;
-    std::uint32_t calls;
+  struct Calls {
+    const void* object;
+    std::uint32_t count;
   };
   /// The passes that have begun; one that throws is not repeated.
   enum class Phase : std::uint8_t { recording, inputs_done, done };
@@ -245,20 +241,15 @@ private:
     calls_.clear();
     phase_ = Phase::recording;
   }
-  [[nodiscard]] static std::uint64_t next_number() noexcept {
-    static std::atomic<std::uint64_t> last{0};
-    return ++last;
-  }
 
   TapeArena arena_;
   TapeNode* last_ = nullptr;
   Recording recording_ = Recording::evaluation;
   std::optional<BatchOrigin> origin_;
   RowOrder rows_;
-  std::uint64_t number_ = 0;
   RecomputationScope recomputation_;
   std::uint32_t regions_ = 0;
-  std::vector<ModuleCalls> calls_;
+  std::vector<Calls> calls_;
   Phase phase_ = Phase::recording;
   PassPosition position_ = PassPosition::middle;
   bool checks_inputs_ = always_checked;

@@ -51,8 +51,8 @@ public:
   [[nodiscard]] const auto& shape() const noexcept { return parameter_->shape(); }
 
   /// Records whether this is the first use on the tape, which is the last one in the backward pass.
-  void note_use(const TapeCore& tape) {
-    if (parameter_->first_use(tape.number()))
+  void note_use(TapeCore& tape) {
+    if (tape.next_call_of(parameter_) == 0)
       ends_pass_of_ = &tape;
   }
   // Weights are not kept: they are gathered again when a gradient reads them.
@@ -101,7 +101,6 @@ public:
   void end_pass() const {
     if (ends_pass_of_ == nullptr)
       return;
-    parameter_->end_uses(ends_pass_of_->number());
     parameter_->gradient_state().end_pass(ends_pass_of_->position(), {.scale = ends_pass_of_->loss_scale()});
   }
 
