@@ -71,9 +71,8 @@ public:
   }
 
   /// Waits until `done()` holds; false if the time limit passed first. `done` loads its state by seq_cst.
-  /// A waiter with a core to itself yields if `peer_needs_core()`: a busy process has taken the core of the
-  /// awaited thread, which now has to run on this one. Now and then it sleeps immediately instead, because
-  /// the scheduler looks for an idle core when it wakes a thread, and not when one yields.
+  /// A waiter with a core to itself sleeps immediately if `peer_needs_core()`: a busy process has taken the
+  /// core of the awaited thread, which now has to run on this one.
   template <class Done, class PeerNeedsCore>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
                           PeerNeedsCore peer_needs_core) {
@@ -87,8 +86,7 @@ public:
     if (!patience.yields && !in_the_way && look(done, quick_looks))
       return true;
     const auto start = WaitClock::now();
-    const Patience own{patience.time, patience.yields || in_the_way};
-    return (!(in_the_way && sleeps_instead()) && poll(done, own, start)) || sleep_until(done, start + limit);
+    return (!in_the_way && poll(done, patience, start)) || sleep_until(done, start + limit);
   }
   template <class Done>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit) {
@@ -108,12 +106,6 @@ public:
   }
 
 private:
-  /// Every sixteenth time on a thread: a sleep takes longer than some yields.
-  [[nodiscard]] static bool sleeps_instead() noexcept {
-    static thread_local unsigned times = 0;
-    return ++times % 16 == 0;
-  }
-
   template <class Done> static bool look(Done& done, int times) {
     for (int i = 0; i < times; ++i)
       if (done())
