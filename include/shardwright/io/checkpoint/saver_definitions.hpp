@@ -16,10 +16,12 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <exception>
-#include <future>
+#include <mutex>
 #include <set>
 #include <system_error>
+#include <thread>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
@@ -51,25 +53,56 @@ SHARDWRIGHT_INLINE std::vector<std::string> gather_on_first(HostCommunicator wor
   return out;
 }
 
-/// Work on a separate thread, or right here if none can be created, and the sentence of its error. The thread
-/// calls no communicator, since a transport may support one thread only. The destructor waits.
-[[nodiscard]] SHARDWRIGHT_INLINE std::future<std::string> in_background(std::function<void()> work) {
-  const auto whole = [work = std::move(work)] {
+/// One piece of work at a time on a separate thread, or right here if none can be created. The thread calls
+/// no communicator, since a transport may support one thread only. A std::future takes longer to compile.
+class BackgroundTask {
+public:
+  BackgroundTask() = default;
+  BackgroundTask(const BackgroundTask&) = delete;
+  BackgroundTask& operator=(const BackgroundTask&) = delete;
+  ~BackgroundTask() { static_cast<void>(wait()); }
+
+  void start(std::function<void()> work) {
+    static_cast<void>(wait());
+    done_ = false;
+    sentence_.clear();
+    const auto whole = [this, work = std::move(work)] {
+      std::string sentence;
+      try {
+        work();
+      } catch (const std::exception& error) {
+        sentence = error.what();
+      }
+      const std::lock_guard lock(mutex_);
+      sentence_ = std::move(sentence);
+      done_ = true;
+      ended_.notify_all();
+    };
     try {
-      work();
-    } catch (const std::exception& error) {
-      return std::string(error.what());
+      thread_ = std::thread(whole);
+    } catch (const std::system_error&) {
+      whole();
     }
-    return std::string();
-  };
-  try {
-    return std::async(std::launch::async, whole);
-  } catch (const std::system_error&) {
-    std::promise<std::string> done;
-    done.set_value(whole());
-    return done.get_future();
   }
-}
+  /// Whether it has ended, after a wait of at most some seconds.
+  [[nodiscard]] bool done(double longest) {
+    std::unique_lock lock(mutex_);
+    return ended_.wait_for(lock, std::chrono::duration<double>(longest), [this] { return done_; });
+  }
+  /// Waits for the end. @return the error sentence; empty if there was no error
+  const std::string& wait() {
+    if (thread_.joinable())
+      thread_.join();
+    return sentence_;
+  }
+
+private:
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool done_ = true;
+  std::string sentence_;
+};
 
 } // namespace detail
 
@@ -84,9 +117,9 @@ struct Saver::UnderWay {
   std::uint64_t bytes = 0;
   std::uint64_t own = 0; // bytes of this rank's blocks, and how many are written
   std::atomic<std::uint64_t> written{0};
-  double reported = 0;           // seconds from the start
-  bool commits = false;          // otherwise it writes parts
-  std::future<std::string> task; // the last member, so that it ends before the others are destroyed
+  double reported = 0;         // seconds from the start
+  bool commits = false;        // otherwise it writes parts
+  detail::BackgroundTask task; // the last member, so that it ends before the others are destroyed
 
   /// Writes this rank's part.
   void write(std::uint64_t rank) {
@@ -114,11 +147,6 @@ struct Saver::UnderWay {
   }
   [[nodiscard]] double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  }
-  /// Whether this rank's task has ended, after a wait of at most some seconds.
-  [[nodiscard]] bool done(double longest) const {
-    return !task.valid() ||
-           task.wait_for(std::chrono::duration<double>(longest)) == std::future_status::ready;
   }
 };
 
@@ -176,7 +204,7 @@ SHARDWRIGHT_INLINE void Saver::begin(const Description& about, std::span<const S
                             where)
                    .front()
                    .front();
-  next->task = detail::in_background(
+  next->task.start(
       [save = next.get(), rank = static_cast<std::uint64_t>(world_.rank())] { save->write(rank); });
   under_way_ = std::move(next);
 }
@@ -186,11 +214,11 @@ SHARDWRIGHT_INLINE bool Saver::advance(bool waits, SourceLocation where) {
     return true;
   if (waits)
     static_cast<void>(
-        under_way_->done(report_ ? std::clamp(every_, shortest_wait, longest_wait) : longest_wait));
+        under_way_->task.done(report_ ? std::clamp(every_, shortest_wait, longest_wait) : longest_wait));
   if (!all_done(where))
     return false;
   auto save = std::move(under_way_); // destroyed if something below throws
-  detail::agree(world_, save->task.valid() ? save->task.get() : std::string(), where);
+  detail::agree(world_, save->task.wait(), where);
   if (save->commits) {
     last_ = {save->about.step, save->bytes, save->seconds()};
     return true;
@@ -198,15 +226,14 @@ SHARDWRIGHT_INLINE bool Saver::advance(bool waits, SourceLocation where) {
   const std::vector<std::string> parts = detail::gather_on_first(world_, save->part, where);
   save->commits = true;
   if (writer_)
-    save->task = detail::in_background(
-        [&writer = *writer_, save = save.get(), parts] { save->commit(parts, writer); });
+    save->task.start([&writer = *writer_, save = save.get(), parts] { save->commit(parts, writer); });
   under_way_ = std::move(save);
   return false;
 }
 
 SHARDWRIGHT_INLINE bool Saver::all_done(SourceLocation where) {
   UnderWay& save = *under_way_;
-  const std::array<std::uint64_t, 3> own{save.done(0) ? 0U : 1U, save.own,
+  const std::array<std::uint64_t, 3> own{save.task.done(0) ? 0U : 1U, save.own,
                                          save.written.load(std::memory_order_relaxed)};
   std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(world_.size()));
   world_.all_gather(own, all, {}, where);
