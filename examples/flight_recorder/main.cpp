@@ -19,6 +19,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace {
@@ -57,7 +58,12 @@ Dump read(const fs::path& path, int rank) {
 
 Dumps read_all(const fs::path& directory) {
   Dumps out;
-  for (const fs::directory_entry& each : fs::directory_iterator(directory)) {
+  std::error_code code;
+  const fs::directory_iterator files(directory, code);
+  if (code)
+    throw std::runtime_error(directory.string() + " must be a directory of dumps, but " + code.message() +
+                             " (give the one that SHARDWRIGHT_FLIGHT_RECORDER named in the run)");
+  for (const fs::directory_entry& each : files) {
     int rank = -1, end = 0;
     const std::string name = each.path().filename().string();
     if (std::sscanf(name.c_str(), "rank-%d.json%n", &rank, &end) != 1 ||

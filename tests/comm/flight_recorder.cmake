@@ -25,3 +25,10 @@ if(TARGET comm_mpi_fault_program)
                                                                       PROCESSORS 2 LABELS mpi)
   endforeach()
 endif()
+
+shardwright_add_check(
+  comm.flight_recorder.no_dumps LABEL comm
+  COMMAND
+    "${CMAKE_COMMAND}" "-DCOMMAND=$<TARGET_FILE:flight_recorder>|join|${CMAKE_CURRENT_BINARY_DIR}/no_dumps" -DEXIT=1
+    "-DSAYS=flight_recorder: .*no_dumps must be a directory of dumps, but No such file or directory"
+    -P "${CMAKE_CURRENT_LIST_DIR}/../examples/run_check.cmake")
