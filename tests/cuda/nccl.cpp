@@ -37,7 +37,7 @@ struct NcclPlace {
     return {stream.get(), numbers};
   }
   template <class E> [[nodiscard]] std::vector<E> get(const cuda_test::CudaBuffer<E>& numbers) const {
-    comm.await_stream();
+    sw::DeviceCommunicator(comm).await_stream();
     return numbers.read();
   }
 
