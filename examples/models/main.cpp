@@ -23,7 +23,7 @@ namespace {
 
 namespace sw = shardwright;
 
-/// A mean over the tokens of a batch brings the roundings of 16 bits below one; there are a sixteenth as many
+/// The tolerance for 16 bits relies on the mean over many tokens; these models have a sixteenth as many
 /// samples.
 double tolerance_of(const models::Options& options) {
   const bool few = options.model == "mlp" || options.model == "encoder";

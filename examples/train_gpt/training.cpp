@@ -12,7 +12,7 @@
 namespace train_gpt {
 namespace {
 
-/// As TRAIN_GPT_TRAININGS names it.
+/// The name of a training in TRAIN_GPT_TRAININGS.
 std::string build_name(const TrainingKind& kind) {
   if (kind.ring || kind.experts)
     return kind.ring ? "ring" : "experts";

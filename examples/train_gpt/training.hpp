@@ -29,11 +29,12 @@ using CompiledDryRun = trainer::CompiledDryRun<Options>;
 
 /// @throws InvalidArgument if the build does not include the training selected by the options.
 void require_training(const Options& options);
-/// @brief Runs it. Collective; rank 0 reports unless `quiet`.
+/// @brief Runs the training selected by the options. Collective; rank 0 reports unless `quiet`.
 /// @throws InvalidArgument as require_training.
 [[nodiscard]] RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                               const shardwright::ByteDataset& dataset, bool quiet);
-/// @brief A step of it, as rank `rank` of its mesh. @throws InvalidArgument as require_training.
+/// @brief Counts a step of that training, as rank `rank` of its mesh.
+/// @throws InvalidArgument as require_training.
 [[nodiscard]] shardwright::DryRun dry_run(const Options& options, int rank);
 
 } // namespace train_gpt

@@ -18,7 +18,7 @@ namespace trainer {
 /// also checks that their calls agree.
 /// @param about sizes, precision and batch of the model, for the first line
 /// @param dry_run counts a step as a rank of the mesh
-/// @return 0, or 1 if they do not.
+/// @return 0, or 1 if the calls disagree.
 [[nodiscard]] int report_dry_run(std::ostream& out, const RunOptions& options, const std::string& about,
                                  const std::function<shardwright::DryRun(int rank)>& dry_run);
 

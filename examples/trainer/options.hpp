@@ -157,13 +157,13 @@ using IsGiven = std::function<bool(const char*)>;
 /// @{
 
 /// @brief Makes ranks, mesh and launcher agree.
-/// @throws UsageError with meshes that fit, if they do not.
+/// @throws UsageError that names meshes that fit, if they do not agree.
 void settle_ranks(RunOptions& options, const IsGiven& given, const Environment& environment);
 /// @brief Reads the ranks of a dry run.
-/// @throws UsageError for other ranks than the mesh has, or options of a dry run without one.
+/// @throws UsageError for ranks that the mesh does not have, or options of a dry run without --dry-run.
 void settle_dry_run_ranks(RunOptions& options, const std::string& ranks, const IsGiven& given);
 /// @brief Checks that the schedule allows the mesh and the microbatches.
-/// @throws UsageError with the nearest that it does.
+/// @throws UsageError that names the nearest values that it allows.
 void check_schedule(const RunOptions& options, const IsGiven& given);
 /// @brief Checks learning rate and warmup. @throws UsageError for contradictions.
 void check_rate(const RunOptions& options);

@@ -45,7 +45,7 @@ public:
   [[nodiscard]] virtual std::chrono::nanoseconds deadline() const = 0;
   virtual void run(const CollectiveCall& call) = 0;
   [[nodiscard]] virtual Pending start(const CollectiveCall& call) = 0;
-  /// @brief The group of the ranks with this rank's colour, null for a negative one. Only transports without
+  /// @brief The group of the ranks with this rank's colour; null if that is negative. Only transports without
   /// peers ask the rule about other ranks.
   [[nodiscard]] virtual std::shared_ptr<Transport> split(const GroupRule& rule, std::string name,
                                                          SourceLocation where) = 0;

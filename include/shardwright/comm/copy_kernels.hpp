@@ -80,7 +80,7 @@ public:
   explicit StridedCursor(const StridedBlock& block) noexcept
       : row_(block.offset), length_(block.contiguous() ? block.count() : block.row_length),
         stride_(block.row_stride) {}
-  /// At element `begin` of a block that has one.
+  /// Begins at element `begin`, which the block must have.
   StridedCursor(const StridedBlock& block, std::size_t begin) noexcept : StridedCursor(block) {
     row_ += begin / length_ * stride_;
     column_ = begin % length_;

@@ -20,7 +20,7 @@ public:
 
   using CommunicatorHandle::CommunicatorHandle;
 
-  /// @brief No conversion: a sentence for a mistake.
+  /// @brief Never compiles: it explains why the other kind of communicator cannot be converted.
   template <class Other>
   requires(!Other::host_memory) HostCommunicator(const Other&) { // NOLINT(google-explicit-constructor)
     static_assert(

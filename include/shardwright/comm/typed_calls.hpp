@@ -50,7 +50,7 @@ template <class Range> [[nodiscard]] std::vector<StridedBlock> packed_blocks(con
 }
 
 /// @brief How one side of a call is cut into a block for each rank: equally, if nothing is given, by strided
-/// blocks, or by the counts of packed ones. An argument: it refers to the blocks that it is made of.
+/// blocks, or by the counts of packed ones. Only for arguments: it refers to the blocks that it is made of.
 class Blocks {
 public:
   Blocks() = default;

@@ -31,7 +31,7 @@ template <class Op, int dimension> struct ReductionRule {
     return reduction_layout(input, dimension, dimension + 1, Op::value);
   }
 };
-/// Of all dimensions together.
+/// The rule of a reduction over all dimensions at once.
 template <class Op> struct ReduceAllRule : ReductionRule<Op, 0> {
   static constexpr bool ranks_fit(int) { return true; }
   static constexpr PropagatedLayout apply(const LayoutValue& input) {

@@ -140,7 +140,7 @@ template <class Op, class X> struct ReductionWithGradient {
       "reduce: there is no gradient of Max, Min or Product, only of a Sum (reduce the tensor value(), which is not on the tape)");
 };
 
-/// In place of a dimension: all of them.
+/// Stands for all dimensions where a dimension is expected.
 inline constexpr int all_dimensions = std::numeric_limits<int>::min();
 
 template <class Op, int dimension, class L> struct ReducedLayoutOf {

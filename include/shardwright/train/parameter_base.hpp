@@ -226,7 +226,7 @@ private:
     return ++last;
   }
 
-  /// What moves with the parameter.
+  /// The members that move with the parameter.
   struct Own {
     std::string name{};
     SourceLocation where{};

@@ -25,10 +25,10 @@ protected:
   ~DirectExchange() = default;
 };
 
-/// Offered by the transport of thread ranks; who can use it asks for it.
+/// The interface that only the transport of thread ranks has; code that can use it asks for it.
 class ThreadRanks {
 public:
-  /// Of a group, under all decorators; null if its ranks are processes.
+  /// The interface of a group's innermost transport, below all decorators; null if its ranks are processes.
   [[nodiscard]] static ThreadRanks* of(const HostCommunicator& group) {
     return dynamic_cast<ThreadRanks*>(&group.undecorated());
   }

@@ -24,7 +24,7 @@ struct SplitRequest {
   const std::string* name = nullptr;
 };
 
-/// What a call has beside its CollectiveCall, between thread ranks.
+/// What thread ranks tell one another of a call beside its CollectiveCall.
 struct CallExtras {
   const SplitRequest* request = nullptr;
   DirectExchange* direct = nullptr;

@@ -370,8 +370,8 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
   cost.step_seconds = sum + cost.straggler_seconds;
 }
 
-/// The same of a plan that leaves nothing open.
-/// @param held of the rank that has the most
+/// The same for a plan that leaves no choice open.
+/// @param held the parameters of the rank that has the most
 constexpr void add_times(StepCost& cost, const ModelSpec& model, const ClusterSpec& cluster,
                          const RunSpec& run, const PlanConfiguration& plan, const SharedCalibration& shared,
                          const RankComputation& computed, const PlanLinks& links,

@@ -35,13 +35,13 @@ template <class Element, class Draw> struct RandomElements;
 template <class Element> struct DrawNormal;
 template <class Number, class Operation> struct Elementwise;
 
-// `extern` where the kernels are used, nothing in the source that holds them.
+// `extern` where the kernels are used; a definition in the source that holds them.
 #if defined(SHARDWRIGHT_COMPILING)
 #define SHARDWRIGHT_KERNEL(...) template void serial_calls<__VA_ARGS__>(const void*, std::size_t)
 #else
 #define SHARDWRIGHT_KERNEL(...) extern template void serial_calls<__VA_ARGS__>(const void*, std::size_t)
 #endif
-// Of elements, and of the numbers that they are added up in.
+// Kernels of an element type and of the type in which its sums are computed.
 #define SHARDWRIGHT_KERNELS(Element, Number)                                                                 \
   SHARDWRIGHT_KERNEL(AttentionForward<Element, Element>);                                                    \
   SHARDWRIGHT_KERNEL(AttentionBackward<Element, Element>);                                                   \
@@ -59,7 +59,7 @@ template <class Number, class Operation> struct Elementwise;
   SHARDWRIGHT_KERNEL(AddPositions<Element>);                                                                 \
   SHARDWRIGHT_KERNEL(SumOfPositions<Element, Number>);                                                       \
   SHARDWRIGHT_KERNEL(RotaryRows<Element>)
-// Of numbers alone.
+// Kernels of the type of sums alone.
 #define SHARDWRIGHT_NUMBER_KERNELS(Number)                                                                   \
   SHARDWRIGHT_KERNEL(RowPieces<RandomElements<Number, DrawNormal<Number>>>);                                 \
   SHARDWRIGHT_KERNEL(RowPieces<Elementwise<Number, RebaseSums<Number>>>);                                    \

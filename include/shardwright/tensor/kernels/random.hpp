@@ -37,7 +37,7 @@ struct RandomWord {
   bool second; ///< Of its pair.
 };
 
-/// The words of `groups` groups from `first` on.
+/// The random words of `groups` consecutive counters, four each, from `first` on.
 template <std::size_t groups>
 void fill_words(RandomKey key, std::uint64_t first, std::uint32_t (&words)[4 * groups]) {
   std::uint32_t word[4][groups];

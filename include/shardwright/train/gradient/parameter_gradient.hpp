@@ -278,8 +278,8 @@ public:
   }
 
 private:
-  /// The first element of the block that this rank counts, and the one after the last: its replicas share
-  /// the block, so that none waits for another to count it.
+  /// The first element of the block that this rank counts, and the one after the last: replicas share the
+  /// counting of a block, so that none waits for another to do all of it.
   [[nodiscard]] std::pair<std::size_t, std::size_t> counted() const {
     if (!this->parameter().first_copy())
       return {0, 0};

@@ -134,8 +134,8 @@ public:
   void await(LateGradient& part) noexcept { part.next_ = std::exchange(late_, &part); }
 
 protected:
-  /// Whether a replay is yet to read the value in another layout. To compute it once more for that would need
-  /// sources that its first replay has released.
+  /// Whether a replay has yet to read the value in another layout. It could not be computed again for that,
+  /// because its first replay has released the sources.
   [[nodiscard]] bool awaited_elsewhere() const noexcept {
     for (const HeldValue* other = others_; other != nullptr; other = other->next)
       if (other->replay_pins > 0 && !other->memory && !other->brought_again)

@@ -81,7 +81,7 @@ template <LayoutType L> struct SumLoss {
   static constexpr std::string_view name = "sum_loss";
   static constexpr auto differs_along = L::axes;
   TokenCount<L> tokens;
-  bool assumed = false; ///< Whether the program says that it has the count of all ranks along other axes.
+  bool assumed = false; ///< Whether the program says that `tokens` counts all ranks along other axes.
 
   [[nodiscard]] std::array<GivenNumber, 1> numbers() const {
     return {GivenNumber("number of tokens", tokens.value)};
