@@ -15,17 +15,17 @@ TEST_CASE("a kept call has its own copies of the blocks", "[comm]") {
   call.operation = sw::Operation::all_gather;
   call.out_blocks = blocks;
   detail::KeptCall kept;
-  kept.keep(call);
+  kept.copy(call);
   blocks.assign(2, {});
   REQUIRE(kept.call.out_blocks.size() == 2);
   CHECK(kept.call.out_block(1).count() == 4);
   CHECK(kept.call.in_blocks.empty());
   call.out_blocks = {};
-  kept.keep(call);
+  kept.copy(call);
   CHECK(kept.call.out_blocks.empty());
 }
 
-TEST_CASE("records are reused, and given back by return and by exception unless kept", "[comm]") {
+TEST_CASE("records are reused, and given back by return and by exception unless released", "[comm]") {
   struct Record {
     explicit Record(int value) : number(value) {}
     int number;
@@ -44,7 +44,7 @@ TEST_CASE("records are reused, and given back by return and by exception unless 
   CHECK(&pool.take(4) == &second);
   {
     detail::RecordPool<Record>::Return back(pool, first);
-    CHECK(back.keep() == &first);
+    CHECK(back.release() == &first);
   }
   CHECK(pool.take(5).number == 5);
   CHECK(pool.size() == 3);
