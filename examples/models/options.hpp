@@ -46,7 +46,7 @@ struct Options : trainer::RunOptions {
 
 using ParseResult = trainer::Parsed<Options>;
 
-/// @brief Reads the command line; changes nothing outside and never ends the program.
+/// @brief Reads the command line; has no side effects, and never ends the program.
 [[nodiscard]] ParseResult parse(int argc, const char* const* argv, const trainer::Environment& environment);
 
 } // namespace models

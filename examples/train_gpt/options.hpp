@@ -117,7 +117,7 @@ struct Options : trainer::RunOptions {
 
 using ParseResult = trainer::Parsed<Options>;
 
-/// @brief Reads the command line; changes nothing outside and never ends the program.
+/// @brief Reads the command line; has no side effects, and never ends the program.
 [[nodiscard]] ParseResult parse(int argc, const char* const* argv, const Environment& environment);
 
 } // namespace train_gpt

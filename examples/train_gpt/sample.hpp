@@ -23,8 +23,9 @@ namespace train_gpt {
 
 namespace sw = shardwright;
 
-/// @brief The place of one of the scores, drawn by them and the temperature of the options; random numbers
-/// are keyed by their number.
+/// @brief Draws an index with the probabilities that the scores have at the temperature of the options.
+/// @param weights memory for as many numbers as there are scores
+/// @param number the key of the random number
 template <class Score>
 [[nodiscard]] std::size_t draw(const Options& options, const Score* scores, std::vector<double>& weights,
                                std::uint64_t number) {

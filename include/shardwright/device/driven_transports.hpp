@@ -18,8 +18,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Objects of the calling thread, which is a rank; of all ranks, `Registry`, which derives from it, has one
-/// for each, while there is a user.
+/// The objects that a rank, which is the calling thread, has registered. `Registry` derives from it; each
+/// rank has one as long as it is used.
 template <class Registry, class Member> class RankRegistry {
 public:
   /// Created when the first user asks.

@@ -109,7 +109,7 @@ inline void check_shape(std::span<const std::int64_t> shape, std::size_t element
                           {.where = where});
 }
 
-/// This rank's extents, halos included, of a tensor of a shape. Not compiled again for every layout.
+/// This rank's extents, halos included, of a tensor of a shape. Compiled once, not for every layout.
 inline void write_local_shape(const MeshCore& core, const LayoutValue& layout,
                               std::span<const std::string_view> axes, std::span<const std::int64_t> shape,
                               std::int64_t* out) {

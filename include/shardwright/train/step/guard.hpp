@@ -66,7 +66,7 @@ private:
 
 namespace detail {
 
-/// Joins the places of all ranks: names, each followed by a number of elements. Collective.
+/// Joins the places of all ranks; `own` has names, each followed by a number of elements. Collective.
 [[nodiscard]] std::vector<NonFinitePlace> places_of_all(const std::vector<std::string>& own,
                                                         const HostCommunicator& ranks);
 

@@ -23,7 +23,7 @@ public:
   template <LayoutType L> [[nodiscard]] static RowAxes of(const MeshCore& core, int dimensions) {
     return splitting(core, L::axes, L::value, dimensions);
   }
-  /// Those of a tensor of data: all but its features, which are the last of several dimensions.
+  /// Those of a tensor of data: of all dimensions but the features, which are the last of several.
   template <LayoutType L> [[nodiscard]] static RowAxes of_data(const MeshCore& core) {
     return of<L>(core, L::tensor_rank > 1 ? L::tensor_rank - 1 : L::tensor_rank);
   }

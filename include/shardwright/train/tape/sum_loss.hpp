@@ -135,8 +135,8 @@ template <class X, LayoutType L>
 /// @param loss Layout<0, Partial<Sum, axes...>> over the axes that shard the tokens
 /// @param tokens this rank's, in that layout; as assume_replicated(tokens), those of all ranks along the
 /// other axes
-/// @throws InvalidArgument without that word, if the loss was reduced over an axis that splits the inputs of
-/// the tape from which it is computed.
+/// @throws InvalidArgument without assume_replicated, if the loss was reduced over an axis that splits the
+/// inputs of the tape from which it is computed.
 template <detail::TapeOperand X, LayoutType L>
 [[nodiscard]] auto sum_loss(X&& loss, TokenCount<L> tokens,
                             SourceLocation where = SourceLocation::current()) {
