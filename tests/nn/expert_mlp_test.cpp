@@ -302,25 +302,38 @@ const Problem fewer_rows{4, 1, 4, [](std::int64_t t, std::int64_t) { return t % 
 
 /// Values and gradients of two microbatches that go through one layer, the first with more rows: interleaved,
 /// or one after the other.
-[[nodiscard]] std::vector<Vector> run_two(const Mesh& mesh, sw::Turns* turns) {
+/// @param apart the second one's forward pass runs ahead, and its backward pass beside the first one's
+/// forward pass, as DualPipe pairs them
+[[nodiscard]] std::vector<Vector> run_two(const Mesh& mesh, sw::Turns* turns, bool apart = false) {
   const std::array<const Problem*, 2> microbatches{&problems[0], &fewer_rows};
   OverEp::Layer layer(mesh, {width, hidden, {4, 64}}, sw::Initial::normal(0.6), sw::Initial::normal(0.6));
   sw::initialize(layer, 5);
   sw::GradAccumulator accumulator(layer);
   std::array<sw::Tape<>, 2> tapes;
   std::vector<Vector> out(4);
-  const auto pass = [&](std::size_t i) {
+  using Input = decltype(tapes[0].variable(random_of<Rows, double>(mesh, problems[0], width, 1)));
+  std::array<std::optional<Input>, 2> inputs;
+  const auto forward = [&](std::size_t i) {
     const Problem& problem = *microbatches[i];
-    auto x = tapes[i].variable(random_of<Rows, double>(mesh, problem, width, 1 + i));
+    const Input& x =
+        inputs[i].emplace(tapes[i].variable(random_of<Rows, double>(mesh, problem, width, 1 + i)));
     auto gates = tapes[i].variable(random_of<Rows, double>(mesh, problem, problem.slots, 3 + i));
-    {
-      const auto y = layer(x, choices_of<Rows>(mesh, problem), gates);
-      out[i] = whole_of(y.value());
-      tapes[i].seed(y, random_of<Rows, double>(mesh, problem, width, 5 + i));
-    }
-    tapes[i].backward();
-    out[2 + i] = whole_of(tapes[i].gradient(x));
+    const auto y = layer(x, choices_of<Rows>(mesh, problem), gates);
+    out[i] = whole_of(y.value());
+    tapes[i].seed(y, random_of<Rows, double>(mesh, problem, width, 5 + i));
   };
+  const auto backward = [&](std::size_t i) {
+    tapes[i].backward();
+    out[2 + i] = whole_of(tapes[i].gradient(*inputs[i]));
+  };
+  const auto pass = [&](std::size_t i) {
+    if (!apart || i == 0)
+      forward(i);
+    if (!apart || i == 1)
+      backward(i);
+  };
+  if (apart)
+    forward(1);
   //! [turns]
   if (turns != nullptr) {
     turns->run([&] { pass(0); }, [&] { pass(1); });
@@ -329,6 +342,8 @@ const Problem fewer_rows{4, 1, 4, [](std::int64_t t, std::int64_t) { return t % 
     pass(1);
   }
   //! [turns]
+  if (apart)
+    backward(0);
   out.push_back({end_step(mesh, accumulator)});
   layer.members().each(
       [&](std::string_view, auto& part) { out.push_back(whole_of(part.weight().gradient())); });
@@ -582,6 +597,8 @@ TEST_CASE("microbatches in turns give the same bits as one after the other, with
             findings.expect(bytes.size() == 12 && bytes[first] > bytes[second] && bytes[second] > 0,
                             "exchanges ", first, " and ", second);
           findings.expect(bytes[5] == width * bytes[4] && bytes[9] == width * bytes[8], "numbers go first");
+          findings.expect(run_two(mesh, turns.get(), true) == run_two(mesh, nullptr, true),
+                          "the bits of a forward pass beside a backward pass");
         }) == "");
 }
 

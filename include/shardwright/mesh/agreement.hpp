@@ -189,8 +189,9 @@ SHARDWRIGHT_INLINE NumbersOfRanks::NumbersOfRanks(HostCommunicator ranks, std::s
   ranks_.all_gather(own, all_, {}, where);
   for (int rank = 1; rank < ranks_.size(); ++rank)
     if (word(rank, numbers.size()) != word(0, numbers.size()))
-      reject("all ranks must run the same operations in the same order, but rank " + std::to_string(rank) +
-             " and rank 0 run different ones (remove what only some ranks do)");
+      reject("all ranks must run the same operations in the same order, but rank " +
+             std::to_string(ranks_.world_rank(rank)) + " and rank " + std::to_string(ranks_.world_rank(0)) +
+             " run different ones (remove what only some ranks do)");
 }
 
 SHARDWRIGHT_INLINE void NumbersOfRanks::require_alike(int first, int rank, const std::string& along) const {
@@ -198,16 +199,18 @@ SHARDWRIGHT_INLINE void NumbersOfRanks::require_alike(int first, int rank, const
     const GivenNumber& given = numbers_[number];
     if (word(rank, number) != word(first, number))
       reject("all ranks" + along + " must give the same " + given.name() + ", but it is " +
-             given.text(word(first, number)) + " on rank " + std::to_string(first) + " and " +
-             given.text(word(rank, number)) + " on rank " + std::to_string(rank) +
-             " (compute it from what all ranks share)");
+             given.text(word(first, number)) + " on rank " + std::to_string(ranks_.world_rank(first)) +
+             " and " + given.text(word(rank, number)) + " on rank " +
+             std::to_string(ranks_.world_rank(rank)) + " (compute it from what all ranks share)");
   }
 }
 
 SHARDWRIGHT_INLINE void NumbersOfRanks::reject(const std::string& sentence) const {
-  throw ConfigurationMismatch(
-      std::string(operation_) + ": " + sentence,
-      {.rank = ranks_.rank(), .group = ranks_.name(), .operation = std::string(operation_), .where = where_});
+  throw ConfigurationMismatch(std::string(operation_) + ": " + sentence,
+                              {.rank = ranks_.world_rank(ranks_.rank()),
+                               .group = ranks_.name(),
+                               .operation = std::string(operation_),
+                               .where = where_});
 }
 
 SHARDWRIGHT_INLINE void require_agreement(const MeshCore& core, std::string_view operation,

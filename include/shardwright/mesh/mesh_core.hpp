@@ -44,6 +44,11 @@ public:
            std::span<const int> extents);
   MeshCore(const MeshCore&) = delete;
   MeshCore& operator=(const MeshCore&) = delete;
+  /// Pools, which are made first, go before the records that their calls may still write.
+  ~MeshCore() {
+    for (MeshPart& part : parts_)
+      part.object.reset();
+  }
 
   [[nodiscard]] const HostCommunicator& world() const noexcept { return world_; }
   [[nodiscard]] int axis_count() const noexcept { return axis_count_; }

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -36,7 +37,8 @@ public:
   /// The state that all ranks of the launch share.
   [[nodiscard]] virtual std::shared_ptr<ThreadWorld> world() const = 0;
 
-  /// During its lifetime, an all_to_all that this rank issues moves its data by `exchange`.
+  /// The next all_to_all that this rank issues moves its data by `exchange`, if it is issued during the
+  /// lifetime of this object: while that call waits, another function may have the turn and issue others.
   class [[nodiscard]] MovedBy {
   public:
     MovedBy(ThreadRanks& ranks, DirectExchange& exchange) noexcept : ranks_(ranks) {
@@ -53,7 +55,7 @@ public:
 protected:
   ~ThreadRanks() = default;
 
-  [[nodiscard]] DirectExchange* direct_exchange() const noexcept { return direct_; }
+  [[nodiscard]] DirectExchange* take_direct_exchange() noexcept { return std::exchange(direct_, nullptr); }
 
 private:
   DirectExchange* direct_ = nullptr;

@@ -105,8 +105,8 @@ private:
     std::atomic<bool>& inside_;
   };
 
-  [[nodiscard]] DirectExchange* exchange_of(const CollectiveCall& call) const noexcept {
-    return call.operation == Operation::all_to_all ? direct_exchange() : nullptr;
+  [[nodiscard]] DirectExchange* exchange_of(const CollectiveCall& call) noexcept {
+    return call.operation == Operation::all_to_all ? take_direct_exchange() : nullptr;
   }
   [[nodiscard]] Pending pending(PendingOperation* operation) {
     return Pending(std::shared_ptr<PendingOperation>(shared_from_this(), operation));

@@ -33,6 +33,51 @@ enum class Recording : std::uint8_t {
 
 namespace detail {
 
+/// Counts by address. What it has allocated stays for the next recording.
+class CallCounts {
+public:
+  /// How often it was asked for this object before.
+  [[nodiscard]] std::uint32_t next(const void* object) {
+    if (2 * (used_ + 1) > entries_.size())
+      grow();
+    Entry& entry = place_of(object);
+    if (entry.object == nullptr) {
+      entry.object = object;
+      ++used_;
+    }
+    return entry.count++;
+  }
+  void clear() noexcept {
+    std::fill(entries_.begin(), entries_.end(), Entry{});
+    used_ = 0;
+  }
+
+private:
+  struct Entry {
+    const void* object = nullptr;
+    std::uint32_t count = 0;
+  };
+  /// The object's entry, or the first free one after its place.
+  [[nodiscard]] Entry& place_of(const void* object) noexcept {
+    const std::size_t mask = entries_.size() - 1;
+    const auto mixed =
+        static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(object)) * 0x9e3779b97f4a7c15u;
+    for (std::size_t at = static_cast<std::size_t>(mixed >> 32) & mask;; at = (at + 1) & mask)
+      if (entries_[at].object == object || entries_[at].object == nullptr)
+        return entries_[at];
+  }
+  void grow() {
+    std::vector<Entry> old =
+        std::exchange(entries_, std::vector<Entry>(std::max<std::size_t>(16, 2 * entries_.size())));
+    for (const Entry& entry : old)
+      if (entry.object != nullptr)
+        place_of(entry.object) = entry;
+  }
+
+  std::vector<Entry> entries_; // a power of two, at most half of them in use
+  std::size_t used_ = 0;
+};
+
 /// Memory for nodes, reused for every microbatch: after the first ones nothing is allocated on the heap.
 class TapeArena {
 public:
@@ -186,14 +231,10 @@ public:
   [[nodiscard]] const std::optional<BatchOrigin>& origin() const noexcept { return origin_; }
   /// Positions of the rows of the batch's sequences.
   [[nodiscard]] const RowOrder& rows() const noexcept { return rows_; }
-  /// How often an object, a module or a parameter, has asked before in this recording.
-  [[nodiscard]] std::uint32_t next_call_of(const void* object) {
-    for (Calls& known : calls_)
-      if (known.object == object)
-        return known.count++;
-    calls_.push_back({object, 1});
-    return 0;
-  }
+  /// How often a module has been called before in this recording.
+  [[nodiscard]] std::uint32_t next_call_of(const void* module) { return calls_.next(module); }
+  /// How often a parameter has been used before; a module may have the address of its first parameter.
+  [[nodiscard]] std::uint32_t next_use_of(const void* parameter) { return uses_.next(parameter); }
 
   /// Sets the recomputation of nodes from now on; returns the previous one.
   RecomputationScope recompute(RecomputationScope next) noexcept {
@@ -209,10 +250,6 @@ public:
   }
 
 private:
-  struct Calls {
-    const void* object;
-    std::uint32_t count;
-  };
   /// The passes that have begun; one that throws is not repeated.
   enum class Phase : std::uint8_t { recording, inputs_done, done };
 
@@ -239,6 +276,7 @@ private:
     recomputation_ = {};
     regions_ = 0;
     calls_.clear();
+    uses_.clear();
     phase_ = Phase::recording;
   }
 
@@ -249,7 +287,7 @@ private:
   RowOrder rows_;
   RecomputationScope recomputation_;
   std::uint32_t regions_ = 0;
-  std::vector<Calls> calls_;
+  CallCounts calls_, uses_;
   Phase phase_ = Phase::recording;
   PassPosition position_ = PassPosition::middle;
   bool checks_inputs_ = always_checked;

@@ -52,7 +52,7 @@ public:
 
   /// Records whether this is the first use on the tape, which is the last one in the backward pass.
   void note_use(TapeCore& tape) {
-    if (tape.next_call_of(parameter_) == 0)
+    if (tape.next_use_of(parameter_) == 0)
       ends_pass_of_ = &tape;
   }
   // Weights are not kept: they are gathered again when a gradient reads them.
