@@ -5,6 +5,7 @@
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/matmul_layout.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/layout/transition.hpp>
 #include <shardwright/layout/zero.hpp>
 
 #include <type_traits>
