@@ -53,6 +53,16 @@ void check(const Options& options) {
     throw UsageError("--batch " + text(options.batch) + " in --microbatches " + text(options.accumulation) +
                      " has fewer rows than there are data ranks, " + text(options.data_ranks()) +
                      " (give a larger batch)");
+  if (options.dump.empty())
+    return;
+  // The index of a dump has one learning rate and a loss for every step from the initial weights on.
+  for (const auto& [given, name] : {std::pair(options.checkpoint.resume, "--resume"),
+                                    {options.checkpoint.stop_after > 0, "--stop-after"},
+                                    {options.warmup > 0, "--warmup"},
+                                    {options.least_learning_rate != options.learning_rate, "--min-lr"}})
+    if (given)
+      throw UsageError("--dump writes a whole run at one learning rate, and cannot be combined with " +
+                       std::string(name) + " (leave one of them out)");
 }
 
 void add_model_options(CLI::App& app, Options& options, trainer::RunWords& words, std::string& recompute) {
