@@ -8,6 +8,7 @@
 #include "sections.hpp"
 #include "style.hpp"
 
+#include <shardwright/core/error.hpp>
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/cost/timetable.hpp>
 #include <shardwright/schedule/text/svg_drawing.hpp>
@@ -25,14 +26,21 @@ namespace sw = shardwright;
 
 namespace {
 
-/// The pipeline of the study's plan: its extent, its schedule and its chunks.
-sw::PlanConfiguration pipeline_of(const Document& study) {
-  sw::PlanConfiguration plan{.pp = study.at("/plan/pp").get<int>(),
-                             .chunks = study.at("/plan/chunks").get<int>()};
-  const std::string name = study.word("/plan/schedule");
+/// The schedule that a study calls `name`.
+sw::PlanSchedule schedule_called(const std::string& name) {
   for (int number = 0; number < sw::plan_schedule_count; ++number)
     if (const auto schedule = static_cast<sw::PlanSchedule>(number); sw::schedule_name(schedule) == name)
-      plan.schedule = schedule;
+      return schedule;
+  throw sw::DataError("/plan/schedule must name a schedule, but it is '" + name + "'");
+}
+
+/// The pipeline of the study's plan: its extent, its schedule and its chunks.
+sw::PlanConfiguration pipeline_of(const Document& study) {
+  const sw::PlanConfiguration plan{.pp = study.at("/plan/pp").get<int>(),
+                                   .chunks = study.at("/plan/chunks").get<int>(),
+                                   .schedule = schedule_called(study.word("/plan/schedule"))};
+  if (plan.pp < 1)
+    throw sw::DataError("/plan/pp must be at least 1, but it is " + std::to_string(plan.pp));
   return plan;
 }
 

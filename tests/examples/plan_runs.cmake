@@ -238,14 +238,38 @@ file(WRITE "${plan_files}/hostile.json"
 shardwright_plan_page(
   hostile_name BROWSER OPTIONS --model "${plan_files}/hostile.json" --cluster h100x32 --sequences 256 --fix pp=4)
 
+# shardwright_plan_page_fails(<name> <command> <regex>): a command that plan_page ends with an error.
+function(shardwright_plan_page_fails name command says)
+  shardwright_add_check(
+    examples.plan.page.${name} LABEL examples
+    COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${command}" -DEXIT=1 "-DSAYS=${says}" -P
+            "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/run_check.cmake")
+endfunction()
+
 # shardwright_plan_page_refuses(<name> <text> <regex>): a file that is not a study of plan.
 function(shardwright_plan_page_refuses name text says)
   file(WRITE "${plan_files}/${name}.json" "${text}")
-  shardwright_add_check(
-    examples.plan.page.${name} LABEL examples
-    COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=$<TARGET_FILE:plan_page>|${plan_files}/${name}.json" -DEXIT=1 "-DSAYS=${says}"
-            -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/run_check.cmake")
+  shardwright_plan_page_fails(${name} "$<TARGET_FILE:plan_page>|${plan_files}/${name}.json" "${says}")
+endfunction()
+
+# shardwright_plan_page_refuses_edited(<name> <sed script> <regex>): a study that was edited.
+function(shardwright_plan_page_refuses_edited name script says)
+  set(study "${plan_files}/${name}")
+  set(plan "$<TARGET_FILE:plan> --model llama-2-7b --cluster h100x8 --sequences 64 --fix pp=2,schedule=zbv --json")
+  shardwright_plan_page_fails(
+    ${name}
+    "sh|-c|${plan} >'${study}.whole.json' && sed '${script}' '${study}.whole.json' >'${study}.json' && $<TARGET_FILE:plan_page> '${study}.json'"
+    "${name}.json: it must be what plan --json prints for a run .${says}")
 endfunction()
 
 shardwright_plan_page_refuses(not_json "{\"plan\": " "not_json.json, line 1: the file must be JSON")
 shardwright_plan_page_refuses(not_a_study "{\"plan\": 1}" "not_a_study.json: it must be what plan --json prints for a run")
+shardwright_plan_page_refuses_edited(
+  no_pipeline_ranks "s/\"pp\": 2,/\"pp\": 0,/" "/plan/pp must be at least 1, but it is 0")
+shardwright_plan_page_refuses_edited(
+  unknown_schedule "s/\"schedule\": \"zbv\"/\"schedule\": \"zvb\"/" "/plan/schedule must name a schedule, but it is 'zvb'")
+# 64 MiB and a byte, in a file without blocks.
+set(plan_long "${plan_files}/long.json")
+shardwright_plan_page_fails(
+  long_input "sh|-c|dd of='${plan_long}' bs=1 count=0 seek=67108865 && $<TARGET_FILE:plan_page> <'${plan_long}'"
+  "standard input: it must hold at most 67108864 bytes")
