@@ -186,7 +186,8 @@ shardwright::Recomputation parse_recompute(const std::string& word, int layers) 
                      " layers after selective: or full: (give --recompute " +
                      (out.kind == Recompute::none ? "none" : kind + ":" + text(std::max(1, layers / 2))) +
                      ")");
-  out.layers = *first;
+  if (*first < layers)
+    out.layers = *first;
   return out;
 }
 

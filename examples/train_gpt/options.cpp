@@ -54,11 +54,6 @@ const std::vector<Preset>& presets() {
   return table;
 }
 
-std::string Options::recompute_text() const {
-  const bool all = recompute.layers >= size.layers;
-  return std::string(name_of(recompute.kind)) + (all ? std::string() : ":" + text(recompute.layers));
-}
-
 std::string Options::configuration_text() const {
   std::ostringstream out;
   out.imbue(std::locale::classic());

@@ -98,8 +98,6 @@ struct Options : trainer::RunOptions {
 
   /// @brief The compiled training that runs it.
   [[nodiscard]] TrainingKind kind() const { return {precision, zero, ring, target, size.experts > 0}; }
-  /// @brief The recomputation as it would be written after --recompute.
-  [[nodiscard]] std::string recompute_text() const;
   /// @brief Every setting that all ranks must share, one per line.
   [[nodiscard]] std::string configuration_text() const;
   /// @brief Every setting that affects the numbers of a run, one per line; mesh, schedule and sharding do

@@ -50,12 +50,17 @@ std::string RunOptions::wide_axes() const {
   return out;
 }
 
+std::string RunOptions::recompute_text() const {
+  const bool all = recompute.layers == shardwright::Recomputation{}.layers;
+  return std::string(name_of(recompute.kind)) + (all ? std::string() : ":" + text(recompute.layers));
+}
+
 std::string RunOptions::run_text() const {
   std::ostringstream out;
   out.imbue(std::locale::classic());
   out.precision(17);
   out << "--model " << model << "\n--mesh " << mesh_text() << "\n--ranks " << ranks << "\n--precision "
-      << name_of(precision) << "\n--zero " << zero << "\n--recompute " << name_of(recompute.kind)
+      << name_of(precision) << "\n--zero " << zero << "\n--recompute " << recompute_text()
       << "\n--cuda-graph " << cuda_graph << "\n--batch " << batch << "\n--accumulation " << accumulation
       << "\n--schedule " << schedule << "\n--chunks " << chunks << "\n--balance " << balance
       << "\n--counting-pass " << counting_pass << "\n--steps " << steps << "\n--seed " << seed << "\n--lr "

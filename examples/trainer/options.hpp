@@ -123,6 +123,9 @@ struct RunOptions {
   [[nodiscard]] std::string wide_axes() const;
   /// @brief The mesh as it would be written after --mesh.
   [[nodiscard]] std::string mesh_text() const;
+  /// @brief The recomputation as it would be written after --recompute: "full", or "full:4" for the first
+  /// layers.
+  [[nodiscard]] std::string recompute_text() const;
   /// @brief These settings, as far as all ranks must share them, one per line.
   [[nodiscard]] std::string run_text() const;
 };

@@ -375,6 +375,11 @@ TEST_CASE("options: the configuration text contains the settings that must agree
   CHECK(accepted({"--seed", "2"}).configuration_text() != text);
   CHECK(accepted({"--lr", "0.5"}).configuration_text() != text);
   CHECK(accepted({"--steps", "299", "--warmup", "30"}).configuration_text() != text);
+  const std::string all = accepted({"--recompute", "full"}).configuration_text();
+  const std::string three = accepted({"--recompute", "full:3"}).configuration_text();
+  CHECK((all != text && three != all));
+  CHECK(accepted({"--recompute", "full:2"}).configuration_text() != three);
+  CHECK(accepted({"--recompute", "full:4"}).configuration_text() == all); // of 4 layers
   CHECK(accepted({"--non-finite", "skip"}).configuration_text() != text);
   CHECK(accepted({"--check-replicas", "5"}).configuration_text() != text);
   CHECK(accepted({"--metrics", "here.jsonl"}).configuration_text() == text);
