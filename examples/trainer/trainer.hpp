@@ -137,13 +137,13 @@ public:
   [[nodiscard]] Parts& parts() noexcept { return run_; }
   [[nodiscard]] auto& batches() noexcept { return batches_; }
 
-  /// @brief All parameters, and the biases of experts, on the first rank. Collective.
+  /// @brief All parameters, and after a step the biases of experts, on the first rank. Collective.
   [[nodiscard]] std::vector<NamedTensor> parameters() {
     std::vector<NamedTensor> out = gather_parameters(run_.model, run_.mesh, run_.pipeline);
     if constexpr (Task::has_experts)
-      if (run_.config.bias.rate != 0)
+      if (run_.config.bias.used())
         for (const sw::ExpertLoadReport& load : loads_)
-          out.push_back({load.name,
+          out.push_back({load.name + ".bias",
                          {static_cast<std::int64_t>(load.bias.size())},
                          {load.bias.begin(), load.bias.end()}});
     return out;

@@ -135,6 +135,12 @@ TEST_CASE("what the comparison rests on: experts are loaded unevenly, biases mov
     CHECK(*std::min_element(layer.chosen.begin(), layer.chosen.end()) <
           *std::max_element(layer.chosen.begin(), layer.chosen.end()));
   }
+  std::vector<std::string> biases;
+  for (const trainer::NamedTensor& each : one.parameters)
+    if (each.name.find(".router.load") != std::string::npos)
+      biases.push_back(each.name);
+  CHECK(biases == std::vector<std::string>{"layers.1.mlp.router.load.bias", "layers.2.mlp.router.load.bias",
+                                           "layers.3.mlp.router.load.bias"});
   const sw::ExpertSummary summary = sw::summary_of(one.loads.back());
   CHECK(summary.least_bias < -0.015);
   CHECK(summary.largest_bias > 0.015);
