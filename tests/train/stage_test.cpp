@@ -595,10 +595,10 @@ TEST_CASE("a last part that gives the count of one data rank for all is an error
     };
     const sw::LayerPartition even(3, stages), loss_alone(3, {3, 0});
     CHECK_THAT(train(CountedByHand<sw::Layout<0>, false>(), even),
-               ContainsSubstring("loss and count must be Partial over dp"));
+               ContainsSubstring("sum_loss: loss and count must be Partial over dp"));
     CHECK(train(CountedByHand<OverDp, false>(), even) == "no failure of the type");
     CHECK_THAT(train(CountedByHand<sw::Layout<0>, true>(), loss_alone),
-               ContainsSubstring("loss and count must be Partial over dp"));
+               ContainsSubstring("sum_loss: loss and count must be Partial over dp"));
     CHECK(train(CountedByHand<OverDp, true>(), loss_alone) == "no failure of the type");
   }
 }

@@ -290,6 +290,8 @@ private:
     if (!holds_first_) {
       stream.emplace(detail::leaf_on(tape.core(), std::move(in).value(), recording == Recording::training,
                                      SourceLocation::current()));
+      // The first dimension holds tokens; others may be split for the sake of their work alone.
+      stream->slot().add_rows(detail::RowAxes::of<typename Stream::layout>(core(), 1));
       saved.in = &stream->slot();
     }
     each_part([&](auto index, auto& part, std::size_t unit) {
