@@ -4,6 +4,7 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/plan/simulate/link_network.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <map>
 #include <vector>
@@ -91,4 +92,20 @@ TEST_CASE("without contention every transfer has its links to itself", "[link_ne
   for (int i = 0; i < 5; ++i)
     CHECK(ends.at(all[static_cast<std::size_t>(i)]) == i + 1);
   CHECK(ends.at(slowed) == 2);
+}
+
+TEST_CASE("chips of one generation have the peaks of their silicon, and each is found by its name") {
+  CHECK(chip::a100_40.peak_bf16 == chip::a100_80.peak_bf16);
+  CHECK(2 * chip::a100_40.memory_bytes == chip::a100_80.memory_bytes);
+  CHECK(chip::h200.peak(Precision::fp8) == chip::h100.peak(Precision::fp8));
+  CHECK(chip::h200.memory_bytes == 141e9);
+  CHECK(chip::h100_96.sustained < chip::h100.sustained);
+  CHECK(chip::b300.peak(Precision::fp4) == Approx(1.5 * chip::b200.peak(Precision::fp4)));
+  CHECK(chip::tpu_v6e.torus_dimensions == chip::tpu_v5e.torus_dimensions);
+  CHECK(chip::tpu_7x.peak(Precision::fp8) == 2 * chip::tpu_7x.peak_bf16);
+  for (const ChipSpec& chip : chip_catalogue) {
+    INFO(chip.name);
+    REQUIRE(find_chip(chip.name) != nullptr);
+    CHECK(find_chip(chip.name)->memory_bandwidth == chip.memory_bandwidth);
+  }
 }

@@ -58,6 +58,7 @@ struct SheetDomain {
 /// B200, 1200 W for GB200), which clocks under load follow.
 namespace chip {
 
+/// @brief A chip of the catalogue, under its name in data sheets.
 inline constexpr ChipSpec a100_40 = detail::of_sheet(
     "A100-40GB-SXM", ChipGeneration::ampere, {312}, {40, 1555}, {8, 300}, 25, "NVIDIA A100 data sheet, 2021");
 inline constexpr ChipSpec a100_80 = detail::of_sheet(
