@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -57,9 +58,13 @@ std::vector<double> ours(const Kokkos::Cuda& execution, const Vector<Element>& x
   const auto result = [&](std::size_t i) {
     return Vector<double>(thrust::raw_pointer_cast(results.data()) + i, 1);
   };
-  kernels::SquareSum squares(execution, work.data());
-  squares.add(x);
-  squares.finish(result(0));
+  if constexpr (std::is_same_v<Element, sw::bfloat16>) { // gradients are summed in float or double
+    kernels::dot(execution, x, x, result(0), work);
+  } else {
+    kernels::SquareSum squares(execution, work.data());
+    squares.add(x);
+    squares.finish(result(0));
+  }
   kernels::dot(execution, x, y, result(1), work);
   kernels::sum_of_absolutes(execution, x, result(2), work);
   kernels::largest_absolute(execution, x, result(3), work);
