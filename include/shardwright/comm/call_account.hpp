@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What ranks without shared memory tell one another of their calls: the header of a message, the
-/// summary of a collective, and the error sentences made of them.
+/// @brief How ranks without shared memory describe their calls to each other: the header of a message, the
+/// summary of a collective, and the errors that result.
 
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/report.hpp>

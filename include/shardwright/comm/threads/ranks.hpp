@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What ranks that are threads of one process offer beyond the calls of every transport.
+/// @brief Operations that only thread ranks support, because they share memory.
 
 #include <shardwright/comm/host_communicator.hpp>
 

@@ -24,7 +24,7 @@ struct SplitRequest {
   const std::string* name = nullptr;
 };
 
-/// What thread ranks tell one another of a call beside its CollectiveCall.
+/// What a thread rank tells its peers about a call besides its CollectiveCall.
 struct CallExtras {
   const SplitRequest* request = nullptr;
   DirectExchange* direct = nullptr;

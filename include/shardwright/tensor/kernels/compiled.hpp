@@ -59,7 +59,7 @@ template <class Number, class Operation> struct Elementwise;
   SHARDWRIGHT_KERNEL(AddPositions<Element>);                                                                 \
   SHARDWRIGHT_KERNEL(SumOfPositions<Element, Number>);                                                       \
   SHARDWRIGHT_KERNEL(RotaryRows<Element>)
-// Kernels of the type of sums alone.
+// Kernels that exist only for the type of sums.
 #define SHARDWRIGHT_NUMBER_KERNELS(Number)                                                                   \
   SHARDWRIGHT_KERNEL(RowPieces<RandomElements<Number, DrawNormal<Number>>>);                                 \
   SHARDWRIGHT_KERNEL(RowPieces<Elementwise<Number, RebaseSums<Number>>>);                                    \

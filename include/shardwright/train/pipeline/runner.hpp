@@ -340,7 +340,7 @@ private:
   HostCommunicator ranks_;
   Schedule schedule_;
   std::vector<Stage*> chunks_;
-  detail::PipelinePlan plan_, forwards_; ///< Of a step, and of forward passes alone.
+  detail::PipelinePlan plan_, forwards_; ///< Of a step, and of its forward passes only.
   detail::TimelineRecorder recorder_;
   detail::PipelineMessages<Boundary> messages_;
   std::array<std::pair<int, MessageTurns>, 2> message_turns_{}; ///< Of steps and of forwards only.

@@ -290,7 +290,7 @@ private:
     if (!holds_first_) {
       stream.emplace(detail::leaf_on(tape.core(), std::move(in).value(), recording == Recording::training,
                                      SourceLocation::current()));
-      // The first dimension holds tokens; others may be split for the sake of their work alone.
+      // The first dimension holds tokens; others may be split only to share the work.
       stream->slot().add_rows(detail::RowAxes::of<typename Stream::layout>(core(), 1));
       saved.in = &stream->slot();
     }
