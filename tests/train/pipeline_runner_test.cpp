@@ -200,17 +200,61 @@ TEST_CASE("a runner rejects numbers that do not fit its schedule, naming both") 
         }) == "");
 }
 
-TEST_CASE("ranks with different schedules get an error that names the odd rank") {
-  const auto outcomes = rank_outcomes::of(3, rank_outcomes::ample, [&](sw::HostCommunicator world) {
-    const sw::Schedule schedule = world.rank() == 2 ? sw::Schedule(sw::make_schedule<sw::GPipe>(3, 4))
-                                                    : sw::Schedule(sw::make_schedule<sw::OneFOneB>(3, 4));
-    ToyPipeline pipeline(world, schedule.placement());
-    Runner runner(world, schedule, pipeline.chunks());
-  });
-  for (const auto& outcome : outcomes)
-    CHECK_THAT(rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
-               ContainsSubstring("all ranks must give the same hash of the schedule's order and window") &&
-                   ContainsSubstring(" on rank 2"));
+namespace {
+
+using AllSteps = std::vector<std::vector<sw::Step>>;
+
+/// A schedule after a change of its steps.
+template <class Change> [[nodiscard]] sw::Schedule changed(const sw::Schedule& schedule, Change change) {
+  AllSteps steps;
+  for (int rank = 0; rank < schedule.ranks(); ++rank)
+    steps.emplace_back(schedule.steps(rank).begin(), schedule.steps(rank).end());
+  change(steps);
+  return {schedule.name(), schedule.placement(), schedule.microbatches(), steps, schedule.window()};
+}
+
+} // namespace
+
+TEST_CASE("ranks with different schedules get an error that names the first step that differs") {
+  const sw::Schedule common = sw::make_schedule<sw::OneFOneB>(3, 4);
+  struct Other {
+    sw::Schedule schedule;
+    std::string difference;
+  };
+  const std::vector<Other> others{
+      {{sw::make_schedule<sw::GPipe>(3, 4), common.window()}, "step 3 of rank 0 is 0B0 | 0F3"},
+      {changed(common, [](AllSteps& steps) { std::swap(steps[2][1], steps[2][2]); }),
+       "step 1 of rank 2 is 2B0 | 2F1"},
+      {changed(common, [](AllSteps& steps) { steps[1].pop_back(); }), "step 7 of rank 1 is 1B3 | missing"},
+      {changed(common, [](AllSteps& steps) { steps[2].emplace_back(steps[0][1]); }),
+       "step 8 of rank 2 is missing | 0F1"},
+      {changed(common, [](AllSteps& steps) { steps[2][7].overlapped = true; }),
+       "step 7 of rank 2 is 2B3 | (2B3;0F0)OVERLAP_B_F"},
+      {{common, {common.window().receive_ahead + 1, common.window().sends_in_flight}},
+       "the same number of steps to receive ahead"}};
+  for (const Other& other : others) {
+    const std::size_t bar = other.difference.find(" | ");
+    const std::string here = other.difference.substr(0, bar);
+    const std::string there = bar == std::string::npos ? " on rank 2" : other.difference.substr(bar + 3);
+    INFO(other.difference);
+    const auto outcomes = rank_outcomes::of(3, rank_outcomes::ample, [&](sw::HostCommunicator world) {
+      const sw::Schedule& schedule = world.rank() == 2 ? other.schedule : common;
+      ToyPipeline pipeline(world, schedule.placement());
+      Runner runner(world, schedule, pipeline.chunks());
+    });
+    for (const auto& outcome : outcomes)
+      CHECK_THAT(rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
+                 ContainsSubstring("PipelineRunner: all ranks must give the same ") &&
+                     ContainsSubstring(
+                         here + (bar == std::string::npos
+                                     ? ""
+                                     : " in the schedule that rank 0 gives, and " + there +
+                                           " in that of rank 2 (make it from what all ranks share)")) &&
+                     ContainsSubstring(there));
+  }
+}
+
+TEST_CASE("ranks with schedules of different lengths get an error that names the odd rank") {
   const auto shorter = rank_outcomes::of(3, rank_outcomes::ample, [&](sw::HostCommunicator world) {
     const sw::Schedule schedule = sw::make_schedule<sw::OneFOneB>(3, world.rank() == 1 ? 5 : 4);
     ToyPipeline pipeline(world, schedule.placement());

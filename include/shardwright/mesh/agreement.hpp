@@ -110,12 +110,20 @@ public:
   /// @param along " along " and an axis, or nothing
   /// @throws ConfigurationMismatch naming both numbers and ranks.
   void require_alike(int first, int rank, const std::string& along) const;
+  /// Whether two ranks give the same numbers.
+  [[nodiscard]] bool alike(int first, int rank) const noexcept {
+    for (std::size_t number = 0; number < numbers_.size(); ++number)
+      if (word(rank, number) != word(first, number))
+        return false;
+    return true;
+  }
+  /// @throws ConfigurationMismatch with a sentence about the operation.
+  [[noreturn]] void reject(const std::string& sentence) const;
 
 private:
   [[nodiscard]] std::uint64_t word(int rank, std::size_t number) const {
     return all_[(numbers_.size() + 1) * static_cast<std::size_t>(rank) + number];
   }
-  [[noreturn]] void reject(const std::string& sentence) const;
 
   HostCommunicator ranks_;
   std::string_view operation_;

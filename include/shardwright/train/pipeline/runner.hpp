@@ -226,7 +226,7 @@ private:
       fail("a rank must hold as many stages as the placement has chunks, " +
            std::to_string(schedule_.placement().chunks) + ", but " + std::to_string(chunks_.size()) +
            " were given (make them from the schedule's placement)");
-    require_agreement(ranks_, "PipelineRunner", detail::numbers_of(schedule_));
+    detail::require_same_schedule(ranks_, schedule_);
     static_cast<void>(require_proof(schedule_));
     return {schedule_, ranks_.rank()};
   }
