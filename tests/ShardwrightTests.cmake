@@ -202,6 +202,8 @@ function(shardwright_source_checks)
   shardwright_add_check(
     gpu_check COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/gpu_check_test.py")
   shardwright_add_check(
+    kokkos_cuda_headers COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/kokkos_cuda_headers_test.py")
+  shardwright_add_check(
     cuda_headers TIMEOUT 1800 PROCESSORS 2
     COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_cuda_headers")
   foreach(set IN ITEMS descriptions runners)
