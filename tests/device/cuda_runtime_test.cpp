@@ -90,7 +90,8 @@ TEST_CASE("a step of two streams is captured and replayed by CUDA's rules", "[co
     sw::CudaRuntime runtime(0);
     auto stream = runtime.make_stream(), side = runtime.make_stream();
     auto forked = runtime.make_event(), joined = runtime.make_event();
-    auto data = runtime.make_memory(4 * sizeof(float)), copy = runtime.make_memory(4 * sizeof(float));
+    auto data = runtime.make_memory(stream, 4 * sizeof(float)),
+         copy = runtime.make_memory(stream, 4 * sizeof(float));
     auto table = runtime.make_table(4 * sizeof(float));
     auto* const start = reinterpret_cast<float*>(table.host());
     std::fill_n(start, 4, 1.0F);
@@ -123,7 +124,7 @@ TEST_CASE("a step that cannot be captured runs call by call", "[comm]") {
     sw::CudaRuntime runtime(0);
     auto stream = runtime.make_stream(), side = runtime.make_stream();
     auto event = runtime.make_event();
-    auto data = runtime.make_memory(4);
+    auto data = runtime.make_memory(stream, 4);
     runtime.record(event, side);
     sw::StepGraph<sw::detail::CudaGraphs> graph(sw::detail::CudaGraphs(stream, 0));
     std::vector<sw::StepMode> modes;
@@ -149,6 +150,12 @@ TEST_CASE("a step that cannot be captured runs call by call", "[comm]") {
           runtime.launch(side, Increase{nullptr}, 1, 0);
         }) == plain);
   CHECK(fake_cuda::library().complaints() == Complaints{"a captured stream has not joined the first one"});
+  // What only a first launch does is over before the capture.
+  CHECK(modes_of([first = true](sw::CudaRuntime&, Stream& stream, Stream&, Event&) mutable {
+          if (std::exchange(first, false))
+            static_cast<void>(cudaStreamSynchronize(stream.get()));
+        }).at(2) == sw::StepMode::captured);
+  CHECK(fake_cuda::library().complaints() == Complaints{});
 }
 
 TEST_CASE("the fake of CUDA's library detects what CUDA forbids", "[comm]") {
@@ -182,12 +189,23 @@ TEST_CASE("the fake of CUDA's library detects what CUDA forbids", "[comm]") {
           static_cast<void>(runtime.seconds(event, other));
         }) == Complaints{"a time is asked of events that do not measure it"});
   CHECK(complaints_of([](sw::CudaRuntime& runtime, Stream& stream, Event&) {
-          auto other = runtime.make_memory(4);
-          std::optional<sw::CudaRuntime::Memory> memory(runtime.make_memory(4));
+          void* memory = nullptr;
+          static_cast<void>(cudaMalloc(&memory, 4));
           for (int i = 0; i < 99; ++i)
-            runtime.launch(stream, Increase{reinterpret_cast<float*>(memory->data())}, 1, 1);
-          memory.reset();
+            runtime.launch(stream, Increase{static_cast<float*>(memory)}, 1, 1);
+          static_cast<void>(cudaFree(memory));
         }) == Complaints{"memory is given back while work that knows it is under way"});
+  CHECK(complaints_of([](sw::CudaRuntime& runtime, Stream& stream, Event&) {
+          auto other = runtime.make_stream();
+          const auto memory = runtime.make_memory(other, 4);
+          for (int i = 0; i < 99; ++i)
+            runtime.launch(stream, Increase{reinterpret_cast<float*>(memory.data())}, 1, 1);
+        }) == Complaints{"memory is given back while work of another stream knows it"});
+  CHECK(complaints_of([](sw::CudaRuntime& runtime, Stream& stream, Event&) {
+          const auto memory = runtime.make_memory(stream, 4);
+          for (int i = 0; i < 99; ++i)
+            runtime.launch(stream, Increase{reinterpret_cast<float*>(memory.data())}, 1, 1);
+        }) == Complaints{});
   CHECK(complaints_of(
             [](sw::CudaRuntime& runtime, Stream&, Event& event) {
               auto elsewhere = sw::CudaRuntime(1).make_stream();
@@ -202,7 +220,7 @@ TEST_CASE("the fake of CUDA's library detects what CUDA forbids", "[comm]") {
           sw::detail::CudaGraphs graphs(stream, 0);
           graphs.begin();
           try {
-            static_cast<void>(runtime.make_memory(4));
+            static_cast<void>(runtime.make_table(4));
           } catch (const sw::TransportError&) {
           }
           CHECK_FALSE(graphs.end());

@@ -3,10 +3,12 @@
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/device/stream_objects.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 
 #include <array>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -46,6 +48,22 @@ struct BusyTarget {
   [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator&, const execution_space&) {
     return {};
   }
+  [[nodiscard]] static detail::StreamObjects::Stream stream(const execution_space&, int device = 0) {
+    static const char handle = 0; // which the next mesh's stream has, too, as CUDA may reuse it
+    return {&handle, device};
+  }
+  static void end_stream(const execution_space& execution) noexcept {
+    detail::StreamObjects::own().end(stream(execution));
+  }
+};
+
+/// What a library keeps for a stream.
+struct Workspace {
+  static inline thread_local int living = 0;
+  Workspace() { ++living; }
+  ~Workspace() { --living; }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
 };
 
 /// Runs a program that must fail; returns the sentence of the first cause.
@@ -220,5 +238,22 @@ TEST_CASE("a device's pool keeps its memory while the device is working") {
             BusyTarget::polls_to_come = 5;
           }
           findings.expect(BusyTarget::freed == 1 && BusyTarget::freed_at_work == 0, "freed when all is done");
+        }) == "");
+}
+
+TEST_CASE("what libraries keep for a mesh's stream ends with the mesh") {
+  CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
+          const auto of = [](const Kokkos::Serial& execution, int device) {
+            return &detail::StreamObjects::own().of<Workspace>(BusyTarget::stream(execution, device),
+                                                               [] { return std::make_shared<Workspace>(); });
+          };
+          for (int i = 0; i < 3; ++i) {
+            const DeviceMesh mesh{world, extent<dp>(1)};
+            const auto& execution = mesh.core().resources<BusyTarget>().execution();
+            const Workspace* const own = of(execution, 0);
+            findings.expect(own == of(execution, 0) && own != of(execution, 1), "one for each stream");
+            findings.expect(Workspace::living == 2, "living: ", Workspace::living);
+          }
+          findings.expect(Workspace::living == 1, "that of another device's stream is left");
         }) == "");
 }

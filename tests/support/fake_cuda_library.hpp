@@ -196,9 +196,9 @@ public:
     return enqueue(
         on,
         [this, data] {
-          if (in_use(data))
+          if (in_use(data)) // so it stays until the library starts anew
             complaints_.emplace_back("memory is given back while work of another stream knows it");
-          if (blocks_.erase(data) == 0)
+          else if (blocks_.erase(data) == 0)
             complaints_.emplace_back("memory is given back that was not allocated");
           else
             watch_.freed(data);

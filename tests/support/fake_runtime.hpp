@@ -9,6 +9,7 @@
 #include <shardwright/device/kernels.hpp>
 #include <shardwright/device/runtime.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -202,19 +203,33 @@ public:
     ++counts_->tables;
     return {device_, bytes};
   }
-  /// @brief Memory of the device, out of the host's reach.
+  /// @brief Memory of the device, out of the host's reach: made and freed in the order of a stream, before
+  /// and after which its bytes are those of other work.
   class Memory {
   public:
-    explicit Memory(std::size_t bytes) : data_(std::make_shared<std::vector<std::byte>>(bytes)) {}
+    Memory(Stream stream, std::size_t bytes)
+        : stream_(std::move(stream)), data_(std::make_shared<std::vector<std::byte>>(bytes)) {
+      spoil();
+    }
+    Memory(Memory&&) noexcept = default;
+    Memory& operator=(Memory&&) = delete;
+    ~Memory() {
+      if (data_)
+        spoil();
+    }
     [[nodiscard]] std::byte* data() const { return data_->data(); }
     [[nodiscard]] std::size_t bytes() const { return data_->size(); }
 
   private:
+    void spoil() {
+      stream_.run([data = data_] { std::fill(data->begin(), data->end(), std::byte{0xab}); });
+    }
+    Stream stream_;
     std::shared_ptr<std::vector<std::byte>> data_;
   };
-  [[nodiscard]] Memory make_memory(std::size_t bytes) {
+  [[nodiscard]] Memory make_memory(Stream& stream, std::size_t bytes) {
     ++counts_->memories;
-    return Memory(bytes);
+    return {stream, bytes};
   }
   void upload(Stream& stream, Table& table, std::size_t bytes) {
     require(stream, table.owner());

@@ -48,6 +48,10 @@ struct DestroyEvent {
 struct FreeOnDevice {
   void operator()(std::byte* memory) const noexcept { cudaFree(memory); }
 };
+struct FreeInOrder {
+  cudaStream_t stream;
+  void operator()(std::byte* memory) const noexcept { cudaFreeAsync(memory, stream); }
+};
 struct FreeOnHost {
   void operator()(std::byte* memory) const noexcept { cudaFreeHost(memory); }
 };
@@ -76,38 +80,42 @@ public:
     std::shared_ptr<const void> owner_;
   };
   using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, detail::DestroyEvent>;
-  /// @brief Device memory, not accessible from the host.
+  /// @brief Device memory for the work of a stream, which need not end for it to be made or freed.
   class Memory {
   public:
-    explicit Memory(std::size_t bytes) : bytes_(bytes) {
+    Memory(Stream stream, std::size_t bytes) : stream_(std::move(stream)), bytes_(bytes) {
       void* memory = nullptr;
-      detail::check_cuda(cudaMalloc(&memory, bytes), "allocating device memory");
-      data_.reset(static_cast<std::byte*>(memory));
+      detail::check_cuda(cudaMallocAsync(&memory, bytes, stream_.get()), "allocating device memory");
+      data_ = {static_cast<std::byte*>(memory), {stream_.get()}};
     }
     [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
   private:
+    Stream stream_; // which outlives the memory
     std::size_t bytes_;
-    std::unique_ptr<std::byte, detail::FreeOnDevice> data_;
+    std::unique_ptr<std::byte, detail::FreeInOrder> data_;
   };
 
   /// @brief Pinned memory of the host and memory of the device.
   class Table {
   public:
-    explicit Table(std::size_t bytes) : device_(bytes) {
+    explicit Table(std::size_t bytes) : bytes_(bytes) {
       void* memory = nullptr;
       detail::check_cuda(cudaMallocHost(&memory, bytes), "allocating pinned memory");
       host_.reset(static_cast<std::byte*>(memory));
+      detail::check_cuda(cudaMalloc(&memory, bytes), "allocating device memory");
+      device_.reset(static_cast<std::byte*>(memory));
     }
     [[nodiscard]] std::byte* host() noexcept { return host_.get(); }
-    [[nodiscard]] const std::byte* device() const noexcept { return device_.data(); }
-    [[nodiscard]] std::size_t bytes() const noexcept { return device_.bytes(); }
+    [[nodiscard]] const std::byte* device() const noexcept { return device_.get(); }
+    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
   private:
     friend CudaRuntime;
+    std::size_t bytes_;
     std::unique_ptr<std::byte, detail::FreeOnHost> host_;
-    Memory device_;
+    std::unique_ptr<std::byte, detail::FreeOnDevice> device_;
   };
 
   explicit CudaRuntime(int device) : device_(device) {
@@ -140,14 +148,14 @@ public:
     return Table(bytes);
   }
 
-  [[nodiscard]] Memory make_memory(std::size_t bytes) {
+  [[nodiscard]] Memory make_memory(const Stream& stream, std::size_t bytes) {
     use_device();
-    return Memory(bytes);
+    return {stream, bytes};
   }
 
   void upload(Stream& stream, Table& table, std::size_t bytes) {
     detail::check_cuda(
-        cudaMemcpyAsync(table.device_.data(), table.host(), bytes, cudaMemcpyHostToDevice, stream.get()),
+        cudaMemcpyAsync(table.device_.get(), table.host(), bytes, cudaMemcpyHostToDevice, stream.get()),
         "copying a work list");
   }
   void record(Event& event, Stream& stream) {

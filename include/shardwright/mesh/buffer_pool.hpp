@@ -228,6 +228,8 @@ public:
     settle_device();
     if constexpr (!Target::host_accessible)
       await_stream();
+    if constexpr (requires { Target::end_stream(execution_); })
+      Target::end_stream(execution_);
     clear();
   }
 

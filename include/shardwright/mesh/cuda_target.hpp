@@ -11,6 +11,7 @@
 #include <shardwright/device/cuda_runtime.hpp>
 #include <shardwright/device/device_clock.hpp>
 #include <shardwright/device/peers/transport.hpp>
+#include <shardwright/device/stream_objects.hpp>
 #include <shardwright/mesh/cuda_devices.hpp>
 #if defined(SHARDWRIGHT_WITH_NCCL)
 #include <shardwright/device/nccl/communicator.hpp>
@@ -19,8 +20,8 @@
 #include <Kokkos_Core.hpp>
 
 // Since 4.3, memory spaces are on the instance's GPU, and since 4.7 the parts of an instance are, too;
-// before, they were on Kokkos' own GPU. 4.6.99 is the development version of 4.7.
-#if KOKKOS_VERSION < 40699
+// before, they were on Kokkos' own GPU. 4.6.99, the development version of 4.7, does not build with CUDA 13.
+#if KOKKOS_VERSION < 40700
 #error "shardwright: the CUDA target needs Kokkos 4.7 or newer (name one with Kokkos_ROOT)"
 #endif
 
@@ -97,6 +98,11 @@ struct CudaTarget {
       looks.lock();
     memory_space::impl_create(execution.cuda_device(), execution.cuda_stream())
         .deallocate(label, data, bytes);
+  }
+
+  /// @brief Ends what libraries of the calling thread keep for the instance's stream, whose work is done.
+  static void end_stream(const execution_space& execution) noexcept {
+    detail::StreamObjects::own().end({execution.cuda_stream(), execution.cuda_device()});
   }
 
   /// @brief Returns whether all work on the instance's stream is done. @throws the device's error.

@@ -71,8 +71,9 @@ template <class Where> inline constexpr bool counts_only = requires {
 /// target whose memory host code cannot access also makes communicators for it: `connect(group, execution)`
 /// is collective over a host group and returns a communicator of the same ranks, ordered with `execution`;
 /// and `idle(execution)` says whether the instance's work is done, or throws its device's error. A target
-/// may also have its own `allocate(execution, label, bytes)` and `deallocate(execution, label, data,
-/// bytes)`. One that only counts (train/dry_run/counting_target.hpp) has no kernels, but has `allocate`.
+/// may also have `end_stream(execution)`, which a mesh calls after its work there, and its own
+/// `allocate(execution, label, bytes)` and `deallocate(execution, label, data, bytes)`. One that only counts
+/// (train/dry_run/counting_target.hpp) has no kernels, but has `allocate`.
 template <class Type>
 concept Target = requires {
   typename Type::execution_space;

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
-#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -91,23 +91,25 @@ private:
   typename Runtime::Stream& stream_;
 };
 
-/// Device memory that grows on demand and is never shrunk. Old memory is kept until the end, because kernels
-/// may still use it.
+/// Device memory that grows on demand and is never shrunk. It is replaced in the order of the stream, because
+/// earlier kernels may still use the old memory, and the host must not wait for kernels that wait for others.
 template <class Runtime> class DeviceScratch {
 public:
   explicit DeviceScratch(Runtime& runtime) : runtime_(runtime) {}
 
-  [[nodiscard]] std::byte* of(std::size_t bytes) {
-    if (kept_.empty() || kept_.back().bytes() < bytes) {
-      const std::size_t half_more = kept_.empty() ? 0 : kept_.back().bytes() + kept_.back().bytes() / 2;
-      kept_.push_back(runtime_.make_memory(std::max({bytes, half_more, std::size_t{256}})));
+  /// @param stream of the work that uses it; all earlier uses precede that work
+  [[nodiscard]] std::byte* of(std::size_t bytes, typename Runtime::Stream& stream) {
+    const std::size_t known = memory_ ? memory_->bytes() : 0;
+    if (!memory_ || known < bytes) {
+      memory_.reset();
+      memory_.emplace(runtime_.make_memory(stream, std::max({bytes, known + known / 2, std::size_t{256}})));
     }
-    return kept_.back().data();
+    return memory_->data();
   }
 
 private:
   Runtime& runtime_;
-  std::vector<typename Runtime::Memory> kept_;
+  std::optional<typename Runtime::Memory> memory_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

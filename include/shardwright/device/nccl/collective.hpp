@@ -45,7 +45,7 @@ public:
     out_ = static_cast<std::byte*>(call.out);
     unpacks_ = false;
     if (call.operation == Operation::barrier) {
-      out_ = scratch_.of(1);
+      out_ = scratch_.of(1, stream);
       in_ = out_;
       return;
     }
@@ -58,7 +58,7 @@ public:
       return;
     const std::size_t line = 256; // packed runs are aligned for wide accesses and for NCCL
     const std::size_t in_bytes = packs ? (in_count * bytes_ + line - 1) / line * line : 0;
-    std::byte* const packed = scratch_.of(in_bytes + out_count * bytes_);
+    std::byte* const packed = scratch_.of(in_bytes + out_count * bytes_, stream);
     if (packs) {
       BlockCopies<Runtime>(runtime_, stream).pack(call.in, packed, call.in_blocks, bytes_);
       in_ = packed;

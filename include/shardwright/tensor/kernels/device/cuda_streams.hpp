@@ -5,12 +5,12 @@
 /// @brief The handles, workspaces and plans that a library has for each CUDA stream of a thread.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/device/stream_objects.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -41,29 +41,24 @@ using Workspace = Owned<void*, cudaFree>;
 }
 
 /// The calling thread's object for the stream of `execution`, whose device becomes the thread's: made at the
-/// first call, from a `Library(stream)`.
-///
-/// A rank's thread owns the objects of its streams, so nothing is locked; they are destroyed with the thread,
-/// and captured graphs must have run by then.
+/// first call, from a `Library(stream)`. It ends with the stream's mesh or the thread, and captured graphs
+/// must have run by then.
 template <class OfStream, class Library = OfStream>
 [[nodiscard]] OfStream& of_stream(const Kokkos::Cuda& execution) {
-  struct Known {
-    Known(cudaStream_t on, int at) : stream(on), device(at), object(Library(on)) {}
-    Known(const Known&) = delete;
-    Known& operator=(const Known&) = delete;
-    ~Known() { cudaSetDevice(device); } // where the object ends
-    cudaStream_t stream;
+  struct OnDevice {
+    OnDevice(cudaStream_t stream, int at) : device(at), object(Library(stream)) {}
+    OnDevice(const OnDevice&) = delete;
+    OnDevice& operator=(const OnDevice&) = delete;
+    ~OnDevice() { cudaSetDevice(device); } // where the object ends
     int device;
     OfStream object;
   };
-  static thread_local std::deque<Known> streams;
   const cudaStream_t stream = execution.cuda_stream();
   const int device = execution.cuda_device();
   cudaSetDevice(device); // collectives and Kokkos may have left another
-  for (Known& known : streams)
-    if (known.stream == stream && known.device == device)
-      return known.object;
-  return streams.emplace_back(stream, device).object;
+  return shardwright::detail::StreamObjects::own()
+      .of<OnDevice>({stream, device}, [&] { return std::make_shared<OnDevice>(stream, device); })
+      .object;
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
