@@ -29,7 +29,9 @@ enum class StepMode : std::uint8_t {
 };
 
 /// @brief Executes training steps: the first ones call by call, so that memory, communicators and optimizer
-/// state are created; then one that is captured; then replays of it, each a single host call.
+/// state are created and every kernel is launched once (the first launch of a unit makes Kokkos copy addresses
+/// to the device, which a capture forbids); then one that is captured; then replays of it, each a single host
+/// call.
 ///
 /// A step must enqueue the same work every time, at the same addresses; varying data (batches, the learning
 /// rate) is written to fixed addresses beforehand. The step must leave host objects unchanged, since a replay
@@ -69,7 +71,7 @@ public:
     std::optional<typename Capture::Captured> captured = capture_.end();
     if (!captured || spoilt) {
       obstacle_ =
-          "StepGraph: the step could not be captured, as something in it waits for the device, uses another stream or finds no kernel for a product; it runs call by call";
+          "StepGraph: the step could not be captured, as something in it waits for the device, uses another stream, finds no kernel for a product or multiplies groups of rows; it runs call by call";
       enqueue();
       return StepMode::plain;
     }
