@@ -4,6 +4,7 @@
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/train/dry_run/counting_target.hpp>
 
+#include "support/standard_error.hpp"
 #include "tensor/attention_problem.hpp"
 #include "tensor/kernels_support.hpp"
 
@@ -233,6 +234,20 @@ TEST_CASE("problems that the library declines, or lacks workspace for, are compu
   CHECK(needs.workspace(calls->problem) == 64);
   CHECK_FALSE(needs.run<float>(*calls, operands, nullptr, 63));
   CHECK(needs.run<float>(*calls, operands, nullptr, 64));
+
+  // Too much, unless the mask is one that only the library has; said once in a process.
+  const std::size_t too_much = Plans::most_workspace + 1;
+  const shardwright_test::StandardError said;
+  for (int i = 0; i < 2; ++i) {
+    Plans large{Loops{nullptr, too_much}};
+    CHECK_FALSE(large.workspace(calls->problem));
+    CHECK_FALSE(large.run<float>(*calls, operands, nullptr, too_much));
+  }
+  CHECK(said.text().find("needs 2048 MiB") != std::string::npos);
+  CHECK(said.text().find("needs 2048 MiB") == said.text().rfind("needs 2048 MiB"));
+  auto window = calls->problem;
+  window.window = 2;
+  CHECK(Plans{Loops{nullptr, too_much}}.workspace(window) == too_much);
 
   int asked = 0;
   detail::AttentionPlans<Declines> declines{Declines{&asked}};

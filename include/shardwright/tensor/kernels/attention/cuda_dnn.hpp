@@ -40,10 +40,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// cuDNN on one stream.
 class Cudnn {
 public:
-  /// Bytes, for a problem that other kernels can compute, too. On compute capability 9.0 the deterministic
-  /// gradient keeps 2 bytes for each pair of a query and a key (cudnn_frontend, CompositeSDPABackwardNode).
-  static constexpr std::int64_t most_workspace = std::int64_t{2} << 30;
-
   struct Plan {
     std::unique_ptr<cudnn_frontend::graph::Graph> graph;
     std::size_t workspace;
@@ -118,8 +114,6 @@ public:
       return std::nullopt;
     std::int64_t bytes = 0;
     if (graph->get_workspace_size(bytes).is_bad())
-      return std::nullopt;
-    if (bytes > most_workspace && problem.window == 0)
       return std::nullopt;
     return Plan{std::move(graph), static_cast<std::size_t>(bytes)};
   }

@@ -5,16 +5,19 @@
 /// @brief Attention on a fused buffer as calls of a library that expects heads at equal distances, and the
 /// plans that are kept for them.
 
+#include <shardwright/comm/stderr_line.hpp>
 #include <shardwright/core/element.hpp>
 #include <shardwright/device/graphs.hpp>
 #include <shardwright/tensor/kernels/attention/shape.hpp>
 #include <shardwright/tensor/kernels/attention/work.hpp>
 
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -179,6 +182,11 @@ template <class Element>
 /// AttentionProblem&, Plan&, const AttentionOperands&, void* workspace)`, which only starts the work.
 template <class Library> class AttentionPlans {
 public:
+  /// Bytes, for a problem that other kernels can compute, too. On compute capability 9.0 cuDNN's
+  /// deterministic gradient keeps 2 bytes for each pair of a query and a key (cudnn_frontend,
+  /// CompositeSDPABackwardNode).
+  static constexpr std::size_t most_workspace = std::size_t{2} << 30;
+
   explicit AttentionPlans(Library library) : library_(std::move(library)) {}
 
   /// Bytes of workspace of a problem; nothing if the library has no kernel for it.
@@ -231,7 +239,20 @@ private:
     std::optional<typename Library::Plan> plan = library_.plan(problem);
     if (!plan && shardwright::detail::CaptureMark::spoil()) // planning may do what a capture forbids
       return none_; // the capture is discarded, so other kernels will do
+    if (plan && problem.window == 0 && library_.workspace(*plan) > most_workspace) {
+      tell_refused(library_.workspace(*plan));
+      plan.reset();
+    }
     return plans_.emplace(problem, std::move(plan)).first->second;
+  }
+
+  /// Once in a process: the step is slower than the program may expect.
+  static void tell_refused(std::size_t bytes) {
+    static std::atomic_flag told;
+    if (!told.test_and_set())
+      shardwright::detail::write_stderr_line(
+          "attention: the library's kernel must need at most 2 GiB of workspace, but it needs " +
+          std::to_string(bytes >> 20) + " MiB, so slower kernels of shardwright run (use a smaller batch).");
   }
 
   Library library_;
