@@ -7,6 +7,7 @@
 /// They are launched through CUDA, because Kokkos teams get at most 48 KiB of shared memory.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/kernel_notes.hpp>
 #include <shardwright/tensor/kernels/device/block.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -15,7 +16,10 @@
 #endif
 #include <cuda_runtime_api.h>
 
+#include <array>
+#include <atomic>
 #include <cstddef>
+#include <mutex>
 #include <string>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
@@ -76,15 +80,10 @@ template <> struct BlockLauncher<Kokkos::Cuda> {
     if (blocks == 0)
       return;
     require(blocks <= 0x7fffffff, "Kernel", "a launch must have fewer than 2^31 blocks (cut the batch).");
-    cudaError_t status = cudaSetDevice(execution.cuda_device());
-    if (status == cudaSuccess && shared_bytes > shared_bytes_everywhere)
-      status = cudaFuncSetAttribute(cuda_block_kernel<Functor>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shared_bytes));
-    // The driver might otherwise give the cache memory that concurrent blocks need.
-    if (status == cudaSuccess && Functor::blocks_at_once * shared_bytes > shared_bytes_everywhere)
-      status =
-          cudaFuncSetAttribute(cuda_block_kernel<Functor>, cudaFuncAttributePreferredSharedMemoryCarveout,
-                               cudaSharedmemCarveoutMaxShared);
+    const int device = execution.cuda_device();
+    cudaError_t status = cudaSetDevice(device);
+    if (status == cudaSuccess)
+      status = allow<Functor>(device, shared_bytes);
     if (status == cudaSuccess) {
       Functor copy = functor;
       void* arguments[] = {&copy};
@@ -97,6 +96,30 @@ template <> struct BlockLauncher<Kokkos::Cuda> {
       throw DeviceError(static_cast<int>(status),
                         std::string("Kernel: the launch must succeed, but CUDA says ") +
                             cudaGetErrorString(status) + " (look for an earlier error of the device).");
+  }
+
+private:
+  /// Prepares the kernel for launches with this much shared memory, unless a device has enough already.
+  template <class Functor> [[nodiscard]] static cudaError_t allow(int device, std::size_t shared_bytes) {
+    static std::array<std::atomic<std::size_t>, shardwright::detail::KernelNotes::most_devices> allowed{};
+    static std::mutex more;
+    std::atomic<std::size_t>& here = allowed[static_cast<std::size_t>(device)];
+    if (shared_bytes <= here.load(std::memory_order_acquire) ||
+        Functor::blocks_at_once * shared_bytes <= shared_bytes_everywhere)
+      return cudaSuccess;
+    const std::lock_guard lock(more); // a smaller limit must not replace a larger one
+    if (shared_bytes <= here.load(std::memory_order_relaxed))
+      return cudaSuccess;
+    // The driver might otherwise give the cache memory that concurrent blocks need.
+    cudaError_t status =
+        cudaFuncSetAttribute(cuda_block_kernel<Functor>, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared);
+    if (status == cudaSuccess && shared_bytes > shared_bytes_everywhere)
+      status = cudaFuncSetAttribute(cuda_block_kernel<Functor>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared_bytes));
+    if (status == cudaSuccess)
+      here.store(shared_bytes, std::memory_order_release);
+    return status;
   }
 };
 
