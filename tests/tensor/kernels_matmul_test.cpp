@@ -53,7 +53,7 @@ struct FakeLibrary {
   std::size_t planned = 0;
   std::size_t last_used = 0;
 
-  Plan plan(const kernels::detail::GemmProblem&) { return {++planned}; }
+  Plan plan(const kernels::detail::GemmProblem&, const kernels::detail::GemmOperands&) { return {++planned}; }
   bool multiply(const kernels::detail::GemmProblem& p, const Plan& plan,
                 const kernels::detail::GemmOperands& operands) {
     last_used = plan.number;
@@ -259,6 +259,25 @@ TEST_CASE("Groups of rows are multiplied by their matrices, one after the other 
   }
 }
 
+TEST_CASE("A call for several groups invalidates a capture before it starts", "[kernels]") {
+  std::size_t calls = 0;
+  GroupSpace space{execution()};
+  space.calls = &calls;
+  const std::vector<std::int64_t> first{0, 2, 3};
+  const auto x = random_matrix<float>(3, 5, 1);
+  const Kokkos::View<float***, Kokkos::LayoutRight, Memory> weights("weights", 2, 5, 7);
+  const Matrix<float> y("y", 3, 7);
+  const auto multiply = [&] { kernels::grouped_matmul(space, first, x, weights, kernels::Transpose::no, y); };
+  {
+    const sw::detail::CaptureMark mark;
+    multiply();
+    CHECK(mark.spoilt());
+    CHECK(calls == 0);
+  }
+  multiply();
+  CHECK(calls == 1);
+}
+
 TEMPLATE_TEST_CASE("Products match plain loops for every transposition and odd sizes", "[kernels]", float,
                    double) {
   for (const bool ta : {false, true}) {
@@ -333,7 +352,7 @@ TEST_CASE("A product that cannot be planned is an error, but during a capture in
   struct NoPlan {
     struct Plan {};
     int* asked;
-    [[nodiscard]] Plan plan(const kernels::detail::GemmProblem&) {
+    [[nodiscard]] Plan plan(const kernels::detail::GemmProblem&, const kernels::detail::GemmOperands&) {
       if (++*asked < 3)
         throw sw::DeviceError(14, "the heuristic failed");
       return {};
@@ -353,6 +372,30 @@ TEST_CASE("A product that cannot be planned is an error, but during a capture in
   }
   CHECK(plans.size() == 0);
   CHECK(!plans.multiply({}, {})); // planned anew
+}
+
+TEST_CASE("A product that is timed is not planned in a capture") {
+  kernels::detail::GemmPlans<FakeLibrary> plans(FakeLibrary{});
+  kernels::use_timed_products(true);
+  {
+    const sw::detail::CaptureMark mark;
+    CHECK(plans.multiply({}, {}));
+    CHECK(mark.spoilt());
+    CHECK(plans.size() == 0);
+  }
+  static_cast<void>(plans.multiply({}, {}));
+  CHECK(plans.size() == 1);
+  {
+    const sw::detail::CaptureMark mark;
+    static_cast<void>(plans.multiply({}, {})); // has its plan
+    CHECK_FALSE(mark.spoilt());
+  }
+  kernels::use_timed_products(false);
+  const sw::detail::CaptureMark mark;
+  kernels::detail::GemmProblem other{};
+  other.m = 2;
+  static_cast<void>(plans.multiply(other, {}));
+  CHECK_FALSE(mark.spoilt());
 }
 
 TEST_CASE("Products of one shape share a plan, others have separate plans") {

@@ -16,7 +16,9 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
+#include <limits>
 #include <string>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
@@ -71,7 +73,7 @@ public:
     workspace_ = workspace_of_stream(workspace_bytes, "matmul");
   }
 
-  [[nodiscard]] Plan plan(const GemmProblem& problem) {
+  [[nodiscard]] Plan plan(const GemmProblem& problem, const GemmOperands& operands) {
     Plan out{};
     const cudaDataType_t factors = cublas_type(problem.factors);
     const cudaDataType_t result = cublas_type(problem.result);
@@ -99,33 +101,88 @@ public:
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, problem.b_alignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, problem.c_alignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, problem.c_alignment);
-    cublasLtMatmulHeuristicResult_t choice{};
-    int choices = 0;
+    Choices choices{};
+    int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle_.get(), &out.product, &out.a, &out.b, &out.c, &out.c, &preference, 1, &choice, &choices);
+        handle_.get(), &out.product, &out.a, &out.b, &out.c, &out.c, &preference,
+        timed_choice() ? most_choices : 1, choices.data(), &count);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED)
       check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
-    out.available = status == CUBLAS_STATUS_SUCCESS && choices == 1 && choice.state == CUBLAS_STATUS_SUCCESS;
-    out.algorithm = choice.algo;
+    out.available =
+        status == CUBLAS_STATUS_SUCCESS && count >= 1 && choices[0].state == CUBLAS_STATUS_SUCCESS;
+    out.algorithm = choices[0].algo;
+    if (out.available && count > 1)
+      choose_fastest(out, problem, operands, choices, count);
     return out;
   }
 
   [[nodiscard]] bool multiply(const GemmProblem& problem, Plan& plan, const GemmOperands& operands) {
     if (!plan.available)
       return false;
+    check_cublas(start(problem, plan, operands), "cublasLtMatmul");
+    return true;
+  }
+
+private:
+  static constexpr int most_choices = 8;
+  using Choices = std::array<cublasLtMatmulHeuristicResult_t, most_choices>;
+  using Event = Owned<cudaEvent_t, cudaEventDestroy>;
+
+  [[nodiscard]] static Event make_event() {
+    cudaEvent_t event = nullptr;
+    check_device(cudaEventCreate(&event), "cudaEventCreate");
+    return Event(event);
+  }
+  static void check_device(cudaError_t status, const char* call) {
+    check_cublas(status == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED, call);
+  }
+
+  /// Times a product by each choice, after one that is not timed. They write where the product will, but for
+  /// one that adds: it has memory of its own, without which the first choice stays.
+  void choose_fastest(Plan& plan, const GemmProblem& problem, GemmOperands operands, const Choices& choices,
+                      int count) {
+    constexpr int times = 3;
+    Workspace apart;
+    if (operands.beta != 0) {
+      const std::size_t bytes = static_cast<std::size_t>(problem.ldc * problem.n) * size_of(problem.result);
+      if (cudaMalloc(&operands.c, bytes) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError()); // CUDA remembers it
+        return;
+      }
+      apart.reset(operands.c);
+      check_device(cudaMemsetAsync(operands.c, 0, bytes, stream_), "cudaMemsetAsync");
+    }
+    const Event begin = make_event(), end = make_event();
+    float least = std::numeric_limits<float>::infinity();
+    Plan tried = plan;
+    for (int i = 0; i < count; ++i) {
+      tried.algorithm = choices[static_cast<std::size_t>(i)].algo;
+      bool runs = start(problem, tried, operands) == CUBLAS_STATUS_SUCCESS;
+      check_device(cudaEventRecord(begin.get(), stream_), "cudaEventRecord");
+      for (int time = 0; time < times && runs; ++time)
+        runs = start(problem, tried, operands) == CUBLAS_STATUS_SUCCESS;
+      check_device(cudaEventRecord(end.get(), stream_), "cudaEventRecord");
+      check_device(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
+      float milliseconds = 0;
+      check_device(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "cudaEventElapsedTime");
+      if (runs && milliseconds < least) {
+        least = milliseconds;
+        plan.algorithm = tried.algorithm;
+      }
+    }
+  }
+
+  [[nodiscard]] cublasStatus_t start(const GemmProblem& problem, Plan& plan, const GemmOperands& operands) {
     const float narrow[2] = {static_cast<float>(operands.alpha), static_cast<float>(operands.beta)};
     const double wide[2] = {operands.alpha, operands.beta};
     const bool twofold = problem.compute == GemmCompute::float64;
     const void* alpha = twofold ? static_cast<const void*>(wide) : narrow;
     const void* beta = twofold ? static_cast<const void*>(wide + 1) : narrow + 1;
-    check_cublas(cublasLtMatmul(handle_.get(), &plan.product, alpha, operands.a, &plan.a, operands.b, &plan.b,
-                                beta, operands.c, &plan.c, operands.c, &plan.c, &plan.algorithm,
-                                workspace_.get(), workspace_bytes, stream_),
-                 "cublasLtMatmul");
-    return true;
+    return cublasLtMatmul(handle_.get(), &plan.product, alpha, operands.a, &plan.a, operands.b, &plan.b, beta,
+                          operands.c, &plan.c, operands.c, &plan.c, &plan.algorithm, workspace_.get(),
+                          workspace_bytes, stream_);
   }
 
-private:
   static void set_transpose(cublasLtMatmulDescOpaque_t& product, cublasLtMatmulDescAttributes_t attribute,
                             bool transposed) {
     const cublasOperation_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;

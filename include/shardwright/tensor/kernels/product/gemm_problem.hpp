@@ -24,12 +24,27 @@ inline std::atomic<bool>& tf32_choice() {
   static std::atomic<bool> chosen{false};
   return chosen;
 }
+inline std::atomic<bool>& timed_choice() {
+  static std::atomic<bool> chosen{false};
+  return chosen;
+}
 
 } // namespace detail
 
 /// @brief Chooses whether products of floats on an NVIDIA GPU round their factors to the 11 bits of TF32,
 /// which is several times faster. Off by default. Holds for the whole process.
 inline void use_tf32(bool chosen) { detail::tf32_choice().store(chosen, std::memory_order_relaxed); }
+
+/// @brief Chooses whether the first product of a shape on a stream times up to 8 kernels that cuBLASLt
+/// proposes on an NVIDIA GPU, and keeps the fastest; else it keeps cuBLASLt's first. Off by default. Holds
+/// for the whole process.
+///
+/// All later products of the shape use that kernel, so the steps of a run round alike. Two runs, or two
+/// ranks, may choose differently and then differ in the last bits: use it with one rank. That first product
+/// waits for the device, so a capture of it is invalidated.
+inline void use_timed_products(bool chosen) {
+  detail::timed_choice().store(chosen, std::memory_order_relaxed);
+}
 
 namespace detail {
 
@@ -97,9 +112,10 @@ template <class Element, class Out>
 
 /// The plans of one stream, each created at the first product of its shape.
 ///
-/// `Library` has a type Plan; `Plan plan(const GemmProblem&)`, which may choose and measure; and
-/// `bool multiply(const GemmProblem&, Plan&, const GemmOperands&)`, which only starts the work, and is
-/// false if the library has no kernel for the problem.
+/// `Library` has a type Plan; `Plan plan(const GemmProblem&, const GemmOperands&)`, which may choose and,
+/// with use_timed_products(), measure, for which it may write to C if beta is 0; and `bool multiply(const
+/// GemmProblem&, Plan&, const GemmOperands&)`, which only starts the work, and is false if the library has no
+/// kernel for the problem.
 template <class Library> class GemmPlans {
 public:
   explicit GemmPlans(Library library) : library_(std::move(library)) {}
@@ -107,8 +123,10 @@ public:
   [[nodiscard]] bool multiply(const GemmProblem& problem, const GemmOperands& operands) {
     auto found = plans_.find(problem);
     if (found == plans_.end()) {
+      if (timed_choice() && shardwright::detail::CaptureMark::spoil()) // timing would wait for the device
+        return true; // omitted, since the capture is discarded
       try {
-        found = plans_.emplace(problem, library_.plan(problem)).first;
+        found = plans_.emplace(problem, library_.plan(problem, operands)).first;
       } catch (const DeviceError&) { // planning may do what a capture forbids
         if (!shardwright::detail::CaptureMark::spoil())
           throw;
