@@ -17,7 +17,9 @@
 #include <shardwright/train/pipeline/single_stage_model.hpp>
 #include <shardwright/train/training.hpp>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +29,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace gpu {
@@ -142,6 +145,15 @@ void report_kernels(const KernelTimes& ours, Report& report) {
     std::printf("  %-22s %10.3f ms\n", std::string(kind).c_str(), 1e3 * seconds);
     report.add({"step", std::string(kind), 1e3 * seconds, "ms"});
   }
+  // By the names that a profiler takes.
+  std::vector<std::pair<double, std::string>> slowest;
+  for (const auto& [name, seconds] : ours)
+    if (kind_of_kernel(name) != "matrix products")
+      slowest.emplace_back(-seconds, name);
+  std::sort(slowest.begin(), slowest.end());
+  slowest.resize(std::min<std::size_t>(slowest.size(), 3));
+  for (const auto& [seconds, name] : slowest)
+    report.add({"slowest kernels", name, -1e3 * seconds, "ms"});
 }
 
 void print_causes(const KernelTimes& ours, train_step::PyTorchPeer& peer, int steps, double our_step,
@@ -201,6 +213,7 @@ void measure_training(const Options& options, const Rates& rates, Report& report
           std::to_string(config.sequence) +
           " tokens; parameters, activations and their gradients in bfloat16, masters, sums of gradients and optimizer state in float. "
           "Model operations per token are 6 for each element of a matrix and, for causal attention, 6 x layers x width x sequence: half of what PaLM's convention (Chowdhery et al. 2022, appendix B) counts for attention");
+  sw::kernels::use_timed_products(true); // of one rank
   sw::launch({.ranks = 1}, [&](sw::HostCommunicator world) {
     Training training(world, config, batch);
     static_cast<void>(training.run(4)); // memory, plans of products, capture

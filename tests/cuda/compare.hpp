@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdio>
 #include <limits>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace cuda_test {
@@ -38,13 +40,81 @@ using Device = sw::CudaTarget;
   return largest;
 }
 
-/// @brief Whether the device's results agree with the host's; prints the difference.
-[[nodiscard]] inline bool agrees(const char* what, const std::vector<double>& device,
+/// @brief Results of one target, each with a name.
+class Results {
+public:
+  struct Named {
+    std::string name;
+    std::vector<double> numbers;
+  };
+  template <class Numbers> void add(std::string name, const Numbers& numbers) {
+    all_.push_back({std::move(name), {numbers.begin(), numbers.end()}});
+  }
+  [[nodiscard]] const std::vector<Named>& all() const { return all_; }
+
+private:
+  std::vector<Named> all_;
+};
+
+/// @brief Compares the device's results with the host's, one after the other, and prints each that is wrong
+/// at once: if the next one ends the program, the last line says where it was.
+class Comparison {
+public:
+  /// @param host must outlive it
+  Comparison(std::string what, const Results& host, double tolerance)
+      : what_(std::move(what)), host_(host), tolerance_(tolerance) {}
+
+  void add(const std::string& name, const std::vector<double>& device) {
+    const auto& wanted = host_.all();
+    const double difference = count_ < wanted.size() && wanted[count_].name == name
+                                  ? largest_difference(device, wanted[count_].numbers)
+                                  : std::numeric_limits<double>::infinity();
+    ++count_;
+    numbers_ += device.size();
+    if (!(difference <= tolerance_)) {
+      ++wrong_;
+      std::printf("%s: WRONG: %s: %zu numbers, largest difference %.3g\n", what_.c_str(), name.c_str(),
+                  device.size(), difference);
+    }
+    if (count_ == 1 || difference > largest_) {
+      largest_ = difference;
+      worst_ = name;
+    }
+    std::fflush(stdout);
+  }
+  /// @brief Whether all were there and agreed; prints the worst one.
+  [[nodiscard]] bool sound() const {
+    std::printf("%s: %zu of %zu results, %zu numbers, %zu wrong; the worst is %s, %.3g, allowed %.3g\n",
+                what_.c_str(), count_, host_.all().size(), numbers_, wrong_, worst_.c_str(), largest_,
+                tolerance_);
+    return wrong_ == 0 && numbers_ > 0 && count_ == host_.all().size();
+  }
+
+private:
+  std::string what_;
+  const Results& host_;
+  double tolerance_;
+  std::size_t count_ = 0, numbers_ = 0, wrong_ = 0;
+  double largest_ = 0;
+  std::string worst_ = "none";
+};
+
+/// @brief Whether the device's results agree with the host's; prints the worst and all that do not.
+[[nodiscard]] inline bool agrees(const std::string& what, const Results& device, const Results& host,
+                                 double tolerance) {
+  Comparison comparison(what, host, tolerance);
+  for (const Results::Named& result : device.all())
+    comparison.add(result.name, result.numbers);
+  return comparison.sound();
+}
+
+/// @brief The same for a single result.
+[[nodiscard]] inline bool agrees(const std::string& what, const std::vector<double>& device,
                                  const std::vector<double>& host, double tolerance) {
-  const double difference = largest_difference(device, host);
-  std::printf("%s: %zu numbers, largest difference %.3g, allowed %.3g\n", what, host.size(), difference,
-              tolerance);
-  return !host.empty() && difference <= tolerance;
+  Results from, to;
+  from.add(what, device);
+  to.add(what, host);
+  return agrees(what, from, to, tolerance);
 }
 
 /// @brief The main of a device program: 77, skipped, without a GPU; else 0 if `check()` is true.

@@ -165,12 +165,12 @@ bool agrees(const kernels::AttentionShape& shape, const Mask& mask) {
   load(host.d_out, device.d_out);
   host.prepare(mask.window);
   host.forward();
-  bool sound = cuda_test::agrees((name + ", output").c_str(), out, numbers<Host>(host.execution, host.out),
-                                 2 * roundoff);
+  bool sound =
+      cuda_test::agrees(name + ", output", out, numbers<Host>(host.execution, host.out), 2 * roundoff);
   load(host.out, device.out);
   host.backward();
-  sound &= cuda_test::agrees((name + ", gradient").c_str(), d_qkv, numbers<Host>(host.execution, host.d_qkv),
-                             8 * roundoff);
+  sound &=
+      cuda_test::agrees(name + ", gradient", d_qkv, numbers<Host>(host.execution, host.d_qkv), 8 * roundoff);
 
   const auto again = [&] {
     device.forward();
@@ -186,12 +186,12 @@ bool agrees(const kernels::AttentionShape& shape, const Mask& mask) {
     Tiles<Element> tiles(device);
     tiles.forward();
     tiles.backward();
-    sound &= cuda_test::agrees((name + ", output of tiles").c_str(), out,
-                               numbers<Device>(device.execution, tiles.out), 2 * roundoff);
+    sound &= cuda_test::agrees(name + ", output of tiles", out, numbers<Device>(device.execution, tiles.out),
+                               2 * roundoff);
     const std::vector<float> sums = numbers(device.sums), of_tiles = numbers(tiles.sums);
-    sound &= cuda_test::agrees((name + ", log of sums").c_str(), {sums.begin(), sums.end()},
+    sound &= cuda_test::agrees(name + ", log of sums", {sums.begin(), sums.end()},
                                {of_tiles.begin(), of_tiles.end()}, 1e-4);
-    sound &= cuda_test::agrees((name + ", gradient of tiles").c_str(), d_qkv,
+    sound &= cuda_test::agrees(name + ", gradient of tiles", d_qkv,
                                numbers<Device>(device.execution, tiles.d_qkv), 8 * roundoff);
   }
   return sound;

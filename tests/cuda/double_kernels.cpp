@@ -4,9 +4,9 @@
 
 int main(int argc, char** argv) {
   using namespace cuda_test;
-  return device_program(argc, argv, [] {
-    bool sound = kernels_agree<double>("kernels in double", small_sizes, 1e-11);
-    sound &= kernels_agree<double>("kernels in double, odd sizes", odd_sizes, 1e-10);
+  return kernel_program(argc, argv, [](std::string_view group) {
+    bool sound = kernels_agree<double>("kernels in double", small_sizes, 1e-11, group);
+    sound &= kernels_agree<double>("kernels in double, odd sizes", odd_sizes, 1e-10, group);
     return sound;
   });
 }

@@ -32,9 +32,14 @@
 
 #include "cuda/compare.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -72,24 +77,36 @@ struct SameTerm {
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V x, sw::Unread, sw::Unread) const { return x; }
 };
 
-/// Runs kernels on random data and keeps every result, in order.
+/// Runs kernels on random data, and hands on every result, in order. Kernels are in groups, which a process
+/// may run alone.
 template <class Target, class Element> class EveryKernel {
 public:
-  explicit EveryKernel(const Sizes& sizes)
-      : rows(sizes.rows), columns(sizes.columns), depth(sizes.depth), shape(sizes.attention) {}
+  /// @param keep is told each result when it is known
+  EveryKernel(const Sizes& sizes, std::function<void(std::string, std::vector<double>)> keep)
+      : rows(sizes.rows), columns(sizes.columns), depth(sizes.depth), shape(sizes.attention),
+        keep_(std::move(keep)) {}
 
-  [[nodiscard]] std::vector<double> results() {
-    random_numbers();
-    copies();
-    elementwise();
-    products();
-    experts();
-    norms();
-    attention();
-    losses();
-    update();
-    update_together();
-    return std::move(results_);
+  struct Group {
+    std::string_view name;
+    void (EveryKernel::*run)();
+  };
+  [[nodiscard]] static std::array<Group, 10> groups() {
+    return {{{"random_numbers", &EveryKernel::random_numbers},
+             {"copies", &EveryKernel::copies},
+             {"elementwise", &EveryKernel::elementwise},
+             {"products", &EveryKernel::products},
+             {"experts", &EveryKernel::experts},
+             {"norms", &EveryKernel::norms},
+             {"attention", &EveryKernel::attention},
+             {"losses", &EveryKernel::losses},
+             {"update", &EveryKernel::update},
+             {"update_together", &EveryKernel::update_together}}};
+  }
+  /// @param group its name, or nothing for all
+  void run(std::string_view group) {
+    for (const Group& known : groups())
+      if (group.empty() || known.name == group)
+        (this->*known.run)();
   }
 
 private:
@@ -127,47 +144,52 @@ private:
     return out;
   }
 
-  template <class View> void keep(const View& view) {
+  /// Hands on the results of the kernels that have just been started, in a name that says which they are.
+  template <class... Views> void keep(const std::string& name, const Views&... views) {
     execution_.fence();
-    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, view);
-    for (std::size_t i = 0; i < host.size(); ++i)
-      results_.push_back(static_cast<double>(host.data()[i]));
+    int number = 0;
+    const auto tell = [&](const auto& view) {
+      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, view);
+      ++number;
+      keep_(sizeof...(Views) == 1 ? name : name + ", result " + std::to_string(number),
+            {host.data(), host.data() + host.size()});
+    };
+    (tell(views), ...);
   }
-  template <class... Views> void keep_all(const Views&... views) { (keep(views), ...); }
 
   void random_numbers() {
     const auto x = random();
-    keep(x);
+    keep("fill_normal", x);
     kernels::dropout_into(execution_, x, x, {{2, 0}, {rows + 2, columns}}, {42, 99}, 0.3);
     const auto dropped = matrix();
     kernels::dropout_into(execution_, x, dropped, {{2, 0}, {rows + 2, columns}}, {42, 98}, 0.3);
-    keep_all(x, dropped, random_vector(columns));
+    keep("dropout_into, fill_uniform", x, dropped, random_vector(columns));
     // Rows that begin within a group of random words.
     kernels::dropout_into(execution_, x, dropped, {{1, 3}, {rows + 1, columns + 5}}, {42, 97}, 0.3);
-    keep(dropped);
+    keep("dropout_into, shifted rows", dropped);
   }
 
   void copies() {
     const auto x = random();
     const auto packed = matrix(rows, columns - 3);
     kernels::copy_rows(execution_, x.data() + 1, rows, columns - 3, columns, packed.data());
-    keep(packed);
+    keep("copy_rows", packed);
     kernels::zero_elements(execution_, packed.data() + 1, packed.size() - 2);
-    keep(packed);
+    keep("zero_elements", packed);
   }
 
   template <class Function>
-  void function_and_slope(const Function& function, const Matrix<Element>& x, const Matrix<Element>& dy,
-                          const Matrix<Element>& y) {
+  void function_and_slope(const std::string& name, const Function& function, const Matrix<Element>& x,
+                          const Matrix<Element>& dy, const Matrix<Element>& y) {
     const kernels::NoElements none;
     const kernels::Elements<Element> from{x.data()};
     kernels::store_formula("map", execution_, kernels::MapOf<Function>{function}, none, from, none, y.data(),
                            y.size());
-    keep(y);
+    keep(name, y);
     const kernels::Elements<Element> at{Function::slope_of_result ? y.data() : x.data()};
     kernels::store_formula("slopes", execution_, kernels::SlopeOf<Function>{function},
                            kernels::Elements<Element>{dy.data()}, at, none, y.data(), y.size());
-    keep(y);
+    keep(name + ", slope", y);
   }
 
   template <class Function>
@@ -180,98 +202,98 @@ private:
 
   void elementwise() {
     const auto x = random(), dy = random(), y = matrix();
-    function_and_slope(sw::operation::GeluTanh(), x, dy, y);
-    function_and_slope(sw::operation::GeluErf(), x, dy, y);
-    function_and_slope(sw::operation::Silu(), x, dy, y);
-    function_and_slope(sw::operation::Relu(), x, dy, y);
-    function_and_slope(sw::operation::Sigmoid(), x, dy, y);
-    function_and_slope(sw::operation::Tanh(), x, dy, y);
-    function_and_slope(sw::operation::Exp(), x, dy, y);
-    function_and_slope(sw::operation::Square(), x, dy, y);
+    function_and_slope("GeluTanh", sw::operation::GeluTanh(), x, dy, y);
+    function_and_slope("GeluErf", sw::operation::GeluErf(), x, dy, y);
+    function_and_slope("Silu", sw::operation::Silu(), x, dy, y);
+    function_and_slope("Relu", sw::operation::Relu(), x, dy, y);
+    function_and_slope("Sigmoid", sw::operation::Sigmoid(), x, dy, y);
+    function_and_slope("Tanh", sw::operation::Tanh(), x, dy, y);
+    function_and_slope("Exp", sw::operation::Exp(), x, dy, y);
+    function_and_slope("Square", sw::operation::Square(), x, dy, y);
     const auto positive = matrix();
     combine(sw::operation::Multiply(), x, x, positive);
-    function_and_slope(sw::operation::Log(), positive, dy, y);
-    function_and_slope(sw::operation::Sqrt(), positive, dy, y);
+    function_and_slope("Log", sw::operation::Log(), positive, dy, y);
+    function_and_slope("Sqrt", sw::operation::Sqrt(), positive, dy, y);
     combine(sw::operation::Divide(), dy, y, y);
     combine(sw::operation::Subtract(), y, dy, y);
-    keep(y);
+    keep("Log, Sqrt, Divide, Subtract", y);
     kernels::add(execution_, x, dy, y);
-    keep(y);
+    keep("add", y);
     combine(sw::operation::Multiply(), x, dy, y);
-    keep(y);
+    keep("Multiply", y);
     kernels::axpy(execution_, -1.5, x, y);
-    keep(y);
+    keep("axpy", y);
     kernels::fill(execution_, y, Element(3));
-    keep(y);
+    keep("fill", y);
     kernels::softmax_forward<false>(execution_, x, y);
-    keep(y);
+    keep("softmax_forward", y);
     kernels::softmax_backward<false>(execution_, y, dy, y);
-    keep(y);
+    keep("softmax_backward", y);
     kernels::softmax_forward<true>(execution_, x, y);
-    keep(y);
+    keep("log softmax_forward", y);
     kernels::softmax_backward<true>(execution_, y, dy, y);
-    keep(y);
+    keep("log softmax_backward", y);
     const auto turned = matrix(columns, rows);
     kernels::transpose(execution_, x, turned, {.first = rows, .second = columns});
-    keep(turned);
+    keep("transpose", turned);
     const auto table = random(2 * rows, columns);
     const auto d_table = sums(2 * rows, columns);
     kernels::add_positions(execution_, x, table, rows, {3, {8, 2}}, y);
     kernels::add_positions_backward(execution_, y, rows, {3, {8, 2}}, d_table);
-    keep_all(y, d_table);
+    keep("add_positions", y, d_table);
     const auto repeated = matrix(rows * 3, columns);
     kernels::repeat(execution_, 0.5, x, 3, columns, repeated);
-    keep(repeated);
+    keep("repeat, long", repeated);
     kernels::repeat(execution_, 0.5, x, 3, 1, repeated);
-    keep(repeated);
+    keep("repeat, short", repeated);
     const auto joined = matrix(rows, 2 * columns);
     kernels::insert_columns(execution_, x, dy, joined, columns / 2, 1);
-    keep(joined);
+    keep("insert_columns", joined);
     kernels::remove_columns(execution_, joined, y, columns / 3);
-    keep(y);
+    keep("remove_columns", y);
     kernels::inserted_columns(execution_, joined, y, columns / 3, 1);
-    keep(y);
+    keep("inserted_columns", y);
     // Blocks of `joined`: one of long rows, one of short ones, from an element that is not aligned.
     const auto block = matrix(rows, columns), pair = matrix(rows, 2);
     kernels::copy_rows(execution_, joined.data(), rows, columns, joined.extent(1), block.data());
-    keep(block);
+    keep("copy_rows, long rows", block);
     kernels::copy_rows(execution_, joined.data() + 1, rows, 2, joined.extent(1), pair.data());
-    keep(pair);
+    keep("copy_rows, short rows", pair);
     kernels::zero_elements(execution_, block.data(), columns + 1);
-    keep(block);
+    keep("zero_elements, odd count", block);
     const auto column_work = vector(kernels::column_sums_workspace(rows, columns)), column = vector(columns);
     const kernels::NoElements none;
     const auto terms =
         kernels::terms_of<Element>(SameTerm(), kernels::Elements<Element>{x.data()}, none, none);
     kernels::column_sums(execution_, terms, rows, columns, column.data(), column_work.data(), false);
-    keep(column);
+    keep("column_sums", column);
     const Matrix<double> wide("wide", rows, columns);
     kernels::copy(execution_, x, wide);
-    keep(wide);
+    keep("copy, wider", wide);
     const Vector<double> totals("totals", 2), work("work", kernels::reduce_workspace(x.size()));
     kernels::dot(execution_, x, dy, totals, work);
     kernels::squared_distance(execution_, x, dy, totals, work, true);
-    keep(totals);
+    keep("dot, squared_distance", totals);
     const auto gradient = random<Main>();
     kernels::SquareSum squares(execution_, work.data());
     squares.add(gradient);
     squares.finish(totals);
     kernels::count_nonfinite(execution_, x, totals, work, true);
-    keep(totals);
+    keep("SquareSum, count_nonfinite", totals);
     kernels::sum_of_absolutes(execution_, x, totals, work);
-    keep(totals);
+    keep("sum_of_absolutes", totals);
     kernels::largest_absolute(execution_, x, totals, work);
-    keep(totals);
+    keep("largest_absolute", totals);
     // Of numbers that agree on both to the last bit.
     const Vector<std::uint64_t> hash("hash", 1), hashes("hashes", kernels::reduce_workspace(x.size()));
     const Vector<Element> exact("exact", x.size());
     kernels::copy(execution_, ids(x.size(), 200), exact);
     kernels::checksum(execution_, exact, hash, hashes);
-    keep(hash);
+    keep("checksum", hash);
     const auto fused = random(rows, 2 * columns), out = matrix(), d_fused = matrix(rows, 2 * columns);
     kernels::swiglu_forward(execution_, fused, out);
     kernels::swiglu_backward(execution_, fused, out, d_fused);
-    keep_all(out, d_fused);
+    keep("swiglu", out, d_fused);
   }
 
   void products() {
@@ -279,14 +301,14 @@ private:
     const auto c = random(rows, columns);
     kernels::matmul(execution_, random(rows, depth), Transpose::no, random(depth, columns), Transpose::no, c,
                     0.5, 2.0);
-    keep(c);
+    keep("matmul", c);
     kernels::matmul(execution_, random(depth, rows), Transpose::yes, random(columns, depth), Transpose::yes,
                     c);
-    keep(c);
+    keep("matmul, transposed", c);
     const auto in_main = random<Main>(rows, columns);
     kernels::matmul(execution_, random(rows, depth), Transpose::no, random(depth, columns), Transpose::no,
                     in_main, 1.0, 1.0);
-    keep(in_main);
+    keep("matmul, into sums", in_main);
     // Blocks of wider matrices.
     const auto left = random(rows, depth + 16), right = random(depth, columns + 8);
     const auto block = [](const auto& wide, std::size_t first, std::size_t count) {
@@ -295,7 +317,7 @@ private:
     const auto wide = random(rows, columns + 24);
     kernels::matmul(execution_, block(left, 8, depth), Transpose::no, block(right, 8, columns), Transpose::no,
                     block(wide, 16, columns), 1.0, 0.0);
-    keep(wide);
+    keep("matmul, blocks", wide);
   }
 
   /// Groups of rows with their matrices, one of them without rows, and the kernel that orders them.
@@ -311,12 +333,12 @@ private:
                          {{0, 0}, {groups * depth, columns}}, {42, ++tensors_}, 0.0, 1.0);
     kernels::grouped_matmul(execution_, first, x, weights, Transpose::no, y);
     kernels::grouped_matmul(execution_, first, y, weights, Transpose::yes, dx);
-    keep_all(y, dx);
+    keep("grouped_matmul", y, dx);
     kernels::grouped_weight_gradient(execution_, first, x, random(), weights, 0.5);
     const Kokkos::View<Main***, Kokkos::LayoutRight, typename Target::memory_space> wide("wide", groups,
                                                                                          depth, columns);
     kernels::grouped_weight_gradient(execution_, first, x, random(), wide, 0.0);
-    keep_all(weights, wide);
+    keep("grouped_weight_gradient", weights, wide);
     constexpr std::int32_t known = 150;
     const auto choices = ids(rows * columns, known);
     const Vector<std::int32_t> order("order", choices.size()), places("places", choices.size()),
@@ -325,12 +347,14 @@ private:
                                        kernels::sort_by_expert_workspace(execution_, choices.size(), known));
     kernels::sort_by_expert(execution_, choices.data(), choices.size(), known, order.data(), places.data(),
                             counts.data(), memory.data());
-    keep_all(order, places, counts);
+    keep("sort_by_expert", order, places, counts);
   }
 
   /// Backward the branch is the gradient of the result.
   template <bool centred>
   void norms_of(const Matrix<Element>& x, const Matrix<Element>& branch, bool fused, bool biased) {
+    const std::string name = std::string(centred ? "layer_norm" : "rms_norm") + (fused ? " of a sum" : "") +
+                             (biased ? " with bias" : "");
     using kernels::span_of;
     const auto sum = matrix(), y = matrix(), dx = matrix();
     const auto gain = random_vector(columns), bias = random_vector(biased ? columns : 0);
@@ -349,7 +373,7 @@ private:
       norm.sum = span_of(sum);
     }
     kernels::norm_forward<centred>(execution_, norm);
-    keep_all(sum, y, mean, inverse);
+    keep(name + "_forward", sum, y, mean, inverse);
     if (fused) {
       norm.d_residual = span_of(x);
       norm.x = span_of(sum);
@@ -362,7 +386,7 @@ private:
     kernels::norm_backward<centred>(execution_, norm);
     norm.add_gain = norm.add_bias = true;
     kernels::norm_backward<centred>(execution_, norm);
-    keep_all(dx, d_gain, d_bias);
+    keep(name + "_backward", dx, d_gain, d_bias);
   }
 
   void norms() {
@@ -383,12 +407,13 @@ private:
                sines = sums(shape.sequence, shape.head_dim / 2);
     kernels::fill_rotary_tables(execution_, cosines, sines);
     kernels::rotary_forward(execution_, qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
-    keep_all(cosines, sines, qkv);
+    keep("rotary_forward", cosines, sines, qkv);
     const auto out = matrix(shape.tokens(), shape.output_width());
     const auto log_sum_exp = vector(shape.tokens() * shape.heads());
     const auto d_qkv = matrix(shape.tokens(), shape.qkv_width());
     const sw::KeyWindow windows[] = {sw::full.window, sw::causal.window};
     for (const sw::KeyWindow& window : windows) {
+      const std::string kind = window.after == 0 ? ", causal" : ", full";
       const auto block = kernels::AttentionBlock::whole(shape.sequence, {window});
       kernels::attention_forward(
           execution_, qkv, out, log_sum_exp, shape, block, scale(),
@@ -397,11 +422,11 @@ private:
           execution_, qkv, out, log_sum_exp, random(shape.tokens(), shape.output_width()), d_qkv, shape,
           block, scale(),
           vector(kernels::attention_backward_workspace<Element>(execution_, shape, {window})));
-      keep_all(out, log_sum_exp, d_qkv);
+      keep("attention" + kind, out, log_sum_exp, d_qkv);
     }
     attention_of_other_keys(qkv, out, log_sum_exp, d_qkv);
     kernels::rotary_backward(execution_, d_qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
-    keep(d_qkv);
+    keep("rotary_backward", d_qkv);
   }
 
   /// The same keys once more, as keys of tokens some of which come after some of the queries.
@@ -427,7 +452,7 @@ private:
         vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
     kernels::add_key_values(execution_, d_keys, d_joined, shape);
     kernels::copy(execution_, d_joined, d_qkv);
-    keep_all(keys, joined, log_sum_exp, d_keys, d_joined);
+    keep("attention of other keys", keys, joined, log_sum_exp, d_keys, d_joined);
   }
 
   void losses() {
@@ -437,7 +462,7 @@ private:
     const auto d_table = sums(vocabulary, 6);
     kernels::embedding_forward(execution_, targets, table, 0, embedded);
     kernels::embedding_backward(execution_, targets, embedded, 0, d_table);
-    keep_all(embedded, d_table);
+    keep("embedding", embedded, d_table);
     const auto logits = random(rows, vocabulary);
     const auto row_max = vector(rows), row_sum = vector(rows), target_logit = vector(rows),
                loss = vector(rows);
@@ -447,7 +472,7 @@ private:
     kernels::sum_losses(execution_, loss, targets, totals);
     const auto gradient = matrix(rows, vocabulary);
     kernels::cross_entropy_backward(execution_, logits, row_max, row_sum, targets, 0, 0.5, gradient);
-    keep_all(row_max, row_sum, target_logit, loss, totals, gradient);
+    keep("cross_entropy", row_max, row_sum, target_logit, loss, totals, gradient);
     const kernels::TargetRule smooth{
         .ignored = 10, .smoothing = 0.1, .vocabulary = static_cast<double>(columns)};
     kernels::cross_entropy_statistics(execution_, logits, targets, 0, row_max, row_sum, target_logit, smooth);
@@ -458,7 +483,7 @@ private:
     kernels::copy(execution_, row_max, larger);
     kernels::axpy(execution_, 1, row_max, larger);
     kernels::cross_entropy_rebase(execution_, row_max, larger, row_sum);
-    keep_all(target_logit, loss, totals, logits, row_sum);
+    keep("cross_entropy, smooth", target_logit, loss, totals, logits, row_sum);
   }
 
   template <class Update>
@@ -475,11 +500,11 @@ private:
     for (std::int64_t step = 1; step <= 3; ++step)
       update_with("sw::adamw", kernels::adamw_of(parameter, gradient, first, second, 0.9, 0.95, 1e-8), step,
                   0.7, 3e-4, 0.1);
-    keep_all(parameter, first, second);
+    keep("adamw", parameter, first, second);
     update_with("sw::lion", kernels::lion_of(parameter, gradient, first, 0.9, 0.99), 1, 0.7, 1e-4, 0.1);
     update_with("sw::sgd", kernels::sgd_of(parameter, gradient, second, 0.9, true), 1, 1, 0.1, 0.1);
     update_with("sw::sgd", kernels::sgd_of(parameter, gradient, Matrix<Main>(), 0, false), 1, 1, 0.1, 0);
-    keep_all(parameter, first, second);
+    keep("lion, sgd", parameter, first, second);
   }
 
   /// More parameters than fit into one launch, at odd addresses.
@@ -510,11 +535,11 @@ private:
     for (const auto& gradient : gradients)
       squares.add(gradient);
     squares.finish(total);
-    keep(total);
+    keep("SquareSum of many", total);
     for (std::size_t i = 0; i < count; ++i) {
-      keep_all(parameters[i], moments[2 * i], moments[2 * i + 1]);
+      keep("adamw of many " + std::to_string(i), parameters[i], moments[2 * i], moments[2 * i + 1]);
       if constexpr (!std::is_same_v<Main, Element>)
-        keep(rounded[i]);
+        keep("adamw of many, rounded " + std::to_string(i), rounded[i]);
     }
   }
 
@@ -524,15 +549,38 @@ private:
   const kernels::AttentionShape shape;
   Execution execution_ = Target::make_execution_space();
   std::uint64_t tensors_ = 0;
-  std::vector<double> results_;
+  std::function<void(std::string, std::vector<double>)> keep_;
 };
 
-/// @brief Whether the results of every kernel on the device agree with those on the host; tolerances are
-/// relative to 1 + the value.
+/// @brief Whether the results of the kernels of a group on the device agree with those on the host, which
+/// run first; tolerances are relative to 1 + the value.
 template <class Element>
-[[nodiscard]] bool kernels_agree(const char* what, const Sizes& sizes, double tolerance) {
-  return agrees(what, EveryKernel<Device, Element>(sizes).results(),
-                EveryKernel<Host, Element>(sizes).results(), tolerance);
+[[nodiscard]] bool kernels_agree(const char* what, const Sizes& sizes, double tolerance,
+                                 std::string_view group) {
+  Results host;
+  EveryKernel<Host, Element>(sizes, [&](auto... result) { host.add(std::move(result)...); }).run(group);
+  Comparison comparison(what, host, tolerance);
+  EveryKernel<Device, Element>(sizes, [&](auto... result) {
+    comparison.add(std::move(result)...);
+  }).run(group);
+  return comparison.sound();
+}
+
+/// @brief The main of a program of kernels: `check(group)` for the group that its argument names, or with a
+/// name of nothing for all of them.
+template <class Check> int kernel_program(int argc, char** argv, const Check& check) {
+  const std::string_view asked = argc > 1 ? argv[1] : "";
+  std::string names;
+  bool known = asked.empty();
+  for (const auto& group : EveryKernel<Host, double>::groups()) {
+    known = known || group.name == asked;
+    names.append(" ").append(group.name);
+  }
+  if (!known) {
+    std::fprintf(stderr, "the argument must be nothing or one of the groups%s\n", names.c_str());
+    return 2;
+  }
+  return device_program(argc, argv, [&] { return check(asked); });
 }
 
 } // namespace cuda_test

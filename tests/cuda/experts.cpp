@@ -34,7 +34,7 @@ template <class Router, class Experts> struct Model {
 
 /// Choices, gates, values and gradients of tokens that are routed, with a padding token in each sequence and
 /// an expert that no token chooses.
-template <class Target, class Element> std::vector<double> routed(const Mesh& mesh) {
+template <class Target, class Element> Results routed(const Mesh& mesh) {
   constexpr std::int64_t sequences = 4, positions = 67, width = 48, hidden = 40, experts = 6, chosen = 2;
   using Plan = sw::ModelPlan<Element, sw::DataParallel, Target>;
   using Router = sw::Router<Tokens, Plan>;
@@ -46,11 +46,10 @@ template <class Target, class Element> std::vector<double> routed(const Mesh& me
       Experts(mesh, {width, hidden, {experts, sequences * positions * chosen}}, some, some)};
   sw::initialize(model, 5);
   sw::GradAccumulator accumulator(model);
-  std::vector<double> results;
-  const auto keep = [&](const auto& tensor) {
+  Results results;
+  const auto keep = [&](std::string name, const auto& tensor) {
     using L = typename std::remove_cvref_t<decltype(tensor)>::layout;
-    const auto whole = sw::gather(sw::redistribute<sw::Layout<L::tensor_rank>>(tensor), 0);
-    results.insert(results.end(), whole.begin(), whole.end());
+    results.add(std::move(name), sw::gather(sw::redistribute<sw::Layout<L::tensor_rank>>(tensor), 0));
   };
   sw::ShardedTensor<Tokens, Element, Target> x(mesh, {sequences, positions, width}), dy(mesh, x.shape());
   sw::fill_normal(x, {11, 1});
@@ -64,14 +63,14 @@ template <class Target, class Element> std::vector<double> routed(const Mesh& me
   auto tokens = tape.variable(std::move(x));
   {
     auto to = model.router(tokens, padding.share());
-    keep(to.experts);
-    keep(to.gates.value());
+    keep("choices", to.experts);
+    keep("gates", to.gates.value());
     const auto y = model.experts(tokens, to.experts, to.gates);
-    keep(y.value());
+    keep("values", y.value());
     tape.seed(y, std::move(dy));
   }
   tape.backward();
-  keep(tape.gradient(tokens));
+  keep("gradient", tape.gradient(tokens));
   return results;
 }
 
@@ -82,8 +81,7 @@ template <class Element> bool as_on_the_host(const char* what, double tolerance)
       const auto device = routed<Device, Element>(Mesh(world, sw::extent<ep>(ranks)));
       const Mesh alone(world.split(world.rank(), 0, "alone"), sw::extent<ep>(1));
       if (world.rank() == 0)
-        sound &=
-            agrees((what + std::to_string(ranks)).c_str(), device, routed<Host, Element>(alone), tolerance);
+        sound &= agrees(what + std::to_string(ranks), device, routed<Host, Element>(alone), tolerance);
     }));
   return sound;
 }

@@ -4,8 +4,8 @@
 
 int main(int argc, char** argv) {
   using namespace cuda_test;
-  return device_program(argc, argv, [] {
+  return kernel_program(argc, argv, [](std::string_view group) {
     // For a rounding that goes the other way, and its consequences.
-    return kernels_agree<sw::float16>("kernels in float16, even sizes", even_sizes, 4 * 0x1p-10);
+    return kernels_agree<sw::float16>("kernels in float16, even sizes", even_sizes, 4 * 0x1p-10, group);
   });
 }

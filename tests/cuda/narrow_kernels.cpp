@@ -4,12 +4,12 @@
 
 int main(int argc, char** argv) {
   using namespace cuda_test;
-  return device_program(argc, argv, [] {
+  return kernel_program(argc, argv, [](std::string_view group) {
     // For a rounding that goes the other way, and its consequences.
     constexpr double brain = 4 * 0x1p-7;
-    bool sound = kernels_agree<sw::bfloat16>("kernels in bfloat16", small_sizes, brain);
-    sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, odd sizes", odd_sizes, brain);
-    sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, even sizes", even_sizes, brain);
+    bool sound = kernels_agree<sw::bfloat16>("kernels in bfloat16", small_sizes, brain, group);
+    sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, odd sizes", odd_sizes, brain, group);
+    sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, even sizes", even_sizes, brain, group);
     return sound;
   });
 }

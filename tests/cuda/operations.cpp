@@ -9,6 +9,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -18,61 +20,61 @@ using namespace sw::axis;
 
 using Mesh = sw::DecoderMesh;
 
-template <class Tensor> void keep(std::vector<double>& results, const Tensor& tensor) {
-  const auto whole = sw::gather(tensor, 0);
-  results.insert(results.end(), whole.begin(), whole.end());
+template <class Tensor> void keep(Results& results, std::string name, const Tensor& tensor) {
+  results.add(std::move(name), sw::gather(tensor, 0));
 }
 
 /// Every operation on tensors, on random numbers and on integers.
-template <class Target, class Element> std::vector<double> operations(const Mesh& mesh) {
+template <class Target, class Element> Results operations(const Mesh& mesh) {
   using Sharded = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
   using Tensor = sw::ShardedTensor<Sharded, Element, Target>;
-  std::vector<double> results;
+  Results results;
   Tensor x(mesh, {12, 8});
   sw::fill_normal(x, {5, 1});
   Tensor y = sw::sigmoid(x);
-  keep(results, sw::add(x, y));
-  keep(results, sw::multiply(x, y));
+  keep(results, "add", sw::add(x, y));
+  keep(results, "multiply", sw::multiply(x, y));
   sw::scale_in_place(y, 3.0);
-  keep(results, sw::scale(y, -0.5));
-  keep(results, sw::gelu_tanh(x));
-  keep(results, sw::gelu_erf(x));
-  keep(results, x - y);
-  keep(results, x / y);
-  keep(results, sw::redistribute<sw::Layout<0>>(sw::dot(x, y)));
-  keep(results, sw::norm(x));
-  keep(results, sw::silu(x));
-  keep(results, sw::relu(x));
-  keep(results, sw::exp(x));
-  keep(results, sw::log(y));
-  keep(results, sw::sqrt(y));
-  keep(results, sw::square(x));
-  keep(results, sw::tanh(x));
-  keep(results, sw::convert<double>(x));
-  keep(results, x.clone());
+  keep(results, "scale", sw::scale(y, -0.5));
+  keep(results, "gelu_tanh", sw::gelu_tanh(x));
+  keep(results, "gelu_erf", sw::gelu_erf(x));
+  keep(results, "minus", x - y);
+  keep(results, "divide", x / y);
+  keep(results, "dot", sw::redistribute<sw::Layout<0>>(sw::dot(x, y)));
+  keep(results, "norm", sw::norm(x));
+  keep(results, "silu", sw::silu(x));
+  keep(results, "relu", sw::relu(x));
+  keep(results, "exp", sw::exp(x));
+  keep(results, "log", sw::log(y));
+  keep(results, "sqrt", sw::sqrt(y));
+  keep(results, "square", sw::square(x));
+  keep(results, "tanh", sw::tanh(x));
+  keep(results, "convert", sw::convert<double>(x));
+  keep(results, "clone", x.clone());
 
   sw::ShardedTensor<sw::Layout<1, sw::Shard<0, tp>>, Element, Target> bias(mesh, {8});
   sw::fill_uniform(bias, {5, 2});
-  keep(results, sw::add(x, bias));
-  keep(results, sw::multiply(x, bias));
-  keep(results, sw::redistribute<sw::Layout<1, sw::Shard<0, dp>>>(sw::sum<1>(x)));
-  keep(results, sw::redistribute<sw::Layout<1>>(sw::reduce<sw::Max, 0>(x)));
-  keep(results, sw::redistribute<sw::Layout<1>>(sw::reduce<sw::Min, 0>(x)));
-  keep(results, sw::redistribute<sw::Layout<0>>(sw::reduce_all<sw::Sum>(x)));
-  keep(results, sw::redistribute<sw::Layout<0>>(sw::reduce_all<sw::Product>(y)));
+  keep(results, "add of a vector", sw::add(x, bias));
+  keep(results, "multiply of a vector", sw::multiply(x, bias));
+  keep(results, "sum", sw::redistribute<sw::Layout<1, sw::Shard<0, dp>>>(sw::sum<1>(x)));
+  keep(results, "reduce Max", sw::redistribute<sw::Layout<1>>(sw::reduce<sw::Max, 0>(x)));
+  keep(results, "reduce Min", sw::redistribute<sw::Layout<1>>(sw::reduce<sw::Min, 0>(x)));
+  keep(results, "reduce_all Sum", sw::redistribute<sw::Layout<0>>(sw::reduce_all<sw::Sum>(x)));
+  keep(results, "reduce_all Product", sw::redistribute<sw::Layout<0>>(sw::reduce_all<sw::Product>(y)));
 
   sw::ShardedTensor<sw::Layout<2, sw::Shard<0, tp>>, Element, Target> w(mesh, {8, 4});
   sw::fill_normal(w, {5, 3});
   const auto product = sw::matmul(x, w);
-  keep(results, sw::redistribute<sw::Layout<2, sw::Shard<0, dp>>>(product));
+  keep(results, "matmul", sw::redistribute<sw::Layout<2, sw::Shard<0, dp>>>(product));
 
   std::vector<std::int64_t> numbers(30);
   for (std::size_t i = 0; i < numbers.size(); ++i)
     numbers[i] = static_cast<std::int64_t>(i * i) - 100;
   const auto integers = sw::scatter<sw::Layout<2, sw::Shard<0, dp>>, Target>(mesh, 0, numbers, {6, 5});
-  keep(results, sw::add(integers, integers));
-  keep(results, sw::redistribute<sw::Layout<1>>(sw::reduce<sw::Max, 0>(integers)));
-  keep(results, sw::redistribute<sw::Layout<0>>(sw::reduce_all<sw::Min>(integers)));
+  keep(results, "add of integers", sw::add(integers, integers));
+  keep(results, "reduce Max of integers", sw::redistribute<sw::Layout<1>>(sw::reduce<sw::Max, 0>(integers)));
+  keep(results, "reduce_all Min of integers",
+       sw::redistribute<sw::Layout<0>>(sw::reduce_all<sw::Min>(integers)));
   return results;
 }
 

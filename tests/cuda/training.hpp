@@ -17,15 +17,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace cuda_test {
 
 using Mesh = sw::DecoderMesh;
 
-template <class Tensor> void keep(std::vector<double>& results, const Tensor& tensor) {
-  const auto whole = sw::gather(tensor, 0);
-  results.insert(results.end(), whole.begin(), whole.end());
+template <class Tensor> void keep(Results& results, std::string name, const Tensor& tensor) {
+  results.add(std::move(name), sw::gather(tensor, 0));
 }
 
 [[nodiscard]] inline sw::DecoderConfig small_config() {
@@ -42,14 +43,13 @@ template <class Tensor> void keep(std::vector<double>& results, const Tensor& te
 }
 
 /// Two steps of a small decoder: losses, norms and parameters.
-template <class Target, class Element, bool sequence_parallel>
-std::vector<double> training(const Mesh& mesh) {
+template <class Target, class Element, bool sequence_parallel> Results training(const Mesh& mesh) {
   using Model = sw::SingleStageModel<sw::Decoder<sw::DecoderLayouts<sequence_parallel>, Element, Target>>;
   using Ids = typename Model::Batch::Ids;
   Model model(mesh, small_config(), 7);
   sw::GradAccumulator<Model> accumulator(model);
   sw::AdamW optimizer;
-  std::vector<double> results;
+  Results results;
   for (int step = 0; step < 2; ++step) {
     std::vector<std::int32_t> tokens(48);
     std::vector<std::int32_t> next(48);
@@ -66,12 +66,15 @@ std::vector<double> training(const Mesh& mesh) {
     optimizer.step(model, step_summary, 1e-3);
     accumulator.restart();
     const sw::GradientSummary summary = step_summary.read();
-    results.push_back(summary.loss.value);
-    results.push_back(summary.gradient_norm);
-    results.push_back(static_cast<double>(model.evaluate(batch).read().loss.value));
-    keep(results, sw::redistribute<sw::Layout<3>>(model.predict(batch)));
+    const auto evaluated = static_cast<double>(model.evaluate(batch).read().loss.value);
+    const std::string at = " of step " + std::to_string(step + 1);
+    results.add("loss, norm, next loss" + at,
+                std::vector{summary.loss.value, summary.gradient_norm, evaluated});
+    keep(results, "predictions" + at, sw::redistribute<sw::Layout<3>>(model.predict(batch)));
   }
-  model.for_each_parameter([&](auto& parameter) { keep(results, parameter.stored()); });
+  model.for_each_parameter([&](auto& parameter) {
+    keep(results, "parameter " + std::to_string(results.all().size()), parameter.stored());
+  });
   return results;
 }
 

@@ -16,7 +16,7 @@ using namespace cuda_test;
 
 /// Steps that wait for nothing: the losses and norms of their reports, and the parameters after them. From
 /// the third step on, steps are replays of a CUDA graph if `captured` is set.
-template <class Element> std::vector<double> reported_training(const Mesh& mesh, bool captured) {
+template <class Element> Results reported_training(const Mesh& mesh, bool captured) {
   using Model = sw::SingleStageModel<sw::Decoder<sw::DecoderLayouts<true>, Element, Device>>;
   using Batch = typename Model::Batch;
   Model model(mesh, small_config(), 7);
@@ -35,10 +35,10 @@ template <class Element> std::vector<double> reported_training(const Mesh& mesh,
     uploads.flip();
     return std::span<const Batch>(batches);
   };
-  std::vector<double> results;
+  Results results;
   const auto note = [&](const sw::StepReport& report) {
-    results.push_back(report.loss);
-    results.push_back(report.gradient_norm);
+    results.add("loss, norm of step " + std::to_string(report.step),
+                std::vector{report.loss, report.gradient_norm});
     if (captured && !report.note.empty())
       std::printf("%s\n", report.note.c_str());
   };
@@ -47,7 +47,9 @@ template <class Element> std::vector<double> reported_training(const Mesh& mesh,
       note(*report);
   while (const std::optional<sw::StepReport> report = training.settle(upload))
     note(*report);
-  model.for_each_parameter([&](auto& parameter) { keep(results, parameter.stored()); });
+  model.for_each_parameter([&](auto& parameter) {
+    keep(results, "parameter " + std::to_string(results.all().size()), parameter.stored());
+  });
   return results;
 }
 

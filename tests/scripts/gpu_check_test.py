@@ -144,7 +144,8 @@ def building(build, tools, kokkos):
     program(kokkos / "bin" / "nvcc_wrapper", "exit 1")
     program(tools / "nvcc", "exit 0")
     program(tools / "cmake", """case "$*" in
-*--preset*) echo '-- shardwright: the example train_gpt needs CLI11 and nlohmann-json, and is left out';;
+*--preset*) echo '-- shardwright: cuDNN with its frontend 1.32, here'
+echo '-- shardwright: the example train_gpt needs CLI11 and nlohmann-json, and is left out';;
 *--target*) while [ "$1" != --target ]; do shift; done
 mkdir -p "$TREE/tests"
 for target; do case $target in cuda_training_float);; cuda_*) : > "$TREE/tests/$target";; esac; done
@@ -162,6 +163,7 @@ esac""")
     expect("a program that compiles", rows["build cuda_kernels"][0], "passed")
     expect("one that does not", (rows["build cuda_training_float"][0], rows["build cuda_training_float"][3]),
            ("failed", "tests/cuda/training_float.cpp(7): error: no such thing"))
+    expect("the one with cuDNN", rows["build benchmark_gpu_cudnn"][0], "failed")
     expect("kernels that keep to their registers", rows["ptxas"][:2], ("passed", "1 kernels"))
     expect("one whose libraries are not here", rows["build train_gpt"][0], "skipped")
     program(tools / "cmake", "echo '-- shardwright: cuBLAS not found, products are slow'")
@@ -244,12 +246,13 @@ def folder_run(build):
     order = build / "order"
     real_gpus, script.gpus = script.gpus, lambda: []
     for stem in ("kernels", "narrow_kernels", "collectives", "ranks", "operations", "training_float"):
-        program(build / "tests" / f"cuda_{stem}", f"echo {stem} >> {order}")
+        program(build / "tests" / f"cuda_{stem}", f"echo {stem} $1 >> {order}")
     program(build / "examples" / "train_gpt", f"echo losses >> {order}; echo 'no device'; exit 1")
     program(build / "benchmarks" / "gpu", f"echo bench >> {order}; echo 'x: error while loading shared libraries: "
             "libcuda.so.1: cannot open'; exit 127")
     (build / "manifest.json").write_text(json.dumps({"needed": {"cuda_kernels": ["libc.so.6", "libcublasLt.so.987"],
-                                                                "cuda_cudnn_attention": ["libcudnn.so.987"]}}))
+                                                                "cuda_cudnn_attention": ["libcudnn.so.987"],
+                                                                "benchmark_gpu_cudnn": ["libcudnn.so.987"]}}))
     check = check_in(build)
     real, begun = check.run, []
 
@@ -262,19 +265,21 @@ def folder_run(build):
 
     check.run = run
     rows = results(check, check.first_half_hour)
-    expect("what comes first", order.read_text().split()[:2], ["kernels", "narrow_kernels"])
-    expect("memcheck before collectives", begun[2:], ["compute-sanitizer memcheck: kernels",
-                                                      "compute-sanitizer memcheck: narrow_kernels", "test: collectives"])
+    groups = [f"{stem} {group}" for stem in ("kernels", "narrow_kernels") for group in script.GROUPS]
+    expect("what comes first", order.read_text().splitlines()[:len(groups) + 1], groups + ["bench"])
+    expect("memcheck before collectives", begun[len(groups):], ["benchmark: training", "compute-sanitizer memcheck: kernels",
+                                                                "compute-sanitizer memcheck: narrow_kernels",
+                                                                "test: collectives"])
     expect("what has no time", (rows["test: ranks"][0], rows["test: operations"][0]), ("skipped", "skipped"))
     expect("a library that is nowhere", rows["library libcublasLt.so.987"][0], "failed")
-    expect("a library that only its own check needs", rows["library libcudnn.so.987"][0], "skipped")
+    expect("a library that only its own programs need", rows["library libcudnn.so.987"][0], "skipped")
     expect("the report so far", len(json.loads((build / "report.json").read_text())["rows"]), len(rows))
     order.write_text("")
     check = check_in(build)
     rows = results(check, check.first_half_hour)
-    expect("where it goes on", order.read_text().split()[:3], ["ranks", "operations", "training_float"])
-    expect("nothing twice", "kernels" in order.read_text().split(), False)
-    expect("what was done before", rows["test: kernels"][0], "passed")
+    expect("where it goes on", order.read_text().split()[:4], ["bench", "ranks", "operations", "training_float"])
+    expect("nothing twice", "kernels" in order.read_text(), False)
+    expect("what was done before", rows["test: kernels: norms"][0], "passed")
     expect("without a driver", rows["benchmark: training"][::3],
            ("skipped", "there is no NVIDIA driver here: libcuda.so.1 was not found"))
     pair = "losses against the host: fp32, dp=2,tp=2, two GPUs"
@@ -287,6 +292,54 @@ def folder_run(build):
     rows = results(check, check.first_half_hour)
     expect("the same on a better machine", (rows[one][0], rows[pair][0]), ("passed", "passed"))
     script.gpus = real_gpus
+
+
+def wrong_kernels(build, tools):
+    """A kernel that is wrong is looked at closer, and nothing is measured."""
+    real_gpus, script.gpus = script.gpus, lambda: ["card, 580, 1 MiB"]
+    program(build / "tests" / "cuda_kernels", """case "$1" in
+norms) for i in $(seq 200); do echo "line $i, one by one: $CUDA_LAUNCH_BLOCKING"; done; exit 1;;
+esac""")
+    program(build / "tests" / "cuda_narrow_kernels", "exit 0")
+    program(build / "benchmarks" / "gpu", "exit 0")
+    program(tools / "compute-sanitizer", """case "$3" in
+--error-exitcode) echo '========= ERROR SUMMARY: 0 errors';;
+*) echo '========= COMPUTE-SANITIZER'; echo '========= Invalid __global__ write of size 4 bytes'; exit 1;;
+esac""")
+    os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    (build / "manifest.json").write_text(json.dumps({"needed": {}}))
+    check = check_in(build)
+    rows = results(check, check.first_half_hour)
+    expect("the group that is wrong", (rows["test: kernels: norms"][0], rows["test: kernels: copies"][0]), ("failed", "passed"))
+    expect("launch by launch", rows["test: kernels: norms, launches one by one"][3], "line 200, one by one: 1")
+    expect("under memcheck", rows["test: kernels: norms, memcheck"][3], "========= Invalid __global__ write of size 4 bytes")
+    expect("what waits for the fix", rows["benchmark: training"][::3],
+           ("skipped", "it waits until the kernels agree with the host"))
+    expect("to be repeated", check.known("benchmark: training"), False)
+    shown = (build / "failures.txt").read_text()
+    expect("the first lines", (shown.count("line 100,"), shown.count("line 101,")), (2, 0))
+    script.gpus = real_gpus
+
+
+def profiles(build, tools):
+    """Nsight Compute is asked about the slowest kernels of a step that was measured."""
+    program(build / "benchmarks" / "gpu", "exit 0")
+    program(tools / "ncu", """echo "Duration us 12.5"; echo "$@" >> asked""")
+    os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    check = check_in(build)
+    expect("no step, no profile", results(check, check.profile), {})
+    figures = [{"part": "slowest kernels", "name": f"kernel_{ms}", "value": ms, "unit": "ms", "least": None}
+               for ms in (1.0, 4.0, 3.0, 2.0)]
+    (build / "training.json").write_text(json.dumps({"figures": figures}))
+    rows = results(check, check.profile)
+    expect("the slowest first", [row[1] for row in rows.values()], ["4 ms of a step", "3 ms of a step", "2 ms of a step"])
+    expect("by its name", "--kernel-name kernel_4.0 " in (build / "asked").read_text(), True)
+
+
+def groups_of_kernels():
+    """The groups are those of the programs."""
+    text = (SCRIPT.parent.parent / "tests" / "cuda" / "every_kernel.hpp").read_text()
+    expect("groups of kernels", script.GROUPS, re.findall(r'"(\w+)", &EveryKernel::', text))
 
 
 def without_gpu(build):
@@ -308,6 +361,9 @@ def main():
         registers()
         predictions()
         kinds_of_kernels()
+        groups_of_kernels()
+        wrong_kernels(folder / "wrong", folder / "wrong_tools")
+        profiles(folder / "profiles", folder / "profile_tools")
         folder_run(folder / "run")
         building(folder / "building", folder / "more_tools", folder / "kokkos")
     print("gpu_check: what it makes of programs is right")
