@@ -29,9 +29,9 @@ enum class StepMode : std::uint8_t {
 };
 
 /// @brief Executes training steps: the first ones call by call, so that memory, communicators and optimizer
-/// state are created and every kernel is launched once (the first launch of a unit makes Kokkos copy addresses
-/// to the device, which a capture forbids); then one that is captured; then replays of it, each a single host
-/// call.
+/// state are created and every kernel is launched once (the first launch of a unit makes Kokkos copy
+/// addresses to the device, which a capture forbids); then one that is captured; then replays of it, each a
+/// single host call.
 ///
 /// A step must enqueue the same work every time, at the same addresses; varying data (batches, the learning
 /// rate) is written to fixed addresses beforehand. The step must leave host objects unchanged, since a replay
