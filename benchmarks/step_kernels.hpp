@@ -144,11 +144,11 @@ public:
                                                               .workspace = kernels::span_of(norm_work)});
     });
     linear_backward("out", x, d_y, d_x);
-    add("d_attention", "attention", layers, 5 * scores, t * (2 * qkv + 2 * d) * f, [=] {
-      kernels::attention_backward(e, fused, x, lse, d_x, d_fused, shape, whole, scale, attention_work);
-    });
-    add("d_rotary", "rotary", layers, 0, 2 * t * qkv * f * 2 / 3, [=] {
-      kernels::rotary_backward(e, d_fused, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
+    const kernels::Rotation<Main> undone{kernels::span_of(cosines), kernels::span_of(sines),
+                                         sw::TokenRuns::one(shape.sequence)};
+    add("d_attention, d_rotary", "attention", layers, 5 * scores, t * (2 * qkv + 2 * d) * f, [=] {
+      kernels::attention_backward(e, fused, x, lse, d_x, d_fused, shape, whole, scale, attention_work,
+                                  undone);
     });
     linear_backward("qkv", sum, d_fused, d_x);
     add("d_embedding", "embedding", 1, 0, t * d * f + vocabulary * d * main,

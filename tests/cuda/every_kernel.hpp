@@ -411,17 +411,20 @@ private:
     const auto out = matrix(shape.tokens(), shape.output_width());
     const auto log_sum_exp = vector(shape.tokens() * shape.heads());
     const auto d_qkv = matrix(shape.tokens(), shape.qkv_width());
+    const kernels::Rotation<Main> rotation{kernels::span_of(cosines), kernels::span_of(sines),
+                                           sw::TokenRuns::one(shape.sequence)};
     const sw::KeyWindow windows[] = {sw::full.window, sw::causal.window};
     for (const sw::KeyWindow& window : windows) {
-      const std::string kind = window.after == 0 ? ", causal" : ", full";
+      const bool causal = window.after == 0;
+      const std::string kind = causal ? ", causal, rotation undone" : ", full";
       const auto block = kernels::AttentionBlock::whole(shape.sequence, {window});
       kernels::attention_forward(
           execution_, qkv, out, log_sum_exp, shape, block, scale(),
           vector(kernels::attention_forward_workspace<Element>(execution_, shape, {window})));
       kernels::attention_backward(
           execution_, qkv, out, log_sum_exp, random(shape.tokens(), shape.output_width()), d_qkv, shape,
-          block, scale(),
-          vector(kernels::attention_backward_workspace<Element>(execution_, shape, {window})));
+          block, scale(), vector(kernels::attention_backward_workspace<Element>(execution_, shape, {window})),
+          causal ? rotation : kernels::Rotation<Main>());
       keep("attention" + kind, out, log_sum_exp, d_qkv);
     }
     attention_of_other_keys(qkv, out, log_sum_exp, d_qkv);

@@ -122,6 +122,9 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
   const sw::operation::Rotary<double, sw::DefaultTarget, sw::NaturalOrder> rotation{&table, positions, heads};
   const auto gradient =
       rotation.gradient(sw::attention_gradient(upstream, qkv, out, positions, heads, mask(mesh)), qkv, qkv);
+  findings.expect(whole_of(sw::attention_gradient(upstream, qkv, out, positions, heads, mask(mesh),
+                                                  &table)) == whole_of(gradient),
+                  "the rotation undone with attention's gradient has other bits under ", name);
   const auto objective = [&](const Vector& at) {
     return dot(plain_attention(plain_rotation(at), sees), weights);
   };

@@ -105,9 +105,10 @@ private:
     const auto input = sw::redistribute<Input>(fused);
     const auto out = sw::attention(input, positions_, heads, mask_);
     const auto value = sw::redistribute<Value>(out.value);
-    auto gradient = sw::redistribute<Qkv>(sw::attention_gradient(
-        sw::redistribute<sw::AttentionLayout<Input>>(upstream), input, out, positions_, heads, mask_));
-    for (int i = 0; i < rotations; ++i)
+    auto gradient =
+        sw::redistribute<Qkv>(sw::attention_gradient(sw::redistribute<sw::AttentionLayout<Input>>(upstream),
+                                                     input, out, positions_, heads, mask_, &table_));
+    for (int i = 1; i < rotations; ++i) // the first is undone already
       gradient = turned_back(std::move(gradient), positions_);
     return {sw::local_values(value), sw::local_values(gradient)};
   }

@@ -208,7 +208,7 @@ TEST_CASE("Groups of pairs are rotated like whole rows") {
     kernels::rotary_backward(e, expected, cosines, sines, shape, positions);
     const auto table = [&](const auto& matrix) { return kernels::span_of(matrix); };
     const detail::RotaryTokens<sw::bfloat16> turn{
-        {kernels::span_of(qkv), table(cosines), table(sines), shape, positions, -1.0f}};
+        {kernels::span_of(qkv), {table(cosines), table(sines), positions}, shape, -1.0f}};
     for (std::size_t token = 0; token < shape.tokens(); ++token)
       turn(token);
     // A product and a sum may be rounded once here and twice there.

@@ -214,7 +214,7 @@ void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, T
 namespace operation {
 
 /// @brief rotate by the positions of a batch's ids, in place if the memory is not shared. Its gradient is the
-/// inverse rotation, times the table's factor again.
+/// inverse rotation, times the table's factor again, unless the operation after it has applied that.
 template <class Element, class Target, class Order> struct Rotary {
   static constexpr std::string_view name = "rotary";
   static constexpr bool gradient_reads_input = false;
@@ -223,6 +223,7 @@ template <class Element, class Target, class Order> struct Rotary {
   const RotaryTable<Element, Target>* table;
   TokenPositions<Order> positions;
   HeadShape heads;
+  bool undone_later = false; ///< By Attention, which is given the same table.
 
   [[nodiscard]] std::vector<GivenNumber> numbers() const {
     std::vector<GivenNumber> out = table->numbers();
@@ -238,6 +239,8 @@ template <class Element, class Target, class Order> struct Rotary {
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
   [[nodiscard]] auto gradient(G&& gradient, const X&, const Y&) const {
     auto out = detail::owned(std::forward<G>(gradient));
+    if (undone_later)
+      return out;
     kernels::rotary_backward(out.execution(), detail::mutable_token_rows(out), table->cosines(),
                              table->sines(), detail::local_attention_shape(out, heads, {}),
                              detail::own_positions("rotary", out, positions, {}));
@@ -287,10 +290,10 @@ local_attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, const k
 }
 
 template <LayoutType L, class G, class E, class Target, class Saved>
-[[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
-local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
-                         const ShardedTensor<L, E, Target>& qkv, const Saved& saved, HeadShape heads,
-                         const kernels::KeyMask& mask, SourceLocation where) {
+[[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target> local_attention_gradient(
+    const ShardedTensor<AttentionLayout<L>, G, Target>& gradient, const ShardedTensor<L, E, Target>& qkv,
+    const Saved& saved, HeadShape heads, const kernels::KeyMask& mask,
+    const kernels::Rotation<AccumulationElement<std::remove_const_t<E>>>& undone, SourceLocation where) {
   using Element = std::remove_const_t<E>;
   const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
   ShardedTensor<L, Element, Target> out(qkv.resources(), qkv.shape(), where);
@@ -299,7 +302,7 @@ local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gra
   kernels::attention_backward(qkv.execution(), token_rows(qkv), saved.value.local_matrix(),
                               vector_of(saved.log_sum_exp), gradient.local_matrix(), mutable_token_rows(out),
                               shape, kernels::AttentionBlock::whole(shape.sequence, mask),
-                              attention_scale(heads), workspace.mutable_local());
+                              attention_scale(heads), workspace.mutable_local(), undone);
   return out;
 }
 

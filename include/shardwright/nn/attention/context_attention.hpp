@@ -73,29 +73,40 @@ attention(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& p
 /// @brief The gradient of qkv from that of attention's result; recomputes the scores.
 /// @param gradient [batch, sequence, heads * value width]
 /// @param saved the value returned by attention
+/// @param turned_by the table by which the queries and keys were rotated, if the gradient is to be that
+/// before the rotation; or null
 ///
 /// Cost of the ring: that of attention, and as many messages again for the gradients of keys and values.
 template <LayoutType L, class G, class E, class Target, class Saved, class Order,
           AttentionMask Mask = CausalMask>
-[[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
-attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
-                   const ShardedTensor<L, E, Target>& qkv, const Saved& saved,
-                   const TokenPositions<Order>& positions, HeadShape heads, const Mask& mask = {},
-                   SourceLocation where = SourceLocation::current()) {
+[[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target> attention_gradient(
+    const ShardedTensor<AttentionLayout<L>, G, Target>& gradient, const ShardedTensor<L, E, Target>& qkv,
+    const Saved& saved, const TokenPositions<Order>& positions, HeadShape heads, const Mask& mask = {},
+    const std::type_identity_t<RotaryTable<std::remove_const_t<E>, Target>>* turned_by = nullptr,
+    SourceLocation where = SourceLocation::current()) {
+  using Element = std::remove_const_t<E>;
   const kernels::KeyMask keys = detail::key_mask(mask, qkv, where);
+  kernels::Rotation<AccumulationElement<Element>> undone;
+  if (turned_by != nullptr)
+    undone = turned_by->at(detail::own_positions("rotary", qkv, positions, where));
   auto ring = detail::ring_of(qkv, positions, heads, keys, where);
   if (!ring)
-    return detail::local_attention_gradient(gradient, qkv, saved, heads, keys, where);
-  ShardedTensor<L, std::remove_const_t<E>, Target> out(qkv.resources(), qkv.shape(), where);
+    return detail::local_attention_gradient(gradient, qkv, saved, heads, keys, undone, where);
+  ShardedTensor<L, Element, Target> out(qkv.resources(), qkv.shape(), where);
   ring->backward(detail::token_rows(qkv), saved.value.local_matrix(), detail::vector_of(saved.log_sum_exp),
                  gradient.local_matrix(), detail::mutable_token_rows(out));
+  if (undone.turns())
+    kernels::rotary_backward(out.execution(), detail::mutable_token_rows(out), turned_by->cosines(),
+                             turned_by->sines(), detail::local_attention_shape(out, heads, where),
+                             undone.positions);
   return out;
 }
 
 namespace operation {
 
-/// @brief attention with its gradient, which recomputes the scores.
-template <class Order, AttentionMask Mask = CausalMask> struct Attention {
+/// @brief attention with its gradient, which recomputes the scores. With a table, by which Rotary turned its
+/// operand, it undoes the rotation where it stores the gradient; without one, `Table` is a null pointer.
+template <class Order, AttentionMask Mask = CausalMask, class Table = std::nullptr_t> struct Attention {
   static constexpr std::string_view name = "attention";
   static constexpr bool gradient_reads_input = true;
   static constexpr bool gradient_reads_output = true;
@@ -103,6 +114,7 @@ template <class Order, AttentionMask Mask = CausalMask> struct Attention {
   TokenPositions<Order> positions;
   HeadShape heads;
   Mask mask{};
+  Table turned_by{};
 
   [[nodiscard]] auto numbers() const { return heads.numbers(); }
   template <AnyShardedTensor Qkv> [[nodiscard]] auto forward(SourceLocation where, const Qkv& qkv) const {
@@ -116,20 +128,41 @@ template <class Order, AttentionMask Mask = CausalMask> struct Attention {
       const Y& value;
       const State& log_sum_exp;
     } const saved{y, log_sum_exp};
-    return attention_gradient(gradient, qkv, saved, positions, heads, mask);
+    return attention_gradient(gradient, qkv, saved, positions, heads, mask, turned_by);
   }
 };
 
 } // namespace operation
 
+namespace detail {
+
+/// Rotates queries and keys for attention_after_rotary, which also gives the gradient before the rotation.
+template <TapeOperand Qkv, class Element, class Target, class Order>
+[[nodiscard]] auto rotary_before_attention(Qkv&& qkv, const RotaryTable<Element, Target>& table,
+                                           const TokenPositions<Order>& positions, HeadShape heads,
+                                           SourceLocation where) {
+  return apply(operation::Rotary<Element, Target, Order>{&table, positions, heads, true}, where,
+               std::forward<Qkv>(qkv));
+}
+/// Attention on a tape, which compares key lengths between ranks if it checks inputs. With a null pointer for
+/// the table, its gradient is that of `qkv`.
+template <TapeOperand Qkv, class Table, class Order, AttentionMask Mask>
+[[nodiscard]] auto attention_after_rotary(Qkv&& qkv, Table table, const TokenPositions<Order>& positions,
+                                          HeadShape heads, const Mask& mask, SourceLocation where) {
+  if constexpr (is_padded<Mask>)
+    if (qkv.tape().checks_inputs())
+      require_equal_inputs(mask.lengths(), where);
+  return apply(operation::Attention<Order, Mask, Table>{positions, heads, mask, table}, where,
+               std::forward<Qkv>(qkv));
+}
+
+} // namespace detail
+
 /// @brief The same on a tape, which compares key lengths between ranks if it checks inputs.
 template <detail::TapeOperand Qkv, class Order, AttentionMask Mask = CausalMask>
 [[nodiscard]] auto attention(Qkv&& qkv, const TokenPositions<Order>& positions, HeadShape heads,
                              const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::is_padded<Mask>)
-    if (qkv.tape().checks_inputs())
-      require_equal_inputs(mask.lengths(), where);
-  return apply(operation::Attention<Order, Mask>{positions, heads, mask}, where, std::forward<Qkv>(qkv));
+  return detail::attention_after_rotary(std::forward<Qkv>(qkv), nullptr, positions, heads, mask, where);
 }
 /// @brief The same for whole sequences in their natural order.
 template <Operand Qkv, AttentionMask Mask = CausalMask>

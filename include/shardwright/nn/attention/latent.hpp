@@ -92,9 +92,9 @@ public:
       auto qkv =
           insert_columns(std::move(with_keys),
                          query_up_(normed(std::move(queries), where).template as<Tokens>(), where), 0, where);
-      auto turned = rotary(std::move(qkv), *angles_, positions, heads, where);
-      return attention(std::move(turned).template as<typename Layouts::AttentionInput>(), positions, heads,
-                       mask, where);
+      auto turned = detail::rotary_before_attention(std::move(qkv), *angles_, positions, heads, where);
+      return detail::attention_after_rotary(std::move(turned).template as<typename Layouts::AttentionInput>(),
+                                            angles_.get(), positions, heads, mask, where);
     };
     auto queries = compact(x, where); // one after the other, so that compilers record them in one order
     auto latents = down_(x, where);

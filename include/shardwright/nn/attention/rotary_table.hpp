@@ -54,6 +54,10 @@ public:
   }
   [[nodiscard]] auto cosines() const { return cosines_.local_matrix(); }
   [[nodiscard]] auto sines() const { return sines_.local_matrix(); }
+  /// @brief The rotation of rows at these positions.
+  [[nodiscard]] kernels::Rotation<AccumulationElement<Element>> at(const TokenRuns& positions) const {
+    return {kernels::span_of(cosines()), kernels::span_of(sines()), positions};
+  }
   /// @brief The numbers that all ranks must give alike: its base, or its frequencies and their factor.
   [[nodiscard]] const std::vector<GivenNumber>& numbers() const noexcept { return numbers_; }
 

@@ -75,9 +75,13 @@ public:
     if (head_norms_)
       qkv = (*head_norms_)(std::move(qkv), where);
     if (angles_)
-      qkv = rotary(std::move(qkv), *angles_, positions, heads_, where);
+      qkv = detail::rotary_before_attention(std::move(qkv), *angles_, positions, heads_, where);
     auto attend = recompute(
-        [&](auto read) { return attention(std::move(read), positions, heads_, mask, where); }, recomputed_);
+        [&](auto read) {
+          return detail::attention_after_rotary(std::move(read), angles_.get(), positions, heads_, mask,
+                                                where);
+        },
+        recomputed_);
     return out_(
         attend(std::move(qkv).template as<typename Layouts::AttentionInput>()).template as<Attended>(),
         where);

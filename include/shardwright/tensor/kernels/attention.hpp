@@ -9,6 +9,7 @@
 #include <shardwright/tensor/kernels/attention/launch.hpp>
 #include <shardwright/tensor/kernels/attention/shape.hpp>
 #include <shardwright/tensor/kernels/attention/work.hpp>
+#include <shardwright/tensor/kernels/rotary.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -119,25 +120,33 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
 /// @param d_qkv        as qkv, or of its AccumulationElement; all of it is written
 /// @param block        as in the forward pass
 /// @param workspace    [attention_backward_workspace] elements
+/// @param undone       rotation of the queries and keys in `qkv`: the gradient becomes that of the buffer
+/// before it, by tiles without another pass over memory
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelMatrix DOut,
           KernelMatrix DQkv, KernelVector Work>
-void attention_backward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
-                        const DOut& d_out, const DQkv& d_qkv, const AttentionShape& shape,
-                        const AttentionBlock& block, double scale, const Work& workspace) {
+void attention_backward(
+    const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp, const DOut& d_out,
+    const DQkv& d_qkv, const AttentionShape& shape, const AttentionBlock& block, double scale,
+    const Work& workspace,
+    const Rotation<AccumulationElement<typename Qkv::non_const_value_type>>& undone = {}) {
   using Element = typename Qkv::non_const_value_type;
   using Sum = typename DQkv::value_type;
   constexpr const char* operation = "attention_backward";
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
   detail::require_own_keys(operation, shape, block);
+  if (undone.turns())
+    detail::require_rotation(operation, undone, shape);
   const auto input = span_of(qkv);
   const auto gradient = span_of(d_qkv);
-  detail::run_attention_backward<Execution, Element, Sum>(
+  const bool done = detail::run_attention_backward<Execution, Element, Sum>(
       operation, execution,
       {input, detail::KeyValueSpan<const Element>::fused(input, shape), span_of(out), log_sum_exp.data(),
        span_of(d_out), gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape,
-       block.causal_form(), false, static_cast<AccumulationElement<Element>>(scale)},
+       block.causal_form(), false, static_cast<AccumulationElement<Element>>(scale), undone},
       block, workspace);
+  if (undone.turns() && !done)
+    detail::run_rotary(execution, gradient, undone, shape, -1);
 }
 
 /// @brief Adds the gradient from a block of other tokens' keys and values to the queries' part of `d_qkv`,

@@ -33,17 +33,15 @@ template <class Element> struct RotaryTable {
 template <class Element> struct RotaryRows {
   using Number = AccumulationElement<Element>;
   MatrixSpan<Element> qkv;
-  MatrixSpan<const Number> cosines;
-  MatrixSpan<const Number> sines;
+  Rotation<Number> by;
   AttentionShape shape;
-  TokenRuns positions;
   Number direction; // -1 for the inverse rotation
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t token) const {
     const std::size_t half = shape.rotary_width() / 2, first = shape.head_dim - shape.rotary_width();
-    const std::size_t position = positions.position(token % shape.sequence);
-    const Number* cosine = cosines.row(position);
-    const Number* sine = sines.row(position);
+    const std::size_t position = by.positions.position(token % shape.sequence);
+    const Number* cosine = by.cosines.row(position);
+    const Number* sine = by.sines.row(position);
     const Number sign = direction;
     for (std::size_t group = 0; group < shape.kv_heads; ++group) {
       // The key follows the queries of its group and is rotated like them; the value after it is not.
@@ -74,10 +72,10 @@ template <class Element> struct RotaryTokens {
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t token) const {
     const AttentionShape& shape = rows.shape;
-    const std::size_t position = rows.positions.position(token % shape.sequence);
+    const std::size_t position = rows.by.positions.position(token % shape.sequence);
     Element* const row = rows.qkv.row(token);
-    const Number* const cosine = rows.cosines.row(position);
-    const Number* const sine = rows.sines.row(position);
+    const Number* const cosine = rows.by.cosines.row(position);
+    const Number* const sine = rows.by.sines.row(position);
     // One check for all loads, so that there is no branch between them.
     if (shape.rotary_width() % (2 * group) == 0 && shape.head_dim % group == 0 &&
         shape.value_width() % group == 0 && Numbers::is_aligned(row) && Numbers::is_aligned(cosine) &&
@@ -139,25 +137,35 @@ private:
   }
 };
 
-template <class Execution, class Qkv, class Table>
-void run_rotary(const char* operation, const Execution& execution, const Qkv& qkv, const Table& cosines,
-                const Table& sines, const AttentionShape& shape, const TokenRuns& positions, int direction) {
-  using Element = typename Qkv::value_type;
+template <class Number>
+void require_rotation(const char* operation, const Rotation<Number>& by, const AttentionShape& shape) {
   require(shape.rotary_width() % 2 == 0 && shape.rotary_width() <= shape.head_dim, operation,
           "the number of rotated elements of a head must be even.");
-  require_qkv(operation, shape, qkv);
-  require(cosines.extent(1) == shape.rotary_width() / 2 && sines.extent(1) == shape.rotary_width() / 2,
+  require(by.cosines.columns == shape.rotary_width() / 2 && by.sines.columns == shape.rotary_width() / 2,
           operation, "the tables must be [positions, rotary_width / 2].");
-  require(positions.rows == shape.sequence, operation, "every token of a sequence must have a position.");
-  require(cosines.extent(0) >= positions.end() && sines.extent(0) >= positions.end(), operation,
+  require(by.positions.rows == shape.sequence, operation, "every token of a sequence must have a position.");
+  require(by.cosines.rows >= by.positions.end() && by.sines.rows >= by.positions.end(), operation,
           "the tables must reach the last position (make them longer).");
-  const RotaryRows<Element> rows{span_of(qkv),   span_of(cosines),
-                                 span_of(sines), shape,
-                                 positions,      static_cast<AccumulationElement<Element>>(direction)};
+}
+
+template <class Execution, class Element>
+void run_rotary(const Execution& execution, const MatrixSpan<Element>& qkv,
+                const Rotation<AccumulationElement<Element>>& by, const AttentionShape& shape,
+                int direction) {
+  const RotaryRows<Element> rows{qkv, by, shape, static_cast<AccumulationElement<Element>>(direction)};
   if constexpr (runs_on_host<Execution>)
-    run("sw::rotary", execution, qkv.extent(0), rows);
+    run("sw::rotary", execution, qkv.rows, rows);
   else
-    run_lanes("sw::rotary", execution, qkv.extent(0), RotaryTokens<Element>{rows});
+    run_lanes("sw::rotary", execution, qkv.rows, RotaryTokens<Element>{rows});
+}
+
+template <class Execution, class Qkv, class Table>
+void rotate(const char* operation, const Execution& execution, const Qkv& qkv, const Table& cosines,
+            const Table& sines, const AttentionShape& shape, const TokenRuns& positions, int direction) {
+  const Rotation<typename Table::non_const_value_type> by{span_of(cosines), span_of(sines), positions};
+  require_qkv(operation, shape, qkv);
+  require_rotation(operation, by, shape);
+  run_rotary(execution, span_of(qkv), by, shape, direction);
 }
 
 } // namespace detail
@@ -181,14 +189,14 @@ void fill_rotary_tables(const Execution& execution, const Table& cosines, const 
 template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
 void rotary_forward(const Execution& execution, const Qkv& qkv, const Table& cosines, const Table& sines,
                     const AttentionShape& shape, const TokenRuns& positions) {
-  detail::run_rotary("rotary_forward", execution, qkv, cosines, sines, shape, positions, 1);
+  detail::rotate("rotary_forward", execution, qkv, cosines, sines, shape, positions, 1);
 }
 
 /// @brief The inverse rotation, which is the gradient of rotary_forward: in place on d_qkv.
 template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
 void rotary_backward(const Execution& execution, const Qkv& d_qkv, const Table& cosines, const Table& sines,
                      const AttentionShape& shape, const TokenRuns& positions) {
-  detail::run_rotary("rotary_backward", execution, d_qkv, cosines, sines, shape, positions, -1);
+  detail::rotate("rotary_backward", execution, d_qkv, cosines, sines, shape, positions, -1);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -101,6 +101,7 @@ template <class Element, class Out = AccumulationElement<Element>> struct Attent
   CausalBlock block;
   bool merge;
   Number scale;
+  Rotation<Number> undone{}; ///< Only tiles undo it; see tiles_undo.
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const std::size_t i = index % shape.sequence;

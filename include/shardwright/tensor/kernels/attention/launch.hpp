@@ -164,15 +164,15 @@ void run_attention_backward_rows(const Execution& execution, const AttentionBack
       AttentionBackwardKey<Element>{query});
 }
 
-/// As run_attention_forward.
+/// As run_attention_forward. Returns whether the rotation of `query` has been undone.
 template <class Execution, class Element, class Out, class Work>
-void run_attention_backward(const char* operation, const Execution& execution,
+bool run_attention_backward(const char* operation, const Execution& execution,
                             const AttentionBackwardQuery<Element, Out>& query, const AttentionBlock& block,
                             const Work& workspace) {
   using Number = AccumulationElement<Element>;
   const AttentionShape& shape = query.shape;
   if (shape.tokens() == 0 || shape.kv_heads == 0 || query.block.keys.rows == 0)
-    return;
+    return false;
   if constexpr (counts_only<Execution>) {
     count_attention(3, 2, shape, block); // probabilities are recomputed
   } else if constexpr (runs_on_host<Execution>) {
@@ -183,7 +183,7 @@ void run_attention_backward(const char* operation, const Execution& execution,
   } else {
     if constexpr (may_be_library_attention<Execution, Element, Out>)
       if (run_library_backward(execution, query, block, workspace))
-        return;
+        return false;
     require_causal_form(operation, block);
     if constexpr (runs_in_tiles<Element, Execution>({})) {
       if (runs_in_tiles<Element, Execution>(shape)) {
@@ -194,9 +194,12 @@ void run_attention_backward(const char* operation, const Execution& execution,
         require(query.scale > 0, operation, "the scale must be positive on this device.");
         require_workspace(operation, workspace, shape.tokens() * shape.heads());
         float* const dots = workspace.data();
-        run_tiles<Execution, AttentionBackwardQueryTiles, Element, Out>(execution, shape, query, dots);
-        run_tiles<Execution, AttentionBackwardKeyTiles, Element, Out>(execution, shape, query, dots);
-        return;
+        AttentionBackwardQuery<Element, Out> members = query;
+        if (!tiles_undo(shape))
+          members.undone = {};
+        run_tiles<Execution, AttentionBackwardQueryTiles, Element, Out>(execution, shape, members, dots);
+        run_tiles<Execution, AttentionBackwardKeyTiles, Element, Out>(execution, shape, members, dots);
+        return members.undone.turns();
       }
     }
     if constexpr (sums_apart<Execution, Out>) {
@@ -212,6 +215,7 @@ void run_attention_backward(const char* operation, const Execution& execution,
       run_attention_backward_rows<Execution, Element>(execution, query);
     }
   }
+  return false;
 }
 
 } // namespace detail

@@ -136,6 +136,48 @@ SHARDWRIGHT_FUNCTION inline void store_pair(Out* to, float first, float second, 
   pair.store(to, 2);
 }
 
+/// Whether the kernels undo the rotation of queries and keys where they store the gradients: if it turns
+/// whole heads of a tile's width. A thread then has both elements of each pair, in columns c and c + head_dim
+/// / 2.
+[[nodiscard]] constexpr bool tiles_undo(const AttentionShape& shape) {
+  return (shape.head_dim == 64 || shape.head_dim == widest_tile) && shape.rotary_width() == shape.head_dim;
+}
+
+/// Stores a row of the gradient of queries or keys, of which pair(n) is a thread's part in columns
+/// 8 n + thread % 4 * 2 and the next, times `scale`. `turns` and the row's position are those of the
+/// rotation.
+template <int dim, class Out, class Pair>
+SHARDWRIGHT_FUNCTION inline void store_gradient(Out* to, unsigned thread, std::size_t columns,
+                                                const Pair& pair, float scale, float keep,
+                                                const Rotation<float>& undone, std::size_t row) {
+  using Numbers = ThreadGroup<float, 2>;
+  const std::size_t own = thread % 4 * 2;
+  if (!undone.turns()) {
+    SHARDWRIGHT_UNROLL for (int n = 0; n < dim / 8; ++n) {
+      const std::size_t column = 8 * static_cast<std::size_t>(n) + own;
+      const Numbers numbers = pair(n);
+      if (column < columns)
+        store_pair(to + column, numbers.v[0] * scale, numbers.v[1] * scale, keep);
+    }
+    return;
+  }
+  const std::size_t position = undone.positions.position(row);
+  SHARDWRIGHT_UNROLL for (int n = 0; n < dim / 16; ++n) {
+    const std::size_t column = 8 * static_cast<std::size_t>(n) + own;
+    const Numbers low = pair(n), high = pair(n + dim / 16);
+    const Numbers c = Numbers::load(undone.cosines.row(position) + column, 2);
+    const Numbers s = Numbers::load(undone.sines.row(position) + column, 2);
+    Numbers turned_low;
+    Numbers turned_high;
+    SHARDWRIGHT_UNROLL for (int i = 0; i < 2; ++i) {
+      turned_low.v[i] = (low.v[i] * c.v[i] + high.v[i] * s.v[i]) * scale;
+      turned_high.v[i] = (high.v[i] * c.v[i] - low.v[i] * s.v[i]) * scale;
+    }
+    store_pair(to + column, turned_low.v[0], turned_low.v[1], 0);
+    store_pair(to + dim / 2 + column, turned_high.v[0], turned_high.v[1], 0);
+  }
+}
+
 /// The query rows of one head in a block, and the keys that they see.
 struct QueryTile {
   AttentionHead head;

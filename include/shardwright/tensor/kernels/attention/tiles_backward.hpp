@@ -123,14 +123,12 @@ template <class Element, class Out, int dim> struct AttentionBackwardQueryTiles 
       for_rows<tiles>(thread, [&](std::size_t row, int r) {
         if (warp_first + row >= count)
           return;
-        Out* const to = a.d_qkv.row(token + warp_first + row) + head.q_column;
-        SHARDWRIGHT_UNROLL for (int n = 0; n < dim / 8; ++n) {
-          const std::size_t column = 8 * static_cast<std::size_t>(n) + thread % 4 * 2;
+        const auto pair = [&](int n) {
           const int at = (r / 2 * dim / 8 + n) * 4 + r % 2 * 2;
-          if (column < d)
-            store_pair(to + column, sums(thread, at) * a.scale, sums(thread, at + 1) * a.scale,
-                       a.merge ? 1.0f : 0.0f);
-        }
+          return ThreadGroup<float, 2>{{sums(thread, at), sums(thread, at + 1)}};
+        };
+        store_gradient<dim>(a.d_qkv.row(token + warp_first + row) + head.q_column, thread, d, pair, a.scale,
+                            a.merge ? 1.0f : 0.0f, a.undone, first + warp_first + row);
       });
     });
   }
@@ -315,11 +313,13 @@ template <class Element, class Out, int dim> struct AttentionBackwardKeyTiles {
         SHARDWRIGHT_UNROLL for (int n = 0; n < dim / 8; ++n) {
           const std::size_t column = 8 * static_cast<std::size_t>(n) + thread % 4 * 2;
           const int at = n * 4 + r * 2;
-          if (column < d) {
-            store_pair(to + column, d_keys(thread, at) * a.scale, d_keys(thread, at + 1) * a.scale, 0);
+          if (column < d)
             store_pair(to + d + column, d_values(thread, at), d_values(thread, at + 1), 0);
-          }
         }
+        const auto pair = [&](int n) {
+          return ThreadGroup<float, 2>{{d_keys(thread, n * 4 + r * 2), d_keys(thread, n * 4 + r * 2 + 1)}};
+        };
+        store_gradient<dim>(to, thread, d, pair, a.scale, 0, a.undone, first + warp_first + row);
       });
     });
   }

@@ -141,6 +141,16 @@ private:
   }
 };
 
+/// @brief The rotation of queries and keys by their positions: cosines and sines [positions, rotary_width /
+/// 2], and the positions of the rows of every sequence. Without tables there is none.
+template <class Number> struct Rotation {
+  MatrixSpan<const Number> cosines{};
+  MatrixSpan<const Number> sines{};
+  TokenRuns positions{};
+
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr bool turns() const { return cosines.data != nullptr; }
+};
+
 namespace detail {
 
 /// Keys and values of a launch: a key of a token and a head, then its value.
