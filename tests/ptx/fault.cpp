@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <sstream>
 #include <utility>
 
 namespace ptx {
@@ -13,23 +14,6 @@ constexpr std::array names = {"syntax",  "unsupported", "launch",        "bounds
                               "freed",   "read_only",   "uninitialized", "race",   "mask",
                               "barrier", "convergence", "endless",       "trap",   "assertion"};
 static_assert(names.size() == static_cast<std::size_t>(FaultKind::assertion) + 1);
-
-std::string lanes_of(std::uint32_t mask) {
-  if (mask == ~0U)
-    return "all lanes";
-  std::string text;
-  for (unsigned lane = 0; lane < 32; ++lane) {
-    if ((mask >> lane & 1) == 0)
-      continue;
-    unsigned last = lane;
-    while (last < 31 && (mask >> (last + 1) & 1) != 0)
-      ++last;
-    text +=
-        (text.empty() ? "" : ", ") + std::to_string(lane) + (last > lane ? "-" + std::to_string(last) : "");
-    lane = last;
-  }
-  return (text.find_first_of(",-") == std::string::npos ? "lane " : "lanes ") + text;
-}
 
 std::string paragraph(FaultKind kind, const std::string& sentence, const Fault::Where& where) {
   std::string text = "ptx: " + std::string(name(kind)) + ": " + sentence;
@@ -49,6 +33,29 @@ std::string paragraph(FaultKind kind, const std::string& sentence, const Fault::
 }
 
 } // namespace
+
+std::string lanes_of(std::uint32_t mask) {
+  if (mask == ~0U)
+    return "all lanes";
+  std::string text;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((mask >> lane & 1) == 0)
+      continue;
+    unsigned last = lane;
+    while (last < 31 && (mask >> (last + 1) & 1) != 0)
+      ++last;
+    text +=
+        (text.empty() ? "" : ", ") + std::to_string(lane) + (last > lane ? "-" + std::to_string(last) : "");
+    lane = last;
+  }
+  return (text.find_first_of(",-") == std::string::npos ? "lane " : "lanes ") + text;
+}
+
+std::string hexadecimal(std::uint64_t value) {
+  std::ostringstream text;
+  text << "0x" << std::hex << value;
+  return text.str();
+}
 
 const char* name(FaultKind kind) { return names[static_cast<std::size_t>(kind)]; }
 

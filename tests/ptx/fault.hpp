@@ -39,13 +39,19 @@ enum class FaultKind {
 /// @brief The name of a kind, as in the enumeration.
 const char* name(FaultKind);
 
+/// @brief Such as `lane 3`, `lanes 0-15, 20` or `all lanes`.
+std::string lanes_of(std::uint32_t mask);
+
+/// @brief Such as `0x1f`.
+std::string hexadecimal(std::uint64_t);
+
 /// @brief A fault of a kernel, or of its text. what() is one paragraph with all of it.
 struct Fault : std::runtime_error {
   struct Where {
-    std::string kernel;
-    std::string instruction; ///< Its PTX text.
-    unsigned line = 0;       ///< Line of the PTX text, from 1; 0: unknown.
-    std::string source;      ///< `file:line` of the source, where the PTX says so.
+    std::string kernel{};
+    std::string instruction{}; ///< Its PTX text.
+    unsigned line = 0;         ///< Line of the PTX text, from 1; 0: unknown.
+    std::string source{};      ///< `file:line` of the source, where the PTX says so.
     Dim3 block{0, 0, 0};
     unsigned warp = 0;       ///< Of the block.
     std::uint32_t lanes = 0; ///< The lanes at fault, a bit each; 0: not while a warp ran.

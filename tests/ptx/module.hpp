@@ -33,9 +33,9 @@ struct Variable {
 /// @brief An instruction of a kernel, for people.
 struct Site {
   Opcode opcode;
-  std::string_view text; ///< As in the PTX, white space shortened. Lives as long as the module.
-  unsigned line = 0;     ///< Of the PTX text, from 1.
-  std::string source;    ///< `file:line`, from `.file` and `.loc`; empty where the PTX has none.
+  std::string text;   ///< As in the PTX, white space shortened.
+  unsigned line = 0;  ///< Of the PTX text, from 1.
+  std::string source; ///< `file:line`, from `.file` and `.loc`; empty where the PTX has none.
 };
 
 struct Program; // what the executor runs; see program.hpp

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "races.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+
+namespace ptx {
+
+namespace {
+
+// How a cell packs who accessed it last.
+constexpr std::uint32_t instruction_bits = 20, lane_shift = 20, strength_shift = 25;
+constexpr std::uint32_t pending_flag = 1U << 27, several_flag = 1U << 28;
+
+std::uint32_t pack(const Races::Access& access, unsigned lane) {
+  return (access.instruction & ((1U << instruction_bits) - 1)) | lane << lane_shift |
+         static_cast<std::uint32_t>(access.strength) << strength_shift | (access.pending ? pending_flag : 0);
+}
+
+std::uint32_t lane_of(std::uint32_t what) { return what >> lane_shift & 31; }
+Strength strength_of(std::uint32_t what) { return static_cast<Strength>(what >> strength_shift & 3); }
+
+/// Whether a release after `since` was followed by an acquire.
+bool published(const std::vector<std::uint32_t>& releases, std::uint32_t since, std::uint32_t acquired) {
+  const auto release = std::upper_bound(releases.begin(), releases.end(), since);
+  return release != releases.end() && *release < acquired;
+}
+
+} // namespace
+
+void Races::begin_block(std::uint64_t block, unsigned warps, std::size_t shared_bytes) {
+  Clock& clock = clocks_[block];
+  clock.warps = warps;
+  clock.seen.assign(std::size_t{warps} * warps, 0);
+  for (unsigned warp = 0; warp < warps; ++warp)
+    clock.seen[std::size_t{warp} * warps + warp] = 1;
+  clock.interval.assign(warps, 0);
+  clock.segment.assign(warps, 0);
+  clock.time.assign(warps, 0);
+  clock.fences.resize(warps);
+  clock.shared.resize((shared_bytes >> page_shift) + 1);
+}
+
+void Races::end_block(std::uint64_t block) {
+  clocks_.erase(block);
+  last_block_ = ~std::uint64_t{0};
+}
+
+Races::Clock& Races::clock(std::uint64_t block) {
+  if (block != last_block_) {
+    last_block_ = block;
+    last_clock_ = &clocks_.at(block);
+  }
+  return *last_clock_;
+}
+
+std::uint32_t Races::segment(Clock& clock, const Access& access) {
+  std::uint32_t& current = clock.segment[access.warp];
+  if (current == 0) {
+    const std::size_t own = std::size_t{access.warp} * clock.warps + access.warp;
+    current = static_cast<std::uint32_t>(segments_.size());
+    segments_.push_back(
+        {access.block, access.warp, clock.seen[own], clock.interval[access.warp], clock.time[access.warp]});
+  }
+  return current;
+}
+
+std::pair<Races::Cell*, unsigned> Races::cells(Page& page, std::size_t offset, unsigned bytes) {
+  const auto wanted = static_cast<unsigned>(std::countr_zero(bytes));
+  if (page.cells.empty()) {
+    page.shift = std::min(wanted, 4U);
+    page.cells.resize(std::size_t{1} << (page_shift - page.shift));
+  } else if (wanted < page.shift) {
+    const unsigned factor = 1U << (page.shift - wanted);
+    std::vector<Cell> finer(page.cells.size() * factor);
+    for (std::size_t i = 0; i < finer.size(); ++i)
+      finer[i] = page.cells[i / factor];
+    page.cells.swap(finer);
+    page.shift = wanted;
+  }
+  return {page.cells.data() + (offset >> page.shift), bytes >> page.shift};
+}
+
+bool Races::ordered(Clock& clock, const Access& access, unsigned lane, std::uint32_t mine,
+                    std::uint32_t other, std::uint32_t what) {
+  if (other == mine)
+    return lane_of(what) == lane && (what & several_flag) == 0;
+  const Segment& theirs = segments_[other];
+  if (theirs.block == access.block && theirs.warp == access.warp)
+    return theirs.interval < clock.interval[access.warp] ||
+           (lane_of(what) == lane && (what & several_flag) == 0);
+  if (mine == last_mine_ && other == last_other_)
+    return last_ordered_;
+  bool result = false;
+  if (theirs.block == access.block) {
+    result = clock.seen[std::size_t{access.warp} * clock.warps + theirs.warp] >= theirs.epoch ||
+             published(clock.fences[theirs.warp].releases, theirs.time, clock.fences[access.warp].acquired);
+  } else if (!fences_.empty()) {
+    const auto them = fences_.find(theirs.block), me = fences_.find(access.block);
+    result = them != fences_.end() && me != fences_.end() &&
+             published(them->second.releases, theirs.time, me->second.acquired);
+  }
+  last_mine_ = mine;
+  last_other_ = other;
+  last_ordered_ = result;
+  return result;
+}
+
+bool Races::races(Clock& clock, const Access& access, unsigned lane, std::uint32_t mine, std::uint32_t other,
+                  std::uint32_t what) {
+  if ((what & pending_flag) != 0)
+    return true;
+  const Strength strength = std::min(access.strength, strength_of(what));
+  if (strength == Strength::device || (strength == Strength::block && segments_[other].block == access.block))
+    return false;
+  return !ordered(clock, access, lane, mine, other, what);
+}
+
+Races::Conflict Races::conflict(std::uint32_t mine, std::uint32_t instruction, std::uint32_t other,
+                                std::uint32_t what, bool write) const {
+  Conflict out;
+  out.found = true;
+  out.was_write = write;
+  out.was_pending = (what & pending_flag) != 0;
+  out.several = (what & several_flag) != 0;
+  out.block = segments_[other].block;
+  out.warp = segments_[other].warp;
+  out.lane = lane_of(what);
+  out.instruction = what & ((1U << instruction_bits) - 1);
+  out.same_instruction = mine == other && out.instruction == instruction && !out.was_pending;
+  return out;
+}
+
+Races::Conflict Races::note(Clock& clock, const Access& access, unsigned lane, Page& page,
+                            std::size_t offset) {
+  const std::uint32_t mine = segment(clock, access);
+  const std::uint32_t what = pack(access, lane);
+  Conflict found;
+  auto [cell, count] = cells(page, offset, access.bytes);
+  for (const Cell* const end = cell + count; cell != end; ++cell) {
+    if (cell->write_segment != 0 && (cell->write_segment != mine || cell->write_what != what) &&
+        races(clock, access, lane, mine, cell->write_segment, cell->write_what))
+      found = conflict(mine, access.instruction, cell->write_segment, cell->write_what, true);
+    if (access.write) {
+      if (cell->read_segment != 0 && races(clock, access, lane, mine, cell->read_segment, cell->read_what))
+        found = conflict(mine, access.instruction, cell->read_segment, cell->read_what, false);
+      *cell = {mine, what, 0, 0};
+    } else if (cell->read_segment == 0 ||
+               ordered(clock, access, lane, mine, cell->read_segment, cell->read_what)) {
+      cell->read_segment = mine;
+      cell->read_what = what;
+    } else {
+      cell->read_what |= several_flag;
+    }
+  }
+  return found;
+}
+
+Races::Conflict Races::shared(const Access& access, unsigned lane, std::size_t offset) {
+  Clock& of_block = clock(access.block);
+  return note(of_block, access, lane, of_block.shared[offset >> page_shift],
+              offset & ((std::size_t{1} << page_shift) - 1));
+}
+
+Races::Conflict Races::global(const Access& access, unsigned lane, std::uintptr_t address) {
+  const std::uintptr_t number = address >> page_shift;
+  if (number != last_page_) {
+    last_page_ = number;
+    last_cells_ = &pages_[number];
+  }
+  return note(clock(access.block), access, lane, *last_cells_,
+              address & ((std::uintptr_t{1} << page_shift) - 1));
+}
+
+void Races::settle(const Access& access, unsigned lane, std::size_t offset) {
+  Clock& of_block = clock(access.block);
+  const std::uint32_t mine = segment(of_block, access);
+  const std::uint32_t what = pack(access, lane);
+  auto [cell, count] = cells(of_block.shared[offset >> page_shift],
+                             offset & ((std::size_t{1} << page_shift) - 1), access.bytes);
+  for (const Cell* const end = cell + count; cell != end; ++cell)
+    *cell = {mine, what, 0, 0};
+}
+
+void Races::warp_barrier(std::uint64_t block, std::uint32_t warp) {
+  Clock& of_block = clock(block);
+  ++of_block.interval[warp];
+  of_block.segment[warp] = 0;
+}
+
+void Races::barrier(std::uint64_t block, const std::vector<std::pair<std::uint32_t, bool>>& warps) {
+  Clock& of_block = clock(block);
+  const std::size_t count = of_block.warps;
+  std::vector<std::uint32_t> joined(count, 0);
+  for (const auto& [warp, waits] : warps)
+    for (std::size_t other = 0; other < count; ++other)
+      joined[other] = std::max(joined[other], of_block.seen[warp * count + other]);
+  for (const auto& [warp, waits] : warps) {
+    if (waits)
+      std::copy(joined.begin(), joined.end(),
+                of_block.seen.begin() + static_cast<std::ptrdiff_t>(warp * count));
+    ++of_block.seen[warp * count + warp];
+    of_block.interval[warp] += waits;
+    of_block.segment[warp] = 0;
+  }
+}
+
+void Races::fence(std::uint64_t block, std::uint32_t warp, bool release, bool acquire) {
+  Clock& of_block = clock(block);
+  const std::uint32_t now = time_++;
+  for (Fences* fences : {&of_block.fences[warp], &fences_[block]}) {
+    if (release)
+      fences->releases.push_back(now);
+    if (acquire)
+      fences->acquired = now;
+  }
+  of_block.time[warp] = now;
+  of_block.segment[warp] = 0;
+}
+
+} // namespace ptx

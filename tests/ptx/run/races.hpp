@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Finds accesses that nothing orders.
+///
+/// The program of a warp is cut into segments, at its barriers, warp barriers and fences. A cell for each few
+/// bytes of memory remembers the segment, lane and instruction of the last write and of a read. Two accesses
+/// by different lanes race if one of them is a write, not both are atomic or otherwise strong, and nothing
+/// orders their segments:
+/// - lanes of a warp: bar.warp.sync, or a barrier;
+/// - warps of a block: a barrier (a vector clock for each warp, as in FastTrack, Flanagan and Freund, PLDI
+/// 2009), or
+///   a fence after the one and before the other;
+/// - blocks: a fence or release in the one block after its access, and then a fence or acquire in the other
+/// before
+///   its own. Which flag they met on is not followed, so a fence that happens to be there can hide a race.
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace ptx {
+
+/// @brief How strong an access is: whether it may meet another one, of the block or of any, without an order.
+enum class Strength : std::uint8_t { weak = 0, block = 1, device = 2 };
+
+class Races {
+public:
+  /// @brief What a warp instruction does; the same for all its lanes.
+  struct Access {
+    std::uint64_t block = 0;
+    std::uint32_t warp = 0;
+    std::uint32_t instruction = 0;
+    unsigned bytes = 0;
+    bool write = false;
+    bool pending = false; ///< A copy that has not been waited for.
+    Strength strength = Strength::weak;
+  };
+
+  /// @brief The other access of a race.
+  struct Conflict {
+    bool found = false;
+    bool was_write = false;
+    bool was_pending = false;
+    bool several = false;          ///< Of several readers, the one named is the first.
+    bool same_instruction = false; ///< Another lane of it, since the last order.
+    std::uint64_t block = 0;
+    std::uint32_t warp = 0, lane = 0, instruction = 0;
+  };
+
+  void begin_block(std::uint64_t block, unsigned warps, std::size_t shared_bytes);
+  void end_block(std::uint64_t block);
+
+  /// @brief Notes an access to shared memory by a lane, and says whether it races. Aligned to its bytes.
+  Conflict shared(const Access&, unsigned lane, std::size_t offset);
+  Conflict global(const Access&, unsigned lane, std::uintptr_t address);
+
+  /// @brief A pending copy has been waited for: from now on it is a write of its lane like others.
+  void settle(const Access&, unsigned lane, std::size_t offset);
+
+  void warp_barrier(std::uint64_t block, std::uint32_t warp);
+
+  /// @brief A barrier opens for these warps; the second says whether the warp waited, rather than only
+  /// arrived.
+  void barrier(std::uint64_t block, const std::vector<std::pair<std::uint32_t, bool>>& warps);
+
+  void fence(std::uint64_t block, std::uint32_t warp, bool release, bool acquire);
+
+private:
+  /// @brief A stretch of a warp's program.
+  struct Segment {
+    std::uint64_t block = 0;
+    std::uint32_t warp = 0;
+    std::uint32_t epoch = 0;    // the warp's own component of its clock
+    std::uint32_t interval = 0; // counts warp barriers too
+    std::uint32_t time = 0;     // of the warp's last fence
+  };
+
+  struct Cell {
+    std::uint32_t write_segment = 0, write_what = 0;
+    std::uint32_t read_segment = 0, read_what = 0;
+  };
+
+  /// @brief Cells of 2^shift bytes each; finer ones take their place when a narrower access comes.
+  struct Page {
+    unsigned shift = 0;
+    std::vector<Cell> cells;
+  };
+
+  struct Fences {
+    std::vector<std::uint32_t> releases; // times
+    std::uint32_t acquired = 0;          // the last time
+  };
+
+  /// @brief What the detector knows of a block that runs.
+  struct Clock {
+    unsigned warps = 0;
+    std::vector<std::uint32_t> seen;     // [warp][other]: the epoch of the other that the warp comes after
+    std::vector<std::uint32_t> interval; // of each warp
+    std::vector<std::uint32_t> segment;  // of each warp; 0: a new one is due
+    std::vector<std::uint32_t> time;     // of each warp's last fence
+    std::vector<Fences> fences;          // of each warp
+    std::vector<Page> shared;
+  };
+
+  static constexpr unsigned page_shift = 12;
+
+  Clock& clock(std::uint64_t block);
+  std::uint32_t segment(Clock&, const Access&);
+  std::pair<Cell*, unsigned> cells(Page&, std::size_t offset, unsigned bytes);
+  Conflict note(Clock&, const Access&, unsigned lane, Page&, std::size_t offset);
+  bool races(Clock&, const Access&, unsigned lane, std::uint32_t mine, std::uint32_t other,
+             std::uint32_t what);
+  bool ordered(Clock&, const Access&, unsigned lane, std::uint32_t mine, std::uint32_t other,
+               std::uint32_t what);
+  Conflict conflict(std::uint32_t mine, std::uint32_t instruction, std::uint32_t other, std::uint32_t what,
+                    bool write) const;
+
+  std::vector<Segment> segments_{Segment{}}; // the first stands for none
+  std::unordered_map<std::uint64_t, Clock> clocks_;
+  std::unordered_map<std::uint64_t, Fences> fences_; // of each block, running or not
+  std::unordered_map<std::uintptr_t, Page> pages_;
+  std::uint32_t time_ = 1;
+
+  std::uint64_t last_block_ = ~std::uint64_t{0}; // looked up last
+  Clock* last_clock_ = nullptr;
+  std::uintptr_t last_page_ = ~std::uintptr_t{0};
+  Page* last_cells_ = nullptr;
+  std::uint32_t last_mine_ = 0, last_other_ = 0; // compared last, and
+  bool last_ordered_ = false;                    // with what result
+};
+
+} // namespace ptx
