@@ -30,7 +30,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// compiles only with a schedule that runs all forward passes first, or with CountingFirst; a model in one
 /// piece runs the forward pass of each microbatch twice, first to count.
 /// @tparam Logits layout of the router's logits, [tokens..., experts]
-template <LayoutType Logits, class Target = DefaultTarget> class GlobalBalance : public NamedPart {
+template <LayoutType Logits, class Target = DefaultTarget> class GlobalBalance final : public NamedPart {
 public:
   static constexpr bool needs_whole_batch = true;
   using Loss = CountedLossOn<detail::LossOfLogits<Logits>, Target>;
