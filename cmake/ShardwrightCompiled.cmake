@@ -35,4 +35,6 @@ function(shardwright_add_compiled folder)
     target_compile_definitions(shardwright_compiled INTERFACE SHARDWRIGHT_COMPILED_CHECKPOINTS)
   endif()
   set_target_properties(shardwright_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  # clang would replace a constructor of complete objects, for which programs ask, by that of base objects.
+  target_compile_options(shardwright_compiled PRIVATE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -mno-constructor-aliases>")
 endfunction()
