@@ -5,6 +5,9 @@
 function(shardwright_program_flags target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    target_compile_options(${target} PRIVATE -Wno-sign-conversion) # g++'s -Wconversion is without it
+  endif()
   if(SHARDWRIGHT_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()

@@ -18,6 +18,7 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 set(SHARDWRIGHT_TEST_TIMEOUT 600 CACHE STRING "Seconds after which one test is ended")
 set(SHARDWRIGHT_TEST_PREFIX "" CACHE STRING "Put before the names of the tests")
 set(SHARDWRIGHT_TEST_LAYERS "" CACHE STRING "Test these layers alone, without the checks of the sources; empty: all")
+set(SHARDWRIGHT_TEST_LAYERS_ELSEWHERE "" CACHE STRING "Layers that another build tree tests")
 
 # The runner of Catch2, compiled once.
 add_library(shardwright_test_session OBJECT support/session.cpp)
@@ -39,6 +40,9 @@ shardwright_test_support(shardwright_test_main main.cpp shardwright::description
 target_precompile_headers(shardwright_test_main PRIVATE support/catch.hpp)
 shardwright_test_support(shardwright_runner_test_main runner_main.cpp shardwright::shardwright)
 target_precompile_headers(shardwright_runner_test_main PRIVATE support/catch.hpp <Kokkos_Core.hpp>)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang") # g++ is not faster with the library precompiled
+  target_precompile_headers(shardwright_runner_test_main PRIVATE <shardwright/shardwright.hpp> <shardwright/models.hpp>)
+endif()
 target_sources(shardwright_runner_test_main PRIVATE support/launch_ranks.cpp support/heap_count.cpp)
 if(TARGET shardwright::mpi)
   shardwright_test_support(shardwright_mpi_test_main mpi_main.cpp shardwright::shardwright)
@@ -57,7 +61,8 @@ endfunction()
 
 # shardwright_layer_tests(<layer> DESCRIPTION|RUNNER)
 function(shardwright_layer_tests layer kind)
-  if(SHARDWRIGHT_TEST_LAYERS AND NOT layer IN_LIST SHARDWRIGHT_TEST_LAYERS)
+  if((SHARDWRIGHT_TEST_LAYERS AND NOT layer IN_LIST SHARDWRIGHT_TEST_LAYERS)
+     OR layer IN_LIST SHARDWRIGHT_TEST_LAYERS_ELSEWHERE)
     return()
   endif()
   file(GLOB files CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*_test.cpp")
@@ -102,24 +107,25 @@ function(shardwright_layer_tests layer kind)
   endif()
 endfunction()
 
-# shardwright_add_mpi_test(<name> <ranks> <target> [argument]...): works as root and with more ranks than cores.
+# For Open MPI, as root and with more ranks than cores; other implementations do not read these.
+set(shardwright_mpi_environment
+    OMPI_ALLOW_RUN_AS_ROOT=1
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    OMPI_MCA_rmaps_base_oversubscribe=1
+    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+    OMPI_MCA_hwloc_base_binding_policy=none
+    OMPI_MCA_btl_vader_single_copy_mechanism=none
+    OMPI_MCA_mpi_yield_when_idle=1
+    OMPI_MCA_btl_base_warn_component_unused=0
+    OPENBLAS_NUM_THREADS=1
+    ASAN_OPTIONS=detect_leaks=0) # Open MPI leaves memory behind
+
+# shardwright_add_mpi_test(<name> <ranks> <target> [argument]...)
 function(shardwright_add_mpi_test name ranks target)
   add_test(NAME ${name} COMMAND "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
                                 $<TARGET_FILE:${target}> ${MPIEXEC_POSTFLAGS} ${ARGN})
-  # For Open MPI; other implementations do not read these.
-  set(environment
-      OMPI_ALLOW_RUN_AS_ROOT=1
-      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-      OMPI_MCA_rmaps_base_oversubscribe=1
-      PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-      OMPI_MCA_hwloc_base_binding_policy=none
-      OMPI_MCA_btl_vader_single_copy_mechanism=none
-      OMPI_MCA_mpi_yield_when_idle=1
-      OMPI_MCA_btl_base_warn_component_unused=0
-      OPENBLAS_NUM_THREADS=1
-      ASAN_OPTIONS=detect_leaks=0) # Open MPI leaves memory behind
   set_tests_properties(
-    ${name} PROPERTIES TIMEOUT ${SHARDWRIGHT_TEST_TIMEOUT} ENVIRONMENT "${environment}" PROCESSORS 2 LABELS mpi)
+    ${name} PROPERTIES TIMEOUT ${SHARDWRIGHT_TEST_TIMEOUT} ENVIRONMENT "${shardwright_mpi_environment}" PROCESSORS 2 LABELS mpi)
 endfunction()
 
 # What the check scripts below pass to compilers: one flag per line, in descriptions.txt and runners.txt. Kokkos's

@@ -15,7 +15,6 @@ set(last "its last operation was all_reduce #1 on group world at [^ ]*_fault_pro
 shardwright_flight_test(threads "rank 0: waiting in barrier #2 .* waits for 2|rank 2 stopped first, .*: ${last}"
                         $<TARGET_FILE:comm_thread_fault_program> spins)
 if(TARGET comm_mpi_fault_program)
-  get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
   foreach(fault IN ITEMS freezes killed)
     shardwright_flight_test(
       mpi_${fault} "rank 2 stopped first.*; ${last}|rank 0: waiting in all_reduce #2 .*rank 1: waiting"

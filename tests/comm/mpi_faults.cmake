@@ -3,7 +3,6 @@
 add_executable(comm_mpi_fault_program "${CMAKE_CURRENT_LIST_DIR}/mpi_fault_program.cpp")
 target_link_libraries(comm_mpi_fault_program PRIVATE shardwright::shardwright)
 shardwright_program_flags(comm_mpi_fault_program)
-get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
 
 # shardwright_mpi_fault(<name> zero|nonzero <lines of the first cause>|any <regex>... [NOT <regex>] [RANKS <n>]): on 3
 # ranks by default.

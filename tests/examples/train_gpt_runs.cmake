@@ -316,8 +316,7 @@ foreach(signal IN ITEMS SIGTERM SIGINT)
                        PROPERTIES ENVIRONMENT OPENBLAS_NUM_THREADS=1)
 endforeach()
 
-if(TARGET comm_mpi_test)
-  get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
+if(TARGET shardwright::mpi)
   shardwright_train_gpt_killed(killed_mpi 8 "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} 4 ${MPIEXEC_PREFLAGS})
   set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.killed_mpi" PROPERTIES ENVIRONMENT
                                                                                             "${shardwright_mpi_environment}")

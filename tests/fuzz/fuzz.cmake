@@ -97,15 +97,12 @@ endfunction()
 
 shardwright_fuzz_communication(communication communication 300 --seed 1
                                --seconds ${SHARDWRIGHT_COMMUNICATION_SECONDS})
-# Their time is fixed whatever else runs: so they take one place beside other tests, and begin early.
+# Their time is fixed whatever else runs: so they take one place beside other tests.
 foreach(name IN ITEMS communication.threads communication.mpi)
   if(TEST ${SHARDWRIGHT_TEST_PREFIX}${name})
-    set_tests_properties(${SHARDWRIGHT_TEST_PREFIX}${name} PROPERTIES PROCESSORS 1 COST 1000)
+    set_tests_properties(${SHARDWRIGHT_TEST_PREFIX}${name} PROPERTIES PROCESSORS 1)
   endif()
 endforeach()
-if(TEST ${SHARDWRIGHT_TEST_PREFIX}nn.random_models)
-  set_tests_properties(${SHARDWRIGHT_TEST_PREFIX}nn.random_models PROPERTIES COST 1000)
-endif()
 if(SHARDWRIGHT_FUZZ)
   math(EXPR timeout "${SHARDWRIGHT_FUZZ_SECONDS} + 600")
   shardwright_fuzz_communication(fuzz.communication fuzz ${timeout} --seconds ${SHARDWRIGHT_FUZZ_SECONDS})

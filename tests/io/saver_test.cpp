@@ -24,7 +24,8 @@
 
 using namespace shardwright;
 using namespace shardwright_test;
-using namespace shardwright::axis;
+using shardwright::axis::dp;
+using shardwright::axis::tp;
 namespace cp = shardwright::checkpoint;
 namespace fs = std::filesystem;
 

@@ -113,7 +113,7 @@ TEST_CASE("every writer keeps links and devices, and writes pipes and standard o
        }}};
   for (const auto& [name, write] : writers) {
     CAPTURE(name);
-    const auto said = [&](const fs::path& path) -> std::string {
+    const auto said = [&write = write](const fs::path& path) -> std::string {
       try {
         write(path);
       } catch (const DataError& error) {

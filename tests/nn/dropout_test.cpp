@@ -70,16 +70,17 @@ TEST_CASE("dropout drops the given share, scales the rest, and differs at every 
 TEST_CASE("a mask depends neither on the layout nor on how the sequences are divided into microbatches",
           "[moe_13]") {
   for (const auto& [data, tensor] : {std::array{1, 1}, std::array{2, 1}, std::array{3, 2}, std::array{1, 4}})
-    CHECK(on_ranks(data * tensor, [&](sw::HostCommunicator world, Findings& findings) {
-            const sw::DeviceMesh mesh{world, sw::extent<dp>(data), sw::extent<tp>(tensor)};
-            const sw::DropoutUse use{11, 4, 0.3};
-            const auto one = dropped<Whole>(mesh, {7, 9, 10}, use, {2, 0});
-            findings.expect(dropped<Split>(mesh, {7, 9, 10}, use, {2, 0}) == one, "the layout");
-            auto parts = dropped<Split>(mesh, {3, 9, 10}, use, {2, 0, 3});
-            const auto rest = dropped<Split>(mesh, {4, 9, 10}, use, {2, 3, 4});
-            parts.insert(parts.end(), rest.begin(), rest.end());
-            findings.expect(parts == one, "the division");
-          }) == "");
+    CHECK(on_ranks(data * tensor,
+                   [&, data = data, tensor = tensor](sw::HostCommunicator world, Findings& findings) {
+                     const sw::DeviceMesh mesh{world, sw::extent<dp>(data), sw::extent<tp>(tensor)};
+                     const sw::DropoutUse use{11, 4, 0.3};
+                     const auto one = dropped<Whole>(mesh, {7, 9, 10}, use, {2, 0});
+                     findings.expect(dropped<Split>(mesh, {7, 9, 10}, use, {2, 0}) == one, "the layout");
+                     auto parts = dropped<Split>(mesh, {3, 9, 10}, use, {2, 0, 3});
+                     const auto rest = dropped<Split>(mesh, {4, 9, 10}, use, {2, 3, 4});
+                     parts.insert(parts.end(), rest.begin(), rest.end());
+                     findings.expect(parts == one, "the division");
+                   }) == "");
 }
 
 TEST_CASE("the gradient of dropout has the mask of the forward pass, and passes through at rate 0") {
@@ -143,7 +144,8 @@ void check_mask(const sw::DeviceMesh<cp, tp>& mesh, Findings& findings,
 TEST_CASE("the mask of a value that is not split like the ids is that of one rank") {
   for (const auto& [context, tensor] : {std::array{1, 2}, std::array{1, 4}, std::array{2, 2}})
     CHECK(
-        on_ranks(context * tensor, [&](sw::HostCommunicator world, Findings& findings) {
+        on_ranks(context * tensor, [&, context = context, tensor = tensor](sw::HostCommunicator world,
+                                                                           Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<cp>(context), sw::extent<tp>(tensor)};
           for (const sw::RowOrder order :
                {sw::NaturalOrder::rows(8, context), sw::ZigZagOrder::rows(8, context)}) {

@@ -4,7 +4,6 @@ add_executable(train_pipeline_mpi_fault_program "${CMAKE_CURRENT_LIST_DIR}/pipel
 target_include_directories(train_pipeline_mpi_fault_program PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
 target_link_libraries(train_pipeline_mpi_fault_program PRIVATE shardwright::shardwright)
 shardwright_program_flags(train_pipeline_mpi_fault_program)
-get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
 
 # shardwright_pipeline_mpi_fault(<name> zero|nonzero <regex>...): on 3 ranks.
 function(shardwright_pipeline_mpi_fault name exit)
