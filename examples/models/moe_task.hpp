@@ -33,16 +33,16 @@ namespace models {
   if (std::string_view(options.model).starts_with("moe")) {
     config.dense_layers = 1;
     config.shared_hidden = 24;
-    config.routing = {.chosen = 2,
-                      .scores = sw::RouterScores::sigmoid,
-                      .scale = 1.5,
-                      .groups = 4,
-                      .kept_groups = 2,
-                      .group_score = sw::GroupScore::two_largest};
-    config.bias = {.rate = 0.01};
+    config.routing = sw::RouterOptions{.chosen = 2,
+                                       .scores = sw::RouterScores::sigmoid,
+                                       .scale = 1.5,
+                                       .groups = 4,
+                                       .kept_groups = 2,
+                                       .group_score = sw::GroupScore::two_largest};
+    config.bias = sw::ExpertBiasOptions{.rate = 0.01};
     config.balance = 0.001;
   } else {
-    config.routing = {.chosen = 2};
+    config.routing = sw::RouterOptions{.chosen = 2};
     config.balance = 0.02;
     config.z_loss = 0.001;
   }

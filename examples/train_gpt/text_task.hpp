@@ -37,7 +37,7 @@ inline void take_published(sw::MoeConfig& config, const pretrained::Settings& se
     config.routing.groups = experts.groups;
     config.routing.kept_groups = experts.kept_groups;
     config.routing.group_score = sw::GroupScore::two_largest;
-    config.bias = {.loaded = true}; // DeepSeek-V3 ended its training with rate 0
+    config.bias = sw::ExpertBiasOptions{.loaded = true}; // DeepSeek-V3 ended its training with rate 0
   }
   if (!settings.latent)
     return;
@@ -79,14 +79,14 @@ template <class Config> [[nodiscard]] Config config_of(const Options& options) {
     config.dense_layers = options.size.dense_layers;
     config.experts = options.size.experts;
     config.expert_hidden = options.size.expert_hidden;
-    config.routing = {.chosen = options.size.chosen};
+    config.routing = sw::RouterOptions{.chosen = options.size.chosen};
     if (options.published) {
       take_published(config, *options.published);
     } else {
       config.shared_hidden = options.size.expert_hidden;
       config.routing.scores = sw::RouterScores::sigmoid;
       if (options.balance.empty()) {
-        config.bias = {.rate = 0.001};
+        config.bias = sw::ExpertBiasOptions{.rate = 0.001};
         config.balance = 0.0001;
       }
     }

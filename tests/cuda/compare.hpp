@@ -56,8 +56,8 @@ private:
   std::vector<Named> all_;
 };
 
-/// @brief Compares the device's results with the host's, one after the other, and prints each that is wrong
-/// at once: if the next one ends the program, the last line says where it was.
+/// @brief Compares the device's results with the host's, one after the other, and prints each at once: if the
+/// next one ends the program, the last line says where it was.
 class Comparison {
 public:
   /// @param host must outlive it
@@ -71,16 +71,15 @@ public:
                                   : std::numeric_limits<double>::infinity();
     ++count_;
     numbers_ += device.size();
-    if (!(difference <= tolerance_)) {
-      ++wrong_;
-      std::printf("%s: WRONG: %s: %zu numbers, largest difference %.3g\n", what_.c_str(), name.c_str(),
-                  device.size(), difference);
-    }
+    const bool right = difference <= tolerance_;
+    wrong_ += right ? 0 : 1;
+    std::printf("%s: %s%s: %zu numbers, largest difference %.3g\n", what_.c_str(),
+                right ? "" : "WRONG: ", name.c_str(), device.size(), difference);
+    std::fflush(stdout);
     if (count_ == 1 || difference > largest_) {
       largest_ = difference;
       worst_ = name;
     }
-    std::fflush(stdout);
   }
   /// @brief Whether all were there and agreed; prints the worst one.
   [[nodiscard]] bool sound() const {

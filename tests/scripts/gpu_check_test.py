@@ -298,7 +298,7 @@ def wrong_kernels(build, tools):
     """A kernel that is wrong is looked at closer, and nothing is measured."""
     real_gpus, script.gpus = script.gpus, lambda: ["card, 580, 1 MiB"]
     program(build / "tests" / "cuda_kernels", """case "$1" in
-norms) for i in $(seq 200); do echo "line $i, one by one: $CUDA_LAUNCH_BLOCKING"; done; exit 1;;
+norms) for i in $(seq 300); do echo "line $i, one by one: $CUDA_LAUNCH_BLOCKING"; done; exit 1;;
 esac""")
     program(build / "tests" / "cuda_narrow_kernels", "exit 0")
     program(build / "benchmarks" / "gpu", "exit 0")
@@ -311,13 +311,13 @@ esac""")
     check = check_in(build)
     rows = results(check, check.first_half_hour)
     expect("the group that is wrong", (rows["test: kernels: norms"][0], rows["test: kernels: copies"][0]), ("failed", "passed"))
-    expect("launch by launch", rows["test: kernels: norms, launches one by one"][3], "line 200, one by one: 1")
+    expect("launch by launch", rows["test: kernels: norms, launches one by one"][3], "line 300, one by one: 1")
     expect("under memcheck", rows["test: kernels: norms, memcheck"][3], "========= Invalid __global__ write of size 4 bytes")
     expect("what waits for the fix", rows["benchmark: training"][::3],
            ("skipped", "it waits until the kernels agree with the host"))
     expect("to be repeated", check.known("benchmark: training"), False)
     shown = (build / "failures.txt").read_text()
-    expect("the first lines", (shown.count("line 100,"), shown.count("line 101,")), (2, 0))
+    expect("the first and last lines", [shown.count(f"line {i},") for i in (1, 100, 101, 200, 201, 300)], [2, 2, 0, 0, 2, 2])
     script.gpus = real_gpus
 
 

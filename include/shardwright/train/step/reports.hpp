@@ -67,8 +67,8 @@ public:
         "sw::report", summary.execution(),
         detail::PublishReport{summary.record(), slots_.data() + (appended_ - 1) % capacity, appended_});
     if constexpr (counts_only<Target>) // instead of the kernel, which does not run in a dry run
-      slots_.data()[(appended_ - 1) % capacity] = {
-          {.loss = {1}, .tokens = 1, .gradient_norm = 1, .take = true}, appended_};
+      slots_.data()[(appended_ - 1) % capacity] = detail::ReportSlot{
+          GradientSummary{.loss = {1}, .tokens = 1, .gradient_norm = 1, .take = true}, appended_};
   }
 
   /// @brief Number of reports that were appended but not taken.

@@ -93,7 +93,9 @@ inline constexpr std::array<GradientReads, operands> gradient_reads_of = [] {
     for (std::size_t i = 0; i < operands; ++i)
       out[i] = Operation::gradients_read[i < Operation::gradients_read.size() ? i : 0];
   else if constexpr (operands == 1)
-    out = {{{.left = Operation::gradient_reads_input, .result = Operation::gradient_reads_output}}};
+    // Not an assigned list: in templates, nvcc 13.0 drops its designators.
+    out[0] =
+        GradientReads{.left = Operation::gradient_reads_input, .result = Operation::gradient_reads_output};
   else
     out = {Operation::left_gradient_reads, Operation::right_gradient_reads};
   return out;
