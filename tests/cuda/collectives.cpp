@@ -67,7 +67,7 @@ void order(const CudaPlace& on) {
   comm.all_reduce_in_place(data);
   late(on, data);
   sw::Pending pending = comm.async().all_reduce(data, other, sw::ReduceOp::maximum);
-  require(comm.size() == 1 || !pending.ready(),
+  require(comm.size() == 1 || cuda_test::interpreted() || !pending.ready(),
           "a call is behind the kernels before it, and the host does not wait for them");
   pending.wait();
   late(on, other);
@@ -84,7 +84,7 @@ void order(const CudaPlace& on) {
   sw::Pending received = comm.async().receive(other, before);
   late(on, data);
   comm.send(data, next);
-  require(!received.ready(), "a message is behind the kernels of its sender");
+  require(cuda_test::interpreted() || !received.ready(), "a message is behind the kernels of its sender");
   received.wait();
   require(on.get(other)[7] == 8 * communicator_suite::exact<float>(comm.size(), 7, 3, sw::ReduceOp::sum),
           "a message holds what its sender wrote before it");

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -114,6 +115,13 @@ private:
   from.add(what, device);
   to.add(what, host);
   return agrees(what, from, to, tolerance);
+}
+
+/// @brief Whether the device is an interpreter, on which no kernel takes time while the host goes on.
+[[nodiscard]] inline bool interpreted() {
+  cudaDeviceProp properties{};
+  return cudaGetDeviceProperties(&properties, 0) == cudaSuccess &&
+         std::string_view(properties.name) == "interpreter of PTX";
 }
 
 /// @brief The main of a device program: 77, skipped, without a GPU; else 0 if `check()` is true.

@@ -23,9 +23,10 @@ template <class Element> Results reported_training(const Mesh& mesh, bool captur
   sw::Training<Model> training(mesh, model, sw::AdamW(), {.capture = captured});
   typename Batch::Ids ids(mesh, {4, 12});
   typename Batch::Ids targets(mesh, {4, 12});
-  const std::vector<Batch> batches{{ids.share(), targets.share(), {}}};
+  std::vector<Batch> batches;
   sw::Uploads<std::int32_t, Device> uploads(96);
   const auto upload = [&](std::int64_t step) {
+    batches.clear(); // their handles forbid to write
     for (std::size_t i = 0; i < 48; ++i) {
       uploads.half()[i] = static_cast<std::int32_t>((7 * i + static_cast<std::size_t>(step)) % 20);
       uploads.half()[48 + i] = static_cast<std::int32_t>((11 * i + static_cast<std::size_t>(step)) % 20);
@@ -33,6 +34,7 @@ template <class Element> Results reported_training(const Mesh& mesh, bool captur
     uploads.upload(0, ids);
     uploads.upload(48, targets);
     uploads.flip();
+    batches.push_back({ids.share(), targets.share(), {}});
     return std::span<const Batch>(batches);
   };
   Results results;
