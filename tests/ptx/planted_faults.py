@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plants faults in this library's kernels, one at a time, and checks that the interpreter reports each: `planted_faults.py
+PROGRAM [NAME...]`, where the program is tests/cuda/narrow_kernels.cpp, linked with the interpreter.
+
+The PTX lies in the program as text. A fault changes one instruction of one kernel in a copy of the program, at equal
+length: what is longer takes the place of the `.loc` line before it. The copy must end with a fault of the kind that is
+expected, and name the kernel, the instruction, the lanes and the source line. Names on the command line choose faults.
+"""
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+FAULT = 86  # the program's status
+
+
+@dataclasses.dataclass
+class Planted:
+    name: str
+    kernel: str  # a pattern of its mangled name
+    instruction: str  # a pattern of the instruction; `which` of those in the kernel, from 0 or, below it, from the end
+    which: int
+    replacement: str  # as of re.sub; nothing removes it
+    kinds: str  # of the fault that must come
+    group: str  # of kernels, to run only these
+    run: str = "forward-wait"  # order of the warps, arrival of asynchronous copies
+
+
+FORWARD = "AttentionForwardTiles.*Li64E"
+BACKWARD = "AttentionBackwardQueryTiles.*Li64E"
+KEYS = "AttentionBackwardKeyTiles.*Li64E"
+BARRIER = r"bar\.sync\s+0;"
+FAULTS = [
+    Planted("the first barrier of a step is missing", FORWARD, BARRIER, 0, "", "race", "attention"),
+    Planted("the last barrier of a step is missing", FORWARD, BARRIER, -1, "", "race", "attention", "forward-issue"),
+    Planted("the first barrier of the gradient of queries is missing", BACKWARD, BARRIER, 0, "", "race", "attention"),
+    Planted("the last barrier of the gradient of queries is missing", BACKWARD, BARRIER, -1, "", "race", "attention",
+            "forward-issue"),
+    Planted("the first barrier of the gradient of keys is missing", KEYS, BARRIER, 0, "", "race", "attention"),
+    Planted("a wait leaves one group too many", FORWARD, r"(cp\.async\.wait_group) 1;", 0, r"\1 2;", "race", "attention"),
+    Planted("a wait of the gradient leaves one group too many", BACKWARD, r"(cp\.async\.wait_group) 1;", 0, r"\1 2;", "race",
+            "attention"),
+    Planted("a group of copies is not ended", FORWARD, r"cp\.async\.commit_group;", -1, "", "race", "attention"),
+    Planted("lanes do not meet before they read each other's sums", FORWARD, r"bar\.warp\.sync\s+[^;]+;", 0, "", "race",
+            "attention"),
+    Planted("a shuffle names lanes that do not come", "NormForward.*Lb1ELb0E", r"(mov\.[ub]32\s+%r\d+), -1;", 0, r"\1, 15;",
+            "mask", "norms"),
+    Planted("an address of rows is not that of a row of matrix fragments", FORWARD,
+            r"(ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16[^;]*\[%r\d+)\]", 0, r"\1+2]", "alignment", "attention"),
+    Planted("a vector is loaded off its alignment", "NormForward.*Lb1ELb0E", r"(ld\.global\.v4\.[bu]32[^;]*\+)512\]", 0,
+            r"\g<1>520]", "alignment", "norms"),
+    Planted("a row more than there is", "EmbeddingForward", r"setp\.(?:ge|gt|le|lt)\.u64\s[^;]*;", -1, None, "bounds", "losses"),
+    Planted("the barrier between two sums over a block is missing", "9SumLosses", BARRIER, -1, "", "race", "losses"),
+    Planted("the barrier inside a sum over a block is missing", "9SumLosses", BARRIER, 0, "", "race", "losses"),
+    Planted("the barrier between the parts of a norm's gradient is missing", "NormBackwardOfBlocks.*Lb1ELb1ELb1EEELj8E", BARRIER,
+            0, "", "race", "norms"),
+    Planted("rows of a table are added to at once", "EmbeddingBackwardOfBlocks", BARRIER, 0, "", "race", "losses"),
+    Planted("counts are stored, not added", "DeviceHistogramSweepKernel.*Li256E", r"red\.shared\.add\.(u32|s32)", 0,
+            r"st.shared.\1", "race", "experts"),
+    Planted("a barrier for part of a warp", "9SumLosses", r"(bar\.sync\s+0;)", 0, r"@%p1 \1", "barrier convergence", "losses"),
+    Planted("an address in another block of memory", "9SumLosses", r"(st\.global\.f64\s+\[%rd\d+)(\+8)?\]", -1, r"\1+64]",
+            "bounds", "losses"),
+]
+
+
+def kernels(text):
+    """Where each kernel's body begins and ends."""
+    for found in re.finditer(rb"\.entry (\S+)\(", text):
+        end = text.find(b"\n}\n", found.end())
+        yield found[1].decode(), found.end(), end
+
+
+def loosened(instruction):
+    """The comparison that also holds one further, or, of a negated one, the reverse."""
+    return (instruction.replace("setp.ge.", "setp.gt.", 1) if "setp.ge." in instruction else
+            instruction.replace("setp.lt.", "setp.le.", 1) if "setp.lt." in instruction else
+            instruction.replace("setp.le.", "setp.lt.", 1) if "setp.le." in instruction else
+            instruction.replace("setp.gt.", "setp.ge.", 1))
+
+
+def plant(program, fault):
+    """The program with the fault in every kernel of the pattern; and those kernels."""
+    text = bytearray(program)
+    changed = []
+    for name, begin, end in kernels(program):
+        if not re.search(fault.kernel, name):
+            continue
+        body = program[begin:end].decode("latin-1")
+        found = list(re.finditer(fault.instruction, body))
+        if not found:
+            continue
+        place = found[fault.which]
+        new = loosened(place[0]) if fault.replacement is None else place.expand(fault.replacement)
+        start = place.start()
+        if len(new) > len(place[0]):  # the line before it makes room
+            start = max(body.rfind("\n.loc", 0, start), body.rfind("\n\t.loc", 0, start))
+            if start < 0 or len(new) > place.end() - start:
+                sys.exit(f"{fault.name}: there is no room in {name}")
+            start += 1
+            new = body[body.rfind("\n", 0, place.start()) + 1:place.start()] + new
+        new = new.rjust(place.end() - start)
+        text[begin + start:begin + place.end()] = new.encode("latin-1")
+        changed.append(name)
+    return bytes(text), changed
+
+
+def report_of(folder, program, fault):
+    """What the changed program says, and its status."""
+    path = pathlib.Path(folder) / "program"
+    path.write_bytes(program)
+    path.chmod(0o755)
+    order, arrival = fault.run.split("-")
+    environment = os.environ | {"PTX_ORDER": order, "PTX_ARRIVAL": arrival}
+    done = subprocess.run([str(path), fault.group], capture_output=True, text=True, env=environment, timeout=600)
+    return done.returncode, done.stderr
+
+
+def verdict(fault, kernels_changed, status, report):
+    """Why the report is not enough; nothing if it is."""
+    if status != FAULT:
+        return f"the program ended with {status} and no report"
+    if not any(f"ptx: {kind}:" in report for kind in fault.kinds.split()):
+        return "the fault is of another kind"
+    if not any(f"kernel: {name}" in report for name in kernels_changed):
+        return "the fault is in another kernel"
+    missing = [part for part in ("instruction: ", "source: ", "lane") if part not in report]
+    return f"the report lacks {', '.join(missing)}" if missing else ""
+
+
+def main():
+    program = pathlib.Path(sys.argv[1]).read_bytes()
+    wanted = set(sys.argv[2:])
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for fault in FAULTS:
+            if wanted and fault.name not in wanted:
+                continue
+            changed, names = plant(program, fault)
+            if not names:
+                failures += 1
+                print(f"NOT PLANTED: {fault.name}: no kernel has the instruction")
+                continue
+            status, report = report_of(folder, changed, fault)
+            why = verdict(fault, names, status, report)
+            failures += 1 if why else 0
+            first = (report.strip().splitlines() or [""])[0]
+            print(f"{'NOT FOUND: ' if why else 'found: '}{fault.name}: {why or first}")
+            if why:
+                print(report)
+            sys.stdout.flush()
+    print(f"{len(FAULTS)} faults, {failures} not reported")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+# Device programs of tests/cuda whose kernels are interpreted: ptx_<name> is tests/cuda/<name>.cpp with its PTX, linked
+# with stand-ins of CUDA's runtime library, cuBLAS and Kokkos' library. They need nvcc and the headers of a Kokkos 5 with
+# the Cuda backend: those that KOKKOS_CUDA_ROOT names, or those that apt can fetch.
+#
+# The kernels run in every test run; SHARDWRIGHT_PTX_PROGRAMS adds the programs of several ranks and trainings, which take
+# minutes, in every order of warps, with the label ptx_programs.
+option(SHARDWRIGHT_PTX_PROGRAMS "Interpret all device programs, not only the kernels" OFF)
+find_program(SHARDWRIGHT_NVCC nvcc PATHS /usr/local/cuda/bin)
+find_path(SHARDWRIGHT_CUDA_HEADERS cuda_runtime_api.h HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda
+          PATH_SUFFIXES include)
+mark_as_advanced(SHARDWRIGHT_NVCC SHARDWRIGHT_CUDA_HEADERS)
+if(NOT SHARDWRIGHT_CUDA_HEADERS OR NOT EXISTS "${SHARDWRIGHT_CUDA_HEADERS}/cublasLt.h")
+  message(STATUS "shardwright: no headers of CUDA and cuBLAS, so no device program is interpreted")
+  return()
+endif()
+if(NOT TARGET ptx_interpreter)
+  add_subdirectory(ptx)
+endif()
+
+# The stand-ins, and their own test. One file knows Kokkos, so it is compiled like the programs.
+add_library(ptx_runtime STATIC ptx/runtime/cublas.cpp ptx/runtime/cudart.cpp ptx/runtime/runtime.cpp)
+target_link_libraries(ptx_runtime PUBLIC ptx_interpreter)
+target_include_directories(ptx_runtime PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+target_include_directories(ptx_runtime SYSTEM PUBLIC "${SHARDWRIGHT_CUDA_HEADERS}")
+shardwright_program_flags(ptx_runtime)
+target_compile_options(ptx_runtime PRIVATE -O2)
+shardwright_test_executable(ptx_runtime_test shardwright_test_main shardwright_test_main ptx/runtime/runtime_test.cpp)
+target_link_libraries(ptx_runtime_test PRIVATE ptx_runtime)
+shardwright_add_check(ptx.runtime LABEL ptx COMMAND ptx_runtime_test)
+
+if(NOT SHARDWRIGHT_NVCC)
+  message(STATUS "shardwright: no nvcc, so no device program is interpreted")
+  return()
+endif()
+# The stand-in of Kokkos' library has the signatures of Kokkos 5.
+set(shardwright_ptx_kokkos "$ENV{KOKKOS_CUDA_ROOT}/include")
+set(shardwright_ptx_version)
+if(EXISTS "${shardwright_ptx_kokkos}/KokkosCore_config.h")
+  file(STRINGS "${shardwright_ptx_kokkos}/KokkosCore_config.h" shardwright_ptx_version
+       REGEX "^#define KOKKOS_VERSION_MAJOR 5|^#define KOKKOS_ENABLE_CUDA$")
+endif()
+list(LENGTH shardwright_ptx_version shardwright_ptx_version)
+if(NOT shardwright_ptx_version EQUAL 2)
+  execute_process(
+    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/kokkos_cuda_headers"
+            "${PROJECT_BINARY_DIR}/kokkos_cuda_headers"
+    RESULT_VARIABLE shardwright_ptx_result OUTPUT_VARIABLE shardwright_ptx_kokkos OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT shardwright_ptx_result EQUAL 0)
+    message(STATUS "shardwright: no device program is interpreted (${shardwright_ptx_kokkos})")
+    return()
+  endif()
+endif()
+message(STATUS "shardwright: device programs are interpreted, with the headers of Kokkos in ${shardwright_ptx_kokkos}")
+
+# shardwright_ptx_object(<variable> <source>): compiles a source with its kernels as PTX.
+file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/ptx")
+function(shardwright_ptx_object object_var source)
+  get_filename_component(name "${source}" NAME_WE)
+  set(object "${CMAKE_CURRENT_BINARY_DIR}/ptx/${name}.o")
+  add_custom_command(
+    OUTPUT "${object}"
+    COMMAND
+      ${CMAKE_CXX_COMPILER_LAUNCHER} "${SHARDWRIGHT_NVCC}" -std=c++20 -x cu -O1 -lineinfo --no-compress -gencode
+      arch=compute_90,code=compute_90 --extended-lambda --diag-error 20011,20012,20013,20014,20015
+      -DSHARDWRIGHT_WITH_CUDA=1 -DSHARDWRIGHT_WITH_CUBLAS=1 "-I${PROJECT_SOURCE_DIR}/include"
+      "-I${CMAKE_CURRENT_SOURCE_DIR}" "-I${PROJECT_SOURCE_DIR}/examples" -isystem "${shardwright_ptx_kokkos}" -MD -MF
+      "${object}.d" -c "${CMAKE_CURRENT_SOURCE_DIR}/${source}" -o "${object}"
+    MAIN_DEPENDENCY "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+    DEPFILE "${object}.d"
+    COMMENT "nvcc: ${source} with PTX"
+    VERBATIM)
+  set(${object_var} "${object}" PARENT_SCOPE)
+endfunction()
+shardwright_ptx_object(shardwright_ptx_kokkos_object ptx/runtime/kokkos_core.cpp)
+add_custom_target(ptx_kokkos_core DEPENDS "${shardwright_ptx_kokkos_object}")
+
+# shardwright_ptx_program(<name> <label> <setting>...): a program, with a test for each setting, such as forward-issue or
+# random-wait-7: order of the warps, arrival of asynchronous copies, seed.
+set(shardwright_ptx_coverage)
+function(shardwright_ptx_program name label)
+  shardwright_ptx_object(object cuda/${name}.cpp)
+  add_executable(ptx_${name} "${object}" "${shardwright_ptx_kokkos_object}")
+  add_dependencies(ptx_${name} ptx_kokkos_core)
+  set_target_properties(ptx_${name} PROPERTIES LINKER_LANGUAGE CXX)
+  target_link_libraries(ptx_${name} PRIVATE ptx_runtime pthread ${CMAKE_DL_LIBS})
+  foreach(setting IN LISTS ARGN)
+    string(REPLACE "-" ";" words "${setting}")
+    list(APPEND words 1)
+    list(GET words 0 order)
+    list(GET words 1 arrival)
+    list(GET words 2 seed)
+    set(coverage "${CMAKE_CURRENT_BINARY_DIR}/ptx/${name}.${setting}.coverage")
+    add_test(NAME ptx.${name}.${setting} COMMAND ptx_${name})
+    set_tests_properties(
+      ptx.${name}.${setting}
+      PROPERTIES
+        TIMEOUT 600 LABELS ${label} FIXTURES_SETUP ptx_${label}
+        ENVIRONMENT
+        "PTX_ORDER=${order};PTX_ARRIVAL=${arrival};PTX_SEED=${seed};PTX_COVERAGE=${coverage}")
+    list(APPEND shardwright_ptx_coverage "${coverage}")
+  endforeach()
+  set(shardwright_ptx_coverage ${shardwright_ptx_coverage} PARENT_SCOPE)
+endfunction()
+
+foreach(name IN ITEMS kernels narrow_kernels half_kernels double_kernels operations experts collectives)
+  shardwright_ptx_program(${name} ptx forward-issue backward-wait)
+endforeach()
+add_test(NAME ptx.coverage COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/ptx_coverage" --least 80
+                                   ${shardwright_ptx_coverage})
+set_tests_properties(ptx.coverage PROPERTIES TIMEOUT 60 LABELS ptx FIXTURES_REQUIRED ptx_ptx)
+if(SHARDWRIGHT_PTX_PROGRAMS)
+  foreach(name IN ITEMS ranks reductions training_bfloat16 training_double training_float training_graph)
+    shardwright_ptx_program(${name} ptx_programs forward-issue backward-wait random-wait-7)
+  endforeach()
+  add_test(NAME ptx.planted_faults COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/ptx/planted_faults.py"
+                                           $<TARGET_FILE:ptx_narrow_kernels>)
+  set_tests_properties(ptx.planted_faults PROPERTIES TIMEOUT 600 LABELS ptx_programs)
+endif()

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ptx/runtime/runtime.hpp"
+
+#include "ptx/runtime/coverage.hpp"
+#include "ptx/runtime/fat_binary.hpp"
+#include "support/fake_cuda_library.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+namespace ptx_runtime {
+
+namespace {
+
+constexpr std::size_t most_kept_bytes = std::size_t{512} << 20;
+
+std::string setting(const char* name, const char* otherwise) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? otherwise : value;
+}
+
+ptx::Options options_of_environment() {
+  ptx::Options options;
+  const std::string order = setting("PTX_ORDER", "forward"), arrival = setting("PTX_ARRIVAL", "wait");
+  if ((order != "forward" && order != "backward" && order != "random") ||
+      (arrival != "issue" && arrival != "wait"))
+    throw std::runtime_error(
+        "PTX_ORDER must be forward, backward or random, and PTX_ARRIVAL must be issue or wait.");
+  options.order = order == "forward"    ? ptx::Order::forward
+                  : order == "backward" ? ptx::Order::backward
+                                        : ptx::Order::random;
+  options.arrival = arrival == "issue" ? ptx::Arrival::at_issue : ptx::Arrival::at_wait;
+  options.seed = std::stoull(setting("PTX_SEED", "1"));
+  options.uninitialized = setting("PTX_UNINITIALIZED", "0") == "1";
+  return options;
+}
+
+std::vector<std::byte> packed(const ptx::Kernel& kernel, void** arguments) {
+  std::vector<std::byte> out(kernel.parameter_bytes);
+  for (std::size_t i = 0; i < kernel.parameters.size(); ++i)
+    std::memcpy(out.data() + kernel.parameters[i].offset, arguments[i], kernel.parameters[i].bytes);
+  return out;
+}
+
+} // namespace
+
+Runtime& Runtime::get() {
+  static Runtime& one = *new Runtime; // outlives all objects of the program
+  return one;
+}
+
+Runtime::Runtime() : options_(options_of_environment()) {
+  fake_cuda::library().reset(
+      static_cast<unsigned>(options_.seed), 1, {.free_waits = true, .default_stream = true},
+      {.allocated = [this](void* data, std::size_t bytes) { allocated(data, bytes); },
+       .freed = [this](void* data) { freed(data); },
+       .written =
+           [this](void* data, std::size_t bytes) {
+             if (memory_.find(reinterpret_cast<std::uintptr_t>(data), bytes) != nullptr)
+               memory_.mark_written(data, bytes);
+           }});
+  std::atexit([] { get().report(); });
+}
+
+ptx::Module* Runtime::add_module(const void* wrapper) {
+  const std::lock_guard lock(mutex_);
+  try {
+    const std::string_view text = ptx_of(wrapper);
+    ptx::Module& module = modules_.emplace_back(text, ptx::parse(text)).second;
+    memory_.add_variables(module);
+    return &module;
+  } catch (const std::exception& error) {
+    end(error.what());
+  }
+}
+
+void Runtime::add_function(ptx::Module* module, const void* host, const char* name) {
+  const std::lock_guard lock(mutex_);
+  functions_[host] = {.module = module, .name = name};
+}
+
+void Runtime::add_variable(ptx::Module* module, const void* host, const char* name) {
+  const std::lock_guard lock(mutex_);
+  variables_[host] = {module, name};
+}
+
+Function* Runtime::find(const void* host) {
+  const std::lock_guard lock(mutex_);
+  const auto found = functions_.find(host);
+  if (found == functions_.end())
+    return nullptr;
+  Function& function = found->second;
+  try {
+    if (function.kernel == nullptr)
+      function.kernel = function.module->find(function.name);
+  } catch (const ptx::Fault& fault) {
+    end(fault.what());
+  }
+  if (function.kernel == nullptr)
+    end("the PTX has no kernel " + function.name);
+  return &function;
+}
+
+const ptx::Variable* Runtime::variable(const void* host) {
+  const std::lock_guard lock(mutex_);
+  const auto found = variables_.find(host);
+  return found == variables_.end() ? nullptr : found->second.first->variable(found->second.second);
+}
+
+cudaError_t Runtime::launch(const void* host, dim3 grid, dim3 block, void** arguments, std::size_t shared,
+                            cudaStream_t stream) {
+  Function* const function = find(host);
+  if (function == nullptr)
+    return cudaErrorInvalidDeviceFunction;
+  const ptx::Kernel& kernel = *function->kernel;
+  const std::size_t threads = std::size_t{block.x} * block.y * block.z;
+  const bool in_grid =
+      grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.x <= 0x7fffffff && grid.y <= 0xffff && grid.z <= 0xffff;
+  if (!in_grid || threads == 0 || threads > kernel.maximum_threads || block.z > 64)
+    return cudaErrorInvalidConfiguration;
+  if (shared > function->most_dynamic_shared || shared + kernel.shared_bytes > most_shared_bytes)
+    return cudaErrorInvalidValue;
+  const std::vector<std::byte> parameters = packed(kernel, arguments);
+  const auto run = [this, function, grid, block, shared, parameters] {
+    try {
+      const ptx::Statistics done = ptx::run(*function->kernel,
+                                            {.grid = {grid.x, grid.y, grid.z},
+                                             .block = {block.x, block.y, block.z},
+                                             .dynamic_shared = shared,
+                                             .parameters = parameters.data()},
+                                            memory_, options_);
+      ++function->launches;
+      function->warp_instructions += done.warp_instructions;
+    } catch (const std::exception& fault) {
+      end(fault.what());
+    }
+  };
+  fake_cuda::Library& library = fake_cuda::library();
+  return library.call(
+      [&] { return library.enqueue(stream, run, parameters.data(), parameters.size(), true); });
+}
+
+void Runtime::allocated(void* data, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  bytes_[data] = bytes;
+  memory_.add(data, bytes, "memory of " + std::to_string(bytes) + " bytes",
+              options_.uninitialized ? ptx::Contents::unwritten : ptx::Contents::written);
+}
+
+void Runtime::freed(void* data) {
+  const std::lock_guard lock(mutex_);
+  memory_.remove(data);
+  const auto found = bytes_.find(data);
+  kept_bytes_ += found->second;
+  kept_.push_back(data);
+  while (kept_bytes_ > most_kept_bytes) {
+    const auto oldest = bytes_.find(kept_.front());
+    kept_bytes_ -= oldest->second;
+    std::free(kept_.front());
+    bytes_.erase(oldest);
+    kept_.pop_front();
+  }
+}
+
+void Runtime::end(const std::string& sentence) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "interpreter: %s\n", sentence.c_str());
+  std::_Exit(86);
+}
+
+void Runtime::report() {
+  std::uint64_t kernels = 0, launches = 0, instructions = 0;
+  for (const auto& [host, function] : functions_) {
+    kernels += function.launches > 0 ? 1 : 0;
+    launches += function.launches;
+    instructions += function.warp_instructions;
+  }
+  std::printf("interpreter: %zu of %zu kernels, %zu launches, %zu warp instructions\n",
+              static_cast<std::size_t>(kernels), functions_.size(), static_cast<std::size_t>(launches),
+              static_cast<std::size_t>(instructions));
+  if (const std::string file = setting("PTX_COVERAGE", ""); !file.empty())
+    write_coverage(file, functions_);
+  const std::vector<std::string> complaints = fake_cuda::library().complaints();
+  for (const std::string& complaint : complaints)
+    std::fprintf(stderr, "interpreter: %s\n", complaint.c_str());
+  if (!complaints.empty())
+    end("the program broke the rules of CUDA's runtime library.");
+}
+
+} // namespace ptx_runtime

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The device that a program sees when it is linked with the stand-in of CUDA's runtime library: its
+/// kernels are interpreted, on streams in random order.
+///
+/// The environment chooses how: `PTX_ORDER` is forward, backward or random, of the warps; `PTX_ARRIVAL` is
+/// issue or wait, of asynchronous copies; `PTX_SEED` is the seed of the streams' turns and of random warps;
+/// `PTX_UNINITIALIZED=1` reports loads of bytes that nothing has written; `PTX_COVERAGE` names a file for the
+/// instructions that were reached. The first fault of a kernel ends the program with status 86.
+
+#include "ptx/executor.hpp"
+#include "ptx/memory.hpp"
+#include "ptx/module.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ptx_runtime {
+
+/// @brief A kernel as its host program knows it.
+struct Function {
+  ptx::Module* module = nullptr;
+  std::string name;
+  const ptx::Kernel* kernel = nullptr; ///< Null until it is needed.
+  std::size_t most_dynamic_shared = 48 << 10;
+  std::uint64_t launches = 0, warp_instructions = 0;
+};
+
+class Runtime {
+public:
+  static constexpr int processors = 3;
+  static constexpr unsigned most_threads = 1024;
+  static constexpr std::size_t shared_bytes = 48 << 10, most_shared_bytes = 227 << 10; ///< Of a block.
+
+  /// @brief The only one. It exists from the first registration to the end of the program.
+  static Runtime& get();
+
+  /// @brief A module, by the wrapper of its fat binary.
+  ptx::Module* add_module(const void* wrapper);
+  void add_function(ptx::Module* module, const void* host, const char* name);
+  void add_variable(ptx::Module* module, const void* host, const char* name);
+
+  /// @brief The function with its kernel decoded; null if the program never registered it.
+  Function* find(const void* host);
+  /// @brief A variable of the device, by its address on the host; null if there is none.
+  const ptx::Variable* variable(const void* host);
+
+  /// @brief Puts a kernel on a stream, as CUDA does: what does not fit the device is an error.
+  cudaError_t launch(const void* host, dim3 grid, dim3 block, void** arguments, std::size_t shared,
+                     cudaStream_t stream);
+
+  /// @brief Admits memory that kernels may access, and ends it. What is given back is kept for a while, so
+  /// that its addresses are not those of new memory.
+  void allocated(void* data, std::size_t bytes);
+  void freed(void* data);
+  ptx::Memory& memory() noexcept { return memory_; }
+
+  /// @brief Says what a fault was, and ends the program.
+  [[noreturn]] void end(const std::string& sentence);
+
+private:
+  Runtime();
+  void report();
+
+  std::mutex mutex_;
+  ptx::Memory memory_;
+  ptx::Options options_;
+  bool uninitialized_ = false;
+  std::deque<std::pair<std::string_view, ptx::Module>> modules_;
+  std::map<const void*, Function> functions_;
+  std::map<const void*, std::pair<ptx::Module*, std::string>> variables_;
+  std::map<void*, std::size_t> bytes_;
+  std::deque<void*> kept_;
+  std::size_t kept_bytes_ = 0;
+};
+
+} // namespace ptx_runtime
