@@ -44,8 +44,10 @@ std::string lanes_of(std::uint32_t mask) {
     unsigned last = lane;
     while (last < 31 && (mask >> (last + 1) & 1) != 0)
       ++last;
-    text +=
-        (text.empty() ? "" : ", ") + std::to_string(lane) + (last > lane ? "-" + std::to_string(last) : "");
+    text += text.empty() ? "" : ", ";
+    text += std::to_string(lane);
+    if (last > lane)
+      text.append("-").append(std::to_string(last));
     lane = last;
   }
   return (text.find_first_of(",-") == std::string::npos ? "lane " : "lanes ") + text;

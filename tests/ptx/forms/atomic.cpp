@@ -96,7 +96,7 @@ template <class T, class F> void update(Warp& warp, const Instruction& in, std::
   order_before(warp, in);
   const Access access = access_of(in, sizeof(T));
   Checked checked(warp, in, lanes, access);
-  warp.launched.polls += in.to != 0;
+  warp.launched.polls += std::is_same_v<F, Exchange>; // a lock, perhaps
   const T* const b = warp.row<T>(in.from[1]);
   T olds[warp_lanes] = {};
   for_lanes(lanes, [&](unsigned lane) {
@@ -108,8 +108,9 @@ template <class T, class F> void update(Warp& warp, const Instruction& in, std::
       ;
     olds[lane] = old;
   });
-  if (in.to != 0)
-    assign_lanes(warp.row<T>(in.to), lanes, [&](unsigned lane) { return olds[lane]; });
+  if (in.to == 0)
+    return;
+  assign_lanes(warp.row<T>(in.to), lanes, [&](unsigned lane) { return olds[lane]; });
   order_after(warp, in);
 }
 
@@ -135,8 +136,7 @@ template <class T> void compare_and_swap(Warp& warp, const Instruction& in, std:
     }
     olds[lane] = old;
   });
-  if (in.to != 0)
-    assign_lanes(warp.row<T>(in.to), lanes, [&](unsigned lane) { return olds[lane]; });
+  assign_lanes(warp.row<T>(in.to), lanes, [&](unsigned lane) { return olds[lane]; });
   order_after(warp, in);
 }
 

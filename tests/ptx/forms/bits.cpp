@@ -129,7 +129,8 @@ template <bool wraps> struct ExtendSign {
 
 /// The n-th set bit at or above a base, or below it for a negative n: section 9.7.1.21.
 struct FindNthSet {
-  std::uint32_t operator()(std::uint32_t mask, std::uint32_t base, std::int32_t n) const {
+  std::uint32_t operator()(std::uint32_t mask, std::uint32_t base, std::uint32_t signed_n) const {
+    const auto n = static_cast<std::int32_t>(signed_n);
     if (n == 0)
       return (mask >> (base & 31) & 1) != 0 ? base : ~0U;
     std::int32_t left = n < 0 ? -n : n;
@@ -329,13 +330,6 @@ void permute(Build& build) {
   of_three_words<PermuteMode<5>>(build);
 }
 
-void find_nth(Build& build) {
-  build.out.to = build.to(0, Type::b32);
-  for (std::size_t i = 0; i < 3; ++i)
-    build.out.from[i] = build.from(i + 1, Type::b32);
-  build.emit(ternary<std::uint32_t, std::uint32_t, std::int32_t, FindNthSet>);
-}
-
 void make_mask(Build& build) {
   build.out.to = build.to(0, Type::b32);
   build.out.from[0] = build.from(1, Type::b32);
@@ -391,7 +385,7 @@ void build_bits(Build& build) {
     return build.words.take_one_of({"wrap", "clamp"}) == "wrap" ? shift<ExtendSign<true>>(build, type)
                                                                 : shift<ExtendSign<false>>(build, type);
   case Opcode::fns:
-    return find_nth(build);
+    return of_three_words<FindNthSet>(build);
   case Opcode::prmt:
     return permute(build);
   default:

@@ -22,11 +22,17 @@ void arrive(Warp& warp, const PendingCopy& copy) {
 }
 
 /// A copy that reads fewer bytes than it writes is checked byte by byte.
-void check_partial(Warp& warp, unsigned lane, std::uint64_t from, std::uint32_t from_bytes) {
+void check_partial(Warp& warp, unsigned lane, std::uint64_t from, std::uint32_t from_bytes,
+                   std::uint32_t bytes) {
   Access access;
   access.space = Space::global;
   access.bytes = 1;
   access.reads = true;
+  if (from_bytes != 0 && from % bytes != 0)
+    warp.fail(FaultKind::alignment,
+              "the address " + hexadecimal(from) + " of lane " + std::to_string(lane) +
+                  " is no multiple of the " + std::to_string(bytes) + " bytes of this copy.",
+              bit(lane));
   Instruction byte; // whose address is a scratch row's
   for (std::uint32_t i = 0; i < from_bytes; ++i) {
     std::uint64_t* const row = warp.row<std::uint64_t>(warp.program.scratch);
@@ -66,7 +72,7 @@ void copy(Warp& warp, const Instruction& in, std::uint32_t lanes) {
                     ".",
                 bit(lane));
     if ((whole & bit(lane)) == 0)
-      check_partial(warp, lane, from[lane], from_bytes[lane]);
+      check_partial(warp, lane, from[lane], from_bytes[lane], bytes);
     to.note(lane);
     const PendingCopy pending{lane,
                               warp.groups[lane],
@@ -91,18 +97,19 @@ void wait(Warp& warp, const Instruction& in, std::uint32_t lanes) {
   const auto covered = [&](const PendingCopy& copy) {
     return (lanes & bit(copy.lane)) != 0 && copy.group + open < warp.groups[copy.lane];
   };
+  Races* const races = warp.launched.races.get();
+  Races::Access arrived{.block = warp.block.number, .warp = warp.index, .write = true};
+  if (races != nullptr)
+    races->begin(arrived);
   for (const PendingCopy& copy : warp.copies) {
     if (!covered(copy))
       continue;
     if (warp.launched.options.arrival == Arrival::at_wait)
       arrive(warp, copy);
-    if (warp.launched.races)
-      warp.launched.races->settle({.block = warp.block.number,
-                                   .warp = warp.index,
-                                   .instruction = copy.instruction,
-                                   .bytes = copy.bytes,
-                                   .write = true},
-                                  copy.lane, copy.to);
+    arrived.instruction = copy.instruction;
+    arrived.bytes = copy.bytes;
+    if (races != nullptr)
+      races->settle(arrived, copy.lane, copy.to);
   }
   std::erase_if(warp.copies, covered);
 }

@@ -62,18 +62,19 @@ struct SquareRoot {
   template <class T> T operator()(T a) const { return std::sqrt(a); }
 };
 
-/// An approximation may be off by some units in the last place; here it is the float next to the exact value.
+/// An approximation may be off by some units in the last place; here it is as good as the host's function.
 /// The input of sin and cos is reduced exactly, better than the device does for large ones.
-template <double (*exact)(double)> struct Approximation {
-  float operator()(float a) const { return static_cast<float>(exact(a)); }
+template <float (*function)(float)> struct Approximation {
+  float operator()(float a) const { return function(a); }
 };
-double reciprocal_root(double a) { return 1 / std::sqrt(a); }
-using Exp2 = Approximation<static_cast<double (*)(double)>(std::exp2)>;
-using Log2 = Approximation<static_cast<double (*)(double)>(std::log2)>;
-using Sine = Approximation<static_cast<double (*)(double)>(std::sin)>;
-using Cosine = Approximation<static_cast<double (*)(double)>(std::cos)>;
-using HyperbolicTangent = Approximation<static_cast<double (*)(double)>(std::tanh)>;
-using ReciprocalRoot = Approximation<reciprocal_root>;
+using Exp2 = Approximation<static_cast<float (*)(float)>(std::exp2)>;
+using Log2 = Approximation<static_cast<float (*)(float)>(std::log2)>;
+using Sine = Approximation<static_cast<float (*)(float)>(std::sin)>;
+using Cosine = Approximation<static_cast<float (*)(float)>(std::cos)>;
+using HyperbolicTangent = Approximation<static_cast<float (*)(float)>(std::tanh)>;
+struct ReciprocalRoot {
+  float operator()(float a) const { return static_cast<float>(1 / std::sqrt(double{a})); }
+};
 
 /// rcp.approx.ftz.f64 and rsqrt.approx.ftz.f64 see and set the upper 32 bits only; subnormal numbers are
 /// zero.

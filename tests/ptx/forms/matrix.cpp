@@ -47,54 +47,53 @@ struct Full {
   static double value(double row, unsigned) { return row; }
 };
 
-/// Rows and columns of element i of a lane.
-template <class N, unsigned m> struct Layout {
-  static constexpr unsigned p = N::per_row;
-  // a: registers go down 8 rows where there are 16, then right.
-  static unsigned a_row(unsigned group, unsigned i) { return m == 8 ? group : group + 8 * (i / p % 2); }
-  static unsigned a_column(unsigned member, unsigned i) {
-    const unsigned step = m == 8 ? i : i / p / 2;
-    return member * p + i % p + 4 * p * step;
-  }
-  static unsigned b_row(unsigned member, unsigned i) { return member * p + i % p + 4 * p * (i / p); }
-  static unsigned c_row(unsigned group, unsigned i) { return group + 8 * (i / 2); }
-  static unsigned c_column(unsigned member, unsigned i) { return 2 * member + i % 2; }
-};
-
 /// d = a * b + c, with a of m * k, b of k * 8. The list holds the registers of d, a, b and c.
+///
+/// Register r of the four lanes of a group holds one stretch of a row of a: row `group`, and for odd r eight
+/// rows below; every two registers the stretch moves right. Of b it holds a stretch of column `group`.
+/// Registers 0 and 1 of c hold the columns 2 * member and 2 * member + 1 of row `group`, and 2 and 3 those
+/// eight rows below.
 template <class N, unsigned m, unsigned k> void multiply(Warp& warp, const Instruction& in, std::uint32_t) {
   using Value = typename N::Value;
   using Row = typename N::Row;
-  using Where = Layout<N, m>;
-  constexpr unsigned a_count = m * k / warp_lanes, b_count = k * 8 / warp_lanes, c_count = m * 8 / warp_lanes;
+  constexpr unsigned p = N::per_row, stretch = 4 * p;
+  constexpr unsigned a_rows = m * k / warp_lanes / p, b_rows = k * 8 / warp_lanes / p,
+                     c_rows = m * 8 / warp_lanes;
+  constexpr unsigned halves = m / 8;
   const Slot* const d = warp.program.lists.data() + in.list;
-  const Slot* const a = d + c_count;
-  const Slot* const b = a + a_count / N::per_row;
-  const Slot* const c = b + b_count / N::per_row;
+  const Slot* const a = d + c_rows;
+  const Slot* const b = a + a_rows;
+  const Slot* const c = b + b_rows;
   alignas(64) Value left[m][k], right[k][8], sum[m][8];
-  for (unsigned i = 0; i < a_count; ++i) {
-    const Row* const row = warp.row<Row>(a[i / N::per_row]);
-    for (unsigned lane = 0; lane < warp_lanes; ++lane)
-      left[Where::a_row(lane / 4, i)][Where::a_column(lane % 4, i)] = N::value(row[lane], i % N::per_row);
+  for (unsigned r = 0; r < a_rows; ++r) {
+    const Row* const row = warp.row<Row>(a[r]);
+    for (unsigned group = 0; group < 8; ++group) {
+      Value* const to = left[group + 8 * (r % halves)] + stretch * (r / halves);
+      for (unsigned i = 0; i < stretch; ++i)
+        to[i] = N::value(row[4 * group + i / p], i % p);
+    }
   }
-  for (unsigned i = 0; i < b_count; ++i) {
-    const Row* const row = warp.row<Row>(b[i / N::per_row]);
-    for (unsigned lane = 0; lane < warp_lanes; ++lane)
-      right[Where::b_row(lane % 4, i)][lane / 4] = N::value(row[lane], i % N::per_row);
+  for (unsigned r = 0; r < b_rows; ++r) {
+    const Row* const row = warp.row<Row>(b[r]);
+    for (unsigned i = 0; i < stretch; ++i)
+      for (unsigned group = 0; group < 8; ++group)
+        right[stretch * r + i][group] = N::value(row[4 * group + i / p], i % p);
   }
-  for (unsigned i = 0; i < c_count; ++i) {
-    const Value* const row = warp.row<Value>(c[i]);
-    for (unsigned lane = 0; lane < warp_lanes; ++lane)
-      sum[Where::c_row(lane / 4, i)][Where::c_column(lane % 4, i)] = row[lane];
+  for (unsigned r = 0; r < c_rows; ++r) {
+    const Value* const row = warp.row<Value>(c[r]);
+    for (unsigned group = 0; group < 8; ++group)
+      for (unsigned member = 0; member < 4; ++member)
+        sum[group + 8 * (r / 2)][2 * member + r % 2] = row[4 * group + member];
   }
   for (unsigned row = 0; row < m; ++row)
     for (unsigned inner = 0; inner < k; ++inner)
       for (unsigned column = 0; column < 8; ++column)
         sum[row][column] += left[row][inner] * right[inner][column];
-  for (unsigned i = 0; i < c_count; ++i) {
-    Value* const row = warp.row<Value>(d[i]);
-    for (unsigned lane = 0; lane < warp_lanes; ++lane)
-      row[lane] = sum[Where::c_row(lane / 4, i)][Where::c_column(lane % 4, i)];
+  for (unsigned r = 0; r < c_rows; ++r) {
+    Value* const row = warp.row<Value>(d[r]);
+    for (unsigned group = 0; group < 8; ++group)
+      for (unsigned member = 0; member < 4; ++member)
+        row[4 * group + member] = sum[group + 8 * (r / 2)][2 * member + r % 2];
   }
 }
 

@@ -41,7 +41,10 @@ inline void order_before(Warp& warp, const Instruction& in) {
     warp.launched.races->fence(warp.block.number, warp.index, true, false);
 }
 inline void order_after(Warp& warp, const Instruction& in) {
-  if ((in.target & ordering::acquires) != 0 && warp.launched.races)
+  if (!warp.launched.races)
+    return;
+  warp.launched.races->strong_read(warp.block.number, warp.index);
+  if ((in.target & ordering::acquires) != 0)
     warp.launched.races->fence(warp.block.number, warp.index, false, true);
 }
 

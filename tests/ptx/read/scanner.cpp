@@ -127,6 +127,10 @@ std::string_view Scanner::skip_body() {
     line_ += c == '\n';
     if (c == '/' && text_.substr(at_, 2) == "//")
       at_ = std::min(text_.find('\n', at_), text_.size()) - 1;
+    if (c == '/' && text_.substr(at_, 2) == "/*") {
+      skip_space();
+      --at_;
+    }
     depth += c == '{';
     depth -= c == '}';
     if (depth == 0)

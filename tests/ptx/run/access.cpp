@@ -32,9 +32,16 @@ Checked::Checked(Warp& warp, const Instruction& in, std::uint32_t lanes, const A
   check_alignment(lanes);
   resolve(lanes, access.space);
   notes_ = warp.launched.races != nullptr && (shared_lanes_ | global_lanes_) != 0;
-  if (notes_)
-    race_ = {warp.block.number, warp.index,     warp.at,        access.bytes,
-             access.writes,     access.pending, access.strength};
+  if (!notes_)
+    return;
+  race_.block = warp.block.number;
+  race_.warp = warp.index;
+  race_.instruction = warp.at;
+  race_.bytes = access.bytes;
+  race_.write = access.writes;
+  race_.pending = access.pending;
+  race_.strength = access.strength;
+  warp.launched.races->begin(race_);
 }
 
 void Checked::check_alignment(std::uint32_t lanes) const {
@@ -78,17 +85,22 @@ void Checked::resolve(std::uint32_t lanes, Space space) {
 /// A window begins at address 0 of its space.
 void Checked::resolve_window(std::uint32_t lanes, std::byte* base, std::size_t extent, std::size_t stride,
                              const char* what) {
-  for_lanes(lanes, [&](unsigned lane) {
+  std::uint64_t highest = 0;
+  for_lanes(lanes, [&](unsigned lane) { highest = std::max(highest, addresses_.given[lane]); });
+  if (highest > extent || extent - highest < access_.bytes) {
+    const auto lane = static_cast<unsigned>(std::countr_zero(lanes_where(lanes, [&](unsigned candidate) {
+      return addresses_.given[candidate] > extent || extent - addresses_.given[candidate] < access_.bytes;
+    })));
     const std::uint64_t offset = addresses_.given[lane];
-    if (offset > extent || extent - offset < access_.bytes)
-      warp_.fail(FaultKind::bounds,
-                 "the " + std::string(action(access_)) + " of lane " + std::to_string(lane) +
-                     " reaches bytes " + std::to_string(offset) + " to " +
-                     std::to_string(offset + access_.bytes) + " of the " + what + ", which has " +
-                     std::to_string(extent) + ".",
-                 bit(lane));
-    addresses_.memory[lane] = base + lane * stride + offset;
-  });
+    warp_.fail(FaultKind::bounds,
+               "the " + std::string(action(access_)) + " of lane " + std::to_string(lane) +
+                   " reaches bytes " + std::to_string(offset) + " to " +
+                   std::to_string(offset + access_.bytes) + " of the " + what + ", which has " +
+                   std::to_string(extent) + ".",
+               bit(lane));
+  }
+  for_lanes(lanes,
+            [&](unsigned lane) { addresses_.memory[lane] = base + lane * stride + addresses_.given[lane]; });
   if (warp_.block.shared_written && base == warp_.block.shared)
     check_written(lanes);
 }

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t alignment = 1024;
 constexpr std::byte poison{0xff}; // NaN in every format
 constexpr std::uint64_t polls_until_parked = 256;
-constexpr std::uint64_t longest_slice = 50'000;
+constexpr std::uint64_t longest_slice = 50'000, slice_of_polling = 500;
 
 std::unique_ptr<std::byte[]> poisoned(std::size_t bytes) {
   std::unique_ptr<std::byte[]> storage(new std::byte[bytes + alignment]);
@@ -167,7 +167,9 @@ void Block::prepare(Warp& warp) {
 }
 
 std::uint64_t Block::slice() {
-  return launched.options.order == Order::random ? 1 + random_() % 64 : longest_slice;
+  return launched.options.order == Order::random ? 1 + random_() % 64
+         : polling_                              ? slice_of_polling
+                                                 : longest_slice;
 }
 
 std::size_t Block::next_warp(std::size_t last) {
@@ -196,16 +198,19 @@ bool Block::run() {
       return true;
     }
     last_ = next;
+    const std::uint64_t polls_before = launched.polls;
     const std::uint64_t ran = warps[next].run(std::min(slice(), launched.budget));
     launched.statistics.warp_instructions += ran;
     launched.budget -= ran;
+    polling_ =
+        10 * (launched.polls - polls_before) > ran; // at least every tenth instruction looks for a change
     if (launched.budget == 0)
       warps[next].fail(FaultKind::endless,
                        "the launch has executed " + std::to_string(launched.options.limit) +
                            " warp instructions and has not ended: an endless loop, or a wait for "
                            "what never comes (if it is only long, raise Options::limit).",
                        warps[next].path_lanes);
-    if (launched.polls - polls >= polls_until_parked)
+    if (polling_ && launched.polls - polls >= polls_until_parked)
       return false;
   }
 }

@@ -90,6 +90,7 @@ private:
   std::unique_ptr<std::byte[]> local_storage_;
   std::mt19937_64 random_;
   std::size_t last_ = 0;
+  bool polling_ = false; // the warp that ran last seems to wait for another
 };
 
 } // namespace ptx

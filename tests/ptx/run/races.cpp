@@ -29,6 +29,19 @@ bool published(const std::vector<std::uint32_t>& releases, std::uint32_t since, 
 
 } // namespace
 
+struct Races::Clock {
+  unsigned warps = 0;
+  std::vector<std::uint32_t> seen;     // [warp][other]: the epoch of the other that the warp comes after
+  std::vector<std::uint32_t> interval; // of each warp
+  std::vector<std::uint32_t> segment;  // of each warp; 0: a new one is due
+  std::vector<std::uint32_t> time;     // of each warp's last fence
+  std::vector<Fences> fences;          // of each warp
+  std::vector<Page> shared;
+};
+
+Races::Races() = default;
+Races::~Races() = default;
+
 void Races::begin_block(std::uint64_t block, unsigned warps, std::size_t shared_bytes) {
   Clock& clock = clocks_[block];
   clock.warps = warps;
@@ -82,43 +95,49 @@ std::pair<Races::Cell*, unsigned> Races::cells(Page& page, std::size_t offset, u
   return {page.cells.data() + (offset >> page.shift), bytes >> page.shift};
 }
 
-bool Races::ordered(Clock& clock, const Access& access, unsigned lane, std::uint32_t mine,
-                    std::uint32_t other, std::uint32_t what) {
-  if (other == mine)
-    return lane_of(what) == lane && (what & several_flag) == 0;
-  const Segment& theirs = segments_[other];
-  if (theirs.block == access.block && theirs.warp == access.warp)
-    return theirs.interval < clock.interval[access.warp] ||
-           (lane_of(what) == lane && (what & several_flag) == 0);
-  if (mine == last_mine_ && other == last_other_)
-    return last_ordered_;
-  bool result = false;
-  if (theirs.block == access.block) {
-    result = clock.seen[std::size_t{access.warp} * clock.warps + theirs.warp] >= theirs.epoch ||
-             published(clock.fences[theirs.warp].releases, theirs.time, clock.fences[access.warp].acquired);
-  } else if (!fences_.empty()) {
-    const auto them = fences_.find(theirs.block), me = fences_.find(access.block);
-    result = them != fences_.end() && me != fences_.end() &&
-             published(them->second.releases, theirs.time, me->second.acquired);
-  }
-  last_mine_ = mine;
-  last_other_ = other;
-  last_ordered_ = result;
-  return result;
+void Races::begin(Access& access) {
+  access.clock = &clock(access.block);
+  access.segment = segment(*access.clock, access);
 }
 
-bool Races::races(Clock& clock, const Access& access, unsigned lane, std::uint32_t mine, std::uint32_t other,
-                  std::uint32_t what) {
+bool Races::ordered(const Access& access, unsigned lane, std::uint32_t other, std::uint32_t what) {
+  const bool same_lane = lane_of(what) == lane && (what & several_flag) == 0;
+  if (other == access.segment)
+    return same_lane;
+  if (access.segment == last_mine_ && other == last_other_)
+    return last_ordered_;
+  const Segment& theirs = segments_[other];
+  const bool same_warp = theirs.block == access.block && theirs.warp == access.warp;
+  if (same_warp && theirs.interval >= access.clock->interval[access.warp])
+    return same_lane;
+  last_mine_ = access.segment;
+  last_other_ = other;
+  last_ordered_ = same_warp || ordered_between_warps(access, other);
+  return last_ordered_;
+}
+
+bool Races::ordered_between_warps(const Access& access, std::uint32_t other) const {
+  const Segment& theirs = segments_[other];
+  const Clock& clock = *access.clock;
+  if (theirs.block == access.block)
+    return clock.seen[std::size_t{access.warp} * clock.warps + theirs.warp] >= theirs.epoch ||
+           published(clock.fences[theirs.warp].releases, theirs.time, clock.fences[access.warp].acquired);
+  const auto them = fences_.find(theirs.block), me = fences_.find(access.block);
+  return them != fences_.end() && me != fences_.end() &&
+         published(them->second.releases, theirs.time, me->second.acquired);
+}
+
+bool Races::races(const Access& access, unsigned lane, std::uint32_t other, std::uint32_t what) {
   if ((what & pending_flag) != 0)
     return true;
   const Strength strength = std::min(access.strength, strength_of(what));
   if (strength == Strength::device || (strength == Strength::block && segments_[other].block == access.block))
     return false;
-  return !ordered(clock, access, lane, mine, other, what);
+  return !ordered(access, lane, other, what);
 }
 
-Races::Conflict Races::conflict(std::uint32_t mine, std::uint32_t instruction, std::uint32_t other,
-                                std::uint32_t what, bool write) const {
+Races::Conflict Races::conflict(const Access& access, std::uint32_t other, std::uint32_t what,
+                                bool write) const {
   Conflict out;
   out.found = true;
   out.was_write = write;
@@ -128,26 +147,24 @@ Races::Conflict Races::conflict(std::uint32_t mine, std::uint32_t instruction, s
   out.warp = segments_[other].warp;
   out.lane = lane_of(what);
   out.instruction = what & ((1U << instruction_bits) - 1);
-  out.same_instruction = mine == other && out.instruction == instruction && !out.was_pending;
+  out.same_instruction = access.segment == other && out.instruction == access.instruction && !out.was_pending;
   return out;
 }
 
-Races::Conflict Races::note(Clock& clock, const Access& access, unsigned lane, Page& page,
-                            std::size_t offset) {
-  const std::uint32_t mine = segment(clock, access);
+Races::Conflict Races::note(const Access& access, unsigned lane, Page& page, std::size_t offset) {
+  const std::uint32_t mine = access.segment;
   const std::uint32_t what = pack(access, lane);
   Conflict found;
   auto [cell, count] = cells(page, offset, access.bytes);
   for (const Cell* const end = cell + count; cell != end; ++cell) {
     if (cell->write_segment != 0 && (cell->write_segment != mine || cell->write_what != what) &&
-        races(clock, access, lane, mine, cell->write_segment, cell->write_what))
-      found = conflict(mine, access.instruction, cell->write_segment, cell->write_what, true);
+        races(access, lane, cell->write_segment, cell->write_what))
+      found = conflict(access, cell->write_segment, cell->write_what, true);
     if (access.write) {
-      if (cell->read_segment != 0 && races(clock, access, lane, mine, cell->read_segment, cell->read_what))
-        found = conflict(mine, access.instruction, cell->read_segment, cell->read_what, false);
+      if (cell->read_segment != 0 && races(access, lane, cell->read_segment, cell->read_what))
+        found = conflict(access, cell->read_segment, cell->read_what, false);
       *cell = {mine, what, 0, 0};
-    } else if (cell->read_segment == 0 ||
-               ordered(clock, access, lane, mine, cell->read_segment, cell->read_what)) {
+    } else if (cell->read_segment == 0 || ordered(access, lane, cell->read_segment, cell->read_what)) {
       cell->read_segment = mine;
       cell->read_what = what;
     } else {
@@ -158,8 +175,7 @@ Races::Conflict Races::note(Clock& clock, const Access& access, unsigned lane, P
 }
 
 Races::Conflict Races::shared(const Access& access, unsigned lane, std::size_t offset) {
-  Clock& of_block = clock(access.block);
-  return note(of_block, access, lane, of_block.shared[offset >> page_shift],
+  return note(access, lane, access.clock->shared[offset >> page_shift],
               offset & ((std::size_t{1} << page_shift) - 1));
 }
 
@@ -169,18 +185,15 @@ Races::Conflict Races::global(const Access& access, unsigned lane, std::uintptr_
     last_page_ = number;
     last_cells_ = &pages_[number];
   }
-  return note(clock(access.block), access, lane, *last_cells_,
-              address & ((std::uintptr_t{1} << page_shift) - 1));
+  return note(access, lane, *last_cells_, address & ((std::uintptr_t{1} << page_shift) - 1));
 }
 
 void Races::settle(const Access& access, unsigned lane, std::size_t offset) {
-  Clock& of_block = clock(access.block);
-  const std::uint32_t mine = segment(of_block, access);
   const std::uint32_t what = pack(access, lane);
-  auto [cell, count] = cells(of_block.shared[offset >> page_shift],
+  auto [cell, count] = cells(access.clock->shared[offset >> page_shift],
                              offset & ((std::size_t{1} << page_shift) - 1), access.bytes);
   for (const Cell* const end = cell + count; cell != end; ++cell)
-    *cell = {mine, what, 0, 0};
+    *cell = {access.segment, what, 0, 0};
 }
 
 void Races::warp_barrier(std::uint64_t block, std::uint32_t warp) {
@@ -206,6 +219,11 @@ void Races::barrier(std::uint64_t block, const std::vector<std::pair<std::uint32
   }
 }
 
+void Races::strong_read(std::uint64_t block, std::uint32_t warp) {
+  clock(block).fences[warp].looked = time_;
+  fences_[block].looked = time_;
+}
+
 void Races::fence(std::uint64_t block, std::uint32_t warp, bool release, bool acquire) {
   Clock& of_block = clock(block);
   const std::uint32_t now = time_++;
@@ -213,7 +231,7 @@ void Races::fence(std::uint64_t block, std::uint32_t warp, bool release, bool ac
     if (release)
       fences->releases.push_back(now);
     if (acquire)
-      fences->acquired = now;
+      fences->acquired = fences->looked;
   }
   of_block.time[warp] = now;
   of_block.segment[warp] = 0;

@@ -11,7 +11,7 @@
 /// - lanes of a warp: bar.warp.sync, or a barrier;
 /// - warps of a block: a barrier (a vector clock for each warp, as in FastTrack, Flanagan and Freund, PLDI
 /// 2009), or
-///   a fence after the one and before the other;
+///   fences as between blocks;
 /// - blocks: a fence or release in the one block after its access, and then a fence or acquire in the other
 /// before
 ///   its own. Which flag they met on is not followed, so a fence that happens to be there can hide a race.
@@ -29,6 +29,8 @@ enum class Strength : std::uint8_t { weak = 0, block = 1, device = 2 };
 
 class Races {
 public:
+  struct Clock; // what the detector knows of a block that runs
+
   /// @brief What a warp instruction does; the same for all its lanes.
   struct Access {
     std::uint64_t block = 0;
@@ -38,6 +40,8 @@ public:
     bool write = false;
     bool pending = false; ///< A copy that has not been waited for.
     Strength strength = Strength::weak;
+    Clock* clock = nullptr;    ///< Set by begin().
+    std::uint32_t segment = 0; ///< Likewise.
   };
 
   /// @brief The other access of a race.
@@ -51,8 +55,16 @@ public:
     std::uint32_t warp = 0, lane = 0, instruction = 0;
   };
 
+  Races();
+  ~Races();
+  Races(const Races&) = delete;
+  Races& operator=(const Races&) = delete;
+
   void begin_block(std::uint64_t block, unsigned warps, std::size_t shared_bytes);
   void end_block(std::uint64_t block);
+
+  /// @brief Prepares for the lanes of an instruction.
+  void begin(Access& access);
 
   /// @brief Notes an access to shared memory by a lane, and says whether it races. Aligned to its bytes.
   Conflict shared(const Access&, unsigned lane, std::size_t offset);
@@ -66,6 +78,10 @@ public:
   /// @brief A barrier opens for these warps; the second says whether the warp waited, rather than only
   /// arrived.
   void barrier(std::uint64_t block, const std::vector<std::pair<std::uint32_t, bool>>& warps);
+
+  /// @brief A warp has looked at memory by a strong load or an atomic operation: a fence behind it acquires
+  /// what was released before.
+  void strong_read(std::uint64_t block, std::uint32_t warp);
 
   void fence(std::uint64_t block, std::uint32_t warp, bool release, bool acquire);
 
@@ -92,18 +108,8 @@ private:
 
   struct Fences {
     std::vector<std::uint32_t> releases; // times
-    std::uint32_t acquired = 0;          // the last time
-  };
-
-  /// @brief What the detector knows of a block that runs.
-  struct Clock {
-    unsigned warps = 0;
-    std::vector<std::uint32_t> seen;     // [warp][other]: the epoch of the other that the warp comes after
-    std::vector<std::uint32_t> interval; // of each warp
-    std::vector<std::uint32_t> segment;  // of each warp; 0: a new one is due
-    std::vector<std::uint32_t> time;     // of each warp's last fence
-    std::vector<Fences> fences;          // of each warp
-    std::vector<Page> shared;
+    std::uint32_t looked = 0;            // time of the last strong read
+    std::uint32_t acquired = 0;          // what was released before this time has been acquired
   };
 
   static constexpr unsigned page_shift = 12;
@@ -111,13 +117,11 @@ private:
   Clock& clock(std::uint64_t block);
   std::uint32_t segment(Clock&, const Access&);
   std::pair<Cell*, unsigned> cells(Page&, std::size_t offset, unsigned bytes);
-  Conflict note(Clock&, const Access&, unsigned lane, Page&, std::size_t offset);
-  bool races(Clock&, const Access&, unsigned lane, std::uint32_t mine, std::uint32_t other,
-             std::uint32_t what);
-  bool ordered(Clock&, const Access&, unsigned lane, std::uint32_t mine, std::uint32_t other,
-               std::uint32_t what);
-  Conflict conflict(std::uint32_t mine, std::uint32_t instruction, std::uint32_t other, std::uint32_t what,
-                    bool write) const;
+  Conflict note(const Access&, unsigned lane, Page&, std::size_t offset);
+  bool races(const Access&, unsigned lane, std::uint32_t other, std::uint32_t what);
+  bool ordered(const Access&, unsigned lane, std::uint32_t other, std::uint32_t what);
+  bool ordered_between_warps(const Access&, std::uint32_t other) const;
+  Conflict conflict(const Access&, std::uint32_t other, std::uint32_t what, bool write) const;
 
   std::vector<Segment> segments_{Segment{}}; // the first stands for none
   std::unordered_map<std::uint64_t, Clock> clocks_;

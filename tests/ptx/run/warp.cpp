@@ -10,7 +10,7 @@ namespace ptx {
 
 namespace {
 
-constexpr std::uint64_t share = 20'000; // instructions of a path while others could run
+constexpr std::uint64_t share = 5'000; // instructions of the lowest path before another has its turn
 
 } // namespace
 
@@ -81,10 +81,12 @@ std::uint64_t Warp::run(std::uint64_t most) {
         fail_gathering();
       break;
     }
+    const bool in_turn = tired_;
+    const bool alone = paths.size() == 1;
     paths[path].turn = ++turn_;
-    const std::uint64_t allowed = paths.size() > 1 ? std::min(most - done, share) : most - done;
-    const std::uint64_t ran = run_path(path, allowed);
-    tired_ = ran == share;
+    const std::uint64_t ran = run_path(path, alone ? most - done : std::min(most - done, share), in_turn);
+    unbroken_ = alone || in_turn ? 0 : unbroken_ + ran;
+    tired_ = unbroken_ >= share;
     done += ran;
   }
   return done;
@@ -98,7 +100,14 @@ std::uint32_t Warp::next_meeting(std::size_t path, std::uint32_t from) const {
   return next;
 }
 
-std::uint64_t Warp::run_path(std::size_t path, std::uint64_t most) {
+bool Warp::other_is_lower(std::size_t path, std::uint32_t than) const {
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    if (i != path && paths[i].at < than && paths[i].state == Path::State::ready)
+      return true;
+  return false;
+}
+
+std::uint64_t Warp::run_path(std::size_t path, std::uint64_t most, bool in_turn) {
   const Instruction* const code = program.code.data();
   std::uint64_t* const counts = launched.counts.get();
   std::uint32_t next = paths[path].at;
@@ -119,21 +128,25 @@ std::uint64_t Warp::run_path(std::size_t path, std::uint64_t most) {
     }
     if (instruction.flow == Flow::branch && (lanes == 0 || lanes == path_lanes)) {
       ++counts[next];
+      lane_instructions += static_cast<unsigned>(std::popcount(lanes));
       next = lanes == 0 ? next + 1 : instruction.target;
     } else {
       paths[path].at = next;
+      lane_instructions += static_cast<unsigned>(std::popcount(lanes));
       const bool goes_on = flow(path, instruction, lanes);
       counts[at] += goes_on;
-      if (!goes_on || path >= paths.size()) {
+      if (!goes_on) {
         launched.statistics.lane_instructions += lane_instructions;
         return done;
       }
       next = paths[path].at;
       path_lanes = paths[path].lanes;
     }
-    lane_instructions += static_cast<unsigned>(std::popcount(lanes));
-    if (paths.size() > 1)
+    if (paths.size() > 1) {
       meeting = next_meeting(path, next);
+      if (!in_turn && other_is_lower(path, next))
+        break;
+    }
   }
   paths[path].at = next;
   launched.statistics.lane_instructions += lane_instructions;

@@ -100,7 +100,8 @@ private:
   std::size_t choose();
   void merge();
   std::uint32_t next_meeting(std::size_t path, std::uint32_t from) const;
-  std::uint64_t run_path(std::size_t path, std::uint64_t most);
+  bool other_is_lower(std::size_t path, std::uint32_t than) const;
+  std::uint64_t run_path(std::size_t path, std::uint64_t most, bool in_turn);
 
   /// Each does an instruction that concerns the paths, and returns whether this path can go on at once.
   bool flow(std::size_t path, const Instruction&, std::uint32_t lanes);
@@ -121,7 +122,8 @@ private:
   }
 
   std::uint64_t turn_ = 0;
-  bool tired_ = false; // the path that ran last has had its share
+  std::uint64_t unbroken_ = 0; // instructions of lowest paths since another one had its turn
+  bool tired_ = false;         // it is the turn of the path that has waited longest
 };
 
 } // namespace ptx
