@@ -318,6 +318,16 @@ private:
     kernels::matmul(execution_, block(left, 8, depth), Transpose::no, block(right, 8, columns), Transpose::no,
                     block(wide, 16, columns), 1.0, 0.0);
     keep("matmul, blocks", wide);
+    // Of shapes whose kernels are timed first: a result that is written, and one that is added to.
+    kernels::use_timed_products(true);
+    const auto timed = matrix(rows - 1, columns);
+    const auto added = random<Main>(rows - 1, columns);
+    kernels::matmul(execution_, random(rows - 1, depth), Transpose::no, random(depth, columns), Transpose::no,
+                    timed);
+    kernels::matmul(execution_, random(rows - 1, depth), Transpose::no, random(depth, columns), Transpose::no,
+                    added, 1.0, 1.0);
+    kernels::use_timed_products(false);
+    keep("matmul, timed", timed, added);
   }
 
   /// Groups of rows with their matrices, one of them without rows, and the kernel that orders them.
