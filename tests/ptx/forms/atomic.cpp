@@ -124,7 +124,7 @@ template <class T> void compare_and_swap(Warp& warp, const Instruction& in, std:
   for_lanes(lanes, [&](unsigned lane) {
     checked.note(lane);
     T* const at = reinterpret_cast<T*>(checked.memory(lane));
-    const T swapped = warp.row<T>(in.from[2])[lane];
+    T swapped = warp.row<T>(in.from[2])[lane];
     T old = warp.row<T>(in.from[1])[lane];
     if constexpr (sizeof(T) <= 8) {
       __atomic_compare_exchange(at, &old, &swapped, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
