@@ -85,8 +85,8 @@ template <class N, unsigned m, unsigned k> void multiply(Warp& warp, const Instr
       for (unsigned member = 0; member < 4; ++member)
         sum[group + 8 * (r / 2)][2 * member + r % 2] = row[4 * group + member];
   }
-  for (unsigned row = 0; row < m; ++row)
-    for (unsigned inner = 0; inner < k; ++inner)
+  for (unsigned inner = 0; inner < k; ++inner) // outside, so that no sum waits for the one before
+    for (unsigned row = 0; row < m; ++row)
       for (unsigned column = 0; column < 8; ++column)
         sum[row][column] += left[row][inner] * right[inner][column];
   for (unsigned r = 0; r < c_rows; ++r) {
