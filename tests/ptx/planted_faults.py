@@ -53,33 +53,25 @@ FAULTS = [
             r"(ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16[^;]*\[%r\d+)\]", 0, r"\1+2]", "alignment", "attention"),
     Planted("a vector is loaded off its alignment", "NormForward.*Lb1ELb0E", r"(ld\.global\.v4\.[bu]32[^;]*\+)512\]", 0,
             r"\g<1>520]", "alignment", "norms"),
-    Planted("a row more than there is", "EmbeddingForward", r"setp\.(?:ge|gt|le|lt)\.u64\s[^;]*;", -1, None, "bounds", "losses"),
-    Planted("the barrier between two sums over a block is missing", "9SumLosses", BARRIER, -1, "", "race", "losses"),
+    Planted("each element is stored one too far", "11RotaryTable", r"(st\.global\.f32\s+\[%rd\d+)\]", 0, r"\1+4]", "bounds",
+            "attention"),
+    Planted("the barrier between two sums over a block is missing", "9SumLosses", BARRIER, 1, "", "race", "losses"),
     Planted("the barrier inside a sum over a block is missing", "9SumLosses", BARRIER, 0, "", "race", "losses"),
     Planted("the barrier between the parts of a norm's gradient is missing", "NormBackwardOfBlocks.*Lb1ELb1ELb1EEELj8E", BARRIER,
             0, "", "race", "norms"),
     Planted("rows of a table are added to at once", "EmbeddingBackwardOfBlocks", BARRIER, 0, "", "race", "losses"),
-    Planted("counts are stored, not added", "DeviceHistogramSweepKernel.*Li256E", r"red\.shared\.add\.(u32|s32)", 0,
-            r"st.shared.\1", "race", "experts"),
-    Planted("a barrier for part of a warp", "9SumLosses", r"(bar\.sync\s+0;)", 0, r"@%p1 \1", "barrier convergence", "losses"),
+    Planted("counts are stored, not added", "DeviceHistogramSweepKernel.*Li256E",
+            r"atom\.shared\.add\.u32\s+%r\d+, (\[[^\]]*\]), ([^;]*);", 0, r"st.shared.u32 \1, \2;", "race", "experts"),
     Planted("an address in another block of memory", "9SumLosses", r"(st\.global\.f64\s+\[%rd\d+)(\+8)?\]", -1, r"\1+64]",
             "bounds", "losses"),
 ]
 
 
 def kernels(text):
-    """Where each kernel's body begins and ends."""
-    for found in re.finditer(rb"\.entry (\S+)\(", text):
-        end = text.find(b"\n}\n", found.end())
-        yield found[1].decode(), found.end(), end
-
-
-def loosened(instruction):
-    """The comparison that also holds one further, or, of a negated one, the reverse."""
-    return (instruction.replace("setp.ge.", "setp.gt.", 1) if "setp.ge." in instruction else
-            instruction.replace("setp.lt.", "setp.le.", 1) if "setp.lt." in instruction else
-            instruction.replace("setp.le.", "setp.lt.", 1) if "setp.le." in instruction else
-            instruction.replace("setp.gt.", "setp.ge.", 1))
+    """Where each kernel's body begins and ends: blocks within it end with a brace, too."""
+    found = list(re.finditer(rb"\.entry (\S+)\(", text))
+    for this, following in zip(found, [*found[1:], None]):
+        yield this[1].decode(), this.end(), following.start() if following else text.find(b"\0", this.end())
 
 
 def plant(program, fault):
@@ -94,7 +86,7 @@ def plant(program, fault):
         if not found:
             continue
         place = found[fault.which]
-        new = loosened(place[0]) if fault.replacement is None else place.expand(fault.replacement)
+        new = place.expand(fault.replacement)
         start = place.start()
         if len(new) > len(place[0]):  # the line before it makes room
             start = max(body.rfind("\n.loc", 0, start), body.rfind("\n\t.loc", 0, start))

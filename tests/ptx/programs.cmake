@@ -57,16 +57,20 @@ message(STATUS "shardwright: device programs are interpreted, with the headers o
 file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/ptx")
 function(shardwright_ptx_object object_var source)
   get_filename_component(name "${source}" NAME_WE)
-  set(object "${CMAKE_CURRENT_BINARY_DIR}/ptx/${name}.o")
+  get_filename_component(folder "${source}" DIRECTORY)
+  get_filename_component(folder "${folder}" NAME)
+  get_filename_component(source "${source}" ABSOLUTE)
+  set(object "${CMAKE_CURRENT_BINARY_DIR}/ptx/${folder}.${name}.o")
   add_custom_command(
     OUTPUT "${object}"
     COMMAND
       ${CMAKE_CXX_COMPILER_LAUNCHER} "${SHARDWRIGHT_NVCC}" -std=c++20 -x cu -O1 -lineinfo --no-compress -gencode
       arch=compute_90,code=compute_90 --extended-lambda --diag-error 20011,20012,20013,20014,20015
-      -DSHARDWRIGHT_WITH_CUDA=1 -DSHARDWRIGHT_WITH_CUBLAS=1 "-I${PROJECT_SOURCE_DIR}/include"
+      -DSHARDWRIGHT_WITH_CUDA=1 -DSHARDWRIGHT_WITH_CUBLAS=1 "-DSHARDWRIGHT_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\""
+      "-DSHARDWRIGHT_BINARY_DIR=\"${PROJECT_BINARY_DIR}\"" "-I${PROJECT_SOURCE_DIR}/include"
       "-I${CMAKE_CURRENT_SOURCE_DIR}" "-I${PROJECT_SOURCE_DIR}/examples" -isystem "${shardwright_ptx_kokkos}" -MD -MF
-      "${object}.d" -c "${CMAKE_CURRENT_SOURCE_DIR}/${source}" -o "${object}"
-    MAIN_DEPENDENCY "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+      "${object}.d" -c "${source}" -o "${object}"
+    MAIN_DEPENDENCY "${source}"
     DEPFILE "${object}.d"
     COMMENT "nvcc: ${source} with PTX"
     VERBATIM)
@@ -113,6 +117,7 @@ if(SHARDWRIGHT_PTX_PROGRAMS)
   foreach(name IN ITEMS half_kernels ranks reductions training_bfloat16 training_double training_float training_graph)
     shardwright_ptx_program(${name} ptx_programs forward-issue backward-wait random-wait-7)
   endforeach()
+  include(ptx/train_gpt.cmake)
   add_test(NAME ptx.planted_faults COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/ptx/planted_faults.py"
                                            $<TARGET_FILE:ptx_narrow_kernels>)
   set_tests_properties(ptx.planted_faults PROPERTIES TIMEOUT 600 LABELS ptx_programs)

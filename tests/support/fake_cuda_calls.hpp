@@ -29,7 +29,9 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** data, std::size_t bytes) { return fake_cuda_allocate(data, bytes); }
-cudaError_t cudaMallocHost(void** data, std::size_t bytes) { return fake_cuda_allocate(data, bytes); }
+cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
+  return fake_cuda::library().call([&] { return fake_cuda::library().allocate(data, bytes, true); });
+}
 cudaError_t cudaFree(void* data) { return fake_cuda_free(data); }
 cudaError_t cudaFreeHost(void* data) { return fake_cuda_free(data); }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {

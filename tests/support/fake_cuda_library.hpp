@@ -88,7 +88,7 @@ struct Habits {
 
 /// Told of memory as it comes, is written and goes.
 struct MemoryWatch {
-  std::function<void(void*, std::size_t)> allocated = [](void*, std::size_t) {};
+  std::function<void(void*, std::size_t, bool pinned)> allocated = [](void*, std::size_t, bool) {};
   std::function<void(void*)> freed = [](void* data) { std::free(data); };
   std::function<void(void*, std::size_t)> written = [](void*, std::size_t) {}; ///< By a copy or a fill.
 };
@@ -163,7 +163,7 @@ public:
   }
 
   /// Aligned as CUDA's, with bytes that are no number in any element type.
-  cudaError_t allocate(void** data, std::size_t bytes) {
+  cudaError_t allocate(void** data, std::size_t bytes, bool pinned = false) {
     if (waits_in_capture("an allocation"))
       return cudaErrorStreamCaptureUnsupported;
     constexpr std::size_t alignment = 256;
@@ -173,7 +173,7 @@ public:
       return cudaErrorMemoryAllocation;
     std::memset(*data, 0xff, bytes);
     blocks_[*data] = bytes;
-    watch_.allocated(*data, bytes);
+    watch_.allocated(*data, bytes, pinned);
     return cudaSuccess;
   }
   cudaError_t free(void* data) {

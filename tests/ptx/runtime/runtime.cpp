@@ -55,7 +55,7 @@ Runtime& Runtime::get() {
 Runtime::Runtime() : options_(options_of_environment()) {
   fake_cuda::library().reset(
       static_cast<unsigned>(options_.seed), 1, {.free_waits = true, .default_stream = true},
-      {.allocated = [this](void* data, std::size_t bytes) { allocated(data, bytes); },
+      {.allocated = [this](void* data, std::size_t bytes, bool pinned) { allocated(data, bytes, pinned); },
        .freed = [this](void* data) { freed(data); },
        .written =
            [this](void* data, std::size_t bytes) {
@@ -143,11 +143,11 @@ cudaError_t Runtime::launch(const void* host, dim3 grid, dim3 block, void** argu
       [&] { return library.enqueue(stream, run, parameters.data(), parameters.size(), true); });
 }
 
-void Runtime::allocated(void* data, std::size_t bytes) {
+void Runtime::allocated(void* data, std::size_t bytes, bool pinned) {
   const std::lock_guard lock(mutex_);
   bytes_[data] = bytes;
   memory_.add(data, bytes, "memory of " + std::to_string(bytes) + " bytes",
-              options_.uninitialized ? ptx::Contents::unwritten : ptx::Contents::written);
+              options_.uninitialized && !pinned ? ptx::Contents::unwritten : ptx::Contents::written);
 }
 
 void Runtime::freed(void* data) {

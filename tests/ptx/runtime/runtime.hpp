@@ -62,7 +62,8 @@ public:
 
   /// @brief Admits memory that kernels may access, and ends it. What is given back is kept for a while, so
   /// that its addresses are not those of new memory.
-  void allocated(void* data, std::size_t bytes);
+  /// @param pinned whether it is on the host, which may write it at any time
+  void allocated(void* data, std::size_t bytes, bool pinned);
   void freed(void* data);
   ptx::Memory& memory() noexcept { return memory_; }
 
@@ -76,7 +77,6 @@ private:
   std::mutex mutex_;
   ptx::Memory memory_;
   ptx::Options options_;
-  bool uninitialized_ = false;
   std::deque<std::pair<std::string_view, ptx::Module>> modules_;
   std::map<const void*, Function> functions_;
   std::map<const void*, std::pair<ptx::Module*, std::string>> variables_;

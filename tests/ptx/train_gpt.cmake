@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# The example train_gpt with interpreted kernels: it trains on the device in float and bfloat16, and its losses are those of
+# the host.
+get_property(trainings GLOBAL PROPERTY shardwright_train_gpt_trainings)
+if(NOT TARGET train_gpt_parts)
+  return()
+endif()
+file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/train_gpt/*.cpp"
+     "${PROJECT_SOURCE_DIR}/examples/trainer/*.cpp" "${PROJECT_SOURCE_DIR}/examples/pretrained/*.cpp")
+list(FILTER sources EXCLUDE REGEX "/tokenizer.cpp$")
+foreach(training IN LISTS trainings)
+  string(REPLACE "|" ";" training "${training}")
+  list(GET training 0 name)
+  list(GET training 1 kind)
+  list(GET training 2 function)
+  if(name MATCHES "^(fp32|cuda_.*)$")
+    set(source "${CMAKE_CURRENT_BINARY_DIR}/ptx/units/training_${name}.cpp")
+    configure_file("${PROJECT_SOURCE_DIR}/examples/train_gpt/training.cpp.in" "${source}" @ONLY)
+    list(APPEND sources "${source}")
+  endif()
+endforeach()
+set(objects)
+foreach(source IN LISTS sources)
+  shardwright_ptx_object(object "${source}")
+  list(APPEND objects "${object}")
+endforeach()
+add_executable(ptx_train_gpt ${objects} "${shardwright_ptx_kokkos_object}")
+add_dependencies(ptx_train_gpt ptx_kokkos_core)
+set_target_properties(ptx_train_gpt PROPERTIES LINKER_LANGUAGE CXX)
+target_link_libraries(ptx_train_gpt PRIVATE ptx_runtime pthread ${CMAKE_DL_LIBS})
+add_test(NAME ptx.train_gpt COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/ptx/train_gpt_losses.py"
+                                    $<TARGET_FILE:ptx_train_gpt>)
+set_tests_properties(ptx.train_gpt PROPERTIES TIMEOUT 1800 LABELS ptx_programs)
