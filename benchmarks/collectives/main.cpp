@@ -8,10 +8,12 @@
 /// non-temporal stores, Open MPI. Only one side is active at a time; the others sleep. Figures are medians of
 /// ratios over turns.
 ///
-/// With --neighbour, busy processes compete for the cores, and each side calls back to back; then the mean
-/// matters as well as the median.
+/// With --neighbour, busy processes compete for the cores, and each side calls back to back, with the library
+/// in the processes of mpirun as a third side. Then the mean matters as well as the median, and where the
+/// scheduler puts the ranks: two on one core can only take turns.
 
 #include "busy_processes.hpp"
+#include "library_side.hpp"
 #include "measurement.hpp"
 #include "mpi_peer.hpp"
 
@@ -34,6 +36,7 @@ using collectives::Buffers;
 using collectives::Case;
 using collectives::Kind;
 using collectives::MpiPeer;
+using collectives::SeenCore;
 using collectives::Span;
 using collectives::Sustained;
 
@@ -53,7 +56,8 @@ struct Options {
 struct CrowdedLine {
   Case test{};
   Sustained threads;
-  Sustained mpi; ///< No calls if it did not run.
+  Sustained processes; ///< The library under MPI. No calls if it did not run, like the next one.
+  Sustained mpi;
 };
 
 struct Line {
@@ -72,8 +76,8 @@ double limit_factor(const Case& test, int ranks) {
 class ThreadSide {
 public:
   ThreadSide(sw::HostCommunicator world, Buffers& buffers, std::vector<Span>& spans,
-             std::vector<const float*>& inputs)
-      : world_(std::move(world)), buffers_(buffers), spans_(spans), inputs_(inputs) {}
+             std::vector<const float*>& inputs, SeenCore (&cores)[2])
+      : world_(std::move(world)), buffers_(buffers), spans_(spans), inputs_(inputs), cores_(cores) {}
 
   /// One turn of the library's collective; the result counts on rank 0.
   double collective(const Case& test) {
@@ -89,7 +93,7 @@ public:
       return all > 0;
     };
     return collectives::sustain(
-        test.seconds, [&] { run(test); }, any);
+        test.seconds, world_.rank(), cores_, [&] { run(test); }, any);
   }
 
   /// One turn of every rank copying from its neighbour's freshly written buffer, between two meetings.
@@ -110,19 +114,7 @@ public:
   }
 
 private:
-  void run(const Case& test) {
-    const int rank = world_.rank(), ranks = world_.size();
-    const std::span<const float> in(buffers_.in(test, rank, ranks), Buffers::in_count(test, ranks));
-    const std::span<float> out(buffers_.out(test, rank, ranks), Buffers::out_count(test, ranks));
-    switch (test.kind) {
-    case Kind::all_reduce:
-      return world_.all_reduce(in, out);
-    case Kind::reduce_scatter:
-      return world_.reduce_scatter(in, out);
-    case Kind::all_gather:
-      return world_.all_gather(in, out);
-    }
-  }
+  void run(const Case& test) { collectives::run_collective(world_, test, buffers_); }
 
   template <class Action> double turn(const Case& test, Action action) {
     const int rank = world_.rank(), ranks = world_.size();
@@ -147,6 +139,7 @@ private:
   Buffers& buffers_;
   std::vector<Span>& spans_;
   std::vector<const float*>& inputs_;
+  SeenCore (&cores_)[2]; ///< Of ranks that call back to back.
 };
 
 std::string size_text(std::uint64_t bytes) {
@@ -197,9 +190,10 @@ std::vector<Line> measure_world(const Options& options, int ranks, const std::st
   std::vector<Line> lines;
   std::vector<Span> spans(static_cast<std::size_t>(64 * ranks));
   std::vector<const float*> inputs(static_cast<std::size_t>(ranks));
+  SeenCore cores[2];
   sw::launch({.ranks = ranks}, [&](sw::HostCommunicator world) {
     Buffers buffers(most);
-    ThreadSide side(world, buffers, spans, inputs);
+    ThreadSide side(world, buffers, spans, inputs, cores);
     for (const Kind kind : options.kinds)
       for (const bool in_place : options.placements)
         for (const std::uint64_t bytes : options.sizes) {
@@ -214,30 +208,43 @@ std::vector<Line> measure_world(const Options& options, int ranks, const std::st
   return lines;
 }
 
-/// Several turns as one: the median of their medians, the mean over all calls.
+/// Several turns as one: medians of their medians, means over all calls.
 Sustained together(const std::vector<Sustained>& turns) {
-  std::vector<double> medians;
-  double seconds = 0;
+  std::vector<double> medians, shared_medians;
+  double seconds = 0, shared_seconds = 0;
   Sustained out;
   for (const Sustained& turn : turns) {
+    const double time = turn.mean * static_cast<double>(turn.calls);
     medians.push_back(turn.median);
-    seconds += turn.mean * static_cast<double>(turn.calls);
+    if (turn.shared_median > 0)
+      shared_medians.push_back(turn.shared_median);
+    seconds += time;
+    shared_seconds += turn.shared * time;
     out.calls += turn.calls;
   }
   if (out.calls == 0)
     return {};
   out.median = benchmark::median(medians);
   out.mean = seconds / static_cast<double>(out.calls);
+  out.shared = shared_seconds / seconds;
+  out.shared_median = shared_medians.empty() ? 0 : benchmark::median(shared_medians);
   return out;
 }
 
 void print(const CrowdedLine& line) {
-  std::printf("%-15s %8s %10.2f %10.2f", collectives::name_of(line.test.kind),
-              size_text(line.test.bytes).c_str(), line.threads.median * 1e6, line.threads.mean * 1e6);
-  if (line.mpi.calls > 0)
-    std::printf(" %10.2f %10.2f %8.2f x %6.2f x", line.mpi.median * 1e6, line.mpi.mean * 1e6,
-                line.mpi.median / line.threads.median, line.mpi.mean / line.threads.mean);
-  std::printf("\n");
+  const auto side = [&line](const char* name, const Sustained& times) {
+    if (times.calls == 0)
+      return;
+    std::printf("%-15s %8s %-13s %10.2f %10.2f %7.0f%% %10.2f", collectives::name_of(line.test.kind),
+                size_text(line.test.bytes).c_str(), name, times.median * 1e6, times.mean * 1e6,
+                100 * times.shared, times.shared_median * 1e6);
+    if (&times != &line.mpi && line.mpi.calls > 0)
+      std::printf(" %8.2f %8.2f", times.median / line.mpi.median, times.mean / line.mpi.mean);
+    std::printf("\n");
+  };
+  side("threads", line.threads);
+  side("processes", line.processes);
+  side("Open MPI", line.mpi);
   std::fflush(stdout);
 }
 
@@ -249,27 +256,33 @@ std::vector<CrowdedLine> measure_crowded(const Options& options, const std::stri
   std::unique_ptr<MpiPeer> peer;
   if (options.mpi && MpiPeer::available())
     peer = std::make_unique<MpiPeer>(program, ranks, most);
-  std::printf("%d ranks beside %d busy processes; us\n%-15s %8s %10s %10s %10s %10s %10s %8s\n", ranks,
-              options.neighbours, "operation", "size", "median", "mean", "MPI median", "MPI mean", "medians",
-              "means");
+  std::printf("%d ranks beside %d busy processes; us; on one core: share of the time, median then; over MPI\n"
+              "%-15s %8s %-13s %10s %10s %19s %17s\n",
+              ranks, options.neighbours, "operation", "size", "ranks", "median", "mean", "on one core",
+              "median, mean");
   std::vector<CrowdedLine> lines;
   std::vector<Span> spans;
   std::vector<const float*> inputs(ranks);
+  SeenCore cores[2];
   sw::launch({.ranks = ranks}, [&](sw::HostCommunicator world) {
     Buffers buffers(most);
-    ThreadSide side(world, buffers, spans, inputs);
+    ThreadSide side(world, buffers, spans, inputs, cores);
     for (const Kind kind : options.kinds)
       for (const std::uint64_t bytes : options.sizes) {
         const Case test{kind, false, bytes, turn_seconds};
-        std::vector<Sustained> own, mpi;
+        Case in_processes = test;
+        in_processes.library = true;
+        std::vector<Sustained> own, processes, mpi;
         for (int t = 0; t < options.turns; ++t) {
           own.push_back(side.sustained(test));
-          if (world.rank() == 0 && peer != nullptr)
+          if (world.rank() == 0 && peer != nullptr) {
             mpi.push_back(peer->sustained_turn(test));
-          world.barrier(); // The others sleep here while Open MPI works.
+            processes.push_back(peer->sustained_turn(in_processes));
+          }
+          world.barrier(); // The others sleep here while processes work.
         }
         if (world.rank() == 0)
-          print(lines.emplace_back(CrowdedLine{test, together(own), together(mpi)}));
+          print(lines.emplace_back(CrowdedLine{test, together(own), together(processes), together(mpi)}));
       }
   });
   return lines;
@@ -279,15 +292,19 @@ void write_json(const std::string& path, const std::vector<CrowdedLine>& lines, 
   std::ofstream file(path);
   const auto side = [&file](const char* name, const Sustained& times) {
     file << ", \"" << name << "\": {\"median_seconds\": " << times.median
-         << ", \"mean_seconds\": " << times.mean << ", \"calls\": " << times.calls << "}";
+         << ", \"mean_seconds\": " << times.mean << ", \"calls\": " << times.calls
+         << ", \"share_of_time_on_one_core\": " << times.shared
+         << ", \"median_seconds_on_one_core\": " << times.shared_median << "}";
   };
   file << "[\n";
   for (std::size_t i = 0; i < lines.size(); ++i) {
     file << "  {\"operation\": \"" << collectives::name_of(lines[i].test.kind)
          << "\", \"bytes\": " << lines[i].test.bytes << ", \"neighbours\": " << neighbours;
     side("threads", lines[i].threads);
-    if (lines[i].mpi.calls > 0)
+    if (lines[i].mpi.calls > 0) {
+      side("processes", lines[i].processes);
       side("open_mpi", lines[i].mpi);
+    }
     file << (i + 1 < lines.size() ? "},\n" : "}\n");
   }
   file << "]\n";
@@ -323,7 +340,8 @@ const char* const usage =
   --placements LIST      of out, in (out of place, in place)
   --turns 9              alternations of the sides; figures are medians over them
   --neighbour [1]        two ranks, calls back to back beside so many busy processes; by default all_reduce,
-                         4 B to 4 MiB, 4 turns of half a second; 0 gives the same table on an idle machine
+                         4 B to 4 MiB, 4 turns of half a second of thread ranks, of Open MPI, and of the library
+                         under MPI; 0 gives the same table on an idle machine
   --no-mpi               leave Open MPI out
   --json FILE            write the table as JSON
 )";

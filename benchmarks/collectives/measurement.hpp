@@ -7,7 +7,10 @@
 
 #include "timing.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -41,7 +44,8 @@ struct Case {
   Kind kind = Kind::all_reduce;
   bool in_place = false;
   std::uint64_t bytes = 0;
-  double seconds = 0; ///< If positive, the turn makes calls back to back for this long.
+  double seconds = 0;   ///< If positive, the turn makes calls back to back for this long.
+  bool library = false; ///< Processes run the library's collective instead of Open MPI's.
 };
 
 /// @brief Times of calls back to back on one rank.
@@ -49,30 +53,48 @@ struct Sustained {
   double median = 0; ///< Seconds of one call.
   double mean = 0;   ///< Seconds of all calls over their number.
   std::uint64_t calls = 0;
+  double shared = 0;        ///< Share of the time in which both ranks were on one core.
+  double shared_median = 0; ///< Median of the calls that ended so; 0 if there are few.
+};
+
+/// @brief The cores on which two ranks were seen last.
+struct alignas(128) SeenCore {
+  std::atomic<int> core{-1};
 };
 
 /// @brief Runs `call()` back to back for some seconds. `any(stop)` returns on all ranks whether any of them
-/// wants to stop; like `call`, it is a collective, and counts as one.
-template <class Call, class Any> [[nodiscard]] Sustained sustain(double seconds, Call call, Any any) {
+/// wants to stop; like `call`, it is a collective, and counts as one. Each of the two ranks writes its core
+/// to `cores`.
+template <class Call, class Any>
+[[nodiscard]] Sustained sustain(double seconds, int rank, SeenCore (&cores)[2], Call call, Any any) {
   constexpr int calls_between_looks = 16;
   constexpr std::size_t most_samples = std::size_t{1} << 20U;
-  std::vector<double> times;
+  std::vector<double> times, shared;
   times.reserve(most_samples);
+  shared.reserve(most_samples);
   call();
   const benchmark::Clock::time_point begin = benchmark::Clock::now();
   std::uint64_t calls = 0;
-  double passed = 0;
+  double passed = 0, shared_seconds = 0;
   do {
     for (int i = 0; i < calls_between_looks; ++i) {
       const std::int64_t start = now_ns();
       call();
-      if (times.size() < most_samples)
-        times.push_back(static_cast<double>(now_ns() - start) * 1e-9);
+      const double time = static_cast<double>(now_ns() - start) * 1e-9;
+      const int core = sched_getcpu();
+      if (cores[rank].core.load(std::memory_order_relaxed) != core) // a store would take the line away
+        cores[rank].core.store(core, std::memory_order_relaxed);
+      const bool together = cores[1 - rank].core.load(std::memory_order_relaxed) == core;
+      shared_seconds += together ? time : 0;
+      for (std::vector<double>* const list : {&times, &shared})
+        if (list->size() < most_samples && (together || list == &times))
+          list->push_back(time);
     }
     calls += calls_between_looks + 1;
     passed = std::chrono::duration<double>(benchmark::Clock::now() - begin).count();
   } while (!any(passed > seconds));
-  return {benchmark::median(times), passed / static_cast<double>(calls), calls};
+  return {benchmark::median(times), passed / static_cast<double>(calls), calls, shared_seconds / passed,
+          shared.size() < 10 ? 0 : benchmark::median(shared)};
 }
 
 /// @brief Repetitions of a case in one turn: more for small ones, which scatter more and cost less.

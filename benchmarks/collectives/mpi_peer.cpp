@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi_peer.hpp"
 
+#include "library_side.hpp"
+
 #include <stdexcept>
 
 #if defined(SHARDWRIGHT_WITH_MPI)
+
+#include <shardwright/comm/mpi/transport.hpp>
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -20,6 +24,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <memory>
+#include <optional>
+#include <span>
 
 namespace collectives {
 namespace {
@@ -36,6 +43,7 @@ struct Control {
   std::uint64_t most_bytes = 0;
   Case test{};
   Sustained sustained{};
+  SeenCore cores[2];
   Span spans[most_repetitions * most_ranks];
 };
 
@@ -79,20 +87,33 @@ void collective(const Case& test, const Buffers& buffers, int rank, int ranks) {
   }
 }
 
+/// A turn of calls back to back, by Open MPI or by the library; the result counts on rank 0.
+void sustained_turn(Control& control, Buffers& buffers, int rank, int ranks,
+                    std::optional<shardwright::HostCommunicator>& library) {
+  const Case test = control.test;
+  if (test.library && !library)
+    library = shardwright::mpi_world();
+  const auto call = [&] {
+    if (test.library)
+      run_collective(*library, test, buffers);
+    else
+      collective(test, buffers, rank, ranks);
+  };
+  const auto any = [&](bool stop) {
+    float one = stop ? 1.0F : 0.0F, all = 0;
+    if (test.library)
+      library->all_reduce(std::span<const float>(&one, 1), std::span<float>(&all, 1));
+    else
+      MPI_Allreduce(&one, &all, 1, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    return all > 0;
+  };
+  const Sustained own = sustain(test.seconds, rank, control.cores, call, any);
+  if (rank == 0)
+    control.sustained = own;
+}
+
 void one_turn(Control& control, Buffers& buffers, int rank, int ranks) {
   const Case test = control.test;
-  if (test.seconds > 0) {
-    const auto any = [](bool stop) {
-      int one = stop ? 1 : 0, all = 0;
-      MPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-      return all > 0;
-    };
-    const Sustained own = sustain(
-        test.seconds, [&] { collective(test, buffers, rank, ranks); }, any);
-    if (rank == 0)
-      control.sustained = own;
-    return;
-  }
   const int count = repetitions(test.bytes);
   for (int r = -1; r < count; ++r) {
     buffers.renew(test, rank, ranks, r + 1);
@@ -122,6 +143,7 @@ int run_mpi_peer(const std::string& path) {
     return 1;
   }
   Buffers buffers(control->most_bytes);
+  std::optional<shardwright::HostCommunicator> library;
   control->finished.fetch_add(1);
   wake(control->finished);
   for (std::uint32_t seen = 0; control->stop.load() == 0;) {
@@ -134,10 +156,14 @@ int run_mpi_peer(const std::string& path) {
     ++seen;
     if (control->stop.load() != 0)
       break;
-    one_turn(*control, buffers, rank, ranks);
+    if (control->test.seconds > 0)
+      sustained_turn(*control, buffers, rank, ranks, library);
+    else
+      one_turn(*control, buffers, rank, ranks);
     control->finished.fetch_add(1);
     wake(control->finished);
   }
+  library.reset();
   MPI_Finalize();
   return 0;
 }
