@@ -58,7 +58,17 @@ struct TensorAccess {
   /// `To` of a shape in memory that holds its block.
   template <class To>
   [[nodiscard]] static To in_memory(BufferHandle memory, const typename To::Shape& shape) {
-    To to = outline<To>(memory.pool().core(), shape);
+    return in_memory<To>(std::move(memory), shape,
+                         local_shape_of<typename To::layout>(memory.pool().core(), shape));
+  }
+  /// The same, given this rank's extents.
+  template <class To>
+  [[nodiscard]] static To in_memory(BufferHandle memory, const typename To::Shape& shape,
+                                    const typename To::LocalShape& local) {
+    To to{typename To::Nothing{}};
+    to.global_ = shape;
+    to.local_ = local;
+    to.rank_ = memory.pool().core().world().rank();
     to.buffer_ = std::move(memory);
     return to;
   }

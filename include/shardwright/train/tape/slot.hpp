@@ -204,6 +204,7 @@ public:
   /// Stores the value; called only by its producer.
   template <class E> void set(ShardedTensor<L, E, Target>&& value) {
     shape_ = value.shape();
+    local_ = value.local_shape();
     resources_ = &value.resources();
     own_.memory = TensorAccess::take_memory(std::move(value));
     computed_ = true;
@@ -212,6 +213,7 @@ public:
   void expect(TargetResources<Target>& resources, const Shape& shape, LazySum<Value>* sum) {
     resources_ = &resources;
     shape_ = shape;
+    local_ = local_shape_of<L>(resources.core(), shape);
     sum_ = sum;
   }
   /// The deferred sum, if the value is one that has not been computed: whoever takes its terms must set the
@@ -229,7 +231,7 @@ public:
   /// A handle to the value, computed if it is missing; the last handle if nothing else keeps the value.
   [[nodiscard]] Value value() {
     HeldValue& held = demand();
-    return TensorAccess::in_memory<Value>(kept(held) ? held.memory : std::move(held.memory), shape_);
+    return TensorAccess::in_memory<Value>(kept(held) ? held.memory : std::move(held.memory), shape_, local_);
   }
   /// The value in layout `To`, by the transition that the types determine.
   template <class To>
@@ -245,12 +247,8 @@ public:
   /// The extents of the value, without its memory.
   [[nodiscard]] Value outline() const { return TensorAccess::outline<Value>(resources_->core(), shape_); }
   /// The gradient, once every reader has added its part. @pre has_gradient()
-  [[nodiscard]] GradientHandle take_gradient() {
-    return TensorAccess::in_memory<GradientHandle>(std::move(gradient_), shape_);
-  }
-  [[nodiscard]] GradientHandle gradient() const {
-    return TensorAccess::in_memory<GradientHandle>(gradient_, shape_);
-  }
+  [[nodiscard]] GradientHandle take_gradient() { return gradient_in(std::move(gradient_)); }
+  [[nodiscard]] GradientHandle gradient() const { return gradient_in(gradient_); }
   /// Adds a raw gradient. Those of the same layout are summed before they are redistributed to the layout in
   /// which gradients of this value are passed back.
   template <class Raw, class E> void give(ShardedTensor<Raw, E, Target>&& raw, SourceLocation where) {
@@ -279,6 +277,12 @@ public:
   }
 
 private:
+  [[nodiscard]] GradientHandle gradient_in(BufferHandle memory) const {
+    if constexpr (std::is_same_v<GradientLayout, L>)
+      return TensorAccess::in_memory<GradientHandle>(std::move(memory), shape_, local_);
+    else
+      return TensorAccess::in_memory<GradientHandle>(std::move(memory), shape_);
+  }
   void add_gradient(GradientHandle&& gradient) {
     if (gradient_)
       gradient = sum_of(take_gradient(), std::move(gradient));
@@ -298,6 +302,7 @@ private:
   TargetResources<Target>* resources_ = nullptr;
   LazySum<Value>* sum_ = nullptr;
   Shape shape_{};
+  typename Value::LocalShape local_{}; ///< This rank's extents, which every reader needs.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
