@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -50,6 +51,39 @@ struct Patience {
   }
 };
 
+/// What a thread has learnt from its last waits about other programs on the cores.
+class WaitHistory {
+public:
+  [[nodiscard]] static WaitHistory& of_thread() noexcept {
+    static thread_local WaitHistory history;
+    return history;
+  }
+
+  /// After many quick waits, a longer one means that a busy process has the core of the awaited thread for a
+  /// time slice. If this thread slept meanwhile, the scheduler would move that thread to the core of this
+  /// one, which became idle, and both would stay there.
+  [[nodiscard]] Patience adapted(const Patience& patience) const noexcept {
+    constexpr std::chrono::milliseconds time_slices{10};
+    return patience.yields || quick_ < many ? patience : Patience{time_slices, false};
+  }
+  /// Takes note of a wait that has ended, or that goes on asleep.
+  void note(bool quick) noexcept { quick_ = quick ? std::min(quick_ + 1, many) : 0; }
+
+  /// Whether to yield to a peer on the same core rather than sleep.
+  [[nodiscard]] bool yields_to_peer() noexcept {
+    if (sleeps_ == 0)
+      return true;
+    --sleeps_;
+    return false;
+  }
+  void sleep_for_a_while() noexcept { sleeps_ = 20'000; } // a tenth of a second, against some ms of a yield
+
+private:
+  static constexpr int many = 100; ///< More than a training step makes in a row.
+  int quick_ = 0;
+  int sleeps_ = 0;
+};
+
 /// Sleepers of one condition. A notifier first changes the state by a seq_cst operation, then calls notify().
 class WaitPoint {
 public:
@@ -71,8 +105,8 @@ public:
   }
 
   /// Waits until `done()` holds; false if the time limit passed first. `done` loads its state by seq_cst.
-  /// A waiter with a core to itself sleeps immediately if `peer_needs_core()`: a busy process has taken the
-  /// core of the awaited thread, which now has to run on this one.
+  /// A waiter with a core to itself yields if `peer_needs_core()`: a busy process has taken the core of the
+  /// awaited thread, which now has to run on this one.
   template <class Done, class PeerNeedsCore>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
                           PeerNeedsCore peer_needs_core) {
@@ -80,13 +114,23 @@ public:
     constexpr int few_looks = 4;
     constexpr int first_looks = 16;
     constexpr int quick_looks = 240;
-    if (look(done, patience.yields ? few_looks : first_looks))
+    WaitHistory& history = WaitHistory::of_thread();
+    bool in_the_way = false;
+    const auto quickly = [&] {
+      if (look(done, patience.yields ? few_looks : first_looks))
+        return true;
+      in_the_way = !patience.yields && peer_needs_core();
+      return !patience.yields && !in_the_way && look(done, quick_looks);
+    };
+    if (quickly()) {
+      history.note(true);
       return true;
-    const bool in_the_way = !patience.yields && peer_needs_core();
-    if (!patience.yields && !in_the_way && look(done, quick_looks))
-      return true;
+    }
     const auto start = WaitClock::now();
-    return (!in_the_way && poll(done, patience, start)) || sleep_until(done, start + limit);
+    const bool reached = in_the_way ? history.yields_to_peer() && yield_to_peer(done, history, start)
+                                    : poll(done, history.adapted(patience), start);
+    history.note(reached && WaitClock::now() - start < patience.time);
+    return reached || sleep_until(done, start + limit);
   }
   template <class Done>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit) {
@@ -126,6 +170,17 @@ private:
           WaitClock::now() - start >= patience.time)
         return false;
     }
+  }
+
+  /// Yields to a peer on this core until `done()` or until yields have taken long: then a busy process has
+  /// this core too, and gets a time slice with each yield, but not when a thread sleeps and is woken.
+  template <class Done>
+  static bool yield_to_peer(Done& done, WaitHistory& history, WaitClock::time_point start) {
+    constexpr Patience patience{std::chrono::microseconds(500), true};
+    const bool reached = poll(done, patience, start);
+    if (WaitClock::now() - start >= patience.time)
+      history.sleep_for_a_while();
+    return reached;
   }
 
   template <class Done> bool sleep_until(Done& done, WaitClock::time_point deadline) {
