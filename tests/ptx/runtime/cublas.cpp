@@ -329,11 +329,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
       !has_kernel(of.a.type, of.c.type, of.operation.compute))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto prefer = read<Preference>(preference);
-  results[0] = {};
-  write(&results[0].algo, Choice{hash_of(of), prefer.workspace, prefer.a_alignment, prefer.b_alignment,
-                                 prefer.c_alignment, prefer.d_alignment});
-  results[0].state = CUBLAS_STATUS_SUCCESS;
-  *found = 1;
+  *found = wanted < 2 ? wanted : 2; // alike, for callers that choose among several
+  for (int i = 0; i < *found; ++i) {
+    results[i] = {};
+    write(&results[i].algo, Choice{hash_of(of), prefer.workspace, prefer.a_alignment, prefer.b_alignment,
+                                   prefer.c_alignment, prefer.d_alignment});
+    results[i].state = CUBLAS_STATUS_SUCCESS;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
