@@ -488,7 +488,7 @@ private:
   }
   /// A stream that is alive. Stream 0, where it exists, waits for all the others, and they for it.
   Stream* stream_of(cudaStream_t handle) {
-    if (handle != nullptr || !habits_.default_stream)
+    if ((handle != nullptr && handle != cudaStreamLegacy) || !habits_.default_stream)
       return alive(streams_, handle);
     for (const auto& stream : streams_)
       if (stream->capture) {
