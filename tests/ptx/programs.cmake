@@ -101,7 +101,7 @@ function(shardwright_ptx_program name label)
       PROPERTIES
         TIMEOUT 600 LABELS ${label} FIXTURES_SETUP ptx_${label}
         ENVIRONMENT
-        "PTX_ORDER=${order};PTX_ARRIVAL=${arrival};PTX_SEED=${seed};PTX_COVERAGE=${coverage}")
+        "PTX_ORDER=${order};PTX_ARRIVAL=${arrival};PTX_SEED=${seed};PTX_UNINITIALIZED=1;PTX_COVERAGE=${coverage}")
     list(APPEND shardwright_ptx_coverage "${coverage}")
   endforeach()
   set(shardwright_ptx_coverage ${shardwright_ptx_coverage} PARENT_SCOPE)
