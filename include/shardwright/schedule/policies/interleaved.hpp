@@ -33,14 +33,16 @@ template <int chunks = 2, int group_size = 0> struct Interleaved {
     return group_size > 0 ? group_size : detail::equal_group(ranks, microbatches);
   }
   [[nodiscard]] static constexpr ScheduleRule rule(int ranks, int microbatches) {
-    if (group_size == 0)
+    if constexpr (group_size == 0) {
       return detail::equal_groups_rule(ranks, microbatches);
-    const int last = microbatches % group_size;
-    if (group_size < ranks && microbatches > group_size)
-      return {"the ranks must be no more than the microbatches of a group", ScheduleExtent::ranks};
-    if (microbatches > group_size && last != 0 && last < ranks)
-      return {"the last group must have no fewer microbatches than there are ranks"};
-    return {};
+    } else {
+      const int last = microbatches % group_size;
+      if (group_size < ranks && microbatches > group_size)
+        return {"the ranks must be no more than the microbatches of a group", ScheduleExtent::ranks};
+      if (microbatches > group_size && last != 0 && last < ranks)
+        return {"the last group must have no fewer microbatches than there are ranks"};
+      return {};
+    }
   }
   /// @brief A group with more microbatches than ranks arrives at the first rank before its turn: make room
   /// for the rest.
