@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <type_traits>
 #include <vector>
 
@@ -32,9 +33,15 @@ constexpr ModelSpec experts{.name = "experts",
                             .vocabulary = 64000,
                             .experts = {.count = 24, .active = 4, .width = 4096, .leading_dense_layers = 1}};
 
-/// Every configuration that is legal, found without any pruning.
+ClusterSpec small_cluster(std::int64_t chips, std::int64_t each, double scale_out, double memory) {
+  ClusterSpec cluster = cluster_of(chip::h100, chips, each, scale_out);
+  cluster.chip.memory_bytes = memory;
+  return cluster;
+}
+
+/// Every configuration that is legal, in all orders or in the usual one, found without any pruning.
 std::vector<PlanConfiguration> all_plans(const ModelSpec& model, const ClusterSpec& cluster,
-                                         const RunSpec& run) {
+                                         const RunSpec& run, int orders = plan_order_count) {
   std::vector<PlanConfiguration> out;
   const int chips = static_cast<int>(cluster.chips());
   PlanConfiguration plan;
@@ -58,8 +65,10 @@ std::vector<PlanConfiguration> all_plans(const ModelSpec& model, const ClusterSp
                   for (plan.chunks = interleaved ? 2 : 1; plan.chunks <= (interleaved ? most_chunks : 1);
                        ++plan.chunks)
                     if (problem_of(model, cluster, run, plan) == PlanProblem::none)
-                      for (int order = 0; order < plan_order_count; ++order)
+                      for (int order = 0; order < orders; ++order)
                         for (const bool outside : {false, true}) {
+                          if (outside && orders == 1)
+                            continue;
                           out.push_back(plan);
                           out.back().order = static_cast<PlanOrder>(order);
                           out.back().experts_outside = outside;
@@ -74,9 +83,20 @@ struct CostedPlan {
   double seconds = 0, bytes = 0;
 };
 
-/// The definition of a search's result, over all plans, with the default headroom.
+std::vector<CostedPlan> costed(const std::vector<PlanConfiguration>& plans, const ModelSpec& model,
+                               const ClusterSpec& cluster, const RunSpec& run) {
+  std::vector<CostedPlan> out;
+  for (const PlanConfiguration& plan : plans) {
+    const StepCost cost = evaluate(model, cluster, run, plan);
+    out.push_back({plan, cost.step_seconds, cost.memory.total()});
+  }
+  return out;
+}
+
+/// The definition of a search's result, over all plans of a space, with the default headroom.
 void compare_with(const std::vector<CostedPlan>& plans, const ModelSpec& model, const ClusterSpec& cluster,
-                  const RunSpec& run, double tolerance) {
+                  const RunSpec& run, const SearchSpace& space) {
+  const double tolerance = space.tolerance;
   const double capacity = cluster.chip.memory_bytes * 0.92;
   double least = std::numeric_limits<double>::infinity(), smallest = least;
   for (const CostedPlan& one : plans) {
@@ -95,36 +115,60 @@ void compare_with(const std::vector<CostedPlan>& plans, const ModelSpec& model, 
     }
   }
   CAPTURE(model.name, cluster.chips(), run.sequences, tolerance, plans.size(), least, seconds, simplest);
-  const Plan found = search(model, cluster, run, {.tolerance = tolerance});
+  const Plan found = search(model, cluster, run, space);
   REQUIRE(found.found() == (simplest <= most_complexity));
   if (!found.found()) {
     REQUIRE(found.problem == (plans.empty() ? PlanProblem::batch_not_divisible : PlanProblem::out_of_memory));
     REQUIRE((plans.empty() || found.cost.memory.total() == smallest));
     return;
   }
+  CAPTURE(plan_text(found.configuration));
   REQUIRE(complexity(found.configuration) == simplest);
-  REQUIRE(found.cost.step_seconds == seconds);
+  REQUIRE(std::abs(found.cost.step_seconds - seconds) <= 1e-12 * seconds);
   REQUIRE(problem_of(model, cluster, run, found.configuration) == PlanProblem::none);
 }
 
 void compare_with_all(const ModelSpec& model, ClusterSpec cluster, const RunSpec& run) {
-  std::vector<CostedPlan> plans;
-  for (const PlanConfiguration& plan : all_plans(model, cluster, run)) {
-    const StepCost cost = evaluate(model, cluster, run, plan);
-    plans.push_back({plan, cost.step_seconds, cost.memory.total()});
-  }
+  const std::vector<CostedPlan> plans = costed(all_plans(model, cluster, run), model, cluster, run);
   for (const double memory : {14e9, 24e9, 80e9})
     for (const double tolerance : {0.0, 0.02}) {
       cluster.chip.memory_bytes = memory;
-      compare_with(plans, model, cluster, run, tolerance);
+      compare_with(plans, model, cluster, run, {.tolerance = tolerance});
     }
 }
 
-ClusterSpec small_cluster(std::int64_t chips, std::int64_t each, double scale_out, double memory) {
-  ClusterSpec cluster = cluster_of(chip::h100, chips, each, scale_out);
-  cluster.chip.memory_bytes = memory;
-  return cluster;
-}
+/// A model, a cluster and a run, small enough to try every plan.
+struct RandomProblem {
+  ModelSpec model{};
+  ClusterSpec cluster{};
+  RunSpec run{};
+
+  explicit RandomProblem(unsigned seed) {
+    std::mt19937 random(seed);
+    const auto one_of = [&random](auto... values) {
+      const std::array all{values...};
+      return all[random() % all.size()];
+    };
+    model = {.name = "random",
+             .layers = one_of(4, 8, 9, 12, 30),
+             .hidden = one_of(1024, 4096, 7168),
+             .heads = 8,
+             .key_value_heads = 8,
+             .feed_forward = one_of(4096, 16384),
+             .vocabulary = one_of(32000, 128000),
+             .prediction_layers = one_of(0, 0, 1)};
+    if (one_of(true, true, false))
+      model.experts = {.count = one_of(4, 8),
+                       .active = one_of(1, 4),
+                       .width = one_of(512, 4096),
+                       .leading_dense_layers = one_of(0, 1)};
+    const int chips = one_of(4, 6, 8), domain = one_of(2, 4);
+    const double network = one_of(1e9, 10e9, 50e9), memory = one_of(24e9, 80e9, 1e12);
+    cluster = small_cluster(chips, domain, network, memory);
+    run = {.sequences = one_of(12, 16, 24), .sequence_length = one_of(512, 4096)};
+    run.dispatch = one_of(ExpertDispatch::fused, ExpertDispatch::all_to_all);
+  }
+};
 
 constexpr ModelSpec llama = *find_model("llama-3.1-70b");
 constexpr ClusterSpec thousand = cluster_of(chip::h100, 1024);
@@ -150,6 +194,32 @@ TEST_CASE("a search finds the same plan as trying every plan in every order", "[
   ClusterSpec torus = cluster_of(chip::tpu_v5e, 16);
   torus.domains[0].bandwidth /= 20;
   compare_with_all(experts, torus, {12, 2048});
+}
+
+TEST_CASE("a search finds the best of all plans with any schedule that is fixed", "[search]") {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    const RandomProblem one(seed);
+    // Two plans that differ by rounding only are equally fast.
+    SearchSpace space{.recomputation = static_cast<Recompute>(seed % 3),
+                      .order = PlanOrder::usual,
+                      .experts_outside = false,
+                      .tolerance = 1e-12};
+    std::vector<PlanConfiguration> plans = all_plans(one.model, one.cluster, one.run, 1);
+    std::erase_if(plans,
+                  [&](const PlanConfiguration& each) { return each.recomputation != space.recomputation; });
+    const std::vector<CostedPlan> all = costed(plans, one.model, one.cluster, one.run);
+    CAPTURE(seed);
+    compare_with(all, one.model, one.cluster, one.run, space);
+    for (int schedule = 0; schedule < plan_schedule_count; ++schedule) {
+      space.schedule = static_cast<PlanSchedule>(schedule);
+      std::vector<CostedPlan> with;
+      for (const CostedPlan& each : all)
+        if (each.plan.pp == 1 || each.plan.schedule == space.schedule)
+          with.push_back(each);
+      CAPTURE(schedule);
+      compare_with(with, one.model, one.cluster, one.run, space);
+    }
+  }
 }
 
 TEST_CASE("fixed choices are kept, and a restricted search finds no better plan", "[search]") {

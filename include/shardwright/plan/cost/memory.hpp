@@ -113,6 +113,13 @@ namespace detail {
   return plan.schedule == PlanSchedule::dual_pipe && plan.pp > 1 ? 2 : 1;
 }
 
+/// Returns whether the rank with the embedding has the output matrix, too: in a V, it has the first and the
+/// last stage, and in DualPipe the first of one direction and the last of the other.
+[[nodiscard]] constexpr bool has_both_ends(const PlanConfiguration& plan) noexcept {
+  return plan.pp == 1 || plan.schedule == PlanSchedule::zb_v || plan.schedule == PlanSchedule::dual_pipe ||
+         plan.schedule == PlanSchedule::dual_pipe_v;
+}
+
 /// Parameters on a rank, before data-parallel sharding.
 struct RankParameters {
   double dense = 0;   ///< Over tp and pp.
@@ -153,13 +160,12 @@ struct StageShare {
   // last stage, finds it there (arXiv 2412.19437, section 3.2.3); DualPipe has the two ends of a direction on
   // each of two ranks.
   const double copies = parameter_copies(plan);
-  const bool both = plan.pp == 1 || plan.schedule == PlanSchedule::zb_v ||
-                    plan.schedule == PlanSchedule::dual_pipe || plan.schedule == PlanSchedule::dual_pipe_v;
   const double last = size.head + size.prediction;
   const double ends =
       !stage.ends ? 0
-      : both      ? (size.embedding + last) / copies
-                  : std::max(size.embedding, last + (model.prediction_layers > 0 ? size.embedding : 0));
+      : has_both_ends(plan)
+          ? (size.embedding + last) / copies
+          : std::max(size.embedding, last + (model.prediction_layers > 0 ? size.embedding : 0));
   const double branches = mixed ? part * (model.attention_layers() * size.attention_per_layer +
                                           model.state_space.layers * size.state_space_per_layer)
                                 : layers * size.attention_per_layer;

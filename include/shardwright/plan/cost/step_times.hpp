@@ -47,8 +47,8 @@ struct StageSeconds {
   double mean = 0, fullest = 0, last = 0, weight = 0;
   double beside_last =
       0; ///< Time by which stages of the rank with the head are shorter than those of the fullest ranks.
-  PassCosts of_fullest{}, of_last{}; ///< Without `reduction`; zero if only a bound of the sums is known.
-  double reduction = 0;              ///< Of the gradients, after each microbatch's input gradients.
+  PassCosts of_fullest{0, 0, 0}, of_last{0, 0, 0}; ///< Without `reduction`.
+  double reduction = 0; ///< Of the gradients, after each microbatch's input gradients.
 
   constexpr void add_reduction(double seconds) noexcept {
     mean += seconds;
@@ -143,7 +143,7 @@ struct StageSeconds {
 /// Seconds that the passes of ZB-V or DualPipe take at least, however even their sums are.
 [[nodiscard]] constexpr double chain_seconds(const ModelSpec& model, const PlanConfiguration& plan,
                                              int microbatches, const StageSeconds& stages) noexcept {
-  if (stages.of_last.forward <= 0)
+  if (stages.of_last.forward <= 0) // a bound, for which only sums are known
     return 0;
   const bool v = plan.schedule == PlanSchedule::zb_v; // rank 0 has the head, else the last one
   const int layers = model.stacked_layers() / plan.pp, more = model.stacked_layers() % plan.pp;
@@ -314,16 +314,16 @@ struct StagesOfStep {
 /// the optimizer, and jitter.
 ///
 /// The time grows with each part, so bounds of the parts give a bound of the time.
+/// @param form the use that the schedule makes of passes: `pass_form`, or the one with the least time
 /// @param of_schedule makes the ScheduleTime out of a stage's passes and the seconds of stages
 /// @param of_sharding makes the ShardingTime out of the BesideSeconds of one microbatch
 template <class OfSchedule, class OfSharding>
 constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& run,
                          const PlanConfiguration& plan, const SharedCalibration& shared,
-                         const RankComputation& computed, const LayerTraffic& traffic,
+                         const RankComputation& computed, const LayerTraffic& traffic, const PassForm& form,
                          const OfSchedule& of_schedule, const OfSharding& of_sharding) {
   const double microbatches = microbatches_of(run, plan);
-  const LayerPasses each_layer(model, computed, traffic, repeats_of(plan), shared,
-                               pass_form(plan, microbatches));
+  const LayerPasses each_layer(model, computed, traffic, repeats_of(plan), shared, form);
   StagesOfStep stages = stages_of_step(model, plan, each_layer);
   const StagePass& mean = stages.mean;
   cost.matmul_seconds = microbatches * (3 * mean.forward.matmul + mean.again.matmul);
@@ -378,6 +378,7 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const ClusterSp
                          const RankParameters& held) {
   add_times(
       cost, model, run, plan, shared, computed, layer_traffic(model, cluster, run, plan, links, shared),
+      pass_form(plan, microbatches_of(run, plan)),
       [&](const PassCosts& passes, const StageSeconds& stages) {
         return schedule_time(model, run, plan, links, shared, passes, stages,
                              heaviest_seconds(model, run, plan, stages));

@@ -168,47 +168,54 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
 }
 
 /// The least time that the schedules of a kind add.
+///
+/// Over several microbatches, the smallest has the least bubble, since more microbatches and shorter passes
+/// leave less of it, and the largest the least excess of the heaviest stage. Schedules that fill their bubble
+/// with weight gradients may hide that excess.
 [[nodiscard]] constexpr ScheduleTime least_schedule_time(const SearchInput& in, const SearchBranch& branch,
                                                          const PlanLinks& links, ScheduleKind kind,
                                                          const PipelineFilling& filling,
                                                          const PassCosts& passes,
                                                          const StageSeconds& stages) {
   PlanLinks at_once = links; // a larger microbatch has fewer sends
-  StageSeconds known = stages;
-  if (!filling.own) {
+  if (!filling.own)
     at_once.pipeline.latency_seconds = 0;
-    known.of_fullest = known.of_last = {}; // smaller microbatches take less time
-    known.reduction = 0;
-  }
   ScheduleTime least;
   bool first = true;
   branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration one) {
-    const double heaviest = heaviest_seconds(in.model, in.run, one, known);
+    const double heaviest =
+        fills_with_weights(one.schedule) ? 0 : heaviest_seconds(in.model, in.run, one, stages);
     if (!filling.own)
       one.microbatch = filling.plan.microbatch;
     const ScheduleTime time = schedule_time(in.model, in.run, one, at_once, in.calibration.shared,
-                                            filling.own ? passes : filling.passes, known, heaviest);
+                                            filling.own ? passes : filling.passes, {}, heaviest);
     least = first ? time : least_of(least, time);
     first = false;
   });
   return least;
 }
 
-/// The least time that a plan's stage of ZeRO, or a higher one, adds.
-[[nodiscard]] constexpr ShardingTime least_sharding_time(const SearchInput& in, PlanConfiguration plan,
-                                                         const PlanLinks& links,
+/// The least time that the branch's stage of ZeRO, or a higher one, adds with the schedules of a kind: for
+/// each number of copies and place of the ends, because the rank with most parameters may be another one.
+[[nodiscard]] constexpr ShardingTime least_sharding_time(const SearchInput& in, const SearchBranch& branch,
+                                                         const PlanLinks& links, ScheduleKind kind,
                                                          const BesideSeconds& beside) {
-  const RankParameters held = rank_parameters(in.model, in.size, plan);
   ShardingTime least;
-  bool first = true;
-  for (; plan.zero_stage <= 3; ++plan.zero_stage) {
-    if (!allows(in.space.zero_stage, plan.zero_stage))
-      continue;
-    const ShardingTime time =
-        sharding_time(in.cluster, in.run, plan, held, links, in.calibration.shared, beside);
-    least = first ? time : least_of(least, time);
-    first = false;
-  }
+  int kinds = 0; // that were seen
+  branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration one) {
+    const int bit = parameter_copies(one) > 1 ? 4 : has_both_ends(one) ? 2 : 1;
+    if ((kinds & bit) != 0)
+      return;
+    const RankParameters held = rank_parameters(in.model, in.size, one);
+    for (; one.zero_stage <= 3; ++one.zero_stage) {
+      if (!allows(in.space.zero_stage, one.zero_stage))
+        continue;
+      const ShardingTime time =
+          sharding_time(in.cluster, in.run, one, held, links, in.calibration.shared, beside);
+      least = kinds == 0 ? time : least_of(least, time);
+      kinds |= bit;
+    }
+  });
   return least;
 }
 
@@ -223,16 +230,21 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
   if (!traffic)
     return std::numeric_limits<double>::infinity();
   PlanConfiguration plan = branch.plan;
-  // For each kind, the schedule that has each stage on one rank, which takes the least time.
+  // For each kind, the schedule that has each stage on one rank, which takes the least time. The smallest
+  // microbatch pairs the greatest share of its passes.
   plan.schedule = kind == ScheduleKind::paired ? PlanSchedule::dual_pipe_v : PlanSchedule::one_f_one_b;
+  PlanConfiguration smallest = plan;
+  if (!filling.own)
+    smallest.microbatch = filling.plan.microbatch;
   StepCost cost;
   ++evaluations;
   add_times(
       cost, in.model, in.run, plan, in.calibration.shared, branch.computed, *traffic,
+      pass_form(smallest, microbatches_of(in.run, smallest)),
       [&](const PassCosts& passes, const StageSeconds& stages) {
         return least_schedule_time(in, branch, links, kind, filling, passes, stages);
       },
-      [&](const BesideSeconds& beside) { return least_sharding_time(in, plan, links, beside); });
+      [&](const BesideSeconds& beside) { return least_sharding_time(in, branch, links, kind, beside); });
   return below(cost.step_seconds);
 }
 

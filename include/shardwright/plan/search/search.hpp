@@ -179,7 +179,7 @@ private:
     if (rules_out(branch, 0, branch.batch_count, state))
       return;
     branch.plan.microbatch = branch.batches[0];
-    if (settle_least(branch.plan, state))
+    if (settle_least(branch, state))
       try_batches(branch, 0, branch.batch_count, state);
   }
 
@@ -209,13 +209,16 @@ private:
     }
     branch.computed = computation_of(in_, plan);
     const double most = limit(state, complexity(plan));
+    const auto too_slow = [&](ScheduleKind kind) {
+      return least_seconds(in_, branch, branch.least, kind, filling, state.evaluations) > most;
+    };
     return layers_floor(in_, plan, branch.computed, least_traffic(in_, plan, branch.least)) > most ||
-           least_seconds(in_, branch, branch.least, ScheduleKind::any, filling, state.evaluations) > most;
+           (too_slow(ScheduleKind::unpaired) && too_slow(ScheduleKind::paired));
   }
 
   /// Tries all plans of a branch; false if none fits, and so none with a larger microbatch.
   constexpr bool try_branch(SearchBranch& branch, SearchState& state) const {
-    if (!settle_least(branch.plan, state))
+    if (!settle_least(branch, state))
       return false;
     branch.orders.find(in_.cluster, branch.plan, copies_of(in_.model, in_.run), in_.calibration.shared,
                        in_.space);
@@ -232,14 +235,20 @@ private:
   }
 
   /// Finds the least recomputation, and the lowest stage of ZeRO, with which a plan of the branch fits; false
-  /// if none does. Until a plan fits, remembers the one that needs the least memory. No schedule needs less
-  /// than 1F1B.
-  constexpr bool settle_least(PlanConfiguration& settled, SearchState& state) const {
+  /// if none does. Until a plan fits, remembers the one that needs the least memory. Only DualPipe may need
+  /// less than 1F1B: its two ranks with the embedding and the output matrix share their states.
+  constexpr bool settle_least(SearchBranch& branch, SearchState& state) const {
     const bool none = state.best_seconds == std::numeric_limits<double>::infinity();
-    PlanConfiguration plan = settled;
+    PlanConfiguration plan = branch.plan;
     SearchSchedules legal;
     if (none)
       legal.find(in_.model, in_.run, in_.space, plan, true);
+    const auto fits = [&](PlanConfiguration one) {
+      if (memory_of(in_, one) <= in_.capacity())
+        return true;
+      one.schedule = PlanSchedule::dual_pipe;
+      return branch.schedules.has(one.schedule) && memory_of(in_, one) <= in_.capacity();
+    };
     int recomputation = 3, stage = 4;
     for (int kind = 0; kind < 3; ++kind)
       for (int zero = 0; zero <= 3; ++zero) {
@@ -249,7 +258,7 @@ private:
           continue;
         if (!none && zero >= stage && recomputation <= kind)
           continue;
-        if (memory_of(in_, plan) <= in_.capacity()) {
+        if (fits(plan)) {
           recomputation = std::min(recomputation, kind);
           stage = std::min(stage, zero);
         }
@@ -260,8 +269,8 @@ private:
       }
     if (stage == 4)
       return false;
-    settled.recomputation = static_cast<Recompute>(recomputation);
-    settled.zero_stage = stage;
+    branch.plan.recomputation = static_cast<Recompute>(recomputation);
+    branch.plan.zero_stage = stage;
     return true;
   }
 
@@ -338,7 +347,8 @@ struct FinishedSearch {
 /// @brief The best plan for a run of a model on a cluster: of all legal plans that fit into memory and are at
 /// most `space.tolerance` slower than the fastest one, the simplest.
 ///
-/// Legal means allowed by `problem_of`, with any order of the mesh's axes over the cluster's domains.
+/// Of plans that differ in recomputation only, it takes the first that fits: none, a selective one, a full
+/// one. Legal means allowed by `problem_of`, with any order of the mesh's axes over the cluster's domains.
 [[nodiscard]] constexpr Plan search(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                                     const SearchSpace& space = {}) {
   return finished_search(model, cluster, run, space).best;
