@@ -168,7 +168,7 @@ public:
             "a group that has failed must say so: " + told.text);
   }
   void require(bool holds, const std::string& what) { communicator_suite::require(holds, what); }
-  /// "rank 0", or "ranks 0, 2", of all but rank 1.
+  /// "rank 0", or "ranks 0 and 2", of all but rank 1.
   [[nodiscard]] std::string innocent() {
     std::vector<int> ranks;
     for (int rank = 0; rank < comm().size(); ++rank)

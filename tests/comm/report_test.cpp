@@ -28,7 +28,7 @@ std::string doing(int rank) { return "at step " + std::to_string(10 * rank); }
 
 TEST_CASE("ranks with one call are named together, in the order of the first of each", "[comm]") {
   CHECK(detail::issued_text({{4, "a"}, {5, "b"}, {6, "a"}, {7, "c"}, {8, "b"}}) ==
-        "ranks 4, 6 issued a; ranks 5, 8 issued b; rank 7 issued c");
+        "ranks 4 and 6 issued a; ranks 5 and 8 issued b; rank 7 issued c");
   CHECK(detail::issued_text({}).empty());
 }
 
@@ -73,7 +73,7 @@ TEST_CASE("a deadline report names the late ranks, what they do, and a cycle", "
   const std::string advice =
       " (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)";
   CHECK(said({{2, 3}}) ==
-        enter + " within 2 s, but ranks 2, 3 did not arrive: rank 2: at step 20; rank 3: at step 30" +
+        enter + " within 2 s, but ranks 2 and 3 did not arrive: rank 2: at step 20; rank 3: at step 30" +
             advice);
   CHECK(
       said({{2}, {}, {2, 0}}, 0s) ==

@@ -36,9 +36,9 @@ shardwright_thread_fault(holds_standard_error nonzero 3 "${busy}")
 # Rank 0 or rank 1 is first; only the words of rank 1 do not say whose they are.
 shardwright_thread_fault(ends_late nonzero any "launch threw: ")
 set(exited "launch: the process must not exit while ranks run, but ")
-shardwright_thread_fault(exits nonzero 1 "${exited}rank 2 called exit.. while ranks 0, 1 went on: rank 2: its last operation was all_reduce #1")
+shardwright_thread_fault(exits nonzero 1 "${exited}rank 2 called exit.. while ranks 0 and 1 went on: rank 2: its last operation was all_reduce #1")
 shardwright_thread_fault(exits_with_code nonzero 1 "${exited}rank 2 called exit")
-shardwright_thread_fault(quick_exits nonzero 1 "${exited}rank 2 called quick_exit.. while ranks 0, 1 went on")
+shardwright_thread_fault(quick_exits nonzero 1 "${exited}rank 2 called quick_exit.. while ranks 0 and 1 went on")
 shardwright_thread_fault(thread_exits nonzero 1 "${exited}a thread that belongs to no rank called exit")
 shardwright_thread_fault(all_exit nonzero 1 "${exited}rank [0-2] called exit.. while ranks ")
 # No rank is cut off.

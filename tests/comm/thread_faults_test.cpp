@@ -44,7 +44,7 @@ void expect_mismatch(const Program& odd, const Program& others, const std::strin
     const std::string message = text<sw::CollectiveMismatch>(error);
     CHECK_THAT(message, ContainsSubstring(difference));
     CHECK_THAT(message, ContainsSubstring("rank 1 issued " + odd_call));
-    CHECK_THAT(message, ContainsSubstring("ranks 0, 2 issued " + other_call));
+    CHECK_THAT(message, ContainsSubstring("ranks 0 and 2 issued " + other_call));
     CHECK_THAT(message, ContainsSubstring(" #2 at "));
     CHECK_THAT(message, ContainsSubstring("thread_faults_test.cpp:"));
   }
@@ -216,7 +216,7 @@ TEST_CASE("a count that differs is found before any data moves", "[comm]") {
   for (std::size_t rank = 0; rank < 3; ++rank) {
     CHECK_THAT(text<sw::CollectiveMismatch>(errors[rank]), ContainsSubstring("the counts differ"));
     CHECK_THAT(text<sw::CollectiveMismatch>(errors[rank]),
-               ContainsSubstring("ranks 0, 1 issued all_reduce(sum, 10 float32)"));
+               ContainsSubstring("ranks 0 and 1 issued all_reduce(sum, 10 float32)"));
     CHECK(buffers[rank] == std::vector<float>(rank == 2 ? 9 : 10, static_cast<float>(rank) + 1));
   }
 }
@@ -373,7 +373,7 @@ TEST_CASE("a long wait names the ranks in ascending order, whatever their order 
                  });
     told = standard_error.text();
   }
-  CHECK_THAT(told, ContainsSubstring("rank 0 has waited 0.2 s for ranks 1, 2 in barrier() #1 at "));
+  CHECK_THAT(told, ContainsSubstring("rank 0 has waited 0.2 s for ranks 1 and 2 in barrier() #1 at "));
 }
 
 TEST_CASE("a rank that computes while its own call is in progress is not part of a cycle", "[comm]") {

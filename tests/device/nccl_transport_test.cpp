@@ -485,7 +485,7 @@ TEST_CASE("NCCL ranks whose calls differ get an error before data moves", "[comm
     });
     for (const auto& error : errors) {
       const std::string text = rank_outcomes::text<sw::CollectiveMismatch>(error);
-      CHECK(shardwright_test::has(text, "ranks 0, 1 issued all_reduce(sum, 4 float32) #1"));
+      CHECK(shardwright_test::has(text, "ranks 0 and 1 issued all_reduce(sum, 4 float32) #1"));
       CHECK(shardwright_test::has(text, "rank 2 issued all_reduce(sum, 5 float32) #1"));
     }
     for (const auto& own : data)

@@ -619,7 +619,7 @@ TEST_CASE("device calls that differ are reported on every rank", "[comm]") {
   });
   for (const auto& error : errors) {
     CHECK_THAT(text<sw::CollectiveMismatch>(error), ContainsSubstring("the reduce operations differ"));
-    CHECK_THAT(text<sw::CollectiveMismatch>(error), ContainsSubstring("ranks 0, 2 issued all_reduce(sum"));
+    CHECK_THAT(text<sw::CollectiveMismatch>(error), ContainsSubstring("ranks 0 and 2 issued all_reduce(sum"));
   }
 }
 

@@ -74,14 +74,6 @@ gather_texts<std::string>(const HostCommunicator& ranks, const std::vector<std::
 
 namespace detail {
 
-/// "rank 3" or "ranks 1, 4 and 5".
-inline std::string rank_list(const std::vector<int>& ranks) {
-  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    out += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
-  return out;
-}
-
 /// The value that most ranks hold; in a tie, that of the lowest rank.
 inline std::uint64_t majority(const std::vector<std::uint64_t>& values) {
   std::uint64_t best = values.front();

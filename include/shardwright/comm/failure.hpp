@@ -76,11 +76,11 @@ inline constexpr const char* out_of_memory = "it ran out of memory (std::bad_all
   }
 }
 
-/// "rank 2" or "ranks 2, 3".
+/// "rank 3" or "ranks 1, 4 and 5".
 [[nodiscard]] inline std::string ranks_text(const std::vector<int>& ranks) {
   std::string out = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i)
-    out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+    out += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
   return out;
 }
 

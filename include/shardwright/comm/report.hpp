@@ -56,7 +56,7 @@ struct IssuedCall {
   std::string text;
 };
 
-/// "ranks 0, 2 issued barrier() #2; rank 1 issued all_reduce(...) #2".
+/// "ranks 0 and 2 issued barrier() #2; rank 1 issued all_reduce(...) #2".
 [[nodiscard]] inline std::string issued_text(const std::vector<IssuedCall>& calls) {
   std::string out;
   std::vector<bool> told(calls.size(), false);

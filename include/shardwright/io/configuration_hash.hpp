@@ -6,6 +6,7 @@
 /// does harm.
 
 #include <shardwright/comm/all_gather_v.hpp>
+#include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -86,7 +87,7 @@ inline void require_same_configuration(HostCommunicator world, std::string_view 
   const bool undecided = 2 * odd.size() >= ranks;
   throw ConfigurationMismatch(
       "Configuration: all " + std::to_string(ranks) + " ranks must hold the same, but " +
-          detail::rank_list(odd) + (odd.size() == 1 ? " differs" : " differ") + " from " +
+          detail::ranks_text(odd) + (odd.size() == 1 ? " differs" : " differ") + " from " +
           (undecided ? "rank " + std::to_string(reference) : std::string("the others")) + ": rank " +
           std::to_string(odd.front()) + " has " + odd_line + " where rank " + std::to_string(reference) +
           " has " + usual_line + " (start every rank with the same options, data and seed)",

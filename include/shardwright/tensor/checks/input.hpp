@@ -6,6 +6,7 @@
 /// layout replicates.
 
 #include <shardwright/comm/all_gather_v.hpp>
+#include <shardwright/comm/failure.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/hash.hpp>
 #include <shardwright/layout/describe.hpp>
@@ -104,7 +105,7 @@ SHARDWRIGHT_INLINE void compare_inputs(const MeshCore& core, const InputFacts& o
         odd.push_back(rank);
     if (!odd.empty())
       fail(std::string(subject.name) + ": ranks along " + std::string(core.name(axis)) + ", over which " +
-           subject.layout + " replicates, must have equal values, but " + rank_list(odd) +
+           subject.layout + " replicates, must have equal values, but " + ranks_text(odd) +
            (odd.size() == 1 ? " differs" : " differ") + " from the first rank along it (" + subject.advice +
            ")");
   }

@@ -5,6 +5,7 @@
 /// @brief Finds ranks whose copy of a parameter or of its optimizer state differs from the others.
 
 #include <shardwright/comm/all_gather_v.hpp>
+#include <shardwright/comm/failure.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/hash.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
@@ -39,8 +40,8 @@ struct ReplicaDifference {
     const bool undecided = 2 * odd.size() >= ranks.size();
     const std::string others =
         undecided ? "rank " + std::to_string(ranks.front()) + " and nobody can say which is right"
-                  : "the others of " + detail::rank_list(ranks);
-    return part + " of " + parameter + ": " + detail::rank_list(odd) +
+                  : "the others of " + detail::ranks_text(ranks);
+    return part + " of " + parameter + ": " + detail::ranks_text(odd) +
            (odd.size() == 1 ? " differs from " : " differ from ") + others;
   }
 };

@@ -5,6 +5,7 @@
 /// @brief Handles steps with non-finite loss or gradients: all ranks skip them, or stop and name the origin.
 
 #include <shardwright/comm/all_gather_v.hpp>
+#include <shardwright/comm/failure.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/memory/device_value.hpp>
 #include <shardwright/tensor/non_finite_elements.hpp>
@@ -30,7 +31,7 @@ struct NonFinitePlace {
 
   /// @brief "the gradient of layers.0.down on ranks 2 and 3 (17 elements)", "the loss on rank 1".
   [[nodiscard]] std::string text() const {
-    return (name.empty() ? "the loss" : "the gradient of " + name) + " on " + detail::rank_list(ranks) +
+    return (name.empty() ? "the loss" : "the gradient of " + name) + " on " + detail::ranks_text(ranks) +
            (name.empty() ? ""
                          : " (" + std::to_string(elements) + (elements == 1 ? " element)" : " elements)"));
   }
