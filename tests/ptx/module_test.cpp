@@ -57,6 +57,42 @@ TEST_CASE("a module lists its kernels and variables", "[ptx]") {
   CHECK(moved.find("first") == &kernel);
 }
 
+TEST_CASE("a kernel runs on ordinary arrays", "[ptx]") {
+  const std::string text =
+      ".visible .entry scale(.param .u64 p, .param .f32 factor)\n{\n.reg .b32 %block, %width, %thread;\n"
+      ".reg .f32 %value, %factor; .reg .b64 %at, %p;\n.loc 1 3 1\nmov.u32 %block, %ctaid.x; mov.u32 %width, %ntid.x;\n"
+      "mov.u32 %thread, %tid.x; mad.lo.s32 %thread, %block, %width, %thread;\nmul.wide.u32 %at, %thread, 4;\n"
+      "ld.param.u64 %p, [p]; add.s64 %at, %at, %p;\nld.param.f32 %factor, [factor];\n\n"
+      "ld.global.f32 %value, [%at];\nmul.f32 %value, %value, %factor;\nst.global.f32 [%at], %value;\nret;\n}\n"
+      ".file 1 \"scale.cu\"\n";
+  std::vector<float> values(1024, 3);
+  struct {
+    float* values;
+    float factor;
+  } parameters{values.data(), 2};
+  //! [example]
+  const ptx::Module module = ptx::parse(text);       // a string of PTX
+  const ptx::Kernel& kernel = *module.find("scale"); // decodes it, once
+  ptx::Memory memory;
+  memory.add(values.data(), values.size() * 4, "values"); // what kernels may touch
+  ptx::run(kernel, {.grid = {4}, .block = {256}, .parameters = &parameters}, memory);
+  //! [example]
+  CHECK(values == std::vector<float>(1024, 6));
+  ptx::Memory shorter;
+  shorter.add(values.data(), 4000, "values");
+  try {
+    ptx::run(kernel, {{4}, {256}, 0, &parameters}, shorter);
+    FAIL("no fault");
+  } catch (const ptx::Fault& fault) {
+    CHECK(fault.kind == ptx::FaultKind::bounds);
+    const std::string said = fault.what();
+    CHECK(said.starts_with("ptx: bounds: the load of 4 bytes at 0x"));
+    CHECK(said.ends_with(" by lane 8 lies in no block: it is 0 bytes behind values, which has 4000 bytes.\n"
+                         "  instruction: ld.global.f32 %value, [%at]\n  PTX line: 12\n  source: scale.cu:3\n"
+                         "  kernel: scale\n  block (3, 0, 0), warp 7, lane 8"));
+  }
+}
+
 TEST_CASE("instructions know their text, line and source, and count their executions", "[ptx]") {
   const std::string text =
       ".version 9.0\n.visible .entry k()\n{\n.reg .b32 %r<3>;\n.reg .pred %p;\n.loc 2 17 3\n"
