@@ -229,8 +229,7 @@ template <class Functor> struct RowPieces {
   std::size_t pieces; // of a row
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
-    // A division costs as much as a short row.
-    const std::size_t row = pieces == 1 ? work : work < pieces ? 0 : work / pieces;
+    const std::size_t row = pieces == 1 ? work : work / pieces; // a division costs as much as a short row
     const std::size_t piece = work - row * pieces;
     functor(row, piece * grain, block_end(piece, grain, columns));
   }
