@@ -12,10 +12,10 @@ COMMON = ["--transport", "threads", "--model", "tiny", "--batch", "4", "--steps"
 RUNS = [
     ("fp32", ["--precision", "fp32", "--mesh", "dp=1"], 1e-4),
     ("fp32, dp=2", ["--precision", "fp32", "--mesh", "dp=2"], 1e-4),
-    ("fp32, tp=2", ["--precision", "fp32", "--mesh", "tp=2"], 1e-4),
-    ("bf16", ["--precision", "bf16", "--mesh", "dp=1"], 0.03),
-    ("bf16, CUDA graph", ["--precision", "bf16", "--mesh", "dp=1", "--cuda-graph"], 0.03),
-    ("bf16, dp=2, ZeRO-3", ["--precision", "bf16", "--mesh", "dp=2", "--zero", "3"], 0.03),
+    ("fp32, tp=2", ["--precision", "fp32", "--mesh", "tp=2", "--sequence-parallel"], 1e-4),
+    ("bf16", ["--precision", "bf16", "--mesh", "dp=1"], 0.005),
+    ("bf16, CUDA graph", ["--precision", "bf16", "--mesh", "dp=1", "--cuda-graph"], 0.005),
+    ("bf16, dp=2, ZeRO-3", ["--precision", "bf16", "--mesh", "dp=2", "--zero", "3"], 0.005),
 ]
 
 
