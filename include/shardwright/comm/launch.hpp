@@ -100,14 +100,34 @@ inline void print_rank(const Failure& failure, const std::exception_ptr& error) 
   }
 }
 
+/// The rank whose failure woke this one, if that ended with an error too: it may have ended later.
+[[nodiscard]] inline int origin_of(const std::vector<RankResult>& results, int rank) {
+  for (std::size_t woken = 0; woken < results.size(); ++woken)
+    try {
+      std::rethrow_exception(results[static_cast<std::size_t>(rank)].error);
+    } catch (const PeerFailed& error) {
+      const auto peer = static_cast<std::size_t>(error.peer());
+      if (peer >= results.size() || !results[peer].error)
+        return rank;
+      rank = error.peer();
+    } catch (...) {
+      return rank;
+    }
+  return rank;
+}
+
 /// Throws the original cause: the error of the rank that failed first.
 inline int conclude(const std::vector<RankResult>& results, const FailurePointer& failure) {
   if (failure) {
-    const auto& first = results[static_cast<std::size_t>(failure->rank)];
-    if (first.error) {
+    if (results[static_cast<std::size_t>(failure->rank)].error) {
+      Failure first = *failure;
+      first.rank = origin_of(results, failure->rank);
+      const std::exception_ptr& error = results[static_cast<std::size_t>(first.rank)].error;
+      if (first.rank != failure->rank)
+        first.sentence = text_of(error);
       if (results.size() > 1)
-        print_rank(*failure, first.error);
-      std::rethrow_exception(first.error);
+        print_rank(first, error);
+      std::rethrow_exception(error);
     }
     for (const RankResult& each : results)
       if (each.error)
