@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Branches, calls, barriers, fences, and how lanes, warps and blocks wait for one another.
 #include <string>
+#include <thread>
 
 #include "ptx/one_instruction.hpp"
 
@@ -215,6 +216,33 @@ TEST_CASE("blocks may wait for one another", "[ptx]") {
       "mov.u32 %r5, 0; LOOP: ld.global.u32 %r6, [%d0+8]; add.s32 %r5, %r5, %r6; add.s64 %d0, %d0, 4; add.s32 %r4, %r4, 1; "
       "setp.lt.u32 %p, %r4, 10; @%p bra LOOP; st.global.u32 [%d1+4], %r5; END:");
   CHECK(in_every_order(std::vector<std::uint32_t>(12), last, {10}, {1})[1] == 55);
+}
+
+TEST_CASE("launches of several threads may wait for one another", "[ptx]") {
+  // The first hands a word to the second, which hands it back, one larger.
+  const ptx::Module module = ptx::parse(module_text(
+      ".param .u64 p, .param .u32 second",
+      ".reg .pred %p, %q; .reg .b32 %r<9>; .reg .b64 %d<9>; ld.param.u64 %d0, [p]; ld.param.u32 %r1, [second]; "
+      "setp.ne.u32 %p, %r1, 0; @%p bra SECOND; st.global.u32 [%d0+8], 40; st.release.sys.global.u32 [%d0], 1; "
+      "A: ld.acquire.sys.global.u32 %r2, [%d0+4]; setp.eq.u32 %q, %r2, 0; @%q bra A; ld.global.u32 %r3, [%d0+8]; "
+      "add.s32 %r3, %r3, 1; st.global.u32 [%d0+12], %r3; bra END; "
+      "SECOND: ld.acquire.sys.global.u32 %r2, [%d0]; setp.eq.u32 %q, %r2, 0; @%q bra SECOND; ld.global.u32 %r3, [%d0+8]; "
+      "add.s32 %r3, %r3, 1; st.global.u32 [%d0+8], %r3; st.release.sys.global.u32 [%d0+4], 1; END:"));
+  std::vector<std::uint32_t> words(4);
+  ptx::Memory memory;
+  memory.add(words.data(), 16, "words");
+  struct Parameters {
+    std::uint32_t* words;
+    std::uint32_t second;
+  };
+  const auto run = [&](std::uint32_t second) {
+    const Parameters parameters{words.data(), second};
+    ptx::run(*module.find("k"), {{1}, {1}, 0, &parameters}, memory);
+  };
+  std::thread other([&] { run(1); });
+  run(0);
+  other.join();
+  CHECK(words == std::vector<std::uint32_t>{1, 1, 41, 42});
 }
 
 TEST_CASE("a grid has the blocks and threads of its launch", "[ptx]") {
