@@ -14,9 +14,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <sstream>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -48,6 +50,15 @@ void need_divisible(const std::string& option, int value, int tp) {
   const int other = nearest_divisor(value, tp);
   throw UsageError(option + " " + text(value) + " must be divisible by tp=" + text(tp) + " (give " + option +
                    " " + multiples_near(value, tp) + (other == 1 ? "" : ", or tp=" + text(other)) + ")");
+}
+
+/// Returns whether a path is a directory, or will be inside it.
+bool is_within(const std::filesystem::path& path, const std::filesystem::path& directory) {
+  const auto whole = [](const std::filesystem::path& some) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(some));
+  };
+  const std::filesystem::path from = whole(path).lexically_relative(whole(directory));
+  return !from.empty() && *from.begin() != "..";
 }
 
 } // namespace
@@ -291,6 +302,19 @@ void settle_training(Options& options, const IsGiven& given) {
       if (given(name))
         throw UsageError(std::string(name) +
                          " is only used where text is generated (add --sample 200, or leave it out)");
+}
+
+void check_outputs_outside_data(const Options& options, const IsGiven& given) {
+  if (!given("--data"))
+    return;
+  for (const auto& [name, output] :
+       {std::pair<std::string, std::filesystem::path>{"--checkpoint", options.checkpoint.directory},
+        {"--export", options.export_to}})
+    for (const std::filesystem::path& data : options.data)
+      if (!output.empty() && is_within(output, data))
+        throw UsageError(name + " " + output.string() + " must not be inside --data " + data.string() +
+                         ", whose files the run reads again when it resumes (give " + name +
+                         " a directory outside it)");
 }
 
 } // namespace train_gpt

@@ -35,4 +35,8 @@ void settle_batch(Options& options, const IsGiven& given);
 /// @throws UsageError for contradictions.
 void settle_training(Options& options, const IsGiven& given);
 
+/// @brief Checks that the run writes no directory inside its data.
+/// @throws UsageError for --checkpoint or --export in a directory of --data, which a resumed run reads again.
+void check_outputs_outside_data(const Options& options, const IsGiven& given);
+
 } // namespace train_gpt

@@ -348,6 +348,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
     check_schedule(options, given);
     settle_training(options, given);
     check_checkpoints(options, given);
+    check_outputs_outside_data(options, given);
   } catch (const UsageError& error) {
     return {std::nullopt, std::string("train_gpt: ") + error.what(), 2};
   }

@@ -421,6 +421,19 @@ TEST_CASE("options: a GPU supports the trainings that are compiled for it") {
              ContainsSubstring("--cuda-graph replays one step, but --dropout 0.1"));
 }
 
+TEST_CASE("options: checkpoints and exports are not inside the data") {
+  for (const char* name : {"--checkpoint", "--export"}) {
+    for (const char* inside : {"notes/run", "notes/../notes/a/b", "./notes", "notes/"})
+      CHECK_THAT(
+          refused({"--data", "books", "notes/", name, inside}),
+          ContainsSubstring(std::string(name) + " " + inside + " must not be inside --data notes/, ") &&
+              ContainsSubstring(std::string("(give ") + name + " a directory outside it)"));
+    for (const char* outside : {"run", "notes2", "notes/../run", "books.run", "../notes/run"})
+      CHECK(accepted({"--data", "books", "notes/", name, outside}).data.size() == 2);
+  }
+  CHECK(accepted({"--checkpoint", "/sources/run"}).checkpoint.on()); // the default data: this repository
+}
+
 TEST_CASE("options: options of checkpoints need a directory") {
   CHECK_FALSE(accepted({}).checkpoint.on());
   const Options options = accepted({"--checkpoint", "run", "--save-every", "5", "--keep", "3", "--resume",
