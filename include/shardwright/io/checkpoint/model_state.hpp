@@ -26,21 +26,12 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
 /// @brief The name of an optimizer's state of a parameter: "optimizer/first_moment/layers.3.mlp.down".
-[[nodiscard]] inline std::string state_name(std::string_view parameter, std::string_view state) {
-  std::string out = "optimizer/" + std::string(state) + "/" + std::string(parameter);
-  std::replace(out.begin(), out.end(), ' ', '_');
-  return out;
-}
+[[nodiscard]] std::string state_name(std::string_view parameter, std::string_view state);
 
 namespace detail {
 
 /// This rank's place among the meshes that hold a parameter.
-[[nodiscard]] inline Replica copy_of(const ParameterBase& parameter) {
-  const HostCommunicator& copies = parameter.copies();
-  if (!copies.valid())
-    return {};
-  return {static_cast<std::uint64_t>(copies.rank()), static_cast<std::uint64_t>(copies.size())};
-}
+[[nodiscard]] Replica copy_of(const ParameterBase& parameter);
 
 /// Whether an optimizer counts the steps of each parameter.
 template <class Optimizer, class P>
@@ -49,18 +40,10 @@ concept CountsSteps = requires(Optimizer& optimizer, const P& parameter) {
 };
 
 /// A number of steps that a checkpoint holds for a parameter.
-[[nodiscard]] inline std::int64_t steps_in(double steps, const std::string& parameter) {
-  if (!(steps >= 0 && steps < 9e15)) // exact in a double
-    throw DataError("checkpoint: " + state_name(parameter, "steps") +
-                    " must be a number of steps, but it is " + std::to_string(steps));
-  return static_cast<std::int64_t>(steps);
-}
+[[nodiscard]] std::int64_t steps_in(double steps, const std::string& parameter);
 
 /// This rank's place among those of its mesh.
-[[nodiscard]] inline Replica of_mesh(const ParameterBase& parameter) {
-  const HostCommunicator& mesh = parameter.core().world();
-  return {static_cast<std::uint64_t>(mesh.rank()), static_cast<std::uint64_t>(mesh.size())};
-}
+[[nodiscard]] Replica of_mesh(const ParameterBase& parameter);
 
 /// A tensor of a checkpoint as the model or the optimizer holds it, during a visit. What a checkpoint does
 /// with each is compiled once, not for every type of parameter.
@@ -124,15 +107,9 @@ class HeldNumbers final : public HeldState {
 public:
   using Set = std::function<void(const std::vector<double>&)>;
   HeldNumbers(const std::string& own, std::vector<double> values, const Replica& replica, bool always,
-              Set set)
-      : HeldState(own, safetensors::Dtype::f64, std::span(&count_, 1), always), values_(std::move(values)),
-        count_(static_cast<std::int64_t>(values_.size())), replica_(replica), set_(std::move(set)) {}
-  void stage(Staging& to) const override { to.add(name, values_, replica_); }
-  void read(const BlockSource& source, bool) const override {
-    std::vector<double> values(values_.size());
-    source.read(name, {{0}, {values.size()}}, std::as_writable_bytes(std::span(values)));
-    set_(values);
-  }
+              Set set);
+  void stage(Staging& to) const override;
+  void read(const BlockSource& source, bool convert) const override;
 
 private:
   std::vector<double> values_;
@@ -140,6 +117,10 @@ private:
   Replica replica_;
   Set set_;
 };
+
+/// The number of steps of a parameter. Earlier versions saved one for all parameters.
+void visit_steps(const ParameterBase& parameter, std::int64_t steps, const Replica& replica,
+                 const VisitHeld& visit, const std::function<void(std::int64_t)>& set);
 
 /// The weights of a parameter, then its optimizer state.
 /// @param in_mesh this rank's place in the mesh
@@ -150,34 +131,20 @@ void visit_held(P& parameter, Optimizer& optimizer, const Replica& in_mesh, cons
   optimizer.for_each_state_made(parameter, [&]<class Tensor>(std::string_view state, Tensor& tensor) {
     visit(HeldTensor<Tensor>(state_name(parameter.name(), state), tensor, meshes));
   });
-  if constexpr (CountsSteps<Optimizer, P>) // earlier versions saved one number for all parameters
-    visit(HeldNumbers(state_name(parameter.name(), "steps"),
-                      {static_cast<double>(optimizer.parameter_steps(parameter))}, in_mesh * meshes, false,
-                      [&](const std::vector<double>& values) {
-                        optimizer.set_parameter_steps(parameter, steps_in(values.front(), parameter.name()));
-                      }));
+  if constexpr (CountsSteps<Optimizer, P>)
+    visit_steps(parameter, optimizer.parameter_steps(parameter), in_mesh * meshes, visit,
+                [&](std::int64_t steps) { optimizer.set_parameter_steps(parameter, steps); });
 }
 
 /// The numbers that parts keep beside their parameters. Every rank of a mesh holds them, and if several
 /// meshes hold a unit, every rank of each.
-inline void visit_kept(const std::vector<shardwright::detail::ListedPart>& unit, const Replica& in_mesh,
-                       const VisitHeld& visit) {
-  Replica meshes;
-  for (const auto& each : unit)
-    if (each.parameter != nullptr && !each.tied)
-      meshes = copy_of(*each.parameter);
-  for (const auto& each : unit) {
-    if (each.parameter != nullptr)
-      continue;
-    std::vector<PartState> state = each.part->state();
-    for (PartState& kept : state)
-      visit(HeldNumbers(each.path + "." + std::string(kept.name), kept.values, in_mesh * meshes, true,
-                        [&](const std::vector<double>& values) {
-                          kept.values = values;
-                          each.part->set_state(state);
-                        }));
-  }
-}
+void visit_kept(const std::vector<shardwright::detail::ListedPart>& unit, const Replica& in_mesh,
+                const VisitHeld& visit);
+
+/// What a checkpoint does with each.
+[[nodiscard]] VisitHeld stage_in(Staging& to);
+[[nodiscard]] VisitHeld require_of(const BlockSource& source, bool convert, std::vector<std::string>& names);
+[[nodiscard]] VisitHeld read_from(const BlockSource& source, bool convert);
 
 /// Visits all tensors of a rank's share.
 template <class Model, class Optimizer>
@@ -208,7 +175,7 @@ void for_each_held(Model& model, Optimizer& optimizer, const VisitHeld& visit) {
 /// number of steps is saved for each parameter, as "optimizer/steps/NAME" in F64. A block that several ranks
 /// hold, within a mesh or, of a tied parameter, in several stages, is written once.
 template <ParameterSet Model, class Optimizer> void stage(Model& model, Optimizer& optimizer, Staging& to) {
-  detail::for_each_held(model, optimizer, [&](const detail::HeldState& each) { each.stage(to); });
+  detail::for_each_held(model, optimizer, detail::stage_in(to));
 }
 
 /// @brief The names of the tensors in a rank's share, after checking that each was saved with its shape and
@@ -219,12 +186,7 @@ template <ParameterSet Model, class Optimizer>
 [[nodiscard]] std::vector<std::string> require_state(const BlockSource& source, Model& model,
                                                      Optimizer& optimizer, bool convert = false) {
   std::vector<std::string> names;
-  detail::for_each_held(model, optimizer, [&](const detail::HeldState& each) {
-    if (!each.required && !source.holds(each.name))
-      return;
-    static_cast<void>(source.require(each.name, each.dtype, detail::unsigned_of(each.shape), convert));
-    names.push_back(each.name);
-  });
+  detail::for_each_held(model, optimizer, detail::require_of(source, convert, names));
   return names;
 }
 
@@ -238,10 +200,99 @@ template <ParameterSet Model, class Optimizer>
 /// @throws DataError as require_state(), and if data cannot be read: the model is then unusable.
 template <ParameterSet Model, class Optimizer>
 void read_state(const BlockSource& source, Model& model, Optimizer& optimizer, bool convert = false) {
-  detail::for_each_held(model, optimizer, [&](const detail::HeldState& each) {
+  detail::for_each_held(model, optimizer, detail::read_from(source, convert));
+}
+
+#if !defined(SHARDWRIGHT_COMPILED_CHECKPOINTS)
+SHARDWRIGHT_INLINE std::string state_name(std::string_view parameter, std::string_view state) {
+  std::string out = "optimizer/" + std::string(state) + "/" + std::string(parameter);
+  std::replace(out.begin(), out.end(), ' ', '_');
+  return out;
+}
+
+namespace detail {
+
+SHARDWRIGHT_INLINE Replica copy_of(const ParameterBase& parameter) {
+  const HostCommunicator& copies = parameter.copies();
+  if (!copies.valid())
+    return {};
+  return {static_cast<std::uint64_t>(copies.rank()), static_cast<std::uint64_t>(copies.size())};
+}
+
+SHARDWRIGHT_INLINE std::int64_t steps_in(double steps, const std::string& parameter) {
+  if (!(steps >= 0 && steps < 9e15)) // exact in a double
+    throw DataError("checkpoint: " + state_name(parameter, "steps") +
+                    " must be a number of steps, but it is " + std::to_string(steps));
+  return static_cast<std::int64_t>(steps);
+}
+
+SHARDWRIGHT_INLINE Replica of_mesh(const ParameterBase& parameter) {
+  const HostCommunicator& mesh = parameter.core().world();
+  return {static_cast<std::uint64_t>(mesh.rank()), static_cast<std::uint64_t>(mesh.size())};
+}
+
+SHARDWRIGHT_INLINE HeldNumbers::HeldNumbers(const std::string& own, std::vector<double> values,
+                                            const Replica& replica, bool always, Set set)
+    : HeldState(own, safetensors::Dtype::f64, std::span(&count_, 1), always), values_(std::move(values)),
+      count_(static_cast<std::int64_t>(values_.size())), replica_(replica), set_(std::move(set)) {}
+
+SHARDWRIGHT_INLINE void HeldNumbers::stage(Staging& to) const { to.add(name, values_, replica_); }
+
+SHARDWRIGHT_INLINE void HeldNumbers::read(const BlockSource& source, bool /*convert*/) const {
+  std::vector<double> values(values_.size());
+  source.read(name, {{0}, {values.size()}}, std::as_writable_bytes(std::span(values)));
+  set_(values);
+}
+
+SHARDWRIGHT_INLINE void visit_steps(const ParameterBase& parameter, std::int64_t steps,
+                                    const Replica& replica, const VisitHeld& visit,
+                                    const std::function<void(std::int64_t)>& set) {
+  visit(HeldNumbers(
+      state_name(parameter.name(), "steps"), {static_cast<double>(steps)}, replica, false,
+      [&](const std::vector<double>& values) { set(steps_in(values.front(), parameter.name())); }));
+}
+
+SHARDWRIGHT_INLINE void visit_kept(const std::vector<shardwright::detail::ListedPart>& unit,
+                                   const Replica& in_mesh, const VisitHeld& visit) {
+  Replica meshes;
+  for (const auto& each : unit)
+    if (each.parameter != nullptr && !each.tied)
+      meshes = copy_of(*each.parameter);
+  for (const auto& each : unit) {
+    if (each.parameter != nullptr)
+      continue;
+    std::vector<PartState> state = each.part->state();
+    for (PartState& kept : state)
+      visit(HeldNumbers(each.path + "." + std::string(kept.name), kept.values, in_mesh * meshes, true,
+                        [&](const std::vector<double>& values) {
+                          kept.values = values;
+                          each.part->set_state(state);
+                        }));
+  }
+}
+
+SHARDWRIGHT_INLINE VisitHeld stage_in(Staging& to) {
+  return [&to](const HeldState& each) { each.stage(to); };
+}
+
+SHARDWRIGHT_INLINE VisitHeld require_of(const BlockSource& source, bool convert,
+                                        std::vector<std::string>& names) {
+  return [&source, convert, &names](const HeldState& each) {
+    if (!each.required && !source.holds(each.name))
+      return;
+    static_cast<void>(source.require(each.name, each.dtype, unsigned_of(each.shape), convert));
+    names.push_back(each.name);
+  };
+}
+
+SHARDWRIGHT_INLINE VisitHeld read_from(const BlockSource& source, bool convert) {
+  return [&source, convert](const HeldState& each) {
     if (each.required || source.holds(each.name))
       each.read(source, convert);
-  });
+  };
 }
+
+} // namespace detail
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint

@@ -32,14 +32,7 @@ class Writer;
 namespace detail {
 
 /// The message of an error of the library, or nothing.
-template <class Function> [[nodiscard]] std::string sentence_of(const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
-}
+[[nodiscard]] std::string sentence_of(const std::function<void()>& function);
 
 /// Throws on every rank if any has an error message. Collective.
 void agree(const HostCommunicator& world, const std::string& own, SourceLocation where);

@@ -27,6 +27,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
 namespace detail {
 
+SHARDWRIGHT_INLINE std::string sentence_of(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
 SHARDWRIGHT_INLINE void agree(const HostCommunicator& world, const std::string& own, SourceLocation where) {
   const auto all = gather_texts(world, own.empty() ? std::vector<std::string>() : std::vector{own}, where);
   for (std::size_t rank = 0; rank < all.size(); ++rank)

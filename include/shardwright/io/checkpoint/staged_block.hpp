@@ -79,51 +79,60 @@ template <class LayoutType> struct Savable {
 
 /// The index of a rank's replica of its block, and the number of replicas, which are on ranks that differ
 /// only along axes that shard nothing.
-[[nodiscard]] inline Replica replica_of(const shardwright::detail::MeshCore& core, const LayoutValue& layout,
-                                        std::span<const std::string_view> axes) {
-  const shardwright::detail::AxisBinding binding = shardwright::detail::bind_axes(core, axes);
-  unsigned shards = 0;
-  for (int d = 0; d < layout.tensor_rank; ++d)
-    for (const int axis : layout.shard(d))
-      shards |= 1U << binding.mesh_axis[static_cast<std::size_t>(axis)];
-  Replica out;
-  for (int axis = 0; axis < core.axis_count(); ++axis)
-    if ((shards >> axis & 1U) == 0) {
-      const auto extent = static_cast<std::uint64_t>(core.extent(axis));
-      out.number = out.number * extent + static_cast<std::uint64_t>(core.coordinate(axis));
-      out.count *= extent;
-    }
-  return out;
-}
+[[nodiscard]] Replica replica_of(const shardwright::detail::MeshCore& core, const LayoutValue& layout,
+                                 std::span<const std::string_view> axes);
 
 [[nodiscard]] inline std::vector<std::uint64_t> unsigned_of(std::span<const std::int64_t> extents) {
   return {extents.begin(), extents.end()};
 }
 
-/// The extents of a tensor and this rank's block of it, whatever the layout.
-struct Extents {
-  std::span<const std::int64_t> shape, offset, block;
+/// A tensor and this rank's block of it, whatever the layout.
+struct TensorPlace {
+  const shardwright::detail::MeshCore& core;
+  const LayoutValue& layout;
+  std::span<const std::string_view> axes;
+  std::span<const std::int64_t> shape;
 
-  [[nodiscard]] safetensors::BlockOf place() const { return {unsigned_of(offset), unsigned_of(block)}; }
+  template <class LayoutType, class Element, class Target>
+  [[nodiscard]] static TensorPlace of(const ShardedTensor<LayoutType, Element, Target>& tensor) {
+    static_cast<void>(Savable<LayoutType>());
+    return {tensor.core(), LayoutType::value, LayoutType::axes, tensor.shape()};
+  }
+  [[nodiscard]] safetensors::BlockOf block() const;
 };
 
 /// Reads a block in the caller's element type. Compiled for each of those, not for each layout.
 template <class Element, class Target>
-[[gnu::noinline]] void read_block(const BlockSource& source, const std::string& name, const Extents& extents,
-                                  bool convert, const typename Target::execution_space& execution,
-                                  Element* into, std::size_t elements) {
+[[gnu::noinline]] void
+read_block(const BlockSource& source, const std::string& name, const TensorPlace& place, bool convert,
+           const typename Target::execution_space& execution, Element* into, std::size_t elements) {
   constexpr safetensors::Dtype wanted = safetensors::dtype_of<Element>();
-  const safetensors::Dtype saved = source.require(name, wanted, unsigned_of(extents.shape), convert);
+  const safetensors::Dtype saved = source.require(name, wanted, unsigned_of(place.shape), convert);
   if (Target::host_accessible && saved == wanted)
-    return source.read(name, extents.place(), std::as_writable_bytes(std::span(into, elements)));
+    return source.read(name, place.block(), std::as_writable_bytes(std::span(into, elements)));
   std::vector<std::byte> memory(elements * (safetensors::bits_of(saved) / 8));
-  source.read(name, extents.place(), memory);
+  source.read(name, place.block(), memory);
   if constexpr (detail::RealElement<Element>)
     if (saved != wanted)
       memory = detail::converted<Element>(saved, memory);
   shardwright::detail::copy_to_target<Target>(execution, reinterpret_cast<const Element*>(memory.data()),
                                               into, elements);
 }
+
+#if defined(SHARDWRIGHT_COMPILED_CHECKPOINTS)
+extern template void read_block<float, DefaultTarget>(const BlockSource&, const std::string&,
+                                                      const TensorPlace&, bool,
+                                                      const DefaultTarget::execution_space&, float*,
+                                                      std::size_t);
+extern template void read_block<double, DefaultTarget>(const BlockSource&, const std::string&,
+                                                       const TensorPlace&, bool,
+                                                       const DefaultTarget::execution_space&, double*,
+                                                       std::size_t);
+extern template void read_block<bfloat16, DefaultTarget>(const BlockSource&, const std::string&,
+                                                         const TensorPlace&, bool,
+                                                         const DefaultTarget::execution_space&, bfloat16*,
+                                                         std::size_t);
+#endif
 
 } // namespace detail
 
@@ -142,23 +151,14 @@ public:
   void add(std::string name, const ShardedTensor<LayoutType, Element, Target>& tensor,
            const Replica& meshes = {}) {
     using Value = std::remove_const_t<Element>;
-    static_cast<void>(detail::Savable<LayoutType>());
-    const auto offset = tensor.local_offset();
     std::byte* const to =
-        next(std::move(name), safetensors::dtype_of<Value>(), tensor.core(), LayoutType::value,
-             LayoutType::axes, {tensor.shape(), offset, tensor.local_shape()}, meshes);
+        next(std::move(name), safetensors::dtype_of<Value>(), detail::TensorPlace::of(tensor), meshes);
     if (to != nullptr)
       shardwright::detail::copy_to_host<Target>(tensor.execution(), tensor.data(),
                                                 reinterpret_cast<Value*>(to), tensor.local_size());
   }
   /// @brief Copies numbers that are the same on all replicas, as a vector of F64.
-  void add(std::string name, const std::vector<double>& values, const Replica& replica) {
-    std::byte* const to = next(
-        {std::move(name), safetensors::Dtype::f64, {values.size()}, {0}, {values.size()}, {}, "Layout<1>"},
-        replica);
-    if (to != nullptr && !values.empty())
-      std::memcpy(to, values.data(), values.size() * sizeof(double));
-  }
+  void add(std::string name, const std::vector<double>& values, const Replica& replica);
 
   /// @brief The blocks added since clear().
   [[nodiscard]] std::span<const StagedBlock> blocks() const noexcept {
@@ -174,9 +174,7 @@ public:
 
 private:
   /// The memory of the next block, of a tensor of any layout; null if another replica writes it.
-  [[nodiscard]] std::byte* next(std::string name, safetensors::Dtype dtype,
-                                const shardwright::detail::MeshCore& core, const LayoutValue& layout,
-                                std::span<const std::string_view> axes, const detail::Extents& extents,
+  [[nodiscard]] std::byte* next(std::string name, safetensors::Dtype dtype, const detail::TensorPlace& tensor,
                                 const Replica& meshes);
   [[nodiscard]] std::byte* next(Block block, const Replica& replica);
 
@@ -203,26 +201,63 @@ template <class LayoutType, class Element, class Target>
 template <class LayoutType, class Element, class Target>
 void read_tensor(const BlockSource& source, const std::string& name,
                  ShardedTensor<LayoutType, Element, Target>& into, bool convert = false) {
-  static_cast<void>(detail::Savable<LayoutType>());
-  const auto offset = into.local_offset();
-  detail::read_block<Element, Target>(source, name, {into.shape(), offset, into.local_shape()}, convert,
-                                      into.execution(), into.mutable_data(), into.local_size());
+  detail::read_block<Element, Target>(source, name, detail::TensorPlace::of(into), convert, into.execution(),
+                                      into.mutable_data(), into.local_size());
 }
 
 #if !defined(SHARDWRIGHT_COMPILED_CHECKPOINTS)
+namespace detail {
+
+SHARDWRIGHT_INLINE Replica replica_of(const shardwright::detail::MeshCore& core, const LayoutValue& layout,
+                                      std::span<const std::string_view> axes) {
+  const shardwright::detail::AxisBinding binding = shardwright::detail::bind_axes(core, axes);
+  unsigned shards = 0;
+  for (int d = 0; d < layout.tensor_rank; ++d)
+    for (const int axis : layout.shard(d))
+      shards |= 1U << binding.mesh_axis[static_cast<std::size_t>(axis)];
+  Replica out;
+  for (int axis = 0; axis < core.axis_count(); ++axis)
+    if ((shards >> axis & 1U) == 0) {
+      const auto extent = static_cast<std::uint64_t>(core.extent(axis));
+      out.number = out.number * extent + static_cast<std::uint64_t>(core.coordinate(axis));
+      out.count *= extent;
+    }
+  return out;
+}
+
+SHARDWRIGHT_INLINE safetensors::BlockOf TensorPlace::block() const {
+  const shardwright::detail::AxisBinding binding = shardwright::detail::bind_axes(core, axes);
+  safetensors::BlockOf out;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    const DimensionBlock block = shardwright::detail::block_at(layout, d, binding, shape[d]);
+    out.offset.push_back(static_cast<std::uint64_t>(block.offset));
+    out.extent.push_back(static_cast<std::uint64_t>(block.size));
+  }
+  return out;
+}
+
+} // namespace detail
+
+SHARDWRIGHT_INLINE void Staging::add(std::string name, const std::vector<double>& values,
+                                     const Replica& replica) {
+  std::byte* const to =
+      next({std::move(name), safetensors::Dtype::f64, {values.size()}, {0}, {values.size()}, {}, "Layout<1>"},
+           replica);
+  if (to != nullptr && !values.empty())
+    std::memcpy(to, values.data(), values.size() * sizeof(double));
+}
+
 SHARDWRIGHT_INLINE std::byte* Staging::next(std::string name, safetensors::Dtype dtype,
-                                            const shardwright::detail::MeshCore& core,
-                                            const LayoutValue& layout, std::span<const std::string_view> axes,
-                                            const detail::Extents& extents, const Replica& meshes) {
-  safetensors::BlockOf place = extents.place();
+                                            const detail::TensorPlace& tensor, const Replica& meshes) {
+  safetensors::BlockOf block = tensor.block();
   return next({std::move(name),
                dtype,
-               detail::unsigned_of(extents.shape),
-               std::move(place.offset),
-               std::move(place.extent),
+               detail::unsigned_of(tensor.shape),
+               std::move(block.offset),
+               std::move(block.extent),
                {},
-               describe(layout, axes)},
-              detail::replica_of(core, layout, axes) * meshes);
+               describe(tensor.layout, tensor.axes)},
+              detail::replica_of(tensor.core, tensor.layout, tensor.axes) * meshes);
 }
 
 SHARDWRIGHT_INLINE std::byte* Staging::next(Block block, const Replica& replica) {

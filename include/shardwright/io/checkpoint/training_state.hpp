@@ -19,7 +19,15 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
 /// @brief Adds training progress to a checkpoint's description.
-inline void add_progress(std::map<std::string, std::string>& more, const TrainingProgress& progress) {
+void add_progress(std::map<std::string, std::string>& more, const TrainingProgress& progress);
+
+/// @brief The progress that add_progress() added.
+/// @throws DataError naming a value that is missing or not a number.
+[[nodiscard]] TrainingProgress progress_of(const std::map<std::string, std::string>& more);
+
+#if !defined(SHARDWRIGHT_COMPILED_CHECKPOINTS)
+SHARDWRIGHT_INLINE void add_progress(std::map<std::string, std::string>& more,
+                                     const TrainingProgress& progress) {
   more["steps"] = std::to_string(progress.steps);
   more["optimizer steps"] = std::to_string(progress.optimizer_steps);
   more["skipped in a row"] = std::to_string(progress.skipped_in_a_row);
@@ -30,9 +38,7 @@ inline void add_progress(std::map<std::string, std::string>& more, const Trainin
   more["loss scale overflows"] = std::to_string(progress.loss_scale->overflows);
 }
 
-/// @brief The progress that add_progress() added.
-/// @throws DataError naming a value that is missing or not a number.
-[[nodiscard]] inline TrainingProgress progress_of(const std::map<std::string, std::string>& more) {
+SHARDWRIGHT_INLINE TrainingProgress progress_of(const std::map<std::string, std::string>& more) {
   const auto number = [&](const char* name) {
     const auto at = more.find(name);
     std::int64_t out = 0;
@@ -50,5 +56,6 @@ inline void add_progress(std::map<std::string, std::string>& more, const Trainin
                       number("loss scale good steps"), number("loss scale overflows")};
   return out;
 }
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint
