@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The target shardwright::compiled: meshes, transitions, schedules and checks of what ranks pass, compiled
-// once.
+// The target shardwright::compiled: meshes, transitions, gradients, schedules and checks of what ranks pass,
+// compiled once.
 #define SHARDWRIGHT_COMPILING
 #include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/layout/mesh_check.hpp>
@@ -11,9 +11,12 @@
 #include <shardwright/schedule/text/explain.hpp>
 #include <shardwright/tensor/checks/id_faults.hpp>
 #include <shardwright/tensor/checks/input.hpp>
+#include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/transition/bound.hpp>
 #include <shardwright/tensor/transition/step_geometry.hpp>
 #include <shardwright/train/checks/replica_check.hpp>
+#include <shardwright/train/gradient/gathered_weight.hpp>
+#include <shardwright/train/gradient/group.hpp>
 #include <shardwright/train/pipeline/agreement.hpp>
 #include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/pipeline/plan.hpp>
@@ -26,3 +29,36 @@ template void shardwright::check_mesh<std::int64_t>(std::span<const std::string_
 template std::vector<std::vector<std::string>>
 shardwright::gather_texts<std::string>(const HostCommunicator& ranks, const std::vector<std::string>& own,
                                        SourceLocation where);
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+template class TypedCall<HostCommunicator>;
+
+// Templates that no layout changes, for the usual element types; gradients are summed as float or double.
+template class TransitionRun<float, DefaultTarget>;
+template BufferHandle memory_after<float>(TargetResources<DefaultTarget>&, const TransitionSteps&,
+                                          std::span<const std::int64_t>, BufferHandle, SourceLocation);
+template class WeightGather<float, DefaultTarget>;
+template class TransitionRun<double, DefaultTarget>;
+template BufferHandle memory_after<double>(TargetResources<DefaultTarget>&, const TransitionSteps&,
+                                           std::span<const std::int64_t>, BufferHandle, SourceLocation);
+template class WeightGather<double, DefaultTarget>;
+template class TransitionRun<bfloat16, DefaultTarget>;
+template BufferHandle memory_after<bfloat16>(TargetResources<DefaultTarget>&, const TransitionSteps&,
+                                             std::span<const std::int64_t>, BufferHandle, SourceLocation);
+template class WeightGather<bfloat16, DefaultTarget>;
+
+template class AnyParameterGradient<DefaultTarget>;
+template class GradientGroup<DefaultTarget>;
+template class BucketQueue<float, DefaultTarget>;
+template class GradientSum<float, DefaultTarget>;
+template class ParameterGradient<float, DefaultTarget>;
+template void GradientGroup<DefaultTarget>::hold<float>(ParameterBase&, const GradientLayouts&,
+                                                        TargetResources<DefaultTarget>&);
+template class BucketQueue<double, DefaultTarget>;
+template class GradientSum<double, DefaultTarget>;
+template class ParameterGradient<double, DefaultTarget>;
+template void GradientGroup<DefaultTarget>::hold<double>(ParameterBase&, const GradientLayouts&,
+                                                         TargetResources<DefaultTarget>&);
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -29,4 +29,8 @@ public:
   }
 };
 
+#if defined(SHARDWRIGHT_COMPILED)
+extern template class detail::TypedCall<HostCommunicator>;
+#endif
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -56,6 +56,17 @@ template <class Element, class Place>
   return to;
 }
 
+#if defined(SHARDWRIGHT_COMPILED)
+extern template BufferHandle memory_after<float>(TargetResources<DefaultTarget>&, const TransitionSteps&,
+                                                 std::span<const std::int64_t>, BufferHandle, SourceLocation);
+extern template BufferHandle memory_after<double>(TargetResources<DefaultTarget>&, const TransitionSteps&,
+                                                  std::span<const std::int64_t>, BufferHandle,
+                                                  SourceLocation);
+extern template BufferHandle memory_after<bfloat16>(TargetResources<DefaultTarget>&, const TransitionSteps&,
+                                                    std::span<const std::int64_t>, BufferHandle,
+                                                    SourceLocation);
+#endif
+
 template <class From, class To> inline constexpr bool moves_halos = has_halos<From> || has_halos<To>;
 
 /// `from` in another layout, one of them with halos: the owned elements move between layouts without halos.

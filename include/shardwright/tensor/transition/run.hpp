@@ -5,6 +5,7 @@
 /// @brief Executes the steps of a transition on one rank's memory.
 
 #include <shardwright/comm/pending.hpp>
+#include <shardwright/core/low_precision.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/transition/block_copy.hpp>
@@ -134,5 +135,11 @@ private:
   BufferHandle written_;           // of `destination_`, unless that is the result
   std::optional<Pending> pending_;
 };
+
+#if defined(SHARDWRIGHT_COMPILED)
+extern template class TransitionRun<float, DefaultTarget>;
+extern template class TransitionRun<double, DefaultTarget>;
+extern template class TransitionRun<bfloat16, DefaultTarget>;
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -230,5 +230,10 @@ private:
   int growing_ = 0;
 };
 
+#if defined(SHARDWRIGHT_COMPILED)
+extern template class BucketQueue<float, DefaultTarget>;
+extern template class BucketQueue<double, DefaultTarget>;
+#endif
+
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -102,4 +102,10 @@ private:
   int uses_ = 0;
 };
 
+#if defined(SHARDWRIGHT_COMPILED)
+extern template class WeightGather<float, DefaultTarget>;
+extern template class WeightGather<double, DefaultTarget>;
+extern template class WeightGather<bfloat16, DefaultTarget>;
+#endif
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -75,4 +75,12 @@ private:
   std::optional<std::weak_ptr<const void>> stage_;
 };
 
+#if defined(SHARDWRIGHT_COMPILED)
+extern template class GradientGroup<DefaultTarget>;
+extern template void GradientGroup<DefaultTarget>::hold<float>(ParameterBase&, const GradientLayouts&,
+                                                               TargetResources<DefaultTarget>&);
+extern template void GradientGroup<DefaultTarget>::hold<double>(ParameterBase&, const GradientLayouts&,
+                                                                TargetResources<DefaultTarget>&);
+#endif
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

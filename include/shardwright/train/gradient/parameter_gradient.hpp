@@ -316,4 +316,12 @@ private:
   std::int64_t raw_non_finite_ = 0;
 };
 
+#if defined(SHARDWRIGHT_COMPILED)
+extern template class GradientSum<float, DefaultTarget>;
+extern template class ParameterGradient<float, DefaultTarget>;
+extern template class GradientSum<double, DefaultTarget>;
+extern template class ParameterGradient<double, DefaultTarget>;
+extern template class AnyParameterGradient<DefaultTarget>;
+#endif
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
