@@ -77,8 +77,8 @@ struct SameTerm {
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V x, sw::Unread, sw::Unread) const { return x; }
 };
 
-/// Runs kernels on random data, and hands on every result, in order. Kernels are in groups, which a process
-/// may run alone.
+/// Runs kernels on random data and hands on every result, in order. Kernels are in groups: if each has a
+/// process of its own, an error of the device ends only one.
 template <class Target, class Element> class EveryKernel {
 public:
   /// @param keep is told each result when it is known
@@ -579,8 +579,8 @@ template <class Element>
   return comparison.sound();
 }
 
-/// @brief The main of a program of kernels: `check(group)` for the group that its argument names, or with a
-/// name of nothing for all of them.
+/// @brief The main of a program of kernels: `check(group)`, with the program's argument, or with an empty
+/// name for all groups.
 template <class Check> int kernel_program(int argc, char** argv, const Check& check) {
   const std::string_view asked = argc > 1 ? argv[1] : "";
   std::string names;

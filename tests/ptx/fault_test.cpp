@@ -333,9 +333,8 @@ TEST_CASE("device code prints", "[ptx]") {
   setting.options.print = [&](std::string_view text) { printed += text; };
   setting.outside =
       ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n"
-      ".global .b8 format[20] = {37, 100, 32, 37, 46, 50, 102, 32, 37, 108, 117, 37, 37, 10, 0};\n"; // %d
-                                                                                                     // %.2f
-                                                                                                     // %lu%%\n
+      // The format is "%d %.2f %lu%%\n".
+      ".global .b8 format[20] = {37, 100, 32, 37, 46, 50, 102, 32, 37, 108, 117, 37, 37, 10, 0};\n";
   CHECK(
       !run_once(
            ".local .align 8 .b8 l[24]; st.local.u32 [l], %r0; mov.b64 %d3, 0d3FF8000000000000; st.local.b64 [l+8], %d3; "

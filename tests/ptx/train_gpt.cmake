@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The example train_gpt with interpreted kernels: it trains on the device in float and bfloat16, and its losses are those of
-# the host.
+# The example train_gpt with interpreted kernels: with --target cuda, in float and bfloat16, its losses must be those of the
+# host.
 get_property(trainings GLOBAL PROPERTY shardwright_train_gpt_trainings)
 if(NOT TARGET train_gpt_parts)
   return()

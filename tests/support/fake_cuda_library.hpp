@@ -80,7 +80,7 @@ struct Graph {
   std::vector<Work> work;
 };
 
-/// What differs between a program that is held to the letter and one that relies on what CUDA is known to do.
+/// What a program may rely on beyond the rules above, because CUDA is known to do it.
 struct Habits {
   bool free_waits = false;     ///< cudaFree waits for the device, so memory in use may be given back.
   bool default_stream = false; ///< Stream 0 exists; every stream waits for it, and it for them.

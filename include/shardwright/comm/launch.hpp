@@ -100,7 +100,7 @@ inline void print_rank(const Failure& failure, const std::exception_ptr& error) 
   }
 }
 
-/// The rank whose failure woke this one, if that ended with an error too: it may have ended later.
+/// The rank whose failure woke `rank`, perhaps through others, if it failed too: it may have ended later.
 [[nodiscard]] inline int origin_of(const std::vector<RankResult>& results, int rank) {
   for (std::size_t woken = 0; woken < results.size(); ++woken)
     try {

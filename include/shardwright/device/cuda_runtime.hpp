@@ -80,7 +80,7 @@ public:
     std::shared_ptr<const void> owner_;
   };
   using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, detail::DestroyEvent>;
-  /// @brief Device memory for the work of a stream, which need not end for it to be made or freed.
+  /// @brief Device memory for the work of a stream, made and freed in its order: the host need not wait.
   class Memory {
   public:
     Memory(Stream stream, std::size_t bytes) : stream_(std::move(stream)), bytes_(bytes) {

@@ -100,7 +100,7 @@ struct CudaTarget {
         .deallocate(label, data, bytes);
   }
 
-  /// @brief Ends what libraries of the calling thread keep for the instance's stream, whose work is done.
+  /// @brief Destroys the calling thread's handles and workspaces for the stream, whose work must be done.
   static void end_stream(const execution_space& execution) noexcept {
     detail::StreamObjects::own().end({execution.cuda_stream(), execution.cuda_device()});
   }

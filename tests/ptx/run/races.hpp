@@ -9,12 +9,11 @@
 /// by different lanes race if one of them is a write, not both are atomic or otherwise strong, and nothing
 /// orders their segments:
 /// - lanes of a warp: bar.warp.sync, or a barrier;
-/// - warps of a block: a barrier (a vector clock for each warp, as in FastTrack, Flanagan and Freund, PLDI
-/// 2009), or
-///   fences as between blocks;
-/// - blocks: a fence or release in the one block after its access, and then a fence or acquire in the other
-/// before
-///   its own. Which flag they met on is not followed, so a fence that happens to be there can hide a race.
+/// - warps of a block: a barrier, or fences as between blocks;
+/// - blocks: a fence or release in the one after its access, then a fence or acquire in the other before its.
+///
+/// Each warp has a vector clock, as in FastTrack (Flanagan and Freund, PLDI 2009). Which flag two blocks met
+/// on is not followed, so a fence that happens to be there can hide a race.
 
 #include <cstddef>
 #include <cstdint>

@@ -120,8 +120,8 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
 /// @param d_qkv        as qkv, or of its AccumulationElement; all of it is written
 /// @param block        as in the forward pass
 /// @param workspace    [attention_backward_workspace] elements
-/// @param undone       rotation of the queries and keys in `qkv`: the gradient becomes that of the buffer
-/// before it, by tiles without another pass over memory
+/// @param undone       rotation of the queries and keys in `qkv`, if the gradient is to be that before the
+/// rotation; tiles need no other pass over memory for it
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelMatrix DOut,
           KernelMatrix DQkv, KernelVector Work>
 void attention_backward(

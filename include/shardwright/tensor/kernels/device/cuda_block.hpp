@@ -99,7 +99,7 @@ template <> struct BlockLauncher<Kokkos::Cuda> {
   }
 
 private:
-  /// Prepares the kernel for launches with this much shared memory, unless a device has enough already.
+  /// Prepares the kernel for this much shared memory, unless earlier launches on the device needed as much.
   template <class Functor> [[nodiscard]] static cudaError_t allow(int device, std::size_t shared_bytes) {
     static std::array<std::atomic<std::size_t>, shardwright::detail::KernelNotes::most_devices> allowed{};
     static std::mutex more;

@@ -40,8 +40,8 @@ inline void use_tf32(bool chosen) { detail::tf32_choice().store(chosen, std::mem
 /// for the whole process.
 ///
 /// All later products of the shape use that kernel, so the steps of a run round alike. Two runs, or two
-/// ranks, may choose differently and then differ in the last bits: use it with one rank. That first product
-/// waits for the device, so a capture of it is invalidated.
+/// ranks, may choose differently and then differ in the last bits: use it with one rank. The first product
+/// waits for the device, so in a capture it invalidates the capture.
 inline void use_timed_products(bool chosen) {
   detail::timed_choice().store(chosen, std::memory_order_relaxed);
 }
