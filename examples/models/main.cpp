@@ -52,8 +52,14 @@ int run(int argc, char** argv) {
         if (world.rank() == 0)
           first = std::move(result);
       });
-  if (!first || first->stopped)
+  if (!first)
     return code;
+  if (first->stopped) {
+    if (!options.dump.empty())
+      std::fprintf(stderr, "train_models: stopped before its last step, so nothing was written to %s\n",
+                   options.dump.c_str());
+    return code;
+  }
   if (!options.dump.empty())
     models::dump(options.dump, options, *first);
   std::printf("%s\n", models::parameter_text(first->parameters).c_str());

@@ -282,6 +282,8 @@ private:
     keep("SquareSum, count_nonfinite", totals);
     kernels::sum_of_absolutes(execution_, x, totals, work);
     keep("sum_of_absolutes", totals);
+    kernels::run_sum_in_order(execution_, gradient.data(), gradient.size(), totals.data(), false);
+    keep("run_sum_in_order", totals);
     kernels::largest_absolute(execution_, x, totals, work);
     keep("largest_absolute", totals);
     // Of numbers that agree on both to the last bit.

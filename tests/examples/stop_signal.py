@@ -23,7 +23,7 @@ def main():
     text = ""
     for line in run.stdout:
         text += line
-        if re.match("step +1/", line):
+        if re.match(r"step +1\b", line):
             os.kill(last_process(run.pid), getattr(signal, name))
     code = run.wait()
     print(text)

@@ -42,6 +42,14 @@ set_tests_properties("${prefix}_whole" PROPERTIES FIXTURES_SETUP train_models_wh
 set_tests_properties("${prefix}_stopped" PROPERTIES FIXTURES_SETUP train_models_stopped)
 set_tests_properties("${prefix}_resumed" PROPERTIES FIXTURES_REQUIRED train_models_stopped FIXTURES_SETUP train_models_resumed)
 set_tests_properties("${prefix}_equal" PROPERTIES FIXTURES_REQUIRED "train_models_whole;train_models_resumed")
+string(REPLACE ";" "|" endless "--model;mlp;--mesh;dp=2;--steps;1000000;--checkpoint;${saved}_by_signal")
+shardwright_add_check(
+  models.train_models.stopped_by_signal LABEL examples PROCESSORS 2
+  COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${Python3_EXECUTABLE}|${CMAKE_CURRENT_LIST_DIR}/../examples/stop_signal.py|SIGTERM|$<TARGET_FILE:train_models>|${endless}|--dump|${saved}_dump"
+          -DEXIT=0 "-DSAYS=stopped before its last step, so nothing was written to .*train_models_saved_dump"
+          "-DFRESH=${saved}_by_signal" -P "${CMAKE_CURRENT_LIST_DIR}/../examples/run_check.cmake")
+set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}models.train_models.stopped_by_signal" PROPERTIES ENVIRONMENT
+                                                                                                  OPENBLAS_NUM_THREADS=1)
 
 if(TARGET shardwright::mpi)
   shardwright_add_mpi_test(models.train_models.mpi.4 4 train_models --model encoder --mesh dp=2,tp=2 --steps 2)

@@ -216,6 +216,8 @@ public:
       const cudaError_t result = enqueue(
           stream,
           [=, this] {
+            if (bytes == 0) // of null, perhaps
+              return;
             std::memmove(to, from, bytes);
             watch_.written(to, bytes);
           },

@@ -128,9 +128,10 @@ private:
   }
   void add(const ByteRange& buffer, const StridedBlock& block) {
     PeerEntry entry;
-    entry.data = reinterpret_cast<std::byte*>(buffer.begin) + block.offset * bytes_;
+    const std::uintptr_t begin = buffer.begin + block.offset * bytes_;
+    entry.data = reinterpret_cast<std::byte*>(begin);
     if (block.count() > 0)
-      addresses_ |= buffer.begin + block.offset * bytes_;
+      addresses_ |= begin;
     if (block.count() > 0 && !block.contiguous()) {
       entry.row_length = block.row_length;
       entry.row_stride = block.row_stride;
