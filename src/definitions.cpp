@@ -3,6 +3,7 @@
 // compiled once.
 #define SHARDWRIGHT_COMPILING
 #include <shardwright/comm/all_gather_v.hpp>
+#include <shardwright/layout/describe.hpp>
 #include <shardwright/layout/mesh_check.hpp>
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>

@@ -19,6 +19,17 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+namespace detail {
+
+/// The bytes of all ranks.
+[[nodiscard]] std::vector<std::vector<std::uint8_t>>
+gather_bytes(HostCommunicator ranks, std::span<const std::uint8_t> own, SourceLocation where);
+
+/// The value that most ranks hold; in a tie, that of the lowest rank.
+[[nodiscard]] std::uint64_t majority(const std::vector<std::uint64_t>& values);
+
+} // namespace detail
+
 /// @brief The vectors of all ranks, in rank order, on every rank. Collective; two all_gathers.
 /// @throws the typed errors of the transport.
 template <class Value>
@@ -27,22 +38,12 @@ template <class Value>
                                                            SourceLocation where = SourceLocation::current()) {
   static_assert(std::is_trivially_copyable_v<Value>,
                 "all_gather_v: values must be trivially copyable (pack them into bytes)");
-  const std::vector<std::uint64_t> bytes{own.size() * sizeof(Value)};
-  std::vector<std::uint64_t> all_bytes(static_cast<std::size_t>(ranks.size()));
-  ranks.all_gather(bytes, all_bytes, {}, where);
-  const std::vector<std::size_t> counts(all_bytes.begin(), all_bytes.end());
-  std::vector<std::uint8_t> packed(bytes.front());
-  if (!packed.empty())
-    std::memcpy(packed.data(), own.data(), packed.size());
-  std::vector<std::uint8_t> all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
-  ranks.all_gather(packed, all, std::span<const std::size_t>(counts), where);
-  std::vector<std::vector<Value>> out(counts.size());
-  std::size_t offset = 0;
-  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-    out[rank].resize(counts[rank] / sizeof(Value));
-    if (counts[rank] != 0)
-      std::memcpy(out[rank].data(), all.data() + offset, counts[rank]);
-    offset += counts[rank];
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(own.data());
+  std::vector<std::vector<Value>> out;
+  for (const auto& theirs : detail::gather_bytes(ranks, {bytes, own.size() * sizeof(Value)}, where)) {
+    std::vector<Value>& values = out.emplace_back(theirs.size() / sizeof(Value));
+    if (!theirs.empty())
+      std::memcpy(values.data(), theirs.data(), theirs.size());
   }
   return out;
 }
@@ -72,10 +73,28 @@ gather_texts<std::string>(const HostCommunicator& ranks, const std::vector<std::
                           SourceLocation where);
 #endif
 
+#if !defined(SHARDWRIGHT_COMPILED)
 namespace detail {
 
-/// The value that most ranks hold; in a tie, that of the lowest rank.
-inline std::uint64_t majority(const std::vector<std::uint64_t>& values) {
+SHARDWRIGHT_INLINE std::vector<std::vector<std::uint8_t>>
+gather_bytes(HostCommunicator ranks, std::span<const std::uint8_t> own, SourceLocation where) {
+  const std::vector<std::uint64_t> bytes{own.size()};
+  std::vector<std::uint64_t> all_bytes(static_cast<std::size_t>(ranks.size()));
+  ranks.all_gather(bytes, all_bytes, {}, where);
+  const std::vector<std::size_t> counts(all_bytes.begin(), all_bytes.end());
+  std::vector<std::uint8_t> all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+  ranks.all_gather(own, all, std::span<const std::size_t>(counts), where);
+  std::vector<std::vector<std::uint8_t>> out;
+  auto begin = all.begin();
+  for (const std::size_t count : counts) {
+    const auto end = begin + static_cast<std::ptrdiff_t>(count);
+    out.emplace_back(begin, end);
+    begin = end;
+  }
+  return out;
+}
+
+SHARDWRIGHT_INLINE std::uint64_t majority(const std::vector<std::uint64_t>& values) {
   std::uint64_t best = values.front();
   std::ptrdiff_t votes = 0;
   for (const std::uint64_t value : values) {
@@ -89,4 +108,6 @@ inline std::uint64_t majority(const std::vector<std::uint64_t>& values) {
 }
 
 } // namespace detail
+#endif
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -101,57 +101,18 @@ template <LayoutType L> struct LayoutText {
 } // namespace detail
 
 /// @brief A list of axes, such as "dp, cp".
-[[nodiscard]] inline std::string describe(const AxisSequence& sequence,
-                                          std::span<const std::string_view> axes) {
-  std::string out;
-  detail::write_axes(out, sequence, axes);
-  return out;
-}
+[[nodiscard]] std::string describe(const AxisSequence& sequence, std::span<const std::string_view> axes);
 
 /// @brief A layout as it is written in code: "Layout<2, Shard<0, dp>, Partial<Sum, tp>>".
 /// @param axes names of the table that the layout refers to.
-[[nodiscard]] inline std::string describe(const LayoutValue& layout, std::span<const std::string_view> axes) {
-  std::string out;
-  detail::write_layout(out, layout, axes);
-  return out;
-}
+[[nodiscard]] std::string describe(const LayoutValue& layout, std::span<const std::string_view> axes);
 
 /// @brief A step in words: "reduce_scatter of the sum over tp, onto dimension 0".
-[[nodiscard]] inline std::string describe(const TransitionMove& move,
-                                          std::span<const std::string_view> axes) {
-  const std::string over = " over " + describe(move.axes, axes);
-  const std::string dimension = std::to_string(move.dimension);
-  const std::string reduction = " of the " + std::string(name_of(move.op));
-  switch (move.kind) {
-  case StepKind::slice:
-    return "slice of dimension " + dimension + over;
-  case StepKind::keep_on_first:
-    return "keep on the first rank" + over + ", zero elsewhere";
-  case StepKind::all_gather:
-    return "all_gather of dimension " + dimension + over;
-  case StepKind::all_to_all:
-    return "all_to_all from dimension " + std::to_string(move.from_dimension) + " to dimension " + dimension +
-           over;
-  case StepKind::reduce_scatter:
-    return "reduce_scatter" + reduction + over + ", onto dimension " + dimension;
-  case StepKind::all_reduce:
-    return "all_reduce" + reduction + over;
-  case StepKind::drop_halos:
-    return "drop of the halos" + over;
-  case StepKind::exchange_halos:
-    return "exchange of halos" + over;
-  }
-  return {};
-}
+[[nodiscard]] std::string describe(const TransitionMove& move, std::span<const std::string_view> axes);
 
 /// @brief The steps of a plan, joined by "; then "; "nothing to do" if there are none.
-[[nodiscard]] inline std::string describe(std::span<const TransitionMove> moves,
-                                          std::span<const std::string_view> axes) {
-  std::string out;
-  for (const TransitionMove& move : moves)
-    out += (out.empty() ? "" : "; then ") + describe(move, axes);
-  return out.empty() ? "nothing to do" : out;
-}
+[[nodiscard]] std::string describe(std::span<const TransitionMove> moves,
+                                   std::span<const std::string_view> axes);
 
 /// @brief A layout type in words.
 template <LayoutType Described> [[nodiscard]] std::string describe() {
@@ -185,7 +146,57 @@ requires requires { Described::steps; }
 
 /// @brief The table of all transitions over one axis for a tensor of rank 2, in Markdown: one row per source
 /// layout, one column per target layout, each cell the result of `plan_transition`.
-[[nodiscard]] inline std::string transition_table(std::string_view axis = "tp") {
+[[nodiscard]] std::string transition_table(std::string_view axis = "tp");
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE std::string describe(const AxisSequence& sequence,
+                                        std::span<const std::string_view> axes) {
+  std::string out;
+  detail::write_axes(out, sequence, axes);
+  return out;
+}
+
+SHARDWRIGHT_INLINE std::string describe(const LayoutValue& layout, std::span<const std::string_view> axes) {
+  std::string out;
+  detail::write_layout(out, layout, axes);
+  return out;
+}
+
+SHARDWRIGHT_INLINE std::string describe(const TransitionMove& move, std::span<const std::string_view> axes) {
+  const std::string over = " over " + describe(move.axes, axes);
+  const std::string dimension = std::to_string(move.dimension);
+  const std::string reduction = " of the " + std::string(name_of(move.op));
+  switch (move.kind) {
+  case StepKind::slice:
+    return "slice of dimension " + dimension + over;
+  case StepKind::keep_on_first:
+    return "keep on the first rank" + over + ", zero elsewhere";
+  case StepKind::all_gather:
+    return "all_gather of dimension " + dimension + over;
+  case StepKind::all_to_all:
+    return "all_to_all from dimension " + std::to_string(move.from_dimension) + " to dimension " + dimension +
+           over;
+  case StepKind::reduce_scatter:
+    return "reduce_scatter" + reduction + over + ", onto dimension " + dimension;
+  case StepKind::all_reduce:
+    return "all_reduce" + reduction + over;
+  case StepKind::drop_halos:
+    return "drop of the halos" + over;
+  case StepKind::exchange_halos:
+    return "exchange of halos" + over;
+  }
+  return {};
+}
+
+SHARDWRIGHT_INLINE std::string describe(std::span<const TransitionMove> moves,
+                                        std::span<const std::string_view> axes) {
+  std::string out;
+  for (const TransitionMove& move : moves)
+    out += (out.empty() ? "" : "; then ") + describe(move, axes);
+  return out.empty() ? "nothing to do" : out;
+}
+
+SHARDWRIGHT_INLINE std::string transition_table(std::string_view axis) {
   const std::array<std::string_view, 1> axes{axis};
   LayoutValue replicated;
   replicated.tensor_rank = 2;
@@ -215,5 +226,6 @@ requires requires { Described::steps; }
   }
   return out + "\n";
 }
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

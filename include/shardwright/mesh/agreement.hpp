@@ -43,24 +43,10 @@ struct GivenNumber {
                                                                                          : Kind::natural) {}
 
   /// @brief "frequency 3", "weight decay factor of layers.1.down".
-  [[nodiscard]] std::string name() const {
-    return what + (index < 0 ? "" : " " + std::to_string(index)) +
-           (of.empty() ? "" : " of " + std::string(of));
-  }
+  [[nodiscard]] std::string name() const;
 
   /// @brief The same number of another rank, as text that tells all numbers apart.
-  [[nodiscard]] std::string text(std::uint64_t theirs) const {
-    if (kind == Kind::whole)
-      return std::to_string(static_cast<std::int64_t>(theirs));
-    if (kind == Kind::natural)
-      return std::to_string(theirs);
-    std::array<char, 32> letters{};
-    const auto number = std::bit_cast<double>(theirs);
-    std::snprintf(letters.data(), letters.size(), "%.15g", number);
-    if (std::bit_cast<std::uint64_t>(std::strtod(letters.data(), nullptr)) != theirs)
-      std::snprintf(letters.data(), letters.size(), "%.17g", number);
-    return letters.data();
-  }
+  [[nodiscard]] std::string text(std::uint64_t theirs) const;
 
 private:
   template <class Number> [[nodiscard]] static constexpr std::uint64_t bits_of(Number number) noexcept {
@@ -92,12 +78,7 @@ template <class L> struct SplittingAxes {
 };
 
 /// The rank of a mesh that comes first of those that differ from `rank` only along an axis.
-[[nodiscard]] inline int first_along(const MeshCore& core, int rank, int axis) {
-  int stride = 1;
-  for (int inner = core.axis_count() - 1; inner > axis; --inner)
-    stride *= core.extent(inner);
-  return rank - core.coordinate_of(rank, axis) * stride;
-}
+[[nodiscard]] int first_along(const MeshCore& core, int rank, int axis);
 
 /// The numbers that all ranks of a group give to an operation. Collective; cost: 8 bytes per number and rank,
 /// and a wait.
@@ -163,12 +144,7 @@ void agreed([[maybe_unused]] const MeshCore& core, [[maybe_unused]] std::string_
 }
 
 /// The extents of a shape as numbers that must be equal on all ranks.
-[[nodiscard]] inline std::vector<GivenNumber> given_extents(std::span<const std::int64_t> shape) {
-  std::vector<GivenNumber> out;
-  for (const std::int64_t extent : shape)
-    out.emplace_back("extent of dimension", extent, static_cast<std::int64_t>(out.size()));
-  return out;
-}
+[[nodiscard]] std::vector<GivenNumber> given_extents(std::span<const std::int64_t> shape);
 
 /// The same for the shape of a new tensor.
 inline void agreed_shape([[maybe_unused]] const MeshCore& core,
@@ -180,7 +156,38 @@ inline void agreed_shape([[maybe_unused]] const MeshCore& core,
 
 } // namespace detail
 #if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE std::string GivenNumber::name() const {
+  return what + (index < 0 ? "" : " " + std::to_string(index)) + (of.empty() ? "" : " of " + std::string(of));
+}
+
+SHARDWRIGHT_INLINE std::string GivenNumber::text(std::uint64_t theirs) const {
+  if (kind == Kind::whole)
+    return std::to_string(static_cast<std::int64_t>(theirs));
+  if (kind == Kind::natural)
+    return std::to_string(theirs);
+  std::array<char, 32> letters{};
+  const auto number = std::bit_cast<double>(theirs);
+  std::snprintf(letters.data(), letters.size(), "%.15g", number);
+  if (std::bit_cast<std::uint64_t>(std::strtod(letters.data(), nullptr)) != theirs)
+    std::snprintf(letters.data(), letters.size(), "%.17g", number);
+  return letters.data();
+}
+
 namespace detail {
+
+SHARDWRIGHT_INLINE int first_along(const MeshCore& core, int rank, int axis) {
+  int stride = 1;
+  for (int inner = core.axis_count() - 1; inner > axis; --inner)
+    stride *= core.extent(inner);
+  return rank - core.coordinate_of(rank, axis) * stride;
+}
+
+SHARDWRIGHT_INLINE std::vector<GivenNumber> given_extents(std::span<const std::int64_t> shape) {
+  std::vector<GivenNumber> out;
+  for (const std::int64_t extent : shape)
+    out.emplace_back("extent of dimension", extent, static_cast<std::int64_t>(out.size()));
+  return out;
+}
 
 SHARDWRIGHT_INLINE NumbersOfRanks::NumbersOfRanks(HostCommunicator ranks, std::string_view operation,
                                                   std::span<const GivenNumber> numbers, SourceLocation where)

@@ -45,10 +45,7 @@ public:
   MeshCore(const MeshCore&) = delete;
   MeshCore& operator=(const MeshCore&) = delete;
   /// Pools, which are made first, go before the records that their calls may still write.
-  ~MeshCore() {
-    for (MeshPart& part : parts_)
-      part.object.reset();
-  }
+  ~MeshCore();
 
   [[nodiscard]] const HostCommunicator& world() const noexcept { return world_; }
   [[nodiscard]] int axis_count() const noexcept { return axis_count_; }
@@ -195,6 +192,11 @@ SHARDWRIGHT_INLINE MeshCore::MeshCore(const HostCommunicator& world, std::span<c
   }
   check_agreement();
   split_all();
+}
+
+SHARDWRIGHT_INLINE MeshCore::~MeshCore() {
+  for (MeshPart& part : parts_)
+    part.object.reset();
 }
 
 SHARDWRIGHT_INLINE std::string MeshCore::text(const std::uint64_t* extents) const {
