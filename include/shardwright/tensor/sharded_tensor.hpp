@@ -58,8 +58,8 @@ struct TensorAccess {
   /// `To` of a shape in memory that holds its block.
   template <class To>
   [[nodiscard]] static To in_memory(BufferHandle memory, const typename To::Shape& shape) {
-    return in_memory<To>(std::move(memory), shape,
-                         local_shape_of<typename To::layout>(memory.pool().core(), shape));
+    const typename To::LocalShape local = local_shape_of<typename To::layout>(memory.pool().core(), shape);
+    return in_memory<To>(std::move(memory), shape, local);
   }
   /// The same, given this rank's extents.
   template <class To>
