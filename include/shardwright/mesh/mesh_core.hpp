@@ -21,6 +21,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -113,7 +114,7 @@ public:
       made = std::make_shared<Part>(*this);
     else
       made = std::make_shared<Part>();
-    parts_.push_back({&type_identity<Part>, made});
+    keep_part(&type_identity<Part>, made);
     return *made;
   }
   /// Memory of the vectors of a step, which the next step reuses.
@@ -138,6 +139,8 @@ private:
       group = Where::connect(ranks, own.execution());
     return group;
   }
+
+  void keep_part(const char* type, std::shared_ptr<void> object);
 
   [[nodiscard]] std::string text(const std::uint64_t* extents) const;
 
@@ -197,6 +200,10 @@ SHARDWRIGHT_INLINE MeshCore::MeshCore(const HostCommunicator& world, std::span<c
 SHARDWRIGHT_INLINE MeshCore::~MeshCore() {
   for (MeshPart& part : parts_)
     part.object.reset();
+}
+
+SHARDWRIGHT_INLINE void MeshCore::keep_part(const char* type, std::shared_ptr<void> object) {
+  parts_.push_back({type, std::move(object)});
 }
 
 SHARDWRIGHT_INLINE std::string MeshCore::text(const std::uint64_t* extents) const {
