@@ -80,7 +80,7 @@ endif()
 
 # Random communication programs, on threads and between processes: the same ones in every run, as many as the time
 # allows; with SHARDWRIGHT_FUZZ, new ones for the time of the other fuzzers.
-set(SHARDWRIGHT_COMMUNICATION_SECONDS 30 CACHE STRING "Seconds of random communication in every run of the tests")
+set(SHARDWRIGHT_COMMUNICATION_SECONDS 20 CACHE STRING "Seconds of random communication in every run of the tests")
 add_executable(fuzz_communication "${CMAKE_CURRENT_LIST_DIR}/communication.cpp")
 target_link_libraries(fuzz_communication PRIVATE shardwright::shardwright)
 shardwright_program_flags(fuzz_communication)

@@ -107,14 +107,16 @@ function(shardwright_ptx_program name label)
   set(shardwright_ptx_coverage ${shardwright_ptx_coverage} PARENT_SCOPE)
 endfunction()
 
-foreach(name IN ITEMS kernels narrow_kernels double_kernels operations experts collectives)
+foreach(name IN ITEMS kernels narrow_kernels experts collectives)
   shardwright_ptx_program(${name} ptx forward-issue backward-wait)
 endforeach()
+# The kernels of the other element types are the same templates.
+shardwright_ptx_program(double_kernels ptx forward-issue)
 add_test(NAME ptx.coverage COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/ptx_coverage" --least 70
                                    ${shardwright_ptx_coverage})
 set_tests_properties(ptx.coverage PROPERTIES TIMEOUT 60 LABELS ptx FIXTURES_REQUIRED ptx_ptx)
 if(SHARDWRIGHT_PTX_PROGRAMS)
-  foreach(name IN ITEMS half_kernels ranks reductions training_bfloat16 training_double training_float training_graph)
+  foreach(name IN ITEMS half_kernels operations ranks reductions training_bfloat16 training_double training_float training_graph)
     shardwright_ptx_program(${name} ptx_programs forward-issue backward-wait random-wait-7)
   endforeach()
   include(ptx/train_gpt.cmake)
