@@ -53,13 +53,6 @@ struct SearchSchedules {
     }
   }
 
-  [[nodiscard]] constexpr bool has(PlanSchedule schedule) const noexcept {
-    bool found = false;
-    for (int i = 0; i < count; ++i)
-      found = found || plans[static_cast<std::size_t>(i)].schedule == schedule;
-    return found;
-  }
-
   /// Calls `function(plan)` for each schedule of a kind.
   template <class Function>
   constexpr void for_each(PlanConfiguration plan, ScheduleKind kind, const Function& function) const {

@@ -7,6 +7,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/evaluate.hpp>
 #include <shardwright/plan/cost/links.hpp>
+#include <shardwright/plan/cost/pipeline_shape.hpp>
 #include <shardwright/plan/cost/step_cost.hpp>
 #include <shardwright/plan/search/bounds.hpp>
 #include <shardwright/plan/search/orders.hpp>
@@ -243,11 +244,16 @@ private:
     SearchSchedules legal;
     if (none)
       legal.find(in_.model, in_.run, in_.space, plan, true);
+    // A larger microbatch may be legal for DualPipe where this one is not: an even number of them is left. If
+    // any is legal, that of one sequence is.
+    const bool dual_pipe =
+        plan.pp > 1 && allows(in_.space.schedule, PlanSchedule::dual_pipe) &&
+        rule_of(PlanSchedule::dual_pipe, plan.pp, static_cast<int>(in_.run.sequences / plan.dp)).holds();
     const auto fits = [&](PlanConfiguration one) {
       if (memory_of(in_, one) <= in_.capacity())
         return true;
       one.schedule = PlanSchedule::dual_pipe;
-      return branch.schedules.has(one.schedule) && memory_of(in_, one) <= in_.capacity();
+      return dual_pipe && memory_of(in_, one) <= in_.capacity();
     };
     int recomputation = 3, stage = 4;
     for (int kind = 0; kind < 3; ++kind)
@@ -268,7 +274,7 @@ private:
           });
       }
     if (stage == 4)
-      return false;
+      return none && legal.count == 0; // a larger microbatch may be the first legal one, to be remembered
     branch.plan.recomputation = static_cast<Recompute>(recomputation);
     branch.plan.zero_stage = stage;
     return true;
