@@ -4,6 +4,7 @@
 #include "support/matchers.hpp"
 #include "support/standard_error.hpp"
 
+#include <shardwright/comm/launch.hpp>
 #include <shardwright/core/blas_threads.hpp>
 #include <shardwright/launch.hpp>
 
@@ -13,7 +14,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -66,6 +70,43 @@ TEST_CASE("a thread rank that throws is named, unless its error does so", "[comm
   CHECK(told([](auto&) { throw std::runtime_error("the disk is on fire"); }) ==
         "shardwright: rank 1 failed: the disk is on fire\n");
   CHECK(told([](auto& world) { world.send(std::vector<float>(1), 1); }).empty());
+}
+
+TEST_CASE("launch throws the error that woke the others, whichever rank was the first to end", "[comm]") {
+  // What a launch throws whose rank 0 ended first, after it had called abort, and what it prints.
+  const auto concluded = [](const std::vector<std::exception_ptr>& of_ranks) {
+    std::vector<sw::detail::RankResult> results;
+    for (const std::exception_ptr& each : of_ranks)
+      results.push_back({0, each});
+    sw::detail::Failure first;
+    first.kind = sw::detail::Failure::Kind::aborted;
+    first.rank = 0;
+    first.sentence = "the first to end";
+    const shardwright_test::StandardError errors;
+    try {
+      sw::detail::conclude(results, std::make_shared<sw::detail::Failure>(first));
+    } catch (const std::exception& thrown) {
+      return thrown.what() + ("; " + errors.text());
+    }
+    return errors.text();
+  };
+  const auto peer = [](int rank, const char* sentence) {
+    return std::make_exception_ptr(sw::PeerFailed(rank, sentence));
+  };
+  const std::exception_ptr fire = std::make_exception_ptr(std::runtime_error("the disk is on fire"));
+  CHECK(concluded({peer(2, "2 failed"), nullptr, fire}) ==
+        "the disk is on fire; shardwright: rank 2 failed: the disk is on fire\n");
+  CHECK(concluded({peer(2, "2 failed"), fire, peer(1, "1 failed")}) ==
+        "the disk is on fire; shardwright: rank 1 failed: the disk is on fire\n");
+  CHECK(concluded({fire, peer(0, "0 failed")}) ==
+        "the disk is on fire; shardwright: rank 0 called abort: the first to end\n");
+  // A rank that returned has no error, so that of the rank which waited for it tells most.
+  CHECK(concluded({peer(2, "2 failed"), nullptr, peer(1, "1 left")}) ==
+        "1 left; shardwright: rank 2 failed: 1 left\n");
+  // Ranks that blame each other, in worlds of an even and an odd number of ranks.
+  const std::string own = "1 dropped a started call; shardwright: rank 0 called abort: the first to end\n";
+  CHECK(concluded({peer(1, "1 dropped a started call"), peer(0, "0 failed")}) == own);
+  CHECK(concluded({peer(1, "1 dropped a started call"), peer(0, "0 failed"), nullptr}) == own);
 }
 
 TEST_CASE("an abort without an exception is an error of launch", "[comm]") {

@@ -100,8 +100,10 @@ inline void print_rank(const Failure& failure, const std::exception_ptr& error) 
   }
 }
 
-/// The rank whose failure woke `rank`, perhaps through others, if it failed too: it may have ended later.
-[[nodiscard]] inline int origin_of(const std::vector<RankResult>& results, int rank) {
+/// The rank whose failure woke `first`, perhaps through others, if it failed too: it may have ended later.
+/// The first one if ranks blame each other in a cycle, as their calls in different groups may.
+[[nodiscard]] inline int origin_of(const std::vector<RankResult>& results, const int first) {
+  int rank = first;
   for (std::size_t woken = 0; woken < results.size(); ++woken)
     try {
       std::rethrow_exception(results[static_cast<std::size_t>(rank)].error);
@@ -113,7 +115,7 @@ inline void print_rank(const Failure& failure, const std::exception_ptr& error) 
     } catch (...) {
       return rank;
     }
-  return rank;
+  return first;
 }
 
 /// Throws the original cause: the error of the rank that failed first.
@@ -123,8 +125,10 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
       Failure first = *failure;
       first.rank = origin_of(results, failure->rank);
       const std::exception_ptr& error = results[static_cast<std::size_t>(first.rank)].error;
-      if (first.rank != failure->rank)
+      if (first.rank != failure->rank) {
+        first.kind = Failure::Kind::failed;
         first.sentence = text_of(error);
+      }
       if (results.size() > 1)
         print_rank(first, error);
       std::rethrow_exception(error);
