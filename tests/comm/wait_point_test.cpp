@@ -3,7 +3,6 @@
 
 #include <shardwright/comm/threads/wait_point.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -51,9 +50,13 @@ TEST_CASE("threads that share cores yield, others spin", "[comm]") {
 
 namespace {
 
-/// How often a waiter with a given patience checks a condition that never holds.
+/// Looks at a condition before a waiter yields or reads the clock, and those of a spinning one after that.
+constexpr int first_looks = 16, quick_looks = 240;
+
+/// How often a waiter with a given patience checks a condition that never holds: without time to sleep, once
+/// more than before it would.
 [[nodiscard]] int looks(const detail::Patience& patience, bool peer_needs_core = false,
-                        std::chrono::milliseconds limit = std::chrono::milliseconds(10)) {
+                        std::chrono::milliseconds limit = std::chrono::milliseconds(0)) {
   detail::WaitPoint point;
   int count = 0;
   CHECK_FALSE(point.wait([&count] { return ++count, false; }, patience, limit,
@@ -63,41 +66,46 @@ namespace {
 
 } // namespace
 
-/// Whether one of many fresh threads, of which a busy machine may disturb some, finds `property()` to hold.
-template <class Property> [[nodiscard]] bool some_thread_finds(Property property) {
-  bool found = false;
-  for (int i = 0; i < 200 && !found; ++i)
-    std::thread([&] { found = property(); }).join();
-  return found;
-}
-
 TEST_CASE("a waiter yields to an awaited thread on its core, and sleeps at once where that takes long",
           "[comm]") {
   const detail::Patience spins{std::chrono::microseconds(50), false};
-  const auto short_limit = std::chrono::milliseconds(2);
-  CHECK(some_thread_finds([&] {
-    const int first = looks(spins, true, short_limit);
-    return first > 32 && looks(spins, true, short_limit) <= 32; // it has yielded in vain
-  }));
+  int first = 0, second = 0;
+  std::thread fresh([&] {
+    first = looks(spins, true);
+    second = looks(spins, true); // it has yielded in vain
+  });
+  fresh.join();
+  CHECK(first > first_looks + 1);
+  CHECK(second == first_looks + 1);
 }
 
 TEST_CASE("a waiter spins for longer than usual after many quick waits", "[comm]") {
-  const detail::Patience spins{std::chrono::microseconds(50), false};
-  const auto limit = std::chrono::milliseconds(20);
-  CHECK(some_thread_finds([&] {
-    detail::WaitPoint point;
-    const int first = looks(spins, false, limit);
-    for (int i = 0; i < 99; ++i)
-      static_cast<void>(point.wait([] { return true; }, spins, limit));
-    const int soon = looks(spins, false, limit); // a wait too few
-    for (int i = 0; i < 100; ++i)
-      static_cast<void>(point.wait([] { return true; }, spins, limit));
-    return looks(spins, false, limit) > 4 * std::max(first, soon);
-  }));
+  // One look at the clock ends its usual patience, so the number of its checks does not depend on time.
+  const detail::Patience spins{std::chrono::nanoseconds(0), false};
+  constexpr int checks_per_look_at_the_clock = 16;
+  constexpr int usual = first_looks + quick_looks + checks_per_look_at_the_clock + 1;
+  const auto after = [&](int quick_waits) {
+    int count = 0;
+    std::thread fresh([&] {
+      detail::WaitPoint point;
+      for (int i = 0; i < quick_waits; ++i)
+        static_cast<void>(point.wait([] { return true; }, spins, std::chrono::milliseconds(0)));
+      count = looks(spins);
+    });
+    fresh.join();
+    return count;
+  };
+  CHECK(after(0) == usual);
+  CHECK(after(99) == usual);
+  // The machine may stop a thread for as long as it would spin, but not always between the same few checks.
+  int longer = usual;
+  for (int tries = 0; tries < 200 && longer == usual; ++tries)
+    longer = after(100);
+  CHECK(longer > usual);
 }
 
 TEST_CASE("a waiter that yields sleeps when its time is over", "[comm]") {
-  CHECK(looks({std::chrono::nanoseconds(0), true}) <= 16);
+  CHECK(looks({std::chrono::nanoseconds(0), true}, false, std::chrono::milliseconds(10)) <= 16);
 }
 
 TEST_CASE("a wait that becomes long is noted once, and goes on", "[comm]") {
