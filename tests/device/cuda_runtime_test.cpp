@@ -202,6 +202,13 @@ TEST_CASE("the fake of CUDA's library detects what CUDA forbids", "[comm]") {
             runtime.launch(stream, Increase{reinterpret_cast<float*>(memory.data())}, 1, 1);
         }) == Complaints{"memory is given back while work of another stream knows it"});
   CHECK(complaints_of([](sw::CudaRuntime& runtime, Stream& stream, Event&) {
+          auto other = runtime.make_stream();
+          auto memory = runtime.make_memory(other, 4);
+          for (int i = 0; i < 99; ++i)
+            runtime.launch(stream, Increase{reinterpret_cast<float*>(memory.data())}, 1, 1);
+          memory.follow(stream);
+        }) == Complaints{});
+  CHECK(complaints_of([](sw::CudaRuntime& runtime, Stream& stream, Event&) {
           const auto memory = runtime.make_memory(stream, 4);
           for (int i = 0; i < 99; ++i)
             runtime.launch(stream, Increase{reinterpret_cast<float*>(memory.data())}, 1, 1);

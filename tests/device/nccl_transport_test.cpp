@@ -539,6 +539,72 @@ TEST_CASE("an NCCL call that is dropped ends the group", "[comm][faults]") {
   check_leftovers();
 }
 
+namespace {
+
+/// Strided blocks of two ranks, with numbers that differ by the salts.
+struct Columns {
+  Columns(std::size_t of_rows, float of_salt) : rows(of_rows), whole(6 * rows), part(3 * rows) {
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      whole[i] = number(i) + of_salt;
+  }
+  [[nodiscard]] std::vector<sw::StridedBlock> blocks() const { return {{0, rows, 3, 6}, {3, rows, 3, 6}}; }
+  [[nodiscard]] sw::Pending start(Rank& rank) {
+    return rank.comm.async().reduce_scatter(std::span(whole), std::span(part), blocks());
+  }
+  void require_sums(int rank, float salts) const {
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      const float once = number(i / 3 * 6 + i % 3 + 3 * static_cast<std::size_t>(rank));
+      require(part[i] == 2 * once + salts, "the sum of both ranks");
+    }
+  }
+  static float number(std::size_t i) { return static_cast<float>(i * i % 97); }
+
+  std::size_t rows;
+  std::vector<float> whole, part;
+};
+
+} // namespace
+
+TEST_CASE("memory for packed blocks is kept until the stream that used it last is done with it", "[comm]") {
+  const auto gate = std::make_shared<shardwright_test::FakeSignal>();
+  REQUIRE_NOTHROW(launch_ranks({.ranks = 2, .deadline = ample}, [&](sw::HostCommunicator world) {
+    Rank rank(world);
+    const auto own = static_cast<float>(world.rank());
+    Columns direct(4, own), small(4, 10 + own), large(64, 20 + own);
+    std::array<sw::Pending, 2> started;
+    const auto open = [&gate](const void*) { gate->set(); };
+    const std::unique_ptr<const void, decltype(open)> opens(&gate, open); // even if a call throws
+    rank.comm.reduce_scatter(std::span(direct.whole), std::span(direct.part), direct.blocks());
+    rank.comm.await_stream();
+    // Rank 1 holds up the small call of rank 0, whose packed blocks are not read before.
+    if (world.rank() == 1)
+      rank.stream.run([gate] { gate->wait(); });
+    const auto& counts = rank.runtime.counts();
+    const auto poll_until = [&](auto holds) {
+      const auto end = std::chrono::steady_clock::now() + ample;
+      while (!holds() && std::chrono::steady_clock::now() < end)
+        static_cast<void>(started[0].done()); // issues all that can be
+      require(holds(), "a call is issued");
+    };
+    started[0] = small.start(rank);
+    if (world.rank() == 0)
+      poll_until([&] { return counts.launches == 2 && counts.unfinished == 0; }); // its blocks are packed
+    started[1] = large.start(rank);
+    if (world.rank() == 0) {
+      poll_until([&] { return counts.memories == 2; }); // the memory has been replaced
+      rank.stream.finish();                             // of the direct call, for which it was made
+      gate->set();
+    }
+    for (sw::Pending& each : started)
+      each.wait();
+    rank.comm.await_stream();
+    direct.require_sums(world.rank(), 1);
+    small.require_sums(world.rank(), 21);
+    large.require_sums(world.rank(), 41);
+  }));
+  check_leftovers();
+}
+
 TEST_CASE("NCCL calls in steady state create no streams, events or memory", "[comm]") {
   REQUIRE_NOTHROW(launch_ranks({.ranks = 2, .deadline = ample}, [](sw::HostCommunicator world) {
     Rank rank(world);

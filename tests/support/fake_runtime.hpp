@@ -203,8 +203,8 @@ public:
     ++counts_->tables;
     return {device_, bytes};
   }
-  /// @brief Memory of the device, out of the host's reach: made and freed in the order of a stream, before
-  /// and after which its bytes are those of other work.
+  /// @brief Memory of the device, out of the host's reach: made in the order of a stream and freed in that of
+  /// the one that it follows. Before and after, its bytes are those of other work.
   class Memory {
   public:
     Memory(Stream stream, std::size_t bytes)
@@ -219,6 +219,7 @@ public:
     }
     [[nodiscard]] std::byte* data() const { return data_->data(); }
     [[nodiscard]] std::size_t bytes() const { return data_->size(); }
+    void follow(const Stream& stream) { stream_ = stream; }
 
   private:
     void spoil() {

@@ -90,6 +90,12 @@ public:
     }
     [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+    /// @brief From now on it is used on, and freed in the order of, another stream, which waits for all uses
+    /// so far.
+    void follow(const Stream& stream) {
+      data_.get_deleter().stream = stream.get();
+      stream_ = stream;
+    }
 
   private:
     Stream stream_; // which outlives the memory

@@ -91,14 +91,17 @@ private:
   typename Runtime::Stream& stream_;
 };
 
-/// Device memory that grows on demand and is never shrunk. It is replaced in the order of the stream, because
-/// earlier kernels may still use the old memory, and the host must not wait for kernels that wait for others.
+/// Device memory that grows on demand and is never shrunk. It is replaced in the order of the stream that
+/// uses it, because earlier kernels may still use the old memory, and the host must not wait for kernels that
+/// wait for others.
 template <class Runtime> class DeviceScratch {
 public:
   explicit DeviceScratch(Runtime& runtime) : runtime_(runtime) {}
 
   /// @param stream of the work that uses it; all earlier uses precede that work
   [[nodiscard]] std::byte* of(std::size_t bytes, typename Runtime::Stream& stream) {
+    if (memory_)
+      memory_->follow(stream); // the stream that it was made on does not wait for the others
     const std::size_t known = memory_ ? memory_->bytes() : 0;
     if (!memory_ || known < bytes) {
       memory_.reset();
