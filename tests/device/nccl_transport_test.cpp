@@ -6,6 +6,7 @@
 #include "support/fake_nccl.hpp"
 #include "support/fake_place.hpp"
 
+#include <shardwright/device/graphs.hpp>
 #include <shardwright/device/nccl/eager_loading.hpp>
 #include <shardwright/device/nccl/transport.hpp>
 
@@ -601,6 +602,28 @@ TEST_CASE("memory for packed blocks is kept until the stream that used it last i
     direct.require_sums(world.rank(), 1);
     small.require_sums(world.rank(), 21);
     large.require_sums(world.rank(), 41);
+  }));
+  check_leftovers();
+}
+
+TEST_CASE("a call of NCCL in a captured step is an error before anything is enqueued", "[comm][faults]") {
+  REQUIRE_NOTHROW(launch_ranks({.ranks = 2, .deadline = ample}, [](sw::HostCommunicator world) {
+    Rank rank(world);
+    all_reduce_on(rank);
+    const int before = rank.script->operations;
+    {
+      const sw::detail::CaptureMark mark;
+      std::string text;
+      try {
+        all_reduce_on(rank);
+      } catch (const sw::LifecycleError& error) {
+        text = error.what();
+      }
+      require(shardwright_test::has(text, "all_reduce: a call of NCCL must not be part of a captured step"),
+              text);
+      require(mark.spoilt() && rank.script->operations == before, "nothing is enqueued");
+    }
+    all_reduce_on(rank);
   }));
   check_leftovers();
 }

@@ -29,7 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///   wait of the host for its device; the other ranks learn of it through the host group. Kernels that take
 ///   longer than the deadline between two calls are not an error.
 /// - Calls cannot be part of a captured graph: an NCCL thread enqueues those of non-blocking communicators,
-///   and the monitoring queries their events.
+///   and the monitoring queries their events. In a step of StepGraph, a call throws LifecycleError.
 ///
 /// Collective over a host group, from which the communicator splits off its own group: the same ranks for
 /// device memory, ordered with `stream`, on the device of `runtime`.

@@ -12,6 +12,7 @@
 #include <shardwright/comm/validate.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/device/driven_transports.hpp>
+#include <shardwright/device/graphs.hpp>
 #include <shardwright/device/nccl/channel.hpp>
 
 #include <algorithm>
@@ -89,9 +90,16 @@ public:
   }
 
   /// The checks before a call is accepted.
-  /// @throws LifecycleError after the group's end; the host group's error if that has ended; InvalidArgument.
+  /// @throws LifecycleError after the group's end or in a captured step; the host group's error if that has
+  /// ended; InvalidArgument.
   void admit(const CollectiveCall& call, std::uint64_t sequence) {
     require_open(call, sequence);
+    // The graph would also own memory that the call allocates, and could be launched only once.
+    if (CaptureMark::spoil())
+      throw LifecycleError(
+          std::string(name_of(call.operation)) +
+              ": a call of NCCL must not be part of a captured step, since the hosts of the ranks take part in it (run without capture)",
+          context(call, sequence));
     look(call, sequence);
     validate(call, *this, sequence);
   }
