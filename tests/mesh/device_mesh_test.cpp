@@ -3,6 +3,8 @@
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/comm/decorated_transport.hpp>
+#include <shardwright/device/driven_transports.hpp>
 #include <shardwright/device/stream_objects.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 
@@ -11,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -64,6 +67,16 @@ struct Workspace {
   ~Workspace() { --living; }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
+};
+
+/// The communicator of another mesh, with a call that takes a while.
+struct BusyTransport final : detail::DecoratedTransport<HostCommunicator> {
+  using detail::DecoratedTransport<HostCommunicator>::DecoratedTransport;
+  bool drive(bool) override { return polls_to_come == 0 || --polls_to_come == 0; }
+  [[nodiscard]] std::shared_ptr<Transport> around(HostCommunicator part) const override {
+    return std::make_shared<BusyTransport>(std::move(part));
+  }
+  int polls_to_come = 5;
 };
 
 /// Runs a program that must fail; returns the sentence of the first cause.
@@ -255,5 +268,23 @@ TEST_CASE("what libraries keep for a mesh's stream ends with the mesh") {
             findings.expect(Workspace::living == 2, "living: ", Workspace::living);
           }
           findings.expect(Workspace::living == 1, "that of another device's stream is left");
+        }) == "");
+}
+
+TEST_CASE("a mesh ends after the calls of the rank's other meshes, for which CUDA has no deadline") {
+  CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
+          const auto transports = detail::DrivenTransports::of_this_rank();
+          BusyTransport other(world);
+          transports->enter(other);
+          int polls_at_end = -1;
+          {
+            const DeviceMesh mesh{world, extent<dp>(1)};
+            const auto end = [&](int*) { polls_at_end = other.polls_to_come; };
+            static_cast<void>(detail::StreamObjects::own().of<int>(
+                BusyTarget::stream(mesh.core().resources<BusyTarget>().execution()),
+                [&] { return std::shared_ptr<int>(&polls_at_end, end); }));
+          }
+          transports->leave(other);
+          findings.expect(polls_at_end == 0, "polls that its call still needed: ", polls_at_end);
         }) == "");
 }
