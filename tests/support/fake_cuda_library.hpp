@@ -234,7 +234,7 @@ public:
           std::memcpy(to, staged.data(), staged.size());
           watch_.written(to, staged.size());
         },
-        addresses, sizeof addresses, false);
+        &to, sizeof to, false); // `from` is read already: its address may soon be that of a new block
   }
 
   cudaError_t fill(void* data, int value, std::size_t bytes, cudaStream_t stream) {
