@@ -77,6 +77,16 @@ void Memory::mark_written(const void* address, std::size_t bytes) {
     std::memset(block->written.get() + (begin - block->begin), 1, bytes);
 }
 
+void Memory::mark_copied(const void* to, const void* from, std::size_t bytes) {
+  const auto source = reinterpret_cast<std::uintptr_t>(from), begin = reinterpret_cast<std::uintptr_t>(to);
+  const Block* const known = find(source, bytes);
+  if (known == nullptr || known->written == nullptr)
+    return mark_written(to, bytes);
+  if (const Block* const block = find(begin, bytes); block != nullptr && block->written != nullptr)
+    std::memmove(block->written.get() + (begin - block->begin),
+                 known->written.get() + (source - known->begin), bytes);
+}
+
 bool Memory::is_written(const void* address, std::size_t bytes) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   const Block* const block = find(begin, bytes);

@@ -56,6 +56,9 @@ public:
   /// @brief The host has written these bytes (a copy to the device, a memset).
   void mark_written(const void* address, std::size_t bytes);
 
+  /// @brief The host has copied bytes of one block to another: those count as written that were so.
+  void mark_copied(const void* to, const void* from, std::size_t bytes);
+
   /// @brief Whether every byte has been written, for checks of the host's own reads.
   bool is_written(const void* address, std::size_t bytes) const;
 

@@ -90,7 +90,10 @@ struct Habits {
 struct MemoryWatch {
   std::function<void(void*, std::size_t, bool pinned)> allocated = [](void*, std::size_t, bool) {};
   std::function<void(void*)> freed = [](void* data) { std::free(data); };
-  std::function<void(void*, std::size_t)> written = [](void*, std::size_t) {}; ///< By a copy or a fill.
+  /// By a fill, or a copy from the host.
+  std::function<void(void*, std::size_t)> written = [](void*, std::size_t) {};
+  /// By a copy from a block.
+  std::function<void(void*, const void*, std::size_t)> copied = [](void*, const void*, std::size_t) {};
 };
 
 /// The objects that exist.
@@ -219,7 +222,7 @@ public:
             if (bytes == 0) // of null, perhaps
               return;
             std::memmove(to, from, bytes);
-            watch_.written(to, bytes);
+            watch_.copied(to, from, bytes);
           },
           addresses, sizeof addresses, false);
       const bool waits = result == cudaSuccess && block_of(to) == nullptr && bytes != 0 && !on->capture;

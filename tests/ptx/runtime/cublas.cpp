@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuBLASLt and the grouped products of cuBLAS, computed on the host from their arguments, on the stream. What
 // cuBLAS would refuse is refused: types that it has no kernel for, extents that do not match, an algorithm of
-// another problem, operands that are less aligned than promised. Products are summed in double and rounded
-// once; factors of TF32 are rounded to its 11 bits first.
+// another problem, operands that are less aligned than promised. A factor that nothing has written is a
+// fault. Products are summed in double and rounded once; factors of TF32 are rounded to its 11 bits first.
 //
 // Signatures are those of the headers of CUDA 13; cuBLAS documentation, "cublasLtMatmul" and
 // "cublasGemmGroupedBatchedEx".
@@ -15,6 +15,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -50,10 +51,11 @@ struct Preference {
   std::uint32_t reductions, a_alignment, b_alignment, c_alignment, d_alignment;
 };
 
-/// What an algorithm was chosen for, as a number, and what was promised then.
+/// What an algorithm was chosen for, as a number, what was promised then, and whether it runs.
 struct Choice {
   std::uint64_t problem, workspace;
   std::uint32_t a_alignment, b_alignment, c_alignment, d_alignment;
+  bool runs;
 };
 
 // The library's opaque types have room for them.
@@ -146,6 +148,23 @@ void require_block(const char* call, const void* data, const Layout& layout) {
           call, "a matrix is not in one block of the device's memory.");
 }
 
+/// In one block, and written, as `PTX_UNINITIALIZED` asks.
+void require_written(const char* call, const void* data, const Layout& layout) {
+  require_block(call, data, layout);
+  const ptx::Memory& memory = Runtime::get().memory();
+  const std::size_t bytes = size_of(layout.type);
+  for (std::uint64_t column = 0; column < layout.columns; ++column) {
+    const auto* const begin =
+        static_cast<const std::byte*>(data) + column * static_cast<std::size_t>(layout.ld) * bytes;
+    if (!memory.is_written(begin, layout.rows * bytes))
+      Runtime::get().end(std::string(call) + ": column " + std::to_string(column) + " of a matrix of " +
+                         std::to_string(layout.rows) + " rows and " + std::to_string(layout.columns) +
+                         " columns has bytes of " +
+                         memory.find(reinterpret_cast<std::uintptr_t>(begin), 1)->label +
+                         " that nothing has written.");
+  }
+}
+
 /// op(matrix) as rows of `columns` numbers, or, `by_columns`, as columns.
 std::vector<double> numbers(const void* data, const Layout& layout, bool transposed, bool by_columns,
                             bool tf32) {
@@ -168,15 +187,15 @@ void multiply(const char* call, const Product& of) {
     return;
   std::vector<double> a, b;
   if (of.k > 0 && of.m * of.n * of.k <= largest_product) {
-    require_block(call, of.a_data, of.a);
-    require_block(call, of.b_data, of.b);
+    require_written(call, of.a_data, of.a);
+    require_written(call, of.b_data, of.b);
     const bool tf32 = of.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     a = numbers(of.a_data, of.a, of.operation.a == CUBLAS_OP_T, false, tf32);
     b = numbers(of.b_data, of.b, of.operation.b == CUBLAS_OP_T, true, tf32);
   }
   require_block(call, of.d_data, of.c);
   if (of.beta != 0)
-    require_block(call, of.c_data, of.c);
+    require_written(call, of.c_data, of.c);
   const auto ld = static_cast<std::size_t>(of.c.ld);
   // Measurements of rates, whose results nobody reads, would take minutes here.
   if (of.m * of.n * of.k > largest_product) {
@@ -339,11 +358,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
       !has_kernel(of.a.type, of.c.type, of.operation.compute))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto prefer = read<Preference>(preference);
-  *found = wanted < 2 ? wanted : 2; // alike, for callers that choose among several
+  // Of several, only the second runs, so that a caller that keeps another one sees an error.
+  *found = std::min(wanted, 3);
   for (int i = 0; i < *found; ++i) {
     results[i] = {};
     write(&results[i].algo, Choice{hash_of(of), prefer.workspace, prefer.a_alignment, prefer.b_alignment,
-                                   prefer.c_alignment, prefer.d_alignment});
+                                   prefer.c_alignment, prefer.d_alignment, *found == 1 || i == 1});
     results[i].state = CUBLAS_STATUS_SUCCESS;
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -371,6 +391,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
   const auto choice = read<Choice>(algorithm);
   if (choice.problem != hash_of(of) || workspace_bytes < choice.workspace || !aligned(workspace, 256))
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (!choice.runs)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   require(aligned(a_data, choice.a_alignment) && aligned(b_data, choice.b_alignment) &&
               aligned(c_data, choice.c_alignment) && aligned(d_data, choice.d_alignment),
           "cublasLtMatmul", "an operand is less aligned than the plan was told.");

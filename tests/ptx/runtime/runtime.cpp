@@ -57,11 +57,9 @@ Runtime::Runtime() : options_(options_of_environment()) {
       static_cast<unsigned>(options_.seed), 1, {.free_waits = true, .default_stream = true},
       {.allocated = [this](void* data, std::size_t bytes, bool pinned) { allocated(data, bytes, pinned); },
        .freed = [this](void* data) { freed(data); },
-       .written =
-           [this](void* data, std::size_t bytes) {
-             if (memory_.find(reinterpret_cast<std::uintptr_t>(data), bytes) != nullptr)
-               memory_.mark_written(data, bytes);
-           }});
+       .written = [this](void* data, std::size_t bytes) { memory_.mark_written(data, bytes); },
+       .copied = [this](void* to, const void* from,
+                        std::size_t bytes) { memory_.mark_copied(to, from, bytes); }});
   std::atexit([] { get().report(); });
 }
 

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -99,6 +100,7 @@ void register_all() {
   static const std::vector<std::byte> binary = fat_binary(text);
   static Wrapper wrapper{.data = binary.data()};
   static const bool once = [] {
+    setenv("PTX_UNINITIALIZED", "1", 1); // read when the first module is registered
     void** const module = __cudaRegisterFatBinary(&wrapper);
     __cudaRegisterFunction(module, &scale_and_add, nullptr, "scale_and_add", -1, nullptr, nullptr, nullptr,
                            nullptr, nullptr);
@@ -221,6 +223,21 @@ TEST_CASE("a faulty kernel ends the program and says where") {
     static_cast<void>(launch(data, 3, 0, nullptr));
   });
   CHECK(freed.find("ld.global.f32") != std::string::npos);
+}
+
+TEST_CASE("bytes that nothing has written stay so in a copy") {
+  const auto with_copy = [](std::size_t written) {
+    return end_of([written] {
+      void *from = nullptr, *to = nullptr;
+      static_cast<void>(cudaMalloc(&from, 4 * sizeof(float)));
+      static_cast<void>(cudaMalloc(&to, 4 * sizeof(float)));
+      static_cast<void>(cudaMemset(from, 0, written * sizeof(float)));
+      static_cast<void>(cudaMemcpy(to, from, 4 * sizeof(float), cudaMemcpyDeviceToDevice));
+      static_cast<void>(launch(static_cast<float*>(to), 4, 1, nullptr));
+    });
+  };
+  CHECK(with_copy(3).find("loads bytes of memory of 16 bytes that nothing has written") != std::string::npos);
+  CHECK(with_copy(4) == "the program went on");
 }
 
 TEST_CASE("a graph that knows a block which was given back is a fault when it runs") {
@@ -354,6 +371,15 @@ struct Matmul {
     int found = 0;
     return cublasLtMatmulAlgoGetHeuristic(nullptr, &product, &a, &b, &c, &c, &preference, 1, &choice, &found);
   }
+  /// As many as the stand-in has.
+  [[nodiscard]] std::vector<cublasLtMatmulHeuristicResult_t> choices() {
+    std::vector<cublasLtMatmulHeuristicResult_t> out(8);
+    int found = 0;
+    REQUIRE(cublasLtMatmulAlgoGetHeuristic(nullptr, &product, &a, &b, &c, &c, &preference, 8, out.data(),
+                                           &found) == CUBLAS_STATUS_SUCCESS);
+    out.resize(static_cast<std::size_t>(found));
+    return out;
+  }
   template <class Number>
   cublasStatus_t run(const Case<Number>& of, const Number* x, const Number* y, Number* z,
                      cudaStream_t stream) {
@@ -427,6 +453,57 @@ TEST_CASE("what cublasLt refuses is refused") {
     static_cast<void>(again.run(of, on_device(of.a) + 1, on_device(of.b), on_device(of.c), nullptr));
   });
   CHECK(unaligned.find("an operand is less aligned than the plan was told") != std::string::npos);
+}
+
+TEST_CASE("of several algorithms that cublasLt proposes, neither the first nor the last runs") {
+  std::mt19937 engine(6);
+  Case<float> of{.m = 4, .n = 5, .k = 6, .ta = false, .tb = true, .alpha = 1, .beta = 0};
+  of.fill(engine);
+  float* const z = on_device(of.c);
+  Matmul matmul{};
+  REQUIRE(matmul.plan(of, CUDA_R_32F, CUBLAS_COMPUTE_32F) == CUBLAS_STATUS_SUCCESS);
+  std::vector<cublasStatus_t> status;
+  for (const cublasLtMatmulHeuristicResult_t& choice : matmul.choices()) {
+    CHECK(choice.state == CUBLAS_STATUS_SUCCESS);
+    matmul.choice = choice;
+    status.push_back(matmul.run(of, on_device(of.a), on_device(of.b), z, nullptr));
+  }
+  CHECK(status ==
+        std::vector{CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_NOT_SUPPORTED});
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  CHECK(difference(z, of.formula()) < 1e-5);
+}
+
+TEST_CASE("a product of bytes that nothing has written ends the program") {
+  std::mt19937 engine(7);
+  Case<float> of{.m = 4, .n = 5, .k = 6, .ta = true, .tb = false, .alpha = 1, .beta = 1};
+  of.fill(engine);
+  // Operand `which` is written but for the element at the end.
+  const auto without = [&](int which) {
+    return end_of([&of, which] {
+      const auto operand = [which](const std::vector<float>& numbers, int index, std::int64_t padding) {
+        void* data = nullptr;
+        static_cast<void>(cudaMalloc(&data, numbers.size() * sizeof(float)));
+        const auto missing = static_cast<std::size_t>(index == which ? padding + 1 : padding);
+        static_cast<void>(cudaMemcpy(data, numbers.data(), (numbers.size() - missing) * sizeof(float),
+                                     cudaMemcpyHostToDevice));
+        return static_cast<float*>(data);
+      };
+      float* const x = operand(of.a, 0, of.lda() - of.k);
+      float* const y = operand(of.b, 1, of.ldb() - of.k);
+      float* const z = operand(of.c, 2, of.ldc() - of.m);
+      Matmul matmul{};
+      static_cast<void>(matmul.plan(of, CUDA_R_32F, CUBLAS_COMPUTE_32F));
+      static_cast<void>(matmul.run(of, x, y, z, nullptr));
+      static_cast<void>(cudaDeviceSynchronize());
+    });
+  };
+  CHECK(without(0).find(
+            "cublasLtMatmul: column 3 of a matrix of 6 rows and 4 columns has bytes of memory of 128 "
+            "bytes that nothing has written.") != std::string::npos);
+  CHECK(without(1).find("column 4 of a matrix of 6 rows and 5 columns") != std::string::npos);
+  CHECK(without(2).find("column 4 of a matrix of 4 rows and 5 columns") != std::string::npos);
+  CHECK(without(3) == "the program went on");
 }
 
 TEST_CASE("grouped products of cuBLAS follow the formula") {
