@@ -231,6 +231,59 @@ TEST_CASE("races in global memory, between warps and between blocks", "[ptx]") {
   check_sound("mov.u32 %r3, %ctaid.x; st.global.u32 [%d0], %r3;", unchecked);
 }
 
+TEST_CASE("atomic and other strong accesses hide no weak ones", "[ptx]") {
+  const Setting warp{.threads = 32}, blocks{.blocks = 2, .threads = 1}, three{.blocks = 3, .threads = 1};
+  const std::string first = "setp.eq.u32 %p, %r0, 0; ";
+  const std::string block = "mov.u32 %r3, %ctaid.x; setp.eq.u32 %p, %r3, 0; ";
+  // One lane clears the sum, and nothing makes the others wait for that.
+  const std::string clear = first + "@%p st.shared.u32 [%r1], 0; ", add = "red.shared.add.u32 [%r1], 1;";
+  CHECK(contains(fault_of(clear + add, FaultKind::race, warp).sentence,
+                 "a write by warp 0, lane 0: `@%p st.shared.u32 [%r1], 0`"));
+  fault_of(clear + "and.b32 %r4, %r0, 31; setp.eq.u32 %q, %r4, 0; @%q " + add,
+           FaultKind::race); // a lane a warp
+  check_sound(clear + "bar.sync 0; " + add);
+  check_sound(clear + "bar.warp.sync -1; " + add, warp);
+  fault_of(block + "@%p st.global.u32 [%d0], 4; red.global.add.u32 [%d0], 1;", FaultKind::race, blocks);
+  fault_of(block + "@%p st.relaxed.cta.global.u32 [%d0], 4; red.global.add.u32 [%d0], 1;", FaultKind::race,
+           blocks);
+  // A lane's weak read before its own strong accesses.
+  fault_of(block + "@%p ld.global.u32 %r4, [%d0]; red.global.add.u32 [%d0], 1;", FaultKind::race, blocks);
+  fault_of(block + "@%p ld.global.u32 %r4, [%d0]; @%p ld.volatile.global.u32 %r4, [%d0]; @!%p "
+                   "red.global.add.u32 [%d0], 1;",
+           FaultKind::race, blocks);
+  // Of several readers in no order, any one may be the weak one.
+  const auto readers = [&](const std::string& one, const std::string& other, const std::string& write) {
+    return block + "setp.eq.u32 %q, %r3, 1; @%p " + one + " %r4, [%d0]; @%p bra END; @%q " + other +
+           " %r4, [%d0]; @%q bra END; " + write + " [%d0], 1; END:";
+  };
+  const std::string weak = "ld.global.u32", strong = "ld.volatile.global.u32", store = "st.global.u32",
+                    atomic = "red.global.add.u32";
+  fault_of(readers(strong, weak, atomic), FaultKind::race, three);
+  fault_of(readers(weak, strong, atomic), FaultKind::race, three);
+  fault_of(readers(strong, strong, store), FaultKind::race, three);
+  check_sound(readers(strong, strong, atomic), three);
+  // The only block that writes may read by weak loads, for others read by strong ones.
+  check_sound(block + "@%p ld.volatile.global.u32 %r4, [%d0]; @%p bra END; ld.global.u32 %r4, [%d0]; "
+                      "ld.global.u32 %r5, [%d0]; st.volatile.global.u32 [%d0], %r4; END:",
+              blocks);
+  fault_of(block + "@%p ld.volatile.global.u32 %r4, [%d0]; @%p bra END; ld.global.u32 %r4, [%d0]; "
+                   "st.global.u32 [%d0], %r4; END:",
+           FaultKind::race, blocks);
+}
+
+TEST_CASE("registers that nothing has written hold no values of an earlier block", "[ptx]") {
+  const ptx::Module module = ptx::parse(module_text(
+      ".param .u64 p", declarations +
+                           "mov.u32 %r3, %ctaid.x; setp.eq.u32 %p, %r3, 0; @%p mov.u32 %r5, 7; "
+                           "mul.wide.u32 %d2, %r3, 4; add.s64 %d2, %d0, %d2; st.global.u32 [%d2], %r5;"));
+  std::array<std::uint32_t, 2> words{};
+  ptx::Memory memory;
+  memory.add(words.data(), sizeof words, "the words");
+  const void* parameters[] = {words.data()};
+  ptx::run(*module.find("k"), {{2}, {1}, 0, parameters}, memory);
+  CHECK(words == std::array<std::uint32_t, 2>{7, 0xffffffff});
+}
+
 TEST_CASE("copies that have not been waited for", "[ptx]") {
   const std::string two =
       "shl.b32 %r4, %r0, 4; add.s32 %r4, %r1, %r4; mul.wide.u32 %d2, %r0, 16; add.s64 %d2, %d0, %d2; "
@@ -358,6 +411,16 @@ TEST_CASE("memory knows its blocks", "[ptx]") {
   CHECK(memory.is_written(words.data(), 8));
   CHECK(!memory.is_written(words.data(), 16));
   CHECK(memory.is_written(words.data() + 4, 32));
+  // A copy takes along what is known.
+  memory.mark_copied(words.data() + 1, words.data(), 16);
+  CHECK(memory.is_written(words.data(), 16));
+  CHECK(!memory.is_written(words.data() + 2, 8));
+  memory.mark_copied(words.data() + 2, words.data() + 4, 8); // from a block that is written
+  CHECK(memory.is_written(words.data(), 24));
+  std::array<std::uint64_t, 2> host{};
+  memory.mark_copied(words.data() + 3, host.data(), 8); // from the host
+  CHECK(memory.is_written(words.data(), 32));
+  memory.mark_copied(host.data(), words.data(), 8);
   const auto address = reinterpret_cast<std::uintptr_t>(words.data());
   CHECK(memory.find(address, 32)->label == "first");
   CHECK(memory.find(address, 33) == nullptr);

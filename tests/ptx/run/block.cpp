@@ -79,91 +79,78 @@ Block::Block(Launched& of, std::uint64_t block_number)
     launched.races->begin_block(number, count, shared_bytes);
   warps.reserve(count);
   for (unsigned warp = 0; warp < count; ++warp) {
-    if (launched.spare_registers.empty()) {
-      registers_.push_back(poisoned(program.register_bytes));
-      fill_constants(program, aligned(registers_.back().get()));
-    } else {
-      registers_.push_back(std::move(launched.spare_registers.back()));
-      launched.spare_registers.pop_back();
-    }
+    registers_.push_back(poisoned(program.register_bytes));
+    fill_constants(program, aligned(registers_.back().get()));
     const unsigned lanes = std::min(threads - warp * warp_lanes, warp_lanes);
     warps.emplace_back(*this, warp, lanes == warp_lanes ? all_lanes : bit(lanes) - 1,
                        aligned(registers_.back().get()),
                        local == nullptr ? nullptr : local + warp * local_bytes);
-    prepare(warps.back());
+    for (const Program::SpecialRow& row : program.specials)
+      for (unsigned lane = 0; lane < warp_lanes; ++lane)
+        warps.back().row<std::uint32_t>(row.slot)[lane] = special(row.which, warp, lane);
   }
   last_ = launched.options.order == Order::backward ? 0 : count - 1;
 }
 
-Block::~Block() {
-  for (auto& rows : registers_)
-    launched.spare_registers.push_back(std::move(rows));
-}
-
-/// Sets the special registers of a warp.
-void Block::prepare(Warp& warp) {
+/// What a special register holds in a lane.
+unsigned Block::special(Special which, unsigned warp, unsigned lane) const {
   const Dim3& size = launched.launch.block;
   const Dim3& grid = launched.launch.grid;
-  const auto value = [&](Special which, unsigned lane) -> unsigned {
-    const unsigned thread = warp.index * warp_lanes + lane;
-    switch (which) {
-    case Special::tid_x:
-      return thread % size.x;
-    case Special::tid_y:
-      return thread / size.x % size.y;
-    case Special::tid_z:
-      return thread / size.x / size.y;
-    case Special::ntid_x:
-      return size.x;
-    case Special::ntid_y:
-      return size.y;
-    case Special::ntid_z:
-      return size.z;
-    case Special::ctaid_x:
-      return position.x;
-    case Special::ctaid_y:
-      return position.y;
-    case Special::ctaid_z:
-      return position.z;
-    case Special::nctaid_x:
-      return grid.x;
-    case Special::nctaid_y:
-      return grid.y;
-    case Special::nctaid_z:
-      return grid.z;
-    case Special::laneid:
-      return lane;
-    case Special::warpid:
-      return warp.index;
-    case Special::nwarpid:
-      return (threads + warp_lanes - 1) / warp_lanes;
-    case Special::lanemask_eq:
-      return bit(lane);
-    case Special::lanemask_lt:
-      return bit(lane) - 1;
-    case Special::lanemask_le:
-      return bit(lane) | (bit(lane) - 1);
-    case Special::lanemask_gt:
-      return ~(bit(lane) | (bit(lane) - 1));
-    case Special::lanemask_ge:
-      return ~(bit(lane) - 1);
-    case Special::dynamic_smem_size:
-      return static_cast<unsigned>(launched.launch.dynamic_shared);
-    case Special::total_smem_size:
-      return static_cast<unsigned>(shared_bytes);
-    case Special::nsmid:
-    case Special::one:
-      return 1;
-    case Special::smid:
-    case Special::gridid:
-    case Special::zero:
-      return 0;
-    }
+  const unsigned thread = warp * warp_lanes + lane;
+  switch (which) {
+  case Special::tid_x:
+    return thread % size.x;
+  case Special::tid_y:
+    return thread / size.x % size.y;
+  case Special::tid_z:
+    return thread / size.x / size.y;
+  case Special::ntid_x:
+    return size.x;
+  case Special::ntid_y:
+    return size.y;
+  case Special::ntid_z:
+    return size.z;
+  case Special::ctaid_x:
+    return position.x;
+  case Special::ctaid_y:
+    return position.y;
+  case Special::ctaid_z:
+    return position.z;
+  case Special::nctaid_x:
+    return grid.x;
+  case Special::nctaid_y:
+    return grid.y;
+  case Special::nctaid_z:
+    return grid.z;
+  case Special::laneid:
+    return lane;
+  case Special::warpid:
+    return warp;
+  case Special::nwarpid:
+    return (threads + warp_lanes - 1) / warp_lanes;
+  case Special::lanemask_eq:
+    return bit(lane);
+  case Special::lanemask_lt:
+    return bit(lane) - 1;
+  case Special::lanemask_le:
+    return bit(lane) | (bit(lane) - 1);
+  case Special::lanemask_gt:
+    return ~(bit(lane) | (bit(lane) - 1));
+  case Special::lanemask_ge:
+    return ~(bit(lane) - 1);
+  case Special::dynamic_smem_size:
+    return static_cast<unsigned>(launched.launch.dynamic_shared);
+  case Special::total_smem_size:
+    return static_cast<unsigned>(shared_bytes);
+  case Special::nsmid:
+  case Special::one:
+    return 1;
+  case Special::smid:
+  case Special::gridid:
+  case Special::zero:
     return 0;
-  };
-  for (const Program::SpecialRow& row : launched.program.specials)
-    for (unsigned lane = 0; lane < warp_lanes; ++lane)
-      warp.row<std::uint32_t>(row.slot)[lane] = value(row.which, lane);
+  }
+  return 0;
 }
 
 std::uint64_t Block::slice() {

@@ -30,8 +30,6 @@ struct Launched {
   std::uint64_t polls = 0;        ///< Reads that may wait for another block.
   const Memory::Block* last_block = nullptr;
   std::unique_ptr<std::uint64_t[]> counts{}; ///< Executions of each instruction.
-  std::vector<std::unique_ptr<std::byte[]>>
-      spare_registers{}; ///< Of blocks that have ended, with their constants.
   Statistics statistics{};
 };
 
@@ -55,7 +53,6 @@ struct Barrier {
 class Block {
 public:
   Block(Launched&, std::uint64_t number);
-  ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
@@ -79,7 +76,7 @@ public:
   std::array<Barrier, 16> barriers;
 
 private:
-  void prepare(Warp&);
+  unsigned special(Special, unsigned warp, unsigned lane) const;
   void open(Barrier&);
   [[noreturn]] void fail_stuck();
   std::size_t next_warp(std::size_t last);

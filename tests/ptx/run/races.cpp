@@ -11,7 +11,9 @@ namespace {
 
 // How a cell packs who accessed it last.
 constexpr std::uint32_t instruction_bits = 20, lane_shift = 20, strength_shift = 25;
-constexpr std::uint32_t pending_flag = 1U << 27, several_flag = 1U << 28;
+constexpr std::uint32_t pending_flag = 1U << 27;
+constexpr std::uint32_t several_flag = 1U << 28;      // more readers, none weaker than the one named
+constexpr std::uint32_t several_weak_flag = 1U << 29; // one of those is not strong for every block
 
 std::uint32_t pack(const Races::Access& access, unsigned lane) {
   return (access.instruction & ((1U << instruction_bits) - 1)) | lane << lane_shift |
@@ -20,6 +22,12 @@ std::uint32_t pack(const Races::Access& access, unsigned lane) {
 
 std::uint32_t lane_of(std::uint32_t what) { return what >> lane_shift & 31; }
 Strength strength_of(std::uint32_t what) { return static_cast<Strength>(what >> strength_shift & 3); }
+
+/// Whether a cell keeps what it knows: of two accesses by one lane in one segment, which the same others come
+/// after, the weaker one has the races of both.
+bool outweighs(std::uint32_t other, std::uint32_t known, std::uint32_t mine, std::uint32_t what) {
+  return other == mine && lane_of(known) == lane_of(what) && strength_of(known) < strength_of(what);
+}
 
 /// Whether a release after `since` was followed by an acquire.
 bool published(const std::vector<std::uint32_t>& releases, std::uint32_t since, std::uint32_t acquired) {
@@ -133,6 +141,8 @@ bool Races::races(const Access& access, unsigned lane, std::uint32_t other, std:
   const Strength strength = std::min(access.strength, strength_of(what));
   if (strength == Strength::device || (strength == Strength::block && segments_[other].block == access.block))
     return false;
+  if (access.strength == Strength::device && (what & several_weak_flag) == 0)
+    what &= ~several_flag; // they may meet this access
   return !ordered(access, lane, other, what);
 }
 
@@ -151,6 +161,20 @@ Races::Conflict Races::conflict(const Access& access, std::uint32_t other, std::
   return out;
 }
 
+void Races::join(Cell& cell, std::uint32_t mine, std::uint32_t what) {
+  const Strength named = strength_of(cell.read_what), joins = strength_of(what);
+  if (cell.read_segment == mine && lane_of(cell.read_what) == lane_of(what) && named <= joins)
+    return;
+  std::uint32_t flags = several_flag | (cell.read_what & several_weak_flag);
+  if (std::max(named, joins) != Strength::device)
+    flags |= several_weak_flag;
+  if (joins < named) {
+    cell.read_segment = mine;
+    cell.read_what = what;
+  }
+  cell.read_what |= flags;
+}
+
 Races::Conflict Races::note(const Access& access, unsigned lane, Page& page, std::size_t offset) {
   const std::uint32_t mine = access.segment;
   const std::uint32_t what = pack(access, lane);
@@ -163,12 +187,20 @@ Races::Conflict Races::note(const Access& access, unsigned lane, Page& page, std
     if (access.write) {
       if (cell->read_segment != 0 && races(access, lane, cell->read_segment, cell->read_what))
         found = conflict(access, cell->read_segment, cell->read_what, false);
-      *cell = {mine, what, 0, 0};
+      // What races with a weaker read need not race with this write.
+      if (strength_of(cell->read_what) >= access.strength)
+        cell->read_segment = cell->read_what = 0;
+      if (!outweighs(cell->write_segment, cell->write_what, mine, what)) {
+        cell->write_segment = mine;
+        cell->write_what = what;
+      }
     } else if (cell->read_segment == 0 || ordered(access, lane, cell->read_segment, cell->read_what)) {
-      cell->read_segment = mine;
-      cell->read_what = what;
+      if (!outweighs(cell->read_segment, cell->read_what, mine, what)) {
+        cell->read_segment = mine;
+        cell->read_what = what;
+      }
     } else {
-      cell->read_what |= several_flag;
+      join(*cell, mine, what);
     }
   }
   return found;

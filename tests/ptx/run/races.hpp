@@ -5,9 +5,10 @@
 /// @brief Finds accesses that nothing orders.
 ///
 /// The program of a warp is cut into segments, at its barriers, warp barriers and fences. A cell for each few
-/// bytes of memory remembers the segment, lane and instruction of the last write and of a read. Two accesses
-/// by different lanes race if one of them is a write, not both are atomic or otherwise strong, and nothing
-/// orders their segments:
+/// bytes of memory remembers the segment, lane and instruction of the last write and of a read: of a lane's
+/// accesses in a segment, and of reads that nothing orders, the weakest. Behind a warp barrier a lane's
+/// strong write hides its weak one from other warps. Two accesses by different lanes race if one of them is a
+/// write, not both are atomic or otherwise strong, and nothing orders their segments:
 /// - lanes of a warp: bar.warp.sync, or a barrier;
 /// - warps of a block: a barrier, or fences as between blocks;
 /// - blocks: a fence or release in the one after its access, then a fence or acquire in the other before its.
@@ -48,7 +49,7 @@ public:
     bool found = false;
     bool was_write = false;
     bool was_pending = false;
-    bool several = false;          ///< Of several readers, the one named is the first.
+    bool several = false;          ///< Of several readers, the one named is the first of the weakest.
     bool same_instruction = false; ///< Another lane of it, since the last order.
     std::uint64_t block = 0;
     std::uint32_t warp = 0, lane = 0, instruction = 0;
@@ -116,6 +117,8 @@ private:
   Clock& clock(std::uint64_t block);
   std::uint32_t segment(Clock&, const Access&);
   std::pair<Cell*, unsigned> cells(Page&, std::size_t offset, unsigned bytes);
+  /// A reader that nothing orders with those of the cell.
+  static void join(Cell&, std::uint32_t mine, std::uint32_t what);
   Conflict note(const Access&, unsigned lane, Page&, std::size_t offset);
   bool races(const Access&, unsigned lane, std::uint32_t other, std::uint32_t what);
   bool ordered(const Access&, unsigned lane, std::uint32_t other, std::uint32_t what);
