@@ -148,50 +148,65 @@ Word encoded(const Shape& s, double value) {
   return value == 0 ? 0 : (value < 0 ? 0x8000 : 0) | static_cast<Word>(exponent + 15) << 10 | fraction;
 }
 
-/// Runs a product of matrices whose elements are small multiples of 1/4, so that every sum is exact.
-void check_product(const Shape& s) {
-  INFO(s.name << " " << s.type);
-  std::mt19937 random(7);
-  std::vector<double> a(s.m * s.k), b(s.k * 8), c(s.m * 8);
-  for (auto* values : {&a, &b, &c})
-    for (double& value : *values)
-      value = (static_cast<int>(random() % 17) - 8) / 4.0;
-  const unsigned a_count = s.m * s.k / 32, b_count = s.k / 4, c_count = s.m / 4,
-                 per_row = s.width == 16 ? 2 : 1;
-  const unsigned word = s.type == "f64" ? 8 : 4;
-  // Each lane reads its registers from words of 8 bytes, one after the other.
-  std::vector<Word> input;
-  for (unsigned lane = 0; lane < 32; ++lane) {
-    const auto append = [&](const std::vector<double>& from, unsigned columns, unsigned count, unsigned each,
-                            auto place) {
-      for (unsigned i = 0; i < count; i += each) {
-        Word packed = 0;
-        for (unsigned j = 0; j < each; ++j) {
-          const Place at = place(i + j);
-          packed |= encoded(s, from[at.row * columns + at.column]) << (16 * j);
-        }
-        input.push_back(packed);
+/// The matrices of a product, by rows, and the registers of a lane that hold them.
+struct Product {
+  explicit Product(const Shape& of)
+      : shape(of), a(of.m * of.k), b(of.k * 8), c(of.m * 8), in_word(of.width == 16 ? 2 : 1),
+        a_count(of.m * of.k / 32), b_count(of.k / 4), c_count(of.m / 4) {
+    std::mt19937 random(7);
+    for (auto* values : {&a, &b, &c})
+      for (double& value : *values)
+        value = (static_cast<int>(random() % 17) - 8) / 4.0;
+  }
+  [[nodiscard]] unsigned a_registers() const { return a_count / in_word; }
+  [[nodiscard]] unsigned b_registers() const { return b_count / in_word; }
+  [[nodiscard]] unsigned registers() const { return a_registers() + b_registers() + c_count; }
+
+  Shape shape;
+  std::vector<double> a, b, c;
+  unsigned in_word;                   ///< Elements of a and b in a register.
+  unsigned a_count, b_count, c_count; ///< Elements of a lane.
+};
+
+/// The registers of each lane, in words of 8 bytes, one after the other.
+std::vector<Word> fragments(const Product& of) {
+  const Shape& s = of.shape;
+  std::vector<Word> out;
+  const auto append = [&](const std::vector<double>& from, unsigned columns, unsigned count, auto place) {
+    for (unsigned i = 0; i < count; i += of.in_word) {
+      Word packed = 0;
+      for (unsigned j = 0; j < of.in_word; ++j) {
+        const Place at = place(i + j);
+        packed |= encoded(s, from[at.row * columns + at.column]) << (16 * j);
       }
-    };
-    append(a, s.k, a_count, per_row, [&](unsigned i) { return place_of_a(s, lane, i); });
-    append(b, 8, b_count, per_row, [&](unsigned i) { return place_of_b(s, lane, i); });
-    for (unsigned i = 0; i < c_count; ++i) {
+      out.push_back(packed);
+    }
+  };
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    append(of.a, s.k, of.a_count, [&](unsigned i) { return place_of_a(s, lane, i); });
+    append(of.b, 8, of.b_count, [&](unsigned i) { return place_of_b(s, lane, i); });
+    for (unsigned i = 0; i < of.c_count; ++i) {
       const Place at = place_of_c(lane, i);
-      const double value = c[at.row * 8 + at.column];
-      input.push_back(s.type == "f64" ? d(value) : f(static_cast<float>(value)));
+      const double value = of.c[at.row * 8 + at.column];
+      out.push_back(s.type == "f64" ? d(value) : f(static_cast<float>(value)));
     }
   }
-  const unsigned a_registers = a_count / per_row, b_registers = b_count / per_row;
-  const unsigned registers = a_registers + b_registers + c_count;
-  const std::string r = word == 8 ? "%x" : "%y", bits = word == 8 ? "b64" : "b32";
+  return out;
+}
+
+/// A kernel that loads the registers from p, multiplies, and stores those of the result to q.
+std::string product_kernel(const Product& of) {
+  const Shape& s = of.shape;
+  const bool twofold = s.type == "f64";
+  const std::string r = twofold ? "%x" : "%y", bits = twofold ? "b64" : "b32";
   std::string body =
       ".reg .b64 %x<40>, %in, %out, %at; .reg .b32 %y<40>, %t; ld.param.u64 %in, [p]; ld.param.u64 %out, [q]; "
       "mov.u32 %t, %tid.x; mul.wide.u32 %at, %t, " +
-      std::to_string(8 * registers) +
+      std::to_string(8 * of.registers()) +
       "; add.s64 %in, %in, %at; "
       "mul.wide.u32 %at, %t, " +
-      std::to_string(8 * c_count) + "; add.s64 %out, %out, %at;\n";
-  for (unsigned i = 0; i < registers; ++i)
+      std::to_string(8 * of.c_count) + "; add.s64 %out, %out, %at;\n";
+  for (unsigned i = 0; i < of.registers(); ++i)
     body += "ld.global." + bits + " " + r + std::to_string(i) + ", [%in+" + std::to_string(8 * i) + "];\n";
   const auto list = [&](unsigned begin, unsigned count) {
     std::string text = "{";
@@ -199,14 +214,22 @@ void check_product(const Shape& s) {
       text += (i != 0 ? ", " : "") + r + std::to_string(begin + i);
     return text + "}";
   };
+  const unsigned a = of.a_registers(), b = of.b_registers();
   body += "mma.sync.aligned." + s.name + ".row.col." + s.sum + "." + s.type + "." + s.type + "." + s.sum +
-          " " + list(30, c_count) + ", " + list(0, a_registers) + ", " + list(a_registers, b_registers) +
-          ", " + list(a_registers + b_registers, c_count) + ";\n";
-  for (unsigned i = 0; i < c_count; ++i)
+          " " + list(30, of.c_count) + ", " + list(0, a) + ", " + list(a, b) + ", " +
+          list(a + b, of.c_count) + ";\n";
+  for (unsigned i = 0; i < of.c_count; ++i)
     body +=
         "st.global." + bits + " [%out+" + std::to_string(8 * i) + "], " + r + std::to_string(30 + i) + ";\n";
-  const ptx::Module module = ptx::parse(module_text(".param .u64 p, .param .u64 q", body));
-  std::vector<Word> output(32 * c_count);
+  return module_text(".param .u64 p, .param .u64 q", body);
+}
+
+/// Runs a product of matrices whose elements are small multiples of 1/4, so that every sum is exact.
+void check_product(const Shape& s) {
+  INFO(s.name << " " << s.type);
+  const Product of(s);
+  std::vector<Word> input = fragments(of), output(32 * of.c_count);
+  const ptx::Module module = ptx::parse(product_kernel(of));
   ptx::Memory memory;
   memory.add(input.data(), input.size() * 8, "input");
   memory.add(output.data(), output.size() * 8, "output");
@@ -214,12 +237,12 @@ void check_product(const Shape& s) {
   ptx::run(*module.find("k"), {{1}, {32}, 0, parameters}, memory);
   unsigned wrong = 0;
   for (unsigned lane = 0; lane < 32; ++lane) {
-    for (unsigned i = 0; i < c_count; ++i) {
+    for (unsigned i = 0; i < of.c_count; ++i) {
       const Place at = place_of_c(lane, i);
-      double expected = c[at.row * 8 + at.column];
+      double expected = of.c[at.row * 8 + at.column];
       for (unsigned inner = 0; inner < s.k; ++inner)
-        expected += a[at.row * s.k + inner] * b[inner * 8 + at.column];
-      const Word got = output[lane * c_count + i];
+        expected += of.a[at.row * s.k + inner] * of.b[inner * 8 + at.column];
+      const Word got = output[lane * of.c_count + i];
       const double value = s.type == "f64" ? std::bit_cast<double>(got)
                                            : double{std::bit_cast<float>(static_cast<std::uint32_t>(got))};
       wrong += value != expected;

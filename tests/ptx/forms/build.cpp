@@ -195,6 +195,7 @@ void Build::finish() const {
     unsupported("no case covers it");
 }
 
+// One function: the table of opcodes and the families that know their forms.
 void Build::decode() {
   using enum Opcode;
   const auto next = words.next_type();
