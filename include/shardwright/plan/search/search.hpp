@@ -177,27 +177,31 @@ private:
       return;
     branch.plan = plan;
     branch.least = least_links(in_.cluster, plan, copies_of(in_.model, in_.run), in_.calibration.shared);
-    if (rules_out(branch, 0, branch.batch_count, state))
+    ScheduleKind kind = ScheduleKind::any;
+    if (rules_out(branch, 0, branch.batch_count, kind, state))
       return;
     branch.plan.microbatch = branch.batches[0];
     if (settle_least(branch, state))
-      try_batches(branch, 0, branch.batch_count, state);
+      try_batches(branch, 0, branch.batch_count, kind, state);
   }
 
-  /// Tries the microbatches from one to another; false if one does not fit, and so none above it.
-  constexpr bool try_batches(SearchBranch& branch, int from, int to, SearchState& state) const {
-    if (rules_out(branch, from, to, state))
-      return true;
+  /// Tries microbatches that are not ruled out; false if one does not fit, and so none above it.
+  constexpr bool try_batches(SearchBranch& branch, int from, int to, ScheduleKind kind,
+                             SearchState& state) const {
     if (to - from == 1)
-      return try_branch(branch, state);
+      return try_branch(branch, kind, state);
+    const auto half = [&](int first, int end, ScheduleKind of_half) {
+      return rules_out(branch, first, end, of_half, state) || try_batches(branch, first, end, of_half, state);
+    };
     const int middle = (from + to) / 2;
-    return try_batches(branch, from, middle, state) && try_batches(branch, middle, to, state);
+    return half(from, middle, kind) && half(middle, to, kind);
   }
 
-  /// Whether no plan with these microbatches can be of use; computes for the largest of them.
+  /// Whether no plan with these microbatches can be of use; if only paired ones can, makes them the kind.
   ///
-  /// A larger microbatch takes less time for all of a step's layers, a smaller one for a pipeline to fill.
-  constexpr bool rules_out(SearchBranch& branch, int from, int to, SearchState& state) const {
+  /// Computes for the largest, which needs least time for all layers; a smaller one fills a pipeline faster.
+  constexpr bool rules_out(SearchBranch& branch, int from, int to, ScheduleKind& kind,
+                           SearchState& state) const {
     PlanConfiguration& plan = branch.plan;
     plan.microbatch = branch.batches[static_cast<std::size_t>(from)];
     const bool one = to - from == 1;
@@ -210,25 +214,31 @@ private:
     }
     branch.computed = computation_of(in_, plan);
     const double most = limit(state, complexity(plan));
-    const auto too_slow = [&](ScheduleKind kind) {
-      return least_seconds(in_, branch, branch.least, kind, filling, state.evaluations) > most;
+    if (layers_floor(in_, plan, branch.computed, least_traffic(in_, plan, branch.least)) > most)
+      return true;
+    const auto too_slow = [&](ScheduleKind each) {
+      return least_seconds(in_, branch, branch.least, each, filling, state.evaluations) > most;
     };
-    return layers_floor(in_, plan, branch.computed, least_traffic(in_, plan, branch.least)) > most ||
-           (too_slow(ScheduleKind::unpaired) && too_slow(ScheduleKind::paired));
+    if (kind == ScheduleKind::any && too_slow(ScheduleKind::unpaired))
+      kind = ScheduleKind::paired;
+    return kind == ScheduleKind::paired && too_slow(ScheduleKind::paired);
   }
 
-  /// Tries all plans of a branch; false if none fits, and so none with a larger microbatch.
-  constexpr bool try_branch(SearchBranch& branch, SearchState& state) const {
+  /// Tries a branch with a kind of schedules; false if no plan fits, and so none with a larger microbatch.
+  constexpr bool try_branch(SearchBranch& branch, ScheduleKind open, SearchState& state) const {
     if (!settle_least(branch, state))
       return false;
     branch.orders.find(in_.cluster, branch.plan, copies_of(in_.model, in_.run), in_.calibration.shared,
                        in_.space);
-    const auto limit_now = [&] { return limit(state, complexity(branch.plan)); };
+    const auto count = static_cast<std::size_t>(branch.orders.count);
     for (const ScheduleKind kind : {ScheduleKind::unpaired, ScheduleKind::paired}) {
-      if (least_seconds(in_, branch, branch.orders.least, kind, {}, state.evaluations) > limit_now())
+      if (open != ScheduleKind::any && open != kind)
         continue;
       std::array<double, SearchOrders::most> bounds{};
-      for (std::size_t i = 0; i < static_cast<std::size_t>(branch.orders.count); ++i)
+      bounds[0] = least_seconds(in_, branch, branch.orders.least, kind, {}, state.evaluations);
+      if (bounds[0] > limit(state, complexity(branch.plan)))
+        continue;
+      for (std::size_t i = 0; count > 1 && i < count; ++i) // a single order has the least links
         bounds[i] = least_seconds(in_, branch, branch.orders.links[i], kind, {}, state.evaluations);
       try_schedules(branch, bounds, kind, state);
     }
