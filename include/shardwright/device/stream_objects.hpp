@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a thread keeps for the streams of its devices: handles, workspaces and plans of libraries.
+/// @brief Handles, workspaces and plans of libraries that a thread keeps for the streams of its devices.
 
 #include <shardwright/core/config.hpp>
 
