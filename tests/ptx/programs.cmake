@@ -3,8 +3,8 @@
 # with stand-ins of CUDA's runtime library, cuBLAS and Kokkos' library. They need nvcc and the headers of a Kokkos 5 with
 # the Cuda backend: those that KOKKOS_CUDA_ROOT names, or those that apt can fetch.
 #
-# The kernels run in every test run; SHARDWRIGHT_PTX_PROGRAMS adds the other programs, also with warps in random order, and
-# planted faults, with the label ptx_programs.
+# The kernels run in every test run, in float and bfloat16; SHARDWRIGHT_PTX_PROGRAMS adds other types and programs, also
+# with warps in random order, and planted faults, with the label ptx_programs.
 option(SHARDWRIGHT_PTX_PROGRAMS "Interpret all device programs, not only the kernels" OFF)
 find_program(SHARDWRIGHT_NVCC nvcc PATHS /usr/local/cuda/bin)
 find_path(SHARDWRIGHT_CUDA_HEADERS cuda_runtime_api.h HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda
@@ -110,13 +110,13 @@ endfunction()
 foreach(name IN ITEMS kernels narrow_kernels experts collectives)
   shardwright_ptx_program(${name} ptx forward-issue backward-wait)
 endforeach()
-# The kernels of the other element types are the same templates.
-shardwright_ptx_program(double_kernels ptx forward-issue)
 add_test(NAME ptx.coverage COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/ptx_coverage" --least 70
                                    ${shardwright_ptx_coverage})
 set_tests_properties(ptx.coverage PROPERTIES TIMEOUT 60 LABELS ptx FIXTURES_REQUIRED ptx_ptx)
 if(SHARDWRIGHT_PTX_PROGRAMS)
-  foreach(name IN ITEMS half_kernels operations ranks reductions training_bfloat16 training_double training_float training_graph)
+  # double_kernels and half_kernels are the same templates for other element types.
+  foreach(name IN ITEMS double_kernels half_kernels operations ranks reductions training_bfloat16 training_double training_float
+                        training_graph)
     shardwright_ptx_program(${name} ptx_programs forward-issue backward-wait random-wait-7)
   endforeach()
   include(ptx/train_gpt.cmake)
