@@ -57,6 +57,9 @@ struct Statistics {
   std::uint64_t blocks = 0;
   std::uint64_t warp_instructions = 0;
   std::uint64_t lane_instructions = 0; ///< Summed over the lanes that executed them.
+
+  /// @brief Bytes of global memory that lanes asked for; an atomic access counts as both.
+  std::uint64_t bytes_read = 0, bytes_written = 0;
 };
 
 /// @brief Runs all blocks of a launch. Several threads may run launches at the same time.

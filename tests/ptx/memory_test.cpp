@@ -302,3 +302,25 @@ TEST_CASE("asynchronous copies arrive at their wait at the latest", "[ptx]") {
                "ld.shared.u32 %r1, [s]; st.global.u32 [%d0], %r1;",
                1)[0] == 2);
 }
+
+TEST_CASE("a launch counts the bytes of global memory that its lanes ask for", "[ptx]") {
+  const std::string text =
+      module_text(".param .u64 p", ".reg .b32 %r<9>; .reg .b64 %d<9>; .reg .pred %q; .shared .b32 s[256];\n"
+                                   "ld.param.u64 %d0, [p]; mov.u32 %r0, %tid.x; mul.wide.u32 %d1, %r0, 16;\n"
+                                   "add.u64 %d2, %d0, %d1; setp.lt.u32 %q, %r0, 20; mov.u32 %r4, s;\n"
+                                   "ld.global.v2.u32 {%r1, %r2}, [%d2];\n"    // 8 bytes of 40 lanes
+                                   "@%q st.u32 [%d2+8], %r1;\n"               // 4 bytes of 20 lanes
+                                   "atom.global.add.u32 %r3, [%d0+640], 1;\n" // 4 bytes of 40 lanes, both
+                                   "shl.b32 %r5, %r0, 2; add.u32 %r4, %r4, %r5; st.shared.u32 [%r4], %r1;\n"
+                                   "@%q cp.async.ca.shared.global [%r4], [%d2+12], 4; cp.async.wait_all;");
+  std::vector<std::uint32_t> words(161);
+  const ptx::Module module = ptx::parse(text);
+  ptx::Memory memory;
+  memory.add(words.data(), words.size() * 4, "words");
+  const void* parameters[] = {words.data()};
+  ptx::Options options;
+  options.races = false; // both blocks write the same words
+  const ptx::Statistics done = ptx::run(*module.find("k"), {{2}, {40}, 0, parameters}, memory, options);
+  CHECK(done.bytes_read == 2 * (40 * 8 + 40 * 4 + 20 * 4));
+  CHECK(done.bytes_written == 2 * (20 * 4 + 40 * 4));
+}

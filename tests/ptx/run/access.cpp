@@ -145,6 +145,11 @@ void Checked::resolve_global(std::uint32_t lanes) {
     addresses_.memory[lane] = reinterpret_cast<std::byte*>(addresses_.given[lane]);
   });
   global_lanes_ |= lanes;
+  if (access_.space != Space::constant) {
+    const std::uint64_t bytes = std::uint64_t{access_.bytes} * static_cast<unsigned>(std::popcount(lanes));
+    warp_.launched.statistics.bytes_read += access_.reads ? bytes : 0;
+    warp_.launched.statistics.bytes_written += access_.writes ? bytes : 0;
+  }
   const Memory::Block*& last = warp_.launched.last_block;
   const std::uint64_t span = highest - lowest + access_.bytes;
   const auto settle = [&](const Memory::Block& block, std::uint32_t group) {

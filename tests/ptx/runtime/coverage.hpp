@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Which instructions of the kernels that ran were reached.
+/// @brief Which instructions of the kernels that ran were reached, and how much memory they moved.
 
 #include "ptx/runtime/runtime.hpp"
 
@@ -14,13 +14,19 @@
 
 namespace ptx_runtime {
 
+/// @brief The file that `variable` of the environment names, opened to write.
+inline std::FILE* open_report(const std::string& file, const char* variable) {
+  std::FILE* const out = std::fopen(file.c_str(), "w"); // the program is ending, and streams with it
+  if (out == nullptr)
+    Runtime::get().end(std::string(variable) + " must name a file that can be written, but it is " + file);
+  return out;
+}
+
 /// @brief For each kernel that ran, a line with its instructions and how many of them no warp executed, then
 /// a line for each of those: its number, source line and text. `scripts/ptx_coverage` joins the files of
 /// several runs.
 inline void write_coverage(const std::string& file, const std::map<const void*, Function>& functions) {
-  std::FILE* const out = std::fopen(file.c_str(), "w"); // the program is ending, and streams with it
-  if (out == nullptr)
-    Runtime::get().end("PTX_COVERAGE must name a file that can be written, but it is " + file);
+  std::FILE* const out = open_report(file, "PTX_COVERAGE");
   for (const auto& [host, function] : functions) {
     if (function.launches == 0)
       continue;
@@ -37,6 +43,18 @@ inline void write_coverage(const std::string& file, const std::map<const void*, 
       std::fprintf(out, "%zu\t%s\t%s\n", i, site.source.c_str(), std::string(site.text).c_str());
     }
   }
+  std::fclose(out);
+}
+
+/// @brief For each kernel that ran, a line with its launches, the bytes of global memory that they read and
+/// wrote, and its name.
+inline void write_traffic(const std::string& file, const std::map<const void*, Function>& functions) {
+  std::FILE* const out = open_report(file, "PTX_TRAFFIC");
+  for (const auto& [host, function] : functions)
+    if (function.launches > 0)
+      std::fprintf(out, "%zu %zu %zu %s\n", static_cast<std::size_t>(function.launches),
+                   static_cast<std::size_t>(function.bytes_read),
+                   static_cast<std::size_t>(function.bytes_written), function.kernel->name.c_str());
   std::fclose(out);
 }
 

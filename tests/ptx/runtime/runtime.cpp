@@ -132,6 +132,8 @@ cudaError_t Runtime::launch(const void* host, dim3 grid, dim3 block, void** argu
                                             memory_, options_);
       ++function->launches;
       function->warp_instructions += done.warp_instructions;
+      function->bytes_read += done.bytes_read;
+      function->bytes_written += done.bytes_written;
     } catch (const std::exception& fault) {
       end(fault.what());
     }
@@ -181,6 +183,8 @@ void Runtime::report() {
               static_cast<std::size_t>(instructions));
   if (const std::string file = setting("PTX_COVERAGE", ""); !file.empty())
     write_coverage(file, functions_);
+  if (const std::string file = setting("PTX_TRAFFIC", ""); !file.empty())
+    write_traffic(file, functions_);
   const std::vector<std::string> complaints = fake_cuda::library().complaints();
   for (const std::string& complaint : complaints)
     std::fprintf(stderr, "interpreter: %s\n", complaint.c_str());

@@ -8,7 +8,8 @@
 /// The environment chooses how: `PTX_ORDER` is forward, backward or random, of the warps; `PTX_ARRIVAL` is
 /// issue or wait, of asynchronous copies; `PTX_SEED` is the seed of the streams' turns and of random warps;
 /// `PTX_UNINITIALIZED=1` reports loads of bytes that nothing has written; `PTX_COVERAGE` names a file for the
-/// instructions that were reached. The first fault of a kernel ends the program with status 86.
+/// instructions that were reached, and `PTX_TRAFFIC` one for the launches of each kernel and the bytes of
+/// global memory that they read and wrote. The first fault of a kernel ends the program with status 86.
 
 #include "ptx/executor.hpp"
 #include "ptx/memory.hpp"
@@ -34,7 +35,7 @@ struct Function {
   std::string name;
   const ptx::Kernel* kernel = nullptr; ///< Null until it is needed.
   std::size_t most_dynamic_shared = 48 << 10;
-  std::uint64_t launches = 0, warp_instructions = 0;
+  std::uint64_t launches = 0, warp_instructions = 0, bytes_read = 0, bytes_written = 0;
 };
 
 class Runtime {
