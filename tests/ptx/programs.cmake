@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Device programs of tests/cuda whose kernels are interpreted: ptx_<name> is tests/cuda/<name>.cpp with its PTX, linked
-# with stand-ins of CUDA's runtime library, cuBLAS and Kokkos' library. They need nvcc and the headers of a Kokkos 5 with
-# the Cuda backend: those that KOKKOS_CUDA_ROOT names, or those that apt can fetch.
+# with stand-ins of CUDA's runtime library, cuBLAS and Kokkos' library. They need nvcc and the headers of a Kokkos with the
+# Cuda backend: those that KOKKOS_CUDA_ROOT names, or those that apt can fetch.
 #
 # The kernels run in every test run, in float and bfloat16; SHARDWRIGHT_PTX_PROGRAMS adds other types and programs, also
 # with warps in random order, and planted faults, with the label ptx_programs.
@@ -33,7 +33,8 @@ if(NOT SHARDWRIGHT_NVCC)
   message(STATUS "shardwright: no nvcc, so no device program is interpreted")
   return()
 endif()
-# The stand-in of Kokkos' library has the signatures of Kokkos 5.
+# An installed Kokkos whose library holds its kernels as text (built with NVCC_APPEND_FLAGS=--no-compress) is linked.
+# Otherwise only the headers of a Kokkos 5 are used, and a stand-in takes the place of its library.
 set(shardwright_ptx_kokkos "$ENV{KOKKOS_CUDA_ROOT}/include")
 set(shardwright_ptx_version)
 if(EXISTS "${shardwright_ptx_kokkos}/KokkosCore_config.h")
@@ -41,7 +42,14 @@ if(EXISTS "${shardwright_ptx_kokkos}/KokkosCore_config.h")
        REGEX "^#define KOKKOS_VERSION_MAJOR 5|^#define KOKKOS_ENABLE_CUDA$")
 endif()
 list(LENGTH shardwright_ptx_version shardwright_ptx_version)
-if(NOT shardwright_ptx_version EQUAL 2)
+file(GLOB shardwright_ptx_library "$ENV{KOKKOS_CUDA_ROOT}/lib/libkokkoscore.a")
+if(shardwright_ptx_library)
+  file(STRINGS "${shardwright_ptx_library}" shardwright_ptx_text REGEX "^\\.version [0-9]" LIMIT_COUNT 1)
+  if(NOT shardwright_ptx_text)
+    set(shardwright_ptx_library)
+  endif()
+endif()
+if(NOT shardwright_ptx_library AND NOT shardwright_ptx_version EQUAL 2)
   execute_process(
     COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/kokkos_cuda_headers"
             "${PROJECT_BINARY_DIR}/kokkos_cuda_headers"
@@ -51,7 +59,8 @@ if(NOT shardwright_ptx_version EQUAL 2)
     return()
   endif()
 endif()
-message(STATUS "shardwright: device programs are interpreted, with the headers of Kokkos in ${shardwright_ptx_kokkos}")
+message(STATUS "shardwright: device programs are interpreted, with Kokkos' headers in ${shardwright_ptx_kokkos} "
+               "${shardwright_ptx_library}")
 
 # shardwright_ptx_object(<variable> <source>): compiles a source with its kernels as PTX.
 file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/ptx")
@@ -76,18 +85,27 @@ function(shardwright_ptx_object object_var source)
     VERBATIM)
   set(${object_var} "${object}" PARENT_SCOPE)
 endfunction()
-shardwright_ptx_object(shardwright_ptx_kokkos_object ptx/runtime/kokkos_core.cpp)
-add_custom_target(ptx_kokkos_core DEPENDS "${shardwright_ptx_kokkos_object}")
+# What every program links to.
+add_library(ptx_program INTERFACE)
+if(NOT shardwright_ptx_library)
+  shardwright_ptx_object(shardwright_ptx_library ptx/runtime/kokkos_core.cpp)
+  add_custom_target(ptx_kokkos_core DEPENDS "${shardwright_ptx_library}")
+  add_dependencies(ptx_program ptx_kokkos_core)
+endif()
+target_link_libraries(ptx_program INTERFACE "${shardwright_ptx_library}" ptx_runtime pthread ${CMAKE_DL_LIBS})
 
-# shardwright_ptx_program(<name> <label> <setting>...): a program, with a test for each setting, such as forward-issue or
+# shardwright_ptx_program(<name>): the executable ptx_<name>.
+function(shardwright_ptx_program name)
+  shardwright_ptx_object(object cuda/${name}.cpp)
+  add_executable(ptx_${name} "${object}")
+  set_target_properties(ptx_${name} PROPERTIES LINKER_LANGUAGE CXX)
+  target_link_libraries(ptx_${name} PRIVATE ptx_program)
+endfunction()
+
+# shardwright_ptx_tests(<name> <label> <setting>...): a test of a program for each setting, such as forward-issue or
 # random-wait-7: order of the warps, arrival of asynchronous copies, seed.
 set(shardwright_ptx_coverage)
-function(shardwright_ptx_program name label)
-  shardwright_ptx_object(object cuda/${name}.cpp)
-  add_executable(ptx_${name} "${object}" "${shardwright_ptx_kokkos_object}")
-  add_dependencies(ptx_${name} ptx_kokkos_core)
-  set_target_properties(ptx_${name} PROPERTIES LINKER_LANGUAGE CXX)
-  target_link_libraries(ptx_${name} PRIVATE ptx_runtime pthread ${CMAKE_DL_LIBS})
+function(shardwright_ptx_tests name label)
   foreach(setting IN LISTS ARGN)
     string(REPLACE "-" ";" words "${setting}")
     list(APPEND words 1)
@@ -108,7 +126,8 @@ function(shardwright_ptx_program name label)
 endfunction()
 
 foreach(name IN ITEMS kernels narrow_kernels experts collectives)
-  shardwright_ptx_program(${name} ptx forward-issue backward-wait)
+  shardwright_ptx_program(${name})
+  shardwright_ptx_tests(${name} ptx forward-issue backward-wait)
 endforeach()
 add_test(NAME ptx.coverage COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/ptx_coverage" --least 70
                                    ${shardwright_ptx_coverage})
@@ -117,7 +136,11 @@ if(SHARDWRIGHT_PTX_PROGRAMS)
   # double_kernels and half_kernels are the same templates for other element types.
   foreach(name IN ITEMS double_kernels half_kernels operations ranks reductions training_bfloat16 training_double training_float
                         training_graph)
-    shardwright_ptx_program(${name} ptx_programs forward-issue backward-wait random-wait-7)
+    shardwright_ptx_program(${name})
+    shardwright_ptx_tests(${name} ptx_programs forward-issue backward-wait random-wait-7)
+  endforeach()
+  foreach(name IN ITEMS kernels narrow_kernels experts collectives)
+    shardwright_ptx_tests(${name} ptx_programs random-wait-7)
   endforeach()
   include(ptx/train_gpt.cmake)
   add_test(NAME ptx.planted_faults COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/ptx/planted_faults.py"

@@ -8,12 +8,14 @@
 #include "support/fake_cuda_calls.hpp"
 #include "support/fake_cuda_library.hpp"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,6 +37,10 @@ cudaError_t noted(cudaError_t result) {
   if (result != cudaSuccess)
     last_error = result;
   return result;
+}
+
+[[noreturn]] void refuse(const char* call) {
+  Runtime::get().end(std::string(call) + ": the stand-in of CUDA's runtime library does not have it.");
 }
 
 ptx::Module* module_of(void** handle) { return reinterpret_cast<ptx::Module*>(handle); }
@@ -163,6 +169,18 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return cudaSuccess;
 }
 
+// Kokkos' library asks for the device of a stream by the driver's library.
+
+CUresult cuStreamGetCtx(CUstream, CUcontext* context) {
+  *context = nullptr;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPushCurrent(CUcontext) { return CUDA_SUCCESS; }
+CUresult cuCtxGetDevice(CUdevice* device) {
+  *device = 0;
+  return CUDA_SUCCESS;
+}
+
 // Kernels.
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* host) {
@@ -223,6 +241,18 @@ cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, std::s
 cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, std::size_t bytes, std::size_t offset,
                                cudaMemcpyKind kind) {
   return cudaMemcpyToSymbolAsync(symbol, from, bytes, offset, kind, nullptr);
+}
+
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) { return cudaMallocHost(data, bytes); }
+
+// Kokkos' library refers to these for memory that this project does not use.
+
+cudaError_t cudaMallocManaged(void**, std::size_t, unsigned) { refuse("cudaMallocManaged"); }
+cudaError_t cudaMemPrefetchAsync(const void*, std::size_t, cudaMemLocation, unsigned, cudaStream_t) {
+  refuse("cudaMemPrefetchAsync");
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes*, const void*) {
+  refuse("cudaPointerGetAttributes");
 }
 
 // Streams and events.

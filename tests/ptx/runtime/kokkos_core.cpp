@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What device programs need of Kokkos' own library, for a Kokkos of which only the headers are there:
 // instances on streams, memory with its records, initialisation. It is compiled with nvcc and calls CUDA's
-// runtime library, whose stand-in is linked. Where a libkokkoscore with the Cuda backend is installed, that
-// one is linked instead.
+// runtime library, whose stand-in is linked. Where KOKKOS_CUDA_ROOT has a libkokkoscore whose kernels are
+// text, that one is linked instead (programs.cmake).
 //
 // Signatures are those of the headers of Kokkos 5.2.
 
