@@ -13,6 +13,7 @@
 #include <shardwright/train/parameter.hpp>
 #include <shardwright/train/tape.hpp>
 #include <shardwright/train/tape/constant_operand.hpp>
+#include <shardwright/train/tape/detach.hpp>
 #include <shardwright/train/tape/recompute.hpp>
 
 // Modules and operations of models.

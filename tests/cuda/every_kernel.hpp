@@ -541,7 +541,7 @@ private:
       moments.push_back(sums(m, n));
       launches.add(
           kernels::adamw_of(parameters[i], gradients[i], moments[2 * i], moments[2 * i + 1], 0.9, 0.95, 1e-8),
-          m * n, rounded[i].data(), 1, i % 2 == 0 ? 0.1 : 0.0, step.data());
+          m * n, rounded[i].data(), i % 2 == 0 ? 0.1 : 0.0, step.data());
       blocks += kernels::reduce_workspace(m * n);
     }
     launches.launch();

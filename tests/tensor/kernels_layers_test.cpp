@@ -361,20 +361,23 @@ TEST_CASE(
       moments.emplace_back("moment", size_of(i));
     rounded.emplace_back("rounded", size_of(i));
   }
-  kernels::OptimizerStep step{.learning_rate = 0.01};
+  std::array<kernels::OptimizerStep, 2> steps; // of a parameter at its own rate, and of the others
+  steps[0].learning_rate = 0.01 * 0.7;
+  steps[1].learning_rate = 0.01;
   for (int number = 1; number <= 3; ++number) {
     const bool take = number != 2; // a step that is not taken changes nothing
-    kernels::OpenAdamWStep{&step, 0.9, 0.95}.open(take, 0.3);
+    for (kernels::OptimizerStep& step : steps)
+      kernels::OpenAdamWStep{&step, 0.9, 0.95}.open(take, 0.3);
     kernels::OptimizerLaunches<Execution, kernels::AdamWUpdate<float>, sw::bfloat16> launches("sw::adamw",
                                                                                               execution());
     for (std::size_t i = 0; i < count; ++i) {
       const double decay = i % 2 == 0 ? 0.1 : 0;
-      const double rate_factor = i % 3 == 0 ? 0.7 : 1;
+      const kernels::OptimizerStep& step = steps[i % 3 == 0 ? 0 : 1];
       launches.add(adamw_of(together[i], gradients[i], moments[4 * i], moments[4 * i + 1]), size_of(i),
-                   rounded[i].data(), rate_factor, decay, &step);
+                   rounded[i].data(), decay, &step);
       if (take)
         update_with(adamw_of(alone[i], gradients[i], moments[4 * i + 2], moments[4 * i + 3]), size_of(i),
-                    step, 0.01 * rate_factor, decay);
+                    step, step.learning_rate, decay);
     }
     launches.launch();
     for (std::size_t i = 0; i < count; ++i)

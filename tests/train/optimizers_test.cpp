@@ -15,6 +15,7 @@
 #include <shardwright/train/optimizer/sgd.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -130,7 +131,13 @@ void add_loss(Accumulator& accumulator, sw::detail::MeshCore& core, std::int64_t
   }
 }
 
-/// Parameters and states after six steps; with `check`, compared with the algorithm's after each step.
+/// The factor of the learning rate of a group in a step: matrices learn slower from the fifth on, vectors in
+/// the third and fourth.
+[[nodiscard]] double factor_in(std::size_t group, int step) {
+  return group == 0 ? (step >= 5 ? 0.5 : 1) : step == 3 || step == 4 ? 0.25 : 1;
+}
+
+/// Parameters and states after six steps, compared with the algorithm's.
 template <class Optimizer, class Element, class Zero, class Target>
 std::vector<Values> trained(const sw::HostCommunicator& world, Findings& findings, int data, int tensor,
                             const typename Optimizer::Options& options, double tolerance) {
@@ -154,9 +161,12 @@ std::vector<Values> trained(const sw::HostCommunicator& world, Findings& finding
     });
     const double tokens = data * (1 + step);
     const double coefficient = sw::clip_coefficient(std::sqrt(squares) / tokens, options.max_norm);
-    for (std::size_t p = 0; p < plain.size(); ++p) // matrices decay, vectors do not
-      plain_step(options, plain[p], gradients[p], rate, coefficient / tokens,
+    for (std::size_t p = 0; p < plain.size(); ++p) { // matrices decay, vectors do not
+      plain_step(options, plain[p], gradients[p], rate * factor_in(p, step), coefficient / tokens,
                  p == 0 ? options.weight_decay : 0, step);
+      if (factor_in(p, step) != factor_in(p, step - 1))
+        optimizer.set_factor(p, factor_in(p, step));
+    }
     optimizer.step(model, summary, rate);
     accumulator.restart();
   }
@@ -256,6 +266,18 @@ TEST_CASE(
   STATIC_REQUIRE(sw::OptimizerFor<sw::Lion, OnDevice>);
   struct Nothing {};
   STATIC_REQUIRE(!sw::OptimizerFor<Nothing, OnHost>);
+}
+
+TEST_CASE("a factor must be that of a group") {
+  sw::AdamW optimizer;
+  optimizer.set_factor(1, 0.5);
+  const std::string name = "anything";
+  CHECK(optimizer.numbers_of({name, 1})[1].bits == std::bit_cast<std::uint64_t>(0.5));
+  CHECK(optimizer.numbers_of({name, 2})[1].bits == std::bit_cast<std::uint64_t>(1.0));
+  const std::string said =
+      shardwright_test::failure_of<sw::InvalidArgument>([&] { optimizer.set_factor(2, 1); });
+  CHECK(shardwright_test::has(said,
+                              "set_factor must name one of its 2 groups, numbered from 0, but it names 2"));
 }
 
 TEST_CASE("a group must have a predicate") {

@@ -37,7 +37,9 @@ small_mesh(const sw::HostCommunicator& ranks, int tensor) {
 }
 
 /// @brief Rows over dp and tp, products over tp.
-template <class Element = double, class Zero = sw::DataParallel, class Target = sw::DefaultTarget>
+/// @tparam HeadZero of the last matrix
+template <class Element = double, class Zero = sw::DataParallel, class Target = sw::DefaultTarget,
+          class HeadZero = Zero>
 struct SmallModel {
   using target = Target;
   using element = Element;
@@ -108,7 +110,7 @@ struct SmallModel {
     auto members() { return sw::members("out", out_); }
 
   private:
-    sw::Linear<Tokens, sw::Layout<2>, Plan> out_;
+    sw::Linear<Tokens, sw::Layout<2>, sw::ModelPlan<Element, HeadZero, Target>> out_;
   };
   using Parts = sw::Parts<First, sw::Repeat<Layer, &Config::layers>, Last>;
 

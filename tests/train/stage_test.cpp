@@ -16,6 +16,7 @@
 #include <shardwright/train/pipeline/runner.hpp>
 #include <shardwright/train/pipeline/single_stage_model.hpp>
 #include <shardwright/train/pipeline/stage.hpp>
+#include <shardwright/train/tape/detach.hpp>
 #include <shardwright/train/tape/sum_loss.hpp>
 
 #include <algorithm>
@@ -441,14 +442,19 @@ TEST_CASE("the purpose of memory is reset when a pass throws") {
 
 namespace {
 
-/// A last part without parameters; with `detached`, its loss is of a value that the tape does not follow.
-template <bool detached> struct BareLoss : Small {
+enum class Followed { yes, no, detached };
+
+/// A last part without parameters, whose loss is of the stream, of a value that the tape does not follow, or
+/// of a detached one.
+template <Followed followed> struct BareLoss : Small {
   class Last {
   public:
     template <class Place> Last(const Place&, const Config&) {}
     auto operator()(Value x, const Batch& batch) {
-      if constexpr (detached)
+      if constexpr (followed == Followed::no)
         return sw::mse(sw::redistribute<Tokens>(x.value()), batch.wanted);
+      else if constexpr (followed == Followed::detached)
+        return sw::mse(sw::detach(std::move(x)).template as<Tokens>(), batch.wanted);
       else
         return sw::mse(std::move(x).template as<Tokens>(), batch.wanted);
     }
@@ -459,19 +465,19 @@ template <bool detached> struct BareLoss : Small {
 
 /// The sentence that a step ends with, or its loss and norm: on one stage, or on two of which the last has
 /// only the loss.
-template <bool detached> [[nodiscard]] std::string bare_step(const sw::HostCommunicator& world) {
+template <Followed followed> [[nodiscard]] std::string bare_step(const sw::HostCommunicator& world) {
   const auto text = [](const sw::GradientSummary& summary) {
     return std::to_string(summary.loss.value) + " " + std::to_string(summary.gradient_norm);
   };
   const Mesh mesh = small_mesh(sw::HostCommunicator(world).split(world.rank(), 0), 1);
   const std::vector<Small::Batch> batches{small_batch<Small>(mesh, 0, 0)};
   if (world.size() == 1) {
-    sw::SingleStageModel<BareLoss<detached>> model(mesh, {}, 3);
+    sw::SingleStageModel<BareLoss<followed>> model(mesh, {}, 3);
     sw::GradAccumulator accumulator(model);
     accumulator.add(model.forward_backward(batches[0], sw::PassPosition::last));
     return text(accumulator.finish());
   }
-  using Model = sw::PipelineModel<BareLoss<detached>>;
+  using Model = sw::PipelineModel<BareLoss<followed>>;
   const auto schedule = sw::make_schedule("1f1b", 2, 1);
   Model model(mesh, world, schedule.placement(), sw::LayerPartition(3, {3, 0}), {}, 3);
   sw::PipelineRunner<typename Model::Stage> runner(world, schedule, model.chunks());
@@ -486,12 +492,23 @@ TEST_CASE("a loss that no gradient leaves for the stream ends with a sentence on
   const auto ended = [](int ranks) {
     return failure_of<std::exception>([ranks] {
       shardwright_test::launch_ranks({.ranks = ranks}, [](const sw::HostCommunicator& world) {
-        static_cast<void>(bare_step<true>(world));
+        static_cast<void>(bare_step<Followed::no>(world));
       });
     });
   };
   CHECK_THAT(ended(1), ContainsSubstring("Parameter in: a step must give every parameter a gradient"));
   CHECK_THAT(ended(2), ContainsSubstring("Stage: the gradient of the loss must reach the stream"));
+}
+
+TEST_CASE("what computes a detached value gets a gradient of zero, on the previous stage, too") {
+  for (const int ranks : {1, 2})
+    CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
+            const std::string plain = bare_step<Followed::yes>(world);
+            const std::string detached = bare_step<Followed::detached>(world);
+            const auto loss = [](const std::string& text) { return text.substr(0, text.find(' ')); };
+            findings.expect(loss(plain) == loss(detached), plain, " and ", detached);
+            findings.expect(detached.ends_with(" 0.000000") && !plain.ends_with(" 0.000000"), detached);
+          }) == "");
 }
 
 namespace {
@@ -535,7 +552,7 @@ TEST_CASE("a stage may have a loss and no parameters") {
   std::string one;
   for (const int ranks : {1, 2})
     CHECK(on_ranks(ranks, [&](const sw::HostCommunicator& world, Findings& findings) {
-            const std::string found = bare_step<false>(world);
+            const std::string found = bare_step<Followed::yes>(world);
             if (world.size() == 1)
               one = found;
             findings.expect(found == one, found, " instead of ", one);

@@ -115,4 +115,20 @@ template <class Zero> struct ReduceOncePerStep : Zero {
   template <LayoutType, LayoutType Raw> using Accumulator = Raw;
 };
 
+/// @brief Modifies a choice: the parameters are frozen. They are stored and gathered as the choice says, but
+/// have no gradient and no optimizer state.
+template <class Zero> struct Frozen : Zero {
+  using Trained = Zero; ///< The choice for parameters of the same model that are trained.
+  template <LayoutType, LayoutType Raw> using Accumulator = Raw;
+  template <LayoutType Compute> using State = typename Zero::template Stored<Compute>;
+};
+
+/// @brief Modifies the layouts of a model, such as DecoderLayouts: all of its parameters are frozen.
+template <class Layouts> struct FrozenLayouts : Layouts { using Zero = Frozen<typename Layouts::Zero>; };
+
+namespace detail {
+template <class Zero> inline constexpr bool trains = true;
+template <class Zero> inline constexpr bool trains<Frozen<Zero>> = false;
+} // namespace detail
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -144,7 +144,7 @@ template <class... Types> class CheckedParameters {
 
 public:
   explicit CheckedParameters(const MemberList<Types...>& inputs) : model_{inputs} {
-    model_.for_each_parameter([this](auto& parameter) {
+    for_each_trained_parameter(model_, [this](auto& parameter) {
       using P = std::remove_reference_t<decltype(parameter)>;
       perturbed_.push_back(std::make_unique<PerturbedParameter<P>>(parameter));
       core_ = &parameter.resources().core();
@@ -156,9 +156,14 @@ public:
     if (core_ != nullptr)
       core = core_;
   }
-  void begin() { accumulator_.emplace(model_); }
+  void begin() {
+    if (!perturbed_.empty())
+      accumulator_.emplace(model_);
+  }
   /// After the backward pass.
   void finish() {
+    if (!accumulator_)
+      return; // all are frozen
     ShardedTensor<Layout<1>, double, Target> ones(core_->template resources<Target>(), {2});
     fill(ones, 1.0);
     Scalars<2, Target> numbers(core_->template resources<Target>());
@@ -250,7 +255,7 @@ private:
 ///
 /// `check_gradients([&](auto x) { return block(x); }, members("x", x, "block", block))`: tensors among the
 /// inputs become the function's arguments, in order, as variables of a tape; of modules, which the function
-/// uses directly, every parameter is perturbed.
+/// uses directly, every trained parameter is perturbed.
 ///
 /// The function returns a Var of any layout, or a loss; it may take the tape before the variables, and must
 /// compute the same in every call. Inputs may be Partial: then one rank's part is perturbed. Each input is

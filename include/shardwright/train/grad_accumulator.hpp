@@ -77,7 +77,7 @@ public:
   /// @param ranks all ranks that hold a part of the model, such as the world of a pipeline; by default those
   /// of the parameters' mesh.
   /// @throws LifecycleError if another accumulator holds a parameter's gradient, or if a model that is not a
-  /// stage of a pipeline has no parameter.
+  /// stage of a pipeline has no trained parameter.
   explicit GradAccumulator(Model& model, HostCommunicator ranks = {})
       : model_(&model), ranks_(std::move(ranks)) {
     if constexpr (has_stages) {
@@ -89,14 +89,14 @@ public:
       });
     } else {
       hold(model, groups_.emplace_back());
-      for_each_parameter(model, [this](auto& parameter) {
+      for_each_trained_parameter(model, [this](auto& parameter) {
         using P = std::remove_reference_t<decltype(parameter)>;
         summed_.keep_only(detail::partial_axes<typename P::raw_layout>());
       });
     }
     if (core_ == nullptr)
       detail::reject_use(
-          "GradAccumulator: the model must have a parameter, but it lists none (list its parameters in members())");
+          "GradAccumulator: the model must have a parameter that is trained, but it lists none (list its parameters in members(), and do not freeze all of them)");
   }
   /// @brief Detaches the gradients; the model has none until another accumulator holds them.
   ~GradAccumulator() = default;
@@ -223,7 +223,7 @@ private:
   }
 
   template <class Part> void hold(Part& part, detail::GradientGroup<Target>& group) {
-    for_each_parameter(part, [&](auto& parameter) {
+    for_each_trained_parameter(part, [&](auto& parameter) {
       using P = std::remove_reference_t<decltype(parameter)>;
       static_assert(
           std::is_same_v<typename P::target, Target>,

@@ -204,6 +204,14 @@ template <ParameterSet Model, class Visitor> void for_each_parameter(Model& mode
     detail::visit_parameters(model, visit);
 }
 
+/// @brief The same with each parameter that is not frozen.
+template <ParameterSet Model, class Visitor> void for_each_trained_parameter(Model& model, Visitor&& visit) {
+  for_each_parameter(model, [&visit]<class P>(P& parameter) {
+    if constexpr (P::trained)
+      visit(parameter);
+  });
+}
+
 /// @brief A model's parameters without their types, in the same order.
 template <ParameterSet Model> [[nodiscard]] std::vector<ParameterBase*> parameters_of(Model& model) {
   detail::ParameterList list;

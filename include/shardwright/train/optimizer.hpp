@@ -55,7 +55,7 @@ template <class Open> struct OpenParameterStep {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     if (!kernels::first_lane())
       return;
-    clipped.open.to->learning_rate = of_all->learning_rate;
+    clipped.open.to->learning_rate = of_all->learning_rate * clipped.open.to->rate_factor;
     clipped(i);
   }
 };
@@ -79,7 +79,7 @@ struct UpdatesTogether<Rule, Model, Execution> : UpdatesOf<Rule, Execution, type
 };
 
 /// Checks that a gradient can be used in an update, with an error sentence if not.
-template <class P, class L> struct CompleteGradient {
+template <class P, class L> struct CompleteGradient : TrainedParameter<P> {
   static constexpr bool complete = !L::value.has_partial();
   static constexpr bool fits = std::is_same_v<L, typename P::state_layout>;
   static_assert(
@@ -88,7 +88,7 @@ template <class P, class L> struct CompleteGradient {
   static_assert(
       !complete || fits,
       "Optimizer: the optimizer state must have the layout of the gradient (redistribute the gradient to the parameter's gradient_layout, or choose the Zero type that shards both alike)");
-  static constexpr bool value = complete && fits;
+  static constexpr bool value = P::trained && complete && fits;
 };
 
 /// An optimizer with a rule that treats all elements of a parameter alike.
@@ -105,9 +105,9 @@ public:
 
   explicit Optimizer(Options options = {}) : options_(std::move(options)) {}
 
-  /// @brief Updates every parameter of the model from its reduced gradient. Collective if parameters are
-  /// stored in another layout than their optimizer state (ZeRO-1, ZeRO-2): the updated blocks are gathered. A
-  /// batch without tokens is skipped, and does not count as a step.
+  /// @brief Updates every trained parameter of the model from its reduced gradient. Collective if parameters
+  /// are stored in another layout than their optimizer state (ZeRO-1, ZeRO-2): the updated blocks are
+  /// gathered. A batch without tokens is skipped, and does not count as a step.
   template <ParameterSet Model>
   void step(Model& model, const GradientSummary& summary, double learning_rate,
             SourceLocation where = SourceLocation::current()) {
@@ -116,7 +116,8 @@ public:
     agree_on_step(model, learning_rate, summary.scale.factor(), where);
     const Step constants = begin(
         summary.scale.clipped(clip_coefficient(summary.gradient_norm, options_.max_norm)), learning_rate);
-    for_each_parameter(model, [&](auto& parameter) { update(parameter, parameter.gradient(), constants); });
+    for_each_trained_parameter(model,
+                               [&](auto& parameter) { update(parameter, parameter.gradient(), constants); });
   }
 
   /// @brief The same on a device.
@@ -138,13 +139,13 @@ public:
     run_once("sw::open_step", summary.execution(), Opens{open, summary.record(), options_.max_norm});
     kernels::PartLauncher<typename Target::execution_space, OpenParameterStep<typename Opens::functor>> opens(
         "sw::open_steps", summary.execution());
-    for_each_parameter(model, [&](auto& parameter) {
+    for_each_trained_parameter(model, [&](auto& parameter) {
       auto* const own = device_step_of(state_of(parameter), parameter.resources());
       opens.add({{Rule::open(options_, own), summary.record(), options_.max_norm}, device_step()}, 1);
     });
     opens.launch();
     UpdatesTogether<Rule, Model, typename Target::execution_space> together(summary.execution());
-    for_each_parameter(model, [&](auto& parameter) { update_on_device(parameter, together); });
+    for_each_trained_parameter(model, [&](auto& parameter) { update_on_device(parameter, together); });
     together.launch();
   }
   /// @brief Sets the rate of the next step on a device, in stream order.
@@ -159,6 +160,31 @@ public:
     }
     run_once("sw::rate", resources.execution(),
              kernels::StoreValue<double>{&device_step()->learning_rate, learning_rate});
+    if (std::exchange(factors_changed_, false))
+      states_.for_each([&](State& state) {
+        if (state.device_step)
+          run_once("sw::rate_factor", resources.execution(),
+                   kernels::StoreValue<double>{&step_at(state.device_step)->rate_factor,
+                                               state.learning_rate_factor});
+      });
+  }
+  /// @brief Changes the learning_rate_factor of a group from the next step on, the same on all ranks; on a
+  /// device from the next set_learning_rate, also of steps that are replayed. Like the learning rate it is
+  /// not saved.
+  /// @param group index in the options' groups
+  /// @throws InvalidArgument if there is no such group.
+  void set_factor(std::size_t group, double learning_rate_factor) {
+    if (group >= options_.groups.size())
+      throw InvalidArgument(std::string(Rule::name) + ": set_factor must name one of its " +
+                            std::to_string(options_.groups.size()) +
+                            " groups, numbered from 0, but it names " + std::to_string(group) +
+                            " (add the group to the options)");
+    options_.groups[group].learning_rate_factor = learning_rate_factor;
+    states_.for_each([&](State& state) {
+      if (state.group == group)
+        state.learning_rate_factor = learning_rate_factor;
+    });
+    factors_changed_ = true;
   }
 
   /// @brief Updates one parameter; its gradient must be reduced to the layout of the optimizer state.
@@ -230,7 +256,7 @@ public:
     state.steps = steps;
     if constexpr (!P::target::host_accessible)
       if (state.device_step)
-        store_step(parameter.resources(), state.device_step, steps);
+        store_step(parameter.resources(), state.device_step, steps, state.learning_rate_factor);
   }
 
 private:
@@ -285,9 +311,8 @@ private:
     const auto add = [&](auto& launches, const auto& weights, auto* rounded) {
       const StateVectors<typename P::accumulation_element, typename P::target> blocks{state, weights.size()};
       launches.add(Rule::update_of(options_, weights, vector_of(parameter.gradient()), blocks),
-                   weights.size(), rounded, state.learning_rate_factor,
-                   options_.weight_decay * state.weight_decay_factor,
-                   static_cast<const kernels::OptimizerStep*>(state.device_step.data()));
+                   weights.size(), rounded, options_.weight_decay * state.weight_decay_factor,
+                   step_at(state.device_step));
     };
     const auto& execution = parameter.stored().execution();
     if (const auto place = parameter.in_place()) {
@@ -311,12 +336,13 @@ private:
 
   /// The device continues the host's step count.
   template <class Target>
-  static void store_step(TargetResources<Target>& resources, const BufferHandle& to, std::int64_t steps) {
+  static void store_step(TargetResources<Target>& resources, const BufferHandle& to, std::int64_t steps,
+                         double rate_factor = 1) {
     kernels::OptimizerStep first;
     first.step = steps;
-    run_once(
-        "sw::first_step", resources.execution(),
-        kernels::StoreValue<kernels::OptimizerStep>{static_cast<kernels::OptimizerStep*>(to.data()), first});
+    first.rate_factor = rate_factor;
+    run_once("sw::first_step", resources.execution(),
+             kernels::StoreValue<kernels::OptimizerStep>{step_at(to), first});
   }
   template <class Target>
   [[nodiscard]] static std::int64_t step_in(const BufferHandle& from, TargetResources<Target>& resources) {
@@ -331,18 +357,21 @@ private:
                                                        TargetResources<Target>& resources) const {
     if (!state.device_step) {
       state.device_step = BufferHandle(resources.take(sizeof(kernels::OptimizerStep)));
-      store_step(resources, state.device_step, state.steps.value_or(first_steps_));
+      store_step(resources, state.device_step, state.steps.value_or(first_steps_),
+                 state.learning_rate_factor);
     }
-    return static_cast<kernels::OptimizerStep*>(state.device_step.data());
+    return step_at(state.device_step);
   }
-  [[nodiscard]] kernels::OptimizerStep* device_step() const {
-    return static_cast<kernels::OptimizerStep*>(device_step_.data());
+  [[nodiscard]] kernels::OptimizerStep* device_step() const { return step_at(device_step_); }
+  [[nodiscard]] static kernels::OptimizerStep* step_at(const BufferHandle& memory) {
+    return static_cast<kernels::OptimizerStep*>(memory.data());
   }
 
   Options options_;
   OptimizerStates<Rule::state_names.size()> states_{Rule::state_names};
   BufferHandle device_step_; // of the first device that needs it
   std::int64_t steps_ = 0;
+  bool factors_changed_ = false; // since the last set_learning_rate of a device
   std::int64_t first_steps_ = 0; // of parameters that have no number of their own yet
 };
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A trained tensor with a name and the layouts in which it is stored, read and updated.
+/// @brief A trained or frozen tensor with a name and the layouts in which it is stored, read and updated.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
@@ -29,6 +29,18 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+namespace detail {
+
+/// Rejects what only a trained parameter has, with an error sentence.
+template <class P> struct TrainedParameter {
+  static_assert(
+      P::trained,
+      "Parameter: a frozen one has no gradient and no optimizer state, and no step changes it (visit the trained ones with for_each_trained_parameter(), set its weights with fill_weights(), or give it a Zero type that is not Frozen)");
+  static constexpr bool value = P::trained;
+};
+
+} // namespace detail
+
 /// @brief A parameter that operations read in layout `Compute` and whose gradient has, by propagation, layout
 /// `Raw`, such as Partial<Sum, dp>. `Zero` (layout/zero.hpp) gives the layouts in which it is stored, its
 /// gradient is accumulated and its optimizer state is kept; every transition follows from the types.
@@ -39,6 +51,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// A GradAccumulator of that model holds its gradient. A pipeline may hold a parameter twice on a rank (tied
 /// tables, one object that two stages add to) and on several meshes (stages of both directions, tied tables):
 /// copies whose gradients are summed and that count once in the norm.
+///
+/// If `Zero` is Frozen, it is listed, initialized, gathered and saved like any other, but nothing asks for
+/// its gradient: operations do not compute it, and what needs one does not compile.
 template <LayoutType Compute, LayoutType Raw, class Element = float, class Zero = DataParallel,
           class Target = DefaultTarget>
 class Parameter final : public ParameterBase {
@@ -69,10 +84,12 @@ public:
   using GivenShape = detail::GivenShape<stored_layout>;
 
   static constexpr int tensor_rank = Compute::tensor_rank;
+  /// @brief False if it is frozen.
+  static constexpr bool trained = detail::trains<Zero>;
   /// @brief True if each microbatch's gradient is reduced, rather than their sum.
   static constexpr bool reduces_each_microbatch = !std::is_same_v<accumulator_layout, Raw>;
   /// @brief True if there are master weights with another element type.
-  static constexpr bool has_master = !std::is_same_v<accumulation_element, Element>;
+  static constexpr bool has_master = trained && !std::is_same_v<accumulation_element, Element>;
 
   static_assert(
       RealElement<Element>,
@@ -133,12 +150,8 @@ public:
     else
       fill(weights, {initial_.mean, where()});
     set_name(name);
-    if constexpr (has_master) {
-      master_ = master_of(weights);
-      stored_ = convert<Element>(std::move(weights));
-    } else {
-      stored_ = std::move(weights);
-    }
+    master_ = master_of(weights);
+    stored_ = convert<Element>(std::move(weights));
   }
   [[nodiscard]] bool initialized() const noexcept { return stored_.valid(); }
 
@@ -170,6 +183,7 @@ public:
 
   /// @brief Its gradient. @throws LifecycleError if no GradAccumulator holds one.
   [[nodiscard]] detail::ParameterGradient<accumulation_element, Target>& gradient_state() const {
+    static_assert(sizeof(detail::TrainedParameter<Parameter>) > 0);
     return static_cast<detail::ParameterGradient<accumulation_element, Target>&>(this->held_gradient());
   }
   /// @brief Where a microbatch adds its raw gradient; the first gradient overwrites.
@@ -212,6 +226,7 @@ public:
   /// @throws LifecycleError while the weights are gathered.
   [[nodiscard]] std::optional<InPlace> in_place() {
     static_assert(!Target::host_accessible);
+    static_assert(sizeof(detail::TrainedParameter<Parameter>) > 0);
     begin_write();
     if (!detail::bind_transition<Transition<state_layout, stored_layout>>(stored_.core()).trivial())
       return std::nullopt;
@@ -225,7 +240,8 @@ public:
   /// stored layout and the accumulation_element, from which stored weights and master copy follow. Collective
   /// over the mesh only in checked builds.
   ///
-  /// Cost: one tensor in that layout, if there is a master copy in another one.
+  /// Cost: one tensor in that layout, if the stored weights have another element type, and no master copy is
+  /// in that layout.
   /// @throws LifecycleError while the weights are gathered, and before initialize().
   template <class Fill> void fill_weights(Fill fill) {
     begin_write();
@@ -240,6 +256,11 @@ public:
         redistribute_into(weights, *master_);
         narrow_into_stored(weights);
       }
+    } else if constexpr (!std::is_same_v<accumulation_element, Element>) {
+      const detail::MemoryFor memory(MemoryKind::parameters);
+      ShardedTensor<stored_layout, accumulation_element, Target> weights(*resources_, shape(), where());
+      fill(weights);
+      narrow_into_stored(weights);
     } else {
       fill(stored_);
     }
@@ -250,6 +271,7 @@ public:
   /// captured kernels find them in every step. Collective if the layouts differ.
   /// @throws LifecycleError while the weights are gathered, and before initialize().
   template <class Change> void update_weights(Change change) {
+    static_assert(sizeof(detail::TrainedParameter<Parameter>) > 0);
     begin_write();
     const detail::MemoryFor memory(MemoryKind::parameters);
     if constexpr (has_master) {

@@ -66,11 +66,13 @@ protected:
 using VisitHeld = std::function<void(const HeldState&)>;
 
 template <class P> class HeldWeights final : public HeldState {
+  /// Frozen weights have no master copy, and are saved as they are.
+  using Saved = std::conditional_t<P::trained, typename P::accumulation_element, typename P::element>;
+
 public:
   HeldWeights(P& parameter, const Replica& meshes)
-      : HeldState(parameter.name(), safetensors::dtype_of<typename P::accumulation_element>(),
-                  parameter.shape()),
-        parameter_(parameter), meshes_(meshes) {}
+      : HeldState(parameter.name(), safetensors::dtype_of<Saved>(), parameter.shape()), parameter_(parameter),
+        meshes_(meshes) {}
   void stage(Staging& to) const override {
     if constexpr (P::has_master)
       to.add(name, *parameter_.master(), meshes_);
@@ -78,7 +80,9 @@ public:
       to.add(name, parameter_.stored(), meshes_);
   }
   void read(const BlockSource& source, bool convert) const override {
-    parameter_.fill_weights([&](auto& weights) { read_tensor(source, name, weights, convert); });
+    // Frozen ones are widened and rounded back, which changes nothing.
+    parameter_.fill_weights(
+        [&](auto& weights) { read_tensor(source, name, weights, convert || !P::trained); });
   }
 
 private:
@@ -122,18 +126,20 @@ private:
 void visit_steps(const ParameterBase& parameter, std::int64_t steps, const Replica& replica,
                  const VisitHeld& visit, const std::function<void(std::int64_t)>& set);
 
-/// The weights of a parameter, then its optimizer state.
+/// The weights of a parameter, then its optimizer state, if it is trained.
 /// @param in_mesh this rank's place in the mesh
 template <class P, class Optimizer>
 void visit_held(P& parameter, Optimizer& optimizer, const Replica& in_mesh, const VisitHeld& visit) {
   const Replica meshes = copy_of(parameter);
   visit(HeldWeights<P>(parameter, meshes));
-  optimizer.for_each_state_made(parameter, [&]<class Tensor>(std::string_view state, Tensor& tensor) {
-    visit(HeldTensor<Tensor>(state_name(parameter.name(), state), tensor, meshes));
-  });
-  if constexpr (CountsSteps<Optimizer, P>)
-    visit_steps(parameter, optimizer.parameter_steps(parameter), in_mesh * meshes, visit,
-                [&](std::int64_t steps) { optimizer.set_parameter_steps(parameter, steps); });
+  if constexpr (P::trained) {
+    optimizer.for_each_state_made(parameter, [&]<class Tensor>(std::string_view state, Tensor& tensor) {
+      visit(HeldTensor<Tensor>(state_name(parameter.name(), state), tensor, meshes));
+    });
+    if constexpr (CountsSteps<Optimizer, P>)
+      visit_steps(parameter, optimizer.parameter_steps(parameter), in_mesh * meshes, visit,
+                  [&](std::int64_t steps) { optimizer.set_parameter_steps(parameter, steps); });
+  }
 }
 
 /// The numbers that parts keep beside their parameters. Every rank of a mesh holds them, and if several
@@ -171,7 +177,8 @@ void for_each_held(Model& model, Optimizer& optimizer, const VisitHeld& visit) {
 
 /// @brief Copies a rank's share of a model and of its optimizer's state; not collective.
 ///
-/// Weights are saved in the element type of gradients: the master copy if there is one. The optimizer's
+/// Weights are saved in the element type of gradients: the master copy if there is one; frozen ones in their
+/// own element type. The optimizer's
 /// number of steps is saved for each parameter, as "optimizer/steps/NAME" in F64. A block that several ranks
 /// hold, within a mesh or, of a tied parameter, in several stages, is written once.
 template <ParameterSet Model, class Optimizer> void stage(Model& model, Optimizer& optimizer, Staging& to) {

@@ -96,22 +96,28 @@ struct HeadNorm {
   template <class G, class State, class Qkv, class Gain>
   void gradients(G&& y_gradient, State& state, Qkv& qkv, Gain& gain) const {
     if constexpr (Gain::template takes<GainGradientLayout<typename Qkv::layout>>()) {
-      auto out = gradient(detail::owned(std::forward<G>(y_gradient)), state, qkv.read_last(), gain.read(),
+      auto out = [&] {
+        if constexpr (Gain::is_frozen)
+          return gradient(detail::owned(std::forward<G>(y_gradient)), state, qkv.read_last(), gain.read());
+        else
+          return gradient(detail::owned(std::forward<G>(y_gradient)), state, qkv.read_last(), gain.read(),
                           gain.slot());
+      }();
       if (qkv.wants_gradient())
         qkv.give(std::move(out));
     }
   }
-  /// The input's gradient, in the memory of `out`; adds that of the gain to `slot`.
-  template <class Tensor, class State, class Qkv, class Gain, class Slot>
+  /// The input's gradient, in the memory of `out`; adds that of the gain to a slot, unless it is frozen.
+  template <class Tensor, class State, class Qkv, class Gain, class... Slot>
   [[nodiscard]] Tensor gradient(Tensor out, State& inverse, const Qkv& qkv, const Gain& gain,
-                                const Slot& slot) const {
+                                const Slot&... slot) const {
     using Element = typename Tensor::value_type;
     const auto x = kernels::span_of(detail::matrix_at(qkv, 3));
     const auto d_groups = kernels::span_of(detail::mutable_matrix_at(out, 3));
-    const auto d_gain = kernels::span_of(slot.tensor.mutable_local());
     auto workspace = detail::workspace_of<AccumulationElement<Element>>(
-        qkv.resources(), kernels::norm_workspace(x.rows, static_cast<std::size_t>(heads.width), false));
+        qkv.resources(), sizeof...(Slot) > 0
+                             ? kernels::norm_workspace(x.rows, static_cast<std::size_t>(heads.width), false)
+                             : 0);
     detail::each_normed_head(
         heads,
         kernels::Norm<Element>{.x = x,
@@ -123,8 +129,9 @@ struct HeadNorm {
           const bool of_key = head == static_cast<std::size_t>(heads.queries);
           norm.dx = d_groups.columns_from(head * width, width);
           norm.dy = norm.dx;
-          norm.d_gain = d_gain.from(of_key ? width : 0, width);
-          norm.add_gain = slot.beta != 0 || (head > 0 && !of_key);
+          ((norm.d_gain = kernels::span_of(slot.tensor.mutable_local()).from(of_key ? width : 0, width),
+            norm.add_gain = slot.beta != 0 || (head > 0 && !of_key)),
+           ...);
           kernels::norm_backward<false>(qkv.execution(), norm);
         });
     return out;

@@ -90,26 +90,40 @@ template <class Tensor, class Statistics, class Gain>
   return norm;
 }
 
-/// The gradient of a norm's input, in the memory of `gradient`; adds those of the gain and the bias to slots.
+/// Checks that a norm's weights are trained or frozen alike, with an error sentence if not.
+template <class Gain, class... Bias> struct NormTrains {
+  static_assert(
+      ((Gain::is_frozen == Bias::is_frozen) && ...),
+      "norm: gain and bias must both be trained or both be frozen, as one pass computes both gradients (give both parameters the same Zero type)");
+  static constexpr bool value = !Gain::is_frozen;
+};
+
+/// The gradient of a norm's input, in the memory of `gradient`; adds those of the gain and the bias to slots,
+/// unless they are frozen: then there are none.
 /// @param stream if the input is a residual stream, the gradient of the residual branch, which is added; or
 /// null
 template <class Tag, LayoutType L, class Element, class Target, class X, class Statistics, class Stream,
-          class Gain, class Slot, class... BiasSlot>
+          class Gain, class... Slots>
 [[nodiscard]] ShardedTensor<L, Element, Target>
 norm_gradient(ShardedTensor<L, Element, Target>&& gradient, const X& x, Statistics& statistics,
-              const Stream* stream, const Gain& gain, const Slot& slot, const BiasSlot&... bias_slot) {
+              const Stream* stream, const Gain& gain, const Slots&... slots) {
   ShardedTensor<L, Element, Target> out = std::move(gradient);
   auto norm = norm_of_rows(x, statistics, gain);
-  auto workspace = workspace_of<AccumulationElement<Element>>(
-      x.resources(), kernels::norm_workspace(norm.x.rows, norm.x.columns, sizeof...(BiasSlot) > 0));
   norm.dx = kernels::span_of(out.mutable_local_matrix());
   norm.dy = norm.dx;
   if (stream != nullptr)
     norm.d_residual = kernels::span_of(stream->local_matrix());
-  norm.d_gain = kernels::span_of(slot.tensor.mutable_local());
-  norm.add_gain = slot.beta != 0;
-  ((norm.d_bias = kernels::span_of(bias_slot.tensor.mutable_local()), norm.add_bias = bias_slot.beta != 0),
-   ...);
+  const auto add_to = [&norm](const auto& gain_slot, const auto&... bias_slot) {
+    norm.d_gain = kernels::span_of(gain_slot.tensor.mutable_local());
+    norm.add_gain = gain_slot.beta != 0;
+    ((norm.d_bias = kernels::span_of(bias_slot.tensor.mutable_local()), norm.add_bias = bias_slot.beta != 0),
+     ...);
+  };
+  if constexpr (sizeof...(Slots) > 0)
+    add_to(slots...);
+  auto workspace = workspace_of<AccumulationElement<Element>>(
+      x.resources(),
+      sizeof...(Slots) > 0 ? kernels::norm_workspace(norm.x.rows, norm.x.columns, sizeof...(Slots) > 1) : 0);
   norm.workspace = kernels::span_of(workspace.mutable_local());
   kernels::norm_backward<is_centred<Tag>>(x.execution(), norm);
   return out;
@@ -166,9 +180,16 @@ template <class Tag> struct Norm {
     if constexpr ((Gain::template takes<GradientLayout>() && ... && Bias::template takes<GradientLayout>())) {
       const auto x = operand.read_last();
       auto stream = operand.take_gradient();
-      auto out =
-          detail::norm_gradient<Tag>(detail::owned(std::forward<G>(y_gradient)), x, state,
-                                     stream ? &*stream : nullptr, gain.read(), gain.slot(), bias.slot()...);
+      const auto gradient_with = [&](const auto&... slots) {
+        return detail::norm_gradient<Tag>(detail::owned(std::forward<G>(y_gradient)), x, state,
+                                          stream ? &*stream : nullptr, gain.read(), slots...);
+      };
+      auto out = [&] {
+        if constexpr (detail::NormTrains<Gain, Bias...>::value)
+          return gradient_with(gain.slot(), bias.slot()...);
+        else
+          return gradient_with();
+      }();
       stream.reset();
       if (operand.wants_gradient())
         operand.give(std::move(out));

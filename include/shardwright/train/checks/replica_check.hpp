@@ -205,9 +205,10 @@ template <ParameterSet Model, class Optimizer>
   for_each_parameter(model, [&](auto& parameter) {
     const std::uint64_t origin = *next++;
     own.add(parameter.name(), "weights", origin, parameter.stored());
-    optimizer.for_each_state(parameter, [&](std::string_view name, const auto& state) {
-      own.add(parameter.name(), name, origin, state);
-    });
+    if constexpr (std::remove_reference_t<decltype(parameter)>::trained)
+      optimizer.for_each_state(parameter, [&](std::string_view name, const auto& state) {
+        own.add(parameter.name(), name, origin, state);
+      });
     if (parameter.master())
       own.add(parameter.name(), "master weights", origin, *parameter.master());
   });

@@ -45,7 +45,9 @@ void agree_on_parameters(Model& model, const Optimizer& optimizer, std::string_v
     if (mesh != nullptr && !given.empty())
       require_agreement(*mesh, name, given, no_axes, where);
   };
-  for (const ParameterBase* const parameter : parameters_of(model)) {
+  ParameterList trained;
+  for_each_trained_parameter(model, trained);
+  for (const ParameterBase* const parameter : trained.all) {
     if (mesh != &parameter->core()) {
       compare();
       mesh = &parameter->core();

@@ -74,13 +74,21 @@ struct ParameterFactors {
   }
 };
 
+/// @brief The index of the first group that matches a parameter; the number of groups if none does.
+[[nodiscard]] inline std::size_t group_of(const std::vector<ParameterGroup>& groups,
+                                          const ParameterInfo& parameter) {
+  std::size_t group = 0;
+  while (group < groups.size() && !groups[group].matches(parameter))
+    ++group;
+  return group;
+}
 /// @brief The factors of the first group that matches a parameter; 1 if none does.
 [[nodiscard]] inline ParameterFactors factors_of(const std::vector<ParameterGroup>& groups,
                                                  const ParameterInfo& parameter) {
-  for (const ParameterGroup& group : groups)
-    if (group.matches(parameter))
-      return {group.weight_decay_factor, group.learning_rate_factor};
-  return {};
+  const std::size_t group = group_of(groups, parameter);
+  if (group == groups.size())
+    return {};
+  return {groups[group].weight_decay_factor, groups[group].learning_rate_factor};
 }
 
 /// @brief The usual groups: matrices and tables decay; gains, biases of any number of dimensions, and other
@@ -106,6 +114,7 @@ public:
   /// Updates of the parameter so far; empty if it has had none, and no checkpoint gave a number.
   std::optional<std::int64_t> steps;
   BufferHandle device_step; ///< The device's own kernels::OptimizerStep, which continues `steps`.
+  std::size_t group = 0;    ///< Index of the group whose factors it has.
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] BufferHandle& operator[](std::size_t i) noexcept { return blocks_[i]; }
@@ -114,6 +123,7 @@ public:
   template <class Number, class Target>
   [[gnu::noinline]] void make(TargetResources<Target>& resources, std::size_t elements, std::size_t kept,
                               const std::vector<ParameterGroup>& groups, const ParameterInfo& parameter) {
+    group = group_of(groups, parameter);
     static_cast<ParameterFactors&>(*this) = factors_of(groups, parameter);
     const MemoryFor memory(MemoryKind::optimizer_state);
     for (; size_ < kept; ++size_) {
@@ -145,6 +155,7 @@ public:
   template <class P>
   [[nodiscard]] State& of(const P& parameter, const std::vector<ParameterGroup>& groups,
                           std::size_t kept = count) {
+    static_assert(sizeof(detail::TrainedParameter<P>) > 0);
     State& state = entry(parameter);
     if (!state.made()) {
       auto& resources = parameter.resources();
@@ -160,8 +171,14 @@ public:
   /// @brief The same without creating the tensors.
   [[nodiscard]] State& entry(const ParameterBase& parameter) { return place_of(parameter.number()); }
 
+  /// @brief Calls visit(state) with the state of every parameter, in any order.
+  template <class Visitor> void for_each(const Visitor& visitor) {
+    for (auto& [number, state] : states_)
+      visitor(state);
+  }
   /// @brief Calls visit(name, tensor) for each state of a parameter; nothing before its first use.
   template <class P, class Visitor> void visit(const P& parameter, Visitor&& visitor) {
+    static_assert(sizeof(detail::TrainedParameter<P>) > 0);
     const auto found = states_.find(parameter.number());
     if (found == states_.end())
       return;

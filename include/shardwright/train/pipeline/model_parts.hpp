@@ -161,12 +161,14 @@ template <class... Part> struct PartHolders<Parts<Part...>> {
   using First = typename HolderOf<std::tuple_element_t<0, std::tuple<Part...>>>::type::type;
   using Last = typename HolderOf<std::tuple_element_t<size - 1, std::tuple<Part...>>>::type::type;
 
-  /// The axes over which the gradient of every parameter of the model is a sum, whatever stage holds it.
+  /// The axes over which the gradient of every trained parameter of the model is a sum, whatever stage holds
+  /// it.
   [[nodiscard]] static SummedAxes summed_axes() {
     SummedAxes out;
     const auto look = [&out]<class Type>(const Type*) {
       if constexpr (is_parameter<Type>)
-        out.keep_only(partial_axes<typename Type::raw_layout>());
+        if constexpr (Type::trained)
+          out.keep_only(partial_axes<typename Type::raw_layout>());
       return true;
     };
     (visit_module_types<typename HolderOf<Part>::type::type>(look), ...);

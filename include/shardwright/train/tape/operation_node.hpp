@@ -45,7 +45,7 @@ template <class Operation, class... Operands> class OperationNode final : public
   /// The operands whose gradients the pass of weights computes.
   static constexpr unsigned weights = [] {
     unsigned out = 0, bit = 1;
-    ((out |= Operands::is_parameter && !together ? bit : 0, bit <<= 1), ...);
+    ((out |= Operands::is_parameter && !Operands::is_frozen && !together ? bit : 0, bit <<= 1), ...);
     return out;
   }();
 
@@ -76,7 +76,7 @@ public:
   }
 
   void backward(GradientPass pass) override {
-    if constexpr (!(Operands::is_parameter || ...))
+    if constexpr (!((Operands::is_parameter && !Operands::is_frozen) || ...))
       if (pass == GradientPass::weight)
         return;
     const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
@@ -168,6 +168,9 @@ private:
         operation_->gradients(y_.take_gradient(), late_, std::get<i>(operands_)...);
     }
   }
+  template <std::size_t side, std::size_t... i>
+  requires(std::tuple_element_t<side, std::tuple<Operands...>>::is_frozen) void give_gradient(
+      std::index_sequence<i...>) {} // never due
   template <std::size_t side, std::size_t... i> void give_gradient(std::index_sequence<i...>) {
     [[maybe_unused]] const auto readings =
         std::tuple{std::get<i>(operands_).template reading<reads[side].operand(i)>()...};

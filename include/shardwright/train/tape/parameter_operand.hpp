@@ -44,15 +44,16 @@ public:
   using target = typename P::target;
   using Value = ShardedTensor<layout, const element, target>;
   static constexpr bool is_parameter = true;
+  static constexpr bool is_frozen = !P::trained;
 
   explicit ParameterOperand(P& parameter) : parameter_(&parameter), version_(parameter.version()) {}
 
-  [[nodiscard]] static constexpr bool wants_gradient() noexcept { return true; }
+  [[nodiscard]] static constexpr bool wants_gradient() noexcept { return !is_frozen; }
   [[nodiscard]] const auto& shape() const noexcept { return parameter_->shape(); }
 
   /// Records whether this is the first use on the tape, which is the last one in the backward pass.
   void note_use(TapeCore& tape) {
-    if (tape.next_use_of(parameter_) == 0)
+    if (!is_frozen && tape.next_use_of(parameter_) == 0)
       ends_pass_of_ = &tape;
   }
   // Weights are not kept: they are gathered again when a gradient reads them.
@@ -99,9 +100,10 @@ public:
   }
   /// The operand that was read first is the last to add to the gradient.
   void end_pass() const {
-    if (ends_pass_of_ == nullptr)
-      return;
-    parameter_->gradient_state().end_pass(ends_pass_of_->position(), {.scale = ends_pass_of_->loss_scale()});
+    if constexpr (!is_frozen)
+      if (ends_pass_of_ != nullptr)
+        parameter_->gradient_state().end_pass(ends_pass_of_->position(),
+                                              {.scale = ends_pass_of_->loss_scale()});
   }
 
 private:

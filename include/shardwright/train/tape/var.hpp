@@ -146,6 +146,7 @@ public:
   using target = Target;
   using Value = ShardedTensor<To, const Element, Target>;
   static constexpr bool is_parameter = false;
+  static constexpr bool is_frozen = false;
   /// Whether the node reads the value in its own layout.
   static constexpr bool in_own_layout = std::is_same_v<From, To>;
 

@@ -17,9 +17,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 /// @brief The values that change from step to step; a device's are in memory that its kernels read.
 struct OptimizerStep {
   double learning_rate = 0;
-  std::int64_t step = 0; ///< Updates so far.
-  std::int32_t take = 0; ///< Whether the update changes anything.
-  double scale = 0;      ///< Factor on the gradient.
+  double rate_factor = 1; ///< Of a parameter, whose own rate is the product.
+  std::int64_t step = 0;  ///< Updates so far.
+  std::int32_t take = 0;  ///< Whether the update changes anything.
+  double scale = 0;       ///< Factor on the gradient.
   // Of AdamW: 1 - beta1^step, and 1 / sqrt(1 - beta2^step).
   double bias = 0;
   double spread = 0;
@@ -50,14 +51,13 @@ template <class Update, class Rounded> struct UpdateOnDevice {
   Update update;
   const OptimizerStep* step;
   Rounded* rounded;
-  double rate_factor; ///< Of the learning rate, for this parameter.
   double weight_decay;
 
   template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     if (step->take == 0)
       return;
     Update now = update;
-    now.set_step(*step, step->learning_rate * rate_factor, weight_decay);
+    now.set_step(*step, step->learning_rate, weight_decay);
     const Lanes<Element> parameter = now(chunk, i);
     if constexpr (rounds)
       chunk.store(rounded + i, parameter);
@@ -97,12 +97,12 @@ public:
   /// @brief Adds a parameter of `size` elements, whose memory must stay until the launch.
   /// @param rounded destination of the rounded copy of the updated parameter; null if `Rounded` is its
   /// element type
-  /// @param rate_factor multiplies the learning rate of the step
-  void add(const Update& update, std::size_t size, Rounded* rounded, double rate_factor, double weight_decay,
+  /// @param step the parameter's own, with its learning rate
+  void add(const Update& update, std::size_t size, Rounded* rounded, double weight_decay,
            const OptimizerStep* step) {
     const std::size_t grain = lane_grain_of<Execution>(4096);
     const std::size_t pieces = blocks_of(size, grain);
-    launcher_.add(Part{{{update, step, rounded, rate_factor, weight_decay}}, size, grain, pieces}, pieces);
+    launcher_.add(Part{{{update, step, rounded, weight_decay}}, size, grain, pieces}, pieces);
   }
   /// @brief Launches the updates that were added.
   void launch() { launcher_.launch(); }
