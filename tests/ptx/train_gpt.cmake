@@ -27,6 +27,20 @@ endforeach()
 add_executable(ptx_train_gpt ${objects})
 set_target_properties(ptx_train_gpt PROPERTIES LINKER_LANGUAGE CXX)
 target_link_libraries(ptx_train_gpt PRIVATE ptx_program)
-add_test(NAME ptx.train_gpt COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/ptx/train_gpt_losses.py"
-                                    $<TARGET_FILE:ptx_train_gpt>)
-set_tests_properties(ptx.train_gpt PROPERTIES TIMEOUT 1800 LABELS ptx_programs)
+# What cannot be trained must be refused.
+foreach(precision IN ITEMS fp32 bf16)
+  foreach(place IN ITEMS "rank --mesh dp=1" "dp2 --mesh dp=2" "tp2 --mesh tp=2 --sequence-parallel" "zero3 --mesh dp=2 --zero 3")
+    foreach(graph IN ITEMS "" --cuda-graph)
+      separate_arguments(words UNIX_COMMAND "${place} ${graph}")
+      list(POP_FRONT words where)
+      string(REPLACE "--cuda-graph" ".graph" suffix "${graph}")
+      set(case "ptx.train_gpt.${precision}.${where}${suffix}")
+      add_test(NAME ${case} COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/ptx/train_gpt_losses.py"
+                                    $<TARGET_FILE:ptx_train_gpt> --precision ${precision} ${words})
+      set_tests_properties(${case} PROPERTIES TIMEOUT 1200 LABELS ptx_programs)
+    endforeach()
+  endforeach()
+endforeach()
+add_test(NAME ptx.train_gpt.traffic COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/ptx/step_traffic.py"
+                                            $<TARGET_FILE:ptx_train_gpt>)
+set_tests_properties(ptx.train_gpt.traffic PROPERTIES TIMEOUT 600 LABELS ptx_programs)
