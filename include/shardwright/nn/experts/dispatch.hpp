@@ -214,7 +214,7 @@ struct Combine {
     const auto width = static_cast<std::size_t>(to_rows.local_shape()[1]);
     detail::send_rows(resources, *route, y_gradient.data(), to_rows.mutable_data(), width, {});
     auto block = of_gates ? detail::new_block<Number>(resources, count, {}) : detail::BufferHandle();
-    auto* const products = static_cast<Number*>(block.data());
+    Number* const products = of_gates ? static_cast<Number*>(block.data()) : nullptr;
     kernels::run_lanes(
         "sw::gate_rows", y_gradient.execution(), count,
         kernels::GateRows<typename Rows::element>{to_rows.mutable_data(), of_gates ? input.data() : nullptr,
