@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -268,6 +269,13 @@ inline void require_equal_extents(const char* operation, const char* sentence, c
         core, where);
   if (shape != other)
     reject_extents(operation, sentence, shape, other, core, where);
+}
+
+/// The same under the name that checks of equal shapes have.
+inline void require_shape(const char* operation, const char* what, const RaggedShape& shape,
+                          const RaggedShape& wanted, const MeshCore& core, SourceLocation where) {
+  const std::string sentence = std::string("the ") + what + " must have the shape of the other one";
+  require_equal_extents(operation, sentence.c_str(), shape, 0, wanted, 0, 2, core, where);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -93,8 +93,8 @@ typename std::remove_cvref_t<Right>::layout > [[nodiscard]] auto apply(const Bin
   auto first = detail::operand_of(std::forward<Left>(left), where);
   auto second = detail::operand_of(std::forward<Right>(right), where);
   detail::TapeCore& tape = detail::tape_of("add", where, first, second);
-  detail::require_shape("add", "right operand", second.shape(), first.shape(), first.resources().core(),
-                        where);
+  using detail::require_shape; // that of expert rows is found through its argument
+  require_shape("add", "right operand", second.shape(), first.shape(), first.resources().core(), where);
   using Node = detail::SumNode<decltype(first), decltype(second)>;
   return Var(tape.add<Node>(std::move(first), std::move(second)).result());
 }
