@@ -40,6 +40,7 @@
 #include <shardwright/nn/layers/embedding.hpp>
 #include <shardwright/nn/layers/head_norm.hpp>
 #include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/nn/layers/lora.hpp>
 #include <shardwright/nn/layers/mlp.hpp>
 #include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/nn/layers/position_embedding.hpp>

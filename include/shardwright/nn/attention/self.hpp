@@ -58,6 +58,9 @@ public:
       : heads_(sizes.shape()), angles_(std::move(angles)), recomputed_(recomputed),
         qkv_(mesh, {sizes.width, sizes.kv_heads, (sizes.shape().queries + 2) * sizes.head_width}, qkv, where),
         out_(mesh, {sizes.heads * sizes.head_width, sizes.width}, out, where) {
+    qkv_.name_outputs(2, {{"queries", heads_.queries * sizes.head_width},
+                          {"keys", sizes.head_width},
+                          {"values", sizes.head_width}});
     if (sizes.qkv_bias)
       qkv_bias_.emplace(mesh, typename QkvBias::Shape{sizes.kv_heads, heads_.of_group()}, Initial::zeros(),
                         ParameterRole::bias, where);

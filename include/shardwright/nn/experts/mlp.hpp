@@ -16,16 +16,45 @@
 #include <shardwright/train/tape/recompute.hpp>
 
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// out_e = a_e b_e of each expert e of this rank: the rows of all a_e, grouped by expert. Low-precision
+/// products are rounded.
+template <class Out, class A, class B> void multiply_expert_matrices(Out& out, const A& a, const B& b) {
+  std::vector<std::int64_t> first_rows;
+  for (std::int64_t expert = 0; expert <= a.local_shape()[0]; ++expert)
+    first_rows.push_back(expert * a.local_shape()[1]);
+  ShardedTensor<typename Out::layout, typename A::value_type, typename Out::target> product(out.resources(),
+                                                                                            out.shape());
+  kernels::grouped_matmul(out.execution(), std::span<const std::int64_t>(first_rows), matrix_at(a, 2),
+                          b.local(), kernels::Transpose::no, mutable_matrix_at(product, 2));
+  out = convert<typename Out::value_type>(std::move(product));
+}
+
+} // namespace detail
+
+template <LayoutType Rows, LayoutType Weight, class Plan> class GroupedLinear;
+
+namespace detail {
+/// For the two layers of an adapter.
+struct GroupedLinearKind {
+  template <LayoutType Rows, LayoutType Weight, class Plan> using Module = GroupedLinear<Rows, Weight, Plan>;
+};
+} // namespace detail
 
 /// @brief y_e = x_e W_e for the rows of each expert e, with weights [experts, in, out] in layout `Weight`,
 /// and rows in layout `Rows`.
 ///
 /// The weights' gradient is Partial<Sum> over the axes that split the tokens and own no experts. It is
-/// reduced like any parameter's gradient, and divided only by the count of all tokens.
+/// reduced like any parameter's gradient, and divided only by the count of all tokens. If the plan is frozen,
+/// adapt() may add a low-rank adapter for each expert.
 template <LayoutType Rows, LayoutType Weight, class Plan = ModelPlan<>> class GroupedLinear {
 public:
   using Out = GroupedLayout<Rows, Weight>;
@@ -41,13 +70,27 @@ public:
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& rows, SourceLocation where = SourceLocation::current()) {
     static_cast<void>(detail::ModuleInput<typename std::remove_cvref_t<X>::layout, Rows>::value);
-    return grouped(std::forward<X>(rows), weight_, where);
+    return adapter_.add_to(
+        [&](auto&& read) { return grouped(std::forward<decltype(read)>(read), weight_, where); },
+        std::forward<X>(rows), where);
   }
   [[nodiscard]] Matrices& weight() noexcept { return weight_; }
-  [[nodiscard]] auto members() { return shardwright::members("", weight_); }
+  /// @brief Adds an adapter to frozen weights; called by adapt().
+  [[nodiscard]] std::size_t adapt(const LoraOptions& options,
+                                  const std::string& path) requires(!Matrices::trained) {
+    return adapter_.add(weight_, options, path);
+  }
+  /// @brief Called by merge_adapters() and unmerge_adapters().
+  void merge_adapter(bool merged) requires(!Matrices::trained) { adapter_.merge(weight_, merged); }
+  /// @brief The weights of an adapter, out_e = A_e B_e of each expert e.
+  template <class Out, class A, class B> static void multiply_weights(Out& out, const A& a, const B& b) {
+    detail::multiply_expert_matrices(out, a, b);
+  }
+  [[nodiscard]] auto members() { return adapter_.members_with(weight_); }
 
 private:
   Matrices weight_;
+  [[no_unique_address]] detail::AdapterOf<detail::GroupedLinearKind, Rows, Weight, Plan, 1> adapter_;
 };
 
 namespace detail {

@@ -8,12 +8,18 @@
 #include <shardwright/layout/matmul_layout.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
+#include <shardwright/nn/layers/adapter.hpp>
 #include <shardwright/tensor/elementwise/arithmetic.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/tape/operation_node.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -38,10 +44,20 @@ template <class Result> struct BiasInput {
 
 } // namespace detail
 
+template <LayoutType In, LayoutType Weight, class Plan> class Linear;
+
+namespace detail {
+/// For the two layers of an adapter.
+struct LinearKind {
+  template <LayoutType In, LayoutType Weight, class Plan> using Module = Linear<In, Weight, Plan>;
+};
+} // namespace detail
+
 /// @brief y = x W, with x read in layout `In` and W in layout `Weight`: a column-parallel or row-parallel
 /// layer, depending on the layouts.
 ///
 /// W is [width, outputs...] with any number of output dimensions; y has the layout MatmulLayout<In, Weight>.
+/// If the plan is frozen, adapt() may add a low-rank adapter.
 template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>> class Linear {
 public:
   using Out = MatmulLayout<In, Weight>;
@@ -57,13 +73,34 @@ public:
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {
     static_cast<void>(detail::ModuleInput<typename std::remove_cvref_t<X>::layout, In>::value);
-    return matmul(std::forward<X>(x), weight_, where);
+    return adapter_.add_to(
+        [&](auto&& read) { return matmul(std::forward<decltype(read)>(read), weight_, where); },
+        std::forward<X>(x), where);
   }
   [[nodiscard]] Matrix& weight() noexcept { return weight_; }
-  [[nodiscard]] auto members() { return shardwright::members("", weight_); }
+  /// @brief Adds an adapter to frozen weights; called by adapt().
+  [[nodiscard]] std::size_t adapt(const LoraOptions& options,
+                                  const std::string& path) requires(!Matrix::trained) {
+    return adapter_.add(weight_, options, path);
+  }
+  /// @brief Names the parts of an output dimension, which then have adapters of their own, as queries, keys
+  /// and values do: at most three names, literals, with their extents.
+  /// @param dimension of W, not sharded
+  void name_outputs(std::size_t dimension,
+                    std::initializer_list<std::pair<std::string_view, std::int64_t>> parts) {
+    adapter_.split(dimension, parts);
+  }
+  /// @brief Called by merge_adapters() and unmerge_adapters().
+  void merge_adapter(bool merged) requires(!Matrix::trained) { adapter_.merge(weight_, merged); }
+  /// @brief The weight of an adapter, out = A B.
+  template <class Out, class A, class B> static void multiply_weights(Out& out, const A& a, const B& b) {
+    matmul_into(out, a, b);
+  }
+  [[nodiscard]] auto members() { return adapter_.members_with(weight_); }
 
 private:
   Matrix weight_;
+  [[no_unique_address]] detail::AdapterOf<detail::LinearKind, In, Weight, Plan> adapter_;
 };
 
 /// @brief y = x W + b, where the product is redistributed to layout `Result` before the bias is added: to
@@ -94,6 +131,11 @@ public:
   }
   [[nodiscard]] typename Product::Matrix& weight() noexcept { return product_.weight(); }
   [[nodiscard]] Bias& bias() noexcept { return bias_; }
+  /// @brief As Linear's.
+  void name_outputs(std::size_t dimension,
+                    std::initializer_list<std::pair<std::string_view, std::int64_t>> parts) {
+    product_.name_outputs(dimension, parts);
+  }
   [[nodiscard]] auto members() { return shardwright::members("weight", product_, "bias", bias_); }
 
 private:

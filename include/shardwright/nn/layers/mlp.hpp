@@ -56,7 +56,9 @@ public:
   template <class Mesh>
   SwiGlu(const Mesh& mesh, std::int64_t width, std::int64_t hidden, const Initial& gate_up,
          const Initial& down, SourceLocation where = SourceLocation::current())
-      : gate_up_(mesh, {width, 2, hidden}, gate_up, where), down_(mesh, {hidden, width}, down, where) {}
+      : gate_up_(mesh, {width, 2, hidden}, gate_up, where), down_(mesh, {hidden, width}, down, where) {
+    gate_up_.name_outputs(1, {{"gate", 1}, {"up", 1}});
+  }
 
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {

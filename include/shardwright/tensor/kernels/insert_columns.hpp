@@ -61,6 +61,27 @@ template <class Element> struct InsertedColumns {
   }
 };
 
+/// Adds to some columns: one row per call.
+template <class Element> struct AddColumns {
+  using Number = AccumulationElement<Element>;
+  MatrixSpan<const Element> columns;
+  MatrixSpan<Element> out;
+  std::size_t at;
+  Number factor;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
+    const Element* from = columns.row(row);
+    Element* to = out.row(row) + at;
+    const Number times = factor;
+    for_chunks<Number>(
+        0, columns.columns,
+        [=](auto chunk, std::size_t i) {
+          chunk.store(to + i, chunk.load(to + i) + chunk.load(from + i) * times);
+        },
+        from, to);
+  }
+};
+
 } // namespace detail
 
 /// @brief out[r, :] = x[r, 0..at), columns[r / groups, :], x[r, at..).
@@ -102,6 +123,20 @@ void inserted_columns(const Execution& execution, const From& from, const Out& o
           "inserted_columns", "there must be a row for each group of rows.");
   run_lanes("sw::inserted", execution, out.extent(0),
             detail::InsertedColumns<Element>{span_of(from), span_of(out), at, groups});
+}
+
+/// @brief out[r, at + i] += factor columns[r, i].
+/// @param columns [rows, m]
+/// @param out [rows, n], n at least at + m
+template <class Execution, KernelMatrix Columns, KernelMatrix Out>
+void add_columns(const Execution& execution, const Columns& columns, const Out& out, std::size_t at,
+                 double factor) {
+  using Element = typename Out::value_type;
+  require(at + columns.extent(1) <= out.extent(1) && columns.extent(0) == out.extent(0), "add_columns",
+          "the columns must be within those of the result, of the same rows.");
+  run_lanes("sw::add_columns", execution, out.extent(0),
+            detail::AddColumns<Element>{span_of(columns), span_of(out), at,
+                                        static_cast<AccumulationElement<Element>>(factor)});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -89,6 +89,8 @@ public:
       stages_[static_cast<std::size_t>(chunk)] =
           std::make_unique<Stage>(mesh, config, seed, units_of(layers, number), shared_);
     require_distinct_paths(ranks);
+    if constexpr (requires { config.adapters; })
+      require_adapters(ranks);
     count_stages_of_ties();
     join_copies(ranks, placement, layers);
   }
@@ -156,6 +158,17 @@ private:
         own.insert(own.end(), {each.path, each.tied ? "tied" : std::to_string(stage)});
       });
     detail::require_one_stage(ranks, own);
+  }
+
+  /// @throws InvalidArgument on all ranks if no stage has an adapter.
+  void require_adapters(const HostCommunicator& ranks) const {
+    std::vector<std::string> own;
+    for (const auto& stage : stages_)
+      own.resize(own.size() + stage->adapters());
+    std::size_t all = 0;
+    for (const std::vector<std::string>& each : gather_texts(ranks, own))
+      all += each.size();
+    config_.adapters.require_some(all);
   }
 
   /// A tied parameter gets a last pass from every stage of this rank that holds it.

@@ -176,7 +176,7 @@ template <class... Part> struct PartHolders<Parts<Part...>> {
   }
 
   /// Calls visit(holder) with a null pointer to each.
-  template <class Visitor> static void visit_types(const Visitor& visit) {
+  template <class Visitor> static constexpr void visit_types(const Visitor& visit) {
     (visit(static_cast<const typename HolderOf<Part>::type*>(nullptr)), ...);
   }
 };

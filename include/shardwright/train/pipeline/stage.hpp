@@ -123,6 +123,8 @@ public:
       holder.visit([&](auto& part, std::size_t number) {
         std::vector<detail::ListedPart>& parts = parts_.emplace_back();
         const std::string name = holder.name(number);
+        if constexpr (requires { config.adapters; })
+          adapters_ += config.adapters.add_to(part, name);
         detail::list_parts(part, name, parts);
         weights_.add_unit(name, parts);
         paths.add(parts);
@@ -130,6 +132,9 @@ public:
         detail::initialize_parts(parts, seed);
       });
     });
+    if constexpr (requires { config.adapters; })
+      if (holds_first_ && holds_last_)
+        config.adapters.require_some(adapters_);
     const bool first_reads = [] {
       if constexpr (requires { First::gradient_reads_weights; })
         return First::gradient_reads_weights;
@@ -228,6 +233,12 @@ public:
   template <class Visitor> void for_each_parameter(Visitor&& visit) {
     each_part([&](auto, auto& part, std::size_t) { shardwright::for_each_parameter(part, visit); });
   }
+  /// @brief Calls visit(part, path) with each part of this stage, with its own type.
+  template <class Visitor> void for_each_unit(const Visitor& visit) {
+    each_part([&](auto, auto& part, std::size_t unit) { visit(part, weights_.name(unit)); });
+  }
+  /// @brief How many of its modules got an adapter: see LoraOptions.
+  [[nodiscard]] std::size_t adapters() const noexcept { return adapters_; }
   /// @brief The parts of its units, including tied parameters of other stages on the rank.
   [[nodiscard]] const std::vector<std::vector<detail::ListedPart>>& parts() const noexcept { return parts_; }
   /// @brief Visits each of them, in order.
@@ -346,6 +357,7 @@ private:
   detail::WeightsInUse weights_;
   std::shared_ptr<const char> lifetime_ = std::make_shared<const char>();
   bool checks_inputs_ = false;
+  std::size_t adapters_ = 0;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The low-rank adapter of a layer with frozen weights.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/layout/ragged.hpp>
+#include <shardwright/layout/zero.hpp>
+#include <shardwright/nn/decoder/model_plan.hpp>
+#include <shardwright/nn/layers/dropout.hpp>
+#include <shardwright/tensor/add_slice.hpp>
+#include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/tape/operation_node.hpp>
+#include <shardwright/train/tape/parameter_operand.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The low-rank adapters of a model (Hu et al., arXiv 2106.09685): y = base(x) + factor (x A) B, with
+/// A [in, rank] and B [rank, out].
+///
+/// A begins as normal numbers of variance 1 / rank, B as zeros: an adapted model begins as its base.
+struct LoraOptions {
+  std::int64_t rank = 16;
+  double alpha = 32;
+  bool rank_stabilized = false; ///< The factor is alpha / sqrt(rank) (Kalajdzievski, arXiv 2312.03732).
+  double dropout = 0;           ///< Of x, before A.
+  /// @brief Which layers get an adapter, by path, such as "layers.3.mlp.up"; the same on all ranks.
+  std::function<bool(std::string_view path)> matches = [](std::string_view) { return true; };
+
+  /// @brief Adds them to the modules below a part that match; returns how many. Before initialize().
+  template <class Part> std::size_t add_to(Part& part, const std::string& path) const;
+  /// @brief @throws InvalidArgument if none was added to a whole model.
+  static void require_some(std::size_t count) {
+    if (count == 0)
+      throw InvalidArgument(
+          "Lora: at least one layer of the model must get an adapter, but matches chooses none (it gets paths such as layers.3.mlp.up, of layers with frozen weights)");
+  }
+  /// @brief alpha / rank, or the rank-stabilized factor.
+  [[nodiscard]] double factor() const {
+    const auto r = static_cast<double>(rank);
+    return alpha / (rank_stabilized ? std::sqrt(r) : r);
+  }
+};
+
+namespace detail {
+
+/// The layouts of A and B, given that of the weight, whose dimension `contracted` is the input: A is split as
+/// the weight's input, B as its outputs. Dimensions before `contracted`, those of experts, are split alike.
+template <class Weight, std::size_t contracted> struct LoraLayouts {
+  struct Down {
+    static constexpr LayoutValue value = [] {
+      LayoutValue out = Weight::value;
+      for (int d = int(contracted) + 1; d < out.tensor_rank; ++d)
+        out.shard(d) = {};
+      out.tensor_rank = int(contracted) + 2;
+      return out;
+    }();
+  };
+  struct Up {
+    static constexpr LayoutValue value = [] {
+      LayoutValue out = Weight::value;
+      out.shard(int(contracted)) = {};
+      return out;
+    }();
+  };
+  using A = LayoutOf<typename Weight::axis_list, Down>;
+  using B = LayoutOf<typename Weight::axis_list, Up>;
+};
+
+/// The mesh of a parameter, for others that are split over no other axes.
+template <class P> struct MeshOf {
+  using axis_list = typename P::stored_layout::axis_list;
+  MeshCore& mesh;
+  [[nodiscard]] MeshCore& core() const noexcept { return mesh; }
+};
+
+/// Whether elements of a layer's input can be dropped: not those of an incomplete sum, nor of rows whose
+/// order depends on the mesh.
+template <class In> inline constexpr bool can_drop = !In::value.has_partial() && !is_ragged<In>;
+
+/// factor (x A) B: two layers of one kind, such as Linear, for a weight that has its input in dimension
+/// `contracted`.
+template <class A, class B, std::size_t contracted> class Lora {
+public:
+  /// @param weight that is adapted, or of which a part of `shape` is
+  template <class P>
+  Lora(const P& weight, const typename P::Shape& shape, const LoraOptions& options)
+      : factor_(options.factor()), dropout_(options.dropout),
+        a_(MeshOf<P>{weight.resources().core()}, down(shape, options.rank),
+           Initial::normal(1 / std::sqrt(static_cast<double>(options.rank))), weight.where()),
+        b_(MeshOf<P>{weight.resources().core()}, up(shape, options.rank), Initial::zeros(), weight.where()) {}
+
+  template <TapeOperand X> [[nodiscard]] auto operator()(X&& x, SourceLocation where) {
+    auto inner = [&] {
+      if constexpr (can_drop<typename std::remove_cvref_t<X>::layout>)
+        return a_(dropout_(std::forward<X>(x), where), where);
+      else
+        return a_(std::forward<X>(x), where);
+    }();
+    return b_(scale(std::move(inner), factor_, where), where);
+  }
+  [[nodiscard]] auto members() {
+    return shardwright::members("lora.a", a_, "lora.b", b_, "lora.dropout", dropout_);
+  }
+  [[nodiscard]] double factor() const noexcept { return factor_; }
+  [[nodiscard]] A& a() noexcept { return a_; }
+  [[nodiscard]] B& b() noexcept { return b_; }
+
+private:
+  template <class Shape> [[nodiscard]] static auto down(const Shape& weight, std::int64_t rank) {
+    std::array<std::int64_t, contracted + 2> out{};
+    std::copy_n(weight.begin(), contracted + 1, out.begin());
+    out[contracted + 1] = rank;
+    return out;
+  }
+  template <class Shape> [[nodiscard]] static Shape up(Shape weight, std::int64_t rank) {
+    weight[contracted] = rank;
+    return weight;
+  }
+
+  double factor_;
+  Dropout dropout_;
+  A a_;
+  B b_;
+};
+
+/// Parts of an output dimension of a weight, each with an adapter of its own.
+struct OutputParts {
+  struct Part {
+    std::string_view name; ///< Follows the path of the weight; literal. Empty for the whole.
+    std::int64_t at = 0;
+    std::int64_t extent = 0; ///< 0: all.
+  };
+  static constexpr std::size_t most = 3;
+  std::size_t dimension; ///< Of the weight, which must not be sharded if there are several parts.
+  std::size_t count = 1;
+  std::array<Part, most> part{};
+};
+
+/// The adapters of a module with a frozen weight, if it has any.
+template <class A, class B, std::size_t contracted, bool drops> class Adapter {
+public:
+  void split(std::size_t dimension, std::initializer_list<std::pair<std::string_view, std::int64_t>> named) {
+    parts_ = OutputParts{.dimension = dimension, .count = 0};
+    std::int64_t at = 0;
+    for (const auto& [name, extent] : named) {
+      parts_.part.at(parts_.count++) = {name, at, extent};
+      at += extent;
+    }
+  }
+
+  /// Adds those whose paths are chosen; returns how many.
+  /// @throws InvalidArgument for options that fit no adapter, LifecycleError for a second one.
+  template <class P>
+  [[nodiscard]] std::size_t add(const P& weight, const LoraOptions& options, const std::string& path) {
+    if (options.rank < 1)
+      throw InvalidArgument("Lora: the rank must be at least 1, but it is " + std::to_string(options.rank) +
+                            " (8 to 64 are usual)");
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < parts_.count; ++i) {
+      const OutputParts::Part& part = parts_.part[i];
+      const std::string own = path_below(path, part.name);
+      if (!options.matches(own))
+        continue;
+      if (options.dropout != 0 && !drops)
+        throw InvalidArgument(
+            "Lora: dropout must not be asked for " + own +
+            ", whose input is an incomplete sum or the rows of experts (set it to 0, or exclude this layer)");
+      if (lora_[i])
+        throw LifecycleError("Lora: a layer must have one adapter, but " + own +
+                             " has one already (adapt a model once)");
+      lora_[i].emplace(weight, shape_of(part, weight), options);
+      ++count;
+    }
+    return count;
+  }
+
+  /// base(x), and the adapters' part of it.
+  template <class Base, class X> [[nodiscard]] auto add_to(const Base& base, X&& x, SourceLocation where) {
+    if (merged_ ||
+        std::none_of(lora_.begin(), lora_.end(), [](const auto& each) { return each.has_value(); }))
+      return base(std::forward<X>(x));
+    auto y = base(x);
+    if constexpr (contracted == 0)
+      if (parts_.count > 1) {
+        const std::size_t dimension = std::remove_cvref_t<X>::tensor_rank + parts_.dimension - 2;
+        for (std::size_t i = 0; i < parts_.count; ++i)
+          if (lora_[i]) {
+            auto delta = (*lora_[i])(x, where);
+            y = apply(AddSlice{dimension, parts_.part[i].at}, where, std::move(y), std::move(delta));
+          }
+        return y;
+      }
+    return shardwright::add(std::move(y), (*lora_[0])(std::forward<X>(x), where), where);
+  }
+  template <class P> [[nodiscard]] auto members_with(P& weight) {
+    const auto& part = parts_.part;
+    return shardwright::members("", weight, part[0].name, lora_[0], part[1].name, lora_[1], part[2].name,
+                                lora_[2]);
+  }
+
+  /// Adds A B to the weight, or takes it out again.
+  /// @throws LifecycleError if that has been done.
+  template <class P> void merge(P& weight, bool merged) {
+    for (std::size_t i = 0; i < parts_.count; ++i)
+      if (lora_[i])
+        merge_part(weight, i, merged);
+    merged_ = merged;
+  }
+
+private:
+  template <class P>
+  [[nodiscard]] typename P::Shape shape_of(const OutputParts::Part& part, const P& weight) const {
+    typename P::Shape out = weight.shape();
+    if (part.extent > 0)
+      out[parts_.dimension] = part.extent;
+    return out;
+  }
+  template <class P> void merge_part(P& weight, std::size_t i, bool merged) {
+    if (merged_ == merged)
+      throw LifecycleError("Lora: the adapter of " + weight.name() + " must be " +
+                           (merged ? "merged once, but it is merged already (unmerge it first)"
+                                   : "merged before it is unmerged (merge it first)"));
+    using Number = typename P::accumulation_element;
+    const auto own = redistribute<typename P::stored_layout>(product(weight, i));
+    weight.fill_weights([&](auto& weights) {
+      if constexpr (!std::is_same_v<typename P::element, Number>)
+        weights = convert<Number>(weight.stored());
+      add_to_slice(weights, own, parts_.dimension, parts_.part[i].at,
+                   merged ? lora_[i]->factor() : -lora_[i]->factor());
+    });
+  }
+  /// A B, not rounded.
+  template <class P> [[nodiscard]] auto product(const P& weight, std::size_t i) {
+    auto& a = lora_[i]->a().weight();
+    auto& b = lora_[i]->b().weight();
+    const WeightReading<std::remove_reference_t<decltype(a)>> of_a(a);
+    const WeightReading<std::remove_reference_t<decltype(b)>> of_b(b);
+    ShardedTensor<typename P::compute_layout, typename P::accumulation_element, typename P::target> out(
+        weight.resources(), shape_of(parts_.part[i], weight));
+    A::multiply_weights(out, a.weight(), b.weight());
+    return out;
+  }
+
+  OutputParts parts_{.dimension = contracted + 1};
+  std::array<std::optional<Lora<A, B, contracted>>, OutputParts::most> lora_;
+  bool merged_ = false;
+};
+
+/// That of a module with a trained weight: none.
+struct NoAdapter {
+  static void split(std::size_t, std::initializer_list<std::pair<std::string_view, std::int64_t>>) {}
+  template <class Base, class X>
+  [[nodiscard]] static auto add_to(const Base& base, X&& x, SourceLocation /*where*/) {
+    return base(std::forward<X>(x));
+  }
+  template <class P> [[nodiscard]] static auto members_with(P& weight) {
+    return shardwright::members("", weight);
+  }
+};
+
+template <bool trained, class Kind, class In, class Weight, class Plan, std::size_t contracted>
+struct AdapterFor {
+  using type = NoAdapter;
+};
+template <class Kind, class In, class Weight, class Plan, std::size_t contracted>
+struct AdapterFor<false, Kind, In, Weight, Plan, contracted> {
+  using Layouts = LoraLayouts<Weight, contracted>;
+  using Trained = ModelPlan<typename Plan::element, typename Plan::zero::Trained, typename Plan::target>;
+  using A = typename Kind::template Module<In, typename Layouts::A, Trained>;
+  using B = typename Kind::template Module<typename A::Out, typename Layouts::B, Trained>;
+  using type = Adapter<A, B, contracted, can_drop<In>>;
+};
+/// The adapter of a module Kind::Module<In, Weight, Plan>, whose weight has its input in dimension
+/// `contracted`.
+template <class Kind, class In, class Weight, class Plan, std::size_t contracted = 0>
+using AdapterOf = typename AdapterFor<trains<typename Plan::zero>, Kind, In, Weight, Plan, contracted>::type;
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Low-rank adapters over an existing model, chosen by the paths of its layers.
+
+#include <shardwright/nn/layers/adapter.hpp>
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/pipeline/model_parts.hpp>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// Calls visit(module, path) with each module below a part that can have an adapter.
+template <class Type, class Visitor>
+void visit_adaptable(Type& part, const std::string& path, const Visitor& visit) {
+  if constexpr (requires(const LoraOptions& options) { part.adapt(options, path); })
+    visit(part, path);
+  else if constexpr (is_parameter<Type> || is_tied<Type>)
+    return;
+  else if constexpr (HasMembers<Type>)
+    part.members().each(
+        [&](std::string_view name, auto& member) { visit_adaptable(member, path_below(path, name), visit); });
+  else if constexpr (ModuleRange<Type>) {
+    std::size_t number = 0;
+    for (auto& each : part)
+      visit_adaptable(each, path_below(path, std::to_string(number++)), visit);
+  } else if constexpr (ModulePointer<Type>) {
+    if (part)
+      visit_adaptable(*part, path, visit);
+  }
+}
+
+/// Finds a module that can have an adapter among types.
+struct FindsAdaptable {
+  bool* found;
+  template <class Type> constexpr bool operator()(const Type*) const {
+    if constexpr (requires(Type & module, const LoraOptions& options, const std::string& path) {
+                    module.adapt(options, path);
+                  })
+      *found = true;
+    return !*found;
+  }
+  template <class Model> [[nodiscard]] static constexpr bool in() {
+    bool out = false;
+    const FindsAdaptable look{&out};
+    if constexpr (requires { typename Model::Parts; })
+      PartHolders<typename Model::Parts>::visit_types(
+          [look]<class Holder>(const Holder*) { visit_module_types<typename Holder::type>(look); });
+    else
+      visit_module_types<Model>(look);
+    return out;
+  }
+};
+/// Checks that a model has such a module, with an error sentence if not.
+template <class Model> struct AdaptableModel {
+  static constexpr bool value = FindsAdaptable::in<Model>();
+  static_assert(
+      value,
+      "Lora: adapters are added beside frozen weights, but no linear layer of this model has any (give the model FrozenLayouts, or a plan with Frozen<Zero>)");
+};
+
+/// Merges the adapters of all layers, or takes them out.
+template <class Model> void set_merged(Model& model, bool merged) {
+  const auto set = [merged](auto& module, const std::string&) { module.merge_adapter(merged); };
+  if constexpr (requires { model.for_each_stage(VisitsAnything{}); })
+    model.for_each_stage([&](auto& stage) {
+      stage.for_each_unit([&](auto& part, const std::string& name) { visit_adaptable(part, name, set); });
+    });
+  else
+    visit_adaptable(model, {}, set);
+}
+
+} // namespace detail
+
+template <class Part> std::size_t LoraOptions::add_to(Part& part, const std::string& path) const {
+  std::size_t count = 0;
+  detail::visit_adaptable(part, path, [&](auto& module, const std::string& of_module) {
+    count += module.adapt(*this, of_module);
+  });
+  return count;
+}
+
+/// @brief A model with low-rank adapters: `SingleStageModel<Adapted<Model>>` or PipelineModel, with a Config
+/// that has the Model's members and `adapters`.
+///
+/// The weights of `Model` must be Frozen, as by FrozenLayouts: its text is the same. Every Linear layer that
+/// `adapters.matches` chooses computes y = x W + factor (x A) B. Both summands have one layout, Partial
+/// included, so one transition completes their sum. Adapters are parameters "PATH.lora.a" and "PATH.lora.b",
+/// whose initial values depend on path and seed only.
+template <class Model> struct Adapted : Model {
+  static_assert(sizeof(detail::AdaptableModel<Model>) > 0);
+  struct Config : Model::Config {
+    LoraOptions adapters;
+  };
+};
+
+/// @brief Adds adapters to the modules of a model that is not in stages, before initialize().
+/// @param path of the model itself; empty for a whole one
+/// @return how many
+/// @throws InvalidArgument if no module is chosen, or for a rank below 1.
+template <class Model>
+std::size_t adapt(Model& model, const LoraOptions& options, const std::string& path = {}) {
+  static_assert(sizeof(detail::AdaptableModel<Model>) > 0);
+  const std::size_t count = options.add_to(model, path);
+  LoraOptions::require_some(count);
+  return count;
+}
+
+/// @brief Adds every adapter to the weights of its layer, W + factor A B: the model then computes without
+/// adapters. Collective. Low-precision weights are rounded again.
+/// @throws LifecycleError if they are merged already.
+template <class Model> void merge_adapters(Model& model) { detail::set_merged(model, true); }
+/// @brief Takes them out again, up to rounding. @throws LifecycleError if they are not merged.
+template <class Model> void unmerge_adapters(Model& model) { detail::set_merged(model, false); }
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/failures.hpp"
+#include "support/larger.hpp"
+#include "support/predicted_run.hpp"
+#include "support/ranks.hpp"
+#include "train/small_model.hpp"
+
+#include <shardwright/nn/layers/lora.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
+#include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/train/check_gradients.hpp>
+#include <shardwright/train/checks/replica_check.hpp>
+#include <shardwright/train/dry_run.hpp>
+#include <shardwright/train/optimizer/adamw.hpp>
+#include <shardwright/train/pipeline/model.hpp>
+#include <shardwright/train/pipeline/single_stage_model.hpp>
+#include <shardwright/train/training.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// Low-rank adapters over an existing model, against the model itself, dense updates, and one rank.
+
+namespace {
+
+namespace sw = shardwright;
+using shardwright_test::failure_of;
+using shardwright_test::Findings;
+using shardwright_test::has;
+using shardwright_test::on_ranks;
+using sw::axis::cp;
+using sw::axis::dp;
+using sw::axis::tp;
+using train_test::small_mesh;
+using train_test::SmallModel;
+using Values = std::vector<double>;
+using Named = std::map<std::string, Values>;
+
+template <class Element, class Zero, class Target = sw::DefaultTarget>
+using Base = SmallModel<Element, Zero, Target>;
+template <class Element, class Zero, class Target = sw::DefaultTarget>
+using WithLora = sw::Adapted<SmallModel<Element, sw::Frozen<Zero>, Target>>;
+const sw::LoraOptions options{.rank = 3, .alpha = 6};
+
+/// A microbatch whose rows are sequences of one token.
+template <class Description>
+[[nodiscard]] auto batch_of(const typename Description::Mesh& mesh, std::int64_t step, std::int64_t pass) {
+  auto out = train_test::small_batch<Description>(mesh, step, pass);
+  out.origin.sequences = 7;
+  return out;
+}
+template <class Tensor> [[nodiscard]] Values whole(const Tensor& tensor) {
+  const auto all = sw::local_values(sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor));
+  return {all.begin(), all.end()};
+}
+template <class Model> [[nodiscard]] Named weights_of(Model& model) {
+  Named out;
+  sw::for_each_parameter(model, [&](auto& parameter) { out[parameter.name()] = whole(parameter.stored()); });
+  return out;
+}
+/// The largest difference, relative to the largest element.
+[[nodiscard]] double difference(const Values& values, const Values& wanted) {
+  double most = values.size() == wanted.size() ? 0 : 1, size = 0;
+  for (std::size_t i = 0; i < std::min(values.size(), wanted.size()); ++i) {
+    most = shardwright_test::larger(most, std::abs(values[i] - wanted[i]));
+    size = std::max(size, std::abs(wanted[i]));
+  }
+  return size == 0 ? most : most / size;
+}
+/// op(a) op(b) of row-major matrices; `inner` is the contracted extent.
+[[nodiscard]] Values product(const Values& a, bool a_turned, const Values& b, bool b_turned,
+                             std::size_t inner) {
+  const std::size_t rows = a.size() / inner, columns = b.size() / inner;
+  Values out(rows * columns);
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < columns; ++c)
+      for (std::size_t k = 0; k < inner; ++k)
+        out[r * columns + c] +=
+            a[a_turned ? k * rows + r : r * inner + k] * b[b_turned ? c * inner + k : k * columns + c];
+  return out;
+}
+
+/// Loss and gradients of a step of two microbatches.
+struct Gradients {
+  double loss = 0;
+  Named of{};
+};
+template <class Description, class Model>
+[[nodiscard]] Gradients gradients(Model& model, const typename Description::Mesh& mesh) {
+  sw::GradAccumulator accumulator(model);
+  const std::vector batches{batch_of<Description>(mesh, 0, 0), batch_of<Description>(mesh, 0, 1)};
+  accumulator.add(model.run(batches));
+  Gradients out{accumulator.finish().loss.value, {}};
+  sw::for_each_trained_parameter(
+      model, [&](auto& parameter) { out.of[parameter.name()] = whole(parameter.gradient()); });
+  return out;
+}
+
+/// Steps of AdamW; their losses.
+template <class Description, class Model, class Training>
+[[nodiscard]] Values steps_of(Model& model, Training& training, const typename Description::Mesh& mesh,
+                              int count) {
+  std::vector<typename Description::Batch> batches;
+  Values losses;
+  for (int step = 0; step < count; ++step)
+    losses.push_back(training
+                         .step(
+                             [&](std::int64_t number) {
+                               batches.clear();
+                               for (int pass = 0; pass < 4; ++pass)
+                                 batches.push_back(batch_of<Description>(mesh, number, pass));
+                               return std::span<const typename Description::Batch>(batches);
+                             },
+                             0.02)
+                         ->loss);
+  training.require_equal_replicas();
+  static_cast<void>(model);
+  return losses;
+}
+
+template <class Zero> void expect_base(const sw::HostCommunicator& world, Findings& findings) {
+  using Adapters = WithLora<double, Zero>;
+  for (const int tensor : {1, 2, 4}) {
+    if (world.size() % tensor != 0)
+      continue;
+    const auto mesh = small_mesh(world, tensor);
+    sw::SingleStageModel<Base<double, Zero>> base(mesh, {}, 3);
+    sw::SingleStageModel<Adapters> model(mesh, {{}, options}, 3);
+    const Gradients wanted = gradients<Base<double, Zero>>(base, mesh);
+    const Gradients found = gradients<Adapters>(model, mesh);
+    findings.expect(found.loss == wanted.loss, "the loss is ", found.loss, ", not ", wanted.loss);
+    findings.expect(found.of.size() == 16, found.of.size(), " gradients");
+    for (const auto& [name, values] : found.of) {
+      const bool all_zero = std::all_of(values.begin(), values.end(), [](double v) { return v == 0; });
+      findings.expect(all_zero == name.ends_with(".lora.a"), name);
+    }
+    const Named weights = weights_of(model);
+    for (const auto& [name, values] : weights_of(base))
+      findings.expect(weights.at(name) == values, name);
+  }
+}
+
+/// After some steps, the gradients of A and B follow from those of the merged weights: dA = f dW B^T and dB =
+/// f A^T dW.
+template <class Element, class Zero>
+void expect_dense(const sw::HostCommunicator& world, Findings& findings, int tensor, double tolerance) {
+  using Adapters = WithLora<Element, Zero>;
+  using Dense = Base<Element, Zero>;
+  const auto mesh = small_mesh(world, tensor);
+  sw::SingleStageModel<Adapters> model(mesh, {{}, options}, 3);
+  {
+    sw::Training training(mesh, model, sw::AdamW());
+    static_cast<void>(steps_of<Adapters>(model, training, mesh, 3));
+  }
+  const Gradients apart = gradients<Adapters>(model, mesh);
+  const Named before = weights_of(model);
+  sw::merge_adapters(model);
+  const Named merged = weights_of(model);
+
+  sw::SingleStageModel<Dense> dense(mesh, {}, 3);
+  std::map<std::string, std::vector<Element>> blocks;
+  model.for_each_parameter([&](auto& parameter) {
+    if (!has(parameter.name(), ".lora"))
+      blocks[parameter.name()] = sw::local_values(parameter.stored());
+  });
+  dense.for_each_parameter([&](auto& parameter) {
+    parameter.fill_weights(
+        [&](auto& weights) { sw::set_local_values(weights, blocks.at(parameter.name())); });
+  });
+  const Gradients together = gradients<Dense>(dense, mesh);
+  findings.expect(std::abs(together.loss - apart.loss) <= tolerance * apart.loss, "the loss ", together.loss);
+  const double factor = options.factor();
+  for (const auto& [name, dw] : together.of) {
+    const Values& a = before.at(name + ".lora.a");
+    const Values& b = before.at(name + ".lora.b");
+    Values sum = product(a, false, b, false, 3);
+    for (std::size_t i = 0; i < sum.size(); ++i)
+      sum[i] = before.at(name)[i] + factor * sum[i];
+    findings.expect(difference(merged.at(name), sum) <= tolerance, name, " merged");
+    findings.expect(merged.at(name) != before.at(name), name, " has not changed");
+    Values da = product(dw, false, b, true, b.size() / 3), db = product(a, true, dw, false, a.size() / 3);
+    for (double& each : da)
+      each *= factor;
+    for (double& each : db)
+      each *= factor;
+    // Sums of products of gradients that cancel.
+    findings.expect(difference(apart.of.at(name + ".lora.a"), da) <= 10 * tolerance, name, " dA ",
+                    difference(apart.of.at(name + ".lora.a"), da));
+    findings.expect(difference(apart.of.at(name + ".lora.b"), db) <= 10 * tolerance, name, " dB ",
+                    difference(apart.of.at(name + ".lora.b"), db));
+  }
+  findings.expect(has(failure_of<sw::LifecycleError>([&] { sw::merge_adapters(model); }),
+                      "must be merged once, but it is merged already (unmerge it first)"),
+                  "merged twice");
+  sw::unmerge_adapters(model);
+  const Named after = weights_of(model);
+  for (const auto& [name, values] : before)
+    findings.expect(difference(after.at(name), values) <= tolerance, name, " unmerged");
+  findings.expect(has(failure_of<sw::LifecycleError>([&] { sw::unmerge_adapters(model); }),
+                      "must be merged before it is unmerged"),
+                  "unmerged twice");
+}
+
+/// The losses of twenty steps, and the adapters after them.
+struct Run {
+  Values losses;
+  Named weights;
+};
+template <class Zero>
+[[nodiscard]] Run run(const sw::HostCommunicator& world, int tensor, double dropout,
+                      const char* pipeline = nullptr) {
+  using Adapters = WithLora<double, Zero>;
+  sw::LoraOptions with = options;
+  with.dropout = dropout;
+  if (pipeline == nullptr) {
+    const auto mesh = small_mesh(world, tensor);
+    sw::SingleStageModel<Adapters> model(mesh, {{}, with}, 3);
+    sw::Training training(mesh, model, sw::AdamW());
+    Values losses = steps_of<Adapters>(model, training, mesh, 20);
+    return {std::move(losses), weights_of(model)};
+  }
+  const auto mesh = small_mesh(sw::HostCommunicator(world).split(world.rank(), 0), 1);
+  const auto schedule = sw::make_schedule(pipeline, 2, 4);
+  sw::PipelineModel<Adapters> model(mesh, world, schedule.placement(),
+                                    sw::LayerPartition(3, schedule.placement().stages()), {{}, with}, 3);
+  sw::Training training(mesh, model, world, world, schedule, sw::AdamW());
+  Values losses = steps_of<Adapters>(model, training, mesh, 20);
+  return {std::move(losses), weights_of(model)};
+}
+
+template <class Zero> void expect_runs(const sw::HostCommunicator& world, Findings& findings) {
+  for (const double dropout : {0.0, 0.3}) {
+    const Run alone = run<Zero>(sw::HostCommunicator(world).split(world.rank(), 0), 1, dropout);
+    findings.expect(alone.losses.back() < 0.9 * alone.losses.front(), "nothing was learnt");
+    const auto compare = [&](const Run& found, const std::string& what) {
+      findings.expect(difference(found.losses, alone.losses) < 1e-11, what, ": losses differ by ",
+                      difference(found.losses, alone.losses));
+      for (const auto& [name, values] : found.weights)
+        findings.expect(difference(values, alone.weights.at(name)) < 1e-9, what, ": ", name);
+    };
+    for (const int tensor : {1, 2, 4})
+      if (world.size() % tensor == 0)
+        compare(run<Zero>(world, tensor, dropout), "tp " + std::to_string(tensor));
+    if (world.size() == 2)
+      for (const char* policy : {"1f1b", "zbv", "dualpipev"})
+        compare(run<Zero>(world, 1, dropout, policy), policy);
+  }
+}
+
+} // namespace
+
+TEST_CASE("an adapted model begins as its base: the same loss, bit for bit, and no gradient of A") {
+  for (const int ranks : {1, 2, 3, 4}) {
+    CHECK(on_ranks(ranks, expect_base<sw::DataParallel>) == "");
+    CHECK(on_ranks(ranks, expect_base<sw::Zero3>) == "");
+  }
+}
+
+TEST_CASE("adapters are a dense update: of the merged weight, its loss and its gradients") {
+  for (const auto& [ranks, tensor] : {std::pair{1, 1}, std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
+    const int t = tensor;
+    CHECK(on_ranks(ranks, [t](const sw::HostCommunicator& world, Findings& findings) {
+            expect_dense<double, sw::DataParallel>(world, findings, t, 1e-13);
+            expect_dense<double, sw::Zero3>(world, findings, t, 1e-13);
+            expect_dense<float, sw::Zero1>(world, findings, t, 4e-7);
+          }) == "");
+  }
+}
+
+TEST_CASE("losses and adapters of twenty steps are those of one rank on every mesh and pipeline") {
+  for (const int ranks : {2, 3, 4}) {
+    CHECK(on_ranks(ranks, expect_runs<sw::DataParallel>) == "");
+    CHECK(on_ranks(ranks, expect_runs<sw::Zero3>) == "");
+  }
+}
+
+namespace {
+
+/// One layer with its layouts, whose adapter is not zero.
+template <class In, class Weight, std::size_t rank>
+void expect_gradients(const sw::DeviceMesh<dp, cp, tp>& mesh, const std::array<std::int64_t, rank>& shape,
+                      Findings& findings, const char* what) {
+  using Plan = sw::ModelPlan<double, sw::Frozen<sw::Zero3>>;
+  sw::Linear<In, Weight, Plan> layer(mesh, shape, sw::Initial::normal(0.5));
+  findings.expect(sw::adapt(layer, {.rank = 2, .alpha = 3, .rank_stabilized = true}, "layer") == 1, "count");
+  sw::initialize(layer, 1, "layer");
+  sw::for_each_trained_parameter(layer, [](auto& parameter) {
+    parameter.fill_weights([](auto& weights) { sw::fill_normal(weights, {3, 4}); });
+  });
+  sw::ShardedTensor<In, double> x(mesh, {5, shape[0]});
+  if constexpr (In::value.has_partial()) {
+    for (std::size_t i = 0; i < x.local_size(); ++i) // summands of the ranks along tp
+      x.mutable_data()[i] = std::sin(static_cast<double>(i) + mesh.template coordinate<tp>());
+  } else {
+    sw::fill_normal(x, {1, 2});
+  }
+  const auto found =
+      sw::check_gradients([&](auto v) { return layer(v); }, sw::members("x", x, "layer", layer));
+  findings.expect(found.error < 1e-6, what, ": ", found.input);
+}
+
+} // namespace
+
+TEST_CASE("gradients of adapters agree with differences in every layout of a linear layer") {
+  for (const auto& [ranks, tensor] : {std::pair{1, 1}, std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 3}}) {
+    const int t = tensor;
+    CHECK(on_ranks(ranks, [t](const sw::HostCommunicator& world, Findings& findings) {
+            using Rows = sw::Layout<2, sw::Shard<0, dp>>;
+            using Split = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
+            using Sequence = sw::Layout<2, sw::Shard<0, dp, tp>>;
+            using Unfinished = sw::Layout<2, sw::Partial<sw::Sum, tp>>;
+            const auto mesh = small_mesh(world, t);
+            const std::array<std::int64_t, 2> shape{6, 7};
+            expect_gradients<Rows, sw::Layout<2>>(mesh, shape, findings, "whole");
+            expect_gradients<Sequence, sw::Layout<2>>(mesh, shape, findings, "rows over both");
+            expect_gradients<Rows, sw::Layout<2, sw::Shard<1, tp>>>(mesh, shape, findings, "column-parallel");
+            expect_gradients<Split, sw::Layout<2, sw::Shard<0, tp>>>(mesh, shape, findings, "row-parallel");
+            expect_gradients<Rows, sw::Layout<3, sw::Shard<1, tp>>>(
+                mesh, std::array<std::int64_t, 3>{6, 4, 3}, findings, "heads");
+            expect_gradients<Unfinished, sw::Layout<2>>(mesh, shape, findings, "of an incomplete sum");
+          }) == "");
+  }
+}
+
+TEST_CASE("a filter of paths chooses the layers, and what cannot be is an error") {
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          using Adapters = WithLora<double, sw::DataParallel>;
+          const auto mesh = small_mesh(world, 2);
+          const auto with = [](auto matches, std::int64_t rank = 2) {
+            return Adapters::Config{{}, {.rank = rank, .matches = matches}};
+          };
+          sw::SingleStageModel<Adapters> model(
+              mesh, with([](std::string_view path) { return path.ends_with(".down"); }), 3);
+          std::string names;
+          sw::for_each_trained_parameter(model, [&](auto& parameter) { names += parameter.name() + " "; });
+          findings.expect(names == "layers.0.down.lora.a layers.0.down.lora.b layers.1.down.lora.a "
+                                   "layers.1.down.lora.b layers.2.down.lora.a layers.2.down.lora.b ",
+                          names);
+          const auto none = with([](std::string_view) { return false; });
+          const auto said = [](auto call) { return failure_of<sw::InvalidArgument>(call); };
+          findings.expect(
+              has(said([&] { sw::SingleStageModel<Adapters>(mesh, none, 3); }),
+                  "at least one layer of the model must get an adapter, but matches chooses none"),
+              "none");
+          const auto stages = small_mesh(sw::HostCommunicator(world).split(world.rank(), 0), 1);
+          const auto schedule = sw::make_schedule("1f1b", 2, 2);
+          const auto staged = [&](const Adapters::Config& config) {
+            sw::PipelineModel<Adapters>(stages, world, schedule.placement(), sw::LayerPartition(3, 2), config,
+                                        3);
+          };
+          staged(with([](std::string_view path) { return path == "head.out"; })); // of one stage
+          findings.expect(has(said([&] { staged(none); }), "but matches chooses none"), "no stage has one");
+          const auto zero = with([](std::string_view) { return true; }, 0);
+          findings.expect(has(said([&] { sw::SingleStageModel<Adapters>(mesh, zero, 3); }),
+                              "the rank must be at least 1, but it is 0"),
+                          "rank 0");
+          using Unfinished = sw::Layout<2, sw::Partial<sw::Sum, tp>>;
+          using Plan = sw::ModelPlan<double, sw::Frozen<sw::DataParallel>>;
+          sw::Linear<Unfinished, sw::Layout<2>, Plan> layer(mesh, {3, 4}, sw::Initial::normal(1));
+          findings.expect(has(said([&] { sw::adapt(layer, {.dropout = 0.1}, "layer"); }),
+                              "dropout must not be asked for layer, whose input is an incomplete sum"),
+                          "dropout");
+          sw::adapt(layer, {}, "layer");
+          findings.expect(has(failure_of<sw::LifecycleError>([&] { sw::adapt(layer, {}, "layer"); }),
+                              "layer has one already (adapt a model once)"),
+                          "adapted twice");
+        }) == "");
+}
+
+namespace {
+
+constexpr int dry_ranks = 4;
+
+template <class Description, class AtStep>
+void train_for_memory(const sw::HostCommunicator& world, const AtStep& at_step) {
+  const auto mesh = small_mesh(world, 2);
+  sw::SingleStageModel<Description> model(mesh, {{}, options}, 3);
+  sw::Training training(mesh, model, sw::AdamW());
+  std::vector<typename Description::Batch> batches{batch_of<Description>(mesh, 0, 0)};
+  for (int step = 0; step < 2; ++step) {
+    static_cast<void>(training.step(
+        [&](std::int64_t) -> auto& { return batches; }, 0.01));
+    at_step(step, mesh.template pool_statistics<typename Description::target>());
+  }
+}
+
+template <class Zero> void expect_memory() {
+  std::array<sw::DryRun, dry_ranks> predicted;
+  for (int rank = 0; rank < dry_ranks; ++rank)
+    predicted[static_cast<std::size_t>(rank)] =
+        sw::dry_run(dry_ranks, rank, [](const sw::HostCommunicator& world) {
+          train_for_memory<WithLora<double, Zero, sw::Counting<sw::DefaultTarget>>>(
+              world, [](int, const sw::PoolStatistics&) {});
+        });
+  CHECK(on_ranks(dry_ranks, [&](const sw::HostCommunicator& world, Findings& findings) {
+          shardwright_test::expect_predicted(
+              predicted[static_cast<std::size_t>(world.rank())], world,
+              [](const sw::HostCommunicator& all, const auto& at_step) {
+                train_for_memory<WithLora<double, Zero>>(all, at_step);
+              },
+              "adapters", findings);
+        }) == "");
+}
+
+} // namespace
+
+TEST_CASE("a dry run predicts memory and calls of a training of adapters") {
+  expect_memory<sw::DataParallel>();
+  expect_memory<sw::Zero3>();
+}
