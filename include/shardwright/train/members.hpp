@@ -212,6 +212,16 @@ template <ParameterSet Model, class Visitor> void for_each_trained_parameter(Mod
   });
 }
 
+/// @brief The trained parameters of a model as a ParameterSet, such as adapters that are saved without the
+/// frozen weights: `checkpoint::stage(TrainedParameters{model}, ...)`. The model must outlive it.
+template <ParameterSet Model> struct TrainedParameters {
+  Model& model;
+  template <class Visitor> void for_each_parameter(Visitor&& visit) {
+    for_each_trained_parameter(model, visit);
+  }
+};
+template <class Model> TrainedParameters(Model&) -> TrainedParameters<Model>;
+
 /// @brief A model's parameters without their types, in the same order.
 template <ParameterSet Model> [[nodiscard]] std::vector<ParameterBase*> parameters_of(Model& model) {
   detail::ParameterList list;
