@@ -253,6 +253,8 @@ private:
     keep("remove_columns", y);
     kernels::inserted_columns(execution_, joined, y, columns / 3, 1);
     keep("inserted_columns", y);
+    kernels::add_columns(execution_, y, joined, columns / 4, 0.75);
+    keep("add_columns", joined);
     // Blocks of `joined`: one of long rows, one of short ones, from an element that is not aligned.
     const auto block = matrix(rows, columns), pair = matrix(rows, 2);
     kernels::copy_rows(execution_, joined.data(), rows, columns, joined.extent(1), block.data());

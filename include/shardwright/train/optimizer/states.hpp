@@ -74,7 +74,8 @@ struct ParameterFactors {
   }
 };
 
-/// @brief The index of the first group that matches a parameter; the number of groups if none does.
+namespace detail {
+/// The index of the first group that matches a parameter; the number of groups if none does.
 [[nodiscard]] inline std::size_t group_of(const std::vector<ParameterGroup>& groups,
                                           const ParameterInfo& parameter) {
   std::size_t group = 0;
@@ -82,10 +83,12 @@ struct ParameterFactors {
     ++group;
   return group;
 }
+} // namespace detail
+
 /// @brief The factors of the first group that matches a parameter; 1 if none does.
 [[nodiscard]] inline ParameterFactors factors_of(const std::vector<ParameterGroup>& groups,
                                                  const ParameterInfo& parameter) {
-  const std::size_t group = group_of(groups, parameter);
+  const std::size_t group = detail::group_of(groups, parameter);
   if (group == groups.size())
     return {};
   return {groups[group].weight_decay_factor, groups[group].learning_rate_factor};
