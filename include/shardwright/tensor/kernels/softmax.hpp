@@ -54,7 +54,7 @@ template <class Element, bool logarithm> struct SoftmaxForward {
       const Number factor = Number(1) / sum;
       for_chunks<Number, 1, true>(
           0, x.columns,
-          [in, out, shift, factor](auto chunk, std::size_t c) {
+          [=](auto chunk, std::size_t c) {
             if constexpr (keeps_powers)
               chunk.store(out + c, chunk.load(out + c) * factor);
             else
