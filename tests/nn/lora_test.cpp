@@ -277,6 +277,32 @@ TEST_CASE("adapters are a dense update: of the merged weight, its loss and its g
   }
 }
 
+TEST_CASE("merged low-precision weights are the sums, rounded once") {
+  CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
+          using Adapters = WithLora<sw::bfloat16, sw::Zero3>;
+          const auto mesh = small_mesh(world, 2);
+          sw::SingleStageModel<Adapters> model(mesh, {{}, options}, 3);
+          {
+            sw::Training training(mesh, model, sw::AdamW());
+            static_cast<void>(steps_of<Adapters>(model, training, mesh, 3));
+          }
+          const Named before = weights_of(model);
+          sw::merge_adapters(model);
+          for (const auto& [name, values] : weights_of(model)) {
+            if (has(name, ".lora"))
+              continue;
+            const Values delta =
+                product(before.at(name + ".lora.a"), false, before.at(name + ".lora.b"), false, 3);
+            bool near = true;
+            for (std::size_t i = 0; i < delta.size(); ++i) {
+              const double sum = before.at(name)[i] + options.factor() * delta[i];
+              near = near && std::abs(values[i] - sum) <= std::abs(sum) / 256 + 1e-7;
+            }
+            findings.expect(near && values != before.at(name), name);
+          }
+        }) == "");
+}
+
 TEST_CASE("losses and adapters of twenty steps are those of one rank on every mesh and pipeline") {
   for (const int ranks : {2, 3, 4}) {
     CHECK(on_ranks(ranks, expect_runs<sw::DataParallel>) == "");

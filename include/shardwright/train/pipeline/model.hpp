@@ -89,7 +89,7 @@ public:
       stages_[static_cast<std::size_t>(chunk)] =
           std::make_unique<Stage>(mesh, config, seed, units_of(layers, number), shared_);
     require_distinct_paths(ranks);
-    if constexpr (requires { config.adapters; })
+    if constexpr (detail::AddsAdapters<Config>)
       require_adapters(ranks);
     count_stages_of_ties();
     join_copies(ranks, placement, layers);

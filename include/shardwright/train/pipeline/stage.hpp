@@ -56,6 +56,12 @@ template <class Part, class Stream, class Batch>
     return part(std::forward<Stream>(stream));
 }
 
+/// A configuration that adds adapters to the modules of a part, before their initial values are drawn.
+template <class Config>
+concept AddsAdapters = requires(const Config& config) {
+  config.adapters.require_some(std::size_t{1});
+};
+
 template <class Out, class In> struct PartsFit {
   static_assert(
       std::is_same_v<Out, In>,
@@ -123,7 +129,7 @@ public:
       holder.visit([&](auto& part, std::size_t number) {
         std::vector<detail::ListedPart>& parts = parts_.emplace_back();
         const std::string name = holder.name(number);
-        if constexpr (requires { config.adapters; })
+        if constexpr (detail::AddsAdapters<Config>)
           adapters_ += config.adapters.add_to(part, name);
         detail::list_parts(part, name, parts);
         weights_.add_unit(name, parts);
@@ -132,7 +138,7 @@ public:
         detail::initialize_parts(parts, seed);
       });
     });
-    if constexpr (requires { config.adapters; })
+    if constexpr (detail::AddsAdapters<Config>)
       if (holds_first_ && holds_last_)
         config.adapters.require_some(adapters_);
     const bool first_reads = [] {
