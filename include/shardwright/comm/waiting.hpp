@@ -23,6 +23,30 @@ inline std::string time_text(std::chrono::nanoseconds time) {
   return text;
 }
 
+/// Whether a thread should yield to an awaited one that was last seen on its own core.
+///
+/// If a yield takes long, a busy process uses this core too. It gets a whole time slice with each yield, but
+/// not when a thread sleeps and is woken, because the scheduler prefers a woken thread to a busy one.
+class YieldHistory {
+public:
+  using clock = std::chrono::steady_clock;
+  static constexpr std::chrono::microseconds long_yield{500};
+
+  [[nodiscard]] static YieldHistory& of_thread() noexcept {
+    static thread_local YieldHistory history;
+    return history;
+  }
+  [[nodiscard]] bool pays(clock::time_point now) const noexcept { return now >= not_before_; }
+  /// Takes note of a yield, or of some in a row.
+  void note(clock::time_point begin, clock::time_point end) noexcept {
+    if (end - begin >= long_yield)
+      not_before_ = end + std::chrono::milliseconds(100); // against some milliseconds of the yield
+  }
+
+private:
+  clock::time_point not_before_{};
+};
+
 /// One wait: call pause() between polls, reset() after progress, and give up once it is expired().
 class Waiting {
 public:
@@ -36,9 +60,16 @@ public:
 
   /// Yields or sleeps, the longer the more time has passed without progress.
   void pause() {
+    pause([] { return false; });
+  }
+  /// The same, but yields from the start while `peer_needs_core()`: an awaited rank has to run on this core.
+  template <class PeerNeedsCore> void pause(PeerNeedsCore peer_needs_core) {
+    constexpr int polls_per_look_at_the_core = 16;
+    ++polls_;
+    if (in_the_way_ || (spins_ > few_polls && polls_ % polls_per_look_at_the_core == 0))
+      in_the_way_ = peer_needs_core();
     // Reading the clock costs as much as a poll, so a short wait does not read it.
-    if (++polls_ < spins_ && !spun_out_ && polls_ % 8 != 0 &&
-        (start_ != clock::time_point() || --untimed_ > 0))
+    if (!slow() && polls_ % 8 != 0 && (start_ != clock::time_point() || --untimed_ > 0))
       return;
     const clock::time_point now = clock::now();
     if (start_ == clock::time_point())
@@ -53,14 +84,17 @@ public:
       return;
     expired_ = now - start_ > deadline_;
     const auto idle = now - idle_since_;
-    if (idle < std::chrono::milliseconds(5))
+    if (idle < longest_yields() && (!in_the_way_ || YieldHistory::of_thread().pays(now))) {
       ::sched_yield();
-    else
+      if (in_the_way_)
+        YieldHistory::of_thread().note(now, clock::now());
+    } else {
       nap(idle < std::chrono::milliseconds(200) ? 50'000 : 500'000);
+    }
   }
 
   /// Whether the spin phase is over: time for the checks that cost more than a poll.
-  [[nodiscard]] bool slow() const noexcept { return polls_ >= spins_ || spun_out_; }
+  [[nodiscard]] bool slow() const noexcept { return polls_ >= spins_ || spun_out_ || in_the_way_; }
   [[nodiscard]] bool expired() const noexcept { return expired_; }
   /// True once, when the wait exceeds a given time; never if that is zero.
   [[nodiscard]] bool past_notice(std::chrono::nanoseconds notice) noexcept {
@@ -76,6 +110,12 @@ public:
 
 private:
   using clock = std::chrono::steady_clock;
+  /// Time without progress until a rank naps, and so frees its core. If it did so while a busy process has
+  /// the core of the awaited rank for a time slice, the scheduler would move that rank here, and both would
+  /// stay.
+  [[nodiscard]] std::chrono::milliseconds longest_yields() const noexcept {
+    return std::chrono::milliseconds(spins_ > few_polls ? 12 : 5);
+  }
 
   static void nap(long nanoseconds) noexcept {
     const timespec time{0, nanoseconds};
@@ -89,7 +129,8 @@ private:
   int polls_ = 0;
   int untimed_ = 8; ///< Pauses until the clock is read, whatever has moved meanwhile.
   bool progress_ = false;
-  bool spun_out_ = false; ///< Without progress for longer than the spin phase.
+  bool spun_out_ = false;   ///< Without progress for longer than the spin phase.
+  bool in_the_way_ = false; ///< Of an awaited rank, at the last look.
   bool expired_ = false;
   bool noticed_ = false;
 };

@@ -64,6 +64,18 @@ public:
     return {world_rank(rank_), &name_, call.operation, sequence, call.where};
   }
 
+  /// Whether a rank for which a call may wait was last seen on the core of the calling thread.
+  [[nodiscard]] bool peer_needs_this_core(const CollectiveCall& call) const noexcept {
+    const auto needs = [this](int rank) {
+      return rank != rank_ && world_->node().is_on_this_core(world_rank(rank));
+    };
+    if (sends_or_receives(call.operation))
+      return needs(call.root);
+    for (int rank = 0; rank < size(); ++rank)
+      if (needs(rank))
+        return true;
+    return false;
+  }
   /// Whether a rank is known to have entered a collective of this group, or a later one.
   [[nodiscard]] bool has_entered(std::uint64_t sequence, int world_rank) const {
     const MpiLastCall last = world_->node().last_call(world_rank);

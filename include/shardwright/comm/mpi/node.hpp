@@ -6,9 +6,9 @@
 
 #include <shardwright/comm/cores.hpp>
 #include <shardwright/comm/failure.hpp>
-#include <shardwright/comm/mpi/cause.hpp>
 #include <shardwright/comm/mpi/last_call.hpp>
 #include <shardwright/comm/mpi/node_exchange.hpp>
+#include <shardwright/comm/mpi/node_memory.hpp>
 #include <shardwright/comm/mpi/node_waits.hpp>
 #include <shardwright/comm/mpi/process.hpp>
 #include <shardwright/comm/mpi/shared_segment.hpp>
@@ -33,9 +33,6 @@
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
-
-/// The state of a rank of the world, as far as this node knows.
-enum class RankState : std::uint32_t { unknown, running, finished, failed, dead };
 
 /// One slot for each rank of the world; ranks on other nodes stay unknown until a message reports their
 /// failure.
@@ -138,9 +135,15 @@ public:
     });
   }
   using Clock = std::chrono::steady_clock; ///< Shared by all processes of a machine.
-  /// Records that this rank has begun a call, or has polled for messages in one.
+  /// Records that this rank has begun a call, or has polled for messages in one, and on which core.
   void beat(Clock::time_point now) noexcept {
     slot(own_).beat.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    slot(own_).core_and_one.store(this_core() + 1, std::memory_order_relaxed);
+  }
+  /// Whether a rank was last seen on the core of the calling thread.
+  [[nodiscard]] bool is_on_this_core(int rank) const noexcept {
+    const int core = this_core();
+    return core >= 0 && slot(rank).core_and_one.load(std::memory_order_relaxed) == core + 1;
   }
   [[nodiscard]] Clock::time_point last_beat(int rank) const noexcept {
     return Clock::time_point(Clock::duration(slot(rank).beat.load(std::memory_order_relaxed)));
@@ -322,7 +325,9 @@ public:
   }
 
 private:
-  static constexpr std::size_t words_per_record = sizeof(MpiLastCall) / 8;
+  using Header = NodeHeader;
+  using Slot = NodeSlot;
+  static constexpr std::size_t words_per_record = NodeSlot::words_per_record;
   using Words = std::array<std::uint64_t, words_per_record>;
 
   /// Changes words of this rank's record; concurrent readers retry.
@@ -334,30 +339,6 @@ private:
     change(mine);
     mine.version.store(version + 2, std::memory_order_release);
   }
-
-  struct alignas(128) Header {
-    std::atomic<std::int32_t> first_failure;
-    std::atomic<std::uint32_t> group_failures;
-    std::atomic<bool> told;
-    std::atomic<bool> flights_written;
-    std::atomic<std::int32_t> opened; ///< Number of ranks that have opened it.
-    std::atomic<std::uint64_t> noticed;
-    std::atomic<bool> has_exchange;
-  };
-  struct alignas(128) Slot {
-    std::atomic<std::uint32_t> version;
-    std::atomic<RankState> state;
-    std::atomic<std::int32_t> pid;
-    std::atomic<bool> at_end;
-    std::atomic<Clock::rep> beat;
-    std::atomic<std::uint64_t> pid_namespace;
-    std::array<std::atomic<std::uint64_t>, UsableCores::words> cores;
-    std::array<std::atomic<std::uint64_t>, words_per_record> record;
-    MpiCause world_failure;
-    MpiCause group_failure;
-  };
-  static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
-                std::atomic<RankState>::is_always_lock_free);
 
   [[nodiscard]] Slot& slot(int rank) const noexcept { return reinterpret_cast<Slot*>(header_ + 1)[rank]; }
 

@@ -104,7 +104,7 @@ public:
         waiting.reset();
       if (done())
         break;
-      waiting.pause();
+      waiting.pause([this] { return group_.peer_needs_this_core(kept_.call); });
       if (waiting.slow() && (waiting.expired() || world.time_to_look_around())) {
         waits_long = waits_long || waiting.past_notice(world.options().notice);
         check(waiting.expired(), true, waits_long);

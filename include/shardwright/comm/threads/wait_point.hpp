@@ -4,6 +4,7 @@
 /// @file
 /// @brief Waiting for another thread with a deadline: spin, then yield, then sleep in the kernel.
 
+#include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/config.hpp>
 
 #include <algorithm>
@@ -69,19 +70,9 @@ public:
   /// Takes note of a wait that has ended, or that goes on asleep.
   void note(bool quick) noexcept { quick_ = quick ? std::min(quick_ + 1, many) : 0; }
 
-  /// Whether to yield to a peer on the same core rather than sleep.
-  [[nodiscard]] bool yields_to_peer() noexcept {
-    if (sleeps_ == 0)
-      return true;
-    --sleeps_;
-    return false;
-  }
-  void sleep_for_a_while() noexcept { sleeps_ = 20'000; } // a tenth of a second, against some ms of a yield
-
 private:
   static constexpr int many = 100; ///< More than a training step makes in a row.
   int quick_ = 0;
-  int sleeps_ = 0;
 };
 
 /// Sleepers of one condition. A notifier first changes the state by a seq_cst operation, then calls notify().
@@ -127,8 +118,8 @@ public:
       return true;
     }
     const auto start = WaitClock::now();
-    const bool reached = in_the_way ? history.yields_to_peer() && yield_to_peer(done, history, start)
-                                    : poll(done, history.adapted(patience), start);
+    const bool reached =
+        in_the_way ? yield_to_peer(done, start) : poll(done, history.adapted(patience), start);
     history.note(reached && WaitClock::now() - start < patience.time);
     return reached || sleep_until(done, start + limit);
   }
@@ -172,14 +163,13 @@ private:
     }
   }
 
-  /// Yields to a peer on this core until `done()` or until yields have taken long: then a busy process has
-  /// this core too, and gets a time slice with each yield, but not when a thread sleeps and is woken.
-  template <class Done>
-  static bool yield_to_peer(Done& done, WaitHistory& history, WaitClock::time_point start) {
-    constexpr Patience patience{std::chrono::microseconds(500), true};
-    const bool reached = poll(done, patience, start);
-    if (WaitClock::now() - start >= patience.time)
-      history.sleep_for_a_while();
+  /// Yields to a peer on this core until `done()` or until yields have taken long.
+  template <class Done> static bool yield_to_peer(Done& done, WaitClock::time_point start) {
+    YieldHistory& history = YieldHistory::of_thread();
+    if (!history.pays(start))
+      return false;
+    const bool reached = poll(done, {YieldHistory::long_yield, true}, start);
+    history.note(start, WaitClock::now());
     return reached;
   }
 
