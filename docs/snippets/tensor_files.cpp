@@ -6,7 +6,11 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #if __has_include(<Kokkos_Core.hpp>)
@@ -50,7 +54,18 @@ int main(int argc, char** argv) {
   const sw::safetensors::Files model(directory);
   const std::vector<float> again = model.file_of("bias").read_as<float>("bias");
   //! [model]
+
+  std::ifstream stream(directory / "layer.safetensors", std::ios::binary);
+  const std::string received{std::istreambuf_iterator<char>(stream), {}};
+  //! [memory]
+  const sw::safetensors::Header header = sw::safetensors::read_header(received, "from the network");
+  const sw::safetensors::Entry& first = header.tensors.front();
+  const std::string_view bytes =
+      std::string_view(received).substr(header.data_begin + first.begin, first.end - first.begin);
+  //! [memory]
   return read == weight && columns == std::vector<float>{2, 3, 5, 6} && again == bias &&
+                 bytes == std::string_view(reinterpret_cast<const char*>(bias.data()),
+                                           bias.size() * sizeof(float)) &&
                  model.files().size() == 2
              ? 0
              : 1;

@@ -114,12 +114,12 @@ TEST_CASE("byte_dataset: targets are the inputs shifted by one byte") {
 TEST_CASE("byte_dataset: the batch of a step does not depend on the mesh") {
   const ByteDataset data(numbered_text(20000), {{}, 8, 11, 256, 1});
   const std::size_t batch = 12;
-  const auto assembled = [&](std::int64_t ranks, std::int64_t microbatch, std::int64_t accumulation) {
-    const BatchPlan plan(static_cast<std::int64_t>(batch), ranks, microbatch, accumulation);
+  const auto assembled = [&](std::size_t ranks, std::size_t microbatch, std::size_t accumulation) {
     std::vector<std::int32_t> whole(batch * 8, -1);
-    for (std::size_t pass = 0; pass < plan.accumulation(); ++pass)
-      for (std::size_t rank = 0; rank < plan.data_ranks(); ++rank) {
-        const RowRange rows = plan.rows(pass, rank);
+    for (std::size_t pass = 0; pass < accumulation; ++pass)
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        const std::size_t begin = (pass * ranks + rank) * microbatch;
+        const RowRange rows{begin, begin + microbatch};
         std::vector<std::int32_t> inputs(rows.size() * 8), targets(rows.size() * 8);
         data.training(42, rows, inputs, targets);
         std::copy(inputs.begin(), inputs.end(), whole.begin() + static_cast<std::ptrdiff_t>(rows.begin * 8));

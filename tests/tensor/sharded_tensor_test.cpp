@@ -200,7 +200,7 @@ TEST_CASE(
           const PoolStatistics& pool = mesh.pool_statistics();
           findings.expect(pool.requested_bytes == 400 && pool.used_bytes == 416, "after the first has ended");
           findings.expect(pool.requested_at_peak == 1028 && pool.peak_bytes == 1152, "the peak stays");
-          mesh.reset_peak_memory();
+          mesh.core().resources<DefaultTarget>().reset_peak();
           findings.expect(pool.requested_at_peak == 400 && pool.peak_bytes == 416, "until it is forgotten");
         }) == "");
 }

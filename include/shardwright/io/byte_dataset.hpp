@@ -8,7 +8,6 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/philox.hpp>
-#include <shardwright/io/batch_plan.hpp>
 #include <shardwright/io/text_files.hpp>
 
 #include <algorithm>
@@ -22,6 +21,16 @@
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Rows [begin, end) of a step's batch.
+struct RowRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  /// @brief Number of rows.
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return end - begin; }
+  friend constexpr bool operator==(const RowRange&, const RowRange&) = default;
+};
 
 /// @brief The files that a ByteDataset reads, and how it cuts them into samples.
 struct ByteDatasetOptions {
@@ -99,7 +108,8 @@ public:
     return detail::Fnv1a().add(tokens_.empty() ? std::string_view(text_.bytes) : tokens).value();
   }
 
-  /// @brief Returns whether the byte at `position` is held out.
+  /// @brief Returns whether the byte at `position` is held out, for a program that learns something else from
+  /// the files, such as a tokenizer, and must not look at them there.
   [[nodiscard]] bool held_out(std::size_t position) const noexcept {
     const auto after =
         std::upper_bound(validation_.segments.begin(), validation_.segments.end(), position,

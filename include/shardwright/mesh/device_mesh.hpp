@@ -111,10 +111,6 @@ public:
   template <Target Where = DefaultTarget> void set_memory_note(std::string note) const {
     core_->template resources<Where>().set_note(std::move(note));
   }
-  /// @brief Restarts the pool's peak at the memory that is in use now.
-  template <Target Where = DefaultTarget> void reset_peak_memory() const {
-    core_->template resources<Where>().reset_peak();
-  }
   /// @brief The instance on which this rank's kernels run on a target.
   template <Target Where = DefaultTarget>
   [[nodiscard]] const typename Where::execution_space& execution() const {
