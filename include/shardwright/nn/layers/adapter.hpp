@@ -108,13 +108,13 @@ public:
         b_(MeshOf<P>{weight.resources().core()}, up(shape, options.rank), Initial::zeros(), weight.where()) {}
 
   template <TapeOperand X> [[nodiscard]] auto operator()(X&& x, SourceLocation where) {
-    auto inner = [&] {
-      if constexpr (can_drop<typename std::remove_cvref_t<X>::layout>)
-        return a_(dropout_(std::forward<X>(x), where), where);
-      else
-        return a_(std::forward<X>(x), where);
-    }();
-    return b_(scale(std::move(inner), factor_, where), where);
+    return b_(scale(inner(std::forward<X>(x), where), factor_, where), where);
+  }
+  /// y with that added to its columns from `at` on, of a matrix B, in its memory.
+  template <class Y, TapeOperand X>
+  [[nodiscard]] auto add_to(Y&& y, X&& x, std::int64_t at, SourceLocation where) {
+    auto read = inner(std::forward<X>(x), where);
+    return apply(AddProduct{at, factor_}, where, std::forward<Y>(y), std::move(read), b_.weight());
   }
   [[nodiscard]] auto members() {
     return shardwright::members("lora.a", a_, "lora.b", b_, "lora.dropout", dropout_);
@@ -133,6 +133,13 @@ private:
   template <class Shape> [[nodiscard]] static Shape up(Shape weight, std::int64_t rank) {
     weight[contracted] = rank;
     return weight;
+  }
+
+  template <class X> [[nodiscard]] auto inner(X&& x, SourceLocation where) {
+    if constexpr (can_drop<typename std::remove_cvref_t<X>::layout>)
+      return a_(dropout_(std::forward<X>(x), where), where);
+    else
+      return a_(std::forward<X>(x), where);
   }
 
   double factor_;
@@ -198,17 +205,23 @@ public:
         std::none_of(lora_.begin(), lora_.end(), [](const auto& each) { return each.has_value(); }))
       return base(std::forward<X>(x));
     auto y = base(x);
-    if constexpr (contracted == 0)
-      if (parts_.count > 1) {
-        const std::size_t dimension = std::remove_cvref_t<X>::tensor_rank + parts_.dimension - 2;
-        for (std::size_t i = 0; i < parts_.count; ++i)
-          if (lora_[i]) {
-            auto delta = (*lora_[i])(x, where);
-            y = apply(AddSlice{dimension, parts_.part[i].at}, where, std::move(y), std::move(delta));
-          }
-        return y;
+    if constexpr (contracted > 0) { // rows of experts
+      return shardwright::add(std::move(y), (*lora_[0])(std::forward<X>(x), where), where);
+    } else {
+      const std::size_t dimension = std::remove_cvref_t<X>::tensor_rank + parts_.dimension - 2;
+      for (std::size_t i = 0; i < parts_.count; ++i) {
+        if (!lora_[i])
+          continue;
+        const std::int64_t at = parts_.part[i].at;
+        if (parts_.dimension == 1) {
+          y = lora_[i]->add_to(std::move(y), x, at, where);
+        } else {
+          auto delta = (*lora_[i])(x, where);
+          y = apply(AddSlice{dimension, at}, where, std::move(y), std::move(delta));
+        }
       }
-    return shardwright::add(std::move(y), (*lora_[0])(std::forward<X>(x), where), where);
+      return y;
+    }
   }
   template <class P> [[nodiscard]] auto members_with(P& weight) {
     const auto& part = parts_.part;
