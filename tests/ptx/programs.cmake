@@ -77,8 +77,8 @@ function(shardwright_ptx_object object_var source)
       arch=compute_90,code=compute_90 --extended-lambda --diag-error 20011,20012,20013,20014,20015
       -DSHARDWRIGHT_WITH_CUDA=1 -DSHARDWRIGHT_WITH_CUBLAS=1 "-DSHARDWRIGHT_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\""
       "-DSHARDWRIGHT_BINARY_DIR=\"${PROJECT_BINARY_DIR}\"" "-I${PROJECT_SOURCE_DIR}/include"
-      "-I${CMAKE_CURRENT_SOURCE_DIR}" "-I${PROJECT_SOURCE_DIR}/examples" -isystem "${shardwright_ptx_kokkos}" -MD -MF
-      "${object}.d" -c "${source}" -o "${object}"
+      "-I${CMAKE_CURRENT_SOURCE_DIR}" "-I${PROJECT_SOURCE_DIR}/examples" "-I${PROJECT_SOURCE_DIR}/benchmarks" -isystem
+      "${shardwright_ptx_kokkos}" -MD -MF "${object}.d" -c "${source}" -o "${object}"
     MAIN_DEPENDENCY "${source}"
     DEPFILE "${object}.d"
     COMMENT "nvcc: ${source} with PTX"
@@ -94,10 +94,14 @@ if(NOT shardwright_ptx_library)
 endif()
 target_link_libraries(ptx_program INTERFACE "${shardwright_ptx_library}" ptx_runtime pthread ${CMAKE_DL_LIBS})
 
-# shardwright_ptx_program(<name>): the executable ptx_<name>.
+# shardwright_ptx_program(<name> <source>...): the executable ptx_<name>.
 function(shardwright_ptx_program name)
-  shardwright_ptx_object(object cuda/${name}.cpp)
-  add_executable(ptx_${name} "${object}")
+  set(objects)
+  foreach(source IN LISTS ARGN)
+    shardwright_ptx_object(object "${source}")
+    list(APPEND objects "${object}")
+  endforeach()
+  add_executable(ptx_${name} ${objects})
   set_target_properties(ptx_${name} PROPERTIES LINKER_LANGUAGE CXX)
   target_link_libraries(ptx_${name} PRIVATE ptx_program)
 endfunction()
@@ -126,7 +130,7 @@ function(shardwright_ptx_tests name label)
 endfunction()
 
 foreach(name IN ITEMS kernels narrow_kernels experts collectives)
-  shardwright_ptx_program(${name})
+  shardwright_ptx_program(${name} cuda/${name}.cpp)
   shardwright_ptx_tests(${name} ptx forward-issue backward-wait)
 endforeach()
 add_test(NAME ptx.coverage COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/ptx_coverage" --least 70
@@ -136,13 +140,18 @@ if(SHARDWRIGHT_PTX_PROGRAMS)
   # double_kernels and half_kernels are the same templates for other element types.
   foreach(name IN ITEMS double_kernels half_kernels operations ranks reductions training_bfloat16 training_double training_float
                         training_graph)
-    shardwright_ptx_program(${name})
+    shardwright_ptx_program(${name} cuda/${name}.cpp)
     shardwright_ptx_tests(${name} ptx_programs forward-issue backward-wait random-wait-7)
   endforeach()
   foreach(name IN ITEMS kernels narrow_kernels experts collectives)
     shardwright_ptx_tests(${name} ptx_programs random-wait-7)
   endforeach()
   include(ptx/train_gpt.cmake)
+  # What a device's benchmarks print means nothing here, but they must run.
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/benchmarks/gpu/*.cpp")
+  shardwright_ptx_program(benchmark_gpu ${sources} "${PROJECT_SOURCE_DIR}/benchmarks/train_step/pytorch.cpp")
+  add_test(NAME ptx.benchmark_gpu COMMAND ptx_benchmark_gpu --small)
+  set_tests_properties(ptx.benchmark_gpu PROPERTIES TIMEOUT 600 LABELS ptx_programs ENVIRONMENT "PTX_UNINITIALIZED=1")
   add_test(NAME ptx.planted_faults COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/ptx/planted_faults.py"
                                            $<TARGET_FILE:ptx_narrow_kernels>)
   set_tests_properties(ptx.planted_faults PROPERTIES TIMEOUT 600 LABELS ptx_programs)
