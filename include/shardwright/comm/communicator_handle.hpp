@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -84,6 +85,20 @@ public:
 private:
   Transport& transport_;
 };
+
+namespace detail {
+
+/// @throws LifecycleError: a handle was used that has no group.
+[[noreturn]] void reject_handle(std::string_view handle_name);
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void reject_handle(std::string_view handle_name) {
+  throw LifecycleError(
+      std::string(handle_name) +
+      ": the handle must have a group (use what launch(), split() or subgroup() returned to a member)");
+}
+#endif
+
+} // namespace detail
 
 /// @brief A handle to a group of ranks; copies refer to the same group. `Self` derives from it.
 template <class Self> class CommunicatorHandle : public TypedOperations<Self, Self> {
@@ -203,9 +218,7 @@ protected:
 
   [[nodiscard]] Transport& transport() const {
     if (!transport_)
-      throw LifecycleError(
-          std::string(Self::handle_name) +
-          ": the handle must have a group (use what launch(), split() or subgroup() returned to a member)");
+      detail::reject_handle(Self::handle_name);
     return *transport_;
   }
 

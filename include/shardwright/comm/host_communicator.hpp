@@ -30,6 +30,7 @@ public:
 };
 
 #if defined(SHARDWRIGHT_COMPILED)
+extern template class CommunicatorHandle<HostCommunicator>;
 extern template class detail::TypedCall<HostCommunicator>;
 #endif
 

@@ -33,16 +33,7 @@ public:
   Turns() = default;
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
-  ~Turns() {
-    if (!thread_.joinable())
-      return;
-    {
-      const std::lock_guard lock(mutex_);
-      leaves_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
+  ~Turns();
 
   /// @brief Runs both functions to their ends, `first` on the calling thread and first.
   /// @throws what one of them throws, once the other has reached its next all_to_all and ended there;
@@ -75,16 +66,7 @@ public:
   [[nodiscard]] bool running() const noexcept { return runs_; }
   /// @brief Lets the other function run until it does the same or ends; false if it has thrown.
   /// @pre running()
-  [[nodiscard]] bool pass() {
-    std::unique_lock lock(mutex_);
-    const int own = turn_;
-    if (!ended_[static_cast<std::size_t>(1 - own)]) {
-      turn_ = 1 - own;
-      changed_.notify_all();
-      changed_.wait(lock, [&] { return turn_ == own; });
-    }
-    return !stops_;
-  }
+  [[nodiscard]] bool pass();
 
   /// @brief Thrown through a function whose counterpart has thrown; run() does not rethrow it.
   struct Stopped {};
@@ -105,34 +87,9 @@ private:
   }
 
   /// Runs a function from its first turn to its end, after which the other has all turns.
-  void take_turn(int own, Function function) noexcept {
-    std::exception_ptr error;
-    try {
-      if (!stops_)
-        function.call(function.of);
-    } catch (const Stopped&) { // the other's error says why
-    } catch (...) {
-      error = std::current_exception();
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      const auto place = static_cast<std::size_t>(own);
-      errors_[place] = error;
-      stops_ = stops_ || error;
-      ended_[place] = true;
-      turn_ = 1 - own;
-    }
-    changed_.notify_all();
-  }
+  void take_turn(int own, Function function) noexcept;
 
-  void serve() {
-    for (;;) {
-      await([this] { return leaves_ || (second_.call != nullptr && turn_ == 1); });
-      if (leaves_)
-        return;
-      take_turn(1, std::exchange(second_, {}));
-    }
-  }
+  void serve();
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -145,6 +102,24 @@ private:
   bool leaves_ = false;
   std::thread thread_;
 };
+
+/// @brief Decorates a communicator with turns: an all_to_all on it, or on a group split off from it, lets the
+/// other function of `turns` run while the data moves.
+///
+/// Create the mesh from it. Outside a run it has no effect.
+[[nodiscard]] HostCommunicator in_turns(HostCommunicator communicator, std::shared_ptr<Turns> turns);
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE Turns::~Turns() {
+  if (!thread_.joinable())
+    return;
+  {
+    const std::lock_guard lock(mutex_);
+    leaves_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
 
 namespace detail {
 
@@ -174,15 +149,52 @@ private:
 
 } // namespace detail
 
-/// @brief Decorates a communicator with turns: an all_to_all on it, or on a group split off from it, lets the
-/// other function of `turns` run while the data moves.
-///
-/// Create the mesh from it. Outside a run it has no effect.
-[[nodiscard]] inline HostCommunicator in_turns(HostCommunicator communicator, std::shared_ptr<Turns> turns) {
+SHARDWRIGHT_INLINE HostCommunicator in_turns(HostCommunicator communicator, std::shared_ptr<Turns> turns) {
   if (!turns)
     return communicator;
   return HostCommunicator(
       std::make_shared<detail::TurnsTransport>(std::move(communicator), std::move(turns)));
 }
+
+SHARDWRIGHT_INLINE bool Turns::pass() {
+  std::unique_lock lock(mutex_);
+  const int own = turn_;
+  if (!ended_[static_cast<std::size_t>(1 - own)]) {
+    turn_ = 1 - own;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return turn_ == own; });
+  }
+  return !stops_;
+}
+
+SHARDWRIGHT_INLINE void Turns::take_turn(int own, Function function) noexcept {
+  std::exception_ptr error;
+  try {
+    if (!stops_)
+      function.call(function.of);
+  } catch (const Stopped&) { // the other's error says why
+  } catch (...) {
+    error = std::current_exception();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto place = static_cast<std::size_t>(own);
+    errors_[place] = error;
+    stops_ = stops_ || error;
+    ended_[place] = true;
+    turn_ = 1 - own;
+  }
+  changed_.notify_all();
+}
+
+SHARDWRIGHT_INLINE void Turns::serve() {
+  for (;;) {
+    await([this] { return leaves_ || (second_.call != nullptr && turn_ == 1); });
+    if (leaves_)
+      return;
+    take_turn(1, std::exchange(second_, {}));
+  }
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

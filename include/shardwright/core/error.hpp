@@ -25,38 +25,18 @@ struct ErrorContext {
   SourceLocation where{};     ///< Line of the user's call.
 
   /// @brief The members that are set, as "rank 1, group dp, all_reduce #7, at file:line".
-  [[nodiscard]] std::string text() const {
-    std::string out;
-    const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
-    if (rank >= 0)
-      add("rank " + std::to_string(rank));
-    if (!group.empty())
-      add("group " + group);
-    if (!operation.empty())
-      add(operation + (sequence == 0 ? "" : " #" + std::to_string(sequence)));
-    if (!layout.empty())
-      add("layout " + layout);
-    if (const std::string place = where.text_after("at "); !place.empty())
-      add(place);
-    return out;
-  }
+  [[nodiscard]] std::string text() const;
 };
 
 /// @brief Base of every error of the library; `what()` is the sentence followed by the context.
 class Error : public std::runtime_error {
 public:
-  explicit Error(const std::string& sentence, ErrorContext context = {})
-      : std::runtime_error(joined(sentence, context)), context_(std::move(context)) {}
+  explicit Error(const std::string& sentence, ErrorContext context = {});
 
   /// @brief Rank, group, operation, sequence number, layout and source line.
   [[nodiscard]] const ErrorContext& context() const noexcept { return context_; }
 
 private:
-  static std::string joined(const std::string& sentence, const ErrorContext& context) {
-    const std::string where = context.text();
-    return where.empty() ? sentence : sentence + " [" + where + "]";
-  }
-
   ErrorContext context_;
 };
 
@@ -146,8 +126,43 @@ public:
 namespace detail {
 
 /// Throws a LifecycleError. Out of line, because throw expressions are slow to compile.
-[[noreturn, gnu::noinline]] inline void reject_use(const char* sentence) { throw LifecycleError(sentence); }
+[[noreturn]] void reject_use(const char* sentence);
 
 } // namespace detail
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE std::string ErrorContext::text() const {
+  std::string out;
+  const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
+  if (rank >= 0)
+    add("rank " + std::to_string(rank));
+  if (!group.empty())
+    add("group " + group);
+  if (!operation.empty())
+    add(operation + (sequence == 0 ? "" : " #" + std::to_string(sequence)));
+  if (!layout.empty())
+    add("layout " + layout);
+  if (const std::string place = where.text_after("at "); !place.empty())
+    add(place);
+  return out;
+}
+
+namespace detail {
+
+/// The sentence of an error, and its context if there is any.
+[[nodiscard]] inline std::string with_context(const std::string& sentence, const ErrorContext& context) {
+  const std::string where = context.text();
+  return where.empty() ? sentence : sentence + " [" + where + "]";
+}
+
+} // namespace detail
+
+SHARDWRIGHT_INLINE Error::Error(const std::string& sentence, ErrorContext context)
+    : std::runtime_error(detail::with_context(sentence, context)), context_(std::move(context)) {}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE void detail::reject_use(const char* sentence) {
+  throw LifecycleError(sentence);
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -28,11 +28,15 @@ struct SourceLocation {
   /// the call, as in `std::make_unique<Linear>(mesh, ...)`, since its line says nothing about the program.
   [[nodiscard]] std::string text() const { return text_after(""); }
   /// @brief The same after `words`, such as " at "; without a location an empty string.
-  [[nodiscard]] std::string text_after(std::string_view words) const {
-    if (line == 0 || std::string_view(file).find("/include/c++/") != std::string_view::npos)
-      return {};
-    return std::string(words) + file + ":" + std::to_string(line);
-  }
+  [[nodiscard]] std::string text_after(std::string_view words) const;
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE std::string SourceLocation::text_after(std::string_view words) const {
+  if (line == 0 || std::string_view(file).find("/include/c++/") != std::string_view::npos)
+    return {};
+  return std::string(words) + file + ":" + std::to_string(line);
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -106,7 +106,10 @@ template <class Done>
 
 /// Waits until the calls on streams are done or, if one of them cannot complete, until all have been aborted.
 /// Freeing device memory waits for them too, and would otherwise never return.
-inline void settle_device() noexcept {
+void settle_device() noexcept;
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void settle_device() noexcept {
   const auto transports = DrivenTransports::find();
   if (!transports)
     return;
@@ -118,5 +121,6 @@ inline void settle_device() noexcept {
     transports->tell_later(std::current_exception());
   }
 }
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -80,46 +80,10 @@ public:
 
   /// A block of at least `bytes` bytes with one reference; its contents are undefined.
   /// @param where the program's call, which an error names.
-  [[nodiscard]] Buffer* take(std::size_t bytes, const SourceLocation& where = {}) {
-    const auto [size_class, rounded] = pool_block(bytes);
-    Buffer*& head = free_[list_][size_class];
-    Buffer* buffer = head;
-    if (buffer != nullptr) {
-      head = buffer->next;
-    } else {
-      buffer = new Buffer{.bytes = rounded, .size_class = size_class, .list = list_, .pool = this};
-      try {
-        buffer->data = allocate(rounded);
-      } catch (const Error&) { // of a call that the stream waits for
-        delete buffer;
-        throw;
-      } catch (const std::exception& cause) {
-        delete buffer;
-        reject(rounded, bytes, where, cause);
-      }
-      ++statistics_.allocations;
-      statistics_.reserved_bytes += rounded;
-    }
-    buffer->references = 1;
-    buffer->requested = bytes;
-    statistics_.used_bytes += rounded;
-    statistics_.requested_bytes += bytes;
-    if (statistics_.used_bytes > statistics_.peak_bytes)
-      reset_peak();
-    buffer->reduced_from.dimensions = -1;
-    if (record_ != nullptr)
-      buffer->holder = record_->take(bytes, rounded);
-    retain(*core_);
-    return buffer;
-  }
+  [[nodiscard]] Buffer* take(std::size_t bytes, const SourceLocation& where = {});
 
   /// A record, with one reference, of memory with another owner: the pool does not count, reuse or free it.
-  [[nodiscard]] Buffer* borrow(void* data) {
-    auto* const buffer = new Buffer{.data = data, .references = 1, .borrowed = true, .pool = this};
-    buffer->reduced_from.dimensions = -1;
-    retain(*core_);
-    return buffer;
-  }
+  [[nodiscard]] Buffer* borrow(void* data);
 
   /// From now on, takes blocks from private lists and returns them there; nothing else uses these lists.
   /// Returns the previous setting. For as long as a graph lives, its replays write to the blocks of its
@@ -128,36 +92,15 @@ public:
     return std::exchange(list_, static_cast<std::uint8_t>(on)) != 0;
   }
 
-  [[gnu::noinline]] void give_back(Buffer* buffer) noexcept { // inlined, it would be in every destructor
-    if (buffer->borrowed) {
-      delete buffer;
-    } else {
-      Buffer*& head = free_[buffer->list][buffer->size_class];
-      buffer->next = head;
-      head = buffer;
-      statistics_.used_bytes -= buffer->bytes;
-      statistics_.requested_bytes -= buffer->requested;
-      if (record_ != nullptr)
-        record_->give_back(buffer->holder, buffer->requested, buffer->bytes);
-    }
-    release(*core_);
-  }
+  /// Returns a block without references to its free list.
+  void give_back(Buffer* buffer) noexcept;
 
 protected:
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void deallocate(void* data, std::size_t bytes) noexcept = 0;
 
   /// Returns all free blocks to the system; the deriving class calls it in its destructor.
-  void clear() noexcept {
-    for (auto& lists : free_)
-      for (Buffer*& head : lists)
-        while (head != nullptr) {
-          Buffer* next = head->next;
-          deallocate(head->data, head->bytes);
-          delete head;
-          head = next;
-        }
-  }
+  void clear() noexcept;
 
 private:
   [[noreturn]] void reject(std::size_t rounded, std::size_t bytes, const SourceLocation& where,
@@ -226,8 +169,7 @@ public:
   ~TargetResources() override {
     groups_.clear();
     settle_device();
-    if constexpr (!Target::host_accessible)
-      await_stream();
+    await_stream();
     if constexpr (requires { Target::end_stream(execution_); })
       Target::end_stream(execution_);
     clear();
@@ -247,12 +189,13 @@ private:
     return Target::make_execution_space();
   }
 
-  /// The rank's stream waits for the other devices that read this rank's memory.
+  /// On a device, the rank's stream waits for the other devices that read this rank's memory.
   void await_stream() const noexcept {
-    try {
-      static_cast<void>(await_device([this] { return Target::idle(execution_); }));
-    } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): nothing runs on a device that failed
-    }
+    if constexpr (!Target::host_accessible)
+      try {
+        static_cast<void>(await_device([this] { return Target::idle(execution_); }));
+      } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): nothing runs on a device that failed
+      }
   }
 
   void* allocate(std::size_t bytes) override { return allocate_for<Target>(execution_, label, bytes); }
@@ -268,6 +211,73 @@ private:
 };
 
 #if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE Buffer* BufferPool::take(std::size_t bytes, const SourceLocation& where) {
+  const auto [size_class, rounded] = pool_block(bytes);
+  Buffer*& head = free_[list_][size_class];
+  Buffer* buffer = head;
+  if (buffer != nullptr) {
+    head = buffer->next;
+  } else {
+    buffer = new Buffer{.bytes = rounded, .size_class = size_class, .list = list_, .pool = this};
+    try {
+      buffer->data = allocate(rounded);
+    } catch (const Error&) { // of a call that the stream waits for
+      delete buffer;
+      throw;
+    } catch (const std::exception& cause) {
+      delete buffer;
+      reject(rounded, bytes, where, cause);
+    }
+    ++statistics_.allocations;
+    statistics_.reserved_bytes += rounded;
+  }
+  buffer->references = 1;
+  buffer->requested = bytes;
+  statistics_.used_bytes += rounded;
+  statistics_.requested_bytes += bytes;
+  if (statistics_.used_bytes > statistics_.peak_bytes)
+    reset_peak();
+  buffer->reduced_from.dimensions = -1;
+  if (record_ != nullptr)
+    buffer->holder = record_->take(bytes, rounded);
+  retain(*core_);
+  return buffer;
+}
+
+SHARDWRIGHT_INLINE Buffer* BufferPool::borrow(void* data) {
+  auto* const buffer = new Buffer{.data = data, .references = 1, .borrowed = true, .pool = this};
+  buffer->reduced_from.dimensions = -1;
+  retain(*core_);
+  return buffer;
+}
+
+// Inlined, it would be in every destructor.
+[[gnu::noinline]] SHARDWRIGHT_INLINE void BufferPool::give_back(Buffer* buffer) noexcept {
+  if (buffer->borrowed) {
+    delete buffer;
+  } else {
+    Buffer*& head = free_[buffer->list][buffer->size_class];
+    buffer->next = head;
+    head = buffer;
+    statistics_.used_bytes -= buffer->bytes;
+    statistics_.requested_bytes -= buffer->requested;
+    if (record_ != nullptr)
+      record_->give_back(buffer->holder, buffer->requested, buffer->bytes);
+  }
+  release(*core_);
+}
+
+SHARDWRIGHT_INLINE void BufferPool::clear() noexcept {
+  for (auto& lists : free_)
+    for (Buffer*& head : lists)
+      while (head != nullptr) {
+        Buffer* next = head->next;
+        deallocate(head->data, head->bytes);
+        delete head;
+        head = next;
+      }
+}
+
 SHARDWRIGHT_INLINE void BufferPool::reject(std::size_t rounded, std::size_t bytes,
                                            const SourceLocation& where, const std::exception& cause) const {
   const int rank = world_rank_of(*core_);
@@ -278,6 +288,8 @@ SHARDWRIGHT_INLINE void BufferPool::reject(std::size_t rounded, std::size_t byte
                   (note_.empty() ? "" : "\n" + note_),
               {.rank = rank, .where = where});
 }
+#else
+extern template class TargetResources<DefaultTarget>;
 #endif
 
 } // namespace detail

@@ -272,6 +272,8 @@ SHARDWRIGHT_INLINE void MeshCore::split_all() {
           world_.split_by(rule, label(mask) + (purpose == Background::gathers ? " gathers" : " reductions"));
   }
 }
+#else
+extern template TargetResources<DefaultTarget>& MeshCore::part<TargetResources<DefaultTarget>>();
 #endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -31,6 +31,14 @@ struct LayerRange {
   return {begin, begin + each + (stage < rest ? 1 : 0)};
 }
 
+namespace detail {
+
+[[noreturn]] void reject_partition(int layers, int stages);
+[[noreturn]] void reject_stage(std::size_t stage, int layers);
+[[noreturn]] void reject_sum_of_layers(std::size_t stages, int sum, int layers);
+
+} // namespace detail
+
 /// @brief The layers of every stage, chosen at run time; a stage may have none.
 class LayerPartition {
 public:
@@ -38,9 +46,7 @@ public:
   /// @throws InvalidArgument if layers is negative or stages is not positive.
   constexpr LayerPartition(int layers, int stages) {
     if (stages < 1 || layers < 0)
-      throw InvalidArgument(
-          "LayerPartition: " + std::to_string(layers) + " layers over " + std::to_string(stages) +
-          " stages: the layers must be at least 0 and the stages at least 1 (correct the number that is too small)");
+      detail::reject_partition(layers, stages);
     for (int stage = 0; stage < stages; ++stage)
       ends_.push_back(even_layers(layers, stages, stage).end);
   }
@@ -51,15 +57,11 @@ public:
     int end = 0;
     for (std::size_t stage = 0; stage < per_stage.size(); ++stage) {
       if (per_stage[stage] < 0)
-        throw InvalidArgument("LayerPartition: stage " + std::to_string(stage) + " has " +
-                              std::to_string(per_stage[stage]) + " layers, which must not be negative");
+        detail::reject_stage(stage, per_stage[stage]);
       ends_.push_back(end += per_stage[stage]);
     }
     if (end != layers || ends_.empty())
-      throw InvalidArgument("LayerPartition: the " + std::to_string(per_stage.size()) + " stages have " +
-                            std::to_string(end) + " layers together, but the model has " +
-                            std::to_string(layers) +
-                            " (change the layers of a stage, or the layers of the model)");
+      detail::reject_sum_of_layers(per_stage.size(), end, layers);
   }
 
   [[nodiscard]] constexpr int stages() const noexcept { return static_cast<int>(ends_.size()); }
@@ -85,6 +87,24 @@ template <int layers_of_stages, int layers_of_model> struct LayersOfStages {
 template <int layers> struct LayersOfStage {
   static_assert(layers >= 0, "LayerPartition: a stage must not have a negative number of layers (use 0)");
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void reject_partition(int layers, int stages) {
+  throw InvalidArgument(
+      "LayerPartition: " + std::to_string(layers) + " layers over " + std::to_string(stages) +
+      " stages: the layers must be at least 0 and the stages at least 1 (correct the number that is too small)");
+}
+SHARDWRIGHT_INLINE void reject_stage(std::size_t stage, int layers) {
+  throw InvalidArgument("LayerPartition: stage " + std::to_string(stage) + " has " + std::to_string(layers) +
+                        " layers, which must not be negative");
+}
+SHARDWRIGHT_INLINE void reject_sum_of_layers(std::size_t stages, int sum, int layers) {
+  throw InvalidArgument("LayerPartition: the " + std::to_string(stages) + " stages have " +
+                        std::to_string(sum) + " layers together, but the model has " +
+                        std::to_string(layers) +
+                        " (change the layers of a stage, or the layers of the model)");
+}
+#endif
 
 } // namespace detail
 

@@ -98,12 +98,16 @@ inline constexpr std::int64_t most_forward_passes = std::int64_t{1} << 21;
 
 namespace detail {
 
-[[noreturn]] inline void fail_schedule_size(const std::string& subject, std::int64_t stages,
-                                            std::int64_t microbatches) {
+[[noreturn]] void fail_schedule_size(const std::string& subject, std::int64_t stages,
+                                     std::int64_t microbatches);
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void fail_schedule_size(const std::string& subject, std::int64_t stages,
+                                           std::int64_t microbatches) {
   throw InvalidArgument(subject + ": there must be at most " + std::to_string(most_forward_passes) +
                         " forward passes, but " + std::to_string(stages) + " stages times " +
                         std::to_string(microbatches) + " microbatches are more (take fewer of either)");
 }
+#endif
 
 } // namespace detail
 

@@ -110,37 +110,16 @@ template <class Policy>
 
 namespace detail {
 
-[[noreturn]] inline void fail_schedule_rule(std::string_view policy, ScheduleRule rule, NearestLegal nearest,
-                                            int ranks, int microbatches) {
-  const bool of_ranks = rule.about == ScheduleExtent::ranks;
-  const auto number = [&](int value, int beside) {
-    std::string out = std::to_string(value);
-    if (beside > 0)
-      out += " with " + std::to_string(beside) + (of_ranks ? " microbatches" : " ranks");
-    return out;
-  };
-  std::string advice = "choose another policy";
-  if (nearest.below > 0 || nearest.above > 0) {
-    advice = of_ranks ? "the nearest legal numbers of ranks are "
-                      : "the nearest legal numbers of microbatches are ";
-    advice += nearest.below > 0 ? number(nearest.below, nearest.beside_below) : "";
-    advice += nearest.below > 0 && nearest.above > 0 ? " and " : "";
-    advice += nearest.above > 0 ? number(nearest.above, nearest.beside_above) : "";
-  }
-  throw InvalidArgument(std::string(policy) + ": " + std::string(rule.broken) + ", but there are " +
-                        std::to_string(microbatches) + " microbatches on " + std::to_string(ranks) +
-                        " ranks (" + advice + ")");
-}
+[[noreturn]] void fail_schedule_rule(std::string_view policy, ScheduleRule rule, NearestLegal nearest,
+                                     int ranks, int microbatches);
+[[noreturn]] void fail_schedule_extent(std::string_view policy, ScheduleExtent which, std::int64_t number);
 
 /// A number of ranks or microbatches that a policy can be asked for, as it takes it.
 /// @throws InvalidArgument if it is larger; smaller numbers than 1 are for `check_schedule_rule`.
 [[nodiscard]] constexpr int schedule_extent(std::string_view policy, ScheduleExtent which,
                                             std::int64_t number) {
   if (number > most_schedule_extent)
-    throw InvalidArgument(std::string(policy) + ": the number of " +
-                          (which == ScheduleExtent::ranks ? "ranks" : "microbatches") + " must be at most " +
-                          std::to_string(most_schedule_extent) + ", but it is " + std::to_string(number) +
-                          " (take fewer)");
+    fail_schedule_extent(policy, which, number);
   return static_cast<int>(std::max(number, -most_schedule_extent));
 }
 
@@ -177,6 +156,38 @@ template <class Policy, int ranks, int microbatches> struct StaticRule {
   static_assert(sizeof(NearestMicrobatches<nearest.below, nearest.above, nearest.beside_below,
                                            nearest.beside_above, microbatches_legal>) != 0);
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void fail_schedule_rule(std::string_view policy, ScheduleRule rule, NearestLegal nearest,
+                                           int ranks, int microbatches) {
+  const bool of_ranks = rule.about == ScheduleExtent::ranks;
+  const auto number = [&](int value, int beside) {
+    std::string out = std::to_string(value);
+    if (beside > 0)
+      out += " with " + std::to_string(beside) + (of_ranks ? " microbatches" : " ranks");
+    return out;
+  };
+  std::string advice = "choose another policy";
+  if (nearest.below > 0 || nearest.above > 0) {
+    advice = of_ranks ? "the nearest legal numbers of ranks are "
+                      : "the nearest legal numbers of microbatches are ";
+    advice += nearest.below > 0 ? number(nearest.below, nearest.beside_below) : "";
+    advice += nearest.below > 0 && nearest.above > 0 ? " and " : "";
+    advice += nearest.above > 0 ? number(nearest.above, nearest.beside_above) : "";
+  }
+  throw InvalidArgument(std::string(policy) + ": " + std::string(rule.broken) + ", but there are " +
+                        std::to_string(microbatches) + " microbatches on " + std::to_string(ranks) +
+                        " ranks (" + advice + ")");
+}
+
+SHARDWRIGHT_INLINE void fail_schedule_extent(std::string_view policy, ScheduleExtent which,
+                                             std::int64_t number) {
+  throw InvalidArgument(std::string(policy) + ": the number of " +
+                        (which == ScheduleExtent::ranks ? "ranks" : "microbatches") + " must be at most " +
+                        std::to_string(most_schedule_extent) + ", but it is " + std::to_string(number) +
+                        " (take fewer)");
+}
+#endif
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

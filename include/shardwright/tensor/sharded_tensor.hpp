@@ -33,17 +33,9 @@ template <class LayoutType, class Element = float, class Target = DefaultTarget>
 namespace detail {
 
 // Errors are thrown in non-template functions, because throw expressions are slow to compile.
-[[noreturn, gnu::noinline]] inline void reject_moved_tensor(const LayoutValue& layout,
-                                                            std::span<const std::string_view> axes, int rank,
-                                                            SourceLocation where) {
-  throw LifecycleError(
-      "ShardedTensor: it must have memory, but this one was moved from (use the tensor it moved to)",
-      {.rank = rank, .layout = describe(layout, axes), .where = where});
-}
-[[noreturn]] inline void reject_shared_tensor() {
-  throw LifecycleError(
-      "ShardedTensor: it must not be written while a read-only handle shares its memory (release the handle first, or write into a clone)");
-}
+[[noreturn]] void reject_moved_tensor(const LayoutValue& layout, std::span<const std::string_view> axes,
+                                      int rank, SourceLocation where);
+[[noreturn]] void reject_shared_tensor();
 
 /// Creates tensors that share memory with another one; only for transitions and handles.
 struct TensorAccess {
@@ -68,7 +60,7 @@ struct TensorAccess {
     To to{typename To::Nothing{}};
     to.global_ = shape;
     to.local_ = local;
-    to.rank_ = memory.pool().core().world().rank();
+    to.rank_ = rank_in(memory.pool().core());
     to.buffer_ = std::move(memory);
     return to;
   }
@@ -80,8 +72,12 @@ struct TensorAccess {
     To to{typename To::Nothing{}};
     to.global_ = shape;
     to.local_ = local_shape_of<typename To::layout>(core, shape);
-    to.rank_ = core.world().rank();
+    to.rank_ = rank_in(core);
     return to;
+  }
+  /// Gives memory to an outline, or takes it away.
+  template <class Tensor> static void put_memory(Tensor& tensor, BufferHandle memory) noexcept {
+    tensor.buffer_ = std::move(memory);
   }
   /// Takes the memory of a tensor.
   template <class Tensor> [[nodiscard]] static BufferHandle take_memory(Tensor&& tensor) {
@@ -197,7 +193,7 @@ public:
                 SourceLocation where = SourceLocation::current()) requires(!read_only)
       : global_(shape), local_(checked_local_shape(resources.core(), shape, where)) {
     buffer_ = detail::new_block<Element>(resources, local_size(), where);
-    rank_ = resources.core().world().rank();
+    rank_ = detail::rank_in(resources.core());
   }
 
   /// @brief Layouts, elements and targets never convert implicitly: the name of the deleted constructor,
@@ -346,5 +342,19 @@ private:
   LocalShape local_{};
   int rank_ = -1; // of the mesh, for errors of a tensor that was moved from
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+[[gnu::noinline]] SHARDWRIGHT_INLINE void detail::reject_moved_tensor(const LayoutValue& layout,
+                                                                      std::span<const std::string_view> axes,
+                                                                      int rank, SourceLocation where) {
+  throw LifecycleError(
+      "ShardedTensor: it must have memory, but this one was moved from (use the tensor it moved to)",
+      {.rank = rank, .layout = describe(layout, axes), .where = where});
+}
+SHARDWRIGHT_INLINE void detail::reject_shared_tensor() {
+  throw LifecycleError(
+      "ShardedTensor: it must not be written while a read-only handle shares its memory (release the handle first, or write into a clone)");
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -91,9 +91,7 @@ struct ListedPart {
 };
 
 /// The path of a member.
-[[nodiscard]] inline std::string path_below(const std::string& path, std::string_view name) {
-  return name.empty() ? path : path.empty() ? std::string(name) : path + "." + std::string(name);
-}
+[[nodiscard]] std::string path_below(const std::string& path, std::string_view name);
 
 /// Appends every parameter and named part, depth first, in the order of the lists.
 template <class Type> void list_parts(Type& part, const std::string& path, std::vector<ListedPart>& out) {
@@ -139,38 +137,25 @@ template <class Type, class Visitor> void visit_parameters(Type& part, Visitor& 
 /// Lists parameters, for code that need not be compiled for the type of each.
 struct ParameterList {
   std::vector<ParameterBase*> all;
-  [[gnu::noinline]] void operator()(ParameterBase& parameter) { all.push_back(&parameter); }
+  void operator()(ParameterBase& parameter);
 };
 
 /// Throws if two parts have the same path, which identifies them for initial values, checkpoints and replica
 /// checks.
-[[noreturn]] inline void reject_repeated_path(const std::string& path) {
-  throw InvalidArgument(
-      "members: every part of a model must have a unique path, but two have " +
-      (path.empty() ? "the empty one" : path) +
-      " (give them different names, or one of the Parts that hold them a name of its own, which begins its paths: static constexpr std::string_view name = \"encoder\"; or make them one TiedParameter)");
-}
+[[noreturn]] void reject_repeated_path(const std::string& path);
 
 /// The paths of a model's parts, each of which must be unique; uses of a tied parameter count as one.
 class DistinctPaths {
 public:
   /// @throws InvalidArgument for a path that exists already.
-  void add(const std::vector<ListedPart>& parts) {
-    for (const ListedPart& each : parts)
-      if (const auto [at, made] = tied_.try_emplace(each.path, each.tied);
-          !made && !(at->second && each.tied))
-        reject_repeated_path(each.path);
-  }
+  void add(const std::vector<ListedPart>& parts);
 
 private:
   std::map<std::string, bool> tied_; // by path
 };
 
-inline void initialize_parts(const std::vector<ListedPart>& parts, std::uint64_t seed) {
-  for (const ListedPart& each : parts)
-    if (each.owned)
-      each.part->initialize(each.path, seed);
-}
+/// Names the parts that this rank owns, and fills them.
+void initialize_parts(const std::vector<ListedPart>& parts, std::uint64_t seed);
 
 } // namespace detail
 
@@ -241,5 +226,34 @@ template <class Model> void initialize(Model& model, std::uint64_t seed, const s
   detail::DistinctPaths().add(parts);
   detail::initialize_parts(parts, seed);
 }
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE std::string detail::path_below(const std::string& path, std::string_view name) {
+  return name.empty() ? path : path.empty() ? std::string(name) : path + "." + std::string(name);
+}
+
+SHARDWRIGHT_INLINE void detail::reject_repeated_path(const std::string& path) {
+  throw InvalidArgument(
+      "members: every part of a model must have a unique path, but two have " +
+      (path.empty() ? "the empty one" : path) +
+      " (give them different names, or one of the Parts that hold them a name of its own, which begins its paths: static constexpr std::string_view name = \"encoder\"; or make them one TiedParameter)");
+}
+
+SHARDWRIGHT_INLINE void detail::DistinctPaths::add(const std::vector<ListedPart>& parts) {
+  for (const ListedPart& each : parts)
+    if (const auto [at, made] = tied_.try_emplace(each.path, each.tied); !made && !(at->second && each.tied))
+      reject_repeated_path(each.path);
+}
+
+SHARDWRIGHT_INLINE void detail::initialize_parts(const std::vector<ListedPart>& parts, std::uint64_t seed) {
+  for (const ListedPart& each : parts)
+    if (each.owned)
+      each.part->initialize(each.path, seed);
+}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE void detail::ParameterList::operator()(ParameterBase& parameter) {
+  all.push_back(&parameter);
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -213,7 +213,7 @@ public:
             .over_rest = detail::transition_steps<Transition<reduced_layout, gradient_layout>>,
             .shape = shape(),
             .each_pass = reduces_each_microbatch,
-            .replica = detail::replica_of<gradient_layout>(resources_->core())};
+            .replica = detail::replica_of(resources_->core(), gradient_layout::axes)};
   }
 
   /// @brief The weights of the optimizer's block, if they can be updated in place; stored weights of another

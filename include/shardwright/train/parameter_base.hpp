@@ -25,27 +25,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 /// The random key derived from a name.
-[[nodiscard]] inline std::uint64_t key_of(std::string_view name) noexcept {
-  std::uint64_t key = 0;
-  for (const char letter : name)
-    key = mixed(key, static_cast<unsigned char>(letter));
-  return key;
-}
+[[nodiscard]] std::uint64_t key_of(std::string_view name) noexcept;
 
-[[noreturn]] inline void reject_unlisted(SourceLocation where, std::string_view layout) {
-  throw LifecycleError(
-      "Parameter: the one of " + std::string(layout) + where.text_after(" that was made at ") +
-      " must have values before it is read or changed (list it in members(), and call initialize() with the whole model)");
-}
+[[noreturn]] void reject_unlisted(SourceLocation where, std::string_view layout);
 
 // Like all errors of parameters, in a type-independent function.
-[[noreturn]] inline void reject_parameter(const std::string& name, const char* sentence) {
-  throw LifecycleError("Parameter " + name + sentence);
-}
-[[noreturn]] inline void reject_second_initialization(const std::string& name, const std::string& next) {
-  throw LifecycleError("Parameter " + name + ": it must be initialized once, but it is listed again as " +
-                       next + " (list it in one module, or make it a TiedParameter)");
-}
+[[noreturn]] void reject_parameter(const std::string& name, const char* sentence);
+[[noreturn]] void reject_second_initialization(const std::string& name, const std::string& next);
 
 /// A gradient, which refers to its parameter by address.
 class GradientOfParameter {
@@ -127,11 +113,7 @@ public:
   /// @brief The source location where it was created.
   [[nodiscard]] SourceLocation where() const noexcept { return own_.where; }
   /// @brief Returns a text that must be equal for all copies: layouts, element and shape.
-  [[nodiscard]] std::string type_text() const {
-    const detail::ParameterType own = type();
-    return std::string(own.compute) + " with gradients in " + std::string(own.raw) + ", " +
-           std::string(name_of(own.element)) + " " + detail::text_of(own.shape);
-  }
+  [[nodiscard]] std::string type_text() const;
 
   /// @brief Its mesh.
   [[nodiscard]] const detail::MeshCore& core() const { return type().core; }
@@ -155,14 +137,7 @@ public:
   /// @brief Sets the gradient to which its passes contribute; null detaches it, and drops what they have
   /// added.
   /// @throws LifecycleError for a second one.
-  void hold_gradient(detail::GradientOfParameter* gradient) {
-    if (gradient != nullptr && gradient_ != nullptr)
-      detail::reject_parameter(
-          name(),
-          ": only one GradAccumulator may hold its gradient, but there is a second one (destroy the first)");
-    gradient_ = gradient;
-    static_cast<void>(take_raw_gradient());
-  }
+  void hold_gradient(detail::GradientOfParameter* gradient);
   /// @brief Takes the sum of the raw gradients so far, if there is one; the next one begins a new sum.
   [[nodiscard]] virtual detail::BufferHandle take_raw_gradient() = 0;
 
@@ -180,25 +155,12 @@ public:
   [[nodiscard]] std::uint64_t number() const noexcept { return own_.number; }
 
 protected:
-  // These would be compiled again for every parameter.
-  [[gnu::noinline]] ParameterBase(std::string name, SourceLocation where,
-                                  ParameterRole role = ParameterRole::weight)
-      : own_{.name = std::move(name), .where = where, .role = role} {}
+  // Out of line: they would be compiled again for every parameter.
+  ParameterBase(std::string name, SourceLocation where, ParameterRole role = ParameterRole::weight);
   /// Before anything of the parameter is moved. @throws LifecycleError if a gradient belongs to it.
-  [[gnu::noinline]] ParameterBase(ParameterBase&& other) // NOLINT(performance-noexcept-move-constructor)
-      : NamedPart(), own_(std::exchange(other.movable().own_, {})) {}
-  [[gnu::noinline]] ParameterBase&
-  operator=(ParameterBase&& other) { // NOLINT(performance-noexcept-move-constructor)
-    static_cast<void>(movable());
-    static_cast<void>(other.movable());
-    if (this != &other)
-      own_ = std::exchange(other.own_, {});
-    return *this;
-  }
-  [[gnu::noinline]] ~ParameterBase() {
-    if (gradient_ != nullptr)
-      gradient_->forget_parameter();
-  }
+  ParameterBase(ParameterBase&& other);            // NOLINT(performance-noexcept-move-constructor)
+  ParameterBase& operator=(ParameterBase&& other); // NOLINT(performance-noexcept-move-constructor)
+  ~ParameterBase();
 
   /// @throws LifecycleError if there is none.
   [[nodiscard]] detail::GradientOfParameter& held_gradient() const {
@@ -240,5 +202,67 @@ private:
   std::uint64_t version_ = 0;
   detail::GradientOfParameter* gradient_ = nullptr;
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE std::uint64_t detail::key_of(std::string_view name) noexcept {
+  std::uint64_t key = 0;
+  for (const char letter : name)
+    key = mixed(key, static_cast<unsigned char>(letter));
+  return key;
+}
+
+SHARDWRIGHT_INLINE void detail::reject_unlisted(SourceLocation where, std::string_view layout) {
+  throw LifecycleError(
+      "Parameter: the one of " + std::string(layout) + where.text_after(" that was made at ") +
+      " must have values before it is read or changed (list it in members(), and call initialize() with the whole model)");
+}
+
+SHARDWRIGHT_INLINE void detail::reject_parameter(const std::string& name, const char* sentence) {
+  throw LifecycleError("Parameter " + name + sentence);
+}
+
+SHARDWRIGHT_INLINE void detail::reject_second_initialization(const std::string& name,
+                                                             const std::string& next) {
+  throw LifecycleError("Parameter " + name + ": it must be initialized once, but it is listed again as " +
+                       next + " (list it in one module, or make it a TiedParameter)");
+}
+
+SHARDWRIGHT_INLINE std::string ParameterBase::type_text() const {
+  const detail::ParameterType own = type();
+  return std::string(own.compute) + " with gradients in " + std::string(own.raw) + ", " +
+         std::string(name_of(own.element)) + " " + detail::text_of(own.shape);
+}
+
+SHARDWRIGHT_INLINE void ParameterBase::hold_gradient(detail::GradientOfParameter* gradient) {
+  if (gradient != nullptr && gradient_ != nullptr)
+    detail::reject_parameter(
+        name(),
+        ": only one GradAccumulator may hold its gradient, but there is a second one (destroy the first)");
+  gradient_ = gradient;
+  static_cast<void>(take_raw_gradient());
+}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE ParameterBase::ParameterBase(std::string name, SourceLocation where,
+                                                                  ParameterRole role)
+    : own_{.name = std::move(name), .where = where, .role = role} {}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE
+ParameterBase::ParameterBase(ParameterBase&& other) // NOLINT(performance-noexcept-move-constructor)
+    : NamedPart(), own_(std::exchange(other.movable().own_, {})) {}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE ParameterBase&
+ParameterBase::operator=(ParameterBase&& other) { // NOLINT(performance-noexcept-move-constructor)
+  static_cast<void>(movable());
+  static_cast<void>(other.movable());
+  if (this != &other)
+    own_ = std::exchange(other.own_, {});
+  return *this;
+}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE ParameterBase::~ParameterBase() {
+  if (gradient_ != nullptr)
+    gradient_->forget_parameter();
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -264,8 +264,8 @@ private:
   template <class P> [[nodiscard]] auto product(const P& weight, std::size_t i) {
     auto& a = lora_[i]->a().weight();
     auto& b = lora_[i]->b().weight();
-    const WeightReading<std::remove_reference_t<decltype(a)>> of_a(a);
-    const WeightReading<std::remove_reference_t<decltype(b)>> of_b(b);
+    const WeightReading of_a(a);
+    const WeightReading of_b(b);
     ShardedTensor<typename P::compute_layout, typename P::accumulation_element, typename P::target> out(
         weight.resources(), shape_of(parts_.part[i], weight));
     A::multiply_weights(out, a.weight(), b.weight());

@@ -17,17 +17,10 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Text of an action: stage, letter, microbatch.
-[[nodiscard]] inline std::string text_of(const Action& action) {
-  return std::to_string(action.stage) + letter_of(action.pass) + std::to_string(action.microbatch);
-}
+[[nodiscard]] std::string text_of(const Action& action);
 
 /// @brief Text of a step: an action, or an overlapped pair.
-[[nodiscard]] inline std::string text_of(const Step& step) {
-  if (!step.overlapped)
-    return text_of(step.first);
-  return "(" + text_of(step.first) + ";" + text_of(step.second) + ")OVERLAP_" + letter_of(step.first.pass) +
-         "_" + letter_of(step.second.pass);
-}
+[[nodiscard]] std::string text_of(const Step& step);
 
 /// @brief The content of one cell of the text.
 struct CsvCell {
@@ -260,4 +253,17 @@ private:
 };
 
 } // namespace detail
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE std::string text_of(const Action& action) {
+  return std::to_string(action.stage) + letter_of(action.pass) + std::to_string(action.microbatch);
+}
+
+SHARDWRIGHT_INLINE std::string text_of(const Step& step) {
+  if (!step.overlapped)
+    return text_of(step.first);
+  return "(" + text_of(step.first) + ";" + text_of(step.second) + ")OVERLAP_" + letter_of(step.first.pass) +
+         "_" + letter_of(step.second.pass);
+}
+#endif
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -19,11 +19,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-[[noreturn]] inline void reject_operation(const char* operation, const std::string& sentence,
-                                          const MeshCore& core, SourceLocation where) {
-  throw InvalidArgument(std::string(operation) + ": " + sentence,
-                        {.rank = core.world().rank(), .operation = operation, .where = where});
-}
+[[noreturn]] void reject_operation(const char* operation, const std::string& sentence, const MeshCore& core,
+                                   SourceLocation where);
+[[noreturn]] void reject_second_mesh(const char* operation, const MeshCore& core, SourceLocation where);
 
 /// The two tensors of an operation must be on the same mesh: otherwise their blocks would not match.
 template <class First, class Second>
@@ -33,20 +31,12 @@ void require_one_mesh(const char* operation, const First& first, const Second& s
   if constexpr (AnyShardedTensor<Second>)
     second.require_memory(where);
   if (&first.core() != &second.core())
-    reject_operation(operation,
-                     "the tensors must be on one mesh, but they are on two (make both from one DeviceMesh)",
-                     first.core(), where);
+    reject_second_mesh(operation, first.core(), where);
 }
 
-[[noreturn]] inline void reject_shape(const char* operation, const char* what,
-                                      std::span<const std::int64_t> shape,
-                                      std::span<const std::int64_t> wanted, const MeshCore& core,
-                                      SourceLocation where) {
-  reject_operation(operation,
-                   std::string("the ") + what + " must have the shape " + text_of(wanted) + ", but it has " +
-                       text_of(shape) + " (check the extents of the operands)",
-                   core, where);
-}
+[[noreturn]] void reject_shape(const char* operation, const char* what, std::span<const std::int64_t> shape,
+                               std::span<const std::int64_t> wanted, const MeshCore& core,
+                               SourceLocation where);
 
 template <std::size_t rank>
 void require_shape(const char* operation, const char* what, const std::array<std::int64_t, rank>& shape,
@@ -55,15 +45,9 @@ void require_shape(const char* operation, const char* what, const std::array<std
     reject_shape(operation, what, shape, wanted, core, where);
 }
 
-[[noreturn]] inline void reject_extents(const char* operation, const char* sentence,
-                                        std::span<const std::int64_t> shape,
-                                        std::span<const std::int64_t> other, const MeshCore& core,
-                                        SourceLocation where) {
-  reject_operation(operation,
-                   std::string(sentence) + ", but the shapes are " + text_of(shape) + " and " +
-                       text_of(other) + " (check the order of the operands)",
-                   core, where);
-}
+[[noreturn]] void reject_extents(const char* operation, const char* sentence,
+                                 std::span<const std::int64_t> shape, std::span<const std::int64_t> other,
+                                 const MeshCore& core, SourceLocation where);
 
 /// Extents [first, first + count) of one shape must be those of another from `second`.
 template <std::size_t rank, std::size_t other_rank>
@@ -131,5 +115,40 @@ template <class First, class Second>
 /// One valid operand and something else.
 template <class First, class Second>
 concept MixedOperands = bool(Operand<First> != Operand<Second>);
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void reject_operation(const char* operation, const std::string& sentence,
+                                         const MeshCore& core, SourceLocation where) {
+  throw InvalidArgument(std::string(operation) + ": " + sentence,
+                        {.rank = core.world().rank(), .operation = operation, .where = where});
+}
+
+SHARDWRIGHT_INLINE void reject_second_mesh(const char* operation, const MeshCore& core,
+                                           SourceLocation where) {
+  reject_operation(operation,
+                   "the tensors must be on one mesh, but they are on two (make both from one DeviceMesh)",
+                   core, where);
+}
+
+SHARDWRIGHT_INLINE void reject_shape(const char* operation, const char* what,
+                                     std::span<const std::int64_t> shape,
+                                     std::span<const std::int64_t> wanted, const MeshCore& core,
+                                     SourceLocation where) {
+  reject_operation(operation,
+                   std::string("the ") + what + " must have the shape " + text_of(wanted) + ", but it has " +
+                       text_of(shape) + " (check the extents of the operands)",
+                   core, where);
+}
+
+SHARDWRIGHT_INLINE void reject_extents(const char* operation, const char* sentence,
+                                       std::span<const std::int64_t> shape,
+                                       std::span<const std::int64_t> other, const MeshCore& core,
+                                       SourceLocation where) {
+  reject_operation(operation,
+                   std::string(sentence) + ", but the shapes are " + text_of(shape) + " and " +
+                       text_of(other) + " (check the order of the operands)",
+                   core, where);
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

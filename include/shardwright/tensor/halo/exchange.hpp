@@ -110,9 +110,9 @@ template <class Tensor>
   using L = typename Tensor::layout;
   MeshCore& core = tensor.core();
   return core.part<HaloPlans>().find(L::value, tensor.shape(), [&] {
-    HaloGeometry::Extents shape{};
+    std::array<std::int64_t, max_tensor_rank> shape{};
     std::copy(tensor.shape().begin(), tensor.shape().end(), shape.begin());
-    return HaloGeometry(core, L::value, L::axes, shape, where).plan();
+    return plan_halos(core, L::value, L::axes, shape, where);
   });
 }
 

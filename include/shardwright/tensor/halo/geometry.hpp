@@ -21,6 +21,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
+/// What a rank exchanges to fill the halos of a layout.
+/// @throws InvalidArgument on every rank if a halo is wider than a block that fills it.
+[[nodiscard]] HaloPlan plan_halos(const MeshCore& core, const LayoutValue& layout,
+                                  std::span<const std::string_view> axes,
+                                  const std::array<std::int64_t, max_tensor_rank>& shape,
+                                  SourceLocation where);
+
+#if !defined(SHARDWRIGHT_COMPILED)
 /// The halos of one layout and shape bound to a mesh. Every halo element has one owner, in one of the
 /// 3^dimensions - 1 directions, which sends it directly: corners need no second round.
 class HaloGeometry {
@@ -44,7 +52,6 @@ public:
     }
   }
 
-  /// @throws InvalidArgument on every rank if a halo is wider than a block that fills it.
   [[nodiscard]] HaloPlan plan() const {
     for (int d = 0; d < layout_.tensor_rank; ++d)
       if (!layout_.halo(d).empty())
@@ -251,5 +258,13 @@ private:
   unsigned mask_ = 0;
   int group_ = 1;
 };
+
+SHARDWRIGHT_INLINE HaloPlan plan_halos(const MeshCore& core, const LayoutValue& layout,
+                                       std::span<const std::string_view> axes,
+                                       const std::array<std::int64_t, max_tensor_rank>& shape,
+                                       SourceLocation where) {
+  return HaloGeometry(core, layout, axes, shape, where).plan();
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

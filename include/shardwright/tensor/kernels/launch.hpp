@@ -73,11 +73,14 @@ template <class Element> struct VectorSpan {
 
 namespace detail {
 
-[[noreturn]] inline void fail(const char* operation, const char* sentence) {
+[[noreturn]] void fail(const char* operation, const char* sentence);
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void fail(const char* operation, const char* sentence) {
   ErrorContext context;
   context.operation = operation;
   throw InvalidArgument(std::string(operation) + ": " + sentence, context);
 }
+#endif
 
 } // namespace detail
 
@@ -138,9 +141,13 @@ struct SerialCalls {
 
   void operator()(std::size_t) const { all(functor, count); }
 };
-inline void launch_serial(const char* label, const Kokkos::Serial& execution, const SerialCalls& calls) {
+void launch_serial(const char* label, const Kokkos::Serial& execution, const SerialCalls& calls);
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void launch_serial(const char* label, const Kokkos::Serial& execution,
+                                      const SerialCalls& calls) {
   Kokkos::parallel_for(label, launch_range(execution, 1), calls);
 }
+#endif
 #endif
 
 /// Launches functor(i) for i in [0, count) on the instance.

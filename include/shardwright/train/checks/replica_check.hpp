@@ -75,7 +75,18 @@ public:
     std::string part;
   };
 
+  /// Adds the blocks of a parameter. Out of line: a model has several of one type.
   /// @param origin the same on all meshes that hold copies, and different elsewhere
+  template <class P, class Optimizer>
+  [[gnu::noinline]] void add(const P& parameter, Optimizer& optimizer, std::uint64_t origin) {
+    add(parameter.name(), "weights", origin, parameter.stored());
+    if constexpr (P::trained)
+      optimizer.for_each_state(parameter, [&](std::string_view name, const auto& state) {
+        add(parameter.name(), name, origin, state);
+      });
+    if (parameter.master())
+      add(parameter.name(), "master weights", origin, *parameter.master());
+  }
   template <AnyShardedTensor Tensor>
   void add(const std::string& parameter, std::string_view part, std::uint64_t origin, const Tensor& tensor) {
     add(parameter, part, origin, tensor.core(), Tensor::layout::axes, content_hash(tensor));
@@ -202,16 +213,7 @@ template <ParameterSet Model, class Optimizer>
   const std::vector<std::uint64_t> origins = detail::origins_of(parameters_of(model));
   detail::BlockHashes own;
   auto next = origins.begin();
-  for_each_parameter(model, [&](auto& parameter) {
-    const std::uint64_t origin = *next++;
-    own.add(parameter.name(), "weights", origin, parameter.stored());
-    if constexpr (std::remove_reference_t<decltype(parameter)>::trained)
-      optimizer.for_each_state(parameter, [&](std::string_view name, const auto& state) {
-        own.add(parameter.name(), name, origin, state);
-      });
-    if (parameter.master())
-      own.add(parameter.name(), "master weights", origin, *parameter.master());
-  });
+  for_each_parameter(model, [&](auto& parameter) { own.add(parameter, optimizer, *next++); });
   return detail::odd_replicas(own, ranks);
 }
 

@@ -22,20 +22,21 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// element type, not for each layout.
 template <class Element, class Target> class WeightGather {
 public:
-  /// Starts it. @return false if the transition is not a single collective on this mesh
-  bool start(TargetResources<Target>& resources, const TransitionSteps& table,
-             std::span<const std::int64_t> shape, const BufferHandle& stored, SourceLocation where) {
+  /// Starts it. @return the weights if the transition is not a single collective on this mesh
+  [[nodiscard]] BufferHandle start(TargetResources<Target>& resources, const TransitionSteps& table,
+                                   std::span<const std::int64_t> shape, const BufferHandle& stored,
+                                   SourceLocation where) {
     MeshCore& core = resources.core();
     if (!std::exchange(bound_, true))
       gather_ = single_call(core, table, shape, where);
     if (!gather_)
-      return false;
+      return memory_after<Element>(resources, table, shape, stored, where);
     memory_ = new_block<Element>(resources, block_elements(core, table, *table.to, shape));
     const CollectiveCall call = gather_->with(static_cast<const Element*>(stored.data()),
                                               static_cast<Element*>(memory_.data()), where);
     order_call_after<Target>(resources.execution());
     arriving_.emplace(start_background<Target>(core, gather_->mask, Background::gathers, call));
-    return true;
+    return {};
   }
   [[nodiscard]] bool arriving() const noexcept { return arriving_.has_value(); }
   /// Waits for the weights.
@@ -69,10 +70,12 @@ public:
       return;
     if constexpr (moves) {
       const MemoryFor memory(MemoryKind::gathered_weights);
-      shape_ = stored.shape();
-      if (!gather_.start(stored.resources(), transition_steps<Transition<typename Stored::layout, Compute>>,
-                         shape_, TensorAccess::buffer(stored), where))
-        weight_ = redistribute<Compute>(stored, where);
+      begin_operation(where, stored);
+      weight_ = TensorAccess::outline<Tensor>(stored.core(), stored.shape());
+      TensorAccess::put_memory(weight_,
+                               gather_.start(stored.resources(),
+                                             transition_steps<Transition<typename Stored::layout, Compute>>,
+                                             weight_.shape(), TensorAccess::buffer(stored), where));
     } else {
       weight_ = stored.share();
     }
@@ -81,14 +84,14 @@ public:
   void finish() {
     if constexpr (moves)
       if (gather_.arriving())
-        weight_ = TensorAccess::in_memory<Tensor>(gather_.finish(), shape_);
+        TensorAccess::put_memory(weight_, gather_.finish());
   }
   /// Ends a use; with the last one the gathered memory returns to the pool.
   void release() {
     if (--uses_ > 0)
       return;
     finish();
-    weight_ = TensorAccess::nothing<Tensor>();
+    TensorAccess::put_memory(weight_, BufferHandle());
   }
 
   [[nodiscard]] bool in_use() const noexcept { return uses_ > 0; }
@@ -98,7 +101,6 @@ public:
 private:
   Tensor weight_ = TensorAccess::nothing<Tensor>();
   WeightGather<element, target> gather_;
-  typename Stored::Shape shape_{}; // of weights that are gathered
   int uses_ = 0;
 };
 

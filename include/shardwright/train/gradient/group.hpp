@@ -25,8 +25,9 @@ public:
   ~GradientGroup() = default;
   using Gradients = std::vector<std::unique_ptr<AnyParameterGradient<Target>>>;
 
-  /// Adds the gradient of a parameter. @throws LifecycleError if another group holds it.
-  template <class P> void hold(P& parameter) {
+  /// Adds the gradient of a parameter. @throws LifecycleError if another group holds it. Out of line: a model
+  /// has several parameters of one type.
+  template <class P> [[gnu::noinline]] void hold(P& parameter) {
     hold<typename P::accumulation_element>(parameter, parameter.gradient_layouts(), parameter.resources());
   }
   /// Compiled for the numbers, not for each layout.

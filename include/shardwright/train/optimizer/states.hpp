@@ -76,35 +76,16 @@ struct ParameterFactors {
 
 namespace detail {
 /// The index of the first group that matches a parameter; the number of groups if none does.
-[[nodiscard]] inline std::size_t group_of(const std::vector<ParameterGroup>& groups,
-                                          const ParameterInfo& parameter) {
-  std::size_t group = 0;
-  while (group < groups.size() && !groups[group].matches(parameter))
-    ++group;
-  return group;
-}
+[[nodiscard]] std::size_t group_of(const std::vector<ParameterGroup>& groups, const ParameterInfo& parameter);
 } // namespace detail
 
 /// @brief The factors of the first group that matches a parameter; 1 if none does.
-[[nodiscard]] inline ParameterFactors factors_of(const std::vector<ParameterGroup>& groups,
-                                                 const ParameterInfo& parameter) {
-  const std::size_t group = detail::group_of(groups, parameter);
-  if (group == groups.size())
-    return {};
-  return {groups[group].weight_decay_factor, groups[group].learning_rate_factor};
-}
+[[nodiscard]] ParameterFactors factors_of(const std::vector<ParameterGroup>& groups,
+                                          const ParameterInfo& parameter);
 
 /// @brief The usual groups: matrices and tables decay; gains, biases of any number of dimensions, and other
 /// vectors do not. A parameter called "bias" is one, even if its module does not say so.
-[[nodiscard]] inline std::vector<ParameterGroup> decay_matrices() {
-  return {{.matches =
-               [](const ParameterInfo& parameter) {
-                 const std::string_view last = parameter.name.substr(parameter.name.rfind('.') + 1);
-                 return parameter.role == ParameterRole::weight && parameter.tensor_rank > 1 &&
-                        last != "bias";
-               }},
-          {.matches = [](const ParameterInfo&) { return true; }, .weight_decay_factor = 0}};
-}
+[[nodiscard]] std::vector<ParameterGroup> decay_matrices();
 
 namespace detail {
 
@@ -182,12 +163,9 @@ public:
   /// @brief Calls visit(name, tensor) for each state of a parameter; nothing before its first use.
   template <class P, class Visitor> void visit(const P& parameter, Visitor&& visitor) {
     static_assert(sizeof(detail::TrainedParameter<P>) > 0);
-    const auto found = states_.find(parameter.number());
-    if (found == states_.end())
-      return;
-    State& state = found->second;
-    for (std::size_t i = 0; i < state.size(); ++i) {
-      Lent<typename P::GradientTensor> lent(state[i], parameter.shape());
+    State* const state = known(parameter.number());
+    for (std::size_t i = 0; state != nullptr && i < state->size(); ++i) {
+      Lent<typename P::GradientTensor> lent((*state)[i], parameter.shape());
       visitor(names_[i], lent.tensor);
     }
   }
@@ -207,10 +185,42 @@ private:
 
   // Out of line: the table's code is long, and would be in the update of every type of parameter.
   [[nodiscard, gnu::noinline]] State& place_of(std::uint64_t number) { return states_[number]; }
+  [[nodiscard, gnu::noinline]] State* known(std::uint64_t number) {
+    const auto found = states_.find(number);
+    return found == states_.end() ? nullptr : &found->second;
+  }
 
   std::array<std::string_view, count> names_;
   // By the parameter's number: another parameter may later have the same address.
   std::unordered_map<std::uint64_t, State> states_;
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE std::size_t detail::group_of(const std::vector<ParameterGroup>& groups,
+                                                const ParameterInfo& parameter) {
+  std::size_t group = 0;
+  while (group < groups.size() && !groups[group].matches(parameter))
+    ++group;
+  return group;
+}
+
+SHARDWRIGHT_INLINE ParameterFactors factors_of(const std::vector<ParameterGroup>& groups,
+                                               const ParameterInfo& parameter) {
+  const std::size_t group = detail::group_of(groups, parameter);
+  if (group == groups.size())
+    return {};
+  return {groups[group].weight_decay_factor, groups[group].learning_rate_factor};
+}
+
+SHARDWRIGHT_INLINE std::vector<ParameterGroup> decay_matrices() {
+  return {{.matches =
+               [](const ParameterInfo& parameter) {
+                 const std::string_view last = parameter.name.substr(parameter.name.rfind('.') + 1);
+                 return parameter.role == ParameterRole::weight && parameter.tensor_rank > 1 &&
+                        last != "bias";
+               }},
+          {.matches = [](const ParameterInfo&) { return true; }, .weight_decay_factor = 0}};
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -22,6 +22,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
+/// Requires one schedule on all ranks: those with different ones would wait for messages that never arrive.
+/// Collective; cost: 72 bytes for each rank, and two waits.
+/// @throws ConfigurationMismatch on every rank, naming the first number or the first step that differs.
+void require_same_schedule(HostCommunicator ranks, const Schedule& schedule,
+                           SourceLocation where = SourceLocation::current());
+
+#if !defined(SHARDWRIGHT_COMPILED)
 /// A step as integers: how many actions it has, then the pass, the stage and the microbatch of each. The end
 /// of a rank's order is a step without actions.
 using StepNumbers = std::array<std::int32_t, 7>;
@@ -90,11 +97,8 @@ steps_given_by(HostCommunicator& ranks, int rank, const Schedule& schedule, Sour
          " in that of rank " + std::to_string(ranks.world_rank(other));
 }
 
-/// Requires one schedule on all ranks: those with different ones would wait for messages that never arrive.
-/// Collective; cost: 72 bytes for each rank, and two waits.
-/// @throws ConfigurationMismatch on every rank, naming the first number or the first step that differs.
-inline void require_same_schedule(HostCommunicator ranks, const Schedule& schedule,
-                                  SourceLocation where = SourceLocation::current()) {
+SHARDWRIGHT_INLINE void require_same_schedule(HostCommunicator ranks, const Schedule& schedule,
+                                              SourceLocation where) {
   const StagePlacement& placement = schedule.placement();
   const std::array numbers{GivenNumber("number of stages", schedule.stages()),
                            GivenNumber("number of ranks", schedule.ranks()),
@@ -118,5 +122,6 @@ inline void require_same_schedule(HostCommunicator ranks, const Schedule& schedu
       hashes.reject("all ranks must give the same schedule, but " +
                     first_difference(ranks, rank, schedule, where) + " (make it from what all ranks share)");
 }
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -57,23 +57,10 @@ struct PipelinePlan {
   PipelinePlan(const Schedule& schedule, int rank);
 
   /// The steps of the first `wanted` microbatches, if the schedule is a forward_schedule().
-  [[nodiscard]] std::span<const PlannedStep> first_steps(int wanted) const {
-    const auto end = std::find_if(steps.begin(), steps.end(), [&](const PlannedStep& step) {
-      return step.actions.front().action.microbatch >= wanted;
-    });
-    return {steps.begin(), end};
-  }
+  [[nodiscard]] std::span<const PlannedStep> first_steps(int wanted) const;
 
   /// All forwards of `count` microbatches by microbatch, then stage.
-  [[nodiscard]] static Schedule forward_schedule(const Schedule& schedule, int count) {
-    const StagePlacement& placement = schedule.placement();
-    std::vector<std::vector<Step>> steps(static_cast<std::size_t>(placement.ranks));
-    for (int microbatch = 0; microbatch < count; ++microbatch)
-      for (int stage = 0; stage < schedule.stages(); ++stage)
-        steps[static_cast<std::size_t>(placement.rank_of(stage, microbatch))].push_back(
-            {{Pass::forward, stage, microbatch}, {}, false});
-    return {schedule.name(), placement, count, std::move(steps), schedule.window()};
-  }
+  [[nodiscard]] static Schedule forward_schedule(const Schedule& schedule, int count);
 
 private:
   void place_passes();
@@ -81,26 +68,11 @@ private:
   [[nodiscard]] PlannedAction plan(const Action& action);
 
   /// A message as seen from one end; `chunk` is that of the consuming stage.
-  [[nodiscard]] PipelineMessage message(const StageMessage& handed, int peer, int chunk) const {
-    PipelineMessage out;
-    out.kind = handed.is_sent() ? PipelineMessage::Kind::remote : PipelineMessage::Kind::local;
-    out.peer = peer;
-    out.handed = handed;
-    out.tag = (handed.stage * 2 + (handed.gradient ? 1 : 0)) * microbatches + handed.microbatch;
-    out.slot = slot(chunk, handed.microbatch, handed.gradient ? 1 : 0);
-    return out;
-  }
+  [[nodiscard]] PipelineMessage message(const StageMessage& handed, int peer, int chunk) const;
   [[nodiscard]] std::size_t slot(int chunk, int microbatch, int direction) const noexcept {
     return static_cast<std::size_t>((chunk * microbatches + microbatch) * 2 + direction);
   }
-  [[nodiscard]] std::size_t channel(int peer, int direction) {
-    const std::array<int, 2> destination{peer, direction};
-    const auto found = std::find(destinations_.begin(), destinations_.end(), destination);
-    if (found != destinations_.end())
-      return static_cast<std::size_t>(found - destinations_.begin());
-    destinations_.push_back(destination);
-    return destinations_.size() - 1;
-  }
+  [[nodiscard]] std::size_t channel(int peer, int direction);
 
   StagePlacement placement_;
   std::vector<std::array<int, 2>> destinations_;
@@ -151,6 +123,43 @@ SHARDWRIGHT_INLINE PlannedAction PipelinePlan::plan(const Action& action) {
       out.output.channel = channel(made->to_rank, made->gradient ? 1 : 0);
   }
   return out;
+}
+
+SHARDWRIGHT_INLINE Schedule PipelinePlan::forward_schedule(const Schedule& schedule, int count) {
+  const StagePlacement& placement = schedule.placement();
+  std::vector<std::vector<Step>> steps(static_cast<std::size_t>(placement.ranks));
+  for (int microbatch = 0; microbatch < count; ++microbatch)
+    for (int stage = 0; stage < schedule.stages(); ++stage)
+      steps[static_cast<std::size_t>(placement.rank_of(stage, microbatch))].push_back(
+          {{Pass::forward, stage, microbatch}, {}, false});
+  return {schedule.name(), placement, count, std::move(steps), schedule.window()};
+}
+
+SHARDWRIGHT_INLINE std::span<const PlannedStep> PipelinePlan::first_steps(int wanted) const {
+  const auto end = std::find_if(steps.begin(), steps.end(), [&](const PlannedStep& step) {
+    return step.actions.front().action.microbatch >= wanted;
+  });
+  return {steps.begin(), end};
+}
+
+SHARDWRIGHT_INLINE PipelineMessage PipelinePlan::message(const StageMessage& handed, int peer,
+                                                         int chunk) const {
+  PipelineMessage out;
+  out.kind = handed.is_sent() ? PipelineMessage::Kind::remote : PipelineMessage::Kind::local;
+  out.peer = peer;
+  out.handed = handed;
+  out.tag = (handed.stage * 2 + (handed.gradient ? 1 : 0)) * microbatches + handed.microbatch;
+  out.slot = slot(chunk, handed.microbatch, handed.gradient ? 1 : 0);
+  return out;
+}
+
+SHARDWRIGHT_INLINE std::size_t PipelinePlan::channel(int peer, int direction) {
+  const std::array<int, 2> destination{peer, direction};
+  const auto found = std::find(destinations_.begin(), destinations_.end(), destination);
+  if (found != destinations_.end())
+    return static_cast<std::size_t>(found - destinations_.begin());
+  destinations_.push_back(destination);
+  return destinations_.size() - 1;
 }
 #endif
 

@@ -55,12 +55,7 @@ public:
   public:
     Span(TimelineRecorder& recorder, PipelineWork work, const Action& action)
         : recorder_(recorder), event_{work, action, recorder.now(), 0} {}
-    ~Span() {
-      if (!recorder_.active_)
-        return;
-      event_.end_seconds = recorder_.now();
-      recorder_.events_.push_back(event_);
-    }
+    ~Span();
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
 
@@ -80,24 +75,7 @@ public:
   /// Collective if active. No rank leaves a barrier before the last one has entered it. If the clock values
   /// agree with that, the ranks share a clock (threads, and processes on one machine), and 0 is the last
   /// entry for all of them. Otherwise 0 is the moment when each rank leaves the barrier.
-  void restart(HostCommunicator& ranks) {
-    if (!active_)
-      return;
-    events_.clear();
-    const auto reading = [] { return static_cast<std::int64_t>(Clock::now().time_since_epoch() / one_tick); };
-    std::array<std::int64_t, 2> own{reading(), 0};
-    ranks.barrier();
-    own[1] = reading();
-    moments_.resize(2 * static_cast<std::size_t>(ranks.size()));
-    ranks.all_gather(own, moments_);
-    std::int64_t last_entry = own[0];
-    std::int64_t first_exit = own[1];
-    for (std::size_t i = 0; i < moments_.size(); i += 2) {
-      last_entry = std::max(last_entry, moments_[i]);
-      first_exit = std::min(first_exit, moments_[i + 1]);
-    }
-    origin_ = Clock::time_point((last_entry <= first_exit ? last_entry : own[1]) * one_tick);
-  }
+  void restart(HostCommunicator& ranks);
 
 private:
   static constexpr Clock::duration one_tick{1};
@@ -119,5 +97,33 @@ private:
                                                                 const RankTimeline& own) {
   return all_gather_v(ranks, own);
 }
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void detail::TimelineRecorder::restart(HostCommunicator& ranks) {
+  if (!active_)
+    return;
+  events_.clear();
+  const auto reading = [] { return static_cast<std::int64_t>(Clock::now().time_since_epoch() / one_tick); };
+  std::array<std::int64_t, 2> own{reading(), 0};
+  ranks.barrier();
+  own[1] = reading();
+  moments_.resize(2 * static_cast<std::size_t>(ranks.size()));
+  ranks.all_gather(own, moments_);
+  std::int64_t last_entry = own[0];
+  std::int64_t first_exit = own[1];
+  for (std::size_t i = 0; i < moments_.size(); i += 2) {
+    last_entry = std::max(last_entry, moments_[i]);
+    first_exit = std::min(first_exit, moments_[i + 1]);
+  }
+  origin_ = Clock::time_point((last_entry <= first_exit ? last_entry : own[1]) * one_tick);
+}
+
+SHARDWRIGHT_INLINE detail::TimelineRecorder::Span::~Span() {
+  if (!recorder_.active_)
+    return;
+  event_.end_seconds = recorder_.now();
+  recorder_.events_.push_back(event_);
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

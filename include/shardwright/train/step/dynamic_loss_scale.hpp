@@ -32,18 +32,7 @@ struct LossScaleOptions {
 namespace detail {
 
 /// @throws InvalidArgument if an exponent is outside the range of the options, or the scale would never grow.
-inline void check_loss_scale(const LossScaleOptions& options, int exponent) {
-  if (options.least_exponent > exponent || exponent > options.most_exponent)
-    throw InvalidArgument(
-        "LossScaleOptions: the exponent must be from least_exponent to most_exponent, but " +
-        std::to_string(exponent) + " is not from " + std::to_string(options.least_exponent) + " to " +
-        std::to_string(options.most_exponent) +
-        " (correct initial_exponent, or the bounds; in float16 2^15 is the largest scale without overflow)");
-  if (options.growth_steps < 1)
-    throw InvalidArgument("LossScaleOptions: growth_steps must be at least 1, but it is " +
-                          std::to_string(options.growth_steps) +
-                          " (for a scale that never grows, set most_exponent to initial_exponent)");
-}
+void check_loss_scale(const LossScaleOptions& options, int exponent);
 
 /// The scale after a step.
 struct UpdateLossScale {
@@ -107,5 +96,20 @@ private:
   LossScaleOptions options_;
   std::shared_ptr<detail::DeviceValue<LossScaleState, Target>> state_;
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void detail::check_loss_scale(const LossScaleOptions& options, int exponent) {
+  if (options.least_exponent > exponent || exponent > options.most_exponent)
+    throw InvalidArgument(
+        "LossScaleOptions: the exponent must be from least_exponent to most_exponent, but " +
+        std::to_string(exponent) + " is not from " + std::to_string(options.least_exponent) + " to " +
+        std::to_string(options.most_exponent) +
+        " (correct initial_exponent, or the bounds; in float16 2^15 is the largest scale without overflow)");
+  if (options.growth_steps < 1)
+    throw InvalidArgument("LossScaleOptions: growth_steps must be at least 1, but it is " +
+                          std::to_string(options.growth_steps) +
+                          " (for a scale that never grows, set most_exponent to initial_exponent)");
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

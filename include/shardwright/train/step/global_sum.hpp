@@ -23,20 +23,24 @@ struct Replica {
   std::size_t number = 0;
   std::size_t count = 1;
 };
-template <LayoutType L> [[nodiscard]] Replica replica_of(const MeshCore& core) {
+/// @param axes of the layout
+[[nodiscard]] Replica replica_of(const MeshCore& core, std::span<const std::string_view> axes);
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE Replica replica_of(const MeshCore& core, std::span<const std::string_view> axes) {
   Replica out;
   for (int axis = 0; axis < core.axis_count(); ++axis)
-    if (axis_index(L::axes, core.name(axis)) < 0) {
+    if (axis_index(axes, core.name(axis)) < 0) {
       const auto extent = static_cast<std::size_t>(core.extent(axis));
       out.number = out.number * extent + static_cast<std::size_t>(core.coordinate(axis));
       out.count *= extent;
     }
   return out;
 }
+#endif
 
 /// Whether this rank is the one among its replicas that counts.
 template <LayoutType L> [[nodiscard]] bool counts_once(const MeshCore& core) {
-  return replica_of<L>(core).number == 0;
+  return replica_of(core, L::axes).number == 0;
 }
 
 /// Sums numbers of all ranks; collective, in the group's fixed order. In a dry run, which has one rank, they

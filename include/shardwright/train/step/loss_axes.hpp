@@ -46,25 +46,10 @@ namespace detail {
 class SummedAxes {
 public:
   /// @param partial those of a parameter
-  [[gnu::noinline]] void keep_only(const std::vector<std::string_view>& partial) {
-    if (std::exchange(begun_, true))
-      names_.erase(std::remove_if(names_.begin(), names_.end(),
-                                  [&](std::string_view name) {
-                                    return std::find(partial.begin(), partial.end(), name) == partial.end();
-                                  }),
-                   names_.end());
-    else
-      names_ = partial;
-  }
+  void keep_only(const std::vector<std::string_view>& partial);
   /// @throws InvalidArgument for a loss whose layout does not name one of them.
-  [[gnu::noinline]] void require_in(std::span<const std::string_view> loss, std::string_view layout,
-                                    const MeshCore& core, SourceLocation where) const {
-    for (const std::string_view name : names_)
-      if (axis_index(loss, name) < 0)
-        reject_uncounted("GradAccumulator", name, "over which every parameter's gradient is a sum", layout,
-                         "those of one rank", "call assume_replicated(sums) if the program has reduced both",
-                         core, where);
-  }
+  void require_in(std::span<const std::string_view> loss, std::string_view layout, const MeshCore& core,
+                  SourceLocation where) const;
 
 private:
   std::vector<std::string_view> names_;
@@ -91,6 +76,28 @@ SHARDWRIGHT_INLINE void detail::reject_uncounted(const std::string& subject, std
           " would be taken for all (give both over this rank's tokens, in a layout that names that axis, or " +
           words + " over " + std::string(axis) + ")",
       {.rank = core.world().rank(), .layout = std::string(layout), .where = where});
+}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE void
+detail::SummedAxes::keep_only(const std::vector<std::string_view>& partial) {
+  if (std::exchange(begun_, true))
+    names_.erase(std::remove_if(names_.begin(), names_.end(),
+                                [&](std::string_view name) {
+                                  return std::find(partial.begin(), partial.end(), name) == partial.end();
+                                }),
+                 names_.end());
+  else
+    names_ = partial;
+}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE void
+detail::SummedAxes::require_in(std::span<const std::string_view> loss, std::string_view layout,
+                               const MeshCore& core, SourceLocation where) const {
+  for (const std::string_view name : names_)
+    if (axis_index(loss, name) < 0)
+      reject_uncounted("GradAccumulator", name, "over which every parameter's gradient is a sum", layout,
+                       "those of one rank", "call assume_replicated(sums) if the program has reduced both",
+                       core, where);
 }
 #endif
 

@@ -66,13 +66,7 @@ private:
       if (entries_[at].object == object || entries_[at].object == nullptr)
         return entries_[at];
   }
-  void grow() {
-    std::vector<Entry> old =
-        std::exchange(entries_, std::vector<Entry>(std::max<std::size_t>(16, 2 * entries_.size())));
-    for (const Entry& entry : old)
-      if (entry.object != nullptr)
-        place_of(entry.object) = entry;
-  }
+  void grow();
 
   std::vector<Entry> entries_; // a power of two, at most half of them in use
   std::size_t used_ = 0;
@@ -81,19 +75,7 @@ private:
 /// Memory for nodes, reused for every microbatch: after the first ones nothing is allocated on the heap.
 class TapeArena {
 public:
-  [[nodiscard]] void* take(std::size_t bytes, std::size_t alignment) {
-    for (;; ++chunk_, used_ = 0) {
-      if (chunk_ == chunks_.size())
-        chunks_.push_back({std::make_unique<std::byte[]>(std::max(bytes + alignment, chunk_bytes)),
-                           std::max(bytes + alignment, chunk_bytes)});
-      void* at = chunks_[chunk_].memory.get() + used_;
-      std::size_t left = chunks_[chunk_].bytes - used_;
-      if (std::align(alignment, bytes, at, left) != nullptr) {
-        used_ = chunks_[chunk_].bytes - left + bytes;
-        return at;
-      }
-    }
-  }
+  [[nodiscard]] void* take(std::size_t bytes, std::size_t alignment);
   void reset() noexcept { chunk_ = used_ = 0; }
 
 private:
@@ -163,15 +145,7 @@ public:
   ~TapeCore() { clear(); }
 
   /// Discards everything and starts again. @throws LifecycleError while values on it are in use.
-  void restart(Recording recording, const std::optional<BatchOrigin>& origin, const RowOrder& rows) {
-    if (references_ > 1)
-      throw LifecycleError("Tape: it must not restart while " + std::to_string(references_ - 1) +
-                           " values on it are in use (release every Var of the last microbatch first)");
-    clear();
-    recording_ = recording;
-    origin_ = origin;
-    rows_ = rows;
-  }
+  void restart(Recording recording, const std::optional<BatchOrigin>& origin, const RowOrder& rows);
 
   /// Appends an operation to the tape and executes it.
   template <class Node, class... Arguments> Node& record(Arguments&&... arguments) {
@@ -199,13 +173,7 @@ public:
   /// then those of weights, each once.
   /// @param position of the pass that gives the gradients of weights
   /// @throws LifecycleError in any other order, and in an evaluation.
-  void backward(GradientPass pass, PassPosition position) {
-    require_turn_of(pass);
-    position_ = position;
-    phase_ = pass == GradientPass::input ? Phase::inputs_done : Phase::done;
-    for (TapeNode* node = last_; node != nullptr; node = node->before_)
-      node->backward(pass);
-  }
+  void backward(GradientPass pass, PassPosition position);
   /// The place of this backward pass in its step.
   [[nodiscard]] PassPosition position() const noexcept { return position_; }
   /// The factor on the gradients of its losses.
@@ -253,32 +221,9 @@ private:
   /// The passes that have begun; one that throws is not repeated.
   enum class Phase : std::uint8_t { recording, inputs_done, done };
 
-  void require_turn_of(GradientPass pass) const {
-    if (!trains())
-      reject_use(
-          "Tape: a backward pass must follow a recording for training, but this tape is an evaluation, which "
-          "keeps nothing for gradients (restart it with Recording::training)");
-    const bool weights = pass == GradientPass::weight;
-    if (weights && phase_ == Phase::recording)
-      reject_use(
-          "Tape: backward_weights() must follow backward_inputs(), which has not run (call that first, or "
-          "backward() for both)");
-    if (phase_ != (weights ? Phase::inputs_done : Phase::recording))
-      reject_use(
-          "Tape: every gradient must be computed once, but this backward pass has run already (call restart(), "
-          "and record the microbatch again)");
-  }
+  void require_turn_of(GradientPass pass) const;
 
-  void clear() noexcept {
-    while (last_ != nullptr)
-      std::exchange(last_, last_->before_)->~TapeNode();
-    arena_.reset();
-    recomputation_ = {};
-    regions_ = 0;
-    calls_.clear();
-    uses_.clear();
-    phase_ = Phase::recording;
-  }
+  void clear() noexcept;
 
   TapeArena arena_;
   TapeNode* last_ = nullptr;
@@ -298,4 +243,75 @@ private:
 inline TapeNode::TapeNode(TapeCore& tape) noexcept : tape_(tape), recomputation_(tape.recomputation()) {}
 
 } // namespace detail
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE void detail::CallCounts::grow() {
+  std::vector<Entry> old =
+      std::exchange(entries_, std::vector<Entry>(std::max<std::size_t>(16, 2 * entries_.size())));
+  for (const Entry& entry : old)
+    if (entry.object != nullptr)
+      place_of(entry.object) = entry;
+}
+
+SHARDWRIGHT_INLINE void* detail::TapeArena::take(std::size_t bytes, std::size_t alignment) {
+  for (;; ++chunk_, used_ = 0) {
+    if (chunk_ == chunks_.size())
+      chunks_.push_back({std::make_unique<std::byte[]>(std::max(bytes + alignment, chunk_bytes)),
+                         std::max(bytes + alignment, chunk_bytes)});
+    void* at = chunks_[chunk_].memory.get() + used_;
+    std::size_t left = chunks_[chunk_].bytes - used_;
+    if (std::align(alignment, bytes, at, left) != nullptr) {
+      used_ = chunks_[chunk_].bytes - left + bytes;
+      return at;
+    }
+  }
+}
+
+SHARDWRIGHT_INLINE void detail::TapeCore::restart(Recording recording,
+                                                  const std::optional<BatchOrigin>& origin,
+                                                  const RowOrder& rows) {
+  if (references_ > 1)
+    throw LifecycleError("Tape: it must not restart while " + std::to_string(references_ - 1) +
+                         " values on it are in use (release every Var of the last microbatch first)");
+  clear();
+  recording_ = recording;
+  origin_ = origin;
+  rows_ = rows;
+}
+
+SHARDWRIGHT_INLINE void detail::TapeCore::backward(GradientPass pass, PassPosition position) {
+  require_turn_of(pass);
+  position_ = position;
+  phase_ = pass == GradientPass::input ? Phase::inputs_done : Phase::done;
+  for (TapeNode* node = last_; node != nullptr; node = node->before_)
+    node->backward(pass);
+}
+
+SHARDWRIGHT_INLINE void detail::TapeCore::require_turn_of(GradientPass pass) const {
+  if (!trains())
+    reject_use(
+        "Tape: a backward pass must follow a recording for training, but this tape is an evaluation, which "
+        "keeps nothing for gradients (restart it with Recording::training)");
+  const bool weights = pass == GradientPass::weight;
+  if (weights && phase_ == Phase::recording)
+    reject_use(
+        "Tape: backward_weights() must follow backward_inputs(), which has not run (call that first, or "
+        "backward() for both)");
+  if (phase_ != (weights ? Phase::inputs_done : Phase::recording))
+    reject_use(
+        "Tape: every gradient must be computed once, but this backward pass has run already (call restart(), "
+        "and record the microbatch again)");
+}
+
+SHARDWRIGHT_INLINE void detail::TapeCore::clear() noexcept {
+  while (last_ != nullptr)
+    std::exchange(last_, last_->before_)->~TapeNode();
+  arena_.reset();
+  recomputation_ = {};
+  regions_ = 0;
+  calls_.clear();
+  uses_.clear();
+  phase_ = Phase::recording;
+}
+#endif
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -72,7 +72,7 @@ public:
 
   void forward() override {
     const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
-    std::apply([this](auto&... operands) { this->compute(operands...); }, operands_);
+    forward(Indices{});
   }
 
   void backward(GradientPass pass) override {
@@ -104,14 +104,12 @@ public:
   [[nodiscard]] Out& result() noexcept { return y_; }
 
 private:
-  template <class Visit> void each(const Visit& visit) {
-    std::apply(
-        [&](auto&... operand) {
-          std::size_t i = 0;
-          (visit(i++, operand), ...);
-        },
-        operands_);
+  // Not std::apply, which takes longer to compile than what it calls.
+  template <class Visit> void each(const Visit& visit) { each(visit, Indices{}); }
+  template <class Visit, std::size_t... i> void each(const Visit& visit, std::index_sequence<i...>) {
+    (visit(i, std::get<i>(operands_)), ...);
   }
+  template <std::size_t... i> void forward(std::index_sequence<i...>) { compute(std::get<i>(operands_)...); }
   /// Whether a gradient that is still due reads an operand.
   [[nodiscard]] bool reads_operand(std::size_t index) const noexcept {
     for (std::size_t i = 0; i < count; ++i)

@@ -19,9 +19,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Holds the weights of a parameter while a node reads them. Costs nothing if a stage has already gathered
 /// them.
-template <class P> class WeightReading {
+class WeightReading {
 public:
-  explicit WeightReading(P& parameter) : parameter_(&parameter) {
+  explicit WeightReading(ParameterBase& parameter) : parameter_(&parameter) {
     parameter.start_gather();
     parameter.finish_gather();
   }
@@ -33,7 +33,7 @@ public:
   }
 
 private:
-  P* parameter_;
+  ParameterBase* parameter_;
 };
 
 /// An operand of a node that is a parameter.
@@ -64,7 +64,7 @@ public:
   template <bool reads = true> [[nodiscard]] auto reading() const {
     if constexpr (reads) {
       require_unchanged();
-      return WeightReading<P>(*parameter_);
+      return WeightReading(*parameter_);
     } else {
       return true;
     }

@@ -51,19 +51,25 @@ public:
 private:
   explicit constexpr RowAxes(std::uint32_t bits) : bits_(bits) {}
 
-  [[gnu::noinline]] static RowAxes splitting(const MeshCore& core, std::span<const std::string_view> axes,
-                                             const LayoutValue& layout, int dimensions) {
-    RowAxes out;
-    for (int axis = 0; axis < core.axis_count(); ++axis) {
-      const int named = core.extent(axis) > 1 ? axis_index(axes, core.name(axis)) : -1;
-      const int dimension = named < 0 ? -1 : layout.dimension_of(named);
-      if (dimension >= 0 && dimension < dimensions)
-        out.bits_ |= 1u << axis;
-    }
-    return out;
-  }
+  [[nodiscard]] static RowAxes splitting(const MeshCore& core, std::span<const std::string_view> axes,
+                                         const LayoutValue& layout, int dimensions);
 
   std::uint32_t bits_ = 0;
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+[[gnu::noinline]] SHARDWRIGHT_INLINE RowAxes RowAxes::splitting(const MeshCore& core,
+                                                                std::span<const std::string_view> axes,
+                                                                const LayoutValue& layout, int dimensions) {
+  RowAxes out;
+  for (int axis = 0; axis < core.axis_count(); ++axis) {
+    const int named = core.extent(axis) > 1 ? axis_index(axes, core.name(axis)) : -1;
+    const int dimension = named < 0 ? -1 : layout.dimension_of(named);
+    if (dimension >= 0 && dimension < dimensions)
+      out.bits_ |= 1u << axis;
+  }
+  return out;
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -63,12 +63,7 @@ public:
   explicit SlotBase(TapeNode& producer) : producer_(&producer) {}
   SlotBase(const SlotBase&) = delete;
   SlotBase& operator=(const SlotBase&) = delete;
-  [[gnu::noinline]] ~SlotBase() { // like everything that slots of all types share
-    while (others_ != nullptr)
-      std::exchange(others_, others_->next)->~HeldValue();
-    while (pending_ != nullptr)
-      std::exchange(pending_, pending_->next)->~PendingGradient();
-  }
+  ~SlotBase();
 
   [[nodiscard]] TapeNode& producer() const noexcept { return *producer_; }
   [[nodiscard]] TapeCore& tape() const noexcept { return producer_->tape(); }
@@ -89,23 +84,11 @@ public:
            (&value == &own_ && replayed_ && awaited_elsewhere());
   }
   /// Releases everything without readers.
-  [[gnu::noinline]] void settle() noexcept {
-    if (!kept(own_))
-      own_.memory = BufferHandle();
-    for (HeldValue* other = others_; other != nullptr; other = other->next)
-      if (!kept(*other))
-        other->memory = BufferHandle();
-  }
+  void settle() noexcept;
 
   /// The value in its own layout, computed if it is missing.
   [[nodiscard]] HeldValue& own() noexcept { return own_; }
-  [[gnu::noinline]] [[nodiscard]] HeldValue& demand() {
-    if (!own_.memory) {
-      replayed_ = replayed_ || computed_;
-      producer_->forward();
-    }
-    return own_;
-  }
+  [[nodiscard]] HeldValue& demand();
   /// Recomputes the value, for the additional state of its producer.
   void compute_again() {
     replayed_ = true;
@@ -127,7 +110,7 @@ public:
   void keep_always() noexcept { ++own_.pins; }
   void drop_gradient() noexcept { gradient_ = BufferHandle(); }
   /// The entry of the value in another layout.
-  [[gnu::noinline]] [[nodiscard]] HeldValue& other(const char* layout) { return entry_in(others_, layout); }
+  [[nodiscard]] HeldValue& other(const char* layout);
 
   [[nodiscard]] bool has_gradient() const noexcept { return static_cast<bool>(gradient_); }
   /// Declares that `part` follows: the first reader of the gradient completes it.
@@ -142,16 +125,8 @@ protected:
         return true;
     return false;
   }
-  [[gnu::noinline]] [[nodiscard]] PendingGradient& pending(const char* layout) {
-    return entry_in(pending_, layout);
-  }
-  [[gnu::noinline]] void hand_over_pending(void* slot) {
-    while (late_ != nullptr)
-      std::exchange(late_, late_->next_)->finish();
-    for (PendingGradient* each = pending_; each != nullptr; each = each->next)
-      if (each->memory)
-        each->hand_over(slot, *each);
-  }
+  [[nodiscard]] PendingGradient& pending(const char* layout);
+  void hand_over_pending(void* slot);
 
 private:
   /// The entry of a layout in a list, which is in the memory of the tape; made if it is missing.
@@ -304,5 +279,47 @@ private:
   Shape shape_{};
   typename Value::LocalShape local_{}; ///< This rank's extents, which every reader needs.
 };
+
+#if !defined(SHARDWRIGHT_COMPILED)
+// Like everything that slots of all types share, out of line.
+[[gnu::noinline]] SHARDWRIGHT_INLINE SlotBase::~SlotBase() {
+  while (others_ != nullptr)
+    std::exchange(others_, others_->next)->~HeldValue();
+  while (pending_ != nullptr)
+    std::exchange(pending_, pending_->next)->~PendingGradient();
+}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE void SlotBase::settle() noexcept {
+  if (!kept(own_))
+    own_.memory = BufferHandle();
+  for (HeldValue* other = others_; other != nullptr; other = other->next)
+    if (!kept(*other))
+      other->memory = BufferHandle();
+}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE HeldValue& SlotBase::demand() {
+  if (!own_.memory) {
+    replayed_ = replayed_ || computed_;
+    producer_->forward();
+  }
+  return own_;
+}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE void SlotBase::hand_over_pending(void* slot) {
+  while (late_ != nullptr)
+    std::exchange(late_, late_->next_)->finish();
+  for (PendingGradient* each = pending_; each != nullptr; each = each->next)
+    if (each->memory)
+      each->hand_over(slot, *each);
+}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE PendingGradient& SlotBase::pending(const char* layout) {
+  return entry_in(pending_, layout);
+}
+
+[[gnu::noinline]] SHARDWRIGHT_INLINE HeldValue& SlotBase::other(const char* layout) {
+  return entry_in(others_, layout);
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

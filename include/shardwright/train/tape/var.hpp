@@ -136,8 +136,51 @@ template <class From, class To> [[nodiscard]] constexpr bool only_gathers() {
   });
 }
 
+/// What operands of all types share, out of line. `to` is the type identity of the layout in which the value
+/// is read, or null if that is its own.
+class VarOperandBase {
+public:
+  VarOperandBase& operator=(VarOperandBase&&) = delete;
+  [[nodiscard]] TapeCore& tape() const noexcept { return slot_->tape(); }
+  [[nodiscard]] bool wants_gradient() const noexcept { return slot_->wants_gradient(); }
+  /// Declares that a part of the gradient follows. @pre wants_gradient()
+  void await(LateGradient& part) noexcept { slot_->await(part); }
+
+protected:
+  VarOperandBase(SlotBase& slot, SourceLocation where) : slot_(&slot), where_(where) { slot_->add_reader(); }
+  VarOperandBase(VarOperandBase&& other) noexcept
+      : slot_(other.slot_), where_(other.where_), reads_(std::exchange(other.reads_, false)) {
+  } // nothing is kept yet
+  ~VarOperandBase();
+
+  [[nodiscard]] HeldValue& place(const char* to) { return to == nullptr ? slot_->own() : slot_->other(to); }
+  /// @param gathers whether the transition to the layout only gathers
+  void keep(const TapeNode& reader, bool for_gradient, const char* to, bool gathers);
+  /// Before a read: releases the Var, and in a replay what was kept only for it.
+  void begin_read(const char* to);
+  /// Keeps the value itself from now on; returns whether a replay would have brought it.
+  [[nodiscard]] bool secures(const char* to);
+  void let_go_of_source() noexcept {
+    if (std::exchange(keeps_source_, false))
+      --slot_->own().pins;
+  }
+  void let_go(const char* to) noexcept;
+
+  SlotBase* slot_;
+  SourceLocation where_;
+
+private:
+  /// Keeps the value until the next settle(); returns whether it was kept.
+  bool unpin(const char* to) noexcept;
+
+  std::uint32_t HeldValue::*pins_ = nullptr;
+  bool reads_ = true;
+  bool for_gradient_ = false;
+  bool keeps_source_ = false; // in its own layout, beside the pin
+};
+
 /// An operand of a node: a Var in the layout in which the node reads it.
-template <class From, class To, class Element, class Target> class VarOperand {
+template <class From, class To, class Element, class Target> class VarOperand : public VarOperandBase {
   using Slot = detail::Slot<From, Element, Target>;
 
 public:
@@ -151,77 +194,43 @@ public:
   static constexpr bool in_own_layout = std::is_same_v<From, To>;
 
   VarOperand(const Var<From, Element, Target>& source, SourceLocation where)
-      : slot_(&source.slot()), where_(where) {
-    slot_->add_reader();
-  }
-  VarOperand(VarOperand&& other) noexcept
-      : slot_(other.slot_), where_(other.where_), reads_(std::exchange(other.reads_, false)) {
-  } // nothing is kept yet
-  VarOperand& operator=(VarOperand&&) = delete;
-  ~VarOperand() {
-    if (!reads_)
-      return;
-    slot_->drop_reader();
-    slot_->settle();
-  }
+      : VarOperandBase(source.slot(), where) {}
+  VarOperand(VarOperand&&) noexcept = default;
 
-  [[nodiscard]] TapeCore& tape() const noexcept { return slot_->tape(); }
-  [[nodiscard]] bool wants_gradient() const noexcept { return slot_->wants_gradient(); }
-  [[nodiscard]] const auto& shape() const noexcept { return slot_->shape(); }
-  [[nodiscard]] TargetResources<Target>& resources() const noexcept { return slot_->resources(); }
-  [[nodiscard]] Slot& slot() const noexcept { return *slot_; }
+  [[nodiscard]] const auto& shape() const noexcept { return slot().shape(); }
+  [[nodiscard]] TargetResources<Target>& resources() const noexcept { return slot().resources(); }
+  [[nodiscard]] Slot& slot() const noexcept { return static_cast<Slot&>(*slot_); }
   /// The axes that split its data, as it is read.
   [[nodiscard]] RowAxes rows() const {
     if constexpr (in_own_layout)
       return slot_->rows();
     else
-      return slot_->rows().template after<From, To>(slot_->resources().core());
+      return slot_->rows().template after<From, To>(resources().core());
   }
 
   /// Declares that `reader` needs the value again: for its gradient, until let_go(), or only to be recomputed
   /// itself. Called before the first read.
   void keep(const TapeNode& reader, bool for_gradient) {
-    if (!for_gradient && !reader.recomputes())
-      return;
-    for_gradient_ = for_gradient;
-    bool again = reader.recovers(slot_->producer());
-    // A recomputed function gathers again, too: between the passes the rank's own part is enough.
-    if constexpr (only_gathers<From, To>())
-      if (!again && reader.in_region()) {
-        again = keeps_source_ = true;
-        ++slot_->own().pins;
-      }
-    pins_ = again ? &HeldValue::replay_pins : &HeldValue::pins;
-    ++(place().*pins_);
+    VarOperandBase::keep(reader, for_gradient, read_as, only_gathers<From, To>());
   }
   /// Declares that a later pass reads the value, when its sources may be gone: it is kept from now on.
   void secure() {
-    if (pins_ != &HeldValue::replay_pins)
+    if (!secures(read_as))
       return;
-    HeldValue& held = place();
-    --held.replay_pins;
-    ++held.pins;
-    pins_ = &HeldValue::pins;
     static_cast<void>(read());
     let_go_of_source();
     slot_->settle();
   }
-  void let_go() noexcept {
-    if (unpin())
-      slot_->settle();
-  }
+  void let_go() noexcept { VarOperandBase::let_go(read_as); }
   /// The value; the last handle to it if nothing else keeps it. The first read releases the Var, and the read
   /// of a replay releases what was kept only for it: each node is recomputed at most once.
   [[nodiscard]] Value read() {
-    if (std::exchange(reads_, false))
-      slot_->drop_reader();
-    if (!for_gradient_ && tape().replays())
-      unpin();
+    begin_read(read_as);
     Value out = [this] {
       if constexpr (in_own_layout)
-        return slot_->value();
+        return slot().value();
       else
-        return slot_->template value_in<To>(place(), where_);
+        return slot().template value_in<To>(place(read_as), where_);
     }();
     slot_->settle();
     return out;
@@ -237,13 +246,11 @@ public:
   static constexpr void note_use(const TapeCore&) noexcept {}
   static constexpr void end_pass() noexcept {}
   /// The shape of the value, without its memory.
-  [[nodiscard]] Value outline() const {
-    return TensorAccess::outline<Value>(slot_->resources().core(), slot_->shape());
-  }
+  [[nodiscard]] Value outline() const { return TensorAccess::outline<Value>(resources().core(), shape()); }
   /// The deferred sum, if the value is one that has not been computed.
   [[nodiscard]] LazySum<Value>* sum() {
     if constexpr (in_own_layout)
-      return slot_->sum();
+      return slot().sum();
     else
       return nullptr;
   }
@@ -252,42 +259,16 @@ public:
   [[nodiscard]] std::optional<ShardedTensor<Gradient<To>, const Element, Target>> take_gradient() {
     if constexpr (in_own_layout)
       if (slot_->has_gradient())
-        return slot_->take_gradient();
+        return slot().take_gradient();
     return std::nullopt;
   }
-  /// Declares that a part of the gradient follows. @pre wants_gradient()
-  void await(LateGradient& part) noexcept { slot_->await(part); }
   /// Adds to the gradient. @pre wants_gradient()
   template <class Raw, class E> void give(ShardedTensor<Raw, E, Target>&& raw) {
-    slot_->give(std::move(raw), where_);
+    slot().give(std::move(raw), where_);
   }
 
 private:
-  [[nodiscard]] HeldValue& place() {
-    if constexpr (in_own_layout)
-      return slot_->own();
-    else
-      return slot_->other(&type_identity<To>);
-  }
-  /// Keeps the value until the next settle(); returns whether it was kept.
-  bool unpin() noexcept {
-    if (pins_ == nullptr)
-      return false;
-    --(place().*std::exchange(pins_, nullptr));
-    let_go_of_source();
-    return true;
-  }
-  void let_go_of_source() noexcept {
-    if (std::exchange(keeps_source_, false))
-      --slot_->own().pins;
-  }
-
-  Slot* slot_;
-  SourceLocation where_;
-  std::uint32_t HeldValue::*pins_ = nullptr;
-  bool reads_ = true;
-  bool for_gradient_ = false;
-  bool keeps_source_ = false; // in its own layout, beside the pin
+  static constexpr const char* read_as = in_own_layout ? nullptr : &type_identity<To>;
 };
 
 /// An operand of an operation as its node holds it. A moved-in operand is no longer kept alive by the caller.
@@ -313,6 +294,60 @@ template <class From, class To, class Element, class Target>
   const Edge<From, To, Element, Target> given = std::move(edge);
   return {given.source(), given.where()};
 }
+
+#if !defined(SHARDWRIGHT_COMPILED)
+SHARDWRIGHT_INLINE VarOperandBase::~VarOperandBase() {
+  if (!reads_)
+    return;
+  slot_->drop_reader();
+  slot_->settle();
+}
+
+SHARDWRIGHT_INLINE void VarOperandBase::keep(const TapeNode& reader, bool for_gradient, const char* to,
+                                             bool gathers) {
+  if (!for_gradient && !reader.recomputes())
+    return;
+  for_gradient_ = for_gradient;
+  bool again = reader.recovers(slot_->producer());
+  // A recomputed function gathers again, too: between the passes the rank's own part is enough.
+  if (gathers && !again && reader.in_region()) {
+    again = keeps_source_ = true;
+    ++slot_->own().pins;
+  }
+  pins_ = again ? &HeldValue::replay_pins : &HeldValue::pins;
+  ++(place(to).*pins_);
+}
+
+SHARDWRIGHT_INLINE void VarOperandBase::begin_read(const char* to) {
+  if (std::exchange(reads_, false))
+    slot_->drop_reader();
+  if (!for_gradient_ && tape().replays())
+    unpin(to);
+}
+
+SHARDWRIGHT_INLINE bool VarOperandBase::secures(const char* to) {
+  if (pins_ != &HeldValue::replay_pins)
+    return false;
+  HeldValue& held = place(to);
+  --held.replay_pins;
+  ++held.pins;
+  pins_ = &HeldValue::pins;
+  return true;
+}
+
+SHARDWRIGHT_INLINE void VarOperandBase::let_go(const char* to) noexcept {
+  if (unpin(to))
+    slot_->settle();
+}
+
+SHARDWRIGHT_INLINE bool VarOperandBase::unpin(const char* to) noexcept {
+  if (pins_ == nullptr)
+    return false;
+  --(place(to).*std::exchange(pins_, nullptr));
+  let_go_of_source();
+  return true;
+}
+#endif
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

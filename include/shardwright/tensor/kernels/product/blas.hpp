@@ -13,7 +13,7 @@
 #define SHARDWRIGHT_WITH_BLAS 0
 #endif
 
-#if SHARDWRIGHT_WITH_BLAS
+#if SHARDWRIGHT_WITH_BLAS && !defined(SHARDWRIGHT_COMPILED)
 // OpenBLAS has a type of this name in the global namespace, which would clash with `using namespace
 // shardwright`.
 #define bfloat16 blas_bfloat16

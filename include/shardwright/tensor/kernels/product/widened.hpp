@@ -21,10 +21,13 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// A product on the host: the BLAS on this thread, or register tiles.
-template <class Execution, class Number>
-void number_product(const Execution& execution, const Product<Number>& product) {
 #if SHARDWRIGHT_WITH_BLAS
+/// A product by the BLAS, on this thread.
+void blas_product(const Product<float>& product);
+void blas_product(const Product<double>& product);
+
+#if !defined(SHARDWRIGHT_COMPILED)
+template <class Number, class Gemm> void call_blas(const Product<Number>& product, Gemm* gemm) {
   const auto& [m, n, k, alpha, a, b, beta, c, c_stride] = product;
   constexpr std::size_t most = std::size_t(std::numeric_limits<int>::max());
   require(m <= most && n <= most && k <= most && a.stride <= most && b.stride <= most, "matmul",
@@ -36,15 +39,20 @@ void number_product(const Execution& execution, const Product<Number>& product) 
   const auto form = [](const Factor<Number>& factor) {
     return factor.transposed ? CblasTrans : CblasNoTrans;
   };
-  constexpr auto gemm = [] {
-    if constexpr (std::is_same_v<Number, float>)
-      return &cblas_sgemm;
-    else
-      return &cblas_dgemm;
-  }();
-  shardwright::detail::wait_for_kernels(execution); // the BLAS runs now, on this thread
   gemm(CblasRowMajor, form(a), form(b), size(m), size(n), size(k), alpha, a.data, leading(a), b.data,
        leading(b), beta, c, size(c_stride));
+}
+SHARDWRIGHT_INLINE void blas_product(const Product<float>& product) { call_blas(product, &cblas_sgemm); }
+SHARDWRIGHT_INLINE void blas_product(const Product<double>& product) { call_blas(product, &cblas_dgemm); }
+#endif
+#endif
+
+/// A product on the host: the BLAS, or register tiles.
+template <class Execution, class Number>
+void number_product(const Execution& execution, const Product<Number>& product) {
+#if SHARDWRIGHT_WITH_BLAS
+  shardwright::detail::wait_for_kernels(execution); // the BLAS runs now, on this thread
+  blas_product(product);
 #else
   run_product(execution, product);
 #endif
