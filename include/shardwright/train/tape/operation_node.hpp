@@ -104,7 +104,7 @@ public:
   [[nodiscard]] Out& result() noexcept { return y_; }
 
 private:
-  // Not std::apply, which takes longer to compile than what it calls.
+  // Not std::apply, whose instantiations take long to compile.
   template <class Visit> void each(const Visit& visit) { each(visit, Indices{}); }
   template <class Visit, std::size_t... i> void each(const Visit& visit, std::index_sequence<i...>) {
     (visit(i, std::get<i>(operands_)), ...);
