@@ -17,7 +17,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <span>
 #include <type_traits>
+#include <vector>
 
 namespace sw = shardwright;
 using namespace sw::axis;
@@ -81,6 +83,11 @@ template <class Context, class Mesh> double attend(const Mesh& mesh) {
   lengths.mutable_data()[0] = 16;
   lengths.mutable_data()[1] = 11;
   const auto encoded = sw::attention(input, ids.positions(), heads, sw::padded(sw::full, lengths));
+
+  sw::ShardedTensor<sw::DocumentStartsLayout<Fused>, std::int32_t> starts(mesh, {2, 16});
+  sw::fill_document_starts(std::vector<std::int32_t>{3, 9, 4}, std::span(starts.mutable_data(), 16));
+  sw::fill_document_starts(std::vector<std::int32_t>{13}, std::span(starts.mutable_data() + 16, 16));
+  const auto packed = sw::attention(input, ids.positions(), heads, sw::documents(sw::causal, starts));
   //! [masks]
   double sum[1] = {0};
   const auto add = [&sum](const auto& tensor) {
@@ -90,6 +97,7 @@ template <class Context, class Mesh> double attend(const Mesh& mesh) {
   add(value);
   add(recent.value);
   add(encoded.value);
+  add(packed.value);
   mesh.template communicator<cp>().all_reduce_in_place(sum);
   return sum[0];
 }

@@ -38,8 +38,65 @@ void attend(const ShardedTensor<Qkv>& qkv, const ShardedTensor<Lengths, std::int
 }
 } // namespace attention_lengths_layout
 
+namespace attention_documents_layout {
+// expect: attention: the starts of documents must be sharded like dimension 0 of the input, with whole sequences (make them in its DocumentStartsLayout)
+
+using Qkv = Layout<4, Shard<0, dp>, Shard<1, cp>, Shard<2, tp>>;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Starts = Layout<2, Shard<0, dp>, Shard<1, cp>>; // offsets of a rank's own tokens
+#else
+using Starts = Layout<2, Shard<0, dp>>;  // DocumentStartsLayout<Qkv>
+#endif
+
+void attend(const ShardedTensor<Qkv>& qkv, const TokenPositions<ZigZagOrder>& positions,
+            const ShardedTensor<Starts, std::int32_t>& starts) {
+  static_cast<void>(attention(qkv, positions, {.queries = 2, .width = 8}, documents(causal, starts)));
+}
+} // namespace attention_documents_layout
+
+namespace attention_documents_element {
+// expect: documents: the starts must be int32 (convert them first)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Start = std::int64_t;
+#else
+using Start = std::int32_t;
+#endif
+
+auto mask(const ShardedTensor<Layout<2>, Start>& starts) { return documents(causal, starts); }
+} // namespace attention_documents_element
+
+namespace attention_documents_of_lengths {
+// expect: documents: the mask must have no lengths or documents (make the padding a document)
+
+auto mask(const ShardedTensor<Layout<2>, std::int32_t>& starts,
+          const ShardedTensor<Layout<1>, std::int32_t>& lengths) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  return documents(padded(causal, lengths), starts);
+#else
+  static_cast<void>(padded(causal, lengths));
+  return documents(causal, starts);
+#endif
+}
+} // namespace attention_documents_of_lengths
+
+namespace attention_lengths_of_documents {
+// expect: padded: the mask must have no lengths or documents (make the padding a document)
+
+auto mask(const ShardedTensor<Layout<2>, std::int32_t>& starts,
+          const ShardedTensor<Layout<1>, std::int32_t>& lengths) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  return padded(documents(causal, starts), lengths);
+#else
+  static_cast<void>(documents(causal, starts));
+  return padded(causal, lengths);
+#endif
+}
+} // namespace attention_lengths_of_documents
+
 namespace attention_mask_on_device {
-// expect: attention: on a device the mask must be causal or full, without key lengths (take sw::causal or sw::full, or attend in host memory)
+// expect: attention: on a device the mask must be causal or full, without key lengths or documents (take sw::causal or sw::full, or attend in host memory)
 
 /// Memory that counts as a device's.
 struct Elsewhere {

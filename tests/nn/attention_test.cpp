@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -99,6 +100,21 @@ Lengths lengths_on(const Mesh& mesh) {
   return lengths;
 }
 
+/// Documents in the sequences; the last one has a token of padding.
+constexpr std::int32_t document_of[batch][sequence] = {{0, 0, 1, 2, 2}, {0, 0, 0, 0, 0}, {0, 1, 1, 1, 2}};
+using Starts = sw::ShardedTensor<sw::DocumentStartsLayout<Qkv>, std::int32_t>;
+static_assert(std::is_same_v<sw::DocumentStartsLayout<Qkv>, sw::Layout<2, sw::Shard<0, dp>>>);
+
+Starts starts_on(const Mesh& mesh) {
+  static const std::vector<std::vector<std::int32_t>> lengths{{2, 1, 2}, {5}, {1, 3}};
+  Starts starts(mesh, {batch, sequence});
+  const auto offset = static_cast<std::size_t>(starts.local_offset()[0]);
+  for (std::size_t row = 0; row < starts.local_size() / sequence; ++row)
+    sw::fill_document_starts(lengths[offset + row],
+                             std::span(starts.mutable_data() + row * sequence, sequence));
+  return starts;
+}
+
 template <class Mask>
 void check(const sw::HostCommunicator& world, Findings& findings, Extents extents, const char* name,
            const Mask& mask, Sees sees) {
@@ -151,6 +167,10 @@ template <Sees sees> bool below_length(std::size_t sequence, std::size_t query, 
   return sees(sequence, query, key) && key < static_cast<std::size_t>(all_lengths[sequence]);
 }
 
+template <Sees sees> bool in_document(std::size_t b, std::size_t query, std::size_t key) {
+  return sees(b, query, key) && document_of[b][query] == document_of[b][key];
+}
+
 template <Sees sees, class Mask>
 void check_padded_too(const sw::HostCommunicator& world, Findings& findings, Extents extents,
                       const char* name, Mask mask) {
@@ -159,6 +179,9 @@ void check_padded_too(const sw::HostCommunicator& world, Findings& findings, Ext
   check(
       world, findings, extents, (std::string(name) + " and lengths").c_str(),
       [mask](const Mesh& mesh) { return sw::padded(mask, lengths_on(mesh)); }, below_length<sees>);
+  check(
+      world, findings, extents, (std::string(name) + " in documents").c_str(),
+      [mask](const Mesh& mesh) { return sw::documents(mask, starts_on(mesh)); }, in_document<sees>);
 }
 
 } // namespace
@@ -211,6 +234,8 @@ TEST_CASE("attention on a tape equals that of tensors, under every mask") {
           check_tape(world, findings, "a window", [](const Mesh&) { return sw::sliding_window<2>; });
           check_tape(world, findings, "lengths",
                      [](const Mesh& mesh) { return sw::padded(sw::full, lengths_on(mesh)); });
+          check_tape(world, findings, "documents",
+                     [](const Mesh& mesh) { return sw::documents(sw::causal, starts_on(mesh)); });
         }) == "");
 }
 
@@ -326,16 +351,20 @@ TEST_CASE("rotary frequencies are scaled by their wavelength") {
   CHECK(std::abs(stretched[3] - 0.001 / 8) < 1e-18);
 }
 
-TEST_CASE("a tape compares the key lengths between ranks that must have the same") {
+TEST_CASE("a tape compares key lengths and documents between ranks that must have the same") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {1, 2});
           const auto qkv = random_tensor<Qkv>(mesh, {batch, sequence, groups, group_width}, 1);
           Lengths lengths = lengths_on(mesh);
-          const auto said = [&](bool compares) {
+          Starts starts = starts_on(mesh);
+          const auto said = [&](bool compares, bool packed = false) {
             sw::Tape<> tape;
             tape.check_inputs(compares);
             try {
-              static_cast<void>(attention(tape.variable(qkv), heads, sw::padded(sw::full, lengths)));
+              if (packed)
+                static_cast<void>(attention(tape.variable(qkv), heads, sw::documents(sw::causal, starts)));
+              else
+                static_cast<void>(attention(tape.variable(qkv), heads, sw::padded(sw::full, lengths)));
             } catch (const sw::ConfigurationMismatch& error) {
               return std::string(error.what());
             }
@@ -346,6 +375,11 @@ TEST_CASE("a tape compares the key lengths between ranks that must have the same
           findings.expect(sw::always_checked || said(false) == "no error", said(false));
           const std::string odd = said(true);
           findings.expect(odd.find("Input: ranks along tp") != std::string::npos, odd);
+          findings.expect(said(true, true) == "no error", said(true, true));
+          sw::fill_document_starts(std::vector<std::int32_t>{1 + mesh.coordinate<tp>()},
+                                   std::span(starts.mutable_data(), sequence));
+          const std::string packed = said(true, true);
+          findings.expect(packed.find("Input: ranks along tp") != std::string::npos, packed);
         }) == "");
 }
 
@@ -387,6 +421,52 @@ TEST_CASE("attention rejects key lengths that do not match its sequences") {
           expect(sentence(3, 1),
                  "attention: the tensor of key lengths must have the shape [2], but it has [3]");
         }) == "");
+}
+
+TEST_CASE("attention rejects starts that no documents have") {
+  CHECK(on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {1, 1});
+          const auto qkv = random_tensor<Qkv>(mesh, {2, sequence, groups, group_width}, 1);
+          const auto sentence = [&](std::int64_t rows, std::vector<std::int32_t> values) {
+            Starts starts(mesh, {rows, sequence});
+            for (std::size_t i = 0; i < starts.local_size(); ++i)
+              starts.mutable_data()[i] = values[i % values.size()];
+            try {
+              static_cast<void>(sw::attention(qkv, heads, sw::documents(sw::causal, starts)));
+            } catch (const sw::InvalidArgument& error) {
+              return std::string(error.what());
+            }
+            return std::string("no error");
+          };
+          const auto expect = [&](const std::string& said, const char* part) {
+            findings.expect(said.find(part) != std::string::npos, said);
+          };
+          expect(sentence(2, {0, 0, 2, 2, 4}), "no error");
+          expect(sentence(2, {0, 0, 1, 1, 1}), "but at position 2 it is 1 (fill a sequence by");
+          expect(sentence(2, {1, 1, 1, 1, 1}), "but at position 0 it is 1");
+          expect(sentence(2, {0, 0, 0, 0, 5}), "but at position 4 it is 5");
+          expect(sentence(2, {0, 0, 0, -1, -1}), "but at position 3 it is -1");
+          expect(sentence(3, {0}), "the tensor of the starts of documents must have the shape [2, 5]");
+        }) == "");
+}
+
+TEST_CASE("documents fill a sequence, the last one with padding, and never more") {
+  std::vector<std::int32_t> starts(6);
+  sw::fill_document_starts(std::vector<std::int32_t>{2, 0, 3}, starts);
+  CHECK(starts == std::vector<std::int32_t>{0, 0, 2, 2, 2, 5});
+  sw::fill_document_starts({}, starts);
+  CHECK(starts == std::vector<std::int32_t>(6, 0));
+  const auto refusal = [&](std::vector<std::int32_t> lengths) -> std::string {
+    try {
+      sw::fill_document_starts(lengths, starts);
+    } catch (const sw::InvalidArgument& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  CHECK(refusal({2, 4}) == "none");
+  CHECK(refusal({2, 5}).find("after 2 tokens comes a document of 5 (cut it,") != std::string::npos);
+  CHECK(refusal({-1}).find("comes a document of -1") != std::string::npos);
 }
 
 TEST_CASE("attention names heads that do not divide evenly and a fused width that does not match them") {

@@ -56,6 +56,9 @@ TEST_CASE("context ranks compute attention under every mask") {
             check_mask<ContextMask<sw::CausalMask, true>>(world, findings, way);
             check_mask<ContextMask<sw::FullMask, true>>(world, findings, way);
             check_mask<ContextMask<sw::SlidingWindowMask<3>, true>>(world, findings, way);
+            check_mask<ContextDocuments<sw::CausalMask>>(world, findings, way);
+            check_mask<ContextDocuments<sw::FullMask>>(world, findings, way);
+            check_mask<ContextDocuments<sw::SlidingWindowMask<5>>>(world, findings, way);
             using Padded = ContextMask<sw::FullMask, true>;
             check_context<sw::RingContext, sw::bfloat16, Padded>(world, findings, way, 0x1p-6);
             check_context<sw::RingContext, sw::float16, Padded>(world, findings, way, 0x1p-9);

@@ -19,6 +19,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,18 @@ template <sw::AttentionMask Mask, bool padded = false> struct ContextMask {
     } else {
       return Mask{};
     }
+  }
+};
+
+/// @brief Documents in each of three sequences of 48: many, one with padding, one.
+template <sw::AttentionMask Mask> struct ContextDocuments {
+  [[nodiscard]] static auto on(const ContextMesh& mesh) {
+    sw::ShardedTensor<sw::Layout<2>, std::int32_t> starts(mesh, {3, 48});
+    const std::span<std::int32_t> all(starts.mutable_data(), 3 * 48);
+    sw::fill_document_starts(std::array<std::int32_t, 7>{1, 13, 2, 0, 17, 1, 14}, all.subspan(0, 48));
+    sw::fill_document_starts(std::array<std::int32_t, 1>{31}, all.subspan(48, 48));
+    sw::fill_document_starts({}, all.subspan(96, 48));
+    return sw::documents(Mask{}, starts);
   }
 };
 

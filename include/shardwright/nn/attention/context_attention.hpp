@@ -53,8 +53,8 @@ ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& pos
 /// Blocks are merged in a fixed order. Cost of the ring: ranks - 1 messages of keys and values to the next
 /// rank, each during the computation of the previous block; keys that no query of the rank sees are skipped.
 /// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width]
-/// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` of one of them; a
-/// device has the first two, and with cuDNN `sliding_window` of 16-bit elements
+/// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` or `documents` of
+/// one of them; a device has the first two, and with cuDNN `sliding_window` of 16-bit elements
 /// @throws InvalidArgument if the last extent is not that, or kv_heads does not divide over its ranks.
 template <LayoutType L, class E, class Target, class Order, AttentionMask Mask = CausalMask>
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
@@ -144,21 +144,24 @@ template <TapeOperand Qkv, class Element, class Target, class Order>
   return apply(operation::Rotary<Element, Target, Order>{&table, positions, heads, true}, where,
                std::forward<Qkv>(qkv));
 }
-/// Attention on a tape, which compares key lengths between ranks if it checks inputs. With a null pointer for
-/// the table, its gradient is that of `qkv`.
+/// Attention on a tape, which compares key lengths and documents between ranks if it checks inputs. With a
+/// null pointer for the table, its gradient is that of `qkv`.
 template <TapeOperand Qkv, class Table, class Order, AttentionMask Mask>
 [[nodiscard]] auto attention_after_rotary(Qkv&& qkv, Table table, const TokenPositions<Order>& positions,
                                           HeadShape heads, const Mask& mask, SourceLocation where) {
   if constexpr (is_padded<Mask>)
     if (qkv.tape().checks_inputs())
       require_equal_inputs(mask.lengths(), where);
+  if constexpr (has_documents<Mask>)
+    if (qkv.tape().checks_inputs())
+      require_equal_inputs(mask.starts(), where);
   return apply(operation::Attention<Order, Mask, Table>{positions, heads, mask, table}, where,
                std::forward<Qkv>(qkv));
 }
 
 } // namespace detail
 
-/// @brief The same on a tape, which compares key lengths between ranks if it checks inputs.
+/// @brief The same on a tape, which compares key lengths and documents between ranks if it checks inputs.
 template <detail::TapeOperand Qkv, class Order, AttentionMask Mask = CausalMask>
 [[nodiscard]] auto attention(Qkv&& qkv, const TokenPositions<Order>& positions, HeadShape heads,
                              const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {

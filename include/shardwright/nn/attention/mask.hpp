@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Attention masks on sharded tensors: hiding keys beyond the length of their sequence, and the masks
-/// that a target supports.
+/// @brief Attention masks on sharded tensors: hiding keys beyond the length of their sequence, keeping packed
+/// documents apart, and the masks that a target supports.
 
 #include <shardwright/layout/attention_mask.hpp>
 #include <shardwright/layout/layout.hpp>
@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -21,9 +22,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <LayoutType Qkv> struct BatchOf {
+template <LayoutType Qkv, int rank> struct BatchOf {
   static constexpr LayoutValue value = [] {
-    LayoutValue layout{1, {}, {}, {}};
+    LayoutValue layout{rank, {}, {}, {}};
     layout.shard(0) = Qkv::value.shard(0);
     return layout;
   }();
@@ -33,7 +34,12 @@ template <LayoutType Qkv> struct BatchOf {
 
 /// @brief Layout of the key lengths, [batch], from that of attention's input: sharded like its dimension 0.
 template <LayoutType Qkv>
-using KeyLengthsLayout = detail::LayoutOf<typename Qkv::axis_list, detail::BatchOf<Qkv>>;
+using KeyLengthsLayout = detail::LayoutOf<typename Qkv::axis_list, detail::BatchOf<Qkv, 1>>;
+
+/// @brief Layout of the starts of documents, [batch, sequence], from that of attention's input: sharded like
+/// its dimension 0, every position of a sequence on all ranks that share it.
+template <LayoutType Qkv>
+using DocumentStartsLayout = detail::LayoutOf<typename Qkv::axis_list, detail::BatchOf<Qkv, 2>>;
 
 /// @brief A mask that also hides keys beyond the length of their sequence from every query.
 ///
@@ -58,8 +64,62 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
 [[nodiscard]] PaddedMask<Mask, L, Target> padded(Mask, const ShardedTensor<L, E, Target>& lengths) {
   constexpr bool counts = std::is_same_v<std::remove_const_t<E>, std::int32_t>;
   static_assert(counts, "padded: the key lengths must be int32 (convert them first)");
+  static_assert(std::is_empty_v<Mask>,
+                "padded: the mask must have no lengths or documents (make the padding a document)");
   if constexpr (counts)
     return PaddedMask<Mask, L, Target>(lengths.share());
+}
+
+/// @brief A mask under which a token attends only to tokens of its own document, of the several that share a
+/// sequence.
+///
+/// Results and gradients are those of each document alone. For hosts. It holds a read-only handle to the
+/// starts, which must not be written before the last gradient.
+template <AttentionMask Mask, LayoutType L, class Target> class DocumentsMask {
+public:
+  static constexpr KeyWindow window = Mask::window;
+  using starts_layout = L;
+  using Starts = ShardedTensor<L, const std::int32_t, Target>;
+
+  explicit DocumentsMask(Starts starts) : starts_(std::move(starts)) {}
+  [[nodiscard]] const Starts& starts() const noexcept { return starts_; }
+
+private:
+  Starts starts_;
+};
+
+/// @brief `mask` within documents.
+/// @param starts int32 [batch, sequence], the first position of each token's document, in
+/// DocumentStartsLayout; see fill_document_starts
+template <AttentionMask Mask, LayoutType L, class E, class Target>
+[[nodiscard]] DocumentsMask<Mask, L, Target> documents(Mask, const ShardedTensor<L, E, Target>& starts) {
+  constexpr bool counts = std::is_same_v<std::remove_const_t<E>, std::int32_t>;
+  static_assert(counts, "documents: the starts must be int32 (convert them first)");
+  static_assert(std::is_empty_v<Mask>,
+                "documents: the mask must have no lengths or documents (make the padding a document)");
+  if constexpr (counts)
+    return DocumentsMask<Mask, L, Target>(starts.share());
+}
+
+/// @brief Writes the starts of one sequence: documents of these lengths one after the other, and one of the
+/// tokens after them, such as padding.
+/// @throws InvalidArgument for a negative length, or if the documents are longer than the sequence.
+inline void fill_document_starts(std::span<const std::int32_t> lengths, std::span<std::int32_t> starts) {
+  std::size_t at = 0;
+  const auto add = [&](std::size_t length) {
+    const std::size_t begin = at;
+    for (; at < begin + length; ++at)
+      starts[at] = static_cast<std::int32_t>(begin);
+  };
+  for (const std::int32_t length : lengths) {
+    if (length < 0 || static_cast<std::size_t>(length) > starts.size() - at)
+      throw InvalidArgument("fill_document_starts: the lengths must be from 0 on, and together at most the " +
+                            std::to_string(starts.size()) + " tokens of the sequence, but after " +
+                            std::to_string(at) + " tokens comes a document of " + std::to_string(length) +
+                            " (cut it, or begin another sequence)");
+    add(static_cast<std::size_t>(length));
+  }
+  add(starts.size() - at);
 }
 
 namespace detail {
@@ -67,12 +127,16 @@ namespace detail {
 template <class Mask> inline constexpr bool is_padded = false;
 template <class Mask, class L, class Target>
 inline constexpr bool is_padded<PaddedMask<Mask, L, Target>> = true;
+template <class Mask> inline constexpr bool has_documents = false;
+template <class Mask, class L, class Target>
+inline constexpr bool has_documents<DocumentsMask<Mask, L, Target>> = true;
 
 /// The trace shows the mask and the target.
 template <class Mask, class Target> struct MaskOnTarget {
   static_assert(
-      Target::host_accessible || (!is_padded<Mask> && kernels::KeyMask{Mask::window}.has_causal_form()),
-      "attention: on a device the mask must be causal or full, without key lengths (take sw::causal or sw::full, or attend in host memory)");
+      Target::host_accessible ||
+          (!is_padded<Mask> && !has_documents<Mask> && kernels::KeyMask{Mask::window}.has_causal_form()),
+      "attention: on a device the mask must be causal or full, without key lengths or documents (take sw::causal or sw::full, or attend in host memory)");
 };
 
 template <class Lengths, class Wanted> struct LengthsLikeBatch {
@@ -81,8 +145,32 @@ template <class Lengths, class Wanted> struct LengthsLikeBatch {
       "attention: the key lengths must be sharded like dimension 0 of the input (make them in its KeyLengthsLayout)");
 };
 
+template <class Starts, class Wanted> struct StartsLikeBatch {
+  static_assert(
+      std::is_same_v<Starts, Wanted>,
+      "attention: the starts of documents must be sharded like dimension 0 of the input, with whole sequences (make them in its DocumentStartsLayout)");
+};
+
+/// Rejects starts of a rank's sequences that no documents have.
+template <class Starts>
+void require_document_starts(const Starts& starts, std::int64_t sequence, SourceLocation where) {
+  const std::int32_t* const all = starts.data();
+  for (std::size_t i = 0; i < starts.local_size(); ++i) {
+    const auto position = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % sequence);
+    if (all[i] == position || (position > 0 && all[i] == all[i - 1]))
+      continue;
+    reject_operation(
+        "attention",
+        "the start of a token's document must be its own position or the start of the token before "
+        "it, but at position " +
+            std::to_string(position) + " it is " + std::to_string(all[i]) +
+            " (fill a sequence by fill_document_starts)",
+        starts.core(), where);
+  }
+}
+
 /// The mask for this rank's block of `qkv`.
-/// @throws InvalidArgument if the lengths do not match its sequences.
+/// @throws InvalidArgument if lengths or documents do not match its sequences.
 template <AttentionMask Mask, LayoutType L, class E, class Target>
 [[nodiscard]] kernels::KeyMask key_mask(const Mask& mask, const ShardedTensor<L, E, Target>& qkv,
                                         SourceLocation where) {
@@ -103,6 +191,17 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
                              ", but one is " + std::to_string(out.lengths[i]) +
                              " (count the tokens of each sequence before its padding)",
                          qkv.core(), where);
+  }
+  if constexpr (has_documents<Mask> && Target::host_accessible) {
+    static_assert(sizeof(StartsLikeBatch<typename Mask::starts_layout, DocumentStartsLayout<L>>) != 0);
+    require_one_mesh("attention", qkv, mask.starts(), where);
+    require_shape("attention", "tensor of the starts of documents", mask.starts().shape(),
+                  {qkv.shape()[0], qkv.shape()[1]}, qkv.core(), where);
+    if constexpr (counts_only<Target>)
+      return out;
+    require_document_starts(mask.starts(), qkv.shape()[1], where);
+    out.starts = mask.starts().data();
+    out.positions = static_cast<std::size_t>(qkv.shape()[1]);
   }
   return out;
 }

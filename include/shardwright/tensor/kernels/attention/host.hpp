@@ -197,23 +197,24 @@ private:
     const std::size_t batch = unit / a.shape.kv_heads;
     const std::size_t kv_head = unit % a.shape.kv_heads;
     const Element* queries = a.qkv.row(batch * a.shape.sequence) + kv_head * a.shape.group_width();
-    pack_head(a.key_values, batch * block.keys.rows, kv_head, block.seen(batch), a.shape, buffers);
+    const AttentionBlock own = block.of(batch);
+    pack_head(a.key_values, batch * block.keys.rows, kv_head, own.seen(batch), a.shape, buffers);
     for (std::size_t h = 0; h < a.shape.q_per_kv; ++h) {
       const std::size_t head = kv_head * a.shape.q_per_kv + h;
       std::size_t count = 0;
-      for (std::size_t first = a.merge ? block.first_query(0) : 0; first < a.shape.sequence; first += count) {
-        count = block.rows_at_once(first, rows);
-        row_block(queries + h * a.shape.head_dim + first * a.qkv.stride, batch, first, count,
+      for (std::size_t first = a.merge ? own.first_query(0) : 0; first < a.shape.sequence; first += count) {
+        count = own.rows_at_once(first, rows);
+        row_block(own, queries + h * a.shape.head_dim + first * a.qkv.stride, batch, first, count,
                   a.out.row(batch * a.shape.sequence + first) + head * a.shape.value_width(),
                   a.log_sum_exp + (batch * a.shape.heads() + head) * a.shape.sequence + first, buffers);
       }
     }
   }
 
-  SHARDWRIGHT_FUNCTION void row_block(const Element* queries, std::size_t batch, std::size_t first,
-                                      std::size_t count, Out* to, Number* lse,
+  SHARDWRIGHT_FUNCTION void row_block(const AttentionBlock& own, const Element* queries, std::size_t batch,
+                                      std::size_t first, std::size_t count, Out* to, Number* lse,
                                       const AttentionBuffers<Number>& b) const {
-    const RowRange seen = block.seen(batch, first, count);
+    const RowRange seen = own.seen(batch, first, count);
     if (seen.empty()) {
       if (!a.merge)
         set_unseeing(count, to, lse);
@@ -225,13 +226,13 @@ private:
     transpose_rows(b.result, b.width, b.queries_across);
     product_in_tiles<TileStore::assign, Number>(seen.size(), rows, a.shape.head_dim, {keys, b.width, 1},
                                                 b.queries_across, rows, b.scores, rows);
-    mask_unseen(b.scores, block, seen, first, count);
+    mask_unseen(b.scores, own, seen, first, count);
     Number sums[rows];
     Number maxima[rows];
     softmax(b.scores, seen.size(), maxima, sums);
     product_in_tiles<TileStore::assign, Number>(rows, b.value_width, seen.size(), {b.scores, 1, rows}, values,
                                                 b.value_width, b.result, b.value_width);
-    const auto sees = [&](std::size_t i) { return sums[i] != 0 || !block.seen(batch, first + i, 1).empty(); };
+    const auto sees = [&](std::size_t i) { return sums[i] != 0 || !own.seen(batch, first + i, 1).empty(); };
     if (a.merge)
       return merge_rows(b, count, sees, maxima, sums, to, lse);
     const auto share = [&](std::size_t i) { return sees(i) ? Number(1) / sums[i] : Number(0); };

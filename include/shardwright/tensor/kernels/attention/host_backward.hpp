@@ -37,16 +37,17 @@ private:
     const std::size_t batch = unit / a.shape.kv_heads;
     const std::size_t kv_head = unit % a.shape.kv_heads;
     const std::size_t token = batch * block.keys.rows;
-    pack_head(a.key_values, token, kv_head, block.seen(batch), a.shape, b);
+    const AttentionBlock own = block.of(batch);
+    pack_head(a.key_values, token, kv_head, own.seen(batch), a.shape, b);
     for (std::size_t i = 0; i < block.keys.rows * b.width; ++i)
       b.d_keys[i] = Number(0);
     for (std::size_t i = 0; i < block.keys.rows * b.value_width; ++i)
       b.d_values[i] = Number(0);
     for (std::size_t h = 0; h < a.shape.q_per_kv; ++h) {
       std::size_t count = 0;
-      for (std::size_t first = a.merge ? block.first_query(0) : 0; first < a.shape.sequence; first += count) {
-        count = block.rows_at_once(first, rows);
-        row_block(batch, kv_head, h, first, count, b);
+      for (std::size_t first = a.merge ? own.first_query(0) : 0; first < a.shape.sequence; first += count) {
+        count = own.rows_at_once(first, rows);
+        row_block(own, batch, kv_head, h, first, count, b);
       }
     }
     const auto one = [](std::size_t) { return Number(1); };
@@ -57,10 +58,10 @@ private:
                 d_keys + a.shape.head_dim, stride);
   }
 
-  SHARDWRIGHT_FUNCTION void row_block(std::size_t batch, std::size_t kv_head, std::size_t h,
-                                      std::size_t first, std::size_t count,
+  SHARDWRIGHT_FUNCTION void row_block(const AttentionBlock& own, std::size_t batch, std::size_t kv_head,
+                                      std::size_t h, std::size_t first, std::size_t count,
                                       const AttentionBuffers<Number>& b) const {
-    const RowRange seen = block.seen(batch, first, count);
+    const RowRange seen = own.seen(batch, first, count);
     const std::size_t head = kv_head * a.shape.q_per_kv + h;
     const std::size_t token = batch * a.shape.sequence + first;
     const std::size_t q_column = kv_head * a.shape.group_width() + h * a.shape.head_dim;
@@ -86,7 +87,7 @@ private:
     const std::size_t values = seen.begin * b.value_width;
     product_in_tiles<TileStore::assign, Number>(keys, rows, a.shape.head_dim, {b.keys + at, b.width, 1},
                                                 b.queries_across, rows, b.scores, rows);
-    mask_unseen(b.scores, block, seen, first, count);
+    mask_unseen(b.scores, own, seen, first, count);
     product_in_tiles<TileStore::assign, Number>(keys, rows, a.shape.value_width(),
                                                 {b.values + values, b.value_width, 1}, b.d_out_across, rows,
                                                 b.d_scores, rows);

@@ -102,7 +102,8 @@ template <class Element>
                                     const AttentionRows& rows) {
   const KeyWindow& window = block.mask.window;
   const bool whole = block.queries == TokenRuns::one(shape.sequence, block.queries.first) &&
-                     block.keys == block.queries && block.mask.lengths == nullptr;
+                     block.keys == block.queries && block.mask.lengths == nullptr &&
+                     block.mask.starts == nullptr;
   const bool full = window.before == KeyWindow::unlimited && window.after == KeyWindow::unlimited;
   constexpr std::size_t step = 16 / sizeof(Element);
   const bool aligned = shape.head_dim % step == 0 && shape.value_width() % step == 0 &&

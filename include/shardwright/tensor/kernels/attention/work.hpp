@@ -48,10 +48,14 @@ struct RowRange {
 struct KeyMask {
   KeyWindow window{};
   const std::int32_t* lengths = nullptr; ///< Of each sequence: keys from there on are hidden. May be null.
+  /// Of each token of each sequence: the first position of its document, outside of which it sees no key and
+  /// no query sees it. May be null.
+  const std::int32_t* starts = nullptr;
+  std::size_t positions = 0; ///< Positions of a sequence, if there are documents.
 
   /// @brief Returns whether a CausalBlock can express the mask.
   [[nodiscard]] constexpr bool has_causal_form() const {
-    return lengths == nullptr && window.before == KeyWindow::unlimited &&
+    return lengths == nullptr && starts == nullptr && window.before == KeyWindow::unlimited &&
            (window.after == 0 || window.after == KeyWindow::unlimited);
   }
 };
@@ -59,7 +63,7 @@ struct KeyMask {
 /// @brief Queries and keys of each sequence by their positions, and which of the keys a query sees.
 ///
 /// Positions ascend with rows, so the keys of a query are contiguous, and their begin and end ascend with the
-/// query.
+/// query. With documents, which differ from sequence to sequence, a launch takes the block `of` a sequence.
 struct AttentionBlock {
   TokenRuns queries;
   TokenRuns keys;
@@ -74,21 +78,33 @@ struct AttentionBlock {
     return {TokenRuns::one(sequence), TokenRuns::one(sequence), mask};
   }
 
+  /// @brief The same with the documents of one sequence, which are otherwise those of the first.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr AttentionBlock of(std::size_t sequence) const {
+    AttentionBlock out = *this;
+    if (mask.starts != nullptr)
+      out.mask.starts += sequence * mask.positions;
+    return out;
+  }
+
   /// @brief The first key row that a query row sees, ignoring lengths.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_key(std::size_t query) const {
-    return keys.rows_before(mask.window.first_key(queries.position(query)));
+    const std::size_t position = queries.position(query);
+    return keys.rows_before(not_before_document(mask.window.first_key(position), position));
   }
   /// @brief One more than the last one.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_key(std::size_t query) const {
-    return keys.rows_before(mask.window.end_key(queries.position(query)));
+    const std::size_t position = queries.position(query);
+    return keys.rows_before(not_after_document(mask.window.end_key(position), position));
   }
   /// @brief The first query row that sees a key row, ignoring lengths.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_query(std::size_t key) const {
-    return queries.rows_before(mask.window.first_query(keys.position(key)));
+    const std::size_t position = keys.position(key);
+    return queries.rows_before(not_before_document(mask.window.first_query(position), position));
   }
   /// @brief One more than the last one.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_query(std::size_t key) const {
-    return queries.rows_before(mask.window.end_query(keys.position(key)));
+    const std::size_t position = keys.position(key);
+    return queries.rows_before(not_after_document(mask.window.end_query(position), position));
   }
 
   /// @brief From the first key row to the last one that any of `count` query rows of a sequence sees.
@@ -107,22 +123,24 @@ struct AttentionBlock {
       return second_run;
     return second_run.empty() ? first_run : RowRange{first_run.begin, second_run.end};
   }
-  /// @brief Returns whether no query sees any key, whatever the lengths.
+  /// @brief Returns whether no query sees any key, whatever the lengths and documents.
   [[nodiscard]] constexpr bool hides_all_keys() const {
     return AttentionBlock(queries, keys, {mask.window}).seen(0).empty();
   }
-  /// @brief Number of visible query-key pairs in one sequence, ignoring lengths.
+  /// @brief Number of visible query-key pairs in one sequence, ignoring lengths; with documents, in the
+  /// first.
   [[nodiscard]] constexpr std::size_t pairs() const {
     std::size_t sum = 0;
     for (std::size_t query = 0; query < queries.rows; ++query)
       sum += RowRange{first_key(query), end_key(query)}.size();
     return sum;
   }
-  /// @brief Number of query rows from `query` on, at most `most`, to process together: with a window, rows of
-  /// two different runs see keys that are far apart.
+  /// @brief Number of query rows from `query` on, at most `most`, to process together: with a window
+  /// or documents, rows of two different runs see keys that are far apart.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_at_once(std::size_t query,
                                                                         std::size_t most) const {
-    const bool apart = mask.window.before != KeyWindow::unlimited && query < queries.split;
+    const bool near = mask.window.before != KeyWindow::unlimited || mask.starts != nullptr;
+    const bool apart = near && query < queries.split;
     const std::size_t left = (apart ? queries.split : queries.rows) - query;
     return left < most ? left : most;
   }
@@ -133,6 +151,32 @@ struct AttentionBlock {
   }
 
 private:
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t document_start(std::size_t position) const {
+    return static_cast<std::size_t>(mask.starts[position]);
+  }
+  /// `first`, or the first position of the document that holds `position`.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t not_before_document(std::size_t first,
+                                                                               std::size_t position) const {
+    if (mask.starts == nullptr)
+      return first;
+    const std::size_t start = document_start(position);
+    return first < start ? start : first;
+  }
+  /// `end`, or the end of that document, by a search among the starts, which ascend.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t not_after_document(std::size_t end,
+                                                                              std::size_t position) const {
+    if (mask.starts == nullptr || end == position + 1)
+      return end;
+    std::size_t inside = position, outside = end < mask.positions ? end : mask.positions;
+    if (document_start(outside - 1) <= position)
+      return outside;
+    while (outside - inside > 1) {
+      const std::size_t middle = inside + (outside - inside) / 2;
+      (document_start(middle) <= position ? inside : outside) = middle;
+    }
+    return outside;
+  }
+
   SHARDWRIGHT_FUNCTION constexpr std::size_t key_rows(std::size_t sequence) const {
     if (mask.lengths == nullptr)
       return keys.rows;
