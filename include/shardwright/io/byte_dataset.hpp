@@ -9,6 +9,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/io/text_files.hpp>
+#include <shardwright/io/token_rows.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -21,16 +22,6 @@
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief Rows [begin, end) of a step's batch.
-struct RowRange {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-
-  /// @brief Number of rows.
-  [[nodiscard]] constexpr std::size_t size() const noexcept { return end - begin; }
-  friend constexpr bool operator==(const RowRange&, const RowRange&) = default;
-};
 
 /// @brief The files that a ByteDataset reads, and how it cuts them into samples.
 struct ByteDatasetOptions {
@@ -50,7 +41,7 @@ struct ByteDatasetOptions {
 /// every mesh, and each data rank fills its own rows only. Validation windows are fixed and do not overlap.
 ///
 /// Immutable once built; any number of threads may read it. Holds all bytes in memory.
-class ByteDataset {
+class ByteDataset final : public TokenRows {
 public:
   /// @brief Blocks from the first of which one is held out.
   static constexpr std::size_t held_out_every = 10;
@@ -64,15 +55,13 @@ public:
 
   /// @brief The same over bytes already read; `options.paths` is not used.
   ByteDataset(TextFiles text, const ByteDatasetOptions& options)
-      : text_(std::move(text)), sequence_(options.sequence), seed_(options.seed) {
-    if (sequence_ == 0)
-      throw InvalidArgument("ByteDataset: the sequence must be at least 1 token, but it is 0");
+      : TokenRows(options.sequence), text_(std::move(text)), seed_(options.seed) {
     check_vocabulary(options.vocabulary);
     split();
     if (training_.samples < options.least_samples)
       throw DataError("ByteDataset: the training part must hold at least " +
                       std::to_string(options.least_samples) + " separate windows of " +
-                      std::to_string(sequence_ + 1) + " bytes, one for each data rank, but " + "it holds " +
+                      std::to_string(window()) + " bytes, one for each data rank, but " + "it holds " +
                       std::to_string(training_.samples) + "; the data ends in " +
                       text_.locate(text_.bytes.size()) + " (give more data or a shorter sequence)");
   }
@@ -91,21 +80,22 @@ public:
     text_.bytes = {};
   }
 
-  [[nodiscard]] std::size_t sequence() const noexcept { return sequence_; } ///< Tokens of a sample.
   /// @brief All bytes, or tokens.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return tokens_.empty() ? text_.bytes.size() : tokens_.size();
   }
   [[nodiscard]] const TextFiles& text() const noexcept { return text_; } ///< Files and their bytes.
   /// @brief Windows of the held-out part.
-  [[nodiscard]] std::size_t validation_samples() const noexcept { return validation_.samples; }
+  [[nodiscard]] std::size_t validation_samples() const noexcept override { return validation_.samples; }
   /// @brief Bytes of the held-out part.
   [[nodiscard]] std::size_t validation_bytes() const noexcept { return validation_.bytes; }
-  /// @brief Identity of the data, for comparing ranks that read their own copy.
-  [[nodiscard]] std::uint64_t hash() const noexcept {
+  [[nodiscard]] std::uint64_t hash() const noexcept override {
     const std::string_view tokens(reinterpret_cast<const char*>(tokens_.data()),
                                   tokens_.size() * sizeof(std::int32_t));
     return detail::Fnv1a().add(tokens_.empty() ? std::string_view(text_.bytes) : tokens).value();
+  }
+  [[nodiscard]] std::string description() const override {
+    return std::to_string(bytes()) + (tokens_.empty() ? " bytes of text" : " tokens of text");
   }
 
   /// @brief Returns whether the byte at `position` is held out, for a program that learns something else from
@@ -133,40 +123,7 @@ public:
         std::upper_bound(validation_.segments.begin(), validation_.segments.end(), sample,
                          [](std::size_t s, const Segment& segment) { return s < segment.first_sample; });
     const Segment& segment = *(after - 1);
-    return segment.begin + (sample - segment.first_sample) * (sequence_ + 1);
-  }
-
-  /// @brief Fills inputs and targets, [rows.size(), sequence] each, with the rows of the training batch of
-  /// `step`.
-  /// @throws InvalidArgument if a span has another size.
-  void training(std::uint64_t step, RowRange rows, std::span<std::int32_t> inputs,
-                std::span<std::int32_t> targets) const {
-    check_sizes(rows, inputs.size(), targets.size());
-    for (std::size_t row = rows.begin; row < rows.end; ++row)
-      copy_window(training_position(step, row), row - rows.begin, inputs, targets);
-  }
-
-  /// @brief The same from the held-out part: rows of batch `index` of `batches` batches of `batch` rows each.
-  ///
-  /// The batches are spread evenly over the held-out windows; a window appears twice only if batches × batch
-  /// is more than validation_samples().
-  void validation(std::size_t index, std::size_t batches, std::size_t batch, RowRange rows,
-                  std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
-    check_sizes(rows, inputs.size(), targets.size());
-    if (index >= batches || rows.end > batch)
-      throw InvalidArgument("ByteDataset: validation batch " + std::to_string(index) + " up to row " +
-                            std::to_string(rows.end) + " must be below " + std::to_string(batches) +
-                            " batches of " + std::to_string(batch) + " rows");
-    const std::size_t wanted = batches * batch;
-    for (std::size_t row = rows.begin; row < rows.end; ++row) {
-      const std::size_t sample = (index * batch + row) * validation_.samples / wanted;
-      copy_window(validation_position(sample), row - rows.begin, inputs, targets);
-    }
-  }
-
-  /// @brief Batches of `batch` rows that cover the held-out part once, at least 1 and at most `most`.
-  [[nodiscard]] std::size_t validation_batches(std::size_t batch, std::size_t most) const noexcept {
-    return std::max<std::size_t>(1, std::min(most, validation_.samples / std::max<std::size_t>(1, batch)));
+    return segment.begin + (sample - segment.first_sample) * window();
   }
 
 private:
@@ -209,7 +166,7 @@ private:
 
   void split() {
     const std::size_t total = text_.bytes.size();
-    const std::size_t window = sequence_ + 1;
+    const std::size_t window = this->window();
     if (total / 2 < window)
       throw DataError("ByteDataset: the data must hold at least two windows of " + std::to_string(window) +
                       " bytes, one to train on and one held out, but it ends in " + text_.locate(total) +
@@ -230,30 +187,30 @@ private:
     training_.add(begin, end, window);
   }
 
-  void check_sizes(RowRange rows, std::size_t inputs, std::size_t targets) const {
-    if (rows.begin > rows.end || inputs != rows.size() * sequence_ || targets != inputs)
-      throw InvalidArgument("ByteDataset: rows " + std::to_string(rows.begin) + " to " +
-                            std::to_string(rows.end) + " of " + std::to_string(sequence_) +
-                            " tokens must fill both spans, but inputs hold " + std::to_string(inputs) +
-                            " and targets " + std::to_string(targets) + " tokens");
+  void copy_training(std::uint64_t step, std::size_t row, std::span<std::int32_t> inputs,
+                     std::span<std::int32_t> targets) const noexcept override {
+    copy_window(training_position(step, row), inputs, targets);
   }
-
-  void copy_window(std::size_t position, std::size_t row, std::span<std::int32_t> inputs,
+  void copy_validation(std::size_t sample, std::span<std::int32_t> inputs,
+                       std::span<std::int32_t> targets) const noexcept override {
+    copy_window(validation_position(sample), inputs, targets);
+  }
+  void copy_window(std::size_t position, std::span<std::int32_t> inputs,
                    std::span<std::int32_t> targets) const noexcept {
-    std::int32_t* const in = inputs.data() + row * sequence_;
-    std::int32_t* const out = targets.data() + row * sequence_;
     if (!tokens_.empty()) {
-      std::copy_n(tokens_.data() + position, sequence_, in);
-      std::copy_n(tokens_.data() + position + 1, sequence_, out);
+      std::copy_n(tokens_.data() + position, inputs.size(), inputs.data());
+      std::copy_n(tokens_.data() + position + 1, targets.size(), targets.data());
       return;
     }
     const char* const bytes = text_.bytes.data() + position;
-    for (std::size_t i = 0; i < sequence_; ++i) {
-      in[i] = static_cast<unsigned char>(bytes[i]);
-      out[i] = static_cast<unsigned char>(bytes[i + 1]);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i] = static_cast<unsigned char>(bytes[i]);
+      targets[i] = static_cast<unsigned char>(bytes[i + 1]);
     }
   }
 
+  /// The inputs of a row and its last target.
+  [[nodiscard]] std::size_t window() const noexcept { return sequence() + 1; }
   [[nodiscard]] std::uint64_t random_bits(std::uint64_t step, std::uint64_t row) const noexcept {
     // The mask keeps windows independent of weights, which are drawn under the bare seed.
     const PhiloxWords words = random_words({seed_ ^ 0x646174615f736574ULL, step}, row);
@@ -262,7 +219,6 @@ private:
 
   TextFiles text_;
   std::vector<std::int32_t> tokens_; // in place of the bytes
-  std::size_t sequence_;
   std::uint64_t seed_;
   Part training_;
   Part validation_;

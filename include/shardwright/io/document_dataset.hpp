@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Separate documents for a language model, such as conversations, each in a row of its own, with a
+/// held-out part, the same on every mesh.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/hash.hpp>
+#include <shardwright/core/philox.hpp>
+#include <shardwright/io/token_rows.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Tokens, and which of them a model learns to predict.
+struct Document {
+  std::vector<std::int32_t> tokens;
+  std::vector<bool> learned; ///< One for each token; the first is never predicted.
+};
+
+/// @brief What happens to a document that is longer than a row.
+enum class LongDocument : bool {
+  cut, ///< Its first tokens are kept.
+  drop
+};
+
+/// @brief How a DocumentDataset makes rows of documents.
+struct DocumentDatasetOptions {
+  std::size_t sequence = 512; ///< Tokens of a row.
+  std::uint64_t seed = 0;     ///< Chooses the order.
+  std::size_t batch = 1;      ///< Rows of a step.
+  std::size_t vocabulary = 0; ///< Tokens of at least this value are an error.
+  std::int32_t padding = 0;   ///< Input after the end of a document.
+  /// Of this many documents the last is held out, and of fewer, too; 0: none is.
+  std::size_t held_out_every = 10;
+  LongDocument longer = LongDocument::cut;
+  std::string origin{}; ///< Where they come from, for a report.
+};
+
+/// @brief What became of the documents.
+struct DocumentCounts {
+  std::size_t given = 0;
+  std::size_t cut = 0;       ///< Longer than a row, their ends are lost.
+  std::size_t dropped = 0;   ///< Longer than a row, not used.
+  std::size_t unlearned = 0; ///< Without a token to learn, perhaps after a cut; not used.
+  std::size_t tokens = 0;    ///< Inputs of the documents used.
+  std::size_t learned = 0;   ///< Targets that count, of the documents used.
+};
+
+/// @brief Documents in rows of their own: inputs are all tokens but the last, targets all but the first;
+/// where a token is not learned, and after the end, the target is -1.
+///
+/// In each epoch every training document appears once, in an order drawn from the seed and the epoch (a
+/// Feistel network over the documents' numbers, Black and Rogaway, CT-RSA 2002). Row r of step s is number
+/// s × batch + r of that sequence: it depends neither on the mesh nor on the steps before, so that a resumed
+/// run goes on with the rows that it would have had. Every row has a target that counts.
+///
+/// Immutable once built. Holds all tokens in memory.
+class DocumentDataset final : public TokenRows {
+public:
+  /// @throws DataError for a token outside the vocabulary, a number of marks that is not that of the tokens,
+  /// or no document to train on. @throws InvalidArgument for a sequence or batch of zero.
+  DocumentDataset(std::vector<Document> documents, const DocumentDatasetOptions& options)
+      : TokenRows(options.sequence), options_(options) {
+    if (options.batch == 0)
+      throw InvalidArgument("DocumentDataset: the batch must be at least 1 row, but it is 0");
+    counts_.given = documents.size();
+    for (std::size_t number = 0; number < documents.size(); ++number)
+      if (take(documents[number], number)) {
+        const bool held = options.held_out_every != 0 &&
+                          (training_.size() + validation_.size() + 1) % options.held_out_every == 0;
+        (held ? validation_ : training_).push_back(std::move(documents[number]));
+      }
+    if (validation_.empty() && options.held_out_every != 0 && !training_.empty()) {
+      validation_.push_back(std::move(training_.back()));
+      training_.pop_back();
+    }
+    if (training_.empty())
+      throw DataError("DocumentDataset: a document to train on must remain, but of " +
+                      std::to_string(counts_.given) + " documents " + std::to_string(counts_.dropped) +
+                      " are longer than a row of " + std::to_string(options.sequence) + " tokens, " +
+                      std::to_string(counts_.unlearned) + " have no token to learn in it, and " +
+                      std::to_string(validation_.size()) +
+                      " are held out (give more documents or a longer sequence)");
+  }
+
+  [[nodiscard]] const DocumentCounts& counts() const noexcept { return counts_; }
+  /// @brief Documents of an epoch.
+  [[nodiscard]] std::size_t training_samples() const noexcept { return training_.size(); }
+  [[nodiscard]] std::size_t validation_samples() const noexcept override { return validation_.size(); }
+  /// @brief The training document, below training_samples(), in row `row` of step `step`.
+  [[nodiscard]] std::size_t training_document(std::uint64_t step, std::size_t row) const noexcept {
+    const std::uint64_t number = step * options_.batch + row;
+    return permuted(number / training_.size(), number % training_.size());
+  }
+
+  [[nodiscard]] std::uint64_t hash() const noexcept override {
+    detail::Fnv1a out;
+    for (const auto* part : {&training_, &validation_})
+      for (const Document& document : *part) {
+        out.add(std::string_view(reinterpret_cast<const char*>(document.tokens.data()),
+                                 document.tokens.size() * sizeof(std::int32_t)));
+        for (const bool learned : document.learned)
+          out.add(learned ? "1" : "0");
+        out.add(";");
+      }
+    return out.value();
+  }
+  [[nodiscard]] std::string description() const override {
+    std::string out = std::to_string(training_.size() + validation_.size()) + " documents of " +
+                      std::to_string(counts_.tokens) + " tokens, " + std::to_string(counts_.learned) +
+                      " of them learned";
+    if (!options_.origin.empty())
+      out += " (" + options_.origin + ")";
+    const auto tell = [&](std::size_t count, const char* what) {
+      if (count > 0)
+        out += "; " + std::to_string(count) + what;
+    };
+    tell(counts_.cut, " longer than a row are cut");
+    tell(counts_.dropped, " longer than a row are left out");
+    tell(counts_.unlearned, " without a token to learn are left out");
+    return out;
+  }
+
+private:
+  /// Cuts a document that is too long, and counts it; false if it is not used.
+  [[nodiscard]] bool take(Document& document, std::size_t number) {
+    check(document, number);
+    const std::size_t most = sequence() + 1; // with the last target
+    const bool is_long = document.tokens.size() > most;
+    if (is_long && options_.longer == LongDocument::drop) {
+      ++counts_.dropped;
+      return false;
+    }
+    if (is_long) {
+      document.tokens.resize(most);
+      document.learned.resize(most);
+    }
+    const auto learned =
+        document.tokens.empty() ? 0 : std::count(document.learned.begin() + 1, document.learned.end(), true);
+    if (learned == 0) {
+      ++counts_.unlearned;
+      return false;
+    }
+    counts_.cut += is_long ? 1 : 0;
+    counts_.tokens += document.tokens.size() - 1;
+    counts_.learned += static_cast<std::size_t>(learned);
+    return true;
+  }
+
+  void check(const Document& document, std::size_t number) const {
+    if (document.learned.size() != document.tokens.size())
+      throw DataError("DocumentDataset: document " + std::to_string(number) +
+                      " must have a mark for each of its " + std::to_string(document.tokens.size()) +
+                      " tokens, but has " + std::to_string(document.learned.size()));
+    const auto bad = std::find_if(document.tokens.begin(), document.tokens.end(), [&](std::int32_t token) {
+      return token < 0 || static_cast<std::size_t>(token) >= options_.vocabulary;
+    });
+    if (bad != document.tokens.end())
+      throw DataError("DocumentDataset: every token must be below the vocabulary of " +
+                      std::to_string(options_.vocabulary) + ", but document " + std::to_string(number) +
+                      " has " + std::to_string(*bad) + " (use the tokenizer of this model)");
+  }
+
+  void copy_training(std::uint64_t step, std::size_t row, std::span<std::int32_t> inputs,
+                     std::span<std::int32_t> targets) const noexcept override {
+    copy(training_[training_document(step, row)], inputs, targets);
+  }
+  void copy_validation(std::size_t sample, std::span<std::int32_t> inputs,
+                       std::span<std::int32_t> targets) const noexcept override {
+    copy(validation_[sample], inputs, targets);
+  }
+  void copy(const Document& document, std::span<std::int32_t> inputs,
+            std::span<std::int32_t> targets) const noexcept {
+    std::fill(inputs.begin(), inputs.end(), options_.padding);
+    std::fill(targets.begin(), targets.end(), -1);
+    for (std::size_t i = 0; i + 1 < document.tokens.size(); ++i) {
+      inputs[i] = document.tokens[i];
+      if (document.learned[i + 1])
+        targets[i] = document.tokens[i + 1];
+    }
+  }
+
+  /// The document at a place of an epoch: four Feistel rounds over the least even number of bits that holds
+  /// all places, repeated until the result is a place.
+  [[nodiscard]] std::size_t permuted(std::uint64_t epoch, std::uint64_t place) const noexcept {
+    const auto half = static_cast<int>(std::bit_width(training_.size()) + 1) / 2;
+    const std::uint64_t mask = (std::uint64_t{1} << half) - 1;
+    do {
+      std::uint64_t left = place >> half, right = place & mask;
+      for (std::uint64_t round = 0; round < 4; ++round) {
+        const std::uint64_t drawn =
+            random_words({options_.seed ^ 0x646f63756d656e74ULL, epoch}, round << 48 | right).word[0];
+        left = std::exchange(right, left ^ (drawn & mask));
+      }
+      place = left << half | right;
+    } while (place >= training_.size());
+    return static_cast<std::size_t>(place);
+  }
+
+  DocumentDatasetOptions options_;
+  DocumentCounts counts_;
+  std::vector<Document> training_, validation_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
