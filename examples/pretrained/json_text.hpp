@@ -16,28 +16,30 @@ namespace pretrained {
 
 /// @brief Parses a JSON object that is nested at most 32 deep.
 /// @param subject the file, for messages
+/// @param advice what to do if the text is not one
 /// @throws shardwright::DataError naming the byte at which the text is not JSON.
 template <class Json = nlohmann::json>
-[[nodiscard]] Json parse_object(std::string_view text, const std::string& subject) {
+[[nodiscard]] Json parse_object(std::string_view text, const std::string& subject,
+                                const std::string& advice = "fetch it again") {
   constexpr int most_deep = 32; // of what walks it by recursion
   const auto refuse = [&](const std::string& sentence) {
-    throw shardwright::DataError(subject + ": " + sentence);
+    throw shardwright::DataError(subject + ": " + sentence + " (" + advice + ")");
   };
   Json out;
   try {
     out = Json::parse(text.begin(), text.end(), [&](int depth, auto, const Json&) {
       if (depth > most_deep)
-        refuse("it must be nested at most " + std::to_string(most_deep) + " deep (fetch it again)");
+        refuse("it must be nested at most " + std::to_string(most_deep) + " deep");
       return true;
     });
   } catch (const typename Json::parse_error& error) {
     refuse("it must be JSON in UTF-8, but is not from byte " + std::to_string(error.byte) + " of " +
-           std::to_string(text.size()) + " on (fetch it again)");
+           std::to_string(text.size()) + " on");
   } catch (const typename Json::exception&) {
-    refuse("its numbers must fit 64 bits (fetch it again)");
+    refuse("its numbers must fit 64 bits");
   }
   if (!out.is_object())
-    refuse("it must be a JSON object, but is " + std::string(out.type_name()) + " (fetch it again)");
+    refuse("it must be a JSON object, but is " + std::string(out.type_name()));
   return out;
 }
 

@@ -107,6 +107,11 @@ public:
     return out;
   }
 
+  std::string bytes(std::int32_t id) const override {
+    const auto found = bytes_.find(id);
+    return found == bytes_.end() ? std::string() : found->second;
+  }
+
 private:
   [[noreturn]] void refuse(const std::string& field, const std::string& must, const Json& found) const {
     refuse_field(subject_, field, must, found);

@@ -27,6 +27,8 @@ public:
                                                          bool adds_special = true) const = 0;
   /// @brief The bytes of tokens, without special ones; may end within a character.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  /// @brief The bytes of a token, special or not; empty for a number that is none.
+  [[nodiscard]] virtual std::string bytes(std::int32_t id) const = 0;
 };
 
 /// @brief Reads `tokenizer.json`.

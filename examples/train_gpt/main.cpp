@@ -14,6 +14,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,12 +35,12 @@ int run(int argc, char** argv) {
   train_gpt::require_training(options);
   if (options.verify)
     train_gpt::require_training(train_gpt::on_one_rank(options));
-  const sw::ByteDataset dataset = train_gpt::read_dataset(options);
+  const std::unique_ptr<const sw::TokenRows> dataset = train_gpt::read_dataset(options);
   std::optional<train_gpt::RunResult> first; // of the first rank
   const int code = trainer::run_ranks(
-      options, options.configuration_text() + "data hash " + std::to_string(dataset.hash()) + "\n",
+      options, options.configuration_text() + "data hash " + std::to_string(dataset->hash()) + "\n",
       [&](const sw::HostCommunicator& world) {
-        train_gpt::RunResult result = train_gpt::train(world, options, dataset, false);
+        train_gpt::RunResult result = train_gpt::train(world, options, *dataset, false);
         if (world.rank() == 0)
           first = std::move(result);
       });
@@ -54,7 +55,7 @@ int run(int argc, char** argv) {
       options.target == train_gpt::Device::cuda ? " on the GPU from one rank of the host in fp32"
                                                 : " from one rank",
       trainer::tolerance_of(options.precision), *first, [&](const sw::HostCommunicator& alone) {
-        return train_gpt::train(alone, train_gpt::on_one_rank(options), dataset, true);
+        return train_gpt::train(alone, train_gpt::on_one_rank(options), *dataset, true);
       });
 }
 

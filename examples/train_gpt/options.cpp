@@ -66,7 +66,8 @@ std::string Options::configuration_text() const {
       << "\n--gpus " << gpus << "\n--tied " << tied << "\n--dropout " << dropout << "\n--sequence-parallel "
       << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--microbatch "
       << microbatch << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
-      << "\n--init " << init.string() << "\n--export " << export_to.string() << "\n";
+      << "\n--init " << init.string() << "\n--chat-template " << chat_template << "\n--longer "
+      << (drop_longer ? "drop" : "cut") << "\n--export " << export_to.string() << "\n";
   return out.str();
 }
 
@@ -124,7 +125,8 @@ struct Words : trainer::RunWords {
   std::string recompute = "none";
   std::string context = "all-to-all";
   std::string init, export_to; ///< Paths.
-  ModelSize size;              ///< Only the given members count.
+  std::string longer = "cut";
+  ModelSize size; ///< Only the given members count.
 };
 
 void add_target_options(CLI::App& app, Options& options, Words& words) {
@@ -264,6 +266,7 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
   options.target = words.target == "cuda" ? Device::cuda : Device::host;
   options.init = words.init;
   options.export_to = words.export_to;
+  options.drop_longer = words.longer == "drop";
   for (const std::string& path : words.data)
     options.data.emplace_back(path);
   if (options.data.empty())
@@ -304,11 +307,26 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
   OptionGroup(app, "Data")
-      .add("--data", words.data,
-           "Text files and directories, several allowed. Directories are read recursively, text only. "
-           "Every tenth block is held out for validation. "
-           "Default: this repository's own sources and documents.")
+      .add(
+          "--data", words.data,
+          "Text files and directories, several allowed. Directories are read recursively, text only. "
+          "Every tenth block is held out for validation. With --init, files that end with .jsonl are conversations, "
+          "of which only the answers are learned: lines of {\"messages\": [{\"role\": ..., \"content\": ...}]} or "
+          "{\"prompt\": ..., \"completion\": ...}. Every tenth is held out. "
+          "Default: this repository's own sources and documents.")
       ->type_name("PATH");
+  OptionGroup(app, "Data")
+      .add(
+          "--chat-template", options.chat_template,
+          "Text around the messages of conversations. Default: the template of --init, if it is one of these.")
+      ->check(one_of(pretrained::ChatTemplate::names()))
+      ->type_name("NAME");
+  OptionGroup(app, "Data")
+      .add(
+          "--longer", words.longer,
+          "cut or drop: conversations longer than --sequence lose their ends, or are left out. Default: cut.")
+      ->check(one_of({"cut", "drop"}))
+      ->type_name("NAME");
   trainer::add_rank_options(app, options, words);
   add_target_options(app, options, words);
   add_model_options(app, options, words);
@@ -330,6 +348,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       "  train_gpt --model moe-small --mesh dp=2,ep=2,tp=2,pp=2 --verify\n"
       "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl\n"
       "  train_gpt --mesh dp=2,tp=2 --checkpoint run --save-every 50 --resume\n"
+      "  train_gpt --init SmolLM2-135M-Instruct --data chats.jsonl --mesh dp=2 --lr 1e-5 --export tuned\n"
       "  train_gpt --init Llama-3.2-1B --data notes/ --mesh dp=2,tp=2 --precision bf16 --sequence-parallel --export tuned\n"
       "  train_gpt --dry-run --mesh dp=256,tp=8,pp=8 --rank 17,9000 --model 405b --precision bf16 --sequence-parallel");
 

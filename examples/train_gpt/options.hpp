@@ -5,10 +5,12 @@
 /// @brief The command line of train_gpt as a value: the options, or a message that says what is wrong with
 /// them.
 
+#include <pretrained/conversations.hpp>
 #include <pretrained/settings.hpp>
 #include <trainer/initial_weights.hpp>
 #include <trainer/options.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -95,7 +97,14 @@ struct Options : trainer::RunOptions {
   std::vector<std::string> accepted_fields; ///< Unknown ones of its config.json.
   std::optional<pretrained::Settings> published; ///< Its settings.
   std::filesystem::path export_to;               ///< Directory for the trained model; empty: none.
+  std::string chat_template;                     ///< Of conversations; empty: the model's own.
+  bool drop_longer = false; ///< Leave out conversations longer than --sequence instead of cutting them.
 
+  /// @brief Whether the data are conversations: files of --data, for a published model, that end with
+  /// ".jsonl".
+  [[nodiscard]] bool has_conversations() const {
+    return !init.empty() && std::any_of(data.begin(), data.end(), pretrained::is_conversation_file);
+  }
   /// @brief The compiled training that runs it.
   [[nodiscard]] TrainingKind kind() const { return {precision, zero, ring, target, size.experts > 0}; }
   /// @brief Every setting that all ranks must share, one per line.

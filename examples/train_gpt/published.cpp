@@ -6,10 +6,13 @@
 #include "published.hpp"
 
 #include <command_line/words.hpp>
+#include <pretrained/conversations.hpp>
 #include <pretrained/tensor_files.hpp>
 #include <pretrained/tokenizer.hpp>
 #include <pretrained/training_source.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/io/byte_dataset.hpp>
+#include <shardwright/io/document_dataset.hpp>
 #include <shardwright/io/text_files.hpp>
 
 #include <algorithm>
@@ -64,9 +67,25 @@ void check_trainable(const Options& options, const pretrained::Settings& setting
          ", but it is " + text(settings.positions) + " (give --sequence " + text(settings.positions) + ")");
 }
 
+/// Checks what is said of conversations.
+void settle_conversations(const Options& options, const IsGiven& given) {
+  if (!options.has_conversations()) {
+    for (const char* name : {"--chat-template", "--longer"})
+      if (given(name))
+        throw UsageError(
+            std::string(name) +
+            " is for conversations (give --init and, as --data, a file that ends with .jsonl, or leave it out)");
+    return;
+  }
+  if (!std::all_of(options.data.begin(), options.data.end(), pretrained::is_conversation_file))
+    throw UsageError("--data must name either files of conversations, which end with .jsonl, or texts (name "
+                     "only the ones or the others)");
+}
+
 } // namespace
 
 void settle_published(Options& options, const IsGiven& given) {
+  settle_conversations(options, given);
   if (options.steps == 0 && options.export_to.empty())
     throw UsageError(
         "--steps 0 trains nothing (give steps, or --export DIR to write the model that --init names)");
@@ -128,15 +147,10 @@ trainer::InitialWeights published_weights(const Options& options) {
   };
 }
 
-sw::ByteDataset read_dataset(const Options& options) {
-  const sw::ByteDatasetOptions how{.paths = options.data,
-                                   .sequence = static_cast<std::size_t>(options.size.sequence),
-                                   .seed = options.seed,
-                                   .vocabulary = static_cast<std::size_t>(options.size.vocabulary),
-                                   .least_samples = static_cast<std::size_t>(options.data_ranks())};
-  if (!options.published)
-    return sw::ByteDataset(how);
-  const auto tokenizer = pretrained::read_tokenizer(options.init / "tokenizer.json");
+namespace {
+
+/// The tokens of text files, with the end token after each.
+std::vector<std::int32_t> read_tokens(const Options& options, const pretrained::Tokenizer& tokenizer) {
   const sw::TextFiles text = sw::read_text_files(options.data);
   std::vector<std::int32_t> tokens;
   for (std::size_t i = 0; i < text.files.size(); ++i) {
@@ -144,7 +158,7 @@ sw::ByteDataset read_dataset(const Options& options) {
                       end = i + 1 < text.files.size() ? text.files[i + 1].begin : text.bytes.size();
     std::vector<std::int32_t> of_file;
     try {
-      of_file = tokenizer->encode(std::string_view(text.bytes).substr(begin, end - begin), false);
+      of_file = tokenizer.encode(std::string_view(text.bytes).substr(begin, end - begin), false);
     } catch (const sw::InvalidArgument& error) {
       throw sw::DataError(text.files[i].path.string() + ": " + error.what());
     }
@@ -152,7 +166,44 @@ sw::ByteDataset read_dataset(const Options& options) {
     if (!options.published->end_tokens.empty())
       tokens.push_back(options.published->end_tokens.front());
   }
-  return {std::move(tokens), how};
+  return tokens;
+}
+
+std::unique_ptr<const sw::TokenRows> read_documents(const Options& options,
+                                                    const pretrained::Tokenizer& tokenizer) {
+  const auto chat = options.chat_template.empty()
+                        ? pretrained::ChatTemplate::read(options.init)
+                        : pretrained::ChatTemplate::named(options.chat_template, options.init);
+  std::vector<sw::Document> documents;
+  for (const pretrained::ConversationLine& line : pretrained::read_conversations(options.data))
+    documents.push_back(pretrained::tokenized(line, chat, tokenizer));
+  const std::vector<std::int32_t>& ends = options.published->end_tokens;
+  return std::make_unique<const sw::DocumentDataset>(
+      std::move(documents),
+      sw::DocumentDatasetOptions{.sequence = static_cast<std::size_t>(options.size.sequence),
+                                 .seed = options.seed,
+                                 .batch = static_cast<std::size_t>(options.batch),
+                                 .vocabulary = static_cast<std::size_t>(options.size.vocabulary),
+                                 .padding = ends.empty() ? 0 : ends.front(),
+                                 .longer =
+                                     options.drop_longer ? sw::LongDocument::drop : sw::LongDocument::cut,
+                                 .origin = "template " + chat.description()});
+}
+
+} // namespace
+
+std::unique_ptr<const sw::TokenRows> read_dataset(const Options& options) {
+  const sw::ByteDatasetOptions how{.paths = options.data,
+                                   .sequence = static_cast<std::size_t>(options.size.sequence),
+                                   .seed = options.seed,
+                                   .vocabulary = static_cast<std::size_t>(options.size.vocabulary),
+                                   .least_samples = static_cast<std::size_t>(options.data_ranks())};
+  if (!options.published)
+    return std::make_unique<const sw::ByteDataset>(how);
+  const auto tokenizer = pretrained::read_tokenizer(options.init / "tokenizer.json");
+  if (options.has_conversations())
+    return read_documents(options, *tokenizer);
+  return std::make_unique<const sw::ByteDataset>(read_tokens(options, *tokenizer), how);
 }
 
 } // namespace train_gpt

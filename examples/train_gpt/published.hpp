@@ -7,7 +7,7 @@
 #include "option_checks.hpp"
 #include "options.hpp"
 
-#include <shardwright/io/byte_dataset.hpp>
+#include <shardwright/io/token_rows.hpp>
 
 namespace train_gpt {
 
@@ -20,6 +20,6 @@ void settle_published(Options& options, const IsGiven& given);
 /// @brief The data of a run: bytes, or with --init the tokens of its tokenizer, with an end token after each
 /// file if the model has one.
 /// @throws shardwright::DataError for files that cannot be read, or have no text.
-[[nodiscard]] shardwright::ByteDataset read_dataset(const Options& options);
+[[nodiscard]] std::unique_ptr<const shardwright::TokenRows> read_dataset(const Options& options);
 
 } // namespace train_gpt

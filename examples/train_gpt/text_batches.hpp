@@ -6,7 +6,7 @@
 
 #include "options.hpp"
 
-#include <shardwright/io/byte_dataset.hpp>
+#include <shardwright/io/token_rows.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/tensor/memory/shared_memory.hpp>
 
@@ -31,7 +31,7 @@ public:
   using Target = typename Ids::target;
 
   /// @param data null in a dry run, which reads nothing
-  TextBatches(const Parts& run, const Options& options, const sw::ByteDataset* data)
+  TextBatches(const Parts& run, const Options& options, const sw::TokenRows* data)
       : run_(run), options_(options), data_(data), count_(static_cast<std::size_t>(options.accumulation)) {
     batches_.reserve(count_);
     if constexpr (!in_new_tensors) {
@@ -119,7 +119,7 @@ private:
 
   const Parts& run_;
   const Options& options_;
-  const sw::ByteDataset* data_;
+  const sw::TokenRows* data_;
   std::size_t count_;
   std::vector<Batch> batches_;
   std::vector<std::int32_t> other_;

@@ -110,7 +110,7 @@ template <class Layouts, class Element, class AnyTarget> struct TextTask {
   using Order = typename Layouts::Order;
   using Rows = typename Layouts::Rows;
   using Options = train_gpt::Options;
-  using Source = const sw::ByteDataset*;
+  using Source = const sw::TokenRows*;
   template <class Parts> using Batches = TextBatches<Parts>;
   static constexpr bool has_experts = requires { typename Layouts::Owners; };
   static constexpr bool every_step = false;
@@ -121,9 +121,7 @@ template <class Layouts, class Element, class AnyTarget> struct TextTask {
     return config_of<typename Model::Config>(options);
   }
   [[nodiscard]] static std::uint64_t data_hash(Source data) { return data->hash(); }
-  [[nodiscard]] static std::string describe(const Options& options, Source data) {
-    return std::to_string(data->bytes()) + " " + std::string(unit(options)) + "s of text";
-  }
+  [[nodiscard]] static std::string describe(const Options&, Source data) { return data->description(); }
   [[nodiscard]] static std::string_view unit(const Options& options) {
     return options.published ? "token" : "byte";
   }

@@ -16,7 +16,7 @@ namespace train_gpt {
 /// @brief Trains a task, then does what the options ask for at the end. Collective.
 template <class Task>
 [[nodiscard]] RunResult train_task(const sw::HostCommunicator& world, const Options& options,
-                                   const sw::ByteDataset& dataset, bool quiet) {
+                                   const sw::TokenRows& dataset, bool quiet) {
   trainer::Trainer<Task> training(world, options, &dataset, quiet);
   RunResult result{training.run(), {}};
   if (result.stopped)
@@ -38,7 +38,7 @@ template <class Task>
 /// over cp by `Context`, on a target. Collective; rank 0 reports unless `quiet`.
 template <class Element, class Zero, class Context = sw::AllToAllContext, class Target = sw::DefaultTarget>
 [[nodiscard]] RunResult train_as(const sw::HostCommunicator& world, const Options& options,
-                                 const sw::ByteDataset& dataset, bool quiet) {
+                                 const sw::TokenRows& dataset, bool quiet) {
   if constexpr (requires { Target::use_device(0); })
     if (options.gpus > 1)
       Target::use_device(world.rank() % options.gpus);
@@ -53,7 +53,7 @@ template <class Element, class Zero, class Context = sw::AllToAllContext, class 
 /// @brief The same with experts in the layers.
 template <class Element>
 [[nodiscard]] RunResult train_experts(const sw::HostCommunicator& world, const Options& options,
-                                      const sw::ByteDataset& dataset, bool quiet) {
+                                      const sw::TokenRows& dataset, bool quiet) {
   return train_task<TextTask<sw::MoeLayouts<>, Element, sw::DefaultTarget>>(world, options, dataset, quiet);
 }
 

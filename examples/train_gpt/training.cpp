@@ -46,7 +46,7 @@ template <class Compiled> auto find(const Options& options) {
 
 void require_training(const Options& options) { static_cast<void>(find<CompiledTraining>(options)); }
 RunResult train(const shardwright::HostCommunicator& world, const Options& options,
-                const shardwright::ByteDataset& dataset, bool quiet) {
+                const shardwright::TokenRows& dataset, bool quiet) {
   return find<CompiledTraining>(options)(world, options, dataset, quiet);
 }
 shardwright::DryRun dry_run(const Options& options, int rank) {

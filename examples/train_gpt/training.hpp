@@ -7,7 +7,7 @@
 #include "options.hpp"
 
 #include <shardwright/comm/host_communicator.hpp>
-#include <shardwright/io/byte_dataset.hpp>
+#include <shardwright/io/token_rows.hpp>
 #include <trainer/compiled.hpp>
 #include <trainer/run_result.hpp>
 
@@ -24,7 +24,7 @@ struct RunResult : trainer::RunResult {
 /// TRAIN_GPT_TRAININGS selects from it.
 using CompiledTraining =
     trainer::Compiled<TrainingKind, RunResult (*)(const shardwright::HostCommunicator&, const Options&,
-                                                  const shardwright::ByteDataset&, bool)>;
+                                                  const shardwright::TokenRows&, bool)>;
 using CompiledDryRun = trainer::CompiledDryRun<Options>;
 
 /// @throws InvalidArgument if the build does not include the training selected by the options.
@@ -32,7 +32,7 @@ void require_training(const Options& options);
 /// @brief Runs the training selected by the options. Collective; rank 0 reports unless `quiet`.
 /// @throws InvalidArgument as require_training.
 [[nodiscard]] RunResult train(const shardwright::HostCommunicator& world, const Options& options,
-                              const shardwright::ByteDataset& dataset, bool quiet);
+                              const shardwright::TokenRows& dataset, bool quiet);
 /// @brief Counts a step of that training, as rank `rank` of its mesh.
 /// @throws InvalidArgument as require_training.
 [[nodiscard]] shardwright::DryRun dry_run(const Options& options, int rank);

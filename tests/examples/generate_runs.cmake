@@ -14,6 +14,9 @@ if(TARGET examples_test)
     examples.generate.tokenizers LABEL examples TIMEOUT 1200
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/generate_tokenizers.py" $<TARGET_FILE:examples_test>
             "${PROJECT_SOURCE_DIR}")
+  shardwright_add_check(
+    examples.chat_templates LABEL examples TIMEOUT 600
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/chat_templates.py" $<TARGET_FILE:examples_test>)
 endif()
 
 # shardwright_generate_run(<name> <exit code> SAYS <regex>... OPTIONS <word>...)

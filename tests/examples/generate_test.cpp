@@ -894,11 +894,11 @@ Trained train(std::vector<std::string> words) {
       train_gpt::parse(static_cast<int>(arguments.size()), arguments.data(), {{}, "/sources"});
   if (!parsed.options)
     return {parsed.message, {}};
-  const sw::ByteDataset dataset = train_gpt::read_dataset(*parsed.options);
+  const auto dataset = train_gpt::read_dataset(*parsed.options);
   Trained out;
   try {
     out.error = on_ranks(parsed.options->ranks, [&](const sw::HostCommunicator& world, Findings& findings) {
-      auto result = train_gpt::train(world, *parsed.options, dataset, true);
+      auto result = train_gpt::train(world, *parsed.options, *dataset, true);
       findings.expect(std::isfinite(result.validation_loss), "the loss must be a number");
       if (world.rank() == 0)
         out.result = std::move(result);
@@ -916,16 +916,17 @@ double held_out_loss(const std::filesystem::path& directory, const std::filesyst
   const std::array<const char*, 7> words{"train_gpt",  "--init",     directory.c_str(), "--data",
                                          text.c_str(), "--sequence", length.c_str()};
   const auto parsed = train_gpt::parse(static_cast<int>(words.size()), words.data(), {{}, "/sources"});
-  const sw::ByteDataset dataset = train_gpt::read_dataset(parsed.options.value());
-  const std::size_t batches = dataset.validation_batches(batch, 2);
+  const auto dataset = train_gpt::read_dataset(parsed.options.value());
+  const std::size_t batches = dataset->validation_batches(batch, 2);
   double sum = 0;
+  std::size_t counted = 0;
   CHECK(on_ranks(1, [&](const sw::HostCommunicator& world, Findings& findings) {
           const pretrained::Settings settings = pretrained::read_settings(directory);
           const files::Files opened(directory);
           findings.expect(settings.layers == layers, "the model must be the one that was written");
           std::vector<std::int32_t> ids(batch * sequence), targets(ids.size());
           for (std::size_t i = 0; i < batches; ++i) {
-            dataset.validation(i, batches, batch, {0, batch}, ids, targets);
+            dataset->validation(i, batches, batch, {0, batch}, ids, targets);
             for (std::size_t row = 0; row < batch; ++row) {
               const auto model = generate::load_model(world, {}, settings, opened,
                                                       static_cast<std::int64_t>(sequence), nothing);
@@ -933,6 +934,9 @@ double held_out_loss(const std::filesystem::path& directory, const std::filesyst
                   model->append(std::span(ids).subspan(row * sequence, sequence), generate::Scores::all);
               const std::size_t width_of = all.size() / sequence;
               for (std::size_t t = 0; t < sequence; ++t) {
+                if (targets[row * sequence + t] < 0)
+                  continue;
+                ++counted;
                 double total = 0;
                 for (std::size_t v = 0; v < width_of; ++v)
                   total += std::exp(static_cast<double>(all[t * width_of + v]));
@@ -942,7 +946,7 @@ double held_out_loss(const std::filesystem::path& directory, const std::filesyst
             }
           }
         }) == "");
-  return sum / static_cast<double>(batches * batch * sequence);
+  return sum / static_cast<double>(counted);
 }
 
 } // namespace
@@ -1049,6 +1053,59 @@ TEST_CASE("a training run starts from a published model and exports one") {
   }
 }
 
+TEST_CASE("a training run learns the answers of conversations, the same on every mesh") {
+  const Scratch from, to, data;
+  std::string config =
+      "{\"model_type\": \"llama\", " + sizes + R"(, "eos_token_id": 301, "hidden_act": "silu"})";
+  config.replace(config.find(": 29"), 4, ": 304");
+  config.replace(config.find(": 12"), 4, ": " + std::to_string(heads * head_width));
+  write(from.root(), config, random_model("mistral", 304, heads * head_width));
+  (void)from.write("tokenizer.json", small_tokenizer());
+  (void)from.write("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "<s><s>"})");
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += R"({"prompt": ")" + std::to_string(i) + R"(", "completion": "hello )" + std::to_string(i % 3) +
+             "\"}\n";
+  const auto file = data.write("chats.jsonl", lines);
+  const std::vector<std::string> words{"--init",
+                                       from.root().string(),
+                                       "--data",
+                                       file.string(),
+                                       "--batch",
+                                       "4",
+                                       "--sequence",
+                                       "24",
+                                       "--validation-batches",
+                                       "2",
+                                       "--lr",
+                                       "0.02",
+                                       "--warmup",
+                                       "0",
+                                       "--steps",
+                                       "12"};
+  if (!pretrained::has_tokenizer())
+    return;
+  const auto run = [&](std::vector<std::string> with) {
+    with.insert(with.end(), words.begin(), words.end());
+    return train(with);
+  };
+  CHECK_THROWS_AS(run({}), sw::DataError); // no template
+  (void)from.write("chat_template.jinja", "{{ '[INST]' + m + '[/INST]' }}");
+  const Trained first = run({"--export", to.root().string()});
+  REQUIRE(first.error == "");
+  for (const std::vector<std::string>& mesh : std::vector<std::vector<std::string>>{
+           {"--mesh", "dp=2"}, {"--mesh", "pp=2,tp=2"}, {"--mesh", "tp=2", "--sequence-parallel"}}) {
+    const Trained other = run(mesh);
+    REQUIRE(other.error == "");
+    for (std::size_t step = 0; step < 12; ++step)
+      CHECK(std::abs(first.result.steps.at(step).loss - other.result.steps.at(step).loss) <
+            1e-4 * first.result.steps.at(step).loss);
+  }
+  CHECK(first.result.validation_loss < 0.5 * first.result.steps.front().loss);
+  const double expected = held_out_loss(to.root(), file, 24, 4);
+  CHECK(std::abs(first.result.validation_loss - expected) < 1e-5 * expected);
+}
+
 TEST_CASE("a training run rejects models that it cannot start from") {
   const Scratch from;
   const auto said = [&](std::string config, std::vector<std::string> more = {}) {
@@ -1075,6 +1132,11 @@ TEST_CASE("a training run rejects models that it cannot start from") {
   CHECK_THAT(of_deepseek("_replace\": 1", "_replace\": 3"),
              has("'first_k_dense_replace' must be below num_hidden_layers, 3, but it is 3"));
   CHECK_THAT(said(deepseek, {"--precision", "bf16"}), has("--precision fp32, --zero 0"));
+  CHECK_THAT(said(llama, {"--longer", "drop"}), has("--longer is for conversations"));
+  CHECK_THAT(train({"--chat-template", "chatml", "--data", "a.jsonl"}).error,
+             has("--chat-template is for conversations (give --init and"));
+  CHECK_THAT(train({"--init", from.root().string(), "--data", "a.jsonl", "b.txt"}).error,
+             has("--data must name either files of conversations, which end with .jsonl, or texts"));
   CHECK_THAT(train({"--widen-fp8"}).error, has("--widen-fp8 is for the weights of --init"));
   std::string config = "{\"model_type\": \"mistral\", " + sizes + ", \"sliding_window\": 5}";
   config.replace(config.find("\"hidden_size\": 12"), 17, "\"hidden_size\": 16");

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+#include "support/scratch.hpp"
+
+#include <pretrained/conversations.hpp>
+
+#include <shardwright/core/error.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace {
+
+namespace sw = shardwright;
+using shardwright_test::ContainsSubstring;
+using shardwright_test::Scratch;
+
+/// Every token is two letters, the last perhaps one: it reaches over the ends of parts.
+class Pairs final : public pretrained::Tokenizer {
+public:
+  std::vector<std::int32_t> encode(std::string_view text, bool) const override {
+    std::vector<std::int32_t> out;
+    for (std::size_t i = 0; i < text.size(); i += 2)
+      out.push_back(i + 1 < text.size() ? text[i] * 128 + text[i + 1] : text[i]);
+    return out;
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    std::string out;
+    for (const std::int32_t id : ids)
+      out += id < 128 ? std::string{static_cast<char>(id)}
+                      : std::string{static_cast<char>(id / 128), static_cast<char>(id % 128)};
+    return out;
+  }
+  std::string bytes(std::int32_t id) const override {
+    return places_known ? decode(std::span(&id, 1)) : std::string("?");
+  }
+  bool places_known = true;
+};
+
+const pretrained::Conversation short_talk{{"system", " Be brief. "},
+                                          {"user", "Hi"},
+                                          {"assistant", " Hello "},
+                                          {"user", "Bye\n"},
+                                          {"assistant", "Bye."}};
+
+std::string joined(const std::vector<pretrained::TextPart>& parts, bool answers_only = false) {
+  std::string out;
+  for (const pretrained::TextPart& part : parts)
+    out += answers_only && !part.answer ? "" : answers_only ? "{" + part.text + "}" : part.text;
+  return out;
+}
+
+template <class Run> std::string sentence_of(Run run) {
+  try {
+    run();
+  } catch (const sw::Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+} // namespace
+
+TEST_CASE("conversations: each template writes its marks and knows the answers") {
+  const Scratch directory;
+  (void)directory.write("tokenizer_config.json",
+                        R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "chat_template": "none"})");
+  const auto text = [&](const char* name, const pretrained::Conversation& talk, bool asks = false) {
+    return joined(pretrained::ChatTemplate::named(name, directory.root()).parts(talk, asks));
+  };
+  const auto answers = [&](const char* name, const pretrained::Conversation& talk) {
+    return joined(pretrained::ChatTemplate::named(name, directory.root()).parts(talk), true);
+  };
+  const pretrained::Conversation one{{"user", "Hi"}, {"assistant", " Hello "}};
+  CHECK(text("chatml", short_talk) ==
+        "<|im_start|>system\n Be brief. <|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+        "<|im_start|>assistant\n Hello <|im_end|>\n<|im_start|>user\nBye\n<|im_end|>\n"
+        "<|im_start|>assistant\nBye.<|im_end|>\n");
+  CHECK(answers("chatml", short_talk) == "{ Hello <|im_end|>}{Bye.<|im_end|>}");
+  CHECK(text("qwen-2.5", {{"user", "Hi"}}, true) ==
+        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  CHECK(answers("qwen-3", short_talk) == "{ Hello <|im_end|>}{<think>\n\n</think>\n\nBye.<|im_end|>}");
+  CHECK(answers("qwen-3", {{"user", "2"}, {"assistant", "<think>\nsum\n</think>\n\n4"}}) ==
+        "{<think>\nsum\n</think>\n\n4<|im_end|>}");
+  CHECK(text("llama-3", short_talk) == "<s><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
+                                       "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+                                       "<|start_header_id|>assistant<|end_header_id|>\n\nHello<|eot_id|>"
+                                       "<|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>"
+                                       "<|start_header_id|>assistant<|end_header_id|>\n\nBye.<|eot_id|>");
+  CHECK(answers("llama-3.1", short_talk) == "{Hello<|eot_id|>}{Bye.<|eot_id|>}");
+  CHECK(text("llama-3.1", {{"user", "Hi"}}, true) ==
+        "<s><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+        "Today Date: 26 Jul 2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  CHECK(text("mistral-v1", short_talk) ==
+        "<s> [INST]  Be brief. \n\nHi [/INST]  Hello </s> [INST] Bye\n [/INST] Bye.</s>");
+  CHECK(text("mistral-v3", one) == "<s>[INST] Hi[/INST] Hello</s>");
+  CHECK(answers("mistral-v3", one) == "{ Hello</s>}");
+  CHECK(text("mistral-tekken", one) == "<s>[INST]Hi[/INST] Hello </s>");
+}
+
+TEST_CASE("conversations: a template is found by its marks, with its system message") {
+  const Scratch directory;
+  const auto found = [&](const std::string& text) {
+    (void)directory.write("chat_template.jinja", text);
+    return sentence_of(
+        [&] { throw sw::DataError(pretrained::ChatTemplate::read(directory.root()).description()); });
+  };
+  CHECK(found("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}") ==
+        "chatml");
+  CHECK(
+      found(
+          "{{ '<|im_start|>system\\n' + m.content + '<|im_end|>' }}'<|im_start|>system\\nHelp!<|im_end|>\\n'") ==
+      "chatml, with the system message \"Help!\"");
+  CHECK(found("<|im_start|>system\nHelp!<|im_end|> tool_calls") ==
+        "qwen-2.5, with the system message \"Help!\"");
+  CHECK(found("<|im_start|><|im_end|><think>{{ reasoning_content.strip() }}") == "qwen-3");
+  CHECK(found("<|start_header_id|>{{ m['content'] | trim }}<|eot_id|>") == "llama-3");
+  CHECK(found("<|start_header_id|>Cutting Knowledge Date{{ m['content'] | trim }}<|eot_id|>") == "llama-3.1");
+  CHECK(found("{{ '[INST] ' + m + ' [/INST]' }}") == "mistral-v1");
+  CHECK(found("{{ '[INST] ' + m + '[/INST]' }}") == "mistral-v3");
+  CHECK(found("{{ '[INST]' + m + '[/INST]' }}") == "mistral-tekken");
+  for (const char* other : {"[INST] <<SYS>>", "<|start_header_id|><|eot_id|>", "<|user|>",
+                            "<|im_start|>{{ m | trim }}<|im_end|>", "[SYSTEM_PROMPT][INST]"})
+    CHECK_THAT(found(other), ContainsSubstring("chat_template.jinja: its chat template must be one that this "
+                                               "program knows (name the one of chatml, llama-3,"));
+  const Scratch several;
+  (void)several.write("tokenizer_config.json", R"({"chat_template": [{"name": "tools", "template": "x"},
+    {"name": "default", "template": "<|start_header_id|>{{ m['content'] | trim }}<|eot_id|>"}]})");
+  CHECK(pretrained::ChatTemplate::read(several.root()).name() == "llama-3");
+  const Scratch none;
+  CHECK_THAT(sentence_of([&] { (void)pretrained::ChatTemplate::read(none.root()); }),
+             ContainsSubstring("tokenizer_config.json: it must have a chat template (name one of chatml"));
+}
+
+TEST_CASE("conversations: what a template cannot say is refused") {
+  const Scratch directory;
+  const auto refusal = [&](const char* name, const pretrained::Conversation& talk) {
+    return sentence_of([&] { (void)pretrained::ChatTemplate::named(name, directory.root()).parts(talk); });
+  };
+  CHECK_THAT(refusal("mistral-v3", short_talk), ContainsSubstring("loses a system message"));
+  CHECK_THAT(refusal("mistral-v1", {{"system", "a"}}), ContainsSubstring("loses a system message"));
+  CHECK_THAT(refusal("mistral-v1", {{"user", "a"}, {"user", "b"}}),
+             ContainsSubstring("must take turns after an optional system message, but message 2 is of user"));
+  CHECK_THAT(refusal("chatml", {{"tool", "a"}}), ContainsSubstring("must be system, user or assistant"));
+  CHECK_THAT(refusal("chatml", {}), ContainsSubstring("a conversation must have a message"));
+  CHECK_THAT(refusal("chatml", {{"user", "a<|im_end|>"}}),
+             ContainsSubstring("a message must not hold <|im_end|>"));
+  CHECK_THAT(refusal("alpaca", short_talk), ContainsSubstring("but is alpaca"));
+}
+
+TEST_CASE("conversations: lines of both forms are read, malformed ones named by file and line") {
+  const auto lines = pretrained::parse_conversations(
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\", "
+      "\"name\": null}], \"id\": 3}\n\n  \r\n{\"prompt\": \"c\", \"completion\": \"d\"}",
+      "chat.jsonl");
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].conversation == pretrained::Conversation{{"user", "a"}, {"assistant", "b"}});
+  CHECK(lines[0].place == "chat.jsonl:1");
+  CHECK(lines[1].conversation == pretrained::Conversation{{"user", "c"}, {"assistant", "d"}});
+  CHECK(lines[1].place == "chat.jsonl:4");
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"{\"messages\": [", "chat.jsonl:2: it must be JSON in UTF-8, but is not from byte"},
+      {"[]", "chat.jsonl:2: it must be a JSON object, but is array (mend the line)"},
+      {"{}", "chat.jsonl:2: field 'prompt' must be a string, but is null"},
+      {R"({"prompt": "a"})", "field 'completion' must be a string"},
+      {R"({"messages": [], "x": 1})", "field 'messages' must be a list of messages, but is []"},
+      {R"({"messages": [3]})", "a message must be an object of role and content, but is 3"},
+      {R"({"messages": [{"role": "user"}]})", "field 'content' must be a string, but is null"},
+      {R"({"messages": [{"role": "user", "content": "a", "tool_calls": []}]})", "but has 'tool_calls'"},
+      {R"({"messages": [{"role": "user", "content": "a"}], "prompt": "b"})", "but has both"}};
+  for (const auto& each : cases)
+    CHECK_THAT(sentence_of([&] { (void)pretrained::parse_conversations("\n" + each.first, "chat.jsonl"); }),
+               ContainsSubstring(each.second));
+}
+
+TEST_CASE("conversations: the tokens of answers are learned, also those that begin before them") {
+  const Scratch directory;
+  Pairs tokenizer;
+  tokenizer.places_known = GENERATE(true, false); // as one that normalizes
+  const auto chat = pretrained::ChatTemplate::named("chatml", directory.root());
+  for (const std::string answer : {"yes", "no"}) {
+    const pretrained::ConversationLine line{
+        {{"user", "a"}, {"assistant", answer}, {"user", "b"}, {"assistant", "c"}}, "chat.jsonl:1"};
+    const sw::Document document = pretrained::tokenized(line, chat, tokenizer);
+    REQUIRE(document.learned.size() == document.tokens.size());
+    std::string text;
+    for (const pretrained::TextPart& part : chat.parts(line.conversation))
+      text += part.text;
+    CHECK(tokenizer.decode(document.tokens) == text);
+    // A token of two letters is learned if one of them is in an answer, over the end only if it is known
+    // where the token is.
+    std::vector<bool> in_answer;
+    for (const pretrained::TextPart& part : chat.parts(line.conversation))
+      in_answer.insert(in_answer.end(), part.text.size(), part.answer);
+    for (std::size_t token = 0; token < document.tokens.size(); ++token) {
+      const std::size_t first = 2 * token, last = std::min(first + 1, text.size() - 1);
+      CAPTURE(answer, token);
+      CHECK(document.learned[token] == (in_answer[last] || (tokenizer.places_known && in_answer[first])));
+    }
+  }
+  CHECK_THAT(sentence_of([&] {
+               (void)pretrained::tokenized({{{"user", "[INST]"}}, "chat.jsonl:7"}, chat, tokenizer);
+             }),
+             ContainsSubstring("chat.jsonl:7: a message must not hold [INST]"));
+}
+
+TEST_CASE("texts and tokens of conversations, for Python", "[.chat]") {
+  const char* given = std::getenv("SHARDWRIGHT_PYTHON_DIRECTORY");
+  REQUIRE(given != nullptr);
+  for (const auto& entry : std::filesystem::directory_iterator(given)) {
+    const std::filesystem::path directory = entry.path();
+    const auto chat = pretrained::ChatTemplate::read(directory);
+    const auto tokenizer = pretrained::read_tokenizer(directory / "tokenizer.json");
+    std::size_t number = 0;
+    for (const auto& line : pretrained::read_conversations({directory / "chats.jsonl"})) {
+      const std::filesystem::path stem = directory / std::to_string(number++);
+      std::ofstream text(stem.string() + ".text", std::ios::binary);
+      std::ofstream ids(stem.string() + ".ids");
+      const std::string refused = sentence_of([&] {
+        text << joined(chat.parts(line.conversation));
+        const sw::Document document = pretrained::tokenized(line, chat, *tokenizer);
+        for (std::size_t i = 0; i < document.tokens.size(); ++i)
+          ids << document.tokens[i] << " " << document.learned[i] << "\n";
+      });
+      text << (refused == "none" ? "" : "refused: " + refused);
+    }
+  }
+}
