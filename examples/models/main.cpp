@@ -66,9 +66,12 @@ int run(int argc, char** argv) {
   std::fflush(stdout);
   if (!options.verify)
     return code;
-  return trainer::verify(
-      options, " from one rank", tolerance_of(options), *first,
-      [&](const sw::HostCommunicator& alone) { return models::train(alone, on_one_rank(options), true); });
+  return trainer::verify(options, " from one rank", tolerance_of(options), *first,
+                         [&](const sw::HostCommunicator& alone, double rate_factor) {
+                           models::Options repeated = on_one_rank(options);
+                           repeated.learning_rate *= rate_factor;
+                           return models::train(alone, repeated, true);
+                         });
 }
 
 } // namespace

@@ -50,13 +50,16 @@ int run(int argc, char** argv) {
     std::cout << "--- sample ---\n" << first->sample << "\n--------------" << std::endl;
   if (!options.verify || first->stopped)
     return code;
-  return trainer::verify(
-      options,
-      options.target == train_gpt::Device::cuda ? " on the GPU from one rank of the host in fp32"
-                                                : " from one rank",
-      trainer::tolerance_of(options.precision), *first, [&](const sw::HostCommunicator& alone) {
-        return train_gpt::train(alone, train_gpt::on_one_rank(options), *dataset, true);
-      });
+  return trainer::verify(options,
+                         options.target == train_gpt::Device::cuda
+                             ? " on the GPU from one rank of the host in fp32"
+                             : " from one rank",
+                         trainer::tolerance_of(options.precision), *first,
+                         [&](const sw::HostCommunicator& alone, double rate_factor) {
+                           train_gpt::Options repeated = train_gpt::on_one_rank(options);
+                           repeated.learning_rate *= rate_factor;
+                           return train_gpt::train(alone, repeated, *dataset, true);
+                         });
 }
 
 } // namespace

@@ -44,10 +44,14 @@ int run_ranks(const RunOptions& options, const std::string& configuration,
 }
 
 int verify(const RunOptions& options, const std::string& reference, double tolerance, const RunResult& run,
-           const std::function<RunResult(const sw::HostCommunicator&)>& on_one_rank) {
-  std::cout << "verify: repeating the run on one rank" << std::endl;
-  return report_differences(std::cout, options, reference, tolerance, run,
-                            on_one_rank(sw::thread_world(1).front()));
+           const std::function<RunResult(const sw::HostCommunicator&, double rate_factor)>& on_one_rank) {
+  const auto repeat = [&](const char* how, double rate_factor) {
+    std::cout << "verify: repeating the run on one rank" << how << std::endl;
+    return on_one_rank(sw::thread_world(1).front(), rate_factor);
+  };
+  return report_differences(std::cout, options, reference, tolerance, run, repeat("", 1), [&] {
+    return repeat(" with another rounding of the learning rate", nearby_rate(options.precision));
+  });
 }
 
 } // namespace trainer

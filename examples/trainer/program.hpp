@@ -32,11 +32,12 @@ template <class Options> [[nodiscard]] int print_message(const Parsed<Options>& 
                             const std::function<void(const shardwright::HostCommunicator&)>& rank);
 
 /// @brief Repeats a run on one rank, after its ranks have ended, so that none of them waits for it, and
-/// prints the differences.
+/// prints the differences; if they are large, repeats it once more to see what roundings come to.
 /// @param reference, tolerance as of report_differences
-/// @return 0 if the losses agree, else 1
-[[nodiscard]] int verify(const RunOptions& options, const std::string& reference, double tolerance,
-                         const RunResult& run,
-                         const std::function<RunResult(const shardwright::HostCommunicator&)>& on_one_rank);
+/// @param on_one_rank repeats it, with the learning rate times a factor
+/// @return 0 if the runs agree, else 1
+[[nodiscard]] int
+verify(const RunOptions& options, const std::string& reference, double tolerance, const RunResult& run,
+       const std::function<RunResult(const shardwright::HostCommunicator&, double rate_factor)>& on_one_rank);
 
 } // namespace trainer

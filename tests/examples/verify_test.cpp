@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <trainer/verify.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <sstream>
+#include <string>
+
+using shardwright_test::ContainsSubstring;
+using trainer::RunResult;
+
+namespace {
+
+constexpr std::size_t steps = 300;
+constexpr double tolerance = 1e-4;
+
+/// A run whose roundings have grown: the losses of step s are off by `first` times exp(s/40), the gradient
+/// norms by three times as much.
+RunResult run_with(double first) {
+  RunResult out;
+  for (std::size_t step = 1; step <= steps; ++step) {
+    const double off = first * std::exp(static_cast<double>(step) / 40);
+    out.steps.push_back({2.5 * (1 + off), 0.7 * (1 - 3 * off)});
+  }
+  out.validation_loss = out.steps.back().loss;
+  return out;
+}
+
+struct Verdict {
+  int code = 0;
+  std::string text;
+  int repeated = 0; ///< How often the run with another rounding was asked for.
+};
+
+Verdict judge(const RunResult& run, const RunResult& nearby) {
+  Verdict out;
+  std::ostringstream text;
+  trainer::RunOptions options;
+  out.code = trainer::report_differences(text, options, " from one rank", tolerance, run, run_with(0), [&] {
+    ++out.repeated;
+    return nearby;
+  });
+  out.text = text.str();
+  return out;
+}
+
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+} // namespace
+
+TEST_CASE("runs within the tolerance agree without another run", "[examples]") {
+  const Verdict verdict = judge(run_with(1e-9), run_with(not_a_number));
+  CHECK(verdict.code == 0);
+  CHECK(verdict.repeated == 0);
+  CHECK_THAT(
+      verdict.text,
+      ContainsSubstring("verify: passed: losses differ by 1.81e-06 relative at most, 1e-04 is allowed"));
+}
+
+TEST_CASE("runs agree if roundings alone come to what they differ by", "[examples]") {
+  const Verdict verdict = judge(run_with(1e-7), run_with(-4e-8));
+  CHECK(verdict.code == 0);
+  CHECK(verdict.repeated == 1);
+  CHECK_THAT(verdict.text, ContainsSubstring("verify: passed: losses differ by 1.81e-04"));
+  CHECK_THAT(verdict.text, ContainsSubstring("8 times what roundings come to: 7.23e-05 for losses"));
+  CHECK(judge(run_with(1e-7), run_with(-1e-9)).code == 1); // they come to less
+}
+
+TEST_CASE("a gradient that is off by a thousandth fails in the first step, however far roundings grow",
+          "[examples]") {
+  RunResult wrong = run_with(1e-7);
+  for (trainer::StepRecord& step : wrong.steps)
+    step.gradient_norm *= 1 + 1e-3;
+  const Verdict verdict = judge(wrong, run_with(1e-6));
+  CHECK(verdict.code == 1);
+  CHECK_THAT(verdict.text, ContainsSubstring("verify: FAILED"));
+  CHECK_THAT(verdict.text, ContainsSubstring("step 1: gradient norms differ by 1.00e-03"));
+}
+
+TEST_CASE("gradient norms in 16 bits are printed, but not judged", "[examples]") {
+  RunResult wrong = run_with(0);
+  wrong.steps[0].gradient_norm *= 1 + 1e-3;
+  trainer::RunOptions options;
+  options.precision = trainer::Precision::bf16;
+  std::ostringstream text;
+  CHECK(trainer::report_differences(text, options, "", tolerance, wrong, run_with(0),
+                                    [] { return run_with(0); }) == 0);
+}
+
+TEST_CASE("a fault that begins late fails if it exceeds what roundings come to by then", "[examples]") {
+  RunResult wrong = run_with(1e-7);
+  for (std::size_t step = 200; step < steps; ++step)
+    wrong.steps[step].loss *= 1 + 1e-3;
+  const Verdict verdict = judge(wrong, run_with(-1e-7));
+  CHECK(verdict.code == 1);
+  CHECK_THAT(verdict.text, ContainsSubstring("step 201: training losses differ by"));
+
+  RunResult wrong_end = run_with(0);
+  wrong_end.validation_loss *= 1 + 1e-3;
+  CHECK_THAT(judge(wrong_end, run_with(1e-9)).text,
+             ContainsSubstring("step 300: validation losses differ by"));
+}
+
+TEST_CASE("a NaN never agrees, and equal infinite gradient norms do", "[examples]") {
+  CHECK(judge(run_with(not_a_number), run_with(1e-7)).code == 1);
+  CHECK(judge(run_with(1e-7), run_with(not_a_number)).code == 1);
+
+  RunResult run = run_with(0);
+  run.steps[3].gradient_norm = std::numeric_limits<double>::infinity();
+  CHECK(judge(run, run_with(0)).code == 1); // only here
+  RunResult one = run;
+  std::ostringstream text;
+  CHECK(trainer::report_differences(text, {}, "", tolerance, run, one, [&] { return one; }) == 0);
+}
