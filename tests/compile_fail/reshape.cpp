@@ -37,6 +37,18 @@ void split(const ShardedTensor<Layout<2, Shard<1, tp>>>& x) {
 }
 } // namespace reshape_cuts_shard
 
+namespace reshape_dimensions {
+// expect: reshape: the result must have at most 6 dimensions (merge some)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+constexpr int parts = 7;
+#else
+constexpr int parts = 6;
+#endif
+
+static_assert(RegroupLayout<Layout<1, Shard<0, dp>>, 0, 1, parts>::tensor_rank >= 0);
+} // namespace reshape_dimensions
+
 namespace transpose_dimension {
 // expect: transpose: both dimensions must be at least 0 and less than the tensor rank (count from 0)
 

@@ -49,6 +49,8 @@ TEST_CASE("gradients of experts: rows where the rows are, weights Partial where 
                       sw::Layout<3, sw::Shard<0, ep>, sw::Shard<1, tp>, Replicas>>);
   STATIC_REQUIRE(same<sw::GateGradientLayout<Unfinished, Tokens>,
                       sw::Layout<2, sw::Shard<0, dp, ep>, sw::Partial<sw::Sum, tp>>>);
+  STATIC_REQUIRE(same<sw::GateGradientLayout<Hidden, Tokens>,
+                      sw::Layout<2, sw::Shard<0, dp, ep>, sw::Partial<sw::Sum, tp>>>);
   STATIC_REQUIRE(same<sw::GateGradientLayout<Rows, Tokens>, Tokens>);
 }
 

@@ -43,6 +43,7 @@ static_assert(std::is_same_v<TransposeLayout<Layout<2, Shard<0, dp>, Partial<Sum
 static_assert(std::is_same_v<TransposeLayout<InvalidLayout, 0, 1>, InvalidLayout>);
 static_assert(std::is_same_v<RegroupLayout<Block, 2, 2, 1>, Layout<3, Shard<0, dp>, Shard<2, tp>>>);
 static_assert(std::is_same_v<RegroupLayout<Block, 2, 1, 3>, Layout<6, Shard<0, dp>, Shard<2, tp>>>);
+static_assert(std::is_same_v<RegroupLayout<Block, 1, 1, 0>, Layout<3, Shard<0, dp>, Shard<1, tp>>>);
 static_assert(std::is_same_v<RegroupLayout<Block, 0, 2, 1>, Layout<3, Shard<0, dp>, Shard<1, tp>>>);
 static_assert(
     std::is_same_v<RegroupLayout<Layout<2, Shard<0, dp, tp>>, 0, 2, 3>, Layout<3, Shard<0, dp, tp>>>);
