@@ -216,9 +216,29 @@ template <class Place> void large_all_reduces(Place on) {
   all_reduce_agrees<sw::bfloat16>(on, 400'001, sw::ReduceOp::sum, 80);
 }
 
+/// Blocks of a [rows, columns] buffer cut along its columns.
+inline std::vector<sw::StridedBlock> column_blocks(std::size_t rows, const std::vector<std::size_t>& widths) {
+  std::size_t columns = 0;
+  for (const std::size_t width : widths)
+    columns += width;
+  std::vector<sw::StridedBlock> out;
+  std::size_t offset = 0;
+  for (const std::size_t width : widths) {
+    out.push_back({offset, rows, width, columns});
+    offset += width;
+  }
+  return out;
+}
+
+/// Index in the buffer of element i of a block.
+inline std::size_t place_of(const sw::StridedBlock& block, std::size_t i) {
+  return block.offset + i / block.row_length * block.row_stride + i % block.row_length;
+}
+
 /// A group of size A*B: reducing over the minor part and then over the major one is one call with nested
 /// levels.
-template <class E, class Place> void nested_orders_of(const Place& on) {
+/// @param each  elements of a rank's block
+template <class E, class Place> void nested_orders_of(const Place& on, std::size_t each) {
   auto comm = on.comm;
   const int ranks = comm.size();
   for (int minor = 1; minor <= ranks; ++minor) {
@@ -236,18 +256,21 @@ template <class E, class Place> void nested_orders_of(const Place& on) {
     outside_first.levels[0] = {major, minor};
     outside_first.levels[1] = {minor, 1};
     for (const sw::ReduceOp op : all_ops<E>()) {
-      const std::size_t count = static_cast<std::size_t>(ranks) * 700;
+      // Blocks begin at multiples of 16 bytes, and the last one ends off them.
+      std::vector<std::size_t> counts(static_cast<std::size_t>(ranks), each);
+      counts.back() += 3;
+      const std::size_t count = static_cast<std::size_t>(ranks) * each + 3;
       const std::vector<E> numbers = elements_of<E>(comm.rank(), count, 5);
       const auto in = on.put(numbers);
       for (const bool inside : {true, false}) {
         auto by_two = on.put(numbers), by_one = on.put(std::vector<E>(count)), in_place = on.put(numbers),
-             own_block = on.put(std::vector<E>(count / static_cast<std::size_t>(ranks)));
+             own_block = on.put(std::vector<E>(counts[static_cast<std::size_t>(comm.rank())]));
         (inside ? inner : outer).all_reduce_in_place(by_two, op);
         (inside ? outer : inner).all_reduce_in_place(by_two, op);
         const sw::ReductionOrder& order = inside ? inside_first : outside_first;
         comm.all_reduce(in, by_one, op, order);
         comm.all_reduce_in_place(in_place, op, order);
-        comm.reduce_scatter(in, own_block, op, order);
+        comm.reduce_scatter(in, own_block, sw::packed_blocks(counts), op, order);
         const std::vector<E> apart = on.get(by_two), merged = on.get(by_one), placed = on.get(in_place),
                              own = on.get(own_block);
         for (std::size_t i = 0; i < count; ++i) {
@@ -255,15 +278,25 @@ template <class E, class Place> void nested_orders_of(const Place& on) {
           require(same_bits(apart[i], placed[i]), label<E>("merged all_reduce in place", count, op));
         }
         for (std::size_t i = 0; i < own.size(); ++i)
-          require(same_bits(own[i], apart[static_cast<std::size_t>(comm.rank()) * own.size() + i]),
+          require(same_bits(own[i], apart[static_cast<std::size_t>(comm.rank()) * each + i]),
                   label<E>("merged reduce_scatter", count, op));
+        const auto blocks = column_blocks(2, std::vector<std::size_t>(static_cast<std::size_t>(ranks), 16));
+        const sw::StridedBlock& mine = blocks[static_cast<std::size_t>(comm.rank())];
+        auto with_rows = on.put(std::vector<E>(mine.count()));
+        comm.reduce_scatter(in, with_rows, blocks, op, order);
+        const std::vector<E> in_rows = on.get(with_rows);
+        for (std::size_t i = 0; i < in_rows.size(); ++i)
+          require(same_bits(in_rows[i], apart[place_of(mine, i)]),
+                  label<E>("merged reduce_scatter of rows", count, op));
       }
     }
   }
 }
 template <class Place> void nested_orders(Place on) {
-  nested_orders_of<float>(on);
-  nested_orders_of<sw::bfloat16>(on);
+  nested_orders_of<float>(on, 704);
+  nested_orders_of<sw::bfloat16>(on, 704);
+  nested_orders_of<double>(on, 32);
+  nested_orders_of<sw::float16>(on, 32);
 }
 
 /// A NaN on any rank, at any position of a vector, is the result everywhere.
@@ -295,25 +328,6 @@ inline std::vector<std::size_t> chunk_counts(std::size_t total, int ranks) {
   return out;
 }
 
-/// Blocks of a [rows, columns] buffer cut along its columns.
-inline std::vector<sw::StridedBlock> column_blocks(std::size_t rows, const std::vector<std::size_t>& widths) {
-  std::size_t columns = 0;
-  for (const std::size_t width : widths)
-    columns += width;
-  std::vector<sw::StridedBlock> out;
-  std::size_t offset = 0;
-  for (const std::size_t width : widths) {
-    out.push_back({offset, rows, width, columns});
-    offset += width;
-  }
-  return out;
-}
-
-/// Index in the buffer of element i of a block.
-inline std::size_t place_of(const sw::StridedBlock& block, std::size_t i) {
-  return block.offset + i / block.row_length * block.row_stride + i % block.row_length;
-}
-
 template <class E, class Place>
 void gather_agrees(const Place& on, const std::vector<sw::StridedBlock>& blocks, std::size_t total) {
   auto comm = on.comm;
@@ -343,6 +357,37 @@ void gather_agrees(const Place& on, const std::vector<sw::StridedBlock>& blocks,
   require(on.get(placed) == wanted, "all_gather in place");
 }
 
+/// Blocks of rows from every rank to every rank.
+template <class E, class Place>
+void rows_exchanged(const Place& on, const std::vector<sw::StridedBlock>& blocks) {
+  auto comm = on.comm;
+  const std::size_t total = blocks.size() * blocks[0].count();
+  const auto in = on.put(elements_of<E>(comm.rank(), total, 10));
+  auto out = on.put(std::vector<E>(total));
+  comm.all_to_all(in, out, blocks, blocks);
+  const std::vector<E> found = on.get(out);
+  for (int r = 0; r < comm.size(); ++r) {
+    const sw::StridedBlock &from = blocks[static_cast<std::size_t>(comm.rank())],
+                           &to = blocks[static_cast<std::size_t>(r)];
+    for (std::size_t i = 0; i < to.count(); ++i)
+      require(same_bits(found[place_of(to, i)], element_at<E>(r, place_of(from, i), 10)),
+              "all_to_all of rows");
+  }
+}
+
+/// Blocks that allow accesses of every width up to 16 bytes, with rows, or with an end that is off it.
+template <class E, class Place> void gather_widths(const Place& on) {
+  const auto ranks = static_cast<std::size_t>(on.comm.size());
+  std::vector<std::size_t> counts(ranks, 2002);
+  counts.back() = 2001;
+  gather_agrees<E>(on, sw::packed_blocks(counts), ranks * 2002 - 1);
+  for (const std::size_t width : Sizes{31, 32}) {
+    const auto blocks = column_blocks(150, std::vector<std::size_t>(ranks, width));
+    gather_agrees<E>(on, blocks, 150 * ranks * width);
+    rows_exchanged<E>(on, blocks);
+  }
+}
+
 template <class Place> void all_gathers(Place on) {
   auto comm = on.comm;
   const auto ranks = static_cast<std::size_t>(comm.size());
@@ -362,6 +407,10 @@ template <class Place> void all_gathers(Place on) {
               "all_gather of equal blocks");
     require(on.get(placed) == out, "all_gather in place of equal blocks");
   }
+  gather_widths<unsigned char>(on);
+  gather_widths<sw::bfloat16>(on);
+  gather_widths<float>(on);
+  gather_widths<double>(on);
   for (const std::size_t total : Sizes{1, 2, 7, 23}) {
     const std::vector<std::size_t> counts = chunk_counts(total, comm.size());
     gather_agrees<double>(on, sw::packed_blocks(counts), total);
@@ -399,10 +448,31 @@ void scatter_agrees(const Place& on, const std::vector<sw::StridedBlock>& blocks
   }
 }
 
+/// The same with rows: of any length, and of whole vectors of 16 bytes.
+template <class E, class Place> void scatter_rows(const Place& on) {
+  const auto ranks = static_cast<std::size_t>(on.comm.size());
+  for (const std::size_t width : Sizes{3, 16})
+    for (const sw::ReduceOp op : all_ops<E>())
+      scatter_agrees<E>(on, column_blocks(5, std::vector<std::size_t>(ranks, width)), 5 * ranks * width, op);
+}
+
+template <class Place> void rows_scattered(const Place& on) {
+  scatter_rows<float>(on);
+  scatter_rows<double>(on);
+  scatter_rows<std::int32_t>(on);
+  scatter_rows<std::int64_t>(on);
+  scatter_rows<std::uint32_t>(on);
+  scatter_rows<std::uint64_t>(on);
+  scatter_rows<unsigned char>(on);
+  scatter_rows<sw::bfloat16>(on);
+  scatter_rows<sw::float16>(on);
+}
+
 template <class Place> void reduce_scatters(Place on) {
   auto comm = on.comm;
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto rank = static_cast<std::size_t>(comm.rank());
+  rows_scattered(on);
   for (const sw::ReduceOp op : all_ops<float>()) {
     for (const std::size_t count : Sizes{0, 1, 5, 1000, 60'000}) {
       const std::vector<float> in = elements_of<float>(comm.rank(), count * ranks, 13);

@@ -12,8 +12,11 @@
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/experts/routing.hpp>
+#include <shardwright/tensor/kernels/experts/rows.hpp>
 #include <shardwright/tensor/kernels/experts/sort_by_expert.hpp>
 #include <shardwright/tensor/kernels/formulas.hpp>
+#include <shardwright/tensor/kernels/id_check.hpp>
 #include <shardwright/tensor/kernels/insert_columns.hpp>
 #include <shardwright/tensor/kernels/norm.hpp>
 #include <shardwright/tensor/kernels/optimizer/adamw.hpp>
@@ -38,6 +41,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -62,6 +66,18 @@ inline constexpr Sizes odd_sizes{
     515, 519, 75, {.batch = 2, .sequence = 147, .kv_heads = 2, .q_per_kv = 2, .head_dim = 64}};
 inline constexpr Sizes even_sizes{
     260, 768, 128, {.batch = 1, .sequence = 190, .kv_heads = 1, .q_per_kv = 2, .head_dim = 112}};
+/// Rows that a warp reads in several turns, and the widest heads.
+inline constexpr Sizes long_rows{
+    5, 4104, 16, {.batch = 1, .sequence = 70, .kv_heads = 1, .q_per_kv = 2, .head_dim = 128}};
+inline constexpr Sizes long_odd_rows{
+    7, 2063, 9, {.batch = 2, .sequence = 33, .kv_heads = 1, .q_per_kv = 1, .head_dim = 24}};
+
+/// The same with a third of the sequence: without tiles, a thread does a whole row of attention, which takes
+/// an interpreter long.
+[[nodiscard]] constexpr Sizes shorter(Sizes sizes) {
+  sizes.attention.sequence /= 3;
+  return sizes;
+}
 
 /// Begins a step of AdamW in memory that the kernels read.
 struct OpenStep {
@@ -167,6 +183,25 @@ private:
     // Rows that begin within a group of random words.
     kernels::dropout_into(execution_, x, dropped, {{1, 3}, {rows + 1, columns + 5}}, {42, 97}, 0.3);
     keep("dropout_into, shifted rows", dropped);
+    for (std::size_t ordered = 0; ordered < 3; ++ordered)
+      random_blocks(ordered);
+  }
+
+  /// Blocks of a tensor of four dimensions, one of which has an order; rows begin at every place of a group
+  /// of random words.
+  void random_blocks(std::size_t ordered) {
+    using Block = Kokkos::View<Element****, Kokkos::LayoutRight, typename Target::memory_space>;
+    const Block uniform("uniform", 2, 3, 2, 11), normal("normal", 2, 3, 2, 11), kept("kept", 2, 3, 2, 11);
+    for (std::size_t shift = 0; shift < 4; ++shift) {
+      kernels::BlockPosition at{{1, 3, 2, shift}, {8, 8, 8, 64}, {.sequence = 8, .chunk = 2}, ordered};
+      if (shift == 3)
+        at.order = {};
+      const sw::RandomKey key{42, 200 + 4 * ordered + shift};
+      kernels::fill_uniform(execution_, uniform, at, key, -1, 1);
+      kernels::fill_normal(execution_, normal, at, key, 0, 1);
+      kernels::dropout_into(execution_, normal, kept, at, key, 0.4);
+      keep("random blocks", uniform, normal, kept);
+    }
   }
 
   void copies() {
@@ -236,16 +271,17 @@ private:
     const auto turned = matrix(columns, rows);
     kernels::transpose(execution_, x, turned, {.first = rows, .second = columns});
     keep("transpose", turned);
-    const auto table = random(2 * rows, columns);
-    const auto d_table = sums(2 * rows, columns);
+    const auto table = random(2 * rows + 6, columns);
+    const auto d_table = sums(2 * rows + 6, columns);
     kernels::add_positions(execution_, x, table, rows, {3, {8, 2}}, y);
     kernels::add_positions_backward(execution_, y, rows, {3, {8, 2}}, d_table);
     keep("add_positions", y, d_table);
     const auto repeated = matrix(rows * 3, columns);
     kernels::repeat(execution_, 0.5, x, 3, columns, repeated);
     keep("repeat, long", repeated);
-    kernels::repeat(execution_, 0.5, x, 3, 1, repeated);
-    keep("repeat, short", repeated);
+    const auto of_row = matrix(3, columns);
+    kernels::repeat(execution_, 0.5, Vector<Element>(x.data(), columns), 3, 1, of_row);
+    keep("repeat, short", of_row);
     const auto joined = matrix(rows, 2 * columns);
     kernels::insert_columns(execution_, x, dy, joined, columns / 2, 1);
     keep("insert_columns", joined);
@@ -353,15 +389,127 @@ private:
                                                                                          depth, columns);
     kernels::grouped_weight_gradient(execution_, first, x, random(), wide, 0.0);
     keep("grouped_weight_gradient", weights, wide);
-    constexpr std::int32_t known = 150;
-    const auto choices = ids(rows * columns, known);
+    sort_choices("sort_by_expert", ids(rows * columns, 150), 150);
+    sort_choices("sort_by_expert, two digits", ids(rows * 20, 700), 700);
+    sort_choices("sort_by_expert, one expert", Vector<std::int32_t>("choices", 9001), 5);
+    for (const std::size_t slots : {2, 5})
+      expert_rows(slots);
+    routes();
+  }
+
+  void sort_choices(const std::string& name, const Vector<std::int32_t>& choices, std::int32_t known) {
     const Vector<std::int32_t> order("order", choices.size()), places("places", choices.size()),
-        counts("counts", known + 2);
+        counts("counts", static_cast<std::size_t>(known) + 2);
     const Vector<unsigned char> memory("memory",
                                        kernels::sort_by_expert_workspace(execution_, choices.size(), known));
     kernels::sort_by_expert(execution_, choices.data(), choices.size(), known, order.data(), places.data(),
                             counts.data(), memory.data());
-    keep("sort_by_expert", order, places, counts);
+    keep(name, order, places, counts);
+  }
+
+  template <class Value> static Vector<Value> on_target(const std::vector<Value>& numbers) {
+    const Vector<Value> out("numbers", numbers.size());
+    Kokkos::deep_copy(out, Kokkos::View<const Value*, Kokkos::HostSpace>(numbers.data(), numbers.size()));
+    return out;
+  }
+
+  /// Rows of tokens to experts and back, the last first, with gates and places of none.
+  void expert_rows(std::size_t slots) {
+    using Rows = kernels::PackedRows<Element>;
+    const auto x = random(), value = random(), sent = matrix(), back = matrix(), sum = matrix();
+    std::vector<std::int32_t> last_first(rows), some(rows * slots);
+    for (std::size_t i = 0; i < rows; ++i)
+      last_first[i] = static_cast<std::int32_t>(rows - 1 - i);
+    for (std::size_t i = 0; i < some.size(); ++i)
+      some[i] = i % 7 == 6 ? -1 : static_cast<std::int32_t>(5 * i % rows);
+    const auto index = on_target(last_first), places = on_target(some);
+    const auto gates = weights(rows * slots), d_gates = vector(rows), taken = vector(rows);
+    kernels::run_lanes("gather", execution_, rows,
+                       kernels::GatherRows<Element>{x.data(), index.data(), slots, sent.data(), columns});
+    kernels::run_lanes(
+        "scatter", execution_, rows,
+        kernels::ScatterRows<Element, Rows>{{sent.data(), columns}, index.data(), back.data(), columns});
+    keep("expert rows there", sent, back);
+    for (const bool gated : {false, true}) {
+      kernels::run_lanes("sum", execution_, rows,
+                         kernels::SumSlots<Element, Rows>{{x.data(), columns},
+                                                          places.data(),
+                                                          gated ? gates.data() : nullptr,
+                                                          slots,
+                                                          sum.data(),
+                                                          columns});
+      keep("expert rows back", sum);
+    }
+    kernels::run_lanes(
+        "gate", execution_, rows,
+        kernels::GateRows<Element>{sent.data(), value.data(), gates.data(), d_gates.data(), columns});
+    kernels::run_lanes("gate", execution_, rows,
+                       kernels::GateRows<Element>{back.data(), nullptr, gates.data(), nullptr, columns});
+    kernels::run("take", execution_, rows,
+                 kernels::TakeNumbers<Main, kernels::PackedRows<Main>>{
+                     {gates.data(), 1}, places.data(), taken.data()});
+    keep("gates of rows", sent, d_gates, back, taken);
+  }
+
+  Vector<Main> weights(std::size_t size) {
+    const Vector<Main> out("weights", size);
+    kernels::fill_uniform(execution_, out, {{0}, {size}}, {42, ++tensors_}, 0.1, 1.0);
+    return out;
+  }
+
+  /// Experts that rows of logits choose, by every rule, with padding, and logits that cannot be used.
+  void routes() {
+    constexpr std::size_t experts = 12;
+    using Scores = kernels::RouterScores;
+    const kernels::RoutingRule rules[] = {
+        {.experts = experts, .chosen = 2},
+        {.experts = experts, .chosen = 5, .scores = Scores::softmax},
+        {.experts = experts, .chosen = 3, .scores = Scores::softmax, .renormalise = true},
+        {.experts = experts, .chosen = 1, .scores = Scores::sigmoid},
+        {.experts = experts,
+         .chosen = 6,
+         .scores = Scores::sigmoid,
+         .scale = 2.5,
+         .groups = 4,
+         .kept_groups = 2,
+         .group_terms = 2}};
+    std::vector<std::int32_t> pads(rows);
+    for (std::size_t i = 0; i < rows; ++i)
+      pads[i] = i % 6 == 1 ? -1 : 0;
+    std::vector<float> biases(experts);
+    for (std::size_t e = 0; e < experts; ++e)
+      biases[e] = 0.01F * static_cast<float>(e);
+    const auto padding = on_target(pads);
+    const auto bias = on_target(biases);
+    for (const kernels::RoutingRule& rule : rules) {
+      const auto logits = random<Main>(rows, experts);
+      const Vector<float> with = rule.chosen == 2 ? Vector<float>() : bias;
+      route("routes", logits, with, rule.chosen == 3 ? Vector<std::int32_t>() : padding, rule);
+    }
+    constexpr Main infinity = std::numeric_limits<Main>::infinity();
+    for (const Main odd : {infinity, -infinity}) {
+      const auto logits = sums(2, experts);
+      kernels::fill(execution_, Vector<Main>(logits.data() + experts, experts), odd);
+      route("routes of odd logits", logits, bias, {}, rules[0]);
+    }
+  }
+  void route(const std::string& name, const Matrix<Main>& logits, const Vector<float>& bias,
+             const Vector<std::int32_t>& padding, const kernels::RoutingRule& rule) {
+    const std::size_t count = logits.extent(0);
+    const Matrix<std::int32_t> chosen("chosen", count, rule.chosen);
+    const auto scores = sums(count, rule.experts + rule.groups), gates = sums(count, rule.chosen),
+               d_logits = sums(count, rule.experts);
+    const Vector<std::int64_t> fault("fault", 1);
+    kernels::run("choose", execution_, count,
+                 kernels::ChooseExperts<Main>{logits.data(), bias.data(), padding.data(), scores.data(),
+                                              chosen.data(), fault.data(), count, rule});
+    kernels::run("gates", execution_, count,
+                 kernels::GatesOfExperts<Main>{logits.data(), chosen.data(), gates.data(), rule});
+    const auto slopes = random<Main>(count, rule.chosen);
+    kernels::run("d_gates", execution_, count,
+                 kernels::GatesBackward<Main>{logits.data(), chosen.data(), gates.data(), slopes.data(),
+                                              d_logits.data(), rule});
+    keep(name, chosen, gates, d_logits, fault);
   }
 
   /// Backward the branch is the gradient of the result.
@@ -441,9 +589,30 @@ private:
           causal ? rotation : kernels::Rotation<Main>());
       keep("attention" + kind, out, log_sum_exp, d_qkv);
     }
+    if constexpr (!std::is_same_v<Main, Element>)
+      attention_into_sums(qkv, rotation);
     attention_of_other_keys(qkv, out, log_sum_exp, d_qkv);
     kernels::rotary_backward(execution_, d_qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
     keep("rotary_backward", d_qkv);
+  }
+
+  /// Results in the AccumulationElement.
+  void attention_into_sums(const Matrix<Element>& qkv, const kernels::Rotation<Main>& rotation) {
+    const auto out = sums(shape.tokens(), shape.output_width());
+    const auto rounded = matrix(shape.tokens(), shape.output_width());
+    const auto d_qkv = sums(shape.tokens(), shape.qkv_width());
+    const auto log_sum_exp = vector(shape.tokens() * shape.heads());
+    const sw::KeyWindow& window = sw::causal.window;
+    const auto block = kernels::AttentionBlock::whole(shape.sequence, {window});
+    kernels::attention_forward(
+        execution_, qkv, out, log_sum_exp, shape, block, scale(),
+        vector(kernels::attention_forward_workspace<Element, Main>(execution_, shape)));
+    kernels::copy(execution_, out, rounded);
+    kernels::attention_backward(
+        execution_, qkv, rounded, log_sum_exp, random(shape.tokens(), shape.output_width()), d_qkv, shape,
+        block, scale(), vector(kernels::attention_backward_workspace<Element, Main>(execution_, shape)),
+        rotation);
+    keep("attention into sums", out, log_sum_exp, d_qkv);
   }
 
   /// The same keys once more, as keys of tokens some of which come after some of the queries.
@@ -475,11 +644,9 @@ private:
   void losses() {
     const auto vocabulary = static_cast<std::int32_t>(columns);
     const auto targets = ids(rows, vocabulary);
-    const auto table = random(vocabulary, 6), embedded = matrix(rows, 6);
-    const auto d_table = sums(vocabulary, 6);
-    kernels::embedding_forward(execution_, targets, table, 0, embedded);
-    kernels::embedding_backward(execution_, targets, embedded, 0, d_table);
-    keep("embedding", embedded, d_table);
+    embedding(targets, vocabulary, 6);
+    embedding(targets, 40, columns);
+    unknown_id();
     const auto logits = random(rows, vocabulary);
     const auto row_max = vector(rows), row_sum = vector(rows), target_logit = vector(rows),
                loss = vector(rows);
@@ -501,6 +668,48 @@ private:
     kernels::axpy(execution_, 1, row_max, larger);
     kernels::cross_entropy_rebase(execution_, row_max, larger, row_sum);
     keep("cross_entropy, smooth", target_logit, loss, totals, logits, row_sum);
+  }
+
+  /// Of the first ids of a vocabulary.
+  void embedding(const Vector<std::int32_t>& tokens, std::int32_t known, std::size_t width) {
+    const auto table = random(static_cast<std::size_t>(known), width), embedded = matrix(rows, width);
+    const auto d_table = sums(static_cast<std::size_t>(known), width);
+    kernels::embedding_forward(execution_, tokens, table, 0, embedded);
+    kernels::embedding_backward(execution_, tokens, embedded, 0, d_table);
+    kernels::embedding_backward(execution_, tokens, embedded, 0, d_table, true);
+    keep("embedding", embedded, d_table);
+  }
+
+  /// An id beyond the vocabulary is noted by the kernels that meet it.
+  void unknown_id() {
+    const auto known = static_cast<std::int32_t>(columns);
+    std::vector<std::int32_t> numbers(rows, 2);
+    numbers[rows / 2] = known + 3;
+    const auto tokens = on_target(numbers);
+    const Vector<kernels::IdFault> faults("faults", 3);
+    kernels::IdCheck check;
+    check.fault = faults.data();
+    check.ids.vocabulary = known;
+    check.ids.dimensions = 1;
+    check.ids.extent[0] = static_cast<std::int64_t>(rows);
+    const auto table = random(columns, 6), embedded = matrix(rows, 6);
+    kernels::embedding_forward(execution_, tokens, table, 0, embedded, check);
+    check.ids.target = 1;
+    const auto row_max = vector(rows), row_sum = vector(rows), target_logit = vector(rows);
+    kernels::TargetRule rule;
+    rule.vocabulary = static_cast<double>(columns);
+    for (const double smoothing : {0.0, 0.1}) {
+      rule.smoothing = smoothing;
+      check.fault = faults.data() + (smoothing > 0 ? 1 : 2);
+      kernels::cross_entropy_statistics(execution_, random(), tokens, 0, row_max, row_sum, target_logit, rule,
+                                        check);
+    }
+    execution_.fence();
+    const auto found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, faults);
+    for (const kernels::IdFault& fault : {found(0), found(1), found(2)})
+      keep_("unknown id",
+            {static_cast<double>(fault.found), static_cast<double>(fault.id),
+             static_cast<double>(fault.ids.place(fault.token)[0]), static_cast<double>(fault.ids.target)});
   }
 
   template <class Update>

@@ -10,6 +10,8 @@ int main(int argc, char** argv) {
     bool sound = kernels_agree<sw::bfloat16>("kernels in bfloat16", small_sizes, brain, group);
     sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, odd sizes", odd_sizes, brain, group);
     sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, even sizes", even_sizes, brain, group);
+    sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, long rows", long_rows, brain, group);
+    sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, long odd rows", long_odd_rows, brain, group);
     return sound;
   });
 }

@@ -76,15 +76,16 @@ template <class Element, unsigned width> struct alignas(sizeof(Element) * width)
 template <class Vector> struct PeerAccess {
   SHARDWRIGHT_FUNCTION static std::byte* address(const PeerEntry& side, std::uint64_t i) {
     std::uint64_t at = i;
-    if (side.row_length != 0) {
-      if (((i | side.row_length) >> 32U) == 0) { // 32-bit division is several times as fast
-        const auto row = static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(side.row_length);
-        at = row * side.row_stride + (i - std::uint64_t{row} * side.row_length);
-      } else {
-        at = i / side.row_length * side.row_stride + i % side.row_length;
-      }
+    if (side.row_length != 0) { // nvcc divides numbers of 32 bits by the faster instruction
+      const std::uint64_t row = i / side.row_length;
+      at = row * side.row_stride + (i - row * side.row_length);
     }
     return side.data + at * sizeof(Vector);
+  }
+  /// The same for a side without rows. There are none on the outputs of reductions, nor behind the last whole
+  /// vector, since rows consist of whole ones.
+  SHARDWRIGHT_FUNCTION static std::byte* contiguous(const PeerEntry& side, std::uint64_t i) {
+    return side.data + i * sizeof(Vector);
   }
   SHARDWRIGHT_FUNCTION static Vector load(const PeerEntry& side, std::uint64_t i) {
     return load(address(side, i));
@@ -137,7 +138,7 @@ template <unsigned vector_bytes> struct PeerCopyKernel {
         if (first + u * peer_lanes < vectors)
           Access::store(out, first + u * peer_lanes, values[u]);
       if (tile == 0 && lane < bytes % vector_bytes)
-        Access::address(out, vectors)[lane] = Access::address(work.in(block, 0), vectors)[lane];
+        Access::contiguous(out, vectors)[lane] = Access::contiguous(work.in(block, 0), vectors)[lane];
     }
   }
 };
@@ -218,7 +219,15 @@ template <class Element, unsigned width, bool two_levels = false> struct PeerSum
   }
 
 private:
-  /// The elements at a byte offset into a vector.
+  /// Where the elements of a side begin: a whole vector, or one at a byte offset into an incomplete one.
+  template <unsigned elements>
+  SHARDWRIGHT_FUNCTION static std::byte* address(const PeerEntry& side, std::uint64_t i, std::size_t behind) {
+    if constexpr (elements == width)
+      return Access::address(side, i);
+    else
+      return Access::contiguous(side, i) + behind;
+  }
+
   template <unsigned elements>
   SHARDWRIGHT_FUNCTION void reduce(unsigned block, std::uint64_t i, std::size_t behind) const {
     using Part = PeerAccess<PeerVector<Element, elements>>;
@@ -240,7 +249,7 @@ private:
       value = sum<elements>(block, i, behind, 0, static_cast<int>(work.ins), 1);
     }
     for (unsigned j = 0; j < work.outs; ++j)
-      Part::store(Access::address(work.out(block, j), i) + behind, value);
+      Part::store(Access::contiguous(work.out(block, j), i) + behind, value);
   }
 
   /// The result of one level over `extent` inputs.
@@ -249,7 +258,7 @@ private:
                                                          int first, int extent, int stride) const {
     using Part = PeerAccess<PeerVector<Element, elements>>;
     const auto load = [&](int input) {
-      return Part::load(Access::address(work.in(block, static_cast<unsigned>(input)), i) + behind);
+      return Part::load(address<elements>(work.in(block, static_cast<unsigned>(input)), i, behind));
     };
     PeerVector<Element, elements> value = load(first);
     typename Arithmetic::Main sums[elements];
@@ -298,7 +307,7 @@ template <class Element> struct PeerReduceKernel {
       }
     }
     for (unsigned j = 0; j < work.outs; ++j)
-      Access::store(work.out(block, j), i, value);
+      Access::store(Access::contiguous(work.out(block, j), i), value);
   }
 };
 

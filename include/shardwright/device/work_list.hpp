@@ -92,8 +92,12 @@ public:
   /// that do not fit into arguments.
   template <class Launch> void launch(const std::byte* table, Launch launch) {
     work_.table = reinterpret_cast<const PeerEntry*>(table);
-    if (table == nullptr)
-      std::copy(entries_.begin(), entries_.end(), work_.entries);
+    // Arguments name no memory of earlier calls, which may have been freed.
+    const std::size_t passed = table == nullptr ? entries_.size() : 0;
+    std::copy_n(entries_.begin(), passed, work_.entries);
+    for (std::size_t i = passed; i < passed_; ++i)
+      work_.entries[i] = {};
+    passed_ = passed;
     if (!reduction_)
       return with_vector_bytes(vector_bytes_, [&]<unsigned vector_bytes>() {
         launch_kernel<PeerCopyKernel<vector_bytes>>(launch, vector_bytes, bytes_);
@@ -224,6 +228,7 @@ private:
   std::uintptr_t addresses_ = 0; // all addresses, rows and strides in bytes, or-ed together
   const std::byte* input_ = nullptr;
   std::vector<PeerEntry> entries_;
+  std::size_t passed_ = 0; // entries in the arguments of the last launch
   PeerWork work_;
 };
 

@@ -20,12 +20,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// "target 50256 at position 17 of sequence 3", or "... at [1, 2, 17]" of other ids than [batch, sequence].
 [[nodiscard]] inline std::string text_of(const kernels::IdFault& fault) {
-  std::string out = (fault.target != 0 ? "target " : "id ") + std::to_string(fault.id) + " at ";
-  if (fault.dimensions == 2)
-    return out + "position " + std::to_string(fault.place[1]) + " of sequence " +
-           std::to_string(fault.place[0]);
-  for (std::int32_t d = 0; d < fault.dimensions; ++d)
-    out += (d == 0 ? "[" : ", ") + std::to_string(fault.place[static_cast<std::size_t>(d)]);
+  const auto place = fault.ids.place(fault.token);
+  std::string out = (fault.ids.target != 0 ? "target " : "id ") + std::to_string(fault.id) + " at ";
+  if (fault.ids.dimensions == 2)
+    return out + "position " + std::to_string(place[1]) + " of sequence " + std::to_string(place[0]);
+  for (std::int32_t d = 0; d < fault.ids.dimensions; ++d)
+    out += (d == 0 ? "[" : ", ") + std::to_string(place[static_cast<std::size_t>(d)]);
   return out + "]";
 }
 
@@ -61,15 +61,15 @@ template <class Ids>
   kernels::IdCheck out;
   if constexpr (!counts_only<typename Ids::target>)
     out.fault = id_fault(ids.resources());
-  out.vocabulary = vocabulary;
-  out.target = target ? 1 : 0;
-  out.dimensions = static_cast<std::int32_t>(rank);
+  out.ids.vocabulary = vocabulary;
+  out.ids.target = target ? 1 : 0;
+  out.ids.dimensions = static_cast<std::int32_t>(rank);
   for (std::size_t d = 0; d < rank; ++d) {
-    out.offset[d] = ids.local_offset()[d];
-    out.extent[d] = ids.local_shape()[d];
+    out.ids.offset[d] = ids.local_offset()[d];
+    out.ids.extent[d] = ids.local_shape()[d];
   }
   if (rank == 2 && static_cast<std::int64_t>(order.sequence) == ids.shape()[rank - 1])
-    out.order = order;
+    out.ids.order = order;
   return out;
 }
 
@@ -86,11 +86,11 @@ template <class Ids> void reject_unknown_ids(const Ids& ids, SourceLocation wher
 SHARDWRIGHT_INLINE void reject_id(const kernels::IdFault& fault, const MeshCore& core, SourceLocation where) {
   const int rank = core.world().world_rank();
   throw DataError(
-      "Token ids: they must be below the vocabulary of " + std::to_string(fault.vocabulary) +
-          (fault.target != 0 ? ", or negative for targets that do not count" : " and not negative") +
+      "Token ids: they must be below the vocabulary of " + std::to_string(fault.ids.vocabulary) +
+          (fault.ids.target != 0 ? ", or negative for targets that do not count" : " and not negative") +
           ", but rank " + std::to_string(rank) + " reads " + text_of(fault) +
           " (encode the text with the tokenizer of the model, or give the table as many rows as the tokenizer has tokens)",
-      {.rank = rank, .operation = fault.target != 0 ? "cross_entropy" : "embedding", .where = where});
+      {.rank = rank, .operation = fault.ids.target != 0 ? "cross_entropy" : "embedding", .where = where});
 }
 #endif
 

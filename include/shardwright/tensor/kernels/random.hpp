@@ -147,7 +147,7 @@ private:
     SHARDWRIGHT_UNROLL
     for (std::size_t b = 0; b < blocks; ++b)
       words[b] = random_words(key, index / 4 + b);
-    const auto shift = static_cast<unsigned>(index % 4);
+    const unsigned shift = aligned ? 0 : static_cast<unsigned>(index % 4);
     Numbers numbers{};
     if constexpr (Draw::reads)
       numbers = Numbers::load(from, count);

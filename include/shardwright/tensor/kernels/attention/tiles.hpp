@@ -123,6 +123,9 @@ SHARDWRIGHT_FUNCTION inline void for_rows(unsigned thread, const Body& body) {
       body(static_cast<std::size_t>(r) * 8 + thread / 4, r);
 }
 
+/// Whether results may be combined with those of other keys: such sums have the AccumulationElement.
+template <class Out> inline constexpr bool may_merge = !is_narrow<Out>;
+
 /// Writes two neighbouring numbers to memory, or adds them.
 template <class Out>
 SHARDWRIGHT_FUNCTION inline void store_pair(Out* to, float first, float second, float keep) {
@@ -337,7 +340,8 @@ private:
         a.log_sum_exp + (head.batch * a.shape.heads() + head.head) * a.shape.sequence + first + warp_first;
     RowNumbers before;
     set_registers(before, -tiles_infinity);
-    if (a.merge) {
+    const bool merge = may_merge<Out> && a.merge;
+    if (merge) {
       each_thread([&](unsigned thread) {
         for_rows<tiles>(thread, [&](std::size_t row, int r) {
           if (seen(thread, r) != 0)
@@ -355,9 +359,9 @@ private:
         const float fresh = scaled + std::log(sums(thread, r));
         const float larger = old > fresh ? old : fresh;
         const float joint =
-            a.merge ? larger + std::log(std::exp(old - larger) + std::exp(fresh - larger)) : fresh;
-        const float keep = a.merge ? std::exp(old - joint) : 0.0f;
-        const float share = a.merge ? std::exp(scaled - joint) : 1.0f / sums(thread, r);
+            merge ? larger + std::log(std::exp(old - larger) + std::exp(fresh - larger)) : fresh;
+        const float keep = merge ? std::exp(old - joint) : 0.0f;
+        const float share = merge ? std::exp(scaled - joint) : 1.0f / sums(thread, r);
         Out* const to = a.out.row(head.batch * a.shape.sequence + first + warp_first + row) + head.out_column;
         SHARDWRIGHT_UNROLL for (int n = 0; n < dim / 8; ++n) {
           const std::size_t column = 8 * static_cast<std::size_t>(n) + thread % 4 * 2;

@@ -128,7 +128,7 @@ template <class Element, class Out, int dim> struct AttentionBackwardQueryTiles 
           return ThreadGroup<float, 2>{{sums(thread, at), sums(thread, at + 1)}};
         };
         store_gradient<dim>(a.d_qkv.row(token + warp_first + row) + head.q_column, thread, d, pair, a.scale,
-                            a.merge ? 1.0f : 0.0f, a.undone, first + warp_first + row);
+                            may_merge<Out> && a.merge ? 1.0f : 0.0f, a.undone, first + warp_first + row);
       });
     });
   }
