@@ -81,6 +81,17 @@ std::string default_system(const std::string& text) {
   return {};
 }
 
+/// Whether a line ends after the end of a message.
+bool ends_lines(std::string_view text) {
+  constexpr std::string_view mark = "<|im_end|>";
+  for (std::size_t at = text.find(mark); at != text.npos; at = text.find(mark, at + 1)) {
+    const std::size_t next = text.find_first_not_of("'\" +", at + mark.size());
+    if (next != text.npos && (text[next] == '\n' || text.substr(next, 2) == "\\n"))
+      return true;
+  }
+  return false;
+}
+
 const std::vector<std::string>& list_of_names() {
   static const std::vector<std::string> out{"chatml",     "llama-3",        "llama-3.1", "mistral-v1",
                                             "mistral-v3", "mistral-tekken", "qwen-2.5",  "qwen-3"};
@@ -119,6 +130,16 @@ ChatTemplate ChatTemplate::named(std::string_view name, const std::filesystem::p
   out.end_ = token_text(settings, "eos_token");
   if (out.style_ == Style::chatml)
     out.begin_.clear();
+  const auto require = [&](const std::string& token, const char* field) {
+    if (token.empty())
+      refuse((directory / "tokenizer_config.json").string() + ": field '" + field +
+             "' must be the text of a token, which the template " + std::string(name) +
+             " writes (fetch the file with the model)");
+  };
+  if (out.is_mistral() || out.is_llama())
+    require(out.begin_, "bos_token");
+  if (out.is_mistral())
+    require(out.end_, "eos_token");
   if (out.style_ == Style::qwen_2_5)
     out.default_system_ = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
   return out;
@@ -143,15 +164,19 @@ ChatTemplate ChatTemplate::read(const std::filesystem::path& directory) {
 ChatTemplate::Style ChatTemplate::style_of(const std::string& text, const std::string& subject) {
   const auto has = [&text](std::string_view part) { return holds(text, part); };
   const bool strips = has("trim") || has("strip");
-  if (has("<|im_start|>") && has("<|im_end|>")) {
-    if (has("<think>") && has("reasoning_content"))
+  if (has("<|im_start|>") && ends_lines(text)) {
+    if (has("<think>") && has("enable_thinking")) // the later models have no thoughts, or always some
       return Style::qwen_3;
     if (!strips && !has("<think>"))
       return has("tool_calls") ? Style::qwen_2_5 : Style::chatml;
   } else if (has("<|start_header_id|>") && has("<|eot_id|>") && has("['content'] | trim")) {
     return has("Cutting Knowledge Date") ? Style::llama_3_1 : Style::llama_3;
   } else if (has("[INST]") && !has("<<SYS>>") && !has("[SYSTEM_PROMPT]")) {
-    return has(" [/INST]") ? Style::mistral_v1 : has("[INST] ") ? Style::mistral_v3 : Style::mistral_tekken;
+    const bool spaced = has("' [INST] '") || has("\" [INST] \"");
+    if (spaced && has(" [/INST]"))
+      return Style::mistral_v1;
+    if (!spaced && !has(" [/INST]"))
+      return has("[INST] ") ? Style::mistral_v3 : Style::mistral_tekken;
   }
   refuse(subject + ": its chat template must be one that this program knows (name the one of " + all_names() +
          " that it is like, or write the conversations as text)");
@@ -160,35 +185,30 @@ ChatTemplate::Style ChatTemplate::style_of(const std::string& text, const std::s
 void ChatTemplate::check(const Conversation& conversation) const {
   if (conversation.empty())
     refuse("a conversation must have a message");
-  static const std::vector<std::string_view> marks{"<|im_start|>", "<|im_end|>",        "<|start_header_id|>",
-                                                   "<|eot_id|>",   "<|end_header_id|>", "[INST]",
-                                                   "[/INST]"};
+  std::vector<std::string_view> marks{"<|im_start|>", "<|im_end|>"};
+  if (is_llama())
+    marks = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
+  if (is_mistral())
+    marks = {"[INST]", "[/INST]"};
+  for (const std::string* token : {&begin_, &end_})
+    if (!token->empty())
+      marks.push_back(*token);
   for (const Message& message : conversation) {
     if (message.role != "system" && message.role != "user" && message.role != "assistant")
       refuse("a role must be system, user or assistant, but is " + message.role);
     for (const std::string_view mark : marks)
       if (holds(message.content, mark))
         refuse("a message must not hold " + std::string(mark) +
-               ", which separates messages (take it out, or write it with a space in it)");
+               ", which separates messages or texts (take it out, or write it with a space in it)");
   }
 }
 
-std::vector<TextPart> ChatTemplate::parts(const Conversation& conversation, bool asks) const {
+std::vector<TextPart> ChatTemplate::parts(const Conversation& conversation) const {
   check(conversation);
-  switch (style_) {
-  case Style::llama_3:
-  case Style::llama_3_1:
-    return llama(conversation, asks);
-  case Style::mistral_v1:
-  case Style::mistral_v3:
-  case Style::mistral_tekken:
-    return mistral(conversation);
-  default:
-    return chatml(conversation, asks);
-  }
+  return is_llama() ? llama(conversation) : is_mistral() ? mistral(conversation) : chatml(conversation);
 }
 
-std::vector<TextPart> ChatTemplate::chatml(const Conversation& conversation, bool asks) const {
+std::vector<TextPart> ChatTemplate::chatml(const Conversation& conversation) const {
   std::vector<TextPart> out;
   if (!begin_.empty() && style_ == Style::chatml)
     out.push_back({begin_});
@@ -220,12 +240,10 @@ std::vector<TextPart> ChatTemplate::chatml(const Conversation& conversation, boo
     out.push_back({content + "<|im_end|>", answer});
     out.push_back({"\n"});
   }
-  if (asks)
-    out.push_back({"<|im_start|>assistant\n"});
   return out;
 }
 
-std::vector<TextPart> ChatTemplate::llama(const Conversation& conversation, bool asks) const {
+std::vector<TextPart> ChatTemplate::llama(const Conversation& conversation) const {
   const auto header = [](std::string_view role) {
     return "<|start_header_id|>" + std::string(role) + "<|end_header_id|>\n\n";
   };
@@ -243,8 +261,6 @@ std::vector<TextPart> ChatTemplate::llama(const Conversation& conversation, bool
     out.push_back({header(conversation[i].role)});
     out.push_back({trimmed(conversation[i].content) + "<|eot_id|>", conversation[i].role == "assistant"});
   }
-  if (asks)
-    out.push_back({header("assistant")});
   return out;
 }
 

@@ -35,7 +35,7 @@ public:
   [[nodiscard]] static const std::vector<std::string>& names();
 
   /// @brief The template of this name, with the first and last token of a tokenizer_config.json.
-  /// @throws sw::InvalidArgument for another name.
+  /// @throws sw::InvalidArgument for another name. @throws sw::DataError without a token that it writes.
   [[nodiscard]] static ChatTemplate named(std::string_view name, const std::filesystem::path& directory);
 
   /// @brief Finds the template that `directory` has in its chat_template.jinja or tokenizer_config.json, by
@@ -44,10 +44,9 @@ public:
   [[nodiscard]] static ChatTemplate read(const std::filesystem::path& directory);
 
   /// @brief The text of a conversation, in order.
-  /// @param asks whether to end with the beginning of an answer
   /// @throws sw::DataError for roles that the template does not allow, for contents that hold one of its
   /// marks, and where it would lose a message.
-  [[nodiscard]] std::vector<TextPart> parts(const Conversation& conversation, bool asks = false) const;
+  [[nodiscard]] std::vector<TextPart> parts(const Conversation& conversation) const;
 
   /// @brief Its name, and the system message that it adds to a conversation without one.
   [[nodiscard]] std::string description() const;
@@ -66,10 +65,14 @@ private:
   };
 
   [[nodiscard]] static Style style_of(const std::string& text, const std::string& subject);
+  [[nodiscard]] bool is_llama() const { return style_ == Style::llama_3 || style_ == Style::llama_3_1; }
+  [[nodiscard]] bool is_mistral() const {
+    return style_ == Style::mistral_v1 || style_ == Style::mistral_v3 || style_ == Style::mistral_tekken;
+  }
   void check(const Conversation& conversation) const;
   void check_turns(const Conversation& conversation, std::size_t first) const;
-  [[nodiscard]] std::vector<TextPart> chatml(const Conversation& conversation, bool asks) const;
-  [[nodiscard]] std::vector<TextPart> llama(const Conversation& conversation, bool asks) const;
+  [[nodiscard]] std::vector<TextPart> chatml(const Conversation& conversation) const;
+  [[nodiscard]] std::vector<TextPart> llama(const Conversation& conversation) const;
   [[nodiscard]] std::vector<TextPart> mistral(const Conversation& conversation) const;
 
   Style style_ = Style::chatml;

@@ -171,8 +171,8 @@ void copy_settings(const std::filesystem::path& from, const std::filesystem::pat
 
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
   for (const char* name :
-       {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json",
-        "tokenizer.model", "chat_template.jinja", "vocab.json", "merges.txt", "generation_config.json"})
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",
+        "chat_template.jinja", "vocab.json", "merges.txt", "generation_config.json"})
     if (std::filesystem::exists(from / name))
       sw::write_text(to / name, sw::read_text(from / name, most_bytes));
 }

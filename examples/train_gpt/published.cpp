@@ -156,6 +156,10 @@ std::vector<std::int32_t> read_tokens(const Options& options, const pretrained::
   for (std::size_t i = 0; i < text.files.size(); ++i) {
     const std::size_t begin = text.files[i].begin,
                       end = i + 1 < text.files.size() ? text.files[i + 1].begin : text.bytes.size();
+    if (pretrained::is_conversation_file(text.files[i].path))
+      throw sw::DataError(text.files[i].path.string() +
+                          ": conversations must be named themselves, not by their directory (give the file "
+                          "as --data, without texts, or call it .txt to train on it as it is)");
     std::vector<std::int32_t> of_file;
     try {
       of_file = tokenizer.encode(std::string_view(text.bytes).substr(begin, end - begin), false);

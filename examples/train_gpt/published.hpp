@@ -9,6 +9,8 @@
 
 #include <shardwright/io/token_rows.hpp>
 
+#include <memory>
+
 namespace train_gpt {
 
 /// @brief Takes the sizes from --init DIR, and checks the options that belong to it and to --export.
@@ -18,8 +20,9 @@ namespace train_gpt {
 void settle_published(Options& options, const IsGiven& given);
 
 /// @brief The data of a run: bytes, or with --init the tokens of its tokenizer, with an end token after each
-/// file if the model has one.
-/// @throws shardwright::DataError for files that cannot be read, or have no text.
+/// file if the model has one; or the conversations of its files.
+/// @throws shardwright::DataError for files that cannot be read, have no text, or are not as a conversation
+/// must be.
 [[nodiscard]] std::unique_ptr<const shardwright::TokenRows> read_dataset(const Options& options);
 
 } // namespace train_gpt

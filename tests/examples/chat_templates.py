@@ -67,7 +67,17 @@ TEMPLATES = {
     "llama31": of_llama31, "mistral_v1": lambda: of_axolotl("mistral_v1"),
     "mistral_v3": lambda: of_axolotl("mistral_v2v3"), "mistral_tekken": lambda: of_axolotl("mistral_v3_tekken"),
     "qwen25": lambda: of_axolotl("qwen_25"), "qwen25_unsloth": lambda: of_unsloth("qwen25_template"),
+    "lfm2": lambda: of_unsloth("liquid_lfm2_template"),
     "qwen3": lambda: of_axolotl("qwen3"), "qwen3_unsloth": lambda: of_unsloth("qwen3_template"),
+}
+# Templates of later or other models, which the program must not take for one of these.
+REFUSED = {
+    "phi4": lambda: of_unsloth("phi4_template"), "mistral_old": lambda: of_unsloth("mistral_template"),
+    "qwen3_instruct": lambda: of_unsloth("qwen3_instruct_template"), "llama31_untrimmed": lambda: of_unsloth("llama31_template"),
+    "qwen3_thinking": lambda: of_unsloth("qwen3_thinking_template"), "vision": lambda: of_axolotl("llama3_2_vision"),
+    "gemma": lambda: of_axolotl("gemma3"), "phi3": lambda: of_axolotl("phi_3"), "llama4": lambda: of_axolotl("llama4"),
+    "mistral_v7": lambda: of_axolotl("mistral_v7_tekken"), "deepseek": lambda: of_axolotl("deepseek_v3"),
+    "exaone": lambda: of_axolotl("exaone"),
 }
 MARKS = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "[INST]",
          "[/INST]"]
@@ -142,12 +152,17 @@ with tempfile.TemporaryDirectory() as top:
             for chat in CHATS:
                 print(json.dumps({"messages": chat}), file=out)
         wanted[name] = (texts, tokenizer)
+    for name, make in REFUSED.items():
+        (top / name).mkdir()
+        (top / name / "chat_template.jinja").write_text(make())
     done = subprocess.run([sys.argv[1], "[.chat]"], capture_output=True, text=True,
                           env={**os.environ, "SHARDWRIGHT_PYTHON_DIRECTORY": str(top)})
     if "build with ICU" in done.stdout:
         print("chat_templates: skipped, the program was built without ICU")
         sys.exit(77)
     assert done.returncode == 0, done.stdout + done.stderr
+    for name in REFUSED:
+        assert "must be one that this program knows" in (top / name / "refused").read_text(), name
     wrong = total = refused = 0
     for name, (texts, tokenizer) in wanted.items():
         for number, text in enumerate(texts):
@@ -169,6 +184,6 @@ with tempfile.TemporaryDirectory() as top:
                 print(f"{name} {number}: other tokens or marks in {text!r}: "
                       f"{[tokenizer.id_to_token(int(row[0])) for row in rows if row[1] == '1']}")
                 wrong += 1
-    print(f"{len(wanted)} templates, {len(CHATS)} conversations each, {total} tokens; {refused} refused as they should be")
+    print(f"{len(REFUSED)} other templates refused; {len(wanted)} templates, {len(CHATS)} conversations each, {total} tokens; {refused} refused as they should be")
     assert wrong == 0, f"{wrong} conversations differ"
     assert refused <= 6, refused

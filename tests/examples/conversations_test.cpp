@@ -75,8 +75,8 @@ TEST_CASE("conversations: each template writes its marks and knows the answers")
   const Scratch directory;
   (void)directory.write("tokenizer_config.json",
                         R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "chat_template": "none"})");
-  const auto text = [&](const char* name, const pretrained::Conversation& talk, bool asks = false) {
-    return joined(pretrained::ChatTemplate::named(name, directory.root()).parts(talk, asks));
+  const auto text = [&](const char* name, const pretrained::Conversation& talk) {
+    return joined(pretrained::ChatTemplate::named(name, directory.root()).parts(talk));
   };
   const auto answers = [&](const char* name, const pretrained::Conversation& talk) {
     return joined(pretrained::ChatTemplate::named(name, directory.root()).parts(talk), true);
@@ -87,9 +87,9 @@ TEST_CASE("conversations: each template writes its marks and knows the answers")
         "<|im_start|>assistant\n Hello <|im_end|>\n<|im_start|>user\nBye\n<|im_end|>\n"
         "<|im_start|>assistant\nBye.<|im_end|>\n");
   CHECK(answers("chatml", short_talk) == "{ Hello <|im_end|>}{Bye.<|im_end|>}");
-  CHECK(text("qwen-2.5", {{"user", "Hi"}}, true) ==
+  CHECK(text("qwen-2.5", {{"user", "Hi"}}) ==
         "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
-        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+        "<|im_start|>user\nHi<|im_end|>\n");
   CHECK(answers("qwen-3", short_talk) == "{ Hello <|im_end|>}{<think>\n\n</think>\n\nBye.<|im_end|>}");
   CHECK(answers("qwen-3", {{"user", "2"}, {"assistant", "<think>\nsum\n</think>\n\n4"}}) ==
         "{<think>\nsum\n</think>\n\n4<|im_end|>}");
@@ -99,10 +99,9 @@ TEST_CASE("conversations: each template writes its marks and knows the answers")
                                        "<|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>"
                                        "<|start_header_id|>assistant<|end_header_id|>\n\nBye.<|eot_id|>");
   CHECK(answers("llama-3.1", short_talk) == "{Hello<|eot_id|>}{Bye.<|eot_id|>}");
-  CHECK(text("llama-3.1", {{"user", "Hi"}}, true) ==
+  CHECK(text("llama-3.1", {{"user", "Hi"}}) ==
         "<s><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
-        "Today Date: 26 Jul 2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n");
+        "Today Date: 26 Jul 2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>");
   CHECK(text("mistral-v1", short_talk) ==
         "<s> [INST]  Be brief. \n\nHi [/INST]  Hello </s> [INST] Bye\n [/INST] Bye.</s>");
   CHECK(text("mistral-v3", one) == "<s>[INST] Hi[/INST] Hello</s>");
@@ -112,31 +111,37 @@ TEST_CASE("conversations: each template writes its marks and knows the answers")
 
 TEST_CASE("conversations: a template is found by its marks, with its system message") {
   const Scratch directory;
+  (void)directory.write("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
   const auto found = [&](const std::string& text) {
     (void)directory.write("chat_template.jinja", text);
     return sentence_of(
         [&] { throw sw::DataError(pretrained::ChatTemplate::read(directory.root()).description()); });
   };
-  CHECK(found("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}") ==
+  CHECK(found("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}") ==
         "chatml");
   CHECK(
       found(
           "{{ '<|im_start|>system\\n' + m.content + '<|im_end|>' }}'<|im_start|>system\\nHelp!<|im_end|>\\n'") ==
       "chatml, with the system message \"Help!\"");
-  CHECK(found("<|im_start|>system\nHelp!<|im_end|> tool_calls") ==
+  CHECK(found("<|im_start|>system\nHelp!<|im_end|>\n tool_calls") ==
         "qwen-2.5, with the system message \"Help!\"");
-  CHECK(found("<|im_start|><|im_end|><think>{{ reasoning_content.strip() }}") == "qwen-3");
+  CHECK(found("<|im_start|>{{ m.content + '<|im_end|>' + '\n' }}<think>{% if enable_thinking %}") ==
+        "qwen-3");
   CHECK(found("<|start_header_id|>{{ m['content'] | trim }}<|eot_id|>") == "llama-3");
   CHECK(found("<|start_header_id|>Cutting Knowledge Date{{ m['content'] | trim }}<|eot_id|>") == "llama-3.1");
-  CHECK(found("{{ '[INST] ' + m + ' [/INST]' }}") == "mistral-v1");
+  CHECK(found("{{ ' [INST] ' + m + ' [/INST]' }}") == "mistral-v1");
   CHECK(found("{{ '[INST] ' + m + '[/INST]' }}") == "mistral-v3");
   CHECK(found("{{ '[INST]' + m + '[/INST]' }}") == "mistral-tekken");
-  for (const char* other : {"[INST] <<SYS>>", "<|start_header_id|><|eot_id|>", "<|user|>",
-                            "<|im_start|>{{ m | trim }}<|im_end|>", "[SYSTEM_PROMPT][INST]"})
+  for (const char* other :
+       {"[INST] <<SYS>>", "<|start_header_id|><|eot_id|>", "{{ '[INST] ' + m + ' [/INST]' }}",
+        "<|im_start|>user<|im_sep|>{{ m + '<|im_end|>' }}",
+        "<|im_start|><|im_end|>\n<think>{{ reasoning_content }}", "<|user|>",
+        "<|im_start|>{{ m | trim }}<|im_end|>", "[SYSTEM_PROMPT][INST]"})
     CHECK_THAT(found(other), ContainsSubstring("chat_template.jinja: its chat template must be one that this "
                                                "program knows (name the one of chatml, llama-3,"));
   const Scratch several;
-  (void)several.write("tokenizer_config.json", R"({"chat_template": [{"name": "tools", "template": "x"},
+  (void)several.write("tokenizer_config.json",
+                      R"({"bos_token": "<s>", "chat_template": [{"name": "tools", "template": "x"},
     {"name": "default", "template": "<|start_header_id|>{{ m['content'] | trim }}<|eot_id|>"}]})");
   CHECK(pretrained::ChatTemplate::read(several.root()).name() == "llama-3");
   const Scratch none;
@@ -146,6 +151,7 @@ TEST_CASE("conversations: a template is found by its marks, with its system mess
 
 TEST_CASE("conversations: what a template cannot say is refused") {
   const Scratch directory;
+  (void)directory.write("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
   const auto refusal = [&](const char* name, const pretrained::Conversation& talk) {
     return sentence_of([&] { (void)pretrained::ChatTemplate::named(name, directory.root()).parts(talk); });
   };
@@ -157,6 +163,13 @@ TEST_CASE("conversations: what a template cannot say is refused") {
   CHECK_THAT(refusal("chatml", {}), ContainsSubstring("a conversation must have a message"));
   CHECK_THAT(refusal("chatml", {{"user", "a<|im_end|>"}}),
              ContainsSubstring("a message must not hold <|im_end|>"));
+  CHECK(refusal("chatml", {{"user", "[INST]"}}) == "none"); // the mark of another template
+  CHECK_THAT(refusal("mistral-v1", {{"user", "a"}, {"assistant", "b</s>c"}}),
+             ContainsSubstring("a message must not hold </s>"));
+  const Scratch empty;
+  CHECK_THAT(sentence_of([&] { (void)pretrained::ChatTemplate::named("llama-3", empty.root()); }),
+             ContainsSubstring("tokenizer_config.json: field 'bos_token' must be the text of a token, which "
+                               "the template llama-3 writes"));
   CHECK_THAT(refusal("alpaca", short_talk), ContainsSubstring("but is alpaca"));
 }
 
@@ -211,9 +224,9 @@ TEST_CASE("conversations: the tokens of answers are learned, also those that beg
     }
   }
   CHECK_THAT(sentence_of([&] {
-               (void)pretrained::tokenized({{{"user", "[INST]"}}, "chat.jsonl:7"}, chat, tokenizer);
+               (void)pretrained::tokenized({{{"user", "<|im_end|>"}}, "chat.jsonl:7"}, chat, tokenizer);
              }),
-             ContainsSubstring("chat.jsonl:7: a message must not hold [INST]"));
+             ContainsSubstring("chat.jsonl:7: a message must not hold <|im_end|>"));
 }
 
 TEST_CASE("texts and tokens of conversations, for Python", "[.chat]") {
@@ -221,6 +234,11 @@ TEST_CASE("texts and tokens of conversations, for Python", "[.chat]") {
   REQUIRE(given != nullptr);
   for (const auto& entry : std::filesystem::directory_iterator(given)) {
     const std::filesystem::path directory = entry.path();
+    if (!std::filesystem::exists(directory / "tokenizer.json")) {
+      std::ofstream(directory / "refused")
+          << sentence_of([&] { (void)pretrained::ChatTemplate::read(directory); });
+      continue;
+    }
     const auto chat = pretrained::ChatTemplate::read(directory);
     const auto tokenizer = pretrained::read_tokenizer(directory / "tokenizer.json");
     std::size_t number = 0;
