@@ -85,6 +85,18 @@ TEST_CASE("all_to_all blocks pair up or do not", "[comm]") {
   CHECK(unpaired(1) != 0);
 }
 
+TEST_CASE("the first difference of two broadcasts is named", "[comm]") {
+  sw::CollectiveCall one;
+  one.operation = sw::Operation::broadcast;
+  one.count = 8;
+  auto other = one;
+  CHECK(sw::detail::difference(one, other, 2).empty());
+  other.count = 9;
+  CHECK(sw::detail::difference(one, other, 2) == "the counts differ");
+  other.root = 1;
+  CHECK(sw::detail::difference(one, other, 2) == "the roots differ");
+}
+
 TEST_CASE("calls in words", "[comm]") {
   sw::CollectiveCall call;
   call.operation = sw::Operation::all_reduce;

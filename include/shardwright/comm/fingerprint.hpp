@@ -68,11 +68,10 @@ private:
                                              std::uint64_t sequence) noexcept {
   const bool reduces = detail::reduces(call.operation);
   const bool rooted = call.operation == Operation::broadcast;
-  const bool typed = call.operation != Operation::barrier && call.operation != Operation::split;
   const std::uint64_t kinds =
       static_cast<std::uint64_t>(call.operation) |
       (reduces ? static_cast<std::uint64_t>(call.reduce_op) << 8U : 0U) |
-      (typed ? static_cast<std::uint64_t>(call.element) << 16U : 0U) |
+      (static_cast<std::uint64_t>(call.element) << 16U) |
       (rooted ? static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32U : 0U);
   Fingerprint out;
   out.common = detail::mixed(sequence, kinds);
