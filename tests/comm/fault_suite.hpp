@@ -415,7 +415,7 @@ template <class Place, class Start> void polled(Scene<Place>& on, bool polls, St
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!pending.ready() && std::chrono::steady_clock::now() < limit)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    on.require(pending.ready(), "a poll must end at the deadline");
+    on.require(pending.done(), "a poll must end the call at the deadline");
     pending.wait();
   });
   on.stay_away(); // no rank drops its handles while another one still waits

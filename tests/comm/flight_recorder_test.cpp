@@ -2,9 +2,11 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
+#include <shardwright/comm/observe/flight_dump.hpp>
 #include <shardwright/comm/observe/flight_recorder.hpp>
 
 #include <atomic>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -101,4 +103,18 @@ TEST_CASE("a reader never sees a mixture of two entries", "[comm]") {
   stop.store(true);
   writer.join();
   CHECK(whole);
+}
+
+TEST_CASE("a dump has every group under a name of its own", "[comm]") {
+  namespace detail = sw::detail;
+  const int ids[2] = {};
+  detail::FlightDump dump;
+  CHECK(detail::add_group(dump, &ids[0], {0, "dp", {0, 1}}) == 0);
+  CHECK(detail::add_group(dump, &ids[1], {0, "dp", {0, 2}}) == 1);
+  CHECK(detail::add_group(dump, &ids[0], {0, "dp", {0, 1}}) == 0);
+  dump.calls.resize(2);
+  dump.calls[1].group = 1;
+  const std::string json = detail::flight_json(dump, {});
+  CHECK_THAT(json, ContainsSubstring(R"("groups": {"dp": [0, 1], "dp.2": [0, 2]})"));
+  CHECK_THAT(json, ContainsSubstring(R"("group": "dp.2")"));
 }

@@ -101,6 +101,7 @@ TEST_CASE("Planned and measured times are lanes of one drawing with one scale") 
   CHECK(balanced(svg));
   CHECK(count_of(svg, ">planned</text>") == 3);
   CHECK(count_of(svg, ">measured</text>") == 3);
+  CHECK(count_of(svg, ">idle 33.3 %</text>") == 6); // 6 of 18
   CHECK(count_of(svg, "class=\"edge other\"") == 3);
   CHECK(count_of(svg, "<title>F0, stage 1, 1 to 2</title>") == 1);
   CHECK(count_of(svg, "<title>F0, stage 1, 2 to 4</title>") == 1);

@@ -58,6 +58,7 @@ TEST_CASE("Columns are as long as costs allow") {
   const std::string rounded =
       sw::timetable_text(sw::planned_timetable(sw::make_schedule("zbh1", 1, 1), uneven));
   CHECK(rounded.find("rank 0  F0--- I0--------- W0---\n") != std::string::npos);
+  CHECK(rounded.find(" 4.037 ") != std::string::npos); // busy, rounded
 }
 
 TEST_CASE("A table that is too large is rejected") {

@@ -4,6 +4,7 @@
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
@@ -466,4 +467,10 @@ TEST_CASE("16-bit tensors are computed in float, and their products may be kept 
           exact += value;
         findings.expect(std::abs(item(total) - exact) <= 3 * 0x1p-8 * std::abs(exact), "a sum over all");
       }) == "");
+}
+
+TEST_CASE("a gradient reads what its operation declares, and nothing else") {
+  constexpr GradientReads none{}, rest{.others = true};
+  STATIC_REQUIRE(!none.operand(0) && !none.operand(1) && !none.operand(2) && !none.result);
+  STATIC_REQUIRE(!rest.operand(0) && !rest.operand(1) && rest.operand(2) && rest.operand(3));
 }
