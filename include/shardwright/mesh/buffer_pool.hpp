@@ -191,11 +191,12 @@ private:
 
   /// On a device, the rank's stream waits for the other devices that read this rank's memory.
   void await_stream() const noexcept {
-    if constexpr (!Target::host_accessible)
+    if constexpr (!Target::host_accessible) { // nvcc 13 needs the braces around a try block
       try {
         static_cast<void>(await_device([this] { return Target::idle(execution_); }));
       } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): nothing runs on a device that failed
       }
+    }
   }
 
   void* allocate(std::size_t bytes) override { return allocate_for<Target>(execution_, label, bytes); }
