@@ -22,6 +22,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <span>
 #include <string>
@@ -296,7 +297,8 @@ TEST_CASE("merged low-precision weights are the sums, rounded once") {
             bool near = true;
             for (std::size_t i = 0; i < delta.size(); ++i) {
               const double sum = before.at(name)[i] + options.factor() * delta[i];
-              near = near && std::abs(values[i] - sum) <= std::abs(sum) / 256 + 1e-7;
+              // Half the distance of bfloat16 numbers.
+              near = near && std::abs(values[i] - sum) <= std::ldexp(1. / 256, std::ilogb(sum)) + 1e-7;
             }
             findings.expect(near && values != before.at(name), name);
           }
@@ -401,6 +403,35 @@ TEST_CASE("a filter of paths chooses the layers, and what cannot be is an error"
                               "layer has one already (adapt a model once)"),
                           "adapted twice");
         }) == "");
+}
+
+TEST_CASE("named outputs must fill a dimension of outputs that is not sharded") {
+  CHECK(
+      on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+        using Plan = sw::ModelPlan<double, sw::Frozen<sw::DataParallel>>;
+        using Whole = sw::Layout<2>;
+        using Parts = std::initializer_list<std::pair<std::string_view, std::int64_t>>;
+        const auto mesh = small_mesh(world, 2);
+        const auto expect_refused = [&](auto& layer, std::size_t dimension, Parts parts,
+                                        const char* sentence) {
+          const std::string text = failure_of<sw::InvalidArgument>([&] {
+            layer.name_outputs(dimension, parts);
+            sw::adapt(layer, {.rank = 2}, "layer");
+          });
+          findings.expect(has(text, sentence), text);
+        };
+        sw::Linear<Whole, Whole, Plan> fused(mesh, {3, 16}, sw::Initial::normal(1));
+        expect_refused(fused, 1, {{"a", 8}, {"b", 7}},
+                       "fill the 16 elements of dimension 1, but their sum is 15");
+        expect_refused(fused, 1, {{"a", 16}, {"b", 0}}, "must name parts of at least 1");
+        expect_refused(fused, 0, {{"a", 3}}, "but 0 is none");
+        expect_refused(fused, 2, {{"a", 3}}, "but 2 is none");
+        expect_refused(fused, 1, {{"a", 4}, {"b", 4}, {"c", 4}, {"d", 4}}, "at most 3 parts, but it gets 4");
+        fused.name_outputs(1, {{"a", 9}, {"b", 7}});
+        findings.expect(sw::adapt(fused, {.rank = 2}, "layer") == 2, "two parts");
+        sw::Linear<Whole, sw::Layout<2, sw::Shard<1, tp>>, Plan> split(mesh, {3, 16}, sw::Initial::normal(1));
+        expect_refused(split, 1, {{"a", 8}, {"b", 8}}, "that is not sharded, but dimension 1 is");
+      }) == "");
 }
 
 namespace {

@@ -165,6 +165,10 @@ struct OutputParts {
 template <class A, class B, std::size_t contracted, bool drops> class Adapter {
 public:
   void split(std::size_t dimension, std::initializer_list<std::pair<std::string_view, std::int64_t>> named) {
+    if (named.size() > OutputParts::most)
+      throw InvalidArgument("Linear: name_outputs must get at most " + std::to_string(OutputParts::most) +
+                            " parts, but it gets " + std::to_string(named.size()) +
+                            " (make it several layers)");
     parts_ = OutputParts{.dimension = dimension, .count = 0};
     std::int64_t at = 0;
     for (const auto& [name, extent] : named) {
@@ -174,12 +178,14 @@ public:
   }
 
   /// Adds those whose paths are chosen; returns how many.
-  /// @throws InvalidArgument for options that fit no adapter, LifecycleError for a second one.
+  /// @throws InvalidArgument for options that fit no adapter, or parts that do not fit the weight;
+  /// LifecycleError for a second one.
   template <class P>
   [[nodiscard]] std::size_t add(const P& weight, const LoraOptions& options, const std::string& path) {
     if (options.rank < 1)
       throw InvalidArgument("Lora: the rank must be at least 1, but it is " + std::to_string(options.rank) +
                             " (8 to 64 are usual)");
+    require_parts(weight, path);
     std::size_t count = 0;
     for (std::size_t i = 0; i < parts_.count; ++i) {
       const OutputParts::Part& part = parts_.part[i];
@@ -239,6 +245,32 @@ public:
   }
 
 private:
+  template <class P> void require_parts(const P& weight, const std::string& path) const {
+    if (parts_.count == 1 && parts_.part[0].extent == 0)
+      return; // the whole
+    if (parts_.dimension <= contracted || parts_.dimension >= weight.shape().size())
+      throw InvalidArgument("Lora: name_outputs of " + path +
+                            " must name parts of an output dimension, but " +
+                            std::to_string(parts_.dimension) + " is none (they follow dimension " +
+                            std::to_string(contracted) + ", the input)");
+    if (!P::compute_layout::value.shard(static_cast<int>(parts_.dimension)).empty())
+      throw InvalidArgument("Lora: name_outputs of " + path +
+                            " must name parts of a dimension that is not sharded, but dimension " +
+                            std::to_string(parts_.dimension) +
+                            " is (give the parts a dimension of their own, before the sharded one)");
+    std::int64_t sum = 0;
+    bool positive = true;
+    for (std::size_t i = 0; i < parts_.count; ++i) {
+      positive = positive && parts_.part[i].extent > 0;
+      sum += parts_.part[i].extent;
+    }
+    const std::int64_t extent = weight.shape()[parts_.dimension];
+    if (!positive || sum != extent)
+      throw InvalidArgument("Lora: name_outputs of " + path +
+                            " must name parts of at least 1 that fill the " + std::to_string(extent) +
+                            " elements of dimension " + std::to_string(parts_.dimension) +
+                            ", but their sum is " + std::to_string(sum) + " (correct their extents)");
+  }
   template <class P>
   [[nodiscard]] typename P::Shape shape_of(const OutputParts::Part& part, const P& weight) const {
     typename P::Shape out = weight.shape();

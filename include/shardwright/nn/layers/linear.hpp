@@ -85,7 +85,8 @@ public:
   }
   /// @brief Names the parts of an output dimension, which then have adapters of their own, as queries, keys
   /// and values do: at most three names, literals, with their extents.
-  /// @param dimension of W, not sharded
+  /// @param dimension of W, not sharded, which the parts fill: adapt() checks it
+  /// @throws InvalidArgument for more parts of frozen weights.
   void name_outputs(std::size_t dimension,
                     std::initializer_list<std::pair<std::string_view, std::int64_t>> parts) {
     adapter_.split(dimension, parts);
