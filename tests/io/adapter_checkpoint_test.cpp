@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/failures.hpp"
 #include "support/ranks.hpp"
 #include "support/scratch.hpp"
 #include "train/small_model.hpp"
 
 #include <shardwright/io/checkpoint/save_training.hpp>
+#include <shardwright/nn/experts/load.hpp>
 #include <shardwright/nn/layers/lora.hpp>
 #include <shardwright/train/pipeline/single_stage_model.hpp>
 #include <shardwright/train/training.hpp>
@@ -15,6 +17,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 // Checkpoints of a model with frozen weights: as a whole, and of the trained parameters alone.
@@ -23,7 +26,9 @@ namespace {
 
 namespace sw = shardwright;
 namespace cp = shardwright::checkpoint;
+using shardwright_test::failure_of;
 using shardwright_test::Findings;
+using shardwright_test::has;
 using shardwright_test::on_ranks;
 using shardwright_test::Scratch;
 
@@ -141,4 +146,152 @@ TEST_CASE("frozen low-precision weights are saved as they are, and need no maste
           cp::load(world, reader, same.training, "0123");
           findings.expect(same.step(2) == wanted, "the same steps");
         }) == "");
+}
+
+TEST_CASE("without conversion, frozen low-precision weights are not read from another type") {
+  const Scratch scratch;
+  CHECK(on_ranks(2, [&](const sw::HostCommunicator& world, Findings& findings) {
+          const auto mesh = train_test::small_mesh(world, 2);
+          using Weight = sw::Layout<2, sw::Shard<1, sw::axis::tp>>;
+          const auto layer = [&]<class Element>(Element, double deviation) {
+            sw::Linear<sw::Layout<2>, Weight, sw::ModelPlan<Element, sw::Frozen<sw::Zero3>>> out(
+                mesh, {3, 4}, sw::Initial::normal(deviation));
+            sw::initialize(out, 1);
+            return out;
+          };
+          auto wide = layer(float{}, 1);
+          auto narrow = layer(sw::bfloat16{}, 2);
+          sw::AdamW optimizer;
+          cp::Saver saver(world, scratch.root() / "wide");
+          cp::stage(wide, optimizer, saver.staging());
+          cp::Description of_wide = about();
+          of_wide.step = 3;
+          saver.start(of_wide, 1);
+          saver.finish();
+          const cp::Reader reader = newest(scratch, "wide");
+          const auto stored = [&] {
+            const auto& all = narrow.weight().stored();
+            std::vector<float> out;
+            for (std::size_t i = 0; i < all.local_size(); ++i)
+              out.push_back(static_cast<float>(all.data()[i]));
+            return out;
+          };
+          const std::vector<float> before = stored();
+          const std::string text =
+              failure_of<sw::DataError>([&] { cp::read_state(reader, narrow, optimizer); });
+          findings.expect(has(text, "BF16 [3, 4], but F32 [3, 4] was saved"), text);
+          findings.expect(stored() == before, "nothing has changed");
+          cp::read_state(reader, narrow, optimizer, true);
+          std::vector<float> rounded;
+          for (std::size_t i = 0; i < wide.weight().stored().local_size(); ++i)
+            rounded.push_back(static_cast<float>(sw::bfloat16(wide.weight().stored().data()[i])));
+          findings.expect(stored() == rounded && stored() != before, "rounded on request");
+        }) == "");
+}
+
+TEST_CASE("a model with merged adapters is neither saved nor read") {
+  const Scratch scratch;
+  CHECK(
+      on_ranks(2, [&](const sw::HostCommunicator& world, Findings& findings) {
+        Run<double> run(world, 2);
+        static_cast<void>(run.step(3));
+        cp::Saver saver(world, scratch.root() / "whole");
+        cp::save(saver, run.training, about(), 1);
+        const std::vector<double> wanted = run.step(2);
+        sw::merge_adapters(run.model);
+        const auto expect_refused = [&](const std::string& text) {
+          findings.expect(has(text, "the adapters of a model must not be merged while it is saved or read") &&
+                              has(text, "(call unmerge_adapters first)"),
+                          text);
+        };
+        sw::TrainedParameters adapters{run.model};
+        expect_refused(failure_of<sw::LifecycleError>([&] { cp::save(saver, run.training, about(), 1); }));
+        expect_refused(failure_of<sw::LifecycleError>(
+            [&] { cp::stage(adapters, run.training.optimizer(), saver.staging()); }));
+        const cp::Reader reader = newest(scratch, "whole");
+        expect_refused(failure_of<sw::LifecycleError>(
+            [&] { cp::read_state(reader, run.model, run.training.optimizer()); }));
+        expect_refused(
+            failure_of<sw::DataError>([&] { cp::load(world, reader, run.model, run.training.optimizer()); }));
+        sw::unmerge_adapters(run.model);
+        cp::load(world, reader, run.model, run.training.optimizer());
+        const std::vector<double> again = run.step(2);
+        findings.expect(again.size() == wanted.size() && again != wanted, "other batches, and no error");
+      }) == "");
+}
+
+namespace {
+
+/// Frozen weights, with or without an adapter, and the load of experts, which every step changes.
+struct Routed {
+  using Logits = sw::Layout<2, sw::Shard<0, sw::axis::dp>>;
+  template <class Mesh>
+  Routed(const Mesh& mesh, bool adapted, double bias)
+      : up(mesh, {3, 4}, sw::Initial::normal(1)), load(mesh, 2) {
+    if (adapted)
+      sw::adapt(up, {.rank = 2}, "up");
+    sw::initialize(*this, 1);
+    load.set_state({{"bias", {bias, 2}}, {"counts", {1, 2, 4}}});
+  }
+  auto members() { return sw::members("up", up, "load", load); }
+
+  sw::Linear<Logits, sw::Layout<2>, sw::ModelPlan<double, sw::Frozen<sw::Zero3>>> up;
+  sw::ExpertLoad<Logits> load;
+};
+/// The same in a stage, as models of a pipeline are.
+struct Staged {
+  struct Stage {
+    Routed& of;
+    [[nodiscard]] std::vector<std::vector<sw::detail::ListedPart>> parts() const {
+      std::vector<std::vector<sw::detail::ListedPart>> out(1);
+      sw::detail::list_parts(of, {}, out.front());
+      return out;
+    }
+  };
+  Routed& of;
+  template <class Visitor> void for_each_parameter(Visitor&& visit) { sw::for_each_parameter(of, visit); }
+  template <class Visitor> void for_each_stage(Visitor&& visit) {
+    Stage stage{of};
+    visit(stage);
+  }
+};
+
+} // namespace
+
+TEST_CASE("checkpoints of trained parameters hold the load of experts, once") {
+  for (const auto& [adapted, staged] :
+       {std::pair{true, false}, std::pair{false, false}, std::pair{true, true}, std::pair{false, true}}) {
+    const Scratch scratch;
+    const bool has_adapter = adapted, in_stage = staged;
+    CHECK(on_ranks(4, [&](const sw::HostCommunicator& world, Findings& findings) {
+            const auto mesh = train_test::small_mesh(world, 2);
+            Routed model(mesh, has_adapter, 0.25), other(mesh, has_adapter, 1);
+            sw::AdamW optimizer;
+            const auto with = [&](Routed& of, const auto& use) {
+              Staged stages{of};
+              sw::TrainedParameters in_stages{stages};
+              sw::TrainedParameters plain{of};
+              if (in_stage)
+                use(in_stages);
+              else
+                use(plain);
+            };
+            cp::Saver saver(world, scratch.root() / "alone");
+            cp::Staging& staging = saver.staging();
+            with(model, [&](auto& trained) { cp::stage(trained, optimizer, staging); });
+            double copies = 0;
+            for (const cp::StagedBlock& each : staging.blocks())
+              copies += each.block.tensor == "load.bias" && !each.memory.empty() ? 1 : 0;
+            sw::HostCommunicator(world).all_reduce_in_place(std::span(&copies, 1));
+            findings.expect(copies == 1, "ranks that write it: ", copies);
+            cp::Description of_model = about();
+            of_model.step = 3;
+            saver.start(of_model, 1);
+            saver.finish();
+            const cp::Reader reader = newest(scratch, "alone");
+            findings.expect(!reader.holds("up"), "the base");
+            with(other, [&](auto& trained) { cp::load(world, reader, trained, optimizer); });
+            findings.expect(other.load.bias().data()[0] == 0.25F, "the bias");
+          }) == "");
+  }
 }

@@ -198,12 +198,19 @@ template <ParameterSet Model, class Visitor> void for_each_trained_parameter(Mod
 }
 
 /// @brief The trained parameters of a model as a ParameterSet, such as adapters that are saved without the
-/// frozen weights: `checkpoint::stage(TrainedParameters{model}, ...)`. The model must outlive it.
+/// frozen weights: `checkpoint::stage(TrainedParameters{model}, ...)`. Checkpoints of it also hold what the
+/// model's other parts keep, such as the load of experts. The model must outlive it.
 template <ParameterSet Model> struct TrainedParameters {
   Model& model;
   template <class Visitor> void for_each_parameter(Visitor&& visit) {
     for_each_trained_parameter(model, visit);
   }
+  /// @brief Those of the model, for the parts that are no parameters.
+  template <class Visitor> void for_each_stage(Visitor&& visit) requires requires {
+    model.for_each_stage(detail::VisitsAnything{});
+  }
+  { model.for_each_stage(visit); }
+  [[nodiscard]] auto members() requires detail::HasMembers<Model> { return model.members(); }
 };
 template <class Model> TrainedParameters(Model&) -> TrainedParameters<Model>;
 

@@ -147,6 +147,10 @@ public:
   /// @brief Returns whether this rank's copy is the one that counts.
   [[nodiscard]] bool first_copy() const { return !copies().valid() || copies().rank() == 0; }
 
+  /// @brief Notes whether the adapters of its model are merged: checkpoints then refuse it.
+  void set_merged(bool merged) noexcept { own_.merged = merged; }
+  [[nodiscard]] bool merged() const noexcept { return own_.merged; }
+
   /// @brief Its role in its operation.
   [[nodiscard]] ParameterRole role() const noexcept { return own_.role; }
   /// @brief How often its weights have been written.
@@ -196,6 +200,7 @@ private:
     HostCommunicator copies{};
     std::uint64_t number = next_number();
     int stages = 1;
+    bool merged = false;
   };
 
   Own own_;

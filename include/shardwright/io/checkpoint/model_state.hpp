@@ -30,6 +30,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
 namespace detail {
 
+/// @throws LifecycleError for a parameter of a model whose adapters are merged: nothing in a checkpoint says
+/// that its weights contain them.
+void require_unmerged(const ParameterBase& parameter);
+
 /// This rank's place among the meshes that hold a parameter.
 [[nodiscard]] Replica copy_of(const ParameterBase& parameter);
 
@@ -80,7 +84,9 @@ public:
       to.add(name, parameter_.stored(), meshes_);
   }
   void read(const BlockSource& source, bool convert) const override {
-    // Frozen ones are widened and rounded back, which changes nothing.
+    // Frozen ones are widened and rounded back, which changes nothing if they were saved in their own type.
+    if constexpr (!P::trained)
+      static_cast<void>(source.require(name, dtype, unsigned_of(shape), convert));
     parameter_.fill_weights(
         [&](auto& weights) { read_tensor(source, name, weights, convert || !P::trained); });
   }
@@ -130,6 +136,7 @@ void visit_steps(const ParameterBase& parameter, std::int64_t steps, const Repli
 /// @param in_mesh this rank's place in the mesh
 template <class P, class Optimizer>
 void visit_held(P& parameter, Optimizer& optimizer, const Replica& in_mesh, const VisitHeld& visit) {
+  require_unmerged(parameter);
   const Replica meshes = copy_of(parameter);
   visit(HeldWeights<P>(parameter, meshes));
   if constexpr (P::trained) {
@@ -144,7 +151,8 @@ void visit_held(P& parameter, Optimizer& optimizer, const Replica& in_mesh, cons
 
 /// The numbers that parts keep beside their parameters. Every rank of a mesh holds them, and if several
 /// meshes hold a unit, every rank of each.
-void visit_kept(const std::vector<shardwright::detail::ListedPart>& unit, const Replica& in_mesh,
+/// @param in_mesh this rank's place in the mesh, for a unit without parameters
+void visit_kept(const std::vector<shardwright::detail::ListedPart>& unit, Replica in_mesh,
                 const VisitHeld& visit);
 
 /// What a checkpoint does with each.
@@ -178,9 +186,10 @@ void for_each_held(Model& model, Optimizer& optimizer, const VisitHeld& visit) {
 /// @brief Copies a rank's share of a model and of its optimizer's state; not collective.
 ///
 /// Weights are saved in the element type of gradients: the master copy if there is one; frozen ones in their
-/// own element type. The optimizer's
-/// number of steps is saved for each parameter, as "optimizer/steps/NAME" in F64. A block that several ranks
-/// hold, within a mesh or, of a tied parameter, in several stages, is written once.
+/// own element type. The optimizer's number of steps is saved for each parameter, as "optimizer/steps/NAME"
+/// in F64. A block that several ranks hold, within a mesh or, of a tied parameter, in several stages, is
+/// written once.
+/// @throws LifecycleError while the model's adapters are merged.
 template <ParameterSet Model, class Optimizer> void stage(Model& model, Optimizer& optimizer, Staging& to) {
   detail::for_each_held(model, optimizer, detail::stage_in(to));
 }
@@ -188,7 +197,8 @@ template <ParameterSet Model, class Optimizer> void stage(Model& model, Optimize
 /// @brief The names of the tensors in a rank's share, after checking that each was saved with its shape and
 /// element type; reads no data. Not collective.
 /// @param convert whether another floating-point type may have been saved
-/// @throws DataError naming a tensor that is missing, or of another shape or type.
+/// @throws DataError naming a tensor that is missing, or of another shape or type; LifecycleError while the
+/// model's adapters are merged.
 template <ParameterSet Model, class Optimizer>
 [[nodiscard]] std::vector<std::string> require_state(const BlockSource& source, Model& model,
                                                      Optimizer& optimizer, bool convert = false) {
@@ -204,7 +214,7 @@ template <ParameterSet Model, class Optimizer>
 /// versions hold one number of optimizer steps, in their description, for all parameters: call set_steps() of
 /// the optimizer with it, as Training::resume() does.
 /// @param convert whether another floating-point type may have been saved
-/// @throws DataError as require_state(), and if data cannot be read: the model is then unusable.
+/// @throws as require_state(), and DataError if data cannot be read: the model is then unusable.
 template <ParameterSet Model, class Optimizer>
 void read_state(const BlockSource& source, Model& model, Optimizer& optimizer, bool convert = false) {
   detail::for_each_held(model, optimizer, detail::read_from(source, convert));
@@ -218,6 +228,13 @@ SHARDWRIGHT_INLINE std::string state_name(std::string_view parameter, std::strin
 }
 
 namespace detail {
+
+SHARDWRIGHT_INLINE void require_unmerged(const ParameterBase& parameter) {
+  if (parameter.merged())
+    throw LifecycleError(
+        "checkpoint: the adapters of a model must not be merged while it is saved or read, but those of the model of " +
+        parameter.name() + " are (call unmerge_adapters first)");
+}
 
 SHARDWRIGHT_INLINE Replica copy_of(const ParameterBase& parameter) {
   const HostCommunicator& copies = parameter.copies();
@@ -259,12 +276,14 @@ SHARDWRIGHT_INLINE void visit_steps(const ParameterBase& parameter, std::int64_t
       [&](const std::vector<double>& values) { set(steps_in(values.front(), parameter.name())); }));
 }
 
-SHARDWRIGHT_INLINE void visit_kept(const std::vector<shardwright::detail::ListedPart>& unit,
-                                   const Replica& in_mesh, const VisitHeld& visit) {
+SHARDWRIGHT_INLINE void visit_kept(const std::vector<shardwright::detail::ListedPart>& unit, Replica in_mesh,
+                                   const VisitHeld& visit) {
   Replica meshes;
   for (const auto& each : unit)
-    if (each.parameter != nullptr && !each.tied)
+    if (each.parameter != nullptr && !each.tied) {
+      in_mesh = of_mesh(*each.parameter); // The model may list none of them, if all are frozen.
       meshes = copy_of(*each.parameter);
+    }
   for (const auto& each : unit) {
     if (each.parameter != nullptr)
       continue;

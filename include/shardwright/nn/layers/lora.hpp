@@ -75,6 +75,9 @@ template <class Model> void set_merged(Model& model, bool merged) {
     });
   else
     visit_adaptable(model, {}, set);
+  // All of them, so that every rank refuses a checkpoint, those without adapters too.
+  for (ParameterBase* parameter : parameters_of(model))
+    parameter->set_merged(merged);
 }
 
 } // namespace detail
@@ -114,7 +117,8 @@ std::size_t adapt(Model& model, const LoraOptions& options, const std::string& p
 }
 
 /// @brief Adds every adapter to the weights of its layer, W + factor A B: the model then computes without
-/// adapters. Collective. Low-precision weights are rounded again.
+/// adapters, and no checkpoint saves or reads it until they are taken out. Collective. Low-precision weights
+/// are rounded again.
 /// @throws LifecycleError if they are merged already.
 template <class Model> void merge_adapters(Model& model) { detail::set_merged(model, true); }
 /// @brief Takes them out again, up to rounding. @throws LifecycleError if they are not merged.
