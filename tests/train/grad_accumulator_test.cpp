@@ -157,7 +157,8 @@ TEST_CASE("an accumulator needs a model with parameters, which must outlive it")
             auto members() { return sw::members(); }
           } empty;
           const std::string none = failure_of<LifecycleError>([&] { sw::GradAccumulator<Empty>{empty}; });
-          findings.expect(has(none, "the model must have a parameter, but it lists none"), none);
+          findings.expect(has(none, "the model must have a parameter that is trained, but it lists none"),
+                          none);
 
           const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<tp>(1)};
           std::optional<ToyModel<float>> model(mesh);
