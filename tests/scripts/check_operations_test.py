@@ -39,6 +39,8 @@ template <Operand X>
 template <Operand X>
 auto apply(X&& x);
 template <Operand X>
+auto detach(X&& x);
+template <Operand X>
 auto linear_scores(X&& x);
 inline constexpr Elementwise<operation::Half> half{};
 inline constexpr Binary<operation::Between> between{};
