@@ -95,7 +95,7 @@ std::vector<ConversationLine> parse_conversations(std::string_view text, const s
     const std::string place = subject + ":" + std::to_string(++number);
     if (line.find_first_not_of(" \t\r") == line.npos)
       continue;
-    out.push_back({conversation_of(parse_object(line, place, "mend the line"), place), place});
+    out.push_back({conversation_of(parse_object(line, place, "fix the line"), place), place});
   }
   return out;
 }

@@ -185,7 +185,7 @@ TEST_CASE("conversations: lines of both forms are read, malformed ones named by 
   CHECK(lines[1].place == "chat.jsonl:4");
   const std::vector<std::pair<std::string, std::string>> cases{
       {"{\"messages\": [", "chat.jsonl:2: it must be JSON in UTF-8, but is not from byte"},
-      {"[]", "chat.jsonl:2: it must be a JSON object, but is array (mend the line)"},
+      {"[]", "chat.jsonl:2: it must be a JSON object, but is array (fix the line)"},
       {"{}", "chat.jsonl:2: field 'prompt' must be a string, but is null"},
       {R"({"prompt": "a"})", "field 'completion' must be a string"},
       {R"({"messages": [], "x": 1})", "field 'messages' must be a list of messages, but is []"},
