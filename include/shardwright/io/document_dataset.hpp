@@ -29,7 +29,7 @@ struct Document {
   std::vector<bool> learned; ///< One for each token; the first is never predicted.
 };
 
-/// @brief What happens to a document that is longer than a row.
+/// @brief How to treat a document that is longer than a row.
 enum class LongDocument : bool {
   cut, ///< Its first tokens are kept.
   drop
@@ -48,7 +48,7 @@ struct DocumentDatasetOptions {
   std::string origin{}; ///< Where they come from, for a report.
 };
 
-/// @brief What became of the documents.
+/// @brief Numbers of documents that are used, cut or left out, and of their tokens.
 struct DocumentCounts {
   std::size_t given = 0;
   std::size_t cut = 0;       ///< Longer than a row, their ends are lost.

@@ -72,7 +72,7 @@ public:
   [[nodiscard]] virtual std::size_t validation_samples() const noexcept = 0;
   /// @brief Identity of the data, for comparing ranks that read their own copy.
   [[nodiscard]] virtual std::uint64_t hash() const noexcept = 0;
-  /// @brief What it holds, for a report, such as "1200 tokens of text".
+  /// @brief The size of the data, for a report, such as "1200 tokens of text".
   [[nodiscard]] virtual std::string description() const = 0;
 
 protected:
