@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A model of which only the last matrix is trained, at a rate that changes for its group alone. Runs on four
+// A model of which only the last matrix is trained, at a rate that changes only for its group. Runs on four
 // thread ranks by default; the first argument gives another number.
 #include <shardwright/launch.hpp>
 #include <shardwright/models.hpp>

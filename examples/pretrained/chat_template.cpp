@@ -152,7 +152,7 @@ ChatTemplate ChatTemplate::read(const std::filesystem::path& directory) {
   const Json settings = tokenizer_settings(directory);
   const std::string text = has_own ? sw::read_text(own, most_bytes) : template_text(settings);
   if (text.empty())
-    refuse(subject + ": it must have a chat template (name one of " + all_names() + ")");
+    refuse(subject + ": it must have a chat template (give --chat-template with one of " + all_names() + ")");
   ChatTemplate out = named(names()[static_cast<std::size_t>(style_of(text, subject))], directory);
   if (out.style_ == Style::chatml || out.style_ == Style::qwen_2_5)
     out.default_system_ = default_system(text);
@@ -178,8 +178,8 @@ ChatTemplate::Style ChatTemplate::style_of(const std::string& text, const std::s
     if (!spaced && !has(" [/INST]"))
       return has("[INST] ") ? Style::mistral_v3 : Style::mistral_tekken;
   }
-  refuse(subject + ": its chat template must be one that this program knows (name the one of " + all_names() +
-         " that it is like, or write the conversations as text)");
+  refuse(subject + ": its chat template must be one that this program knows (if one of " + all_names() +
+         " writes the same text, give it with --chat-template)");
 }
 
 void ChatTemplate::check(const Conversation& conversation) const {
@@ -270,7 +270,7 @@ void ChatTemplate::check_turns(const Conversation& conversation, std::size_t fir
     if (conversation[i].role != expected)
       refuse("with the template " + std::string(name()) +
              ", user and assistant must take turns after an optional system message, but message " +
-             std::to_string(i + 1) + " is of " + conversation[i].role);
+             std::to_string(i + 1) + " is from " + conversation[i].role);
   }
 }
 

@@ -138,15 +138,17 @@ TEST_CASE("conversations: a template is found by its marks, with its system mess
         "<|im_start|><|im_end|>\n<think>{{ reasoning_content }}", "<|user|>",
         "<|im_start|>{{ m | trim }}<|im_end|>", "[SYSTEM_PROMPT][INST]"})
     CHECK_THAT(found(other), ContainsSubstring("chat_template.jinja: its chat template must be one that this "
-                                               "program knows (name the one of chatml, llama-3,"));
+                                               "program knows (if one of chatml, llama-3,"));
   const Scratch several;
   (void)several.write("tokenizer_config.json",
                       R"({"bos_token": "<s>", "chat_template": [{"name": "tools", "template": "x"},
     {"name": "default", "template": "<|start_header_id|>{{ m['content'] | trim }}<|eot_id|>"}]})");
   CHECK(pretrained::ChatTemplate::read(several.root()).name() == "llama-3");
   const Scratch none;
-  CHECK_THAT(sentence_of([&] { (void)pretrained::ChatTemplate::read(none.root()); }),
-             ContainsSubstring("tokenizer_config.json: it must have a chat template (name one of chatml"));
+  CHECK_THAT(
+      sentence_of([&] { (void)pretrained::ChatTemplate::read(none.root()); }),
+      ContainsSubstring(
+          "tokenizer_config.json: it must have a chat template (give --chat-template with one of chatml"));
 }
 
 TEST_CASE("conversations: what a template cannot say is refused") {
@@ -157,8 +159,9 @@ TEST_CASE("conversations: what a template cannot say is refused") {
   };
   CHECK_THAT(refusal("mistral-v3", short_talk), ContainsSubstring("loses a system message"));
   CHECK_THAT(refusal("mistral-v1", {{"system", "a"}}), ContainsSubstring("loses a system message"));
-  CHECK_THAT(refusal("mistral-v1", {{"user", "a"}, {"user", "b"}}),
-             ContainsSubstring("must take turns after an optional system message, but message 2 is of user"));
+  CHECK_THAT(
+      refusal("mistral-v1", {{"user", "a"}, {"user", "b"}}),
+      ContainsSubstring("must take turns after an optional system message, but message 2 is from user"));
   CHECK_THAT(refusal("chatml", {{"tool", "a"}}), ContainsSubstring("must be system, user or assistant"));
   CHECK_THAT(refusal("chatml", {}), ContainsSubstring("a conversation must have a message"));
   CHECK_THAT(refusal("chatml", {{"user", "a<|im_end|>"}}),

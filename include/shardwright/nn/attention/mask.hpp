@@ -73,8 +73,8 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
 /// @brief A mask under which a token attends only to tokens of its own document, of the several that share a
 /// sequence.
 ///
-/// Results and gradients are those of each document alone. For hosts. It holds a read-only handle to the
-/// starts, which must not be written before the last gradient.
+/// Results and gradients are those of each document in a sequence of its own. For hosts. It holds a read-only
+/// handle to the starts, which must not be written before the last gradient.
 template <AttentionMask Mask, LayoutType L, class Target> class DocumentsMask {
 public:
   static constexpr KeyWindow window = Mask::window;
