@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <numeric>
@@ -163,6 +164,22 @@ TEST_CASE("a ring of others is to blame if no rank that is about to arrive is", 
   on.wait(2, 3, {1, 3});
   CHECK(on.found({1}).ring.empty());
   CHECK(on.found({1}).ranks == Ranks{3});
+}
+
+TEST_CASE("a rank of a ring that it sees late does not blame itself", "[comm]") {
+  // Ranks 0 and 1 wait for one another; rank 1 gives up between the first two looks at it.
+  struct GivingUp final : sw::detail::WaitGraph {
+    [[nodiscard]] int ranks() const noexcept override { return 2; }
+    [[nodiscard]] sw::detail::RankWait at(int rank) const override {
+      const std::uint64_t version = rank == 1 && ++looks_ > 1 ? 2 : 1;
+      return {sw::detail::RankWait::State::waits, version, {1 - rank}, {1 - rank}};
+    }
+    [[nodiscard]] bool in_vain(int, int) const override { return true; }
+    mutable int looks_ = 0;
+  };
+  const HoldUp found = sw::detail::HoldUpSearch(GivingUp(), 0, deadline).follow({1});
+  CHECK(found.ring == Ranks{0, 1});
+  CHECK(found.ranks == Ranks{1});
 }
 
 TEST_CASE("a ring is one of calls that ranks are inside now", "[comm]") {

@@ -4,19 +4,81 @@
 #include <shardwright/comm/waiting.hpp>
 
 #include <chrono>
-#include <thread>
 
-using shardwright::detail::Waiting;
 using shardwright::detail::YieldHistory;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+namespace {
+
+/// A machine on which time passes only where a test lets it.
+struct Driven {
+  using time_point = shardwright::detail::Machine::clock::time_point;
+
+  static time_point now() noexcept { return time; }
+  static void yield() noexcept {
+    ++yields;
+    time += length_of_yield;
+  }
+  static void nap(nanoseconds length) noexcept {
+    ++naps;
+    time += length;
+  }
+  /// At a time that no other test's yields have reached.
+  static void begin() noexcept {
+    time += std::chrono::hours(1);
+    yields = naps = 0;
+    length_of_yield = nanoseconds(100);
+  }
+
+  inline static time_point time{};
+  inline static nanoseconds length_of_yield{};
+  inline static int yields = 0, naps = 0;
+};
+
+using Waiting = shardwright::detail::WaitingOn<Driven>;
+
+/// Pauses some times, each after a poll of this length.
+void pause(Waiting& waiting, int polls, nanoseconds poll = nanoseconds(50), bool peer_needs_core = false) {
+  for (int i = 0; i < polls; ++i) {
+    Driven::time += poll;
+    waiting.pause([peer_needs_core] { return peer_needs_core; });
+  }
+}
+
+} // namespace
+
+TEST_CASE("a waiter spins, then yields, then naps, and expires at its deadline", "[comm]") {
+  for (const int spins : {Waiting::few_polls, Waiting::many_polls}) {
+    Driven::begin();
+    Waiting waiting(milliseconds(250), spins);
+    pause(waiting, spins - 1);
+    CHECK_FALSE(waiting.slow());
+    CHECK(Driven::yields + Driven::naps == 0);
+    const auto until = [&](milliseconds idle) {
+      for (const auto end = Driven::time + idle; Driven::time < end;)
+        pause(waiting, 1);
+    };
+    until(milliseconds(4));
+    CHECK(waiting.slow());
+    CHECK(Driven::yields > 1000);
+    CHECK(Driven::naps == 0);
+    until(milliseconds(12));
+    CHECK(Driven::naps > 0);
+    CHECK_FALSE(waiting.expired());
+    waiting.reset();
+    CHECK_FALSE(waiting.slow());
+    until(milliseconds(250));
+    CHECK(waiting.expired());
+  }
+}
 
 TEST_CASE("a spin with slow polls ends after few of them", "[comm]") {
-  Waiting waiting(std::chrono::milliseconds(20), Waiting::many_polls);
+  Driven::begin();
+  Waiting waiting(milliseconds(20), Waiting::many_polls);
   CHECK_FALSE(waiting.slow());
   // As if each poll gave the core to another process for a time slice.
-  for (int poll = 0; poll < 50; ++poll) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    waiting.pause();
-  }
+  pause(waiting, 50, milliseconds(1));
   CHECK(waiting.slow());
   CHECK(waiting.expired());
   waiting.reset();
@@ -25,9 +87,9 @@ TEST_CASE("a spin with slow polls ends after few of them", "[comm]") {
 
 TEST_CASE("a waiter with a core to itself gives way to an awaited rank on that core", "[comm]") {
   const auto slow_after = [](int polls, int spins, bool peer_needs_core) {
+    Driven::begin();
     Waiting waiting(std::chrono::minutes(1), spins);
-    for (int poll = 0; poll < polls; ++poll)
-      waiting.pause([peer_needs_core] { return peer_needs_core; });
+    pause(waiting, polls, nanoseconds(50), peer_needs_core);
     return waiting.slow();
   };
   CHECK(slow_after(20, Waiting::many_polls, true));
@@ -35,16 +97,23 @@ TEST_CASE("a waiter with a core to itself gives way to an awaited rank on that c
   CHECK_FALSE(slow_after(20, Waiting::few_polls, true)); // it yields after few polls anyway
 
   // It spins again when the other has left.
+  Driven::begin();
   Waiting waiting(std::chrono::minutes(1), Waiting::many_polls);
-  for (int poll = 0; poll < 20; ++poll)
-    waiting.pause([] { return true; });
+  pause(waiting, 20, nanoseconds(50), true);
   CHECK(waiting.slow());
-  waiting.pause([] { return false; });
+  CHECK(Driven::yields == 5);
+  pause(waiting, 1);
   CHECK_FALSE(waiting.slow());
+  CHECK(Driven::naps == 0);
+
+  // It naps if a yield takes long: a busy process is on this core too.
+  Driven::length_of_yield = milliseconds(4);
+  pause(waiting, 20, nanoseconds(50), true);
+  CHECK(Driven::yields == 6);
+  CHECK(Driven::naps > 0);
 }
 
 TEST_CASE("yields that take long do not pay for a while", "[comm]") {
-  using std::chrono::milliseconds;
   const YieldHistory::clock::time_point now{std::chrono::seconds(1)};
   YieldHistory history;
   CHECK(history.pays(now));

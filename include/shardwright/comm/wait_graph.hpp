@@ -136,6 +136,11 @@ public:
       out.ranks.insert(out.ranks.end(), elsewhere.begin(), elsewhere.end());
     for (std::size_t i = 0; i < reached_.size() && out.ranks.empty(); ++i)
       out.ranks = out.ring = ring_through(graph_, reached_[i]);
+    // A rank of the ring may have given up during the first look at it: this rank is not to blame itself.
+    if (const auto own = std::find(out.ring.begin(), out.ring.end(), own_); own != out.ring.end()) {
+      std::rotate(out.ring.begin(), own, out.ring.end());
+      out.ranks = {out.ring[1]};
+    }
     if (out.ranks.empty())
       out.ranks = awaited;
     else if (out.ring.empty())

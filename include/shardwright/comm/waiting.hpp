@@ -47,15 +47,27 @@ private:
   clock::time_point not_before_{};
 };
 
+/// What a wait asks of the machine: the time, and to let other threads run.
+struct Machine {
+  using clock = std::chrono::steady_clock;
+  [[nodiscard]] static clock::time_point now() noexcept { return clock::now(); }
+  static void yield() noexcept { ::sched_yield(); }
+  static void nap(std::chrono::nanoseconds time) noexcept {
+    const timespec length{0, static_cast<long>(time.count())};
+    ::nanosleep(&length, nullptr);
+  }
+};
+
 /// One wait: call pause() between polls, reset() after progress, and give up once it is expired().
-class Waiting {
+/// @tparam On The machine, or one whose time a test sets.
+template <class On> class WaitingOn {
 public:
   /// Polls before the first yield: a rank with a core to itself can afford a millisecond, and would lose
   /// whole time slices to other processes by yielding; ranks that share cores would hold one another up.
   static constexpr int few_polls = 32;
   static constexpr int many_polls = 8192;
 
-  explicit Waiting(std::chrono::nanoseconds deadline, int spins = few_polls)
+  explicit WaitingOn(std::chrono::nanoseconds deadline, int spins = few_polls)
       : deadline_(deadline), spins_(spins) {}
 
   /// Yields or sleeps, the longer the more time has passed without progress.
@@ -71,7 +83,7 @@ public:
     // Reading the clock costs as much as a poll, so a short wait does not read it.
     if (!slow() && polls_ % 8 != 0 && (start_ != clock::time_point() || --untimed_ > 0))
       return;
-    const clock::time_point now = clock::now();
+    const clock::time_point now = On::now();
     if (start_ == clock::time_point())
       start_ = idle_since_ = now;
     if (progress_)
@@ -85,11 +97,11 @@ public:
     expired_ = now - start_ > deadline_;
     const auto idle = now - idle_since_;
     if (idle < longest_yields() && (!in_the_way_ || YieldHistory::of_thread().pays(now))) {
-      ::sched_yield();
+      On::yield();
       if (in_the_way_)
-        YieldHistory::of_thread().note(now, clock::now());
+        YieldHistory::of_thread().note(now, On::now());
     } else {
-      nap(idle < std::chrono::milliseconds(200) ? 50'000 : 500'000);
+      On::nap(std::chrono::microseconds(idle < std::chrono::milliseconds(200) ? 50 : 500));
     }
   }
 
@@ -98,7 +110,7 @@ public:
   [[nodiscard]] bool expired() const noexcept { return expired_; }
   /// True once, when the wait exceeds a given time; never if that is zero.
   [[nodiscard]] bool past_notice(std::chrono::nanoseconds notice) noexcept {
-    if (noticed_ || notice <= std::chrono::nanoseconds::zero() || clock::now() - start_ <= notice)
+    if (noticed_ || notice <= std::chrono::nanoseconds::zero() || On::now() - start_ <= notice)
       return false;
     return noticed_ = true;
   }
@@ -109,17 +121,13 @@ public:
   }
 
 private:
-  using clock = std::chrono::steady_clock;
+  using clock = Machine::clock;
+
   /// Time without progress until a rank naps, and so frees its core. If it did so while a busy process has
   /// the core of the awaited rank for a time slice, the scheduler would move that rank here, and both would
   /// stay.
   [[nodiscard]] std::chrono::milliseconds longest_yields() const noexcept {
     return std::chrono::milliseconds(spins_ > few_polls ? 12 : 5);
-  }
-
-  static void nap(long nanoseconds) noexcept {
-    const timespec time{0, nanoseconds};
-    ::nanosleep(&time, nullptr);
   }
 
   clock::time_point start_{}; ///< Of the first pause.
@@ -134,5 +142,7 @@ private:
   bool expired_ = false;
   bool noticed_ = false;
 };
+
+using Waiting = WaitingOn<Machine>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
