@@ -23,15 +23,13 @@ template <class Place> [[nodiscard]] std::vector<FaultOn<Place>> faults_and_thro
   return out;
 }
 
-/// The errors of any rank, or an empty text. `place_of(world)` returns a rank's place; the deadline is for
-/// faults that must reach it.
+/// The errors of any rank, or an empty text, of one attempt. `place_of(world)` returns a rank's place.
 template <class Place, class PlaceOf>
-[[nodiscard]] std::string on_thread_ranks(const FaultOn<Place>& fault, int ranks,
-                                          std::chrono::nanoseconds brief, PlaceOf place_of) {
+[[nodiscard]] std::string on_thread_ranks_within(std::chrono::nanoseconds deadline,
+                                                 const FaultOn<Place>& fault, int ranks, PlaceOf place_of) {
   shardwright_test::Findings findings;
   std::latch met(ranks), begun(ranks);
-  const sw::LaunchOptions options{.ranks = ranks,
-                                  .deadline = fault.at_deadline ? brief : std::chrono::minutes(1)};
+  const sw::LaunchOptions options{.ranks = ranks, .deadline = deadline};
   try {
     shardwright_test::launch_ranks(options, [&](sw::HostCommunicator world) {
       const int rank = world.rank();
@@ -52,6 +50,15 @@ template <class Place, class PlaceOf>
     // After an abort, launch() throws its own error; the ranks' errors have been checked.
   }
   return findings.checks() == 0 ? "nothing was checked" : findings.text();
+}
+
+/// The same, of as many attempts as the fault may need.
+template <class Place, class PlaceOf>
+[[nodiscard]] std::string on_thread_ranks(const FaultOn<Place>& fault, int ranks,
+                                          std::chrono::nanoseconds brief, PlaceOf place_of) {
+  return try_patiently(fault, brief, [&](std::chrono::nanoseconds deadline) {
+    return on_thread_ranks_within(deadline, fault, ranks, place_of);
+  });
 }
 
 } // namespace fault_suite

@@ -34,7 +34,7 @@ TEST_CASE("NCCL ranks pass the fault suite", "[comm][faults]") {
   for (const int ranks : {2, 3})
     for (const auto& fault : fault_suite::faults_and_throws<NcclPlace>()) {
       INFO(fault.name << " on " << ranks << " ranks");
-      CHECK(fault_suite::on_thread_ranks(fault, ranks, std::chrono::seconds(1),
+      CHECK(fault_suite::on_thread_ranks(fault, ranks, std::chrono::milliseconds(500),
                                          [](const auto& world) { return NcclPlace(world); }) == "");
       CHECK(FakeNcclWorld::get().violations() == "");
       CHECK(FakeNcclWorld::get().communicators == 0);
