@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -201,6 +202,62 @@ TEST_CASE("no gradient of a frozen weight is computed, and none below the lowest
   CHECK(counted<Trained>().flops == forward + (ends + layers) + forward); // none of the data
   CHECK(counted<FrozenBody>().flops == forward + ends);
   CHECK(counted<FrozenHead>().flops == forward + (ends + layers) + (ends + layers));
+}
+
+TEST_CASE("stages below the lowest trained parameter get no gradient, and do nothing in backward passes") {
+  // Of four microbatches of 7 rows: products of matrices of 6 x 6 and 6 x 10, without the head's.
+  const auto pass = [](double matrices, double in_layers) {
+    return 4 * 2.0 * 7 * (36 * matrices + 60 * in_layers);
+  };
+  using Description = FrozenBody<sw::Zero3, sw::Counting<sw::DefaultTarget>>;
+  for (const std::string policy : {"1f1b", "zbv", "dualpipev"}) {
+    std::array<double, 2> flops{}; // of the ranks
+    for (int rank = 0; rank < 2; ++rank) {
+      const sw::DryRun run = sw::dry_run(2, rank, [&](const sw::HostCommunicator& world) {
+        const auto mesh = small_mesh(sw::HostCommunicator(world).split_by(
+                                         [](int each) {
+                                           return sw::GroupPlace{each, 0};
+                                         },
+                                         "alone"),
+                                     1);
+        const auto schedule = sw::make_schedule(policy, 2, 4);
+        sw::PipelineModel<Description> model(mesh, world, schedule.placement(),
+                                             sw::LayerPartition(3, schedule.placement().stages()), {}, 3);
+        sw::Training training(mesh, model, world, world, schedule, sw::AdamW(), {.check_inputs = false});
+        std::vector<typename Description::Batch> batches;
+        for (int number = 0; number < 4; ++number)
+          batches.push_back(small_batch<Description>(mesh, 0, number));
+        sw::count_anew();
+        static_cast<void>(training.runner().run(batches));
+      });
+      flops[static_cast<std::size_t>(rank)] = run.flops;
+      const std::ptrdiff_t messages =
+          std::count_if(run.calls.begin(), run.calls.end(), [](const sw::RecordedCall& call) {
+            return call.operation == sw::Operation::send || call.operation == sw::Operation::receive;
+          });
+      CHECK(messages == 4 * (policy == "1f1b" ? 1 : 2)); // activations only
+    }
+    CHECK(flops[0] + flops[1] == pass(2, 6) + pass(1, 0)); // one pass forward, and the head's gradient
+  }
+}
+
+TEST_CASE("a backward pass gathers no weights below the lowest trained parameter") {
+  const auto gathers = []<class Description>(Description*) {
+    const sw::DryRun run = sw::dry_run(2, 0, [](const sw::HostCommunicator& world) {
+      const auto mesh = small_mesh(world, 1);
+      sw::SingleStageModel<Description> model(mesh, {}, 3);
+      sw::GradAccumulator accumulator(model);
+      accumulator.add(model.forward_backward(small_batch<Description>(mesh, 0, 0)));
+    });
+    return std::count_if(run.calls.begin(), run.calls.end(), [](const sw::RecordedCall& call) {
+      return call.operation == sw::Operation::all_gather && call.started;
+    });
+  };
+  using Target = sw::Counting<sw::DefaultTarget>;
+  const auto forward = 1 + 3 * 2 + 1;
+  CHECK(gathers(static_cast<FrozenBody<sw::Zero3, Target>*>(nullptr)) == forward);
+  // What the backward pass reads first is kept: the head, and the last layer.
+  CHECK(gathers(static_cast<FrozenHead<sw::Zero3, Target>*>(nullptr)) == forward + 2 * 2 + 1);
 }
 
 TEST_CASE("a dry run predicts the memory of a training with frozen parameters") {

@@ -34,8 +34,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 class MessageTurns {
 public:
   MessageTurns() = default;
+  /// @param lowest the first stage to which gradients are sent
+  ///
   /// Cost: one simulation of all ranks.
-  MessageTurns(const Schedule& schedule, int rank);
+  MessageTurns(const Schedule& schedule, int rank, int lowest = 0);
 
   /// @brief The turn of a message that this rank sends or receives, from 0.
   [[nodiscard]] int turn_of(const StageMessage& message) const { return turns_[place_of(message)]; }
@@ -54,7 +56,7 @@ private:
 };
 
 #if !defined(SHARDWRIGHT_COMPILED)
-SHARDWRIGHT_INLINE MessageTurns::MessageTurns(const Schedule& schedule, int rank)
+SHARDWRIGHT_INLINE MessageTurns::MessageTurns(const Schedule& schedule, int rank, int lowest)
     : microbatches_(schedule.microbatches()),
       turns_(2 * static_cast<std::size_t>(schedule.stages()) * static_cast<std::size_t>(microbatches_), -1) {
   // A power of two, so that sums are exact and equal moments compare equal.
@@ -65,7 +67,7 @@ SHARDWRIGHT_INLINE MessageTurns::MessageTurns(const Schedule& schedule, int rank
   simulation.run([&](int receiver, const Step& step, double, double) {
     for (int i = 0; i < step.size(); ++i)
       if (const auto in = input_of(schedule.placement(), step[i]);
-          in && in->is_sent() && (in->from_rank == rank || in->to_rank == rank))
+          in && in->is_sent() && in->reaches(lowest) && (in->from_rank == rank || in->to_rank == rank))
         arrivals.emplace_back(simulation.arrived(receiver, i), place_of(*in));
   });
   std::sort(arrivals.begin(), arrivals.end());

@@ -28,6 +28,10 @@ struct StageMessage {
   [[nodiscard]] constexpr int to_stage() const noexcept { return stage + (gradient ? -1 : 1); }
   /// @brief Returns whether it is sent at all. Stages on the same rank exchange no messages.
   [[nodiscard]] constexpr bool is_sent() const noexcept { return from_rank != to_rank; }
+  /// @brief Returns whether it exists at all if no stage before `lowest` has anything to train.
+  [[nodiscard]] constexpr bool reaches(int lowest) const noexcept {
+    return !gradient || to_stage() >= lowest;
+  }
 
   friend constexpr bool operator==(const StageMessage&, const StageMessage&) = default;
 };

@@ -57,6 +57,43 @@ struct UnitRange {
   [[nodiscard]] bool contains(std::size_t unit) const noexcept { return unit >= begin && unit < end; }
 };
 
+/// Calls visit(null pointer) with the types of a module and, if that returns true, of the members below it.
+template <class Type, class Visitor> constexpr void visit_module_types(const Visitor& visit);
+template <class... Types, class Visitor>
+constexpr void visit_listed_types(const MemberList<Types...>*, const Visitor& visit) {
+  (visit_module_types<Types>(visit), ...);
+}
+template <class Type, class Visitor> constexpr void visit_module_types(const Visitor& visit) {
+  if (!visit(static_cast<const Type*>(nullptr)))
+    return;
+  if constexpr (is_parameter<Type>)
+    return;
+  else if constexpr (HasMembers<Type>)
+    visit_listed_types(
+        static_cast<const std::remove_cvref_t<decltype(std::declval<Type&>().members())>*>(nullptr), visit);
+  else if constexpr (ModuleRange<Type>)
+    visit_module_types<std::remove_cvref_t<decltype(*std::declval<Type&>().begin())>>(visit);
+  else if constexpr (is_tied<Type> || ModulePointer<Type>)
+    visit_module_types<std::remove_cvref_t<decltype(*std::declval<Type&>())>>(visit);
+}
+
+/// A configuration that adds adapters to the modules of a part, before their initial values are drawn.
+template <class Config>
+concept AddsAdapters = requires(const Config& config) {
+  config.adapters.require_some(std::size_t{1});
+};
+
+/// Whether a type has a trained parameter: certainly, or also one that exists or not at run time.
+template <class Part, bool certainly> [[nodiscard]] constexpr bool has_trained() {
+  bool out = false;
+  visit_module_types<Part>([&out]<class Type>(const Type*) {
+    if constexpr (is_parameter<Type>)
+      out = out || Type::trained;
+    return !certainly || !(ModulePointer<Type> || ModuleRange<Type>);
+  });
+  return out;
+}
+
 /// The units of a part that a stage holds: of a part that is not repeated one or none, else some layers.
 template <class Part, auto... how_often> class PartHolder {
 public:
@@ -87,6 +124,20 @@ public:
     for (std::size_t i = 0; i < parts_.size(); ++i)
       visitor(*parts_[i], first_ + i);
   }
+  /// Whether a unit has a trained parameter, known on ranks that do not hold it, too.
+  template <class Mesh, class Config>
+  [[nodiscard]] static bool trains(const Mesh& mesh, const Config& config, std::size_t number) {
+    if constexpr (has_trained<Part, true>() || !has_trained<Part, false>())
+      return has_trained<Part, true>();
+    SharedParts shared;
+    Part part(ModelPlace<Mesh>{mesh, shared, number}, config); // its parameters have no memory yet
+    if constexpr (AddsAdapters<Config>)
+      config.adapters.add_to(part, name(number));
+    bool out = false;
+    const auto look = [&out]<class P>(const P&) { out = out || P::trained; };
+    visit_parameters(part, look);
+    return out;
+  }
 
 private:
   std::vector<std::unique_ptr<Part>> parts_; // with stable addresses: a tape refers to their parameters
@@ -112,26 +163,6 @@ template <class First, class... Rest> struct HolderList<First, Rest...> {
     rest.template each<place + 1>(visit);
   }
 };
-
-/// Calls visit(null pointer) with the types of a module and, if that returns true, of the members below it.
-template <class Type, class Visitor> constexpr void visit_module_types(const Visitor& visit);
-template <class... Types, class Visitor>
-constexpr void visit_listed_types(const MemberList<Types...>*, const Visitor& visit) {
-  (visit_module_types<Types>(visit), ...);
-}
-template <class Type, class Visitor> constexpr void visit_module_types(const Visitor& visit) {
-  if (!visit(static_cast<const Type*>(nullptr)))
-    return;
-  if constexpr (is_parameter<Type>)
-    return;
-  else if constexpr (HasMembers<Type>)
-    visit_listed_types(
-        static_cast<const std::remove_cvref_t<decltype(std::declval<Type&>().members())>*>(nullptr), visit);
-  else if constexpr (ModuleRange<Type>)
-    visit_module_types<std::remove_cvref_t<decltype(*std::declval<Type&>().begin())>>(visit);
-  else if constexpr (is_tied<Type> || ModulePointer<Type>)
-    visit_module_types<std::remove_cvref_t<decltype(*std::declval<Type&>())>>(visit);
-}
 
 /// The loss of a model with a part that needs the whole batch; see WholeBatchLoss.
 template <class Loss> struct OverWholeBatch : Loss { static constexpr bool needs_whole_batch = true; };
@@ -180,6 +211,19 @@ template <class... Part> struct PartHolders<Parts<Part...>> {
     (visit(static_cast<const typename HolderOf<Part>::type*>(nullptr)), ...);
   }
 };
+
+/// The first unit of a model that has a trained parameter, or `end`.
+template <class Model, class Mesh>
+[[nodiscard]] std::size_t first_trained_unit(const Mesh& mesh, const typename Model::Config& config,
+                                             std::size_t end) {
+  std::size_t first = end, unit = 0;
+  PartHolders<typename Model::Parts>::visit_types([&]<class Holder>(const Holder*) {
+    for (std::size_t i = 0; i < Holder::count(config); ++i, ++unit)
+      if (unit < first && Holder::trains(mesh, config, i))
+        first = unit;
+  });
+  return first;
+}
 
 /// Names of the tied parameters of a part.
 template <class Part, class Config>

@@ -53,8 +53,9 @@ struct PipelinePlan {
   std::size_t channels = 0;
   int chunks = 0;
   int microbatches = 0;
+  int lowest = 0; ///< The first stage to which gradients are sent, as far as this rank takes part.
 
-  PipelinePlan(const Schedule& schedule, int rank);
+  PipelinePlan(const Schedule& schedule, int rank, int lowest = 0);
 
   /// The steps of the first `wanted` microbatches, if the schedule is a forward_schedule().
   [[nodiscard]] std::span<const PlannedStep> first_steps(int wanted) const;
@@ -79,8 +80,8 @@ private:
 };
 
 #if !defined(SHARDWRIGHT_COMPILED)
-SHARDWRIGHT_INLINE PipelinePlan::PipelinePlan(const Schedule& schedule, int rank)
-    : chunks(schedule.placement().chunks), microbatches(schedule.microbatches()),
+SHARDWRIGHT_INLINE PipelinePlan::PipelinePlan(const Schedule& schedule, int rank, int lowest)
+    : chunks(schedule.placement().chunks), microbatches(schedule.microbatches()), lowest(lowest),
       placement_(schedule.placement()) {
   slots = 2 * static_cast<std::size_t>(chunks) * static_cast<std::size_t>(microbatches);
   for (const Step& step : schedule.steps(rank)) {
@@ -115,9 +116,9 @@ SHARDWRIGHT_INLINE PlannedAction PipelinePlan::plan(const Action& action) {
   PlannedAction out;
   out.action = action;
   out.chunk = placement_.chunk_of(action.stage, action.microbatch);
-  if (const auto in = input_of(placement_, action))
+  if (const auto in = input_of(placement_, action); in && in->reaches(lowest))
     out.input = message(*in, in->from_rank, out.chunk);
-  if (const auto made = output_of(placement_, action)) {
+  if (const auto made = output_of(placement_, action); made && made->reaches(lowest)) {
     out.output = message(*made, made->to_rank, placement_.chunk_of(made->to_stage(), made->microbatch));
     if (made->is_sent())
       out.output.channel = channel(made->to_rank, made->gradient ? 1 : 0);

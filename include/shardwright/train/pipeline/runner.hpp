@@ -228,7 +228,18 @@ private:
            " were given (make them from the schedule's placement)");
     detail::require_same_schedule(ranks_, schedule_);
     static_cast<void>(require_proof(schedule_));
-    return {schedule_, ranks_.rank()};
+    return {schedule_, ranks_.rank(), lowest_stage()};
+  }
+
+  /// The first stage to which gradients are sent. This rank's stages know it as far as their messages do.
+  [[nodiscard]] int lowest_stage() const {
+    int out = 0;
+    if constexpr (requires(const Stage& stage) { stage.returns_gradient(); })
+      for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk)
+        if (!chunks_[chunk]->returns_gradient())
+          out = std::max(out, schedule_.placement().stage_of(ranks_.rank(), static_cast<int>(chunk)) +
+                                  (chunks_[chunk]->takes_gradient() ? 0 : 1));
+    return out;
   }
 
   /// Number of later steps whose receives are started in advance.
@@ -268,7 +279,7 @@ private:
       return;
     auto& [known, turns] = message_turns_[kind];
     if (known != microbatches)
-      turns = MessageTurns(make(), ranks_.rank());
+      turns = MessageTurns(make(), ranks_.rank(), plan_.lowest);
     known = microbatches;
     messages_.take_turns(turns);
   }

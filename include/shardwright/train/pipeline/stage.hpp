@@ -56,12 +56,6 @@ template <class Part, class Stream, class Batch>
     return part(std::forward<Stream>(stream));
 }
 
-/// A configuration that adds adapters to the modules of a part, before their initial values are drawn.
-template <class Config>
-concept AddsAdapters = requires(const Config& config) {
-  config.adapters.require_some(std::size_t{1});
-};
-
 template <class Out, class In> struct PartsFit {
   static_assert(
       std::is_same_v<Out, In>,
@@ -147,7 +141,11 @@ public:
       else
         return true;
     }();
-    weights_.read_back_to(holds_first_ && !first_reads ? 1 : 0);
+    const std::size_t trained = detail::first_trained_unit<Model>(mesh, config, units.end);
+    takes_gradient_ = trained < units.end;
+    returns_gradient_ = trained < units.begin;
+    weights_.read_back_to(std::max<std::size_t>(holds_first_ && !first_reads ? 1 : 0,
+                                                returns_gradient_ ? 0 : trained - units.begin));
   }
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
@@ -167,6 +165,12 @@ public:
   /// require_equal_inputs().
   void check_inputs(bool on) noexcept { checks_inputs_ = on; }
 
+  /// @brief Whether this stage or one before it has a trained parameter: if not, its backward pass does
+  /// nothing, and gets no gradient.
+  [[nodiscard]] bool takes_gradient() const noexcept { return takes_gradient_; }
+  /// @brief Whether a stage before it has one, and so gets the gradient of its result from this one.
+  [[nodiscard]] bool returns_gradient() const noexcept { return returns_gradient_; }
+
   /// @brief Memory for a microbatch's input from another stage.
   [[nodiscard]] Boundary make_input(const Batch& batch) const {
     return Boundary(*resources_, Model::boundary(config_, batch));
@@ -178,13 +182,14 @@ public:
                                                 Loss& loss) {
     return run(Recording::training, std::move(in), batch, saved, AddLoss{batch, loss});
   }
-  /// @brief The gradient of forward's input, from that of its result.
+  /// @brief The gradient of forward's input, from that of its result; empty unless returns_gradient().
   [[nodiscard]] std::optional<Boundary> input_gradient(std::optional<Boundary> gradient, Saved& saved) {
     return backward(std::move(gradient), saved, detail::GradientPass::input, PassPosition::middle);
   }
   /// @brief Adds the gradients of parameters after input_gradient, and releases `saved`.
   void weight_gradient(const Batch&, Saved& saved, PassPosition position) {
-    saved.tape.backward_weights(position);
+    if (takes_gradient_)
+      saved.tape.backward_weights(position);
     saved.tape.restart();
   }
   /// @brief Both, operation by operation, so that memory is released, and gradients are sent, as early as
@@ -305,7 +310,8 @@ private:
     tape.check_inputs(checks_inputs_);
     std::optional<Stream> stream;
     if (!holds_first_) {
-      stream.emplace(detail::leaf_on(tape.core(), std::move(in).value(), recording == Recording::training,
+      stream.emplace(detail::leaf_on(tape.core(), std::move(in).value(),
+                                     recording == Recording::training && returns_gradient_,
                                      SourceLocation::current()));
       // The first dimension holds tokens; others may be split only to share the work.
       stream->slot().add_rows(detail::RowAxes::of<typename Stream::layout>(core(), 1));
@@ -340,12 +346,14 @@ private:
 
   [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, Saved& saved,
                                                  detail::GradientPass pass, PassPosition position) {
+    if (!takes_gradient_)
+      return std::nullopt;
     const detail::MemoryOfPart memory{
         std::string_view()}; // reset to no part, even if a pass throws inside one
     if (!holds_last_)
       saved.out->give(std::move(gradient).value(), SourceLocation{});
     saved.tape.core().backward(pass, position);
-    if (holds_first_)
+    if (!returns_gradient_)
       return std::nullopt;
     if (!saved.in->has_gradient())
       detail::reject_use(
@@ -357,6 +365,7 @@ private:
   Config config_;
   detail::UnitRange units_;
   bool holds_first_, holds_last_;
+  bool takes_gradient_ = true, returns_gradient_ = true;
   LossScale loss_scale_;
   typename Holders::type holders_;
   std::vector<std::vector<detail::ListedPart>> parts_; // by unit

@@ -21,7 +21,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// `make_input` allocates memory for an input from another rank, `Saved` is the state that a microbatch keeps
 /// between its passes, `Loss` a sum of losses that starts empty and has `+=`. Passes that compute
 /// weight gradients get their place in the step. If it has `expect_pass(next)`, that is called before each
-/// pass with the following pass that reads its weights.
+/// pass with the following pass that reads its weights. If it has `takes_gradient()` and
+/// `returns_gradient()`, which say alike on all ranks whether this stage or one before it is trained, and
+/// whether one before it is, other gradients are neither passed to it nor expected of it.
 template <class Stage>
 concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTensor<typename Stage::Output> &&
     std::default_initializable<typename Stage::Saved> && std::default_initializable<typename Stage::Loss> &&
