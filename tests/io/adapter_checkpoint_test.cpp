@@ -40,8 +40,13 @@ template <class Element> struct Run {
   using Batch = typename Model::Batch;
   Run(const sw::HostCommunicator& world, int tensor)
       : mesh(train_test::small_mesh(world, tensor)), model(mesh, {{}, {.rank = 2}}, 3),
-        training(mesh, model, sw::AdamW()) {}
+        training(mesh, model, sw::AdamW(of_one_group())) {}
 
+  [[nodiscard]] static sw::AdamWOptions of_one_group() {
+    sw::AdamWOptions out;
+    out.groups = {{.matches = [](const sw::ParameterInfo&) { return true; }}};
+    return out;
+  }
   std::vector<double> step(int count) {
     std::vector<double> out;
     for (int i = 0; i < count; ++i)
@@ -91,6 +96,7 @@ TEST_CASE("a run with frozen weights is saved and continues, and adapters alone 
   const Scratch scratch;
   CHECK(on_ranks(4, [&](const sw::HostCommunicator& world, Findings& findings) {
           Run<double> run(world, 2);
+          run.training.optimizer().set_factor(0, 0.3); // saved with the run
           static_cast<void>(run.step(3));
           cp::Saver whole(world, scratch.root() / "whole");
           cp::save(whole, run.training, about(), 1);

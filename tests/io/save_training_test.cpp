@@ -443,11 +443,14 @@ TEST_CASE("save_training: the position in a run is restored from its texts") {
     cp::add_progress(more, progress);
     return cp::progress_of(more) == progress && more.at("seed") == "7";
   };
-  CHECK(back({7, 5, 2, {}}));
-  CHECK(back({1'000'000'000'000, 0, 0, sw::LossScaleState{-3, 1, 4}}));
+  CHECK(back({7, 5, 2, {}, {}}));
+  CHECK(back({1'000'000'000'000, 0, 0, sw::LossScaleState{-3, 1, 4}, {{0, 0.1}, {12, 1. / 3}}}));
   std::map<std::string, std::string> more;
   cp::add_progress(more, {});
   more["optimizer steps"] = "7x";
   CHECK_THROWS_WITH(cp::progress_of(more),
                     ContainsSubstring("'optimizer steps' must be a whole number, but it is '7x'"));
+  more["optimizer steps"] = "7";
+  more["learning rate factor of group 1"] = "half";
+  CHECK_THROWS_WITH(cp::progress_of(more), ContainsSubstring("must be a number, but it is 'half'"));
 }

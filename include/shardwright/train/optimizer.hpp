@@ -21,6 +21,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -169,8 +170,8 @@ public:
       });
   }
   /// @brief Changes the learning_rate_factor of a group from the next step on, the same on all ranks; on a
-  /// device from the next set_learning_rate, also of steps that are replayed. Like the learning rate it is
-  /// not saved.
+  /// device from the next set_learning_rate, also of steps that are replayed. It is part of a
+  /// training's progress, which checkpoints restore.
   /// @param group index in the options' groups
   /// @throws InvalidArgument if there is no such group.
   void set_factor(std::size_t group, double learning_rate_factor) {
@@ -179,13 +180,16 @@ public:
                             std::to_string(options_.groups.size()) +
                             " groups, numbered from 0, but it names " + std::to_string(group) +
                             " (add the group to the options)");
-    options_.groups[group].learning_rate_factor = learning_rate_factor;
+    options_.groups[group].learning_rate_factor = factors_[group] = learning_rate_factor;
     states_.for_each([&](State& state) {
       if (state.group == group)
         state.learning_rate_factor = learning_rate_factor;
     });
     factors_changed_ = true;
   }
+
+  /// @brief The factors of groups that set_factor has changed.
+  [[nodiscard]] const std::map<std::size_t, double>& factors() const noexcept { return factors_; }
 
   /// @brief Updates one parameter; its gradient must be reduced to the layout of the optimizer state.
   /// @param constants from begin()
@@ -368,6 +372,7 @@ private:
   }
 
   Options options_;
+  std::map<std::size_t, double> factors_; // that set_factor has changed
   OptimizerStates<Rule::state_names.size()> states_{Rule::state_names};
   BufferHandle device_step_; // of the first device that needs it
   std::int64_t steps_ = 0;

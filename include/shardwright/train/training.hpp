@@ -200,14 +200,21 @@ public:
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
   /// @brief The position in the run; waits for a device.
   [[nodiscard]] TrainingProgress progress() const {
-    TrainingProgress out{steps_, optimizer_.steps(resources()), guard_.in_a_row(), {}};
+    TrainingProgress out{steps_, optimizer_.steps(resources()), guard_.in_a_row(), {}, {}};
     if (loss_scale_)
       out.loss_scale = loss_scale_->state();
+    if constexpr (requires { optimizer_.factors(); })
+      out.factors = optimizer_.factors();
     return out;
   }
   /// @brief Resumes from such a position; before the first step. The caller fills weights and states. If
   /// either this training or the position has no dynamic loss scale, this training's setting is kept.
+  /// @throws InvalidArgument if it changed the factor of a group that this training's optimizer does not
+  /// have.
   void resume(const TrainingProgress& progress) {
+    if constexpr (requires { optimizer_.factors(); })
+      for (const auto& [group, factor] : progress.factors)
+        optimizer_.set_factor(group, factor);
     first_step_ = steps_ = progress.steps;
     optimizer_.set_steps(resources(), progress.optimizer_steps);
     guard_.set_in_a_row(progress.skipped_in_a_row);
