@@ -67,7 +67,7 @@ std::string Options::configuration_text() const {
       << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--microbatch "
       << microbatch << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
       << "\n--init " << init.string() << "\n--chat-template " << chat_template << "\n--longer "
-      << (drop_longer ? "drop" : "cut") << "\n--export " << export_to.string() << "\n";
+      << (drop_longer ? "drop" : "cut") << "\n--pack " << pack << "\n--export " << export_to.string() << "\n";
   return out.str();
 }
 
@@ -83,6 +83,8 @@ std::string Options::continued_text(std::uint64_t data_hash) const {
       << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\ndata hash " << data_hash << "\n";
   if (!init.empty())
     out << "--init " << init.string() << "\n";
+  if (pack)
+    out << "--pack\n";
   if (size.experts > 0)
     out << "--experts " << size.experts << "\n--chosen " << size.chosen << "\n--expert-hidden "
         << size.expert_hidden << "\n--dense-layers " << size.dense_layers << "\n--capacity " << capacity
@@ -327,6 +329,11 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
           "cut or drop: conversations longer than --sequence lose their ends, or are left out. Default: cut.")
       ->check(one_of({"cut", "drop"}))
       ->type_name("NAME");
+  OptionGroup(app, "Data")
+      .flag(
+          "--pack", options.pack,
+          "Keep documents that share a sequence apart: a token attends to its own only, and predicts no other's. "
+          "Short conversations then share sequences, the same ones in every epoch; of texts, each file is a document.");
   trainer::add_rank_options(app, options, words);
   add_target_options(app, options, words);
   add_model_options(app, options, words);

@@ -99,6 +99,7 @@ struct Options : trainer::RunOptions {
   std::filesystem::path export_to;               ///< Directory for the trained model; empty: none.
   std::string chat_template;                     ///< Of conversations; empty: the model's own.
   bool drop_longer = false; ///< Leave out conversations longer than --sequence instead of cutting them.
+  bool pack = false;        ///< Several documents share a sequence.
 
   /// @brief Whether the data are conversations: files of --data, for a published model, that end with
   /// ".jsonl".

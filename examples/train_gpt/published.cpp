@@ -150,9 +150,11 @@ trainer::InitialWeights published_weights(const Options& options) {
 namespace {
 
 /// The tokens of text files, with the end token after each.
-std::vector<std::int32_t> read_tokens(const Options& options, const pretrained::Tokenizer& tokenizer) {
+std::unique_ptr<const sw::TokenRows> read_texts(const Options& options, const sw::ByteDatasetOptions& how,
+                                                const pretrained::Tokenizer& tokenizer) {
   const sw::TextFiles text = sw::read_text_files(options.data);
   std::vector<std::int32_t> tokens;
+  std::vector<sw::TextFiles::File> files; // in tokens
   for (std::size_t i = 0; i < text.files.size(); ++i) {
     const std::size_t begin = text.files[i].begin,
                       end = i + 1 < text.files.size() ? text.files[i + 1].begin : text.bytes.size();
@@ -166,11 +168,12 @@ std::vector<std::int32_t> read_tokens(const Options& options, const pretrained::
     } catch (const sw::InvalidArgument& error) {
       throw sw::DataError(text.files[i].path.string() + ": " + error.what());
     }
+    files.push_back({text.files[i].path, tokens.size()});
     tokens.insert(tokens.end(), of_file.begin(), of_file.end());
     if (!options.published->end_tokens.empty())
       tokens.push_back(options.published->end_tokens.front());
   }
-  return tokens;
+  return std::make_unique<const sw::ByteDataset>(std::move(tokens), how, std::move(files));
 }
 
 std::unique_ptr<const sw::TokenRows> read_documents(const Options& options,
@@ -191,6 +194,7 @@ std::unique_ptr<const sw::TokenRows> read_documents(const Options& options,
                                  .padding = ends.empty() ? 0 : ends.front(),
                                  .longer =
                                      options.drop_longer ? sw::LongDocument::drop : sw::LongDocument::cut,
+                                 .pack = options.pack,
                                  .origin = "template " + chat.description()});
 }
 
@@ -201,13 +205,14 @@ std::unique_ptr<const sw::TokenRows> read_dataset(const Options& options) {
                                    .sequence = static_cast<std::size_t>(options.size.sequence),
                                    .seed = options.seed,
                                    .vocabulary = static_cast<std::size_t>(options.size.vocabulary),
-                                   .least_samples = static_cast<std::size_t>(options.data_ranks())};
+                                   .least_samples = static_cast<std::size_t>(options.data_ranks()),
+                                   .separate_files = options.pack};
   if (!options.published)
     return std::make_unique<const sw::ByteDataset>(how);
   const auto tokenizer = pretrained::read_tokenizer(options.init / "tokenizer.json");
   if (options.has_conversations())
     return read_documents(options, *tokenizer);
-  return std::make_unique<const sw::ByteDataset>(read_tokens(options, *tokenizer), how);
+  return read_texts(options, how, *tokenizer);
 }
 
 } // namespace train_gpt

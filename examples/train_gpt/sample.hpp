@@ -56,12 +56,14 @@ template <class Parts, class Batches>
   const int last_rank = run.schedule.placement().rank_of(run.schedule.stages() - 1, 0);
   for (int i = 0; i < options.sample; ++i) {
     const std::size_t shown = std::min(text.size(), sequence);
-    const auto batches = reader.passes(1, options.data_ranks(), [&](std::size_t, auto ids, auto targets) {
-      std::fill(ids.begin(), ids.end(), 0);
-      std::fill(targets.begin(), targets.end(), -1);
-      for (std::size_t t = 0; t < shown; ++t)
-        ids[t] = static_cast<unsigned char>(text[text.size() - shown + t]);
-    });
+    const auto batches =
+        reader.passes(1, options.data_ranks(), [&](std::size_t, auto ids, auto targets, auto starts) {
+          std::fill(ids.begin(), ids.end(), 0);
+          std::fill(starts.begin(), starts.end(), 0);
+          std::fill(targets.begin(), targets.end(), -1);
+          for (std::size_t t = 0; t < shown; ++t)
+            ids[t] = static_cast<unsigned char>(text[text.size() - shown + t]);
+        });
     std::array<std::uint8_t, 1> next{};
     run.training.runner().run_forwards(batches, [&](auto& last, auto in, const auto& batch, auto& saved) {
       const auto scores = sw::redistribute<Whole>(last.predict(std::move(in), batch, saved));

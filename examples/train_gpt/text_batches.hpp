@@ -7,13 +7,17 @@
 #include "options.hpp"
 
 #include <shardwright/io/token_rows.hpp>
+#include <shardwright/layout/attention_mask.hpp>
+#include <shardwright/nn/attention/mask.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/tensor/memory/shared_memory.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -43,8 +47,8 @@ public:
 
   /// @brief The microbatches of a step of training.
   [[nodiscard]] std::span<const Batch> training(std::int64_t step) {
-    const auto read = [&](std::size_t row, auto ids, auto targets) {
-      data_->training(static_cast<std::uint64_t>(step), {row, row + 1}, ids, targets);
+    const auto read = [&](std::size_t row, auto ids, auto targets, auto starts) {
+      data_->training(static_cast<std::uint64_t>(step), {row, row + 1}, ids, targets, starts);
     };
     if constexpr (in_new_tensors) {
       return passes(count_, options_.rows(), read, step);
@@ -52,9 +56,9 @@ public:
       batches_.clear();
       std::size_t at = 0;
       for (std::size_t pass = 0; pass < count_; ++pass) {
-        for (const bool wants_ids : {true, false}) {
-          Ids& place = places_[2 * pass + (wants_ids ? 0 : 1)];
-          sw::read_rows(place, uploads_->half().data() + at, one_of(read, wants_ids), first_row(pass));
+        for (const Column column : {Column::ids, Column::targets}) {
+          Ids& place = places_[2 * pass + static_cast<std::size_t>(column)];
+          sw::read_rows(place, uploads_->half().data() + at, one_of(read, column), first_row(pass));
           uploads_->upload(at, place);
           at += place.local_size();
         }
@@ -72,14 +76,14 @@ public:
   }
   /// @brief The microbatches of one of them.
   [[nodiscard]] std::span<const Batch> validation(std::size_t number) {
-    return passes(count_, options_.rows(), [&](std::size_t row, auto ids, auto targets) {
+    return passes(count_, options_.rows(), [&](std::size_t row, auto ids, auto targets, auto starts) {
       data_->validation(number, validations(), static_cast<std::size_t>(options_.batch), {row, row + 1}, ids,
-                        targets);
+                        targets, starts);
     });
   }
 
   /// @brief `count` microbatches of `rows` sequences.
-  /// @param read called as read(row, ids, targets): one sequence of the global batch
+  /// @param read called as read(row, ids, targets, starts): one sequence of the global batch
   template <class Read>
   [[nodiscard]] std::span<const Batch> passes(std::size_t count, std::int64_t rows, Read read,
                                               std::int64_t step = 0) {
@@ -87,9 +91,11 @@ public:
     for (std::size_t pass = 0; pass < count; ++pass) {
       Ids ids = make_ids(rows);
       Ids targets = make_ids(rows);
-      sw::load_rows(ids, one_of(read, true), first_row(pass));
-      sw::load_rows(targets, one_of(read, false), first_row(pass));
+      sw::load_rows(ids, one_of(read, Column::ids), first_row(pass));
+      sw::load_rows(targets, one_of(read, Column::targets), first_row(pass));
       batches_.push_back({ids.share(), targets.share(), origin(step, pass)});
+      if (options_.pack)
+        read_mask(batches_.back().mask, rows, read, pass);
     }
     return batches_;
   }
@@ -97,16 +103,29 @@ public:
 private:
   static constexpr bool in_new_tensors = Target::host_accessible || sw::counts_only<Target>;
   struct Nothing {};
+  enum class Column : std::uint8_t { ids, targets, starts };
 
   [[nodiscard]] Ids make_ids(std::int64_t rows) const { return Ids(run_.mesh, {rows, run_.config.sequence}); }
-  /// The ids or the targets that `read` returns.
-  template <class Read> [[nodiscard]] auto one_of(Read& read, bool wants_ids) {
-    return [this, &read, wants_ids](std::int64_t row, std::span<std::int32_t> out) {
-      other_.resize(out.size());
-      const std::span<std::int32_t> other(other_);
-      wants_ids ? read(static_cast<std::size_t>(row), out, other)
-                : read(static_cast<std::size_t>(row), other, out);
+  /// One of the columns that `read` fills.
+  template <class Read> [[nodiscard]] auto one_of(Read& read, Column column) {
+    return [this, &read, column](std::int64_t row, std::span<std::int32_t> out) {
+      others_.resize(3 * out.size());
+      std::array<std::span<std::int32_t>, 3> columns;
+      for (std::size_t i = 0; i < columns.size(); ++i)
+        columns[i] = std::span(others_).subspan(i * out.size(), out.size());
+      columns[static_cast<std::size_t>(column)] = out;
+      std::apply([&](auto... each) { read(static_cast<std::size_t>(row), each...); }, columns);
     };
+  }
+  /// Keeps the documents of each sequence apart.
+  template <class Mask, class Read>
+  void read_mask(Mask& mask, std::int64_t rows, Read& read, std::size_t pass) {
+    if constexpr (requires { typename Mask::starts_layout; }) {
+      sw::ShardedTensor<typename Mask::starts_layout, std::int32_t, Target> starts(
+          run_.mesh, {rows, run_.config.sequence});
+      sw::load_rows(starts, one_of(read, Column::starts), first_row(pass));
+      mask = sw::documents(sw::causal, starts);
+    }
   }
   /// The first row of a pass in the batch of its step.
   [[nodiscard]] std::int64_t first_row(std::size_t pass) const {
@@ -122,7 +141,7 @@ private:
   const sw::TokenRows* data_;
   std::size_t count_;
   std::vector<Batch> batches_;
-  std::vector<std::int32_t> other_;
+  std::vector<std::int32_t> others_;
   std::vector<Ids> places_; // on a device
   std::conditional_t<in_new_tensors, Nothing, std::optional<sw::Uploads<std::int32_t, Target>>> uploads_;
 };

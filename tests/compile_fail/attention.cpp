@@ -10,6 +10,16 @@
 using namespace shardwright;
 using namespace shardwright::axis;
 
+/// Memory that counts as a device's.
+struct Elsewhere {
+  using execution_space = DefaultTarget::execution_space;
+  using memory_space = DefaultTarget::memory_space;
+  static constexpr bool host_accessible = false;
+  static execution_space make_execution_space() { return DefaultTarget::make_execution_space(); }
+  static bool idle(const execution_space&) { return true; }
+  static DeviceCommunicator connect(const HostCommunicator&, const execution_space&) { return {}; }
+};
+
 namespace attention_lengths_element {
 // expect: padded: the key lengths must be int32 (convert them first)
 
@@ -98,16 +108,6 @@ auto mask(const ShardedTensor<Layout<2>, std::int32_t>& starts,
 namespace attention_mask_on_device {
 // expect: attention: on a device the mask must be causal or full, without key lengths or documents (take sw::causal or sw::full, or attend in host memory)
 
-/// Memory that counts as a device's.
-struct Elsewhere {
-  using execution_space = DefaultTarget::execution_space;
-  using memory_space = DefaultTarget::memory_space;
-  static constexpr bool host_accessible = false;
-  static execution_space make_execution_space() { return DefaultTarget::make_execution_space(); }
-  static bool idle(const execution_space&) { return true; }
-  static DeviceCommunicator connect(const HostCommunicator&, const execution_space&) { return {}; }
-};
-
 void attend(const ShardedTensor<Layout<4, Shard<2, tp>>, float, Elsewhere>& qkv) {
 #ifdef SHARDWRIGHT_EXPECT_FAIL
   static_cast<void>(attention(qkv, {.queries = 2, .width = 8}, sliding_window<128>));
@@ -116,6 +116,18 @@ void attend(const ShardedTensor<Layout<4, Shard<2, tp>>, float, Elsewhere>& qkv)
 #endif
 }
 } // namespace attention_mask_on_device
+
+namespace attention_documents_on_device {
+// expect: documents: the target must be a host (give each document a sequence of its own on a device)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Where = Elsewhere;
+#else
+using Where = DefaultTarget;
+#endif
+
+auto mask(const ShardedTensor<Layout<2>, std::int32_t, Where>& starts) { return documents(causal, starts); }
+} // namespace attention_documents_on_device
 
 namespace attention_natural_ring {
 // expect: attention: a sharded sequence, as in the ring, must be in ZigZagOrder (make the batch with RingContext, or redistribute the input to shard its heads with AllToAllContext)

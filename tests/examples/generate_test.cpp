@@ -1104,6 +1104,17 @@ TEST_CASE("a training run learns the answers of conversations, the same on every
   CHECK(first.result.validation_loss < 0.5 * first.result.steps.front().loss);
   const double expected = held_out_loss(to.root(), file, 24, 4);
   CHECK(std::abs(first.result.validation_loss - expected) < 1e-5 * expected);
+
+  const Scratch packed_to; // of several conversations in each row, none of which sees another
+  const Trained packed = run({"--pack", "--export", packed_to.root().string()});
+  REQUIRE(packed.error == "");
+  CHECK(packed.result.steps.front().loss != first.result.steps.front().loss); // of more tokens
+  const double alone = held_out_loss(packed_to.root(), file, 24, 4);
+  CHECK(std::abs(packed.result.validation_loss - alone) < 1e-5 * alone);
+  const Trained spread = run({"--pack", "--mesh", "dp=2,cp=2"});
+  REQUIRE(spread.error == "");
+  CHECK(std::abs(packed.result.steps.back().loss - spread.result.steps.back().loss) <
+        1e-4 * packed.result.steps.back().loss);
 }
 
 TEST_CASE("a training run rejects models that it cannot start from") {

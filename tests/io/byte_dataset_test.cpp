@@ -5,6 +5,7 @@
 
 #include <shardwright/io/byte_dataset.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <set>
@@ -109,6 +110,39 @@ TEST_CASE("byte_dataset: targets are the inputs shifted by one byte") {
       REQUIRE(targets[row * 24 + i] == static_cast<unsigned char>(text.bytes[start + i + 1]));
     }
   }
+}
+
+TEST_CASE("byte_dataset: separate files do not predict one another, and a window knows where each begins") {
+  TextFiles text = numbered_text(5000);
+  text.files = {{"a", 0}, {"b", 700}, {"c", 701}, {"d", 2500}, {"e", 2510}};
+  ByteDatasetOptions options{{}, 24, 9, 256, 1};
+  options.separate_files = true;
+  std::vector<std::int32_t> tokens;
+  for (const char byte : text.bytes)
+    tokens.push_back(static_cast<unsigned char>(byte));
+  const ByteDataset data(text, options), of_tokens(tokens, options, text.files),
+      plain(text, {{}, 24, 9, 256, 1});
+  const auto file_of = [&](std::size_t position) {
+    return std::find_if(text.files.rbegin(), text.files.rend(),
+                        [&](const TextFiles::File& file) { return file.begin <= position; })
+        ->begin;
+  };
+  int ends = 0;
+  for (std::uint64_t step = 0; step < 3000; ++step) {
+    std::vector<std::int32_t> inputs(24), targets(24), starts(24), again(24), of_plain(24);
+    data.training(step, {0, 1}, inputs, targets, starts);
+    of_tokens.training(step, {0, 1}, again, of_plain);
+    REQUIRE(of_plain == targets);
+    plain.training(step, {0, 1}, again, of_plain);
+    const std::size_t begin = data.training_position(step, 0);
+    for (std::size_t i = 0; i < 24; ++i) {
+      const bool last = file_of(begin + i) != file_of(begin + i + 1);
+      ends += last ? 1 : 0;
+      REQUIRE(targets[i] == (last ? -1 : of_plain[i]));
+      REQUIRE(static_cast<std::size_t>(starts[i]) == std::max(file_of(begin + i), begin) - begin);
+    }
+  }
+  CHECK(ends > 10);
 }
 
 TEST_CASE("byte_dataset: the batch of a step does not depend on the mesh") {

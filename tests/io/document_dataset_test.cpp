@@ -3,10 +3,17 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
+#include <shardwright/core/philox.hpp>
 #include <shardwright/io/document_dataset.hpp>
+#include <shardwright/io/packed_tokens.hpp>
+#include <shardwright/layout/token_order.hpp>
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
+#include <numeric>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,7 +63,7 @@ TEST_CASE("document_dataset: every epoch has each training document once, in an 
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < data.training_samples(); ++i) {
       const std::size_t number = epoch * data.training_samples() + i;
-      order.push_back(data.training_document(number / 4, number % 4));
+      order.push_back(data.training_sample(number / 4, number % 4));
     }
     CHECK(std::set<std::size_t>(order.begin(), order.end()).size() == data.training_samples());
     epochs.push_back(std::move(order));
@@ -76,8 +83,8 @@ TEST_CASE("document_dataset: the order depends on the seed alone, and held-out d
   std::set<std::int32_t> trained;
   for (std::uint64_t step = 0; step < 30; ++step)
     for (std::size_t row = 0; row < 4; ++row) {
-      CHECK(data.training_document(step, row) == same.training_document(step, row));
-      moved = moved || data.training_document(step, row) != differs.training_document(step, row);
+      CHECK(data.training_sample(step, row) == same.training_sample(step, row));
+      moved = moved || data.training_sample(step, row) != differs.training_sample(step, row);
       std::vector<std::int32_t> inputs(6), targets(6);
       data.training(step, {row, row + 1}, inputs, targets);
       trained.insert(inputs.front());
@@ -155,4 +162,136 @@ TEST_CASE("document_dataset: documents that cannot be trained on are named") {
   DocumentDatasetOptions none = small();
   none.sequence = 0;
   expects(sentence_of(numbered_documents(3), none), "the sequence must be at least 1 token");
+}
+
+namespace {
+
+/// What a rank of a ring has of a row.
+std::vector<std::int32_t> part_of(std::span<const std::int32_t> row, int ranks, int rank) {
+  const TokenRuns runs = ZigZagOrder::runs(static_cast<std::int64_t>(row.size()), ranks, rank);
+  std::vector<std::int32_t> out;
+  for (std::size_t i = 0; i < runs.rows; ++i)
+    out.push_back(row[runs.position(i)]);
+  return out;
+}
+std::vector<std::int32_t> numbers_up_to(std::int32_t end) {
+  std::vector<std::int32_t> out(static_cast<std::size_t>(end));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("packed_tokens: targets are shifted before a row is split, and the last token counts") {
+  PackedTokens whole(8);
+  whole.add(numbers_up_to(8));
+  CHECK(part_of(whole.ids(), 2, 0) == std::vector<std::int32_t>{0, 1, 6, 7});
+  CHECK(part_of(whole.targets(), 2, 0) == std::vector<std::int32_t>{1, 2, 7, -1});
+  CHECK(part_of(whole.targets(), 2, 1) == std::vector<std::int32_t>{3, 4, 5, 6});
+
+  PackedTokens seven(8); // 7 tokens to learn from, which 2 x 2 chunks do not divide
+  seven.add(Document{numbers_up_to(8), std::vector<bool>(8, true)});
+  std::vector<std::int32_t> learned = part_of(seven.targets(), 2, 0);
+  for (const std::int32_t target : part_of(seven.targets(), 2, 1))
+    learned.push_back(target);
+  std::sort(learned.begin(), learned.end());
+  CHECK(learned == std::vector<std::int32_t>{-1, 1, 2, 3, 4, 5, 6, 7});
+}
+
+TEST_CASE("packed_tokens: N documents of T tokens have T - N targets, none of them across a boundary") {
+  const std::vector<std::int32_t> tokens = numbers_up_to(100);
+  PackedTokens row(24, 99);
+  std::size_t at = 0;
+  for (const std::size_t length : {3, 1, 7, 2, 9}) {
+    row.add(std::span(tokens).subspan(at, length));
+    at += length;
+  }
+  CHECK(row.room() == 2);
+  const auto counted =
+      std::count_if(row.targets().begin(), row.targets().end(), [](auto t) { return t >= 0; });
+  CHECK(counted == 22 - 5);
+  for (std::size_t i = 0; i < 24; ++i) {
+    INFO(i);
+    const bool ends = i + 1 >= 22 || row.starts()[i + 1] != row.starts()[i];
+    CHECK(row.targets()[i] == (ends ? -1 : static_cast<std::int32_t>(i + 1)));
+    CHECK(row.ids()[i] == (i < 22 ? static_cast<std::int32_t>(i) : 99));
+  }
+  CHECK(std::vector<std::int32_t>(row.starts().begin(), row.starts().end()) ==
+        std::vector<std::int32_t>{0,  0,  0,  3,  4,  4,  4,  4,  4,  4,  4,  11,
+                                  11, 13, 13, 13, 13, 13, 13, 13, 13, 13, 22, 23});
+  const auto sentence = [&](const auto& document) {
+    try {
+      row.add(document);
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(
+      sentence(std::span<const std::int32_t>(tokens).first(3)) ==
+      "PackedTokens: a document must fit in what is left of the row, 2 of 24 places, but it takes 3 (cut it, or "
+      "begin another row)");
+  CHECK_THAT(sentence(Document{{1, 2}, {true}}), ContainsSubstring("it has 2 tokens and 1 marks"));
+  CHECK_THAT(sentence(Document{}), ContainsSubstring("it has 0 tokens and 0 marks"));
+  CHECK_THROWS_AS(PackedTokens(0), InvalidArgument);
+}
+
+TEST_CASE("packed_tokens: rows are packed tightly, each document in one of them") {
+  CHECK(pack_rows(std::vector<std::size_t>{2, 6, 3, 5, 4}, 8) ==
+        std::vector<std::vector<std::size_t>>{{1, 0}, {3, 2}, {4}}); // 6 + 2, 5 + 3, 4
+  CHECK(pack_rows(std::vector<std::size_t>{8, 8, 8}, 8) ==
+        std::vector<std::vector<std::size_t>>{{0}, {1}, {2}});
+  std::vector<std::size_t> lengths(500);
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    total += lengths[i] = 1 + random_words({1, 2}, i).word[0] % 64;
+  const auto rows = pack_rows(lengths, 64);
+  std::multiset<std::size_t> seen;
+  for (const std::vector<std::size_t>& row : rows) {
+    std::size_t filled = 0;
+    for (const std::size_t document : row) {
+      filled += lengths[document];
+      seen.insert(document);
+    }
+    CHECK(filled <= 64);
+  }
+  CHECK(seen.size() == 500);
+  CHECK(std::set<std::size_t>(seen.begin(), seen.end()).size() == 500);
+  CHECK(rows.size() <= 1 + total * 102 / (100 * 64)); // of a wasted fiftieth at most
+}
+
+TEST_CASE("document_dataset: packed, an epoch has each document once, with the targets that it has alone") {
+  DocumentDatasetOptions options = small(2);
+  options.sequence = 12;
+  options.held_out_every = 7;
+  options.pack = true;
+  std::vector<Document> documents = numbered_documents(40);
+  documents.push_back({std::vector<std::int32_t>(20, 40), std::vector<bool>(20, true)}); // cut
+  const DocumentDataset data(documents, options);
+  std::map<std::int32_t, int> seen;
+  std::vector<std::int32_t> inputs(12), targets(12), starts(12), unread(12);
+  for (std::size_t number = 0; number < data.training_samples(); ++number) {
+    data.training(number / 2, {number % 2, number % 2 + 1}, inputs, targets, starts);
+    data.training(number / 2, {number % 2, number % 2 + 1}, unread, unread);
+    for (std::size_t i = 0; i < 12; ++i) {
+      const auto place = static_cast<std::size_t>(starts[i]);
+      if (inputs[place] == 9 && targets[place] < 0) // padding
+        continue;
+      const auto id = static_cast<std::size_t>(inputs[place]);
+      seen[inputs[place]] += place == i ? 1 : 0;
+      CHECK(inputs[i] == documents[id].tokens[i - place]);
+      CHECK(targets[i] == (documents[id].learned[i - place + 1] ? documents[id].tokens[i - place + 1] : -1));
+    }
+  }
+  CHECK(seen.size() == 41 - 5);
+  CHECK(std::all_of(seen.begin(), seen.end(), [](const auto& each) { return each.second == 1; }));
+  CHECK(data.counts().cut == 1);
+  CHECK_THAT(data.description(),
+             ContainsSubstring("packed into " +
+                               std::to_string(data.training_samples() + data.validation_samples()) +
+                               " rows of 12; 1 longer than a row are cut"));
+  options.pack = false;
+  CHECK(DocumentDataset(documents, options).training_samples() == 36);
+  CHECK(data.training_samples() < 18);
+  CHECK(data.hash() == DocumentDataset(documents, options).hash());
 }

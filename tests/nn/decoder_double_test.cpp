@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/same_on_every_mesh.hpp"
 #include "support/finish_gradient.hpp"
+#include "support/larger.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/io/packed_tokens.hpp>
+#include <shardwright/tensor/load_rows.hpp>
+
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -205,7 +211,141 @@ std::vector<std::vector<double>> gradients_of_layers(const sw::HostCommunicator&
   return all;
 }
 
+/// Two rows of documents of very different lengths: one of a single token, one without a target, one as long
+/// as a row, and some that four ranks cannot share evenly.
+std::vector<std::vector<sw::Document>> packed_documents(std::size_t vocabulary) {
+  constexpr std::array<std::size_t, 7> lengths{1, 9, 2, 5, 14, 32, 0};
+  std::vector<std::vector<sw::Document>> rows(1);
+  std::uint64_t number = 0;
+  for (const std::size_t length : lengths) {
+    std::size_t filled = 0;
+    for (const sw::Document& each : rows.back())
+      filled += each.tokens.size() - 1;
+    if (length == 0 || filled + length > 32)
+      rows.emplace_back();
+    sw::Document document;
+    for (std::size_t i = 0; length > 0 && i < length + 1; ++i) {
+      const std::uint32_t drawn = sw::random_words({5, 7}, 64 * number + i).word[0];
+      document.tokens.push_back(static_cast<std::int32_t>(drawn % vocabulary));
+      document.learned.push_back(length != 5 && (i < 2 || drawn >> 31 == 0));
+    }
+    if (length > 0)
+      rows.back().push_back(std::move(document));
+    ++number;
+  }
+  rows.pop_back();
+  return rows;
+}
+
+Problem packed_problem() {
+  Problem problem = small_problem(true);
+  problem.config.width = 32;
+  problem.config.heads = problem.config.kv_heads = 16; // as tp x cp = 16 needs for all-to-all
+  problem.config.sequence = 32;
+  return problem;
+}
+
+/// The summed loss, the number of targets, and the gradient of every parameter.
+struct Sums {
+  double loss = 0;
+  std::int64_t tokens = 0;
+  std::vector<std::vector<double>> gradients;
+};
+
+/// One pass over batches, in each of which all rows are of the first one's length.
+template <class Layouts>
+Sums sums_of(const sw::HostCommunicator& world, const Problem& problem, Way way,
+             const std::vector<std::vector<sw::PackedTokens>>& batches, bool apart) {
+  using Model = sw::SingleStageModel<sw::Decoder<Layouts, double>>;
+  using Ids = typename Model::Batch::Ids;
+  using Starts = sw::ShardedTensor<typename decltype(Model::Batch::mask)::starts_layout, std::int32_t>;
+  const sw::DecoderMesh mesh = sw::decoder_mesh(world, way.extents());
+  Model model(mesh, problem.config, problem.seed);
+  sw::GradAccumulator accumulator(model);
+  for (const std::vector<sw::PackedTokens>& rows : batches) {
+    const std::array<std::int64_t, 2> shape{static_cast<std::int64_t>(rows.size()),
+                                            static_cast<std::int64_t>(rows.front().ids().size())};
+    Ids ids(mesh, shape), targets(mesh, shape);
+    Starts starts(mesh, shape);
+    const auto load = [&](auto& tensor, auto column) {
+      sw::load_rows(tensor, [&](std::int64_t row, std::span<std::int32_t> out) {
+        const auto from = (rows[static_cast<std::size_t>(row)].*column)();
+        std::copy(from.begin(), from.end(), out.begin());
+      });
+    };
+    load(ids, &sw::PackedTokens::ids);
+    load(targets, &sw::PackedTokens::targets);
+    load(starts, &sw::PackedTokens::starts);
+    typename Model::Batch batch{ids.share(), targets.share()};
+    if (apart)
+      batch.mask = sw::documents(sw::causal, starts);
+    const auto sums = model.forward_backward(batch);
+    accumulator.add(sums.loss, sums.tokens);
+  }
+  const sw::GradientSummary summary = accumulator.finish();
+  Sums out{summary.loss.value * static_cast<double>(summary.tokens), summary.tokens, {}};
+  model.for_each_parameter(
+      [&](auto& parameter) { out.gradients.push_back(nn_test::whole(parameter.gradient())); });
+  return out;
+}
+
+/// The largest difference of losses and gradients, relative to the largest element.
+double largest_difference(const Sums& sums, const Sums& reference) {
+  double largest = std::abs(sums.loss / reference.loss - 1);
+  for (std::size_t p = 0; p < reference.gradients.size(); ++p) {
+    double difference = sums.gradients[p].size() == reference.gradients[p].size() ? 0 : INFINITY, size = 0;
+    for (std::size_t i = 0; i < sums.gradients[p].size(); ++i) {
+      size = std::max(size, std::abs(reference.gradients[p][i]));
+      difference =
+          shardwright_test::larger(difference, std::abs(sums.gradients[p][i] - reference.gradients[p][i]));
+    }
+    largest = shardwright_test::larger(largest, difference / size);
+  }
+  return largest;
+}
+
 } // namespace
+
+TEST_CASE("packed documents train as each document alone, on cp x tp, by all-to-all and by a ring") {
+  const Problem problem = packed_problem();
+  const auto rows = packed_documents(static_cast<std::size_t>(problem.config.vocabulary));
+  REQUIRE(rows.size() == 2);
+  std::vector<std::vector<sw::PackedTokens>> packed(1), alone;
+  std::int64_t learned = 0;
+  for (const std::vector<sw::Document>& row : rows) {
+    packed.front().emplace_back(32);
+    for (const sw::Document& document : row) {
+      packed.front().back().add(document);
+      alone.push_back({sw::PackedTokens(document.tokens.size() - 1)});
+      alone.back().front().add(document);
+      learned += std::count(document.learned.begin() + 1, document.learned.end(), true);
+    }
+  }
+  Sums one;
+  CHECK(on_ranks(1, [&](sw::HostCommunicator world, Findings& findings) {
+          one = sums_of<sw::DecoderLayouts<true>>(world, problem, {}, alone, false);
+          findings.expect(one.tokens == learned, one.tokens, " targets of ", learned);
+          const Sums mixed = sums_of<sw::DecoderLayouts<true>>(world, problem, {}, packed, false);
+          findings.expect(largest_difference(mixed, one) > 1e-3,
+                          "documents that see others make no difference");
+        }) == "");
+  for (const int cp : {1, 2, 4})
+    for (const int tp : {1, 2, 4}) {
+      const Way way{.tp = tp, .sequence_parallel = true, .cp = cp};
+      INFO(way.text());
+      CHECK(on_ranks(cp * tp, [&](sw::HostCommunicator world, Findings& findings) {
+              using Ring = sw::DecoderLayouts<true, sw::DataParallel, sw::RingContext>;
+              const auto check = [&](const Sums& sums, const char* name) {
+                findings.expect(sums.tokens == one.tokens, name, " has ", sums.tokens, " targets of ",
+                                one.tokens);
+                findings.expect(largest_difference(sums, one) <= 1e-12, name, " differs by ",
+                                largest_difference(sums, one));
+              };
+              check(sums_of<sw::DecoderLayouts<true>>(world, problem, way, packed, true), "all-to-all");
+              check(sums_of<Ring>(world, problem, way, packed, true), "the ring");
+            }) == "");
+    }
+}
 
 TEST_CASE("a decoder trains alike on every mesh in double precision") {
   const nn_test::MeshComparisons compared = nn_test::compare_meshes<double>();

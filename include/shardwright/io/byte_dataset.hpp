@@ -30,6 +30,7 @@ struct ByteDatasetOptions {
   std::uint64_t seed = 0;                   ///< Chooses the training windows.
   std::size_t vocabulary = 256;             ///< Bytes or tokens of at least this value are an error.
   std::size_t least_samples = 1; ///< Separate training windows that must exist, such as the data ranks.
+  bool separate_files = false;   ///< Each file is a document: it does not predict the next one.
 };
 
 /// @brief Text as bytes, or as tokens that a tokenizer has made from it: a sample is `sequence` inputs, and
@@ -55,7 +56,8 @@ public:
 
   /// @brief The same over bytes already read; `options.paths` is not used.
   ByteDataset(TextFiles text, const ByteDatasetOptions& options)
-      : TokenRows(options.sequence), text_(std::move(text)), seed_(options.seed) {
+      : TokenRows(options.sequence), text_(std::move(text)), seed_(options.seed),
+        separate_files_(options.separate_files) {
     check_vocabulary(options.vocabulary);
     split();
     if (training_.samples < options.least_samples)
@@ -67,8 +69,10 @@ public:
   }
 
   /// @brief The same over tokens; `options.paths` is not used.
-  ByteDataset(std::vector<std::int32_t> tokens, const ByteDatasetOptions& options)
-      : ByteDataset({std::string(tokens.size(), '\0'), {}}, options) {
+  /// @param files where each file begins in the tokens
+  ByteDataset(std::vector<std::int32_t> tokens, const ByteDatasetOptions& options,
+              std::vector<TextFiles::File> files = {})
+      : ByteDataset({std::string(tokens.size(), '\0'), std::move(files)}, options) {
     const auto bad = std::find_if(tokens.begin(), tokens.end(), [&](std::int32_t token) {
       return token < 0 || static_cast<std::size_t>(token) >= options.vocabulary;
     });
@@ -187,13 +191,27 @@ private:
     training_.add(begin, end, window);
   }
 
-  void copy_training(std::uint64_t step, std::size_t row, std::span<std::int32_t> inputs,
-                     std::span<std::int32_t> targets) const noexcept override {
-    copy_window(training_position(step, row), inputs, targets);
+  void copy_training(std::uint64_t step, std::size_t row, const Places& to) const override {
+    copy_files(training_position(step, row), to);
   }
-  void copy_validation(std::size_t sample, std::span<std::int32_t> inputs,
-                       std::span<std::int32_t> targets) const noexcept override {
-    copy_window(validation_position(sample), inputs, targets);
+  void copy_validation(std::size_t sample, const Places& to) const override {
+    copy_files(validation_position(sample), to);
+  }
+  /// A window; where another file begins, with `separate_files` another document does.
+  void copy_files(std::size_t position, const Places& to) const noexcept {
+    copy_window(position, to.inputs, to.targets);
+    std::fill(to.starts.begin(), to.starts.end(), 0);
+    if (!separate_files_)
+      return;
+    auto file = std::upper_bound(text_.files.begin(), text_.files.end(), position,
+                                 [](std::size_t p, const TextFiles::File& f) { return p < f.begin; });
+    for (; file != text_.files.end() && file->begin <= position + to.inputs.size(); ++file) {
+      const std::size_t place = file->begin - position;
+      to.targets[place - 1] = -1;
+      if (!to.starts.empty())
+        std::fill(to.starts.begin() + static_cast<std::ptrdiff_t>(place), to.starts.end(),
+                  static_cast<std::int32_t>(place));
+    }
   }
   void copy_window(std::size_t position, std::span<std::int32_t> inputs,
                    std::span<std::int32_t> targets) const noexcept {
@@ -220,6 +238,7 @@ private:
   TextFiles text_;
   std::vector<std::int32_t> tokens_; // in place of the bytes
   std::uint64_t seed_;
+  bool separate_files_;
   Part training_;
   Part validation_;
 };

@@ -2,13 +2,14 @@
 #pragma once
 
 /// @file
-/// @brief Separate documents for a language model, such as conversations, each in a row of its own, with a
-/// held-out part, the same on every mesh.
+/// @brief Separate documents for a language model, such as conversations, each in a row of its own or several
+/// in one, with a held-out part, the same on every mesh.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/hash.hpp>
 #include <shardwright/core/philox.hpp>
+#include <shardwright/io/packed_tokens.hpp>
 #include <shardwright/io/token_rows.hpp>
 
 #include <algorithm>
@@ -22,12 +23,6 @@
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief Tokens, and which of them a model learns to predict.
-struct Document {
-  std::vector<std::int32_t> tokens;
-  std::vector<bool> learned; ///< One for each token; the first is never predicted.
-};
 
 /// @brief How to treat a document that is longer than a row.
 enum class LongDocument : bool {
@@ -45,6 +40,7 @@ struct DocumentDatasetOptions {
   /// Of this many documents the last is held out, and of fewer, too; 0: none is.
   std::size_t held_out_every = 10;
   LongDocument longer = LongDocument::cut;
+  bool pack = false;    ///< Several documents share a row, by pack_rows(), instead of one in each.
   std::string origin{}; ///< Where they come from, for a report.
 };
 
@@ -58,13 +54,15 @@ struct DocumentCounts {
   std::size_t learned = 0;   ///< Targets that count, of the documents used.
 };
 
-/// @brief Documents in rows of their own: inputs are all tokens but the last, targets all but the first;
-/// where a token is not learned, and after the end, the target is -1.
+/// @brief Documents in rows of their own, or packed into rows that several of them share (PackedTokens):
+/// inputs are all tokens but the last, targets all but the first; where a token is not learned, and after the
+/// end, the target is -1.
 ///
-/// In each epoch every training document appears once, in an order drawn from the seed and the epoch (a
-/// Feistel network over the documents' numbers, Black and Rogaway, CT-RSA 2002). Row r of step s is number
+/// In each epoch every row of training documents appears once, in an order drawn from the seed and the epoch
+/// (a Feistel network over the rows' numbers, Black and Rogaway, CT-RSA 2002). Row r of step s is number
 /// s × batch + r of that sequence: it depends neither on the mesh nor on the steps before, so that a resumed
-/// run goes on with the rows that it would have had. Every row has a target that counts.
+/// run goes on with the rows that it would have had. Documents that share a row do so in every epoch, which
+/// changes nothing for them but the order. Every row has a target that counts.
 ///
 /// Immutable once built. Holds all tokens in memory.
 class DocumentDataset final : public TokenRows {
@@ -78,37 +76,40 @@ public:
     counts_.given = documents.size();
     for (std::size_t number = 0; number < documents.size(); ++number)
       if (take(documents[number], number)) {
-        const bool held = options.held_out_every != 0 &&
-                          (training_.size() + validation_.size() + 1) % options.held_out_every == 0;
-        (held ? validation_ : training_).push_back(std::move(documents[number]));
+        const bool held =
+            options.held_out_every != 0 &&
+            (training_.documents.size() + validation_.documents.size() + 1) % options.held_out_every == 0;
+        (held ? validation_ : training_).documents.push_back(std::move(documents[number]));
       }
-    if (validation_.empty() && options.held_out_every != 0 && !training_.empty()) {
-      validation_.push_back(std::move(training_.back()));
-      training_.pop_back();
+    if (validation_.documents.empty() && options.held_out_every != 0 && !training_.documents.empty()) {
+      validation_.documents.push_back(std::move(training_.documents.back()));
+      training_.documents.pop_back();
     }
-    if (training_.empty())
+    if (training_.documents.empty())
       throw DataError("DocumentDataset: a document to train on must remain, but of " +
                       std::to_string(counts_.given) + " documents " + std::to_string(counts_.dropped) +
                       " are longer than a row of " + std::to_string(options.sequence) + " tokens, " +
                       std::to_string(counts_.unlearned) + " have no token to learn in it, and " +
-                      std::to_string(validation_.size()) +
+                      std::to_string(validation_.documents.size()) +
                       " are held out (give more documents or a longer sequence)");
+    training_.make_rows(options);
+    validation_.make_rows(options);
   }
 
   [[nodiscard]] const DocumentCounts& counts() const noexcept { return counts_; }
-  /// @brief Documents of an epoch.
-  [[nodiscard]] std::size_t training_samples() const noexcept { return training_.size(); }
-  [[nodiscard]] std::size_t validation_samples() const noexcept override { return validation_.size(); }
-  /// @brief The training document, below training_samples(), in row `row` of step `step`.
-  [[nodiscard]] std::size_t training_document(std::uint64_t step, std::size_t row) const noexcept {
+  /// @brief Rows of an epoch.
+  [[nodiscard]] std::size_t training_samples() const noexcept { return training_.rows.size(); }
+  [[nodiscard]] std::size_t validation_samples() const noexcept override { return validation_.rows.size(); }
+  /// @brief The number, below training_samples(), of the documents in row `row` of step `step`.
+  [[nodiscard]] std::size_t training_sample(std::uint64_t step, std::size_t row) const noexcept {
     const std::uint64_t number = step * options_.batch + row;
-    return permuted(number / training_.size(), number % training_.size());
+    return permuted(number / training_samples(), number % training_samples());
   }
 
   [[nodiscard]] std::uint64_t hash() const noexcept override {
     detail::Fnv1a out;
     for (const auto* part : {&training_, &validation_})
-      for (const Document& document : *part) {
+      for (const Document& document : part->documents) {
         out.add(std::string_view(reinterpret_cast<const char*>(document.tokens.data()),
                                  document.tokens.size() * sizeof(std::int32_t)));
         for (const bool learned : document.learned)
@@ -118,9 +119,12 @@ public:
     return out.value();
   }
   [[nodiscard]] std::string description() const override {
-    std::string out = std::to_string(training_.size() + validation_.size()) + " documents of " +
-                      std::to_string(counts_.tokens) + " tokens, " + std::to_string(counts_.learned) +
-                      " of them learned";
+    std::string out = std::to_string(training_.documents.size() + validation_.documents.size()) +
+                      " documents of " + std::to_string(counts_.tokens) + " tokens, " +
+                      std::to_string(counts_.learned) + " of them learned";
+    if (options_.pack)
+      out += ", packed into " + std::to_string(training_samples() + validation_samples()) + " rows of " +
+             std::to_string(sequence());
     if (!options_.origin.empty())
       out += " (" + options_.origin + ")";
     const auto tell = [&](std::size_t count, const char* what) {
@@ -134,6 +138,19 @@ public:
   }
 
 private:
+  /// Documents, and which of them each row holds.
+  struct Part {
+    std::vector<Document> documents;
+    std::vector<std::vector<std::size_t>> rows;
+
+    void make_rows(const DocumentDatasetOptions& options) {
+      std::vector<std::size_t> lengths(documents.size(), options.sequence); // of which none share a row
+      for (std::size_t i = 0; options.pack && i < documents.size(); ++i)
+        lengths[i] = documents[i].tokens.size() - 1;
+      rows = pack_rows(lengths, options.sequence);
+    }
+  };
+
   /// Cuts a document that is too long, and counts it; false if it is not used.
   [[nodiscard]] bool take(Document& document, std::size_t number) {
     check(document, number);
@@ -173,29 +190,24 @@ private:
                       " has " + std::to_string(*bad) + " (use the tokenizer of this model)");
   }
 
-  void copy_training(std::uint64_t step, std::size_t row, std::span<std::int32_t> inputs,
-                     std::span<std::int32_t> targets) const noexcept override {
-    copy(training_[training_document(step, row)], inputs, targets);
+  void copy_training(std::uint64_t step, std::size_t row, const Places& to) const override {
+    copy(training_, training_sample(step, row), to);
   }
-  void copy_validation(std::size_t sample, std::span<std::int32_t> inputs,
-                       std::span<std::int32_t> targets) const noexcept override {
-    copy(validation_[sample], inputs, targets);
-  }
-  void copy(const Document& document, std::span<std::int32_t> inputs,
-            std::span<std::int32_t> targets) const noexcept {
-    std::fill(inputs.begin(), inputs.end(), options_.padding);
-    std::fill(targets.begin(), targets.end(), -1);
-    for (std::size_t i = 0; i + 1 < document.tokens.size(); ++i) {
-      inputs[i] = document.tokens[i];
-      if (document.learned[i + 1])
-        targets[i] = document.tokens[i + 1];
-    }
+  void copy_validation(std::size_t sample, const Places& to) const override { copy(validation_, sample, to); }
+  void copy(const Part& part, std::size_t sample, const Places& to) const {
+    PackedTokens row(sequence(), options_.padding);
+    for (const std::size_t document : part.rows[sample])
+      row.add(part.documents[document]);
+    std::copy(row.ids().begin(), row.ids().end(), to.inputs.begin());
+    std::copy(row.targets().begin(), row.targets().end(), to.targets.begin());
+    if (!to.starts.empty())
+      std::copy(row.starts().begin(), row.starts().end(), to.starts.begin());
   }
 
-  /// The document at a place of an epoch: four Feistel rounds over the least even number of bits that holds
+  /// The row at a place of an epoch: four Feistel rounds over the least even number of bits that holds
   /// all places, repeated until the result is a place.
   [[nodiscard]] std::size_t permuted(std::uint64_t epoch, std::uint64_t place) const noexcept {
-    const auto half = static_cast<int>(std::bit_width(training_.size()) + 1) / 2;
+    const auto half = static_cast<int>(std::bit_width(training_samples()) + 1) / 2;
     const std::uint64_t mask = (std::uint64_t{1} << half) - 1;
     do {
       std::uint64_t left = place >> half, right = place & mask;
@@ -205,13 +217,13 @@ private:
         left = std::exchange(right, left ^ (drawn & mask));
       }
       place = left << half | right;
-    } while (place >= training_.size());
+    } while (place >= training_samples());
     return static_cast<std::size_t>(place);
   }
 
   DocumentDatasetOptions options_;
   DocumentCounts counts_;
-  std::vector<Document> training_, validation_;
+  Part training_, validation_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

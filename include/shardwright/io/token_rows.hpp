@@ -35,12 +35,13 @@ public:
 
   /// @brief Fills inputs and targets, [rows.size(), sequence()] each, with the rows of the training batch of
   /// `step`. A target of -1 does not count.
+  /// @param starts of the same size: the first place in its row of each token's document; or empty
   /// @throws InvalidArgument if a span has another size.
   void training(std::uint64_t step, RowRange rows, std::span<std::int32_t> inputs,
-                std::span<std::int32_t> targets) const {
-    check_sizes(rows, inputs.size(), targets.size());
+                std::span<std::int32_t> targets, std::span<std::int32_t> starts = {}) const {
+    check_sizes(rows, inputs.size(), targets.size(), starts.size());
     for (std::size_t row = rows.begin; row < rows.end; ++row)
-      copy_training(step, row, part_of(inputs, row - rows.begin), part_of(targets, row - rows.begin));
+      copy_training(step, row, part_of(row - rows.begin, inputs, targets, starts));
   }
 
   /// @brief The same from the held-out part: rows of batch `index` of `batches` batches of `batch` rows each.
@@ -48,8 +49,9 @@ public:
   /// The batches are spread evenly over the held-out rows; a row appears twice only if batches × batch is
   /// more than validation_samples().
   void validation(std::size_t index, std::size_t batches, std::size_t batch, RowRange rows,
-                  std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
-    check_sizes(rows, inputs.size(), targets.size());
+                  std::span<std::int32_t> inputs, std::span<std::int32_t> targets,
+                  std::span<std::int32_t> starts = {}) const {
+    check_sizes(rows, inputs.size(), targets.size(), starts.size());
     if (index >= batches || rows.end > batch)
       throw InvalidArgument("TokenRows: validation batch " + std::to_string(index) + " up to row " +
                             std::to_string(rows.end) + " must be below " + std::to_string(batches) +
@@ -58,7 +60,7 @@ public:
       throw InvalidArgument("TokenRows: validation needs held-out rows, but there are none (hold some out)");
     for (std::size_t row = rows.begin; row < rows.end; ++row) {
       const std::size_t sample = (index * batch + row) * validation_samples() / (batches * batch);
-      copy_validation(sample, part_of(inputs, row - rows.begin), part_of(targets, row - rows.begin));
+      copy_validation(sample, part_of(row - rows.begin, inputs, targets, starts));
     }
   }
 
@@ -76,6 +78,11 @@ public:
   [[nodiscard]] virtual std::string description() const = 0;
 
 protected:
+  /// @brief The places of one row; no starts if nobody reads them.
+  struct Places {
+    std::span<std::int32_t> inputs, targets, starts;
+  };
+
   /// @throws InvalidArgument for a sequence of zero.
   explicit TokenRows(std::size_t sequence) : sequence_(sequence) {
     if (sequence == 0)
@@ -87,20 +94,22 @@ protected:
   TokenRows& operator=(TokenRows&&) = default;
 
 private:
-  virtual void copy_training(std::uint64_t step, std::size_t row, std::span<std::int32_t> inputs,
-                             std::span<std::int32_t> targets) const noexcept = 0;
-  virtual void copy_validation(std::size_t sample, std::span<std::int32_t> inputs,
-                               std::span<std::int32_t> targets) const noexcept = 0;
+  virtual void copy_training(std::uint64_t step, std::size_t row, const Places& to) const = 0;
+  virtual void copy_validation(std::size_t sample, const Places& to) const = 0;
 
-  [[nodiscard]] std::span<std::int32_t> part_of(std::span<std::int32_t> rows, std::size_t row) const {
-    return rows.subspan(row * sequence_, sequence_);
+  [[nodiscard]] Places part_of(std::size_t row, std::span<std::int32_t> inputs,
+                               std::span<std::int32_t> targets, std::span<std::int32_t> starts) const {
+    const auto part = [&](std::span<std::int32_t> all) { return all.subspan(row * sequence_, sequence_); };
+    return {part(inputs), part(targets), starts.empty() ? starts : part(starts)};
   }
-  void check_sizes(RowRange rows, std::size_t inputs, std::size_t targets) const {
-    if (rows.begin > rows.end || inputs != rows.size() * sequence_ || targets != inputs)
+  void check_sizes(RowRange rows, std::size_t inputs, std::size_t targets, std::size_t starts) const {
+    if (rows.begin > rows.end || inputs != rows.size() * sequence_ || targets != inputs ||
+        (starts != 0 && starts != inputs))
       throw InvalidArgument("TokenRows: rows " + std::to_string(rows.begin) + " to " +
                             std::to_string(rows.end) + " of " + std::to_string(sequence_) +
-                            " tokens must fill both spans, but inputs hold " + std::to_string(inputs) +
-                            " and targets " + std::to_string(targets) + " tokens");
+                            " tokens must fill all spans, but inputs hold " + std::to_string(inputs) +
+                            ", targets " + std::to_string(targets) + " and starts " + std::to_string(starts) +
+                            " tokens");
   }
 
   std::size_t sequence_;

@@ -4,6 +4,7 @@
 /// @file
 /// @brief A Llama-style decoder language model over typed layouts.
 
+#include <shardwright/nn/attention/mask.hpp>
 #include <shardwright/nn/attention/self.hpp>
 #include <shardwright/nn/decoder/config.hpp>
 #include <shardwright/nn/decoder/layouts.hpp>
@@ -20,6 +21,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -58,9 +60,9 @@ public:
       : attention_(place.mesh, sizes(config), in, out, angles(place, config), recomputed) {}
 
   /// @param x the normalized stream
-  template <class X, TokenOrder Order>
-  [[nodiscard]] auto operator()(X&& x, const TokenPositions<Order>& positions) {
-    return attention_(std::forward<X>(x).template as<typename Layouts::Tokens>(), positions);
+  template <class X, TokenOrder Order, AttentionMask Mask>
+  [[nodiscard]] auto operator()(X&& x, const TokenPositions<Order>& positions, const Mask& mask) {
+    return attention_(std::forward<X>(x).template as<typename Layouts::Tokens>(), positions, mask);
   }
   [[nodiscard]] auto members() { return attention_.members(); }
 
@@ -102,7 +104,11 @@ struct Decoder {
   using Config = typename FeedForward<Layouts, Plan>::Config;
   using Stream = typename Layouts::Residual;
   using Tokens = typename Layouts::Tokens;
-  using Batch = TokenBatch<typename Layouts::Order, typename Layouts::Ids, Target>;
+  using Documents = DocumentsMask<CausalMask, DocumentStartsLayout<typename Layouts::AttentionInput>, Target>;
+  /// On hosts its sequences may hold several documents, each of which attends only to itself. Angles of the
+  /// rotary embedding count from the start of the sequence: scores depend on their differences alone.
+  using Batch = TokenBatch<typename Layouts::Order, typename Layouts::Ids, Target,
+                           std::conditional_t<Target::host_accessible, Documents, CausalMask>>;
   using Ids = typename Batch::Ids;
 
   /// @brief The embedding, or the head.
@@ -167,7 +173,7 @@ public:
 
   auto operator()(Var<Stream, Element, Target> x, const Batch& batch) {
     const auto layer = [&](auto stream) {
-      auto attended = attention_(attention_norm_(stream), batch.ids.positions());
+      auto attended = attention_(attention_norm_(stream), batch.ids.positions(), batch.mask);
       stream = std::move(stream) + attention_dropout_(std::move(attended).template as<Stream>());
       auto activated = mlp_(mlp_norm_(stream));
       return std::move(stream) + mlp_dropout_(std::move(activated).template as<Stream>());

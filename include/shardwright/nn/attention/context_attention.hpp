@@ -153,8 +153,8 @@ template <TapeOperand Qkv, class Table, class Order, AttentionMask Mask>
     if (qkv.tape().checks_inputs())
       require_equal_inputs(mask.lengths(), where);
   if constexpr (has_documents<Mask>)
-    if (qkv.tape().checks_inputs())
-      require_equal_inputs(mask.starts(), where);
+    if (mask.starts() && qkv.tape().checks_inputs())
+      require_equal_inputs(*mask.starts(), where);
   return apply(operation::Attention<Order, Mask, Table>{positions, heads, mask, table}, where,
                std::forward<Qkv>(qkv));
 }

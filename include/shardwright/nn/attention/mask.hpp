@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -74,18 +75,20 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
 /// sequence.
 ///
 /// Results and gradients are those of each document in a sequence of its own. For hosts. It holds a read-only
-/// handle to the starts, which must not be written before the last gradient.
+/// handle to the starts, which must not be written before the last gradient; without one, each sequence is
+/// one document.
 template <AttentionMask Mask, LayoutType L, class Target> class DocumentsMask {
 public:
   static constexpr KeyWindow window = Mask::window;
   using starts_layout = L;
   using Starts = ShardedTensor<L, const std::int32_t, Target>;
 
+  DocumentsMask() = default;
   explicit DocumentsMask(Starts starts) : starts_(std::move(starts)) {}
-  [[nodiscard]] const Starts& starts() const noexcept { return starts_; }
+  [[nodiscard]] const std::optional<Starts>& starts() const noexcept { return starts_; }
 
 private:
-  Starts starts_;
+  std::optional<Starts> starts_;
 };
 
 /// @brief `mask` within documents.
@@ -95,6 +98,9 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
 [[nodiscard]] DocumentsMask<Mask, L, Target> documents(Mask, const ShardedTensor<L, E, Target>& starts) {
   constexpr bool counts = std::is_same_v<std::remove_const_t<E>, std::int32_t>;
   static_assert(counts, "documents: the starts must be int32 (convert them first)");
+  static_assert(
+      Target::host_accessible,
+      "documents: the target must be a host (give each document a sequence of its own on a device)");
   static_assert(std::is_empty_v<Mask>,
                 "documents: the mask must have no lengths or documents (make the padding a document)");
   if constexpr (counts)
@@ -194,13 +200,15 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
   }
   if constexpr (has_documents<Mask> && Target::host_accessible) {
     static_assert(sizeof(StartsLikeBatch<typename Mask::starts_layout, DocumentStartsLayout<L>>) != 0);
-    require_one_mesh("attention", qkv, mask.starts(), where);
-    require_shape("attention", "tensor of the starts of documents", mask.starts().shape(),
+    if (!mask.starts())
+      return out;
+    require_one_mesh("attention", qkv, *mask.starts(), where);
+    require_shape("attention", "tensor of the starts of documents", mask.starts()->shape(),
                   {qkv.shape()[0], qkv.shape()[1]}, qkv.core(), where);
     if constexpr (counts_only<Target>)
       return out;
-    require_document_starts(mask.starts(), qkv.shape()[1], where);
-    out.starts = mask.starts().data();
+    require_document_starts(*mask.starts(), qkv.shape()[1], where);
+    out.starts = mask.starts()->data();
     out.positions = static_cast<std::size_t>(qkv.shape()[1]);
   }
   return out;

@@ -199,10 +199,10 @@ public:
   }
 
   /// @param x the normalized stream
-  template <class X, TokenOrder Order>
-  [[nodiscard]] auto operator()(X&& x, const TokenPositions<Order>& positions) {
-    return latent_ ? as_var((*latent_)(x, positions).template as<Residual>())
-                   : as_var((*grouped_)(std::forward<X>(x), positions).template as<Residual>());
+  template <class X, TokenOrder Order, AttentionMask Mask>
+  [[nodiscard]] auto operator()(X&& x, const TokenPositions<Order>& positions, const Mask& mask) {
+    return latent_ ? as_var((*latent_)(x, positions, mask).template as<Residual>())
+                   : as_var((*grouped_)(std::forward<X>(x), positions, mask).template as<Residual>());
   }
   [[nodiscard]] auto members() { return shardwright::members("", latent_, "", grouped_); }
 
