@@ -129,6 +129,8 @@ private:
   using Execution = typename Target::execution_space;
   /// The element of statistics, tables, workspaces and sums.
   using Main = sw::AccumulationElement<Element>;
+  /// Kernels that know only this element, or integers, are run by the program of this element alone.
+  static constexpr bool has_own_sums = std::is_same_v<Main, Element>;
   template <class Value>
   using Matrix = Kokkos::View<Value**, Kokkos::LayoutRight, typename Target::memory_space>;
   template <class Value>
@@ -139,24 +141,64 @@ private:
   Matrix<Main> sums() { return sums(rows, columns); }
   static Matrix<Main> sums(std::size_t m, std::size_t n) { return Matrix<Main>("sums", m, n); }
   static Vector<Main> vector(std::size_t size) { return Vector<Main>("vector", size); }
-  /// Random numbers, different for each tensor.
-  template <class Value = Element> Matrix<Value> random() { return random<Value>(rows, columns); }
-  template <class Value = Element> Matrix<Value> random(std::size_t m, std::size_t n) {
-    const Matrix<Value> out("random", m, n);
-    kernels::fill_normal(execution_, out, {{0, 0}, {m, n}}, {42, ++tensors_}, 0.0, 1.0);
+  /// Random numbers of variance 1, different for each tensor. Normal ones would take half of the program's
+  /// time.
+  Matrix<Element> random() { return random(rows, columns); }
+  Matrix<Element> random(std::size_t m, std::size_t n) {
+    const auto out = matrix(m, n);
+    fill(out);
     return out;
+  }
+  void fill(const Matrix<Element>& out) {
+    kernels::fill_uniform(execution_, out, {{0, 0}, {out.extent(0), out.extent(1)}}, {42, ++tensors_},
+                          -std::sqrt(3.0), std::sqrt(3.0));
   }
   Vector<Element> random_vector(std::size_t size) {
     const Vector<Element> out("random", size);
     kernels::fill_uniform(execution_, out, {{0}, {size}}, {42, ++tensors_}, 0.5, 1.5);
     return out;
   }
+  /// Random numbers in the element of sums. They are drawn as Element: the kernel that draws is compiled
+  /// once.
+  Matrix<Main> random_sums() { return random_sums(rows, columns); }
+  Matrix<Main> random_sums(std::size_t m, std::size_t n) {
+    const auto drawn = random(m, n);
+    if constexpr (has_own_sums) {
+      return drawn;
+    } else {
+      const auto out = sums(m, n);
+      kernels::copy(execution_, drawn, out);
+      return out;
+    }
+  }
   static Vector<std::int32_t> ids(std::size_t size, std::int32_t vocabulary) {
-    Kokkos::View<std::int32_t*, Kokkos::HostSpace> host("ids", size);
+    std::vector<std::int32_t> numbers(size);
     for (std::size_t i = 0; i < size; ++i)
-      host(i) = i % 5 == 4 ? -1 : static_cast<std::int32_t>(7 * i + 3) % vocabulary;
-    const Vector<std::int32_t> out("ids", size);
-    Kokkos::deep_copy(out, host);
+      numbers[i] = i % 5 == 4 ? -1 : static_cast<std::int32_t>(7 * i + 3) % vocabulary;
+    return on_target(numbers);
+  }
+
+  /// Bytes: copies of views would compile kernels for every type and rank.
+  template <class Byte, class Space>
+  using Bytes = Kokkos::View<Byte*, Kokkos::LayoutRight, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+  template <class Value> static Vector<Value> on_target(const std::vector<Value>& numbers) {
+    const Vector<Value> out("numbers", numbers.size());
+    const std::size_t bytes = numbers.size() * sizeof(Value);
+    Kokkos::deep_copy(Bytes<unsigned char, typename Target::memory_space>(
+                          reinterpret_cast<unsigned char*>(out.data()), bytes),
+                      Bytes<const unsigned char, Kokkos::HostSpace>(
+                          reinterpret_cast<const unsigned char*>(numbers.data()), bytes));
+    return out;
+  }
+  /// The elements of a view, after the kernels that have been waited for.
+  template <class View> static std::vector<typename View::non_const_value_type> on_host(const View& view) {
+    std::vector<typename View::non_const_value_type> out(view.size());
+    const std::size_t bytes = out.size() * sizeof out[0];
+    Kokkos::deep_copy(
+        Bytes<unsigned char, Kokkos::HostSpace>(reinterpret_cast<unsigned char*>(out.data()), bytes),
+        Bytes<const unsigned char, typename Target::memory_space>(
+            reinterpret_cast<const unsigned char*>(view.data()), bytes));
     return out;
   }
 
@@ -165,16 +207,17 @@ private:
     execution_.fence();
     int number = 0;
     const auto tell = [&](const auto& view) {
-      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, view);
+      const auto numbers = on_host(view);
       ++number;
       keep_(sizeof...(Views) == 1 ? name : name + ", result " + std::to_string(number),
-            {host.data(), host.data() + host.size()});
+            {numbers.begin(), numbers.end()});
     };
     (tell(views), ...);
   }
 
   void random_numbers() {
-    const auto x = random();
+    const auto x = matrix();
+    kernels::fill_normal(execution_, x, {{0, 0}, {rows, columns}}, {42, ++tensors_}, 0.0, 1.0);
     keep("fill_normal", x);
     kernels::dropout_into(execution_, x, x, {{2, 0}, {rows + 2, columns}}, {42, 99}, 0.3);
     const auto dropped = matrix();
@@ -312,7 +355,7 @@ private:
     kernels::dot(execution_, x, dy, totals, work);
     kernels::squared_distance(execution_, x, dy, totals, work, true);
     keep("dot, squared_distance", totals);
-    const auto gradient = random<Main>();
+    const auto gradient = random_sums();
     kernels::SquareSum squares(execution_, work.data());
     squares.add(gradient);
     squares.finish(totals);
@@ -345,7 +388,7 @@ private:
     kernels::matmul(execution_, random(depth, rows), Transpose::yes, random(columns, depth), Transpose::yes,
                     c);
     keep("matmul, transposed", c);
-    const auto in_main = random<Main>(rows, columns);
+    const auto in_main = random_sums(rows, columns);
     kernels::matmul(execution_, random(rows, depth), Transpose::no, random(depth, columns), Transpose::no,
                     in_main, 1.0, 1.0);
     keep("matmul, into sums", in_main);
@@ -361,7 +404,7 @@ private:
     // Of shapes whose kernels are timed first: a result that is written, and one that is added to.
     kernels::use_timed_products(true);
     const auto timed = matrix(rows - 1, columns);
-    const auto added = random<Main>(rows - 1, columns);
+    const auto added = random_sums(rows - 1, columns);
     kernels::matmul(execution_, random(rows - 1, depth), Transpose::no, random(depth, columns), Transpose::no,
                     timed);
     kernels::matmul(execution_, random(rows - 1, depth), Transpose::no, random(depth, columns), Transpose::no,
@@ -379,8 +422,7 @@ private:
     const auto x = random(rows, depth), y = matrix(), dx = matrix(rows, depth);
     const Kokkos::View<Element***, Kokkos::LayoutRight, typename Target::memory_space> weights(
         "weights", groups, depth, columns);
-    kernels::fill_normal(execution_, Matrix<Element>(weights.data(), groups * depth, columns),
-                         {{0, 0}, {groups * depth, columns}}, {42, ++tensors_}, 0.0, 1.0);
+    fill(Matrix<Element>(weights.data(), groups * depth, columns));
     kernels::grouped_matmul(execution_, first, x, weights, Transpose::no, y);
     kernels::grouped_matmul(execution_, first, y, weights, Transpose::yes, dx);
     keep("grouped_matmul", y, dx);
@@ -389,12 +431,14 @@ private:
                                                                                          depth, columns);
     kernels::grouped_weight_gradient(execution_, first, x, random(), wide, 0.0);
     keep("grouped_weight_gradient", weights, wide);
-    sort_choices("sort_by_expert", ids(rows * columns, 150), 150);
-    sort_choices("sort_by_expert, two digits", ids(rows * 20, 700), 700);
-    sort_choices("sort_by_expert, one expert", Vector<std::int32_t>("choices", 9001), 5);
     for (const std::size_t slots : {2, 5})
       expert_rows(slots);
-    routes();
+    if constexpr (has_own_sums) {
+      sort_choices("sort_by_expert", ids(rows * columns, 150), 150);
+      sort_choices("sort_by_expert, two digits", ids(rows * 20, 700), 700);
+      sort_choices("sort_by_expert, one expert", Vector<std::int32_t>("choices", 9001), 5);
+      routes();
+    }
   }
 
   void sort_choices(const std::string& name, const Vector<std::int32_t>& choices, std::int32_t known) {
@@ -405,12 +449,6 @@ private:
     kernels::sort_by_expert(execution_, choices.data(), choices.size(), known, order.data(), places.data(),
                             counts.data(), memory.data());
     keep(name, order, places, counts);
-  }
-
-  template <class Value> static Vector<Value> on_target(const std::vector<Value>& numbers) {
-    const Vector<Value> out("numbers", numbers.size());
-    Kokkos::deep_copy(out, Kokkos::View<const Value*, Kokkos::HostSpace>(numbers.data(), numbers.size()));
-    return out;
   }
 
   /// Rows of tokens to experts and back, the last first, with gates and places of none.
@@ -453,7 +491,7 @@ private:
 
   Vector<Main> weights(std::size_t size) {
     const Vector<Main> out("weights", size);
-    kernels::fill_uniform(execution_, out, {{0}, {size}}, {42, ++tensors_}, 0.1, 1.0);
+    kernels::copy(execution_, random_vector(size), out);
     return out;
   }
 
@@ -482,7 +520,7 @@ private:
     const auto padding = on_target(pads);
     const auto bias = on_target(biases);
     for (const kernels::RoutingRule& rule : rules) {
-      const auto logits = random<Main>(rows, experts);
+      const auto logits = random_sums(rows, experts);
       const Vector<float> with = rule.chosen == 2 ? Vector<float>() : bias;
       route("routes", logits, with, rule.chosen == 3 ? Vector<std::int32_t>() : padding, rule);
     }
@@ -505,7 +543,7 @@ private:
                                               chosen.data(), fault.data(), count, rule});
     kernels::run("gates", execution_, count,
                  kernels::GatesOfExperts<Main>{logits.data(), chosen.data(), gates.data(), rule});
-    const auto slopes = random<Main>(count, rule.chosen);
+    const auto slopes = random_sums(count, rule.chosen);
     kernels::run("d_gates", execution_, count,
                  kernels::GatesBackward<Main>{logits.data(), chosen.data(), gates.data(), slopes.data(),
                                               d_logits.data(), rule});
@@ -705,8 +743,7 @@ private:
                                         check);
     }
     execution_.fence();
-    const auto found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, faults);
-    for (const kernels::IdFault& fault : {found(0), found(1), found(2)})
+    for (const kernels::IdFault& fault : on_host(faults))
       keep_("unknown id",
             {static_cast<double>(fault.found), static_cast<double>(fault.id),
              static_cast<double>(fault.ids.place(fault.token)[0]), static_cast<double>(fault.ids.target)});
@@ -722,7 +759,7 @@ private:
   }
 
   void update() {
-    const auto parameter = random<Main>(), gradient = random<Main>(), first = sums(), second = sums();
+    const auto parameter = random_sums(), gradient = random_sums(), first = sums(), second = sums();
     for (std::int64_t step = 1; step <= 3; ++step)
       update_with("sw::adamw", kernels::adamw_of(parameter, gradient, first, second, 0.9, 0.95, 1e-8), step,
                   0.7, 3e-4, 0.1);
@@ -745,8 +782,8 @@ private:
     std::size_t blocks = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t m = i == 5 ? rows : 1 + i % 3, n = i == 5 ? columns : 1 + i % 11;
-      parameters.push_back(random<Main>(m, n));
-      gradients.push_back(random<Main>(m, n));
+      parameters.push_back(random_sums(m, n));
+      gradients.push_back(random_sums(m, n));
       rounded.push_back(matrix(m, n));
       moments.push_back(sums(m, n));
       moments.push_back(sums(m, n));

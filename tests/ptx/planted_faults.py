@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Plants faults in this library's kernels, one at a time, and checks that the interpreter reports each: `planted_faults.py
-PROGRAM [NAME...]`, where the program is tests/cuda/narrow_kernels.cpp, linked with the interpreter.
+FOLDER [NAME...]`, where the folder holds ptx_narrow_kernels and ptx_kernels: programs of tests/cuda, linked with the
+interpreter.
 
 The PTX lies in the program as text. A fault changes one instruction of one kernel in a copy of the program, at equal
 length: what is longer takes the place of the `.loc` line before it. The copy must end with a fault of the kind that is
@@ -28,6 +29,7 @@ class Planted:
     kinds: str  # of the fault that must come
     group: str  # of kernels, to run only these
     run: str = "forward-wait"  # order of the warps, arrival of asynchronous copies
+    program: str = "ptx_narrow_kernels"
 
 
 FORWARD = "AttentionForwardTiles.*Li64E"
@@ -61,7 +63,8 @@ FAULTS = [
             0, "", "race", "norms"),
     Planted("rows of a table are added to at once", "EmbeddingBackwardOfBlocks", BARRIER, 0, "", "race", "losses"),
     Planted("counts are stored, not added", "DeviceHistogramSweepKernel.*Li256E",
-            r"atom\.shared\.add\.u32\s+%r\d+, (\[[^\]]*\]), ([^;]*);", 0, r"st.shared.u32 \1, \2;", "race", "experts"),
+            r"atom\.shared\.add\.u32\s+%r\d+, (\[[^\]]*\]), ([^;]*);", 0, r"st.shared.u32 \1, \2;", "race", "experts",
+            program="ptx_kernels"),
     Planted("an address in another block of memory", "9SumLosses", r"(st\.global\.f64\s+\[%rd\d+)(\+8)?\]", -1, r"\1+64]",
             "bounds", "losses"),
 ]
@@ -124,14 +127,14 @@ def verdict(fault, kernels_changed, status, report):
 
 
 def main():
-    program = pathlib.Path(sys.argv[1]).read_bytes()
+    programs = {fault.program: (pathlib.Path(sys.argv[1]) / fault.program).read_bytes() for fault in FAULTS}
     wanted = set(sys.argv[2:])
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         for fault in FAULTS:
             if wanted and fault.name not in wanted:
                 continue
-            changed, names = plant(program, fault)
+            changed, names = plant(programs[fault.program], fault)
             if not names:
                 failures += 1
                 print(f"NOT PLANTED: {fault.name}: no kernel has the instruction")

@@ -34,7 +34,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-#if defined(SHARDWRIGHT_COMPILED_PEERS) // the target shardwright::compiled has the kernels
+#if defined(SHARDWRIGHT_COMPILED_DEVICE) // the target shardwright::compiled has the kernels
 extern template bool detail::launch_work<CudaRuntime>(CudaRuntime& runtime, CudaRuntime::Stream& stream,
                                                       detail::PeerWorkList& work, CudaRuntime::Table* table);
 #endif

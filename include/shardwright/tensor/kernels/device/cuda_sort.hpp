@@ -8,8 +8,10 @@
 #include <shardwright/tensor/kernels/experts/rows.hpp>
 
 #include <Kokkos_Core.hpp>
+#if !defined(SHARDWRIGHT_COMPILED_DEVICE)
 #include <cub/device/device_histogram.cuh>
 #include <cub/device/device_radix_sort.cuh>
+#endif
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -47,16 +49,7 @@ private:
   template <class Cuda>
   static void call(const Cuda& execution, std::size_t pairs, std::size_t bins, const std::int32_t* keys,
                    std::int32_t* sorted, const std::int32_t* numbers, std::int32_t* order,
-                   std::int32_t* counts, void* memory, std::size_t& of_sort, std::size_t& of_counts) {
-    cudaSetDevice(execution.cuda_device());
-    const cudaStream_t stream = execution.cuda_stream();
-    const auto count = static_cast<std::int32_t>(pairs);
-    const auto used = static_cast<std::int32_t>(bins);
-    check(cub::DeviceRadixSort::SortPairs(memory, of_sort, keys, sorted, numbers, order, count, 0,
-                                          static_cast<int>(std::bit_width(bins - 1)), stream));
-    check(cub::DeviceHistogram::HistogramEven(memory, of_counts, keys, counts, used + 1, std::int32_t{0},
-                                              used, count, stream));
-  }
+                   std::int32_t* counts, void* memory, std::size_t& of_sort, std::size_t& of_counts);
   static void check(cudaError_t status) {
     if (status != cudaSuccess)
       throw DeviceError(static_cast<int>(status),
@@ -64,5 +57,28 @@ private:
                             cudaGetErrorString(status) + " (look for an earlier error of the device).");
   }
 };
+
+#if defined(SHARDWRIGHT_COMPILED_DEVICE) // the target shardwright::compiled has the kernels
+extern template void LibraryOrder<Kokkos::Cuda>::call<Kokkos::Cuda>(const Kokkos::Cuda&, std::size_t,
+                                                                    std::size_t, const std::int32_t*,
+                                                                    std::int32_t*, const std::int32_t*,
+                                                                    std::int32_t*, std::int32_t*, void*,
+                                                                    std::size_t&, std::size_t&);
+#else
+template <class Cuda>
+void LibraryOrder<Kokkos::Cuda>::call(const Cuda& execution, std::size_t pairs, std::size_t bins,
+                                      const std::int32_t* keys, std::int32_t* sorted,
+                                      const std::int32_t* numbers, std::int32_t* order, std::int32_t* counts,
+                                      void* memory, std::size_t& of_sort, std::size_t& of_counts) {
+  cudaSetDevice(execution.cuda_device());
+  const cudaStream_t stream = execution.cuda_stream();
+  const auto count = static_cast<std::int32_t>(pairs);
+  const auto used = static_cast<std::int32_t>(bins);
+  check(cub::DeviceRadixSort::SortPairs(memory, of_sort, keys, sorted, numbers, order, count, 0,
+                                        static_cast<int>(std::bit_width(bins - 1)), stream));
+  check(cub::DeviceHistogram::HistogramEven(memory, of_counts, keys, counts, used + 1, std::int32_t{0}, used,
+                                            count, stream));
+}
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
