@@ -56,8 +56,9 @@ template <class Element, class Op> class ReduceKernel {
   using Register = typename Lanes::Register;
   static constexpr std::size_t width = lane_bytes / sizeof(Element);
   static constexpr std::size_t block = 4 * width;
-  /// Large messages are floating-point sums; other types do without the second set of loops.
-  static constexpr bool streams = std::is_floating_point_v<Element> && std::is_same_v<Op, SumOf>;
+  /// Large messages and averages are floating-point sums; other kernels do without the second set of loops,
+  /// and without divisions, which compilers write out for each integer of a register.
+  static constexpr bool real_sum = std::is_floating_point_v<Element> && std::is_same_v<Op, SumOf>;
 
   /// Four registers by name: arrays of registers may stay in memory at -O2.
   struct Four {
@@ -66,7 +67,7 @@ template <class Element, class Op> class ReduceKernel {
 
 public:
   static void run(const ReduceRun& task) noexcept {
-    if constexpr (streams) {
+    if constexpr (real_sum) {
       const std::size_t head = task.stream ? streaming_head(task) : task.count + 1;
       if (head <= task.count) {
         one_by_one(task, 0, head);
@@ -127,10 +128,11 @@ private:
       Four r = load(in(task, 0) + i);
       for (int s = 1; s < task.in_count; ++s)
         r = combine(r, load(in(task, s) + i));
-      if (task.divisor != 1) {
-        const auto divisor = static_cast<Element>(task.divisor);
-        r = {r.a / divisor, r.b / divisor, r.c / divisor, r.d / divisor};
-      }
+      if constexpr (real_sum)
+        if (task.divisor != 1) {
+          const auto divisor = static_cast<Element>(task.divisor);
+          r = {r.a / divisor, r.b / divisor, r.c / divisor, r.d / divisor};
+        }
       store_all<Stream>(task, i, r);
     }
     return i;
@@ -153,8 +155,9 @@ private:
       auto r = Some::load(in(task, 0) + i);
       for (int s = 1; s < task.in_count; ++s)
         r = Op::apply(r, Some::load(in(task, s) + i));
-      if (task.divisor != 1)
-        r = r / static_cast<Element>(task.divisor);
+      if constexpr (real_sum)
+        if (task.divisor != 1)
+          r = r / static_cast<Element>(task.divisor);
       for (int j = 0; j < task.out_count; ++j)
         Some::store(out(task, j) + i, r);
     }
@@ -166,8 +169,9 @@ private:
       Element r = in(task, 0)[i];
       for (int s = 1; s < task.in_count; ++s)
         r = scalar(r, in(task, s)[i]);
-      if (task.divisor != 1)
-        r = static_cast<Element>(r / static_cast<Element>(task.divisor));
+      if constexpr (real_sum)
+        if (task.divisor != 1)
+          r = r / static_cast<Element>(task.divisor);
       for (int j = 0; j < task.out_count; ++j)
         out(task, j)[i] = r;
     }
@@ -201,10 +205,10 @@ private:
       for (std::size_t i = 0; i < length; ++i)
         values[i] = Op::apply(values[i], static_cast<float>(in[i]));
     }
-    const auto divisor = static_cast<float>(task.divisor);
-    if (task.divisor != 1)
-      for (std::size_t i = 0; i < length; ++i)
-        values[i] /= divisor;
+    if constexpr (std::is_same_v<Op, SumOf>)
+      if (task.divisor != 1)
+        for (std::size_t i = 0; i < length; ++i)
+          values[i] /= static_cast<float>(task.divisor);
     for (int j = 0; j < task.out_count; ++j) {
       auto* const out = static_cast<Element*>(task.outs[j]) + begin;
       for (std::size_t i = 0; i < length; ++i)
