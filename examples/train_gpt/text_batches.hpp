@@ -51,7 +51,10 @@ public:
       data_->training(static_cast<std::uint64_t>(step), {row, row + 1}, ids, targets, starts);
     };
     if constexpr (in_new_tensors) {
-      return passes(count_, options_.rows(), read, step);
+      const auto out = passes(count_, options_.rows(), read, step);
+      if constexpr (Parts::Task::has_experts)
+        sw::set_counted_share(std::span(batches_));
+      return out;
     } else {
       batches_.clear();
       std::size_t at = 0;

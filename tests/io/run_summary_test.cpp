@@ -86,8 +86,8 @@ TEST_CASE("the record of a summary contains the numbers of the text") {
 }
 
 TEST_CASE("loads of experts are in text and record, each layer by itself") {
-  const std::vector<ExpertLoadReport> layers{{"layers.1.load", {6, 2}, {-0.5f, 0.25f}, 0},
-                                             {"layers.2.load", {3, 5}, {0, 0}, 4}};
+  std::vector<ExpertLoadReport> layers{{"layers.1.load", {6, 2}, {-0.5f, 0.25f}, 0},
+                                       {"layers.2.load", {3, 5}, {0, 0}, 4}};
   RunSummary experts = summary();
   experts.experts = summary_of(layers);
   CHECK_THAT(
@@ -101,6 +101,13 @@ TEST_CASE("loads of experts are in text and record, each layer by itself") {
   CHECK(record["least_bias"] == -0.5);
   CHECK(record["load"]["layers.1.load"]["1"] == 0.25);
   CHECK(record["load"]["layers.2.load"]["0"] == 0.375);
+  CHECK(record["balance_loss"] == 0.0);
+  layers[0].balance_loss = 0.0125;
+  layers[1].balance_loss = 0.25;
+  layers[1].z_loss = 0.5;
+  CHECK_THAT(summary_of(layers).text(), ContainsSubstring("25.00% dropped, balance loss 0.263, z-loss 0.5"));
+  CHECK(expert_record(layers)["balance_loss"] == 0.2625);
+  CHECK(expert_record(layers)["z_loss"] == 0.5);
   // Before the first step nothing is known.
   CHECK(summary_of(std::vector<ExpertLoadReport>{{"layers.1.load", {0, 0}, {0, 0}, 0}}).busiest_share == 0);
 }

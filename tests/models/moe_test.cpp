@@ -90,6 +90,16 @@ Loads loads_of(const RunResult& result) {
   return out;
 }
 
+/// The balance and z-losses of each step.
+std::vector<double> router_losses(const RunResult& result) {
+  std::vector<double> out;
+  for (const auto& step : result.loads) {
+    const sw::ExpertSummary summary = sw::summary_of(step);
+    out.push_back(summary.balance_loss + summary.z_loss);
+  }
+  return out;
+}
+
 /// The run of one rank, computed once for each batch: all in one microbatch if the balance is that of
 /// sequences.
 const RunResult& on_one_rank(const std::string& model, const std::string& precision, const Way& way) {
@@ -113,6 +123,7 @@ void compare(const Case& each, const std::string& precision) {
     return;
   }
   CHECK(difference(spread.losses(), one.losses()) < 1e-10);
+  CHECK(difference(router_losses(spread), router_losses(one)) < 1e-9);
   CHECK(difference(spread.gradient_norms(), one.gradient_norms()) < 1e-9);
   CHECK(parameter_difference(spread, one) < 1e-9);
 }
@@ -142,6 +153,13 @@ TEST_CASE("what the comparison rests on: experts are loaded unevenly, biases mov
   CHECK(biases == std::vector<std::string>{"layers.1.mlp.router.load.bias", "layers.2.mlp.router.load.bias",
                                            "layers.3.mlp.router.load.bias"});
   const sw::ExpertSummary summary = sw::summary_of(one.loads.back());
+  // A balanced layer has its coefficient, and of the three none is balanced; only the other model has a
+  // z-loss.
+  CHECK(summary.balance_loss > 3 * 0.001);
+  CHECK(summary.balance_loss < 3 * 0.001 * 8);
+  CHECK(summary.z_loss == 0);
+  const RunResult& mixtral = on_one_rank("mixtral", "fp64", {.mesh = {}, .microbatches = 1});
+  CHECK(sw::summary_of(mixtral.loads.back()).z_loss > 0);
   CHECK(summary.least_bias < -0.015);
   CHECK(summary.largest_bias > 0.015);
   // A float rounds 1e9 times as coarsely as a double, but still changes no choice: margins are large.

@@ -3,6 +3,7 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/nn/decoder/token_batch.hpp>
 #include <shardwright/nn/experts/balance_loss.hpp>
 #include <shardwright/nn/experts/counts.hpp>
 #include <shardwright/nn/experts/global_balance.hpp>
@@ -13,6 +14,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -203,6 +205,25 @@ Plain in_microbatches(const Mesh& mesh, Findings& findings, std::int64_t size, c
   return out;
 }
 
+/// Of the tokens of a step, 48 of 128 have targets that count: the answers.
+void check_counted_share(const Mesh& mesh, Findings& findings) {
+  using Ids = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, cp>>;
+  using Batch = sw::TokenBatch<sw::NaturalOrder, Ids>;
+  std::vector<Batch> step;
+  for (std::int64_t pass = 0; pass < 2; ++pass) {
+    typename Batch::Ids targets(mesh, {4, 16});
+    const auto offset = targets.local_offset(), local = targets.local_shape();
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(targets.local_size()); ++i) {
+      const std::int64_t row = offset[0] + i / local[1], position = offset[1] + i % local[1];
+      targets.mutable_data()[i] = position >= 16 - 3 * (row + pass) ? 1 : -1;
+    }
+    step.push_back({targets.share(), targets.share()});
+  }
+  sw::set_counted_share(std::span(step));
+  for (const Batch& batch : step)
+    findings.expect(batch.counted_share == 48.0 / 128, "a share of ", batch.counted_share);
+}
+
 /// A microbatch of tokens with two experts, one of which each token chose: test vectors from the literature.
 struct TwoExperts {
   int tokens;
@@ -234,6 +255,41 @@ TEST_CASE("balance and z-losses and their gradients agree with the formulas on e
     CHECK(on_ranks(extents.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
             compare_all(mesh_of(world, extents), findings, extents);
           }) == "");
+  }
+}
+
+TEST_CASE("losses of routers are means over the routed tokens, however few of their targets count") {
+  for (const Extents3& extents : {Extents3{1, 1, 1}, Extents3{2, 2, 1}}) {
+    INFO("dp " << extents.dp << " cp " << extents.cp);
+    CHECK(
+        on_ranks(extents.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, extents);
+          check_counted_share(mesh, findings);
+          const Vector z = nn_test::whole_of(logits_on(mesh));
+          Plain wanted = plain_balance(z, 1, false, 0.5);
+          const Plain squares = plain_z_loss(z, 0.1), whole = plain_balance(z, sequences, false, 0.3);
+          wanted.loss += squares.loss + whole.loss;
+          for (std::size_t i = 0; i < z.size(); ++i)
+            wanted.gradient[i] += squares.gradient[i] + whole.gradient[i];
+          sw::GlobalBalance<Tokens> balance(mesh, experts, {.coefficient = 0.3});
+          balance.initialize("balance", 1);
+          sw::Tape<> tape;
+          tape.set_counted_share(0.375);
+          const auto logits = logits_on(mesh);
+          const auto choice = choice_of(mesh, logits);
+          auto x = tape.variable(logits);
+          auto loss = sw::balance_loss<sw::EachSequence>(x, choice, {.coefficient = 0.5});
+          loss += sw::router_z_loss(x, choice, 0.1);
+          balance(x, choice);
+          balance.end_forwards();
+          tape.backward();
+          loss += balance.take_loss();
+          const double total = total_of(mesh, loss, findings);
+          findings.expect(std::abs(total - 0.375 * wanted.loss) < 1e-13, total, " for ", 0.375 * wanted.loss);
+          for (double& each : wanted.gradient)
+            each *= 0.375;
+          findings.expect(distance(nn_test::whole_of(tape.gradient(x)), wanted.gradient) < 1e-14, "gradient");
+        }) == "");
   }
 }
 

@@ -63,6 +63,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
           {"least_bias", summary.least_bias},
           {"largest_bias", summary.largest_bias},
           {"dropped_share", summary.dropped_share},
+          {"balance_loss", summary.balance_loss},
+          {"z_loss", summary.z_loss},
           {"load", std::move(load)}};
 }
 

@@ -49,6 +49,11 @@ public:
   void check_inputs(bool on) { core_->check_inputs(on); }
   /// @brief Returns the FirstPass for counters: none in an evaluation, and none once backward passes run.
   [[nodiscard]] std::optional<FirstPass> first_pass() const noexcept { return core_->first_pass(); }
+  /// @brief Sets the share of the step's routed tokens whose targets count; 1 after restart(). Losses of
+  /// routed tokens, such as balance_loss, are multiplied by it, so that the division by the counted targets
+  /// becomes one by the routed tokens. @pre nothing is recorded
+  void set_counted_share(double share) noexcept { core_->set_counted_share(share); }
+  [[nodiscard]] double counted_share() const noexcept { return core_->counted_share(); }
   /// @brief Sets the factor by which the gradients of losses are multiplied. It travels with their sums, and
   /// the GradAccumulator to which these are added removes it.
   /// @throws LifecycleError once something is recorded.

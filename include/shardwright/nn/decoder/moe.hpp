@@ -62,15 +62,21 @@ public:
                                  Initial::normal(config.initial_deviation), config.bias) {
     if (config.balance > 0 && config.balance_over == BalanceOver::global_batch)
       over_batch_.emplace(mesh, config.experts, BalanceOptions{config.balance, config.routing.scores});
+    if (config.balance > 0 || config.z_loss > 0)
+      router_.load().report_losses();
   }
 
   template <class X>
   [[nodiscard]] typename Router::Out operator()(X&& x, SourceLocation where = SourceLocation::current()) {
     auto routed = router_(std::forward<X>(x), std::nullopt, where);
+    auto* const losses = routed.logits.first_pass() ? router_.load().losses() : nullptr;
+    if (losses != nullptr)
+      losses->counted_share = routed.logits.tape().counted_share();
     if (config_.balance > 0)
-      balance(routed, where);
+      balance(routed, losses == nullptr ? nullptr : &losses->balance, where);
     if (config_.z_loss > 0)
-      static_cast<void>(router_z_loss(routed.logits, routed.experts, config_.z_loss, where));
+      add_to(losses == nullptr ? nullptr : &losses->z,
+             router_z_loss(routed.logits, routed.experts, config_.z_loss, where));
     if (config_.capacity > 0) {
       if (routed.logits.tape().checks_inputs())
         detail::require_agreement(routed.experts.core(), "within_capacity",
@@ -87,8 +93,14 @@ public:
   [[nodiscard]] auto members() { return shardwright::members("", router_, "balance", over_batch_); }
 
 private:
+  using Loss = typename OverBatch::Loss;
+
+  static void add_to(Loss* total, const Loss& loss) {
+    if (total != nullptr)
+      *total += loss;
+  }
   /// On the experts that a token would choose without bias and groups.
-  void balance(const typename Router::Out& routed, SourceLocation where) {
+  void balance(const typename Router::Out& routed, Loss* total, SourceLocation where) {
     const RouterOptions& rule = config_.routing;
     const BalanceOptions options{config_.balance, rule.scores};
     const auto chosen = !config_.bias.used() && rule.groups == 1
@@ -97,17 +109,16 @@ private:
                                              {.chosen = rule.chosen, .scores = rule.scores}, {}, where);
     switch (config_.balance_over) {
     case BalanceOver::sequence:
-      static_cast<void>(balance_loss<EachSequence>(routed.logits, chosen, options, where));
+      add_to(total, balance_loss<EachSequence>(routed.logits, chosen, options, where));
       break;
     case BalanceOver::microbatch:
-      static_cast<void>(balance_loss<WholeMicrobatch>(routed.logits, chosen, options, where));
+      add_to(total, balance_loss<WholeMicrobatch>(routed.logits, chosen, options, where));
       break;
     case BalanceOver::global_batch:
-      (*over_batch_)(routed.logits, chosen, where);
+      (*over_batch_)(routed.logits, chosen, where, total);
       break;
     case BalanceOver::previous_batch:
-      static_cast<void>(
-          stale_balance_loss(routed.logits, chosen, router_.load().last_step(), options, where));
+      add_to(total, stale_balance_loss(routed.logits, chosen, router_.load().last_step(), options, where));
     }
   }
 

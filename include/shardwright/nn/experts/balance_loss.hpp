@@ -233,6 +233,15 @@ void require_choice(const char* operation, const X& logits, const Choice& choice
                         logits.shape(), 0, std::size_t{X::tensor_rank} - 1, choice.core(), where);
 }
 
+/// The coefficient of a loss of routed tokens among losses of targets.
+template <class X> [[nodiscard]] double coefficient_on_tape(const X& logits, double coefficient) {
+  return coefficient * logits.tape().counted_share();
+}
+template <class X> [[nodiscard]] BalanceOptions options_on_tape(const X& logits, BalanceOptions options) {
+  options.coefficient = coefficient_on_tape(logits, options.coefficient);
+  return options;
+}
+
 /// Logits as float or double.
 template <class X> [[nodiscard]] decltype(auto) wide_logits(X&& logits, SourceLocation where) {
   using Element = typename std::remove_cvref_t<X>::element;
@@ -252,7 +261,9 @@ using ChoiceFor =
 /// T^2) x sum over experts of count(S) x (sum over tokens of S of p), in a CountedLoss of 0 tokens.
 ///
 /// A sum over tokens: `loss += balance_loss<EachSequence>(...)` adds it to the sum of token losses, and both
-/// are divided once, by the tokens of the global batch. A balanced set contributes coefficient x T.
+/// are divided once, by the targets of the global batch that count. A balanced set contributes coefficient x
+/// T. Where not all targets count, Tape::set_counted_share(), which a batch's `counted_share` sets,
+/// multiplies it by their share of the tokens, so that the result is a mean over the routed tokens.
 /// Gradients, times the tape's loss scale, flow only through p. Padding tokens, whose choice is -1, are
 /// ignored. Counts are int64 and summed over the axes that split the tokens of a set: one all_reduce of
 /// (experts + 1) integers for each set, and none if no axis does. Never over an axis of experts or layers,
@@ -271,7 +282,8 @@ template <class Over, detail::TapeValue X>
   detail::require_choice("balance_loss", logits, choice, where);
   auto counts = detail::counts_of_sets<Over>(choice, logits.shape().back(), where);
   const std::size_t rows = detail::TokenSets<Over, detail::ChoiceFor<X>>::rows(choice);
-  return detail::record_row_loss(detail::BalanceOfRows{choice, std::move(counts), rows, options}, where,
+  const BalanceOptions scaled = detail::options_on_tape(logits, options);
+  return detail::record_row_loss(detail::BalanceOfRows{choice, std::move(counts), rows, scaled}, where,
                                  detail::wide_logits(std::forward<X>(logits), where));
 }
 
@@ -293,7 +305,7 @@ template <detail::TapeValue X>
   detail::require_choice("stale_balance_loss", logits, choice, where);
   return detail::record_row_loss(
       detail::BalanceOfRows{choice, detail::known_counts(counts, choice, logits.shape().back()),
-                            choice.local_matrix().extent(0), options},
+                            choice.local_matrix().extent(0), detail::options_on_tape(logits, options)},
       where, detail::wide_logits(std::forward<X>(logits), where));
 }
 
@@ -305,13 +317,14 @@ void stale_balance_loss(X&&, const detail::ChoiceFor<X>&, const ExpertCounts<L, 
 }
 
 /// @brief coefficient x sum over tokens of (log of the sum of exp(logits))^2, which keeps logits small (Zoph
-/// et al., arXiv 2202.08906, equation 5), in a CountedLoss of 0 tokens; padding tokens are ignored. No
-/// communication.
+/// et al., arXiv 2202.08906, equation 5), in a CountedLoss of 0 tokens; padding tokens are ignored. Among the
+/// losses of targets as balance_loss. No communication.
 template <detail::TapeValue X>
 [[nodiscard]] auto router_z_loss(X&& logits, const detail::ChoiceFor<X>& choice, double coefficient = 0.001,
                                  SourceLocation where = SourceLocation::current()) {
   detail::require_choice("router_z_loss", logits, choice, where);
-  return detail::record_row_loss(detail::SquaresOfRows{choice, coefficient}, where,
+  const double scaled = detail::coefficient_on_tape(logits, coefficient);
+  return detail::record_row_loss(detail::SquaresOfRows{choice, scaled}, where,
                                  detail::wide_logits(std::forward<X>(logits), where));
 }
 

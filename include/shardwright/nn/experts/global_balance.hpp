@@ -53,9 +53,10 @@ public:
   /// @brief Records the loss of a microbatch on the tape of its logits: its choice is counted now, its
   /// gradient and value are computed in the backward pass. Does nothing in an evaluation. No communication.
   /// @throws LifecycleError for a forward pass between end_forwards() and the last backward pass.
+  /// @param total to which the loss is added then, too; null for none
   template <detail::TapeValue X>
   void operator()(X&& logits, const detail::ChoiceFor<X>& choice,
-                  SourceLocation where = SourceLocation::current()) {
+                  SourceLocation where = SourceLocation::current(), Loss* total = nullptr) {
     static_cast<void>(sizeof(detail::CountedChoice<typename detail::ChoiceFor<X>::layout,
                                                    RowwiseLayout<operation::route, Logits>>));
     detail::require_choice("GlobalBalance", logits, choice, where);
@@ -68,8 +69,9 @@ public:
       detail::reject_use(
           "GlobalBalance: it must be a part of its model, or nothing says that the model's loss needs the whole batch (list it in members(), and call initialize() with the whole model)");
     count(choice, false);
-    static_cast<void>(detail::record_loss(LossOfBatch<detail::ChoiceFor<X>>{this, choice}, where,
-                                          detail::wide_logits(std::forward<X>(logits), where)));
+    const BalanceOptions scaled = detail::options_on_tape(logits, options_);
+    static_cast<void>(detail::record_loss(LossOfBatch<detail::ChoiceFor<X>>{this, choice, scaled, total},
+                                          where, detail::wide_logits(std::forward<X>(logits), where)));
   }
 
   /// @brief Declares that the whole batch has been counted. Collective: one all_reduce of experts + 1
@@ -89,16 +91,20 @@ private:
     static constexpr std::array<std::string_view, 0> differs_along{};
     GlobalBalance* balance;
     Choice choice;
+    BalanceOptions options;
+    Loss* total;
 
     [[nodiscard]] std::array<GivenNumber, 1> numbers() const {
-      return {GivenNumber("coefficient", balance->options_.coefficient)};
+      return {GivenNumber("coefficient", options.coefficient)};
     }
     template <class X, class Scale>
     [[nodiscard]] auto loss_and_gradient(SourceLocation where, X&& x, const Scale& scale) const {
-      const detail::RowLoss loss{detail::BalanceOfRows{choice, balance->final_counts(),
-                                                       choice.local_matrix().extent(0), balance->options_}};
+      const detail::RowLoss loss{
+          detail::BalanceOfRows{choice, balance->final_counts(), choice.local_matrix().extent(0), options}};
       auto made = loss.loss_and_gradient(where, std::forward<X>(x), scale);
       balance->loss_ += made.first;
+      if (total != nullptr)
+        *total += made.first;
       balance->end_backward();
       return made;
     }

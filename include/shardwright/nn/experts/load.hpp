@@ -4,14 +4,18 @@
 /// @file
 /// @brief The load of experts over steps, and a bias that balances it without a loss.
 
+#include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/nn/experts/counts.hpp>
 #include <shardwright/nn/experts/report.hpp>
 #include <shardwright/nn/experts/router_options.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/memory/host_copy.hpp>
+#include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/train/parameter_base.hpp>
+#include <shardwright/train/step/device_loss.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -78,6 +82,12 @@ protected:
 template <LayoutType Logits, class Target = DefaultTarget> class ExpertLoad final : public ExpertLoadBase {
 public:
   using Bias = ShardedTensor<Layout<1>, const float, Target>;
+  using Loss = CountedLossOn<ReduceAllLayout<Sum, Logits>, Target>;
+  /// @brief This rank's sums of the router's losses in the current step.
+  struct Losses {
+    Loss balance{}, z{};
+    double counted_share = 1; ///< Of their tapes.
+  };
 
   template <class Mesh>
   ExpertLoad(const Mesh& mesh, std::int64_t experts, const ExpertBiasOptions& options = {})
@@ -98,6 +108,15 @@ public:
   /// the first forward pass only.
   void count_dropped(const std::optional<FirstPass>& pass, std::int64_t choices) {
     dropped_ += pass ? choices : 0;
+  }
+  /// @brief Sums for the report, to which the losses of first passes are added; null on a device, and before
+  /// report_losses().
+  [[nodiscard]] Losses* losses() noexcept { return losses_ ? &*losses_ : nullptr; }
+  /// @brief From now on, end_step() sums losses() over the ranks, with one more all_reduce of two numbers.
+  /// Does nothing on a device, where a step would wait for them.
+  void report_losses() {
+    if constexpr (Target::host_accessible)
+      losses_.emplace();
   }
   [[nodiscard]] const ExpertBiasOptions& options() const noexcept { return options_; }
   /// @brief float [experts], for RouteWith::bias: a handle that must be released before the step ends.
@@ -131,13 +150,14 @@ public:
   [[nodiscard]] ExpertLoadReport report() const override {
     std::vector<float> bias(bias_.size());
     detail::copy_to_host<Target>(bias_.execution(), bias_.data(), bias.data(), bias.size());
-    return {name_, last_.experts(), std::move(bias), last_dropped_};
+    return {name_, last_.experts(), std::move(bias), last_dropped_, last_losses_[0], last_losses_[1]};
   }
 
   /// @brief Ends a step: updates the bias, and resets the counts. Collective if the step is taken: one
   /// all_reduce of experts + 1 integers, and two more if the layer has copies.
   void end_step(const StepVerdict& verdict) override {
     const std::int64_t dropped = std::exchange(dropped_, 0);
+    const Losses losses = losses_ ? std::exchange(*losses_, Losses{}) : Losses{};
     if (!verdict.taken) {
       counts_.restart();
       return;
@@ -146,6 +166,9 @@ public:
     last_dropped_ = dropped;
     if (copies_.valid())
       copies_.all_reduce_in_place(std::span(&last_dropped_, 1));
+    if constexpr (Target::host_accessible)
+      if (losses_)
+        last_losses_ = means_of(losses);
     if (options_.rate != 0)
       detail::run_once("sw::expert_bias", bias_.execution(),
                        kernels::MoveExpertBias{last_.tensor().data(), verdict.device_take,
@@ -154,6 +177,24 @@ public:
   }
 
 private:
+  /// Over all tokens of the step, which last_ has counted.
+  [[nodiscard]] std::array<double, 2> means_of(const Losses& losses) {
+    ShardedTensor<ExpertCountsLayout<Logits>, double, Target> parts(bias_.resources(), {2});
+    std::array<double, 2> out{losses.balance.loss.value, losses.z.loss.value};
+    if constexpr (!counts_only<Target>)
+      std::copy(out.begin(), out.end(), parts.mutable_data());
+    const auto sums = redistribute<Layout<1>>(std::move(parts));
+    if constexpr (counts_only<Target>)
+      return out;
+    std::copy_n(sums.data(), out.size(), out.begin());
+    if (copies_.valid())
+      copies_.all_reduce_in_place(std::span<double>(out));
+    const double tokens = static_cast<double>(last_.tokens()) * losses.counted_share;
+    for (double& each : out)
+      each = tokens > 0 ? each / tokens : 0;
+    return out;
+  }
+
   ExpertBiasOptions options_;
   ExpertCounts<Logits, Target> counts_;
   ShardedTensor<Layout<1>, float, Target> bias_;
@@ -161,6 +202,8 @@ private:
   HostCommunicator copies_;
   std::int64_t dropped_ = 0;
   std::int64_t last_dropped_ = 0;
+  std::optional<Losses> losses_;
+  std::array<double, 2> last_losses_{}; // balance, z
   std::string name_;
 };
 

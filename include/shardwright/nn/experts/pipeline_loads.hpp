@@ -9,6 +9,7 @@
 #include <shardwright/nn/experts/report.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -24,7 +25,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 template <class Model>
 [[nodiscard]] std::vector<ExpertLoadReport> expert_loads(Model& model, const HostCommunicator& pipeline) {
   std::vector<std::string> names;
-  std::vector<std::int64_t> numbers; // unit, dropped, experts, chosen of each
+  std::vector<std::int64_t> numbers; // unit, dropped, the bits of two losses, experts, chosen of each
   std::vector<float> biases;
   model.for_each_stage([&](auto& stage) {
     auto unit = static_cast<std::int64_t>(stage.first_unit());
@@ -33,7 +34,9 @@ template <class Model>
         if (const auto* const load = dynamic_cast<const ExpertLoadBase*>(each.part)) {
           const ExpertLoadReport own = load->report();
           names.push_back(own.name);
-          numbers.insert(numbers.end(), {unit, own.dropped, static_cast<std::int64_t>(own.bias.size())});
+          numbers.insert(numbers.end(), {unit, own.dropped, std::bit_cast<std::int64_t>(own.balance_loss),
+                                         std::bit_cast<std::int64_t>(own.z_loss),
+                                         static_cast<std::int64_t>(own.bias.size())});
           numbers.insert(numbers.end(), own.chosen.begin(), own.chosen.end());
           numbers.resize(numbers.size() + own.bias.size() - own.chosen.size());
           biases.insert(biases.end(), own.bias.begin(), own.bias.end());
@@ -53,8 +56,11 @@ template <class Model>
     auto number = all_numbers[rank].begin();
     auto bias = all_biases[rank].begin();
     for (const std::string& name : all_names[rank]) {
-      const std::int64_t unit = *number++, dropped = *number++, experts = *number++;
-      found.push_back({unit, {name, {number, number + experts}, {bias, bias + experts}, dropped}});
+      const std::int64_t unit = *number++, dropped = *number++;
+      const auto balance = std::bit_cast<double>(*number++), z = std::bit_cast<double>(*number++);
+      const std::int64_t experts = *number++;
+      found.push_back(
+          {unit, {name, {number, number + experts}, {bias, bias + experts}, dropped, balance, z}});
       number += experts;
       bias += experts;
     }

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -21,6 +22,8 @@ struct ExpertLoadReport {
   std::vector<std::int64_t> chosen; ///< Tokens that chose each expert; empty before the first step.
   std::vector<float> bias;          ///< Bias of each expert, for the next step.
   std::int64_t dropped = 0;         ///< Choices dropped because of the capacity.
+  double balance_loss = 0;          ///< Mean over the routed tokens, with its coefficient; 0 without one.
+  double z_loss = 0;                ///< As balance_loss.
 };
 
 /// @brief A summary of the loads of all layers of a model.
@@ -30,14 +33,23 @@ struct ExpertSummary {
   double least_bias = 0;
   double largest_bias = 0;
   double dropped_share = 0; ///< Of all choices.
+  double balance_loss = 0;  ///< Sum over the layers, as it is added to the loss of tokens.
+  double z_loss = 0;        ///< As balance_loss.
 
-  /// @brief "busiest expert 14.1% of a layer's choices, bias -0.002 to 0.003, 0.00% dropped".
+  /// @brief "busiest expert 14.1% of a layer's choices, bias -0.002 to 0.003, 0.00% dropped", and the losses
+  /// that there are: ", balance loss 0.0412".
   [[nodiscard]] std::string text() const {
     char line[128];
     std::snprintf(line, sizeof line,
                   "busiest expert %.1f%% of a layer's choices, bias %.3g to %.3g, %.2f%% dropped",
                   100 * busiest_share, least_bias, largest_bias, 100 * dropped_share);
-    return line;
+    std::string out = line;
+    for (const auto& [name, value] : {std::pair{"balance loss", balance_loss}, {"z-loss", z_loss}})
+      if (value != 0) {
+        std::snprintf(line, sizeof line, ", %s %.3g", name, value);
+        out += line;
+      }
+    return out;
   }
 };
 
@@ -58,6 +70,8 @@ struct ExpertSummary {
       out.least_bias = std::min(out.least_bias, static_cast<double>(bias));
       out.largest_bias = std::max(out.largest_bias, static_cast<double>(bias));
     }
+    out.balance_loss += layer.balance_loss;
+    out.z_loss += layer.z_loss;
     choices += own;
     dropped += layer.dropped;
   }

@@ -307,6 +307,8 @@ private:
     Tape<target>& tape = saved.tape;
     tape.restart(recording, detail::origin_of_batch(batch), detail::rows_of_batch(batch));
     tape.set_loss_scale(loss_scale_);
+    if constexpr (requires { batch.counted_share; })
+      tape.set_counted_share(batch.counted_share);
     tape.check_inputs(checks_inputs_);
     std::optional<Stream> stream;
     if (!holds_first_) {

@@ -177,6 +177,9 @@ public:
   /// The place of this backward pass in its step.
   [[nodiscard]] PassPosition position() const noexcept { return position_; }
   /// The factor on the gradients of its losses.
+  /// Factor on losses of routed tokens, which are summed with those of targets and divided by these.
+  [[nodiscard]] double counted_share() const noexcept { return counted_share_; }
+  void set_counted_share(double share) noexcept { counted_share_ = share; }
   [[nodiscard]] const LossScale& loss_scale() const noexcept { return loss_scale_; }
   void set_loss_scale(LossScale scale) noexcept { loss_scale_ = std::move(scale); }
   /// Whether nothing has been recorded.
@@ -237,6 +240,7 @@ private:
   PassPosition position_ = PassPosition::middle;
   bool checks_inputs_ = always_checked;
   LossScale loss_scale_;
+  double counted_share_ = 1;
   long references_ = 1;
 };
 
@@ -276,6 +280,7 @@ SHARDWRIGHT_INLINE void detail::TapeCore::restart(Recording recording,
   recording_ = recording;
   origin_ = origin;
   rows_ = rows;
+  counted_share_ = 1;
 }
 
 SHARDWRIGHT_INLINE void detail::TapeCore::backward(GradientPass pass, PassPosition position) {
