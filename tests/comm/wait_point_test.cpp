@@ -66,17 +66,24 @@ constexpr int first_looks = 16, quick_looks = 240;
 
 } // namespace
 
-TEST_CASE("a waiter yields to an awaited thread on its core, and sleeps at once where that takes long",
-          "[comm]") {
-  const detail::Patience spins{std::chrono::microseconds(50), false};
-  int first = 0, second = 0;
-  std::thread fresh([&] {
-    first = looks(spins, true);
-    second = looks(spins, true); // it has yielded in vain
-  });
-  fresh.join();
-  CHECK(first > first_looks + 1);
-  CHECK(second == first_looks + 1);
+TEST_CASE("a waiter yields to threads on its core, and sleeps at once while that takes long", "[comm]") {
+  constexpr int few_looks = 4;
+  detail::YieldHistory& history = detail::YieldHistory::of_process();
+  const auto let_pay = [&history](bool pays) {
+    const auto end = detail::WaitClock::now() + std::chrono::hours(pays ? -1 : 1);
+    history.note(end - std::chrono::seconds(1), end);
+    REQUIRE(history.pays(detail::WaitClock::now()) == pays);
+  };
+  const detail::Patience spins{std::chrono::microseconds(50), false},
+      shares{std::chrono::microseconds(1), true};
+  for (const bool pays : {true, false, true}) {
+    let_pay(pays);
+    const int peer_on_its_core = looks(spins, true);
+    let_pay(pays);
+    const int crowded = looks(shares);
+    CHECK((pays ? peer_on_its_core > first_looks + 1 : peer_on_its_core == first_looks + 1));
+    CHECK((pays ? crowded > few_looks + 1 : crowded == few_looks + 1));
+  }
 }
 
 TEST_CASE("a waiter spins for longer than usual after many quick waits", "[comm]") {

@@ -113,14 +113,38 @@ TEST_CASE("a waiter with a core to itself gives way to an awaited rank on that c
   CHECK(Driven::naps > 0);
 }
 
-TEST_CASE("yields that take long do not pay for a while", "[comm]") {
-  const YieldHistory::clock::time_point now{std::chrono::seconds(1)};
+TEST_CASE("of ranks that share cores, one whose yield took long naps instead", "[comm]") {
+  const auto yields = [](int spins) {
+    Driven::begin();
+    Driven::length_of_yield = milliseconds(4);
+    Waiting waiting(std::chrono::minutes(1), spins);
+    pause(waiting, spins + 1);
+    CHECK(Driven::naps == (spins == Waiting::few_polls ? 1 : 0));
+    return Driven::yields;
+  };
+  CHECK(yields(Waiting::few_polls) == 1);
+  // A core that became idle would be given an awaited rank that waits for its own.
+  CHECK(yields(Waiting::many_polls) == 2);
+}
+
+TEST_CASE("yields that take long do not pay for a while, which grows and shrinks", "[comm]") {
   YieldHistory history;
+  YieldHistory::clock::time_point now{std::chrono::seconds(1)};
   CHECK(history.pays(now));
   history.note(now, now + YieldHistory::long_yield / 2);
   CHECK(history.pays(now + YieldHistory::long_yield / 2));
-  history.note(now, now + milliseconds(4));
-  CHECK_FALSE(history.pays(now + milliseconds(4)));
-  CHECK_FALSE(history.pays(now + milliseconds(100)));
-  CHECK(history.pays(now + milliseconds(104)));
+  const auto pays_again_after_a_long_one = [&](milliseconds pause) {
+    const auto end = now + milliseconds(4);
+    history.note(now, end);
+    now = end + pause;
+    return !history.pays(end) && !history.pays(now - nanoseconds(1)) && history.pays(now);
+  };
+  for (const int pause : {1, 2, 4, 8, 16, 32, 64, 100, 100})
+    CHECK(pays_again_after_a_long_one(milliseconds(pause)));
+  history.note(now, now + YieldHistory::long_yield / 2);
+  CHECK(history.pays(now));
+  CHECK(pays_again_after_a_long_one(milliseconds(50)));
+  for (int i = 0; i < 20; ++i)
+    history.note(now, now + nanoseconds(400));
+  CHECK(pays_again_after_a_long_one(YieldHistory::shortest_pause));
 }

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -23,28 +25,40 @@ inline std::string time_text(std::chrono::nanoseconds time) {
   return text;
 }
 
-/// Whether a thread should yield to an awaited one that was last seen on its own core.
+/// Whether a thread of this process that waits should yield, or sleep.
 ///
-/// If a yield takes long, a busy process uses this core too. It gets a whole time slice with each yield, but
-/// not when a thread sleeps and is woken, because the scheduler prefers a woken thread to a busy one.
+/// A yield that takes long went to a busy process, or to a rank that computes: it got a whole time slice. A
+/// sleeping thread gives way as well but is back soon, because the scheduler prefers a woken thread to a busy
+/// one. So no thread yields for a while, which doubles each time, and is halved by each short yield: a rank
+/// that computed does not make the small calls after it slow.
 class YieldHistory {
 public:
   using clock = std::chrono::steady_clock;
   static constexpr std::chrono::microseconds long_yield{500};
+  static constexpr std::chrono::milliseconds shortest_pause{1}, longest_pause{100};
 
-  [[nodiscard]] static YieldHistory& of_thread() noexcept {
-    static thread_local YieldHistory history;
+  /// Of all threads: those of ranks may live for one launch of a few milliseconds only.
+  [[nodiscard]] static YieldHistory& of_process() noexcept {
+    static YieldHistory history;
     return history;
   }
-  [[nodiscard]] bool pays(clock::time_point now) const noexcept { return now >= not_before_; }
+  [[nodiscard]] bool pays(clock::time_point now) const noexcept {
+    return now.time_since_epoch() >= clock::duration(not_before_.load(std::memory_order_relaxed));
+  }
   /// Takes note of a yield, or of some in a row.
   void note(clock::time_point begin, clock::time_point end) noexcept {
-    if (end - begin >= long_yield)
-      not_before_ = end + std::chrono::milliseconds(100); // against some milliseconds of the yield
+    const clock::duration pause(pause_.load(std::memory_order_relaxed));
+    if (end - begin >= long_yield) {
+      not_before_.store((end + pause).time_since_epoch().count(), std::memory_order_relaxed);
+      pause_.store(std::min<clock::duration>(2 * pause, longest_pause).count(), std::memory_order_relaxed);
+    } else if (pause > shortest_pause) {
+      pause_.store(std::max<clock::duration>(pause / 2, shortest_pause).count(), std::memory_order_relaxed);
+    }
   }
 
 private:
-  clock::time_point not_before_{};
+  std::atomic<clock::rep> not_before_{0};
+  std::atomic<clock::rep> pause_{clock::duration(shortest_pause).count()};
 };
 
 /// What a wait asks of the machine: the time, and to let other threads run.
@@ -96,10 +110,12 @@ public:
       return;
     expired_ = now - start_ > deadline_;
     const auto idle = now - idle_since_;
-    if (idle < longest_yields() && (!in_the_way_ || YieldHistory::of_thread().pays(now))) {
+    YieldHistory& history = YieldHistory::of_process();
+    const bool shares_core = spins_ == few_polls || in_the_way_;
+    if (idle < longest_yields() && (!shares_core || history.pays(now))) {
       On::yield();
-      if (in_the_way_)
-        YieldHistory::of_thread().note(now, On::now());
+      if (shares_core)
+        history.note(now, On::now());
     } else {
       On::nap(std::chrono::microseconds(idle < std::chrono::milliseconds(200) ? 50 : 500));
     }

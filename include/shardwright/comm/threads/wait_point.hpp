@@ -43,8 +43,8 @@ struct Patience {
   std::chrono::nanoseconds time{};
   bool yields = false; ///< To other threads meanwhile.
 
-  /// A thread that has a core to itself spins; one that shares its core lets the others run immediately. If a
-  /// busy process is among them, a yield takes a time slice, so that the first one is the last.
+  /// A thread that has a core to itself spins; one that shares its core lets the others run immediately,
+  /// unless that takes long (YieldHistory).
   [[nodiscard]] static constexpr Patience of(int threads, int cores) noexcept {
     if (threads <= cores)
       return {std::chrono::microseconds(50), false};
@@ -118,9 +118,13 @@ public:
       return true;
     }
     const auto start = WaitClock::now();
-    const bool reached =
-        in_the_way ? yield_to_peer(done, start) : poll(done, history.adapted(patience), start);
-    history.note(reached && WaitClock::now() - start < patience.time);
+    bool reached = false;
+    if (patience.yields || in_the_way)
+      reached = yield(done, in_the_way ? YieldHistory::long_yield : patience.time, start);
+    else
+      reached = poll(done, history.adapted(patience), start);
+    if (!patience.yields)
+      history.note(reached && WaitClock::now() - start < patience.time);
     return reached || sleep_until(done, start + limit);
   }
   template <class Done>
@@ -163,12 +167,13 @@ private:
     }
   }
 
-  /// Yields to a peer on this core until `done()` or until yields have taken long.
-  template <class Done> static bool yield_to_peer(Done& done, WaitClock::time_point start) {
-    YieldHistory& history = YieldHistory::of_thread();
+  /// Yields until `done()`, for a time, unless yields have lately taken long.
+  template <class Done>
+  static bool yield(Done& done, std::chrono::nanoseconds time, WaitClock::time_point start) {
+    YieldHistory& history = YieldHistory::of_process();
     if (!history.pays(start))
       return false;
-    const bool reached = poll(done, {YieldHistory::long_yield, true}, start);
+    const bool reached = poll(done, {time, true}, start);
     history.note(start, WaitClock::now());
     return reached;
   }
