@@ -114,10 +114,10 @@ struct HeadNorm {
     using Element = typename Tensor::value_type;
     const auto x = kernels::span_of(detail::matrix_at(qkv, 3));
     const auto d_groups = kernels::span_of(detail::mutable_matrix_at(out, 3));
+    constexpr bool trained = sizeof...(Slot) > 0;
     auto workspace = detail::workspace_of<AccumulationElement<Element>>(
-        qkv.resources(), sizeof...(Slot) > 0
-                             ? kernels::norm_workspace(x.rows, static_cast<std::size_t>(heads.width), false)
-                             : 0);
+        qkv.resources(),
+        trained ? kernels::norm_workspace(x.rows, static_cast<std::size_t>(heads.width), false) : 0);
     detail::each_normed_head(
         heads,
         kernels::Norm<Element>{.x = x,
@@ -132,7 +132,7 @@ struct HeadNorm {
           ((norm.d_gain = kernels::span_of(slot.tensor.mutable_local()).from(of_key ? width : 0, width),
             norm.add_gain = slot.beta != 0 || (head > 0 && !of_key)),
            ...);
-          kernels::norm_backward<false>(qkv.execution(), norm);
+          kernels::norm_backward<false, trained>(qkv.execution(), norm);
         });
     return out;
   }

@@ -119,13 +119,14 @@ norm_gradient(ShardedTensor<L, Element, Target>&& gradient, const X& x, Statisti
     ((norm.d_bias = kernels::span_of(bias_slot.tensor.mutable_local()), norm.add_bias = bias_slot.beta != 0),
      ...);
   };
-  if constexpr (sizeof...(Slots) > 0)
+  constexpr bool trained = sizeof...(Slots) > 0;
+  if constexpr (trained)
     add_to(slots...);
   auto workspace = workspace_of<AccumulationElement<Element>>(
       x.resources(),
-      sizeof...(Slots) > 0 ? kernels::norm_workspace(norm.x.rows, norm.x.columns, sizeof...(Slots) > 1) : 0);
+      trained ? kernels::norm_workspace(norm.x.rows, norm.x.columns, sizeof...(Slots) > 1) : 0);
   norm.workspace = kernels::span_of(workspace.mutable_local());
-  kernels::norm_backward<is_centred<Tag>>(x.execution(), norm);
+  kernels::norm_backward<is_centred<Tag>, trained>(x.execution(), norm);
   return out;
 }
 

@@ -37,7 +37,7 @@ template <class Element> struct Norm {
   MatrixSpan<const Element> dy{};
   MatrixSpan<const Element> d_residual{}; ///< Added to dx, if it is not empty.
   MatrixSpan<Element> dx{};               ///< May be dy or d_residual.
-  VectorSpan<Number> d_gain{};            ///< [width], or empty with d_bias if they are not wanted.
+  VectorSpan<Number> d_gain{};            ///< [width]
   VectorSpan<Number> d_bias{};            ///< [width], or empty.
   bool add_gain = false;                  ///< False overwrites d_gain.
   bool add_bias = false;                  ///< False overwrites d_bias.
@@ -318,8 +318,6 @@ template <bool centred, bool biased, class Execution, class Element>
 void run_norm_backward(const Execution& execution, const Norm<Element>& norm) {
   using Rows = NormBackward<Element, centred, biased>;
   const char* const label = centred ? "sw::d_layer_norm" : "sw::d_rms_norm";
-  if (norm.d_gain.size == 0)
-    return run_lanes(label, execution, norm.x.rows, NormBackward<Element, centred, biased, false>{norm});
   const std::size_t blocks = blocks_of(norm.x.rows, column_sum_rows);
   const std::size_t columns = norm.x.columns;
   const Rows rows{norm, column_sum_rows};
@@ -371,28 +369,34 @@ void norm_forward(const Execution& execution, const Norm<Element>& norm) {
 }
 
 /// @brief The gradients, rows in fixed order: dx = d_residual + that of x, d_gain (+)= that of the gain, and
-/// d_bias (+)= that of the bias if there is one; neither if d_gain is empty. One pass over memory, or two of
-/// an RMSNorm without d_residual.
+/// d_bias (+)= that of the bias if there is one. One pass over memory, or two of an RMSNorm without
+/// d_residual.
 ///
 /// After `sum = residual + branch; y = norm(sum)` and with the gradient `d_residual` that reaches the sum by
 /// other paths, dx is the gradient of the sum, and so of both summands.
+/// @tparam trained false if gain and bias are frozen: then d_gain, d_bias and the workspace are empty, and
+/// only dx is computed
 /// @throws InvalidArgument if the extents do not agree.
-template <bool centred, class Execution, class Element>
+template <bool centred, bool trained = true, class Execution, class Element>
 void norm_backward(const Execution& execution, const Norm<Element>& norm) {
   const char* const operation = centred ? "layer_norm_backward" : "rms_norm_backward";
   const auto same = [&norm](const auto& m) { return m.rows == norm.x.rows && m.columns == norm.x.columns; };
   const bool biased = centred && norm.d_bias.size > 0;
-  detail::require_norm<centred>(
-      operation, norm, norm.d_bias.size,
-      same(norm.dy) && same(norm.dx) &&
-          (norm.d_gain.size == norm.x.columns || (norm.d_gain.size == 0 && norm.d_bias.size == 0)) &&
-          (norm.d_residual.data == nullptr || same(norm.d_residual)));
-  require(norm.d_gain.size == 0 || norm.workspace.size >= norm_workspace(norm.x.rows, norm.x.columns, biased),
-          operation, "the workspace is too small (see norm_workspace).");
-  if constexpr (centred)
-    if (biased)
-      return detail::run_norm_backward<true, true>(execution, norm);
-  detail::run_norm_backward<centred, false>(execution, norm);
+  detail::require_norm<centred>(operation, norm, norm.d_bias.size,
+                                same(norm.dy) && same(norm.dx) &&
+                                    norm.d_gain.size == (trained ? norm.x.columns : 0) &&
+                                    (norm.d_residual.data == nullptr || same(norm.d_residual)));
+  if constexpr (trained) {
+    require(norm.workspace.size >= norm_workspace(norm.x.rows, norm.x.columns, biased), operation,
+            "the workspace is too small (see norm_workspace).");
+    if constexpr (centred)
+      if (biased)
+        return detail::run_norm_backward<true, true>(execution, norm);
+    detail::run_norm_backward<centred, false>(execution, norm);
+  } else {
+    run_lanes(centred ? "sw::d_layer_norm" : "sw::d_rms_norm", execution, norm.x.rows,
+              detail::NormBackward<Element, centred, false, false>{norm});
+  }
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
