@@ -211,6 +211,8 @@ endfunction()
 # Layers, headers alone, form of the sources, and two units that include the same.
 function(shardwright_source_checks)
   shardwright_add_check(layering COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_layering")
+  shardwright_add_check(
+    check_layering COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/check_layering_test.py")
   shardwright_add_check(tests COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_tests")
   shardwright_add_check(rooms COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_rooms")
   shardwright_add_check(

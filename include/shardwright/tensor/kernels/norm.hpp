@@ -369,13 +369,11 @@ void norm_forward(const Execution& execution, const Norm<Element>& norm) {
 }
 
 /// @brief The gradients, rows in fixed order: dx = d_residual + that of x, d_gain (+)= that of the gain, and
-/// d_bias (+)= that of the bias if there is one. One pass over memory, or two of an RMSNorm without
-/// d_residual.
+/// d_bias (+)= that of a bias. One pass over memory, or two of an RMSNorm without d_residual.
 ///
 /// After `sum = residual + branch; y = norm(sum)` and with the gradient `d_residual` that reaches the sum by
 /// other paths, dx is the gradient of the sum, and so of both summands.
-/// @tparam trained false if gain and bias are frozen: then d_gain, d_bias and the workspace are empty, and
-/// only dx is computed
+/// @tparam trained false if gain and bias are frozen: only dx, without d_gain, d_bias and workspace
 /// @throws InvalidArgument if the extents do not agree.
 template <bool centred, bool trained = true, class Execution, class Element>
 void norm_backward(const Execution& execution, const Norm<Element>& norm) {
