@@ -53,8 +53,10 @@
 #include <shardwright/train/check_gradients.hpp>
 
 // Tensor operations that only models need, and batches.
+#include <shardwright/tensor/elementwise/choices.hpp>
 #include <shardwright/tensor/insert_columns.hpp>
 #include <shardwright/tensor/load_rows.hpp>
+#include <shardwright/tensor/slice.hpp>
 #include <shardwright/tensor/softmax.hpp>
 
 // Training steps.

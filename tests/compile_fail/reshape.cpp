@@ -2,9 +2,11 @@
 // needs: kokkos
 
 #include <shardwright/layout/shape_layout.hpp>
+#include <shardwright/tensor/elementwise/choices.hpp>
 #include <shardwright/tensor/insert_columns.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reshape.hpp>
+#include <shardwright/tensor/slice.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;
@@ -24,6 +26,51 @@ void join(const ShardedTensor<Heads>& keys, const ShardedTensor<Shared>& rotary_
   static_cast<void>(insert_columns(keys, rotary_keys, 4));
 }
 } // namespace insert_columns_split
+
+namespace slice_sharded {
+// expect: slice, concat: the dimension must not be sharded, and there must be no halos, since each rank has other indices of it (redistribute the tensor, so that another dimension is sharded)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+constexpr int dimension = 1;
+#else
+constexpr int dimension = 0;
+#endif
+
+void first_half(const ShardedTensor<Layout<2, Shard<1, tp>>>& x) {
+  static_cast<void>(slice<dimension>(x, 0, x.shape()[dimension] / 2));
+}
+} // namespace slice_sharded
+
+namespace concat_layouts {
+// expect: concat: both tensors must have one layout (redistribute one of them)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Other = Layout<2>;
+#else
+using Other = Layout<2, Shard<0, dp>>;
+#endif
+
+void join(const ShardedTensor<Layout<2, Shard<0, dp>>>& x, const ShardedTensor<Other>& y) {
+  static_cast<void>(concat<1>(x, y));
+}
+} // namespace concat_layouts
+
+namespace where_mask_partial {
+// expect: where: both operands must have one layout, and the mask must have it, too, but replicated where they are Partial (redistribute one of them)
+
+using Sums = Layout<2, Partial<Sum, tp>>;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Mask = Sums;
+#else
+using Mask = Layout<2>;
+#endif
+
+void choose(const ShardedTensor<Mask, std::int32_t>& mask, const ShardedTensor<Sums>& x,
+            const ShardedTensor<Sums>& y) {
+  static_cast<void>(where(mask, x, y));
+}
+} // namespace where_mask_partial
 
 namespace reshape_cuts_shard {
 // expect: reshape: of the dimensions that are regrouped only the first may be sharded (redistribute the input, or merge and split dimensions that are not)

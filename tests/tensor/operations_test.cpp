@@ -7,12 +7,14 @@
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/elementwise/choices.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/tensor/slice.hpp>
 #include <shardwright/tensor/softmax.hpp>
 
 #include <algorithm>
@@ -411,6 +413,63 @@ TEST_CASE("softmax of rows and its logarithm, for any width and large numbers") 
           check(1.0, 1e-13);
           check(1.0f, 2e-5);
           check(bfloat16(1.0f), 0x1p-8);
+        }) == "");
+}
+
+TEST_CASE("powers, limits, choices, slices and joined tensors are those of each element") {
+  CHECK(on_ranks(3, [](const HostCommunicator& world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<tp>(3)};
+          ShardedTensor<Layout<2, Shard<0, tp>>, double> x(mesh, {7, 5}), y(mesh, {7, 5});
+          fill_uniform(x, {1, 2}, -2.0, 2.0);
+          fill_uniform(y, {1, 3}, -2.0, 2.0);
+          if (mesh.rank() == 0)
+            y.mutable_data()[0] = NAN;
+          if (mesh.rank() == 1)
+            x.mutable_data()[1] = y.mutable_data()[1];
+          ShardedTensor<Layout<2, Shard<0, tp>>, std::int32_t> mask(mesh, {7, 5});
+          for (std::size_t i = 0; i < mask.local_size(); ++i)
+            mask.mutable_data()[i] = (5 * static_cast<int>(mask.local_offset()[0]) + static_cast<int>(i)) % 2;
+          const Values xs = whole(x), ys = whole(y);
+          const auto same = [&](const char* what, const Values& got, const auto& formula) {
+            bool equal = got.size() == xs.size();
+            for (std::size_t i = 0; equal && i < got.size(); ++i) {
+              const double wanted = formula(xs[i], ys[i], i);
+              equal = std::isnan(wanted) ? std::isnan(got[i])
+                                         : std::abs(got[i] - wanted) <= 1e-13 * std::abs(wanted);
+            }
+            findings.expect(equal, what);
+          };
+          same("clamp", whole(clamp(y, -0.5, 1.0)),
+               [](double, double b, std::size_t) { return std::isnan(b) ? b : std::clamp(b, -0.5, 1.0); });
+          for (const double exponent : {0.0, 1.0, 2.0, 5.0, 64.0, -3.0, 2.5, -0.5, 100.0})
+            same("pow", whole(shardwright::pow(x, exponent)), [=](double a, double, std::size_t) {
+              return exponent == 100.0 && a < 0 ? NAN : std::pow(a, exponent);
+            });
+          same("maximum", whole(maximum(x, y)),
+               [](double a, double b, std::size_t) { return std::isnan(b) ? b : std::max(a, b); });
+          same("where", whole(where(mask, x, y)),
+               [](double a, double b, std::size_t i) { return i % 2 != 0 ? a : b; });
+
+          const Values part = whole(slice<1>(x, 1, 3)), none = whole(slice<1>(x, 5, 0));
+          const Values both = whole(concat<1>(slice<1>(x, 3, 2), x));
+          findings.expect(part.size() == 21 && none.empty() && both.size() == 49, "sizes of parts");
+          for (std::size_t row = 0; row < 7; ++row) {
+            for (std::size_t i = 0; i < 3; ++i)
+              findings.expect(part[3 * row + i] == xs[5 * row + 1 + i], "slice");
+            for (std::size_t i = 0; i < 7; ++i)
+              findings.expect(both[7 * row + i] == xs[5 * row + (i < 2 ? 3 + i : i - 2)], "concat");
+          }
+          const auto refused = [&](const char* sentence, const auto& call) {
+            try {
+              static_cast<void>(call());
+              findings.expect(false, sentence);
+            } catch (const InvalidArgument& error) {
+              findings.expect(std::string(error.what()).find(sentence) != std::string::npos, error.what());
+            }
+          };
+          refused("within the extent of dimension 1, 5, but they are 2 from 4 on",
+                  [&] { return slice<1>(x, 4, 2); });
+          refused("the lower limit must be at most the upper one", [&] { return clamp(x, 1, -1); });
         }) == "");
 }
 

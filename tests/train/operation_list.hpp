@@ -23,12 +23,14 @@
 #include <shardwright/nn/losses/mse.hpp>
 #include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/elementwise/choices.hpp>
 #include <shardwright/tensor/experts/grouped_product.hpp>
 #include <shardwright/tensor/insert_columns.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/tensor/reshape.hpp>
+#include <shardwright/tensor/slice.hpp>
 #include <shardwright/tensor/softmax.hpp>
 #include <shardwright/tensor/transpose.hpp>
 #include <shardwright/train/tape/lazy_sum.hpp>
@@ -99,6 +101,16 @@ struct Inverse : Function<Inverse> {
   static auto call(auto x) { return 2.0 / x; }
 };
 
+struct Clamp : Function<Clamp> {
+  static constexpr std::string_view name = "clamp";
+  static auto call(auto x) { return sw::clamp(x, -0.7, 0.8); }
+};
+struct Pow : Function<Pow> {
+  static constexpr std::string_view name = "pow";
+  static constexpr double low = 0.5;
+  static auto call(auto x) { return sw::pow(x, 2.5) + sw::pow(x, -3); }
+};
+
 // Functions of rows.
 
 template <class Entry> struct RowFunction : OfOne<Entry> {
@@ -148,6 +160,11 @@ struct SumOver0 : Reduction<SumOver0, 0> {
 struct SumOver1 : Reduction<SumOver1, 1> {
   static constexpr std::string_view name = "sum, reduce";
   static auto call(auto x) { return sw::sum<1>(x); }
+};
+struct MaxOver1 : Reduction<MaxOver1, 1> {
+  static constexpr std::string_view name = "reduce";
+  template <class L> static constexpr bool legal = nonlinear<L>&& L::value.shard(1).empty();
+  static auto call(auto x) { return sw::reduce<sw::Max, 1>(x) + sw::reduce<sw::Min, 1>(x); }
 };
 struct MeanOver2 : Reduction<MeanOver2, 2> {
   static constexpr std::string_view name = "mean";
@@ -201,6 +218,12 @@ struct Split : Rearrangement<Split> {
   static constexpr Shape2 shape{6, 4};
   template <class L> static constexpr bool legal = L::value.shard(1).empty();
   static auto call(auto x) { return sw::split_dimension<0>(x, {3, 2}); }
+};
+
+struct Slice : Rearrangement<Slice> {
+  static constexpr std::string_view name = "slice";
+  template <class L> static constexpr bool legal = linear<L>&& L::value.shard(1).empty();
+  static auto call(auto x) { return sw::slice<1>(x, 1, 2); }
 };
 
 // Parts of models.
@@ -265,6 +288,19 @@ struct Embed : OfOne<Embed> { // of the table
     sw::Parameter<L, Raw, double> table("table", x.clone());
     static_cast<void>(sw::check_gradients([&](sw::Tape<>& tape) { return sw::embed(tape, ids, table); },
                                           sw::members("table", table), {.directions = 1}));
+  }
+};
+struct EmbedValue : OfOne<EmbedValue> { // rows of a value, by ids that are sharded
+  static constexpr std::string_view name = "embed";
+  static constexpr Shape2 shape{5, 4};
+  template <class L> static constexpr bool legal = nonlinear<L>;
+  static auto call(auto x) {
+    constexpr bool replicated = std::is_same_v<typename decltype(x)::layout, sw::Layout<2>>;
+    using Ids = std::conditional_t<replicated, sw::Layout<1, sw::Shard<0, tp>>, sw::Layout<1>>;
+    sw::ShardedTensor<Ids, std::int32_t> ids(x.resources(), {7});
+    for (std::size_t i = 0; i < ids.local_size(); ++i)
+      ids.mutable_data()[i] = (static_cast<int>(ids.local_offset()[0]) + static_cast<int>(i)) * 3 % 5;
+    return sw::embed(ids, x);
   }
 };
 struct CrossEntropy : OfOne<CrossEntropy> {
@@ -427,6 +463,39 @@ struct DivideRow : WithRow<DivideRow, sw::detail::MultiplyRule> {
   template <class Left, class Right> static constexpr bool legal = divisible<Left, Right>;
   static auto call(auto x, auto y) { return x / y; }
 };
+struct Maximum : Arithmetic<Maximum, sw::detail::MultiplyRule> {
+  static constexpr std::string_view name = "maximum";
+  template <class Left, class Right>
+  static constexpr bool legal =
+      nonlinear<Left>&& nonlinear<Right>&& accepts<sw::detail::MultiplyRule, Left, Right>;
+  static auto call(auto x, auto y) { return sw::maximum(x, y); }
+};
+/// Both operands in one layout, whose sums are allowed.
+template <class Entry> struct Alike : OfTwo<Entry> {
+  static constexpr Shape2 left_shape{5, 4};
+  static constexpr Shape2 right_shape{5, 4};
+  template <class Left, class Right> static constexpr bool legal = std::is_same_v<Left, Right>&& linear<Left>;
+};
+struct Where : Alike<Where> {
+  static constexpr std::string_view name = "where";
+  static auto call(auto x, auto y) {
+    sw::ShardedTensor<sw::Gradient<typename decltype(x)::layout>, std::int32_t> mask(x.resources(),
+                                                                                     x.shape());
+    const auto offset = mask.local_offset(), local = mask.local_shape();
+    for (std::size_t i = 0; i < mask.local_size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      mask.mutable_data()[i] = ((offset[0] + at / local[1]) * 4 + offset[1] + at % local[1]) % 3 == 0 ? 1 : 0;
+    }
+    return sw::where(mask, x, y);
+  }
+};
+struct Concat : Alike<Concat> {
+  static constexpr std::string_view name = "concat";
+  static constexpr Shape2 right_shape{5, 3};
+  template <class Left, class Right>
+  static constexpr bool legal = Alike<Concat>::legal<Left, Right>&& Left::value.shard(1).empty();
+  static auto call(auto x, auto y) { return sw::concat<1>(x, y); }
+};
 struct Dot : Arithmetic<Dot, sw::detail::MultiplyRule> {
   static constexpr std::string_view name = "dot";
   static auto call(auto x, auto y) { return sw::dot(x, y); }
@@ -466,12 +535,13 @@ struct InsertShared : OfTwo<InsertShared> {
 /// @brief The list. Operations of one operand, and of parameters beside it, are checked on three ranks of one
 /// axis, those of two operands on two axes.
 using OnOneAxis =
-    Operations<GeluTanh, GeluErf, Silu, Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Square, Shifted, Inverse,
-               Softmax, LogSoftmax, Scale, Signs, Convert, SumOver0, SumOver1, MeanOver2, SumOfAll, MeanOfAll,
-               SquaredNorm, Norm, Transpose, Reshape, Merge, Split, RmsNorm, LayerNorm, Swiglu, Dropout,
-               AddPositions, Embed, CrossEntropy, LinearCrossEntropy, Mse, Route, Balance, SumLoss, Rotary,
-               HeadNorm, Attention, Experts>;
-using OnTwoAxes = Operations<Add, AddRow, Subtract, SubtractRow, Multiply, MultiplyRow, Divide, DivideRow,
-                             Dot, Matmul, MatmulTransposed, InsertColumns, InsertShared>;
+    Operations<GeluTanh, GeluErf, Silu, Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Square, Clamp, Pow, MaxOver1,
+               Slice, EmbedValue, Shifted, Inverse, Softmax, LogSoftmax, Scale, Signs, Convert, SumOver0,
+               SumOver1, MeanOver2, SumOfAll, MeanOfAll, SquaredNorm, Norm, Transpose, Reshape, Merge, Split,
+               RmsNorm, LayerNorm, Swiglu, Dropout, AddPositions, Embed, CrossEntropy, LinearCrossEntropy,
+               Mse, Route, Balance, SumLoss, Rotary, HeadNorm, Attention, Experts>;
+using OnTwoAxes =
+    Operations<Maximum, Where, Concat, Add, AddRow, Subtract, SubtractRow, Multiply, MultiplyRow, Divide,
+               DivideRow, Dot, Matmul, MatmulTransposed, InsertColumns, InsertShared>;
 
 } // namespace operations_test

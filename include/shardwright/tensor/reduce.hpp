@@ -132,12 +132,44 @@ template <class X> struct RealMean {
       "mean: the elements must be floating-point, because a mean of integers need not be an integer (take the sum, and divide it as a floating-point number)");
 };
 
+template <class Op> inline constexpr bool is_extreme = std::is_same_v<Op, Max> || std::is_same_v<Op, Min>;
+
 /// Only values of a tape have gradients; tensors do not.
-template <class Op, class X> struct ReductionWithGradient {
-  static constexpr bool value = AnyShardedTensor<X> || std::is_same_v<Op, Sum>;
+template <class Op, class X, class L> struct ReductionWithGradient {
+  static constexpr bool of_one_rank = is_extreme<Op> && !L::value.has_partial();
+  static constexpr bool value = AnyShardedTensor<X> || std::is_same_v<Op, Sum> || of_one_rank;
   static_assert(
       value,
-      "reduce: there is no gradient of Max, Min or Product, only of a Sum (reduce the tensor value(), which is not on the tape)");
+      "reduce: there is no gradient of a Product, nor of Max or Min over ranks (redistribute the value, so that the reduced dimensions are not sharded, or reduce the tensor value(), which is not on the tape)");
+};
+
+/// The layout of an operand, also of one on a tape.
+template <class X> struct OperandLayout { using type = typename X::layout; };
+template <class X>
+requires requires { typename X::compute_layout; }
+struct OperandLayout<X> {
+  using type = typename X::compute_layout;
+};
+
+/// dx[outer, middle, inner]: dy where x first has its greatest or least element, else 0.
+template <ReduceOp op, class Element> struct SelectExtreme {
+  const Element* x;
+  const Element* dy; // [outer, inner]
+  Element* dx;
+  std::size_t middle;
+  std::size_t inner;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    const std::size_t first = i / inner * middle * inner + i % inner;
+    std::size_t best = 0;
+    for (std::size_t m = 0; m < middle; ++m) {
+      const Element now = x[first + m * inner], before = x[first + best * inner];
+      if (op == ReduceOp::maximum ? now > before : now < before)
+        best = m;
+      dx[first + m * inner] = Element(0);
+    }
+    if (middle > 0)
+      dx[first + best * inner] = dy[i];
+  }
 };
 
 /// Stands for all dimensions where a dimension is expected.
@@ -149,6 +181,11 @@ template <class Op, int dimension, class L> struct ReducedLayoutOf {
 template <class Op, class L> struct ReducedLayoutOf<Op, all_dimensions, L> {
   using type = ReduceAllLayout<Op, L>;
 };
+
+template <class Op, int dimension, class X>
+using ReductionIsAllowed = ReductionWithGradient<
+    Op, X,
+    typename ReducedLayoutOf<Op, dimension, typename OperandLayout<std::remove_cvref_t<X>>::type>::type>;
 
 /// The gradient of a sum: a number of the result's gradient for each element that was summed, times the
 /// factor.
@@ -165,12 +202,12 @@ template <class X, class G>
 
 namespace operation {
 
-/// @brief A reduction over one dimension or over all, or the mean, with the gradient of a sum: the result's,
-/// repeated.
+/// @brief A reduction over one dimension or over all, or the mean, with the gradient of a sum, the result's
+/// repeated, or of Max and Min: the result's, at the first of the greatest or least elements.
 template <class Op, int dimension> struct Reduce {
   static constexpr bool all = dimension == detail::all_dimensions;
   static constexpr std::string_view name = all ? "reduce_all" : "reduce";
-  static constexpr bool gradient_reads_input = false;
+  static constexpr bool gradient_reads_input = detail::is_extreme<Op>;
   static constexpr bool gradient_reads_output = false;
   bool mean = false; ///< Times 1 / the number of elements that are summed.
 
@@ -201,7 +238,17 @@ template <class Op, int dimension> struct Reduce {
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
   [[nodiscard]] auto gradient(const G& y_gradient, const X& x, const Y&) const {
     const auto [middle, inner] = extents(x);
-    return detail::repeated(y_gradient, x, middle, inner, factor_of(x));
+    if constexpr (detail::is_extreme<Op>) {
+      using Element = typename G::value_type;
+      ShardedTensor<Gradient<typename X::layout>, Element, typename G::target> out(y_gradient.resources(),
+                                                                                   x.shape());
+      kernels::run("sw::d_extreme", out.execution(), y_gradient.local_size(),
+                   detail::SelectExtreme<Op::value, Element>{x.data(), y_gradient.data(), out.mutable_data(),
+                                                             middle, inner});
+      return out;
+    } else {
+      return detail::repeated(y_gradient, x, middle, inner, factor_of(x));
+    }
   }
 
 private:
@@ -229,11 +276,12 @@ private:
 /// @brief Reduces away one dimension with `Op`: if it is sharded, the result is Partial<Op> over those axes.
 ///
 /// No communication; redistribute completes the result. Halos are ignored. Sums of float run in double, in a
-/// fixed order. An empty block gives the operation's neutral element. On a tape, only Sum has a gradient.
+/// fixed order. An empty block gives the operation's neutral element. On a tape, Sum has a gradient, and so
+/// have Max and Min over a dimension that is not sharded: that of the first of equal elements.
 /// @tparam Op Sum, Product, Max or Min
 template <Reduction Op, int dimension, Operand X>
 [[nodiscard]] auto reduce(X&& x, SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::NoAverage<Op>::value && detail::ReductionWithGradient<Op, X>::value)
+  if constexpr (detail::NoAverage<Op>::value && detail::ReductionIsAllowed<Op, dimension, X>::value)
     return apply(operation::Reduce<Op, dimension>{}, where, std::forward<X>(x));
   else
     return apply(operation::Reduce<Sum, dimension>{}, where, std::forward<X>(x));
@@ -243,10 +291,11 @@ template <Reduction Op, int dimension, Operand X>
 ///
 /// No communication; Partial<Op> over the axes that shard the input. Halos are ignored. Blocks of 4096
 /// elements are summed in order, and then their sums, in double precision for floating-point elements. On a
-/// tape, only Sum has a gradient.
+/// tape, Sum has a gradient, and so have Max and Min of a tensor that is not sharded.
 template <Reduction Op, Operand X>
 [[nodiscard]] auto reduce_all(X&& x, SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::NoAverage<Op>::value && detail::ReductionWithGradient<Op, X>::value)
+  if constexpr (detail::NoAverage<Op>::value &&
+                detail::ReductionIsAllowed<Op, detail::all_dimensions, X>::value)
     return apply(operation::Reduce<Op, detail::all_dimensions>{}, where, std::forward<X>(x));
   else
     return apply(operation::Reduce<Sum, detail::all_dimensions>{}, where, std::forward<X>(x));

@@ -108,6 +108,20 @@ template <LayoutType I, class Id, class Target, class C, class R, class E, class
   return out;
 }
 
+/// @brief Rows of a value on a tape, by their numbers: the same with a table that is not a parameter.
+/// @throws DataError as above.
+template <LayoutType I, class Id, class Target, detail::TapeValue Table>
+[[nodiscard]] auto embed(const ShardedTensor<I, Id, Target>& ids, Table&& table,
+                         SourceLocation where = SourceLocation::current()) {
+  detail::TapeCore& tape = table.tape();
+  if (tape.checks_inputs())
+    require_equal_inputs(ids, where);
+  using Handle = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
+  auto out = apply(operation::Embed<Handle>{ids.share(), tape.rows()}, where, std::forward<Table>(table));
+  out.slot().add_rows(detail::RowAxes::of<I>(ids.core(), I::tensor_rank));
+  return out;
+}
+
 namespace detail {
 
 /// The trace shows both tensors.
