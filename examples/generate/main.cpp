@@ -21,6 +21,7 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <system_error>
 
 namespace {
@@ -110,10 +111,14 @@ void run(const sw::HostCommunicator& world, const generate::Options& options,
          const pretrained::Settings& settings, const Prompt& prompt) {
   sw::require_same_configuration(world, options.text());
   const sw::safetensors::Files files(options.model);
+  std::optional<pretrained::AdapterFiles> adapters;
+  if (!options.adapter.empty())
+    adapters.emplace(options.adapter, settings);
   const auto positions = static_cast<std::int64_t>(prompt.ids.size()) + options.tokens;
-  const auto model =
-      generate::load_model(world, options.extents, settings, files, positions,
-                           [](const std::string& line) { std::cerr << "generate: " << line << std::endl; });
+  const auto model = generate::load_model(
+      world, options.extents, settings, files, positions,
+      [](const std::string& line) { std::cerr << "generate: " << line << std::endl; },
+      adapters ? &*adapters : nullptr);
   const bool reports = world.rank() == 0;
   if (!options.export_to.empty()) {
     const auto values = [&](const pretrained::Parameter& parameter) { return model->parameter(parameter); };

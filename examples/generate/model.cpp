@@ -55,10 +55,10 @@ struct Layer {
 class Stage final : public Model {
 public:
   Stage(const sw::HostCommunicator& world, const Extents& extents, const Settings& settings,
-        const sw::safetensors::Files& files, std::int64_t positions)
+        const sw::safetensors::Files& files, std::int64_t positions, const pretrained::AdapterFiles* adapters)
       : settings_(settings),
         mesh_(world, sw::extent<pp>(extents.pp), sw::extent<ep>(extents.ep), sw::extent<tp>(extents.tp)),
-        positions_(positions), weights_(mesh_, settings_, files) {
+        positions_(positions), weights_(mesh_, settings_, files, adapters) {
     if (!settings_.latent)
       angles_.emplace(GroupedAttention::angles(mesh_, settings_, positions));
     const bool tied = settings_.tied_embedding;
@@ -187,14 +187,14 @@ void check_mesh(const Settings& settings, const Extents& extents) {
 
 std::unique_ptr<Model> load_model(const sw::HostCommunicator& world, const Extents& extents,
                                   const Settings& settings, const sw::safetensors::Files& files,
-                                  std::int64_t positions,
-                                  const std::function<void(const std::string&)>& note) {
+                                  std::int64_t positions, const std::function<void(const std::string&)>& note,
+                                  const pretrained::AdapterFiles* adapters) {
   check_mesh(settings, extents);
   const auto passed_over = pretrained::check_tensors(settings, files);
   if (world.rank() == 0)
     for (const std::string& line : passed_over)
       note(line);
-  return std::make_unique<Stage>(world, extents, settings, files, positions);
+  return std::make_unique<Stage>(world, extents, settings, files, positions, adapters);
 }
 
 } // namespace generate

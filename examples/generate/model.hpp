@@ -4,6 +4,7 @@
 /// @file
 /// @brief A published model on a mesh of pipeline, expert and tensor parallel ranks, for generation.
 
+#include <pretrained/adapter_files.hpp>
 #include <pretrained/settings.hpp>
 #include <pretrained/weights.hpp>
 
@@ -54,11 +55,13 @@ public:
 /// @brief Loads a model: each rank reads the blocks that it holds. Collective.
 /// @param positions maximum number of tokens in a sequence; memory for their keys and values is allocated at
 /// once
+/// @param adapters merged into the weights; null: none
 /// @param note called on the first rank with a line about each group of tensors that is skipped
 /// @throws sw::InvalidArgument if the sizes cannot be divided over the mesh; sw::DataError as check_tensors.
 [[nodiscard]] std::unique_ptr<Model> load_model(const sw::HostCommunicator& world, const Extents& extents,
                                                 const Settings& settings, const sw::safetensors::Files& files,
                                                 std::int64_t positions,
-                                                const std::function<void(const std::string&)>& note);
+                                                const std::function<void(const std::string&)>& note,
+                                                const pretrained::AdapterFiles* adapters = nullptr);
 
 } // namespace generate

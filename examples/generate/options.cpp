@@ -22,7 +22,8 @@ std::string Options::text() const {
   std::ostringstream out;
   out.imbue(std::locale::classic());
   out.precision(17);
-  out << "--model " << model.string() << "\n--prompt " << prompt.value_or("") << "\n--prompt-ids";
+  out << "--model " << model.string() << "\n--adapter " << adapter.string() << "\n--prompt "
+      << prompt.value_or("") << "\n--prompt-ids";
   for (const std::int32_t id : prompt_ids)
     out << " " << id;
   out << "\n--mesh " << extents.pp << " " << extents.ep << " " << extents.tp << "\n--tokens " << tokens
@@ -72,7 +73,7 @@ void check(const Options& options) {
 
 ParseResult parse(int argc, const char* const* argv) {
   Options options;
-  std::string model, prompt, ids, mesh = "tp=1", dump, export_to;
+  std::string model, adapter, prompt, ids, mesh = "tp=1", dump, export_to;
   bool widens = false;
   CLI::App app{
       "Continues a text with a published model of the Llama, Mistral, Qwen2, Qwen3, Mixtral or DeepSeek-V3 family, split over "
@@ -82,6 +83,9 @@ ParseResult parse(int argc, const char* const* argv) {
   app.get_formatter()->column_width(help_column);
   app.add_option("--model", model,
                  "Directory with config.json, model.safetensors or its parts, and tokenizer.json.")
+      ->type_name("DIR");
+  app.add_option("--adapter", adapter,
+                 "Directory with adapter_config.json and adapter_model.safetensors, added to the model.")
       ->type_name("DIR");
   CLI::Option* const text_option = app.add_option("--prompt", prompt, "Text to continue.")->type_name("TEXT");
   app.add_option("--prompt-ids", ids, "Token ids to continue, such as 1,2,3; the result is token ids, too.")
@@ -115,12 +119,14 @@ ParseResult parse(int argc, const char* const* argv) {
   app.footer(
       "Examples:\n"
       "  generate --model Llama-3.2-1B --prompt \"The sea was\"\n"
+      "  generate --model Llama-3.2-1B --adapter tuned --prompt \"The sea was\"\n"
       "  generate --model Qwen3-0.6B --prompt \"The sea was\" --mesh tp=2 --temperature 0.8 --top-p 0.95\n"
       "  mpirun -n 4 generate --model Mixtral --prompt-ids 1,415,6163 --mesh pp=2,tp=2");
   try {
     if (auto help = help_or_parse(app, argc, argv, "a text is given by --prompt"))
       return {std::nullopt, *std::move(help), 0};
     options.model = model;
+    options.adapter = adapter;
     if (text_option->count() > 0)
       options.prompt = prompt;
     options.prompt_ids = parse_ids(ids);

@@ -17,7 +17,8 @@ namespace generate {
 
 /// @brief The model, the prompt and the mesh of a run.
 struct Options {
-  std::filesystem::path model; ///< Directory with config.json, safetensors files and tokenizer.json.
+  std::filesystem::path model;   ///< Directory with config.json, safetensors files and tokenizer.json.
+  std::filesystem::path adapter; ///< Directory of PEFT's files; empty: none.
   std::optional<std::string> prompt;
   std::vector<std::int32_t> prompt_ids; ///< Instead of a prompt.
   Extents extents;

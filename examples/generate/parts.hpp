@@ -6,6 +6,7 @@
 
 #include "model.hpp"
 
+#include <pretrained/adapter_files.hpp>
 #include <pretrained/tensor_files.hpp>
 
 #include <shardwright/layout/embedding_layout.hpp>
@@ -58,8 +59,10 @@ using Mesh = sw::DeviceMesh<pp, ep, tp>;
 /// @brief The weights of a rank: created and read from files on demand, and returned whole.
 class Weights {
 public:
-  Weights(const Mesh& mesh, const Settings& settings, const sw::safetensors::Files& files)
-      : mesh_(mesh), settings_(settings), files_(files) {}
+  /// @param adapters added to the weights as they are read; null: none
+  Weights(const Mesh& mesh, const Settings& settings, const sw::safetensors::Files& files,
+          const pretrained::AdapterFiles* adapters)
+      : mesh_(mesh), settings_(settings), files_(files), adapters_(adapters) {}
 
   /// @brief This rank's block of a parameter, whose address is stable.
   template <sw::LayoutType L> [[nodiscard]] Tensor<L>& load(const Parameter& parameter) {
@@ -69,7 +72,10 @@ public:
     auto made = std::make_unique<Held<L>>(Tensor<L>(mesh_, extents));
     Tensor<L>& out = made->tensor;
     const auto pieces = pretrained::pieces_of(settings_, parameter, out.local_offset(), out.local_shape());
-    pretrained::read_pieces(files_, settings_, pieces, {out.mutable_data(), out.local_size()});
+    const std::span<float> block(out.mutable_data(), out.local_size());
+    pretrained::read_pieces(files_, settings_, pieces, block);
+    if (adapters_ != nullptr)
+      adapters_->add_to(pieces, block);
     held_.emplace(parameter, std::move(made));
     return out;
   }
@@ -102,6 +108,7 @@ private:
   const Mesh& mesh_;
   const Settings& settings_;
   const sw::safetensors::Files& files_;
+  const pretrained::AdapterFiles* adapters_;
   std::map<Parameter, std::unique_ptr<AnyHeld>> held_;
 };
 

@@ -232,7 +232,8 @@ void TensorWriter::add(std::span<const Piece> pieces, std::span<const float> blo
   }
 }
 
-void TensorWriter::write(const std::filesystem::path& directory, Dtype element) const {
+void TensorWriter::write(const std::filesystem::path& directory, Dtype element,
+                         const std::string& file) const {
   std::vector<std::vector<std::byte>> narrowed;
   const auto narrow = [&]<class Element>(Element, const std::vector<float>& values) {
     std::vector<std::byte>& out = narrowed.emplace_back(values.size() * sizeof(Element));
@@ -250,6 +251,8 @@ void TensorWriter::write(const std::filesystem::path& directory, Dtype element) 
                                                : std::as_bytes(std::span(tensor.values))});
   constexpr std::uint64_t most_bytes = std::uint64_t{4} << 30; // of one file
   sw::detail::make_directories(directory);
+  if (!file.empty())
+    return sw::safetensors::write(directory / file, std::move(sources), {{"format", "pt"}});
   sw::safetensors::write_sharded(directory, sources, most_bytes, {{"format", "pt"}});
 }
 

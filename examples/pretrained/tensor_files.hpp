@@ -45,14 +45,20 @@ public:
   void add(std::span<const Piece> pieces, std::span<const float> block);
   /// @brief Writes all tensors to a directory, with an index if they need more than one file.
   /// @param element type to write: F32, BF16 or F16
+  /// @param file of all tensors; empty: model.safetensors, or several
   /// @throws sw::DataError if a file cannot be written.
-  void write(const std::filesystem::path& directory, sw::safetensors::Dtype element) const;
-
-private:
+  void write(const std::filesystem::path& directory, sw::safetensors::Dtype element,
+             const std::string& file = {}) const;
+  /// @brief A tensor that has been added.
   struct Tensor {
     std::vector<std::uint64_t> shape;
     std::vector<float> values;
   };
+  /// @brief Those that have been added, by name.
+  [[nodiscard]] std::map<std::string, Tensor>& tensors() noexcept { return tensors_; }
+  [[nodiscard]] const std::map<std::string, Tensor>& tensors() const noexcept { return tensors_; }
+
+private:
   std::map<std::string, Tensor> tensors_;
 };
 

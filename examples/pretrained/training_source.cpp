@@ -7,6 +7,7 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
+#include <shardwright/core/low_precision.hpp>
 
 #include <algorithm>
 #include <array>
@@ -250,11 +251,19 @@ std::vector<Piece> training_pieces(const Settings& settings, const std::string& 
   }
 }
 
-ModelSource::ModelSource(const std::filesystem::path& directory, const Settings& settings)
-    : settings_(settings), files_(directory), skipped_(check_tensors(settings_, files_)) {}
+ModelSource::ModelSource(const std::filesystem::path& directory, const Settings& settings,
+                         const std::filesystem::path& adapters)
+    : settings_(settings), files_(directory), skipped_(check_tensors(settings_, files_)) {
+  if (!adapters.empty())
+    adapters_.emplace(adapters, settings_);
+}
 
 Dtype ModelSource::require(const std::string& name, Dtype wanted, const std::vector<std::uint64_t>& shape,
                            bool) const {
+  if (adapters_ && !adapter_pieces(settings_, name, adapters_->settings().rank,
+                                   std::vector<std::uint64_t>(shape.size()), shape)
+                        .empty())
+    return wanted == Dtype::f64 ? wanted : Dtype::f32;
   const std::optional<Weight> weight = weight_of(settings_, name);
   if (!weight && (name.starts_with("optimizer/") || name.find(".load.") != name.npos))
     return wanted;
@@ -273,7 +282,10 @@ bool ModelSource::holds(const std::string& name) const { return weight_of(settin
 
 void ModelSource::read(const std::string& name, const sw::safetensors::BlockOf& wanted,
                        std::span<std::byte> out) const {
-  const auto pieces = training_pieces(settings_, name, wanted.offset, wanted.extent);
+  auto pieces = training_pieces(settings_, name, wanted.offset, wanted.extent);
+  const bool adapter = pieces.empty() && adapters_;
+  if (adapter)
+    pieces = adapter_pieces(settings_, name, adapters_->settings().rank, wanted.offset, wanted.extent);
   if (pieces.empty()) {
     std::fill(out.begin(), out.end(), std::byte{0});
     return;
@@ -281,7 +293,7 @@ void ModelSource::read(const std::string& name, const sw::safetensors::BlockOf& 
   const auto count =
       std::accumulate(wanted.extent.begin(), wanted.extent.end(), std::size_t{1}, std::multiplies<>());
   std::vector<float> values(count);
-  read_pieces(files_, settings_, pieces, values);
+  read_pieces(adapter ? adapters_->files() : files_, settings_, pieces, values);
   if (out.size() == count * sizeof(float)) {
     std::memcpy(out.data(), values.data(), out.size());
     return;
@@ -290,8 +302,9 @@ void ModelSource::read(const std::string& name, const sw::safetensors::BlockOf& 
   std::memcpy(out.data(), wide.data(), out.size());
 }
 
-void add_block(TensorWriter& writer, const Settings& settings, const sw::checkpoint::Block& block) {
-  const auto pieces = training_pieces(settings, block.tensor, block.offset, block.extent);
+namespace {
+
+void add_pieces(TensorWriter& writer, const std::vector<Piece>& pieces, const sw::checkpoint::Block& block) {
   if (pieces.empty() || block.bytes.empty())
     return;
   const auto values = [&]<class Element>(Element) {
@@ -299,7 +312,21 @@ void add_block(TensorWriter& writer, const Settings& settings, const sw::checkpo
     std::memcpy(stored.data(), block.bytes.data(), block.bytes.size());
     return std::vector<float>(stored.begin(), stored.end());
   };
-  writer.add(pieces, block.dtype == Dtype::f64 ? values(double()) : values(float()));
+  writer.add(pieces, block.dtype == Dtype::f64    ? values(double())
+                     : block.dtype == Dtype::bf16 ? values(sw::bfloat16())
+                     : block.dtype == Dtype::f16  ? values(sw::float16())
+                                                  : values(float()));
+}
+
+} // namespace
+
+void add_block(TensorWriter& writer, const Settings& settings, const sw::checkpoint::Block& block) {
+  add_pieces(writer, training_pieces(settings, block.tensor, block.offset, block.extent), block);
+}
+
+void add_adapter_block(TensorWriter& writer, const Settings& settings, std::int64_t rank,
+                       const sw::checkpoint::Block& block) {
+  add_pieces(writer, adapter_pieces(settings, block.tensor, rank, block.offset, block.extent), block);
 }
 
 } // namespace pretrained

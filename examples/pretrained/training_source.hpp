@@ -5,6 +5,7 @@
 /// @brief Converts between the files of a published model and the parameters of a decoder in training, which
 /// have the names that they have in checkpoints.
 
+#include "adapter_files.hpp"
 #include "tensor_files.hpp"
 
 #include <shardwright/io/checkpoint/block.hpp>
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,8 +31,10 @@ namespace pretrained {
 //! [source]
 class ModelSource final : public sw::checkpoint::BlockSource {
 public:
-  /// @throws sw::DataError as check_tensors.
-  ModelSource(const std::filesystem::path& directory, const Settings& settings);
+  /// @param adapters directory of adapters that the model has beside its weights; empty: none
+  /// @throws sw::DataError as check_tensors and AdapterFiles.
+  ModelSource(const std::filesystem::path& directory, const Settings& settings,
+              const std::filesystem::path& adapters = {});
 
   [[nodiscard]] sw::safetensors::Dtype require(const std::string& name, sw::safetensors::Dtype wanted,
                                                const std::vector<std::uint64_t>& shape,
@@ -45,11 +49,15 @@ public:
 private:
   Settings settings_;
   sw::safetensors::Files files_;
+  std::optional<AdapterFiles> adapters_;
   std::vector<std::string> skipped_;
 };
 
-/// @brief Adds a block of a checkpoint, F32 or F64, to the tensors to write; blocks that are not weights are
-/// left out.
+/// @brief Adds a block of a checkpoint, F32, F64 or a 16-bit type, to the tensors to write; blocks that are
+/// not weights are left out, and those of adapters.
 void add_block(TensorWriter& writer, const Settings& settings, const sw::checkpoint::Block& block);
+/// @brief The same with blocks of adapters only, as PEFT's tensors.
+void add_adapter_block(TensorWriter& writer, const Settings& settings, std::int64_t rank,
+                       const sw::checkpoint::Block& block);
 
 } // namespace pretrained

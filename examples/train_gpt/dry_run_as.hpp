@@ -23,6 +23,12 @@ template <class Element, class Zero, class Context = sw::AllToAllContext, class 
                                                                                                   rank);
 }
 
+/// @brief The same of adapters beside frozen weights.
+template <class Element, class Zero> [[nodiscard]] sw::DryRun dry_run_lora(const Options& options, int rank) {
+  using Counted = sw::Counting<sw::DefaultTarget>;
+  return trainer::dry_run_of<TextTask<sw::DecoderLayouts<true, Zero>, Element, Counted, true>>(options, rank);
+}
+
 /// @brief The same with experts in the layers.
 template <class Element> [[nodiscard]] sw::DryRun dry_run_experts(const Options& options, int rank) {
   return trainer::dry_run_of<TextTask<sw::MoeLayouts<>, Element, sw::Counting<sw::DefaultTarget>>>(options,

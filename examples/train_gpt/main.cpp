@@ -24,10 +24,10 @@ namespace {
 namespace sw = shardwright;
 
 int run(int argc, char** argv) {
-  const train_gpt::ParseResult parsed = train_gpt::parse(argc, argv, trainer::current_environment());
+  train_gpt::ParseResult parsed = train_gpt::parse(argc, argv, trainer::current_environment());
   if (!parsed.options)
     return trainer::print_message(parsed);
-  const train_gpt::Options& options = *parsed.options;
+  train_gpt::Options& options = *parsed.options;
   const Kokkos::ScopeGuard kokkos;
   if (options.dry_run)
     return trainer::report_dry_run(std::cout, options, options.dry_run_text(),
@@ -36,6 +36,7 @@ int run(int argc, char** argv) {
   if (options.verify)
     train_gpt::require_training(train_gpt::on_one_rank(options));
   const std::unique_ptr<const sw::TokenRows> dataset = train_gpt::read_dataset(options);
+  train_gpt::settle_epochs(options, *dataset);
   std::optional<train_gpt::RunResult> first; // of the first rank
   const int code = trainer::run_ranks(
       options, options.configuration_text() + "data hash " + std::to_string(dataset->hash()) + "\n",

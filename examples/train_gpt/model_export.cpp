@@ -98,14 +98,23 @@ void export_model(const sw::HostCommunicator& ranks, const Options& options, con
   using sw::safetensors::Dtype;
   sw::HostCommunicator world = ranks;
   const pretrained::Settings settings = settings_of(options);
-  pretrained::TensorWriter writer;
-  const auto add = [&](const cp::Block& block) { pretrained::add_block(writer, settings, block); };
+  pretrained::TensorWriter writer, adapters;
+  const auto add = [&](const cp::Block& block) {
+    if (!options.lora || options.merge)
+      pretrained::add_block(writer, settings, block);
+    if (options.lora)
+      pretrained::add_adapter_block(adapters, settings, options.lora->rank, block);
+  };
   if (world.rank() != 0)
     return send_blocks(world, blocks.blocks());
   for (const cp::StagedBlock& each : blocks.blocks())
     add(each.block);
   for (int rank = 1; rank < world.size(); ++rank)
     receive_blocks(world, rank, add);
+  if (options.lora && !options.merge)
+    return pretrained::write_adapters(options.export_to, *options.lora, adapters, options.init.string());
+  if (options.merge)
+    pretrained::merge_adapters(writer, *options.lora, adapters);
   const bool narrow = is_narrow(options.precision), brain = options.precision == Precision::bf16;
   const Dtype element = brain ? Dtype::bf16 : narrow ? Dtype::f16 : Dtype::f32;
   const std::string name = brain ? "bfloat16" : narrow ? "float16" : "float32";

@@ -276,6 +276,9 @@ void settle_training(Options& options, const IsGiven& given) {
     throw UsageError("--zero " + text(options.zero) + " is for --precision fp32" +
                      (options.zero == 3 ? " or bf16" : "") + " in this program, but " + precision +
                      " was given (leave one of them out)");
+  if (options.lora && (options.ring || options.target != Device::host))
+    throw UsageError(
+        "--lora is for --context all-to-all and --target host in this program (leave the others out)");
   if (is_narrow(options.precision) && options.extent("tp") > 1 && !options.sequence_parallel)
     throw UsageError("--precision " + precision + " needs --sequence-parallel with tp=" +
                      text(options.extent("tp")) + " in this program (add it, or leave tp out)");
@@ -290,12 +293,14 @@ void settle_training(Options& options, const IsGiven& given) {
     throw UsageError("--context ring needs --sequence-parallel with tp=" + text(options.extent("tp")) +
                      " in this program (add it, or leave tp out)");
   if (!given("--lr"))
-    options.learning_rate =
-        options.published ? 1e-5 : 0.016 / std::sqrt(static_cast<double>(options.size.d_model));
+    options.learning_rate = options.lora ? 2e-4
+                            : options.published
+                                ? 1e-5
+                                : 0.016 / std::sqrt(static_cast<double>(options.size.d_model));
   if (!given("--min-lr"))
     options.least_learning_rate = options.learning_rate / 10;
   if (!given("--warmup"))
-    options.warmup = std::min<std::int64_t>(100, options.steps / 10);
+    options.warmup = options.epochs > 0 ? -1 : std::min<std::int64_t>(100, options.steps / 10);
   if (options.dropout >= 1)
     throw UsageError("--dropout " + text(options.dropout) +
                      " must be below 1, or nothing would be left (give --dropout 0.1)");

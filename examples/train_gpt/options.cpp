@@ -66,8 +66,21 @@ std::string Options::configuration_text() const {
       << "\n--gpus " << gpus << "\n--tied " << tied << "\n--dropout " << dropout << "\n--sequence-parallel "
       << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--microbatch "
       << microbatch << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
-      << "\n--init " << init.string() << "\n--chat-template " << chat_template << "\n--longer "
+      << "\n--init " << init.string() << "\n"
+      << lora_text() << "--merge " << merge << "\n--chat-template " << chat_template << "\n--longer "
       << (drop_longer ? "drop" : "cut") << "\n--pack " << pack << "\n--export " << export_to.string() << "\n";
+  return out.str();
+}
+
+std::string Options::lora_text() const {
+  if (!lora)
+    return {};
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  out.precision(17);
+  out << "--lora r=" << lora->rank << ",alpha=" << lora->alpha << ",dropout=" << lora->dropout
+      << ",rslora=" << lora->rank_stabilized << "\n--lora-targets " << joined(lora->targets, ",")
+      << "\n--adapter " << adapter.string() << "\n";
   return out.str();
 }
 
@@ -83,6 +96,7 @@ std::string Options::continued_text(std::uint64_t data_hash) const {
       << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\ndata hash " << data_hash << "\n";
   if (!init.empty())
     out << "--init " << init.string() << "\n";
+  out << lora_text();
   if (pack)
     out << "--pack\n";
   if (size.experts > 0)
@@ -114,6 +128,7 @@ Options on_one_rank(Options options) {
     options.precision = Precision::fp32;
   }
   options.export_to.clear();
+  options.merge = false;
   options.sample = 0;
   return options;
 }
@@ -126,8 +141,10 @@ struct Words : trainer::RunWords {
   std::string target = "host";
   std::string recompute = "none";
   std::string context = "all-to-all";
-  std::string init, export_to; ///< Paths.
+  std::string init, export_to, adapter; ///< Paths.
+  std::string lora;
   std::string longer = "cut";
+  std::vector<std::string> targets;
   ModelSize size; ///< Only the given members count.
 };
 
@@ -222,6 +239,9 @@ void add_training_options(CLI::App& app, Options& options, Words& words) {
       ->check(real_from(0, true))
       ->type_name("X");
 
+  in.whole(
+      "--epochs", options.epochs, 0,
+      "Steps as often as each conversation of the training part appears, instead of --steps; 0: --steps.");
   in.whole("--batch", options.batch, 1,
            "Sequences of a step, over all ranks: dp x microbatch x accumulation.");
   in.whole("--microbatch", options.microbatch, 1,
@@ -230,7 +250,8 @@ void add_training_options(CLI::App& app, Options& options, Words& words) {
            "Microbatches whose gradients are accumulated in a step; a pipeline has them in flight. "
            "Default: batch / (dp x microbatch), or 1; with a pipeline batch / dp.");
   trainer::add_step_options(
-      in, options, words, {"0.016 / sqrt(d_model), and 1e-5 with --init", "a tenth, at most 100", "lr / 10"});
+      in, options, words,
+      {"0.016 / sqrt(d_model), 1e-5 with --init, and 2e-4 with --lora", "a tenth, at most 100", "lr / 10"});
 }
 
 void add_output_options(CLI::App& app, Options& options, Words& words) {
@@ -257,8 +278,24 @@ void add_checkpoint_options(CLI::App& app, Options& options, Words& words) {
       ->allow_extra_args(false);
   in.add(
         "--export", words.export_to,
-        "Directory for the trained model, such that transformers and generate load it; with --init --steps may be 0.")
+        "Directory for the trained model, such that transformers and generate load it; with --init --steps may be 0. "
+        "With --lora for the adapters, such that PEFT and generate --adapter load them.")
       ->type_name("DIR");
+}
+
+void add_adapter_options(CLI::App& app, Options& options, Words& words) {
+  OptionGroup in(app, "Adapters");
+  in.add(
+        "--lora", words.lora,
+        "Train low-rank adapters of the model of --init, and leave its weights as they are: rank, factor (alpha / r, or with rslora=1 alpha / sqrt(r)) and dropout, such as r=16,alpha=32,dropout=0.05. "
+        "alpha is 2 r unless given.")
+      ->type_name("SIZES");
+  in.add("--lora-targets", words.targets,
+         "Layers that get an adapter: " + joined(lora_targets(), ", ") + ". Default: all of them.")
+      ->type_name("NAME");
+  in.add("--adapter", words.adapter, "Directory of adapters to start from, with their sizes.")
+      ->type_name("DIR");
+  in.flag("--merge", options.merge, "Export the model with its adapters merged into its weights.");
 }
 
 /// Interprets the words; the rest of the command line has been read into `options` already.
@@ -294,6 +331,8 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
       options.size.*member = words.size.*member;
 
   options.ring = words.context == "ring";
+  options.adapter = words.adapter;
+  settle_adapters(options, words.lora, words.targets);
   settle_published(options, given);
 }
 
@@ -340,6 +379,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   add_training_options(app, options, words);
   add_output_options(app, options, words);
   add_checkpoint_options(app, options, words);
+  add_adapter_options(app, options, words);
   trainer::add_dry_run_options(
       app, options, words,
       " If the default model or batch does not fit the mesh, the next larger one that does is used.");
@@ -356,6 +396,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl\n"
       "  train_gpt --mesh dp=2,tp=2 --checkpoint run --save-every 50 --resume\n"
       "  train_gpt --init SmolLM2-135M-Instruct --data chats.jsonl --mesh dp=2 --lr 1e-5 --export tuned\n"
+      "  train_gpt --init SmolLM2-135M-Instruct --data chats.jsonl --lora r=16,alpha=32 --mesh dp=2 --epochs 1 --lr 2e-4 --export adapters\n"
       "  train_gpt --init Llama-3.2-1B --data notes/ --mesh dp=2,tp=2 --precision bf16 --sequence-parallel --export tuned\n"
       "  train_gpt --dry-run --mesh dp=256,tp=8,pp=8 --rank 17,9000 --model 405b --precision bf16 --sequence-parallel");
 

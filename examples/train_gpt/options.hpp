@@ -5,6 +5,7 @@
 /// @brief The command line of train_gpt as a value: the options, or a message that says what is wrong with
 /// them.
 
+#include <pretrained/adapter_files.hpp>
 #include <pretrained/conversations.hpp>
 #include <pretrained/settings.hpp>
 #include <trainer/initial_weights.hpp>
@@ -65,6 +66,7 @@ struct TrainingKind {
   bool ring = false;
   Device target = Device::host;
   bool experts = false;
+  bool adapters = false;
 
   friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
 };
@@ -96,8 +98,12 @@ struct Options : trainer::RunOptions {
   bool widen_fp8 = false;                   ///< Read its FP8 weights.
   std::vector<std::string> accepted_fields; ///< Unknown ones of its config.json.
   std::optional<pretrained::Settings> published; ///< Its settings.
-  std::filesystem::path export_to;               ///< Directory for the trained model; empty: none.
-  std::string chat_template;                     ///< Of conversations; empty: the model's own.
+  std::filesystem::path export_to; ///< Directory for the trained model or adapters; empty: none.
+  std::optional<pretrained::AdapterSettings> lora; ///< Train adapters of these sizes, and nothing else.
+  std::filesystem::path adapter;                   ///< Directory of adapters to start from; empty: new ones.
+  bool merge = false;                              ///< Export the model with its adapters merged.
+  int epochs = 0;                                  ///< Of conversations, instead of steps; 0: steps.
+  std::string chat_template;                       ///< Of conversations; empty: the model's own.
   bool drop_longer = false; ///< Leave out conversations longer than --sequence instead of cutting them.
   bool pack = false;        ///< Several documents share a sequence.
 
@@ -107,9 +113,13 @@ struct Options : trainer::RunOptions {
     return !init.empty() && std::any_of(data.begin(), data.end(), pretrained::is_conversation_file);
   }
   /// @brief The compiled training that runs it.
-  [[nodiscard]] TrainingKind kind() const { return {precision, zero, ring, target, size.experts > 0}; }
+  [[nodiscard]] TrainingKind kind() const {
+    return {precision, zero, ring, target, size.experts > 0, lora.has_value()};
+  }
   /// @brief Every setting that all ranks must share, one per line.
   [[nodiscard]] std::string configuration_text() const;
+  /// @brief The settings of the adapters, one per line; empty if none are trained.
+  [[nodiscard]] std::string lora_text() const;
   /// @brief Every setting that affects the numbers of a run, one per line; mesh, schedule and sharding do
   /// not.
   [[nodiscard]] std::string continued_text(std::uint64_t data_hash) const;

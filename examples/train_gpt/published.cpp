@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -84,8 +86,104 @@ void settle_conversations(const Options& options, const IsGiven& given) {
 
 } // namespace
 
+const std::vector<std::string>& lora_targets() {
+  static const std::vector<std::string> all{"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                            "gate_proj", "up_proj", "down_proj"};
+  return all;
+}
+
+void settle_adapters(Options& options, const std::string& sizes, const std::vector<std::string>& targets) {
+  if (!options.adapter.empty() && !(sizes.empty() && targets.empty()))
+    throw UsageError("--adapter has sizes and layers of its own (leave out --lora and --lora-targets)");
+  if (sizes.empty()) {
+    if (!targets.empty())
+      throw UsageError("--lora-targets is for adapters (give --lora r=16, or leave it out)");
+    return;
+  }
+  pretrained::AdapterSettings& out = options.lora.emplace();
+  const std::string help = " (write sizes such as --lora r=16,alpha=32,dropout=0.05)";
+  bool alpha = false;
+  std::istringstream parts(sizes);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t equals = part.find('=');
+    const std::string name = part.substr(0, equals);
+    const std::string number = equals == part.npos ? std::string() : part.substr(equals + 1);
+    const std::optional<double> value = real_number(number);
+    if (!value || *value < 0)
+      throw UsageError("--lora needs a number of at least 0 after " + name + "=, but has '" + number + "'" +
+                       help);
+    if (name == "r") {
+      const auto rank = whole_number<std::int64_t>(number);
+      if (!rank || *rank < 1)
+        throw UsageError("--lora r must be a whole number of at least 1, but it is " + number + help);
+      out.rank = *rank;
+    } else if (name == "alpha") {
+      out.alpha = *value;
+      alpha = true;
+    } else if (name == "dropout" && *value < 1) {
+      out.dropout = *value;
+    } else if (name == "rslora" && (*value == 0 || *value == 1)) {
+      out.rank_stabilized = *value == 1;
+    } else {
+      throw UsageError("--lora knows r, alpha, dropout below 1 and rslora of 0 or 1, but has '" + part + "'" +
+                       help);
+    }
+  }
+  if (!alpha)
+    out.alpha = 2 * static_cast<double>(out.rank);
+  out.targets = targets.empty() ? lora_targets() : targets;
+  for (const std::string& target : out.targets)
+    if (std::find(lora_targets().begin(), lora_targets().end(), target) == lora_targets().end()) {
+      const std::string_view near = nearest(target, lora_targets());
+      throw UsageError("--lora-targets has the unknown layer '" + clipped(target) + "'" +
+                       (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
+                       " (give some of " + joined(lora_targets(), " and ") + ")");
+    }
+}
+
+namespace {
+
+/// Checks what is said of adapters; the settings of --init have been read.
+void check_adapters(Options& options, const pretrained::Settings& settings) {
+  if (!options.adapter.empty())
+    options.lora = pretrained::AdapterFiles(options.adapter, settings).settings();
+  if (!options.lora)
+    return;
+  if (settings.latent || settings.experts.count > 0)
+    throw UsageError("--lora is for models without experts and latent attention in this program (leave it "
+                     "out, or name another model by --init)");
+  options.sequence_parallel = options.extent("tp") > 1;
+  for (const std::string& target : options.lora->targets)
+    if (std::find(lora_targets().begin(), lora_targets().end(), target) == lora_targets().end())
+      throw UsageError("--adapter " + options.adapter.string() + " adapts " + target +
+                       ", but this program trains adapters of " + joined(lora_targets(), " and ") +
+                       " (give others, or use it with generate)");
+}
+
+} // namespace
+
+void settle_epochs(Options& options, const sw::TokenRows& data) {
+  if (options.epochs == 0)
+    return;
+  if (data.epoch_rows() == 0)
+    throw UsageError("--epochs is for conversations, which have an order (give --steps, or a file of --data "
+                     "that ends with .jsonl)");
+  const auto batch = static_cast<std::size_t>(options.batch);
+  options.steps = static_cast<std::int64_t>(
+      (data.epoch_rows() * static_cast<std::size_t>(options.epochs) + batch - 1) / batch);
+  if (options.warmup < 0)
+    options.warmup = std::min<std::int64_t>(100, options.steps / 10);
+}
+
 void settle_published(Options& options, const IsGiven& given) {
   settle_conversations(options, given);
+  if (options.epochs > 0 && given("--steps"))
+    throw UsageError("--epochs and --steps both say how long to train (leave one of them out)");
+  if (options.init.empty() && (options.lora || !options.adapter.empty()))
+    throw UsageError(std::string(options.lora ? "--lora" : "--adapter") +
+                     " trains adapters of a published model (give --init, or leave it out)");
+  if (options.merge && ((!options.lora && options.adapter.empty()) || options.export_to.empty()))
+    throw UsageError("--merge writes a model with its adapters (add --lora and --export, or leave it out)");
   if (options.steps == 0 && options.export_to.empty())
     throw UsageError(
         "--steps 0 trains nothing (give steps, or --export DIR to write the model that --init names)");
@@ -135,13 +233,15 @@ void settle_published(Options& options, const IsGiven& given) {
   options.tied = settings.tied_embedding;
   options.model = options.init.string();
   options.published = settings;
+  check_adapters(options, settings);
 }
 
 trainer::InitialWeights published_weights(const Options& options) {
   if (!options.published)
     return {};
   return [&options](std::vector<std::string>& news) {
-    auto out = std::make_shared<const pretrained::ModelSource>(options.init, *options.published);
+    auto out =
+        std::make_shared<const pretrained::ModelSource>(options.init, *options.published, options.adapter);
     news = out->skipped();
     return out;
   };

@@ -13,6 +13,16 @@
 
 namespace train_gpt {
 
+/// @brief The names of layers that can have adapters, as files name them.
+[[nodiscard]] const std::vector<std::string>& lora_targets();
+
+/// @brief Interprets --lora and --lora-targets.
+void settle_adapters(Options& options, const std::string& sizes, const std::vector<std::string>& targets);
+
+/// @brief The steps of --epochs, and what depends on them.
+/// @throws UsageError if the data have no epochs.
+void settle_epochs(Options& options, const shardwright::TokenRows& data);
+
 /// @brief Takes the sizes from --init DIR, and checks the options that belong to it and to --export.
 /// @throws UsageError for contradictions.
 /// @throws shardwright::DataError if config.json cannot be read, or describes a model that this program

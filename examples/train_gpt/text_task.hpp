@@ -12,7 +12,9 @@
 #include <shardwright/nn/attention/context.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder/moe.hpp>
+#include <shardwright/nn/layers/lora.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -105,8 +107,20 @@ template <class Config> [[nodiscard]] Config config_of(const Options& options) {
   return config;
 }
 
+template <class Layouts, class Element, class Target, bool experts, bool adapts> struct TextModel {
+  using type = sw::Decoder<Layouts, Element, Target>;
+};
+template <class Layouts, class Element, class Target>
+struct TextModel<Layouts, Element, Target, true, false> {
+  using type = sw::MoeDecoder<Layouts, Element, Target>;
+};
+template <class Layouts, class Element, class Target>
+struct TextModel<Layouts, Element, Target, false, true> {
+  using type = sw::Adapted<sw::Decoder<sw::FrozenLayouts<Layouts>, Element, Target>>;
+};
+
 /// @brief A decoder, or one with experts if its layouts have owners of experts.
-template <class Layouts, class Element, class AnyTarget> struct TextTask {
+template <class Layouts, class Element, class AnyTarget, bool with_adapters = false> struct TextTask {
   using Order = typename Layouts::Order;
   using Rows = typename Layouts::Rows;
   using Options = train_gpt::Options;
@@ -114,11 +128,23 @@ template <class Layouts, class Element, class AnyTarget> struct TextTask {
   template <class Parts> using Batches = TextBatches<Parts>;
   static constexpr bool has_experts = requires { typename Layouts::Owners; };
   static constexpr bool every_step = false;
-  using Model = std::conditional_t<has_experts, sw::MoeDecoder<Layouts, Element, AnyTarget>,
-                                   sw::Decoder<Layouts, Element, AnyTarget>>;
+  /// Whether adapters of frozen weights are trained.
+  static constexpr bool adapts = with_adapters;
+  using Model = typename TextModel<Layouts, Element, AnyTarget, has_experts, adapts>::type;
 
   [[nodiscard]] static typename Model::Config config(const Options& options) {
-    return config_of<typename Model::Config>(options);
+    auto out = config_of<typename Model::Config>(options);
+    if constexpr (adapts)
+      out.adapters = {
+          .rank = options.lora->rank,
+          .alpha = options.lora->alpha,
+          .rank_stabilized = options.lora->rank_stabilized,
+          .dropout = options.lora->dropout,
+          .matches = [settings = *options.published, targets = options.lora->targets](std::string_view path) {
+            const std::string module = pretrained::adapted_module(settings, path);
+            return std::find(targets.begin(), targets.end(), module) != targets.end();
+          }};
+    return out;
   }
   [[nodiscard]] static std::uint64_t data_hash(Source data) { return data->hash(); }
   [[nodiscard]] static std::string describe(const Options&, Source data) { return data->description(); }

@@ -50,6 +50,14 @@ template <class Element, class Zero, class Context = sw::AllToAllContext, class 
                                                                                         dataset, quiet);
 }
 
+/// @brief The same of adapters beside frozen weights.
+template <class Element, class Zero>
+[[nodiscard]] RunResult train_lora(const sw::HostCommunicator& world, const Options& options,
+                                   const sw::TokenRows& dataset, bool quiet) {
+  return train_task<TextTask<sw::DecoderLayouts<true, Zero>, Element, sw::DefaultTarget, true>>(
+      world, options, dataset, quiet);
+}
+
 /// @brief The same with experts in the layers.
 template <class Element>
 [[nodiscard]] RunResult train_experts(const sw::HostCommunicator& world, const Options& options,

@@ -17,6 +17,9 @@ std::string build_name(const TrainingKind& kind) {
   if (kind.ring || kind.experts)
     return kind.ring ? "ring" : "experts";
   const std::string precision(name_of(kind.precision));
+  if (kind.adapters)
+    return (kind.precision == Precision::fp32 ? "" : precision + "_") + "lora" +
+           (kind.zero == 0 ? "" : "_zero" + std::to_string(kind.zero));
   if (kind.zero == 0)
     return precision;
   return (kind.precision == Precision::fp32 ? "" : precision + "_") + "zero" + std::to_string(kind.zero);
@@ -38,8 +41,9 @@ template <class Compiled> auto find(const Options& options) {
       "this build must hold the training that the options name, but --precision " +
       std::string(name_of(kind.precision)) + " with --zero " + std::to_string(kind.zero) +
       (kind.ring ? " and --context ring" : "") + (kind.experts ? " and experts" : "") +
-      " was left out (to build it, run: cmake -B " + folder + " -DTRAIN_GPT_TRAININGS=\"" + names +
-      "\" -DTRAIN_GPT_DRY_RUNS=ON && cmake --build " + folder + " --target train_gpt)");
+      (kind.adapters ? " and --lora" : "") + " was left out (to build it, run: cmake -B " + folder +
+      " -DTRAIN_GPT_TRAININGS=\"" + names + "\" -DTRAIN_GPT_DRY_RUNS=ON && cmake --build " + folder +
+      " --target train_gpt)");
 }
 
 } // namespace

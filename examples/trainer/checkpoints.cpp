@@ -144,23 +144,22 @@ struct Checkpoints::State {
 };
 
 Checkpoints::Checkpoints(const sw::HostCommunicator& world, const RunOptions& options,
-                         std::string configuration, const InitialWeights& initial)
+                         std::string configuration, const InitialWeights& initial, bool needs_initial)
     : state_(new State{world, options, std::move(configuration)}) {
   if (options.checkpoint.on()) {
     state_->saver.emplace(world, options.checkpoint.directory);
     state_->open();
   }
-  if (initial && !state_->reader)
+  if (initial && (needs_initial || !state_->reader))
     together([&] { state_->initial = initial(state_->news); });
 }
 Checkpoints::~Checkpoints() = default;
 
-const cp::BlockSource* Checkpoints::source() const {
-  return state_->initial ? state_->initial.get() : state_->reader.get();
-}
+const cp::BlockSource* Checkpoints::saved() const { return state_->reader.get(); }
+const cp::BlockSource* Checkpoints::initial() const { return state_->initial.get(); }
 
 sw::TrainingProgress Checkpoints::place() const {
-  if (state_->initial)
+  if (!state_->reader)
     return {};
   return cp::progress_of(state_->reader->manifest().description.more);
 }

@@ -43,14 +43,16 @@ public:
   /// sharding do not
   /// @throws DataError on every rank if --resume finds none, or one of another run; if a new run finds any;
   /// or if the directory cannot be written.
+  /// @param needs_initial whether a checkpoint holds only a part of the model
   Checkpoints(const shardwright::HostCommunicator& world, const RunOptions& options,
-              std::string configuration, const InitialWeights& initial);
+              std::string configuration, const InitialWeights& initial, bool needs_initial);
   ~Checkpoints();
 
-  /// @brief The checkpoint that the run resumes from, or the weights that it starts from; null if they are
-  /// random.
-  [[nodiscard]] const shardwright::checkpoint::BlockSource* source() const;
-  /// @brief The training progress saved there.
+  /// @brief The checkpoint that the run resumes from; null if it begins.
+  [[nodiscard]] const shardwright::checkpoint::BlockSource* saved() const;
+  /// @brief The weights that it starts from; null if they are random, or not needed beside a checkpoint.
+  [[nodiscard]] const shardwright::checkpoint::BlockSource* initial() const;
+  /// @brief The training progress of the checkpoint, if there is one.
   [[nodiscard]] shardwright::TrainingProgress place() const;
   void together(const std::function<void()>& work) const;
   /// @brief Throws on every rank unless the ranks' shares together cover all tensors of the source.

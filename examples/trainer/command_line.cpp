@@ -84,6 +84,9 @@ void add_step_options(OptionGroup& in, RunOptions& options, RunWords& words, con
 void add_output_options(OptionGroup& in, RunOptions& options, RunWords& words) {
   in.count("--validate-every", options.validate_every, 0,
            "Steps between held-out losses; 0 for one at the end.");
+  in.whole(
+      "--patience", options.patience, 0,
+      "End after this many validations of --validate-every in a row that are not below the best; 0: never.");
   in.whole("--validation-batches", options.validation_batches, 1,
            "Maximum number of batches for a held-out loss.");
   in.add("--metrics", words.metrics, "File to which each step is appended as a line of JSON.")

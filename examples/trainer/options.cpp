@@ -66,13 +66,13 @@ std::string RunOptions::run_text() const {
       << "\n--counting-pass " << counting_pass << "\n--steps " << steps << "\n--seed " << seed << "\n--lr "
       << learning_rate << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup
       << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
-      << "\n--validation-batches " << validation_batches << "\n--non-finite " << static_cast<int>(non_finite)
-      << "\n--empty-batch " << static_cast<int>(empty_batch) << "\n--check-replicas " << check_replicas
-      << "\n--link-latency " << link.latency_seconds << "\n--link-bandwidth " << link.bytes_per_second
-      << "\n--timeline " << records() << "\n--verify " << verify << "\n--checkpoint "
-      << checkpoint.directory.string() << "\n--save-every " << checkpoint.every << "\n--keep "
-      << checkpoint.keep << "\n--resume " << checkpoint.resume << "\n--stop-after " << checkpoint.stop_after
-      << "\n";
+      << "\n--patience " << patience << "\n--validation-batches " << validation_batches << "\n--non-finite "
+      << static_cast<int>(non_finite) << "\n--empty-batch " << static_cast<int>(empty_batch)
+      << "\n--check-replicas " << check_replicas << "\n--link-latency " << link.latency_seconds
+      << "\n--link-bandwidth " << link.bytes_per_second << "\n--timeline " << records() << "\n--verify "
+      << verify << "\n--checkpoint " << checkpoint.directory.string() << "\n--save-every " << checkpoint.every
+      << "\n--keep " << checkpoint.keep << "\n--resume " << checkpoint.resume << "\n--stop-after "
+      << checkpoint.stop_after << "\n";
   return out.str();
 }
 

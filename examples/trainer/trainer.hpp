@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,7 +51,7 @@ public:
         reports_(!quiet && world.rank() == 0), on_step_(std::move(on_step)),
         memory_(announce_memory(world.rank())), run_(sw::timed(world, clock_, options.wide_axes()), options),
         checkpoints_(run_.whole.world(), options, options.continued_text(Task::data_hash(source)),
-                     Task::initial_weights(options)),
+                     Task::initial_weights(options), adapts),
         batches_(run_, options, source),
         about_(Task::describe(options, source)), rate_{options.learning_rate, options.least_learning_rate,
                                                        options.warmup, options.steps} {
@@ -77,6 +78,8 @@ public:
     };
     const auto batches = [this](std::int64_t step) { return batches_.training(step); };
     std::size_t allocations = 0;
+    double best = std::numeric_limits<double>::infinity(); // validation loss
+    int worse = 0;                                         // validations since
     checkpoints_.tell_progress([&monitor](const std::string& line) { monitor.note(line); });
     resume();
     tell_saves(monitor);
@@ -106,8 +109,17 @@ public:
       tell_saves(monitor);
       if (step == first + 1)
         allocations = pool().allocations;
-      if (due(options_.validate_every, step) && step + 1 < options_.steps)
-        monitor.validation(step + 1, validate());
+      if (due(options_.validate_every, step) && step + 1 < options_.steps) {
+        const double loss = validate();
+        monitor.validation(step + 1, loss);
+        worse = loss < best ? 0 : worse + 1;
+        best = std::min(best, loss);
+        if (options_.patience > 0 && worse >= options_.patience) {
+          monitor.note("step " + std::to_string(step + 1) + "  ends: the last " + std::to_string(worse) +
+                       " validations were not below the best");
+          break;
+        }
+      }
     }
     checkpoints_.finish();
     tell_saves(monitor);
@@ -150,6 +162,23 @@ public:
   }
 
 private:
+  /// Whether only adapters are trained.
+  static constexpr bool adapts = [] {
+    if constexpr (requires { Task::adapts; })
+      return Task::adapts;
+    else
+      return false;
+  }();
+  struct FrozenParameters {
+    typename Parts::Model& model;
+    template <class Visitor> void for_each_parameter(Visitor&& visit) {
+      model.for_each_parameter([&]<class P>(P& parameter) {
+        if constexpr (!P::trained)
+          visit(parameter);
+      });
+    }
+  };
+
   [[nodiscard]] const sw::PoolStatistics& pool() const {
     return run_.mesh.template pool_statistics<Target>();
   }
@@ -233,22 +262,48 @@ private:
     return line;
   }
 
+  /// Whether the initial weights have the part that is saved: new adapters begin with their own.
+  [[nodiscard]] bool initial_is_whole() const {
+    if constexpr (adapts)
+      return !options_.adapter.empty();
+    else
+      return true;
+  }
+  /// What checkpoints hold: all of the model, or its adapters.
+  template <class Use> void with_saved_part(const Use& use) {
+    if constexpr (adapts) {
+      sw::TrainedParameters adapters{run_.model};
+      use(adapters);
+    } else {
+      use(run_.model);
+    }
+  }
   /// Reads the weights or the checkpoint that the options name. Collective.
   void resume() {
-    const sw::checkpoint::BlockSource* const source = checkpoints_.source();
-    if (source == nullptr)
+    if constexpr (adapts) {
+      FrozenParameters base{run_.model};
+      read(*checkpoints_.initial(), base, false);
+    }
+    const sw::checkpoint::BlockSource* const source =
+        checkpoints_.saved() != nullptr ? checkpoints_.saved() : checkpoints_.initial();
+    if (source == nullptr || (checkpoints_.saved() == nullptr && !initial_is_whole()))
       return;
+    with_saved_part([&](auto& part) { read(*source, part, checkpoints_.saved() != nullptr); });
+    run_.training.resume(checkpoints_.place());
+  }
+  template <class Part> void read(const sw::checkpoint::BlockSource& source, Part& part, bool names_all) {
     auto& optimizer = run_.training.optimizer();
     std::vector<std::string> names;
-    checkpoints_.together([&] { names = sw::checkpoint::require_state(*source, run_.model, optimizer); });
-    checkpoints_.require_names(names);
-    checkpoints_.together([&] { sw::checkpoint::read_state(*source, run_.model, optimizer); });
-    run_.training.resume(checkpoints_.place());
+    checkpoints_.together([&] { names = sw::checkpoint::require_state(source, part, optimizer); });
+    if (names_all)
+      checkpoints_.require_names(names);
+    checkpoints_.together([&] { sw::checkpoint::read_state(source, part, optimizer); });
   }
   //! [save]
   /// Training continues while the copy made here is written.
   void save() {
-    sw::checkpoint::stage(run_.model, run_.training.optimizer(), checkpoints_.staging());
+    with_saved_part(
+        [&](auto& part) { sw::checkpoint::stage(part, run_.training.optimizer(), checkpoints_.staging()); });
     checkpoints_.start(run_.training.progress());
   }
   //! [save]

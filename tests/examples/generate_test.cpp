@@ -6,6 +6,8 @@
 
 #include <generate/generation.hpp>
 #include <generate/model.hpp>
+#include <pretrained/adapter_files.hpp>
+#include <pretrained/chat_template.hpp>
 #include <pretrained/settings.hpp>
 #include <pretrained/tensor_files.hpp>
 #include <pretrained/tokenizer.hpp>
@@ -25,7 +27,9 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -1115,6 +1119,130 @@ TEST_CASE("a training run learns the answers of conversations, the same on every
   REQUIRE(spread.error == "");
   CHECK(std::abs(packed.result.steps.back().loss - spread.result.steps.back().loss) <
         1e-4 * packed.result.steps.back().loss);
+}
+
+namespace {
+
+/// Questions of two letters; the answer is the letters after them in a row of ten, in the other order.
+struct Swap {
+  static constexpr std::string_view row = "abcdfgijkm";
+  static constexpr std::size_t count = row.size() * row.size();
+  [[nodiscard]] static std::string question(std::size_t i) {
+    return {row[i / row.size()], row[i % row.size()]};
+  }
+  [[nodiscard]] static std::string answer(std::size_t i) {
+    return {row[(i + 1) % row.size()], row[(i / row.size() + 1) % row.size()]};
+  }
+};
+
+/// A model of bytes, trained on text of those letters, with a tokenizer and a template.
+void train_small_base(const std::filesystem::path& to, const Scratch& data) {
+  std::string text;
+  for (std::uint64_t i = 0; i < 4000; ++i) { // a letter, its neighbour in the row, and an end
+    const std::uint64_t letter = sw::random_words({5, 1}, i).word[0] % Swap::row.size();
+    text += {Swap::row[letter], Swap::row[(letter + 1) % Swap::row.size()], '.'};
+  }
+  const auto file = data.write("letters.txt", text);
+  std::vector<std::string> words{"--data", file.string(), "--export", to.string()};
+  for (const char* const word :
+       {"--layers", "2",        "--d-model", "32",           "--heads", "4",          "--kv-heads",
+        "2",        "--hidden", "48",        "--vocabulary", "304",     "--sequence", "32",
+        "--batch",  "8",        "--lr",      "0.01",         "--steps", "100",        "--validation-batches",
+        "1"})
+    words.emplace_back(word);
+  REQUIRE(train(words).error == "");
+  sw::write_text(to / "tokenizer.json", small_tokenizer());
+  sw::write_text(to / "tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "."})");
+  sw::write_text(to / "chat_template.jinja", "{{ '[INST]' + m + '[/INST]' }}");
+}
+
+/// The share of all questions that a model with adapters answers exactly.
+double answered(const std::filesystem::path& directory, const std::filesystem::path& adapter = {},
+                int tensor = 1) {
+  const auto chat = pretrained::ChatTemplate::read(directory);
+  const auto tokenizer = pretrained::read_tokenizer(directory / "tokenizer.json");
+  const pretrained::Settings settings = pretrained::read_settings(directory);
+  const std::array<std::int32_t, 1> ends{'.'};
+  std::size_t right = 0;
+  CHECK(on_ranks(tensor, [&](const sw::HostCommunicator& world, Findings& findings) {
+          const files::Files opened(directory);
+          std::optional<pretrained::AdapterFiles> adapters;
+          if (!adapter.empty())
+            adapters.emplace(adapter, settings);
+          for (std::size_t i = 0; i < Swap::count; ++i) {
+            std::string prompt, wanted;
+            for (const auto& part : chat.parts({{"user", Swap::question(i)}, {"assistant", Swap::answer(i)}}))
+              (part.answer ? wanted : prompt) += part.text;
+            const auto model = generate::load_model(world, {.tp = tensor}, settings, opened, 40, nothing,
+                                                    adapters ? &*adapters : nullptr);
+            const auto made = generate::continue_prompt(*model, tokenizer->encode(prompt, false), 6, {}, ends,
+                                                        false, [](std::int32_t) {});
+            findings.expect(!made.tokens.empty(), "no answer");
+            right += world.rank() == 0 && made.tokens == tokenizer->encode(wanted, false) ? 1 : 0;
+          }
+        }) == "");
+  return static_cast<double>(right) / Swap::count;
+}
+
+} // namespace
+
+TEST_CASE("adapters of a small model learn to answer, the same on every mesh, and are read back") {
+  const Scratch base, text, data, tuned, merged, again, saves;
+  if (!pretrained::has_tokenizer())
+    return;
+  train_small_base(base.root(), text);
+  std::string lines; // each question twice, so that those held out are trained, too
+  for (std::size_t i = 0; i < 2 * Swap::count; ++i) {
+    const std::size_t number = (37 * i + i / Swap::count) % Swap::count;
+    lines +=
+        R"({"prompt": ")" + Swap::question(number) + R"(", "completion": ")" + Swap::answer(number) + "\"}\n";
+  }
+  const auto file = data.write("questions.jsonl", lines);
+  using Words = std::vector<std::string>;
+  const auto run = [&](const std::string& steps, Words adapters, const Words& more = {}) {
+    adapters.insert(adapters.end(), more.begin(), more.end());
+    adapters.insert(adapters.end(), {"--init", base.root().string(), "--data", file.string(), "--batch", "16",
+                                     "--sequence", "24", "--validation-batches", "1", "--warmup", "0",
+                                     "--steps", steps, "--lr", "0.006", "--weight-decay", "0"});
+    return train(adapters);
+  };
+  const Words lora{"--lora", "r=8,alpha=16"};
+  const Trained whole = run("200", lora, {"--export", tuned.root().string()});
+  if (whole.error.find("was left out") != std::string::npos)
+    return; // a build without trainings of adapters
+  REQUIRE(whole.error == "");
+  CHECK(answered(base.root()) < 0.05);
+  CHECK(answered(base.root(), tuned.root()) > 0.9);
+  CHECK(answered(base.root(), tuned.root(), 2) > 0.9);
+
+  // What is read back from the files of other meshes is what was written.
+  const Words trained{"--adapter", tuned.root().string()};
+  REQUIRE(run("0", trained, {"--mesh", "tp=2", "--export", again.root().string()}).error == "");
+  const files::Files wanted(tuned.root() / "adapter_model.safetensors"),
+      found(again.root() / "adapter_model.safetensors");
+  CHECK(found.names() == wanted.names());
+  CHECK(wanted.names().size() == 2 * 2 * 7);
+  for (const std::string& name : wanted.names())
+    CHECK(found.file_of(name).read_as<float>(name) == wanted.file_of(name).read_as<float>(name));
+  REQUIRE(run("0", trained, {"--merge", "--export", merged.root().string()}).error == "");
+  CHECK(answered(merged.root()) > 0.9);
+
+  const auto expect_same = [](const Trained& one, const Trained& other, std::size_t first) {
+    REQUIRE(other.error == "");
+    for (std::size_t step = first; step < one.result.steps.size(); ++step) {
+      const double loss = one.result.steps[step].loss;
+      CHECK(std::abs(other.result.steps.at(step - first).loss - loss) < 1e-4 * loss);
+    }
+  };
+  const Trained one = run("6", lora);
+  for (const char* const mesh : {"dp=2", "tp=2", "pp=2", "cp=2"})
+    expect_same(one, run("6", lora, {"--mesh", mesh}), 0);
+  const Words kept{"--checkpoint", saves.root().string()};
+  CHECK(run("6", lora, {kept[0], kept[1], "--mesh", "dp=2", "--stop-after", "3"}).result.stopped);
+  expect_same(one, run("6", lora, {kept[0], kept[1], "--mesh", "tp=2", "--resume"}), 3);
+
+  const Trained ended = run("40", lora, {"--lr", "3", "--validate-every", "2", "--patience", "2"});
+  CHECK(ended.result.steps.size() < 40);
 }
 
 TEST_CASE("a training run rejects models that it cannot start from") {

@@ -99,6 +99,7 @@ public:
   [[nodiscard]] const DocumentCounts& counts() const noexcept { return counts_; }
   /// @brief Rows of an epoch.
   [[nodiscard]] std::size_t training_samples() const noexcept { return training_.rows.size(); }
+  [[nodiscard]] std::size_t epoch_rows() const noexcept override { return training_.rows.size(); }
   [[nodiscard]] std::size_t validation_samples() const noexcept override { return validation_.rows.size(); }
   /// @brief The number, below training_samples(), of the documents in row `row` of step `step`.
   [[nodiscard]] std::size_t training_sample(std::uint64_t step, std::size_t row) const noexcept {

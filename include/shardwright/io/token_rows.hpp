@@ -70,6 +70,8 @@ public:
   }
 
   [[nodiscard]] std::size_t sequence() const noexcept { return sequence_; } ///< Tokens of a row.
+  /// @brief Rows of the training part, if each is read once in an epoch; 0 if they are drawn.
+  [[nodiscard]] virtual std::size_t epoch_rows() const noexcept { return 0; }
   /// @brief Rows of the held-out part.
   [[nodiscard]] virtual std::size_t validation_samples() const noexcept = 0;
   /// @brief Identity of the data, for comparing ranks that read their own copy.

@@ -41,8 +41,11 @@ struct LoraOptions {
   double alpha = 32;
   bool rank_stabilized = false; ///< The factor is alpha / sqrt(rank) (Kalajdzievski, arXiv 2312.03732).
   double dropout = 0;           ///< Of x, before A.
-  /// @brief Which layers get an adapter, by path, such as "layers.3.mlp.up"; the same on all ranks.
-  std::function<bool(std::string_view path)> matches = [](std::string_view) { return true; };
+  /// @brief Which layers get an adapter, by path, such as "layers.3.mlp.up"; the same on all ranks. By
+  /// default all but routers, whose choices would change with every step.
+  std::function<bool(std::string_view path)> matches = [](std::string_view path) {
+    return path.find("router") == path.npos;
+  };
 
   /// @brief Adds them to the modules below a part that match; returns how many. Before initialize().
   template <class Part> std::size_t add_to(Part& part, const std::string& path) const;

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief Low-rank adapters in the files of PEFT.
+
+#include "adapter_files.hpp"
+#include "json_text.hpp"
+#include "training_source.hpp"
+
+#include <shardwright/core/foreign_text.hpp>
+#include <shardwright/io/new_file.hpp>
+#include <shardwright/io/read_text.hpp>
+#include <shardwright/io/write_text.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace pretrained {
+
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr std::size_t most_bytes = std::size_t{1} << 24; // of an adapter_config.json
+constexpr std::string_view prefix = "base_model.model.", weight = ".weight";
+
+/// The tensor of an adapter of a weight in a model's files. @param which 'A' or 'B'
+std::string tensor_of(std::string_view model_tensor, char which) {
+  std::string out(prefix);
+  out += model_tensor.substr(0, model_tensor.size() - weight.size());
+  out += std::string(".lora_") + which;
+  return out += weight;
+}
+
+/// An adapter's matrix, named by the weight beside it and the part of that, such as "queries".
+struct Factor {
+  std::string base, part;
+  bool up = false; ///< B.
+};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> parts{{{"queries", "q_proj"},
+                                                                              {"keys", "k_proj"},
+                                                                              {"values", "v_proj"},
+                                                                              {"gate", "gate_proj"},
+                                                                              {"up", "up_proj"}}};
+
+/// The weight below which a layer's path is, and its part.
+Factor factor_at(std::string_view path) {
+  const std::size_t dot = path.rfind('.');
+  if (dot != path.npos &&
+      (path.substr(0, dot).ends_with(".qkv") || path.substr(0, dot).ends_with(".gate_up")))
+    return {std::string(path.substr(0, dot)), std::string(path.substr(dot + 1))};
+  return {std::string(path), {}};
+}
+std::optional<Factor> factor_of(std::string_view name) {
+  constexpr std::string_view down = ".lora.a", up = ".lora.b";
+  if (!name.starts_with("layers.") || !(name.ends_with(down) || name.ends_with(up))) // no optimizer state
+    return std::nullopt;
+  Factor out = factor_at(name.substr(0, name.size() - down.size()));
+  out.up = name.ends_with(up);
+  return out;
+}
+
+/// The pieces of a block of one row of the weight, those of the part only, at their places in a dense block
+/// of the part.
+std::vector<Piece> row_pieces(const Settings& settings, const Factor& factor,
+                              std::vector<std::uint64_t> offset, std::vector<std::uint64_t> extent) {
+  offset.front() = 0;
+  extent.front() = 1;
+  if (factor.part.empty())
+    return training_pieces(settings, factor.base, offset, extent);
+  const auto named =
+      std::find_if(parts.begin(), parts.end(), [&](const auto& each) { return each.first == factor.part; });
+  if (named == parts.end())
+    return {};
+  if (factor.base.ends_with(".gate_up")) {
+    offset.at(1) = 0;
+    extent.at(1) = 2;
+  } else {
+    offset.at(2) = 0;
+    extent.at(2) = static_cast<std::uint64_t>((settings.heads / settings.kv_heads + 2) * settings.head_width);
+  }
+  std::vector<Piece> out;
+  for (Piece& piece : training_pieces(settings, factor.base, offset, extent))
+    if (piece.tensor.find("." + std::string(named->second) + ".") != piece.tensor.npos) {
+      piece.first = out.size() * piece.part.extent[0];
+      out.push_back(std::move(piece));
+    }
+  return out;
+}
+
+/// A row of the whole weight, or of its part.
+std::vector<Piece> whole_row(const Settings& settings, const Factor& factor) {
+  if (factor.base.ends_with(".attention.qkv"))
+    return row_pieces(settings, factor, {0, 0, 0}, {1, static_cast<std::uint64_t>(settings.kv_heads), 1});
+  if (factor.base.ends_with(".gate_up"))
+    return row_pieces(settings, factor, {0, 0, 0}, {1, 1, static_cast<std::uint64_t>(settings.hidden)});
+  if (factor.base.ends_with(".attention.out") || factor.base.ends_with(".mlp.down"))
+    return row_pieces(settings, factor, {0, 0}, {1, static_cast<std::uint64_t>(settings.width)});
+  return {};
+}
+
+bool is_set(const Json& value) {
+  return !(value.is_null() || value == false || ((value.is_array() || value.is_object()) && value.empty()));
+}
+
+double number_of(const Json& object, const char* name, double least, const std::string& subject) {
+  const Json& value = field_of(object, name);
+  if (!value.is_number() || value.get<double>() < least)
+    throw sw::DataError(subject + ": field '" + name + "' must be a number of at least " +
+                        std::to_string(static_cast<int>(least)) + ", but it is " +
+                        (value.is_null() ? "missing" : shown(value)) + " (fetch the file again)");
+  return value.get<double>();
+}
+
+std::vector<float> floats_of(const sw::safetensors::Files& files, const std::string& name) {
+  const auto& shape = files.file_of(name).entry(name).shape;
+  std::vector<float> out(std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>()));
+  const Piece all{name, shape, {{0, 0}, shape}, 0, {shape[1], 1}};
+  read_pieces(files, {}, std::span(&all, 1), out);
+  return out;
+}
+
+/// Adds factor B A to the piece of a block.
+void add_product(const Piece& piece, const AdapterSettings& adapters, const std::vector<float>& a,
+                 const std::vector<float>& b, std::span<float> block) {
+  const auto rank = static_cast<std::size_t>(adapters.rank);
+  std::vector<double> sums(piece.part.extent[1]);
+  for (std::size_t row = 0; row < piece.part.extent[0]; ++row) {
+    std::fill(sums.begin(), sums.end(), 0);
+    for (std::size_t k = 0; k < rank; ++k) {
+      const double of_b = b[(piece.part.offset[0] + row) * rank + k];
+      const float* const of_a = a.data() + k * piece.shape[1] + piece.part.offset[1];
+      for (std::size_t column = 0; column < sums.size(); ++column)
+        sums[column] += of_b * static_cast<double>(of_a[column]);
+    }
+    for (std::size_t column = 0; column < sums.size(); ++column) {
+      float& to = block[piece.first + row * piece.strides[0] + column * piece.strides[1]];
+      to = static_cast<float>(static_cast<double>(to) + adapters.factor() * sums[column]);
+    }
+  }
+}
+
+} // namespace
+
+double AdapterSettings::factor() const {
+  const auto r = static_cast<double>(rank);
+  return alpha / (rank_stabilized ? std::sqrt(r) : r);
+}
+
+AdapterSettings parse_adapter_settings(std::string_view text, const std::string& subject) {
+  const Json all = parse_object(text, subject);
+  const auto refuse = [&](const std::string& name, const std::string& wanted) {
+    throw sw::DataError(subject + ": field " + sw::detail::quoted_text(name) + " must be " + wanted +
+                        ", but it is " + shown(field_of(all, name.c_str())) +
+                        " (this program knows LoRA of linear layers without more)");
+  };
+  static constexpr std::array ignored{
+      "auto_mapping", "base_model_name_or_path", "exclude_modules", "inference_mode", "layers_pattern",
+      "layers_to_transform", "megatron_core", "peft_version", "qalora_group_size", "revision",
+      "runtime_config", "target_modules", "task_type",
+      // interpreted below
+      "bias", "init_lora_weights", "lora_alpha", "lora_dropout", "peft_type", "r", "use_rslora"};
+  for (const auto& [name, value] : all.items())
+    if (is_set(value) && std::find(ignored.begin(), ignored.end(), name) == ignored.end())
+      refuse(name, "left out");
+  if (field_of(all, "peft_type") != "LORA")
+    refuse("peft_type", "\"LORA\"");
+  if (is_set(field_of(all, "bias")) && field_of(all, "bias") != "none")
+    refuse("bias", "\"none\"");
+  if (const Json& initial = field_of(all, "init_lora_weights"); initial.is_string() && initial != "gaussian")
+    refuse("init_lora_weights", "true, false or \"gaussian\", which leave the base as it is");
+  AdapterSettings out;
+  out.rank = static_cast<std::int64_t>(number_of(all, "r", 1, subject));
+  out.alpha = number_of(all, "lora_alpha", 0, subject);
+  if (is_set(field_of(all, "lora_dropout")))
+    out.dropout = number_of(all, "lora_dropout", 0, subject);
+  out.rank_stabilized = field_of(all, "use_rslora") == true;
+  return out;
+}
+
+AdapterFiles::AdapterFiles(const std::filesystem::path& directory, const Settings& settings)
+    : adapters_(parse_adapter_settings(sw::read_text(directory / "adapter_config.json", most_bytes),
+                                       (directory / "adapter_config.json").string())),
+      files_(directory / "adapter_model.safetensors") {
+  std::map<std::string, std::vector<std::uint64_t>> known;
+  const auto rank = static_cast<std::uint64_t>(adapters_.rank);
+  for (const Parameter& parameter : all_parameters(settings)) {
+    const auto shape = shape_of(settings, parameter.part);
+    if (parameter.part != Part::embedding)
+      for (const Piece& piece :
+           pieces_of(settings, parameter, std::vector<std::int64_t>(shape.size()), shape))
+        if (piece.shape.size() == 2) {
+          known[tensor_of(piece.tensor, 'A')] = {rank, piece.shape[1]};
+          known[tensor_of(piece.tensor, 'B')] = {piece.shape[0], rank};
+        }
+  }
+  std::string faults;
+  std::set<std::string> targets;
+  for (const std::string& name : files_.names()) {
+    const auto at = known.find(name);
+    std::string other = name;
+    const auto& shape = files_.file_of(name).entry(name).shape;
+    if (at == known.end()) {
+      faults += "\n  " + sw::detail::quoted_text(name) + " belongs to no linear layer of the model";
+      continue;
+    }
+    char& which = other[name.size() - weight.size() - 1];
+    which = which == 'A' ? 'B' : 'A';
+    if (shape != at->second)
+      faults += "\n  " + name + " must be " + sw::safetensors::detail::shape_text(at->second) + ", but is " +
+                sw::safetensors::detail::shape_text(shape);
+    else if (!files_.contains(other))
+      faults += "\n  " + other + " is missing";
+    const std::string module = name.substr(0, name.rfind(".lora_"));
+    targets.insert(module.substr(module.rfind('.') + 1));
+  }
+  if (!faults.empty() || files_.names().empty())
+    throw sw::DataError(
+        directory.string() +
+        ": the adapters must be of linear layers of this model (give the model that they were "
+        "trained over, without a tied head or embeddings among their modules):" +
+        (faults.empty() ? "\n  there are none" : faults));
+  adapters_.targets.assign(targets.begin(), targets.end());
+}
+
+void AdapterFiles::add_to(std::span<const Piece> pieces, std::span<float> block) const {
+  std::string name;
+  std::vector<float> a, b; // of the tensor `name`
+  for (const Piece& piece : pieces) {
+    if (piece.shape.size() != 2 || !files_.contains(tensor_of(piece.tensor, 'A')))
+      continue;
+    if (name != piece.tensor) {
+      name = piece.tensor;
+      a = floats_of(files_, tensor_of(name, 'A'));
+      b = floats_of(files_, tensor_of(name, 'B'));
+    }
+    add_product(piece, adapters_, a, b, block);
+  }
+}
+
+void merge_adapters(TensorWriter& model, const AdapterSettings& adapters, const TensorWriter& tensors) {
+  for (auto& [name, tensor] : model.tensors()) {
+    const auto& all = tensors.tensors();
+    const auto a = name.ends_with(weight) ? all.find(tensor_of(name, 'A')) : all.end();
+    if (a != all.end())
+      add_product({name, tensor.shape, {{0, 0}, tensor.shape}, 0, {tensor.shape[1], 1}}, adapters,
+                  a->second.values, all.at(tensor_of(name, 'B')).values, tensor.values);
+  }
+}
+
+std::string adapted_module(const Settings& settings, std::string_view path) {
+  const std::vector<Piece> pieces = whole_row(settings, factor_at(path));
+  if (pieces.empty())
+    return {};
+  const std::string module = pieces.front().tensor.substr(0, pieces.front().tensor.size() - weight.size());
+  return module.substr(module.rfind('.') + 1);
+}
+
+std::vector<Piece> adapter_pieces(const Settings& settings, const std::string& name, std::int64_t rank,
+                                  std::span<const std::uint64_t> offset,
+                                  std::span<const std::uint64_t> extent) {
+  const std::optional<Factor> factor = factor_of(name);
+  if (!factor)
+    return {};
+  if (!factor->up) {
+    const std::vector<Piece> row = whole_row(settings, *factor);
+    if (row.empty())
+      return {};
+    return {{tensor_of(row.front().tensor, 'A'),
+             {static_cast<std::uint64_t>(rank), row.front().shape[1]},
+             {{offset[1], offset[0]}, {extent[1], extent[0]}},
+             0,
+             {1, static_cast<std::size_t>(extent[1])}}};
+  }
+  std::vector<Piece> out =
+      row_pieces(settings, *factor, {offset.begin(), offset.end()}, {extent.begin(), extent.end()});
+  const auto row = std::accumulate(extent.begin() + 1, extent.end(), std::size_t{1}, std::multiplies<>());
+  for (Piece& piece : out) {
+    piece.tensor = tensor_of(piece.tensor, 'B');
+    piece.shape[1] = static_cast<std::uint64_t>(rank);
+    piece.part.offset[1] = offset[0];
+    piece.part.extent[1] = extent[0];
+    piece.strides = {1, row};
+  }
+  return out;
+}
+
+void write_adapters(const std::filesystem::path& directory, const AdapterSettings& adapters,
+                    const TensorWriter& tensors, const std::string& base) {
+  tensors.write(directory, sw::safetensors::Dtype::f32, "adapter_model.safetensors");
+  const Json all{{"peft_type", "LORA"},
+                 {"task_type", "CAUSAL_LM"},
+                 {"base_model_name_or_path", base},
+                 {"r", adapters.rank},
+                 {"lora_alpha", adapters.alpha},
+                 {"lora_dropout", adapters.dropout},
+                 {"use_rslora", adapters.rank_stabilized},
+                 {"target_modules", adapters.targets},
+                 {"bias", "none"},
+                 {"fan_in_fan_out", false},
+                 {"inference_mode", true},
+                 {"init_lora_weights", true},
+                 {"modules_to_save", nullptr}};
+  sw::write_text(directory / "adapter_config.json", all.dump(2) + "\n");
+}
+
+} // namespace pretrained

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Low-rank adapters of a published model in the files of PEFT: adapter_config.json and
+/// adapter_model.safetensors.
+
+#include "tensor_files.hpp"
+
+#include <shardwright/io/checkpoint/block.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pretrained {
+
+/// @brief What adapter_config.json says.
+struct AdapterSettings {
+  std::int64_t rank = 16;
+  double alpha = 32;
+  bool rank_stabilized = false;
+  double dropout = 0;
+  std::vector<std::string> targets{}; ///< Last names of the modules, such as "q_proj", from the tensors.
+
+  /// @brief Of the product of both matrices.
+  [[nodiscard]] double factor() const;
+};
+
+/// @brief Reads the text of an adapter_config.json.
+/// @param subject the file, for messages
+/// @throws sw::DataError naming the field that is missing, unknown, or asks for something else than
+/// y = W x + factor B (A x).
+[[nodiscard]] AdapterSettings parse_adapter_settings(std::string_view text, const std::string& subject);
+
+/// @brief The adapters in a directory, of a model that is known by its settings.
+class AdapterFiles {
+public:
+  /// @throws sw::DataError as parse_adapter_settings, and naming every tensor that is missing, belongs to no
+  /// matrix of the model, or has another shape.
+  AdapterFiles(const std::filesystem::path& directory, const Settings& settings);
+
+  [[nodiscard]] const AdapterSettings& settings() const noexcept { return adapters_; }
+  [[nodiscard]] const sw::safetensors::Files& files() const noexcept { return files_; }
+  /// @brief Adds factor B A to the block of a parameter that read_pieces() has filled.
+  void add_to(std::span<const Piece> pieces, std::span<float> block) const;
+
+private:
+  AdapterSettings adapters_;
+  sw::safetensors::Files files_;
+};
+
+/// @brief The last name of the module in files that a layer of a training decoder becomes, such as "q_proj"
+/// of "layers.3.attention.qkv.queries"; empty if it becomes none, or one in part.
+[[nodiscard]] std::string adapted_module(const Settings& settings, std::string_view path);
+
+/// @brief The pieces of PEFT's tensors that make up a block of an adapter's matrix of a training decoder,
+/// such as "layers.3.attention.qkv.queries.lora.a"; none for another parameter.
+[[nodiscard]] std::vector<Piece> adapter_pieces(const Settings& settings, const std::string& name,
+                                                std::int64_t rank, std::span<const std::uint64_t> offset,
+                                                std::span<const std::uint64_t> extent);
+
+/// @brief Adds factor B A to the weights of a model that are to be written.
+void merge_adapters(TensorWriter& model, const AdapterSettings& adapters, const TensorWriter& tensors);
+
+/// @brief Writes a directory that PEFT and generate load.
+/// @param tensors those of adapter_pieces
+/// @param base directory or name of the model that they are for
+void write_adapters(const std::filesystem::path& directory, const AdapterSettings& adapters,
+                    const TensorWriter& tensors, const std::string& base);
+
+} // namespace pretrained
