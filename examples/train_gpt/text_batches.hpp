@@ -9,6 +9,7 @@
 #include <shardwright/io/token_rows.hpp>
 #include <shardwright/layout/attention_mask.hpp>
 #include <shardwright/nn/attention/mask.hpp>
+#include <shardwright/nn/decoder/token_batch.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/tensor/memory/shared_memory.hpp>
 
