@@ -6,6 +6,10 @@
 #include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/comm/threads/transport.hpp>
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -17,6 +21,34 @@
 
 namespace sw = shardwright;
 using shardwright_test::launch_ranks;
+
+#if defined(__linux__)
+namespace {
+
+/// Keeps the calling thread, and those that it starts, on the first core that it may use.
+class OnFirstCore {
+public:
+  OnFirstCore() {
+    cpu_set_t first;
+    CPU_ZERO(&before_);
+    CPU_ZERO(&first);
+    sched_getaffinity(0, sizeof(before_), &before_);
+    std::size_t core = 0;
+    while (core + 1 < CPU_SETSIZE && !CPU_ISSET(core, &before_))
+      ++core;
+    CPU_SET(core, &first);
+    sched_setaffinity(0, sizeof(first), &first);
+  }
+  OnFirstCore(const OnFirstCore&) = delete;
+  OnFirstCore& operator=(const OnFirstCore&) = delete;
+  ~OnFirstCore() { sched_setaffinity(0, sizeof(before_), &before_); }
+
+private:
+  cpu_set_t before_;
+};
+
+} // namespace
+#endif
 
 TEST_CASE("thread ranks pass the communicator suite", "[comm]") {
   for (const int ranks : {1, 2, 3, 4, 5})
@@ -33,6 +65,38 @@ TEST_CASE("thread ranks pass the suite without fingerprints", "[comm]") {
         launch_ranks({.ranks = 3, .deadline = std::chrono::seconds(60), .check = false}, part.run));
   }
 }
+
+TEST_CASE("one thread does all parts of a small call if two ranks of a few are on one core", "[comm]") {
+  constexpr std::size_t large = (64 << 10) + 1;
+  const auto alone = [](std::vector<int> cores, std::size_t bytes) {
+    std::vector<sw::detail::ThreadSlot> slots(cores.size());
+    for (std::size_t rank = 0; rank < cores.size(); ++rank) {
+      slots[rank].core = cores[rank];
+      slots[rank].in = {4096, 4096 + bytes};
+      slots[rank].out = {4096, 4096 + bytes};
+    }
+    return sw::detail::small_on_one_core(slots.data(), static_cast<int>(slots.size()));
+  };
+  CHECK(alone({3, 3}, 4));
+  CHECK(alone({0, 1, 2, 1}, large - 1));
+  CHECK_FALSE(alone({0, 1}, 4));
+  CHECK_FALSE(alone({-1, -1}, 4)); // not known
+  CHECK_FALSE(alone({3, 3}, large));
+  CHECK_FALSE(alone(std::vector<int>(9, 3), 4));
+}
+
+#if defined(__linux__)
+TEST_CASE("ranks on one of several cores pass the communicator suite", "[comm]") {
+  for (const communicator_suite::Part& part : communicator_suite::parts()) {
+    INFO(part.name);
+    REQUIRE_NOTHROW(
+        launch_ranks({.ranks = 2, .deadline = std::chrono::seconds(60)}, [&](sw::HostCommunicator world) {
+          const OnFirstCore pinned;
+          part.run(std::move(world));
+        }));
+  }
+}
+#endif
 
 TEST_CASE("a decorator of a communicator sees every call", "[comm]") {
   struct Counting final : sw::detail::DecoratedTransport<sw::HostCommunicator> {

@@ -46,13 +46,14 @@ public:
     ThreadSlot* const slots = group_.slots(sequence);
     slots[rank()].show(call, rank(), size(), sequence, world().check());
     slots[rank()].extras = extras;
+    slots[rank()].core = world().known_core(world_rank(rank()));
     meet(call, sequence, patience);
     if (world().check())
       compare(call, sequence, slots, patience);
     const Timing timing(call.times);
     if (call.operation == Operation::barrier || call.operation == Operation::split)
       return;
-    if (world().crowded()) {
+    if (world().crowded() || small_on_one_core(slots, size())) {
       exchange_for_all(slots, sequence);
       await_release(call, patience);
     } else {
@@ -140,7 +141,7 @@ private:
       raise(call, sequence);
   }
 
-  /// If ranks share cores, running ranks do the work of those that wait for a core, which then find
+  /// Where ranks share cores, running ranks do the work of those that wait for a core, which then find
   /// everything done; that halves the number of context switches.
   void exchange_for_all(const ThreadSlot* slots, std::uint64_t sequence) {
     ++released_;

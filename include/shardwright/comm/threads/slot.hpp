@@ -46,6 +46,7 @@ struct alignas(128) ThreadSlot {
   const StridedBlock* out_blocks = nullptr; ///< Null for even ones.
   CallExtras extras{};
   bool dense = true; ///< The output is contiguous, so that its range is exact.
+  int core = -1;     ///< Where the rank began the call.
 
   /// The block of the input that goes to a rank, or of the output that comes from it. Who knows its count
   /// need not read the call.
@@ -85,6 +86,20 @@ private:
   for (int r = 0; r < ranks; ++r)
     calls.add(slots[r].common, slots[r].unpaired);
   return calls.agree();
+}
+
+/// Whether two ranks of a small group began a small call on one core. All ranks read the same, so they agree.
+[[nodiscard]] inline bool small_on_one_core(const ThreadSlot* slots, int ranks) noexcept {
+  constexpr int most_ranks = 8; // all pairs are compared
+  constexpr std::uintptr_t most_bytes = 64 << 10;
+  if (ranks > most_ranks || slots[0].in.end - slots[0].in.begin > most_bytes ||
+      slots[0].out.end - slots[0].out.begin > most_bytes)
+    return false;
+  for (int a = 0; a < ranks; ++a)
+    for (int b = 0; b < a; ++b)
+      if (slots[a].core >= 0 && slots[a].core == slots[b].core)
+        return true;
+  return false;
 }
 
 /// Calls `report(a, b, output)` for the first rank a that writes where rank b reads, or writes if `output`.

@@ -82,10 +82,14 @@ public:
     if (const int core = this_core(); known.load(std::memory_order_relaxed) != core)
       known.store(core, std::memory_order_relaxed);
   }
+  /// The core on which a rank entered its last call; -1 if that is not known.
+  [[nodiscard]] int known_core(int rank) const noexcept {
+    return core_of(rank).load(std::memory_order_relaxed);
+  }
   /// Whether a rank was last seen on the core of the calling thread, which waits for it.
   [[nodiscard]] bool is_on_this_core(int rank) const noexcept {
     const int core = this_core();
-    return core >= 0 && core_of(rank).load(std::memory_order_relaxed) == core;
+    return core >= 0 && known_core(rank) == core;
   }
   /// Of a thread that runs the program.
   [[nodiscard]] Patience patience() const noexcept { return Patience::of(ranks_, cores_); }
