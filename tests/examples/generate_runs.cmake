@@ -6,6 +6,11 @@ shardwright_add_check(
           $<TARGET_FILE:train_gpt>)
 
 shardwright_add_check(
+  examples.generate.adapters LABEL examples TIMEOUT 1200 PROCESSORS 2
+  COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/adapters_peft.py" $<TARGET_FILE:generate>
+          $<TARGET_FILE:train_gpt>)
+
+shardwright_add_check(
   examples.generate.real LABEL examples TIMEOUT 600
   COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/generate_real.py" $<TARGET_FILE:generate>)
 
