@@ -50,8 +50,18 @@ if(TARGET shardwright::mpi)
   target_sources(shardwright_mpi_test_main PRIVATE support/launch_ranks.cpp)
 endif()
 
+# In a tree without optimisation the host's kernels would take most of the time of the tests.
+if(CMAKE_CXX_FLAGS_RELWITHDEBINFO MATCHES "-O0" AND "nn" IN_LIST SHARDWRIGHT_TEST_LAYERS)
+  add_library(shardwright_test_kernels OBJECT "${PROJECT_SOURCE_DIR}/src/kernels.cpp")
+  target_link_libraries(shardwright_test_kernels PRIVATE shardwright::shardwright)
+  shardwright_program_flags(shardwright_test_kernels)
+  target_compile_options(shardwright_test_kernels PRIVATE -O2)
+endif()
+
 function(shardwright_test_executable name main precompiled)
-  add_executable(${name} ${ARGN})
+  # Of a function that several files hold, the linker takes the first.
+  set(kernels $<$<AND:$<TARGET_EXISTS:shardwright_test_kernels>,$<NOT:$<STREQUAL:${main},shardwright_test_main>>>:$<TARGET_OBJECTS:shardwright_test_kernels>>)
+  add_executable(${name} ${kernels} ${ARGN})
   target_include_directories(${name} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${main} shardwright_test_session)
   target_sources(${name} PRIVATE $<TARGET_OBJECTS:${main}> $<TARGET_OBJECTS:shardwright_test_session>)

@@ -12,8 +12,6 @@ using namespace kernels_test;
 
 namespace {
 
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-
 /// Steps of AdamW with the usual factors.
 template <class Element>
 void update_with(kernels::AdamWUpdate<Element> update, std::size_t size, const kernels::OptimizerStep& step,

@@ -30,7 +30,7 @@ using shardwright_test::launch_ranks;
 using shardwright_test::on_ranks;
 
 using Rows = Layout<2, Shard<0, dp>>;
-using Parts = Layout<2, Partial<Sum, dp>>;
+using PartialRows = Layout<2, Partial<Sum, dp>>;
 using Whole = Layout<2>;
 
 // An owner moves and does not copy; a handle copies; nothing converts by itself.
@@ -208,7 +208,7 @@ TEST_CASE(
 TEST_CASE("destinations of another shape or mesh are rejected on every rank before data moves") {
   CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2)};
-          ShardedTensor<Parts> x(mesh, {4, 3});
+          ShardedTensor<PartialRows> x(mesh, {4, 3});
           fill_zero(x);
           ShardedTensor<Whole> wrong(mesh, {3, 4});
           const std::string shapes = message_of<InvalidArgument>([&] { redistribute_into(x, wrong); });
@@ -279,7 +279,8 @@ TEST_CASE("a steady state allocates nothing") {
 TEST_CASE("an asynchronous transition keeps its source alive and unwritten until the wait") {
   CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(2)};
-          auto source = std::make_unique<ShardedTensor<Parts>>(mesh, ShardedTensor<Parts>::Shape{300, 5});
+          auto source =
+              std::make_unique<ShardedTensor<PartialRows>>(mesh, ShardedTensor<PartialRows>::Shape{300, 5});
           for (std::size_t i = 0; i < source->local_size(); ++i)
             source->mutable_data()[i] = static_cast<float>(i);
           auto pending = redistribute_async<Rows>(*source);
@@ -323,7 +324,7 @@ TEST_CASE("a rank that fails before a transition wakes the others, and the first
   const std::string message = message_of<DataError>([&] {
     launch_ranks(options, [&](HostCommunicator world) {
       const DeviceMesh mesh{world, extent<dp>(3)};
-      ShardedTensor<Parts> x(mesh, {6, 2});
+      ShardedTensor<PartialRows> x(mesh, {6, 2});
       fill_zero(x);
       if (world.rank() == 1)
         throw DataError("the loader of rank 1 found no file");
@@ -348,7 +349,7 @@ TEST_CASE("if a rank does not arrive, the others fail at their deadline, naming 
   static_cast<void>(message_of<Error>([&] {
     launch_ranks(options, [&](HostCommunicator world) {
       const DeviceMesh mesh{world, extent<dp>(2)};
-      ShardedTensor<Parts> x(mesh, {6, 2});
+      ShardedTensor<PartialRows> x(mesh, {6, 2});
       fill_zero(x);
       if (world.rank() == 1) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1500));
@@ -374,7 +375,7 @@ TEST_CASE("ranks that request different transitions get an error that shows both
   const std::string message = message_of<CollectiveMismatch>([&] {
     launch_ranks(options, [&](HostCommunicator world) {
       const DeviceMesh mesh{world, extent<dp>(2)};
-      ShardedTensor<Parts> x(mesh, {6, 2});
+      ShardedTensor<PartialRows> x(mesh, {6, 2});
       fill_zero(x);
       if (world.rank() == 0)
         static_cast<void>(redistribute<Whole>(x));
@@ -392,7 +393,7 @@ TEST_CASE("a started transition that is dropped fails its group instead of hangi
   CHECK_THROWS_AS(launch_ranks(options,
                                [&](HostCommunicator world) {
                                  const DeviceMesh mesh{world, extent<dp>(2)};
-                                 ShardedTensor<Parts> x(mesh, {600, 20});
+                                 ShardedTensor<PartialRows> x(mesh, {600, 20});
                                  fill_zero(x);
                                  {
                                    auto pending = redistribute_async<Whole>(x);

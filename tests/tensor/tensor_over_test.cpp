@@ -29,7 +29,7 @@ using shardwright_test::on_ranks;
 namespace {
 
 using Rows = Layout<2, Shard<0, dp>>;
-using Parts = Layout<2, Partial<Sum, dp>>;
+using PartialRows = Layout<2, Partial<Sum, dp>>;
 using Whole = Layout<2>;
 using View = Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace>;
 using ConstView = Kokkos::View<const float**, Kokkos::LayoutRight, Kokkos::HostSpace>;
@@ -142,16 +142,16 @@ TEST_CASE("redistributing an owner over a view works in place if nothing moves, 
   for (const int ranks : {1, 3})
     CHECK(on_ranks(ranks, [](HostCommunicator world, Findings& findings) {
             const DeviceMesh mesh{world, extent<dp>(world.size())};
-            const View view = view_of<Parts>(mesh, {4, 3});
+            const View view = view_of<PartialRows>(mesh, {4, 3});
             const std::vector<float> before = elements_of(view);
-            const auto sum = redistribute<Whole>(tensor_over<Parts>(mesh, view, {4, 3}));
+            const auto sum = redistribute<Whole>(tensor_over<PartialRows>(mesh, view, {4, 3}));
             findings.expect(elements_of(view) == before, "the call leaves the view as it is");
             findings.expect((sum.data() == view.data()) == (world.size() == 1), "memory");
             float wanted = 0;
             for (int rank = 0; rank < world.size(); ++rank)
               wanted += before[4] + static_cast<float>(100 * (rank - mesh.rank()));
             findings.expect(sum.local()(1, 1) == wanted, "sum");
-            ShardedTensor<Parts> own(mesh, {4, 3});
+            ShardedTensor<PartialRows> own(mesh, {4, 3});
             fill_zero(own);
             const float* const memory = own.data();
             findings.expect(redistribute<Whole>(std::move(own)).data() == memory,

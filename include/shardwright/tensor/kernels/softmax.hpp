@@ -36,7 +36,7 @@ template <class Element, bool logarithm> struct SoftmaxForward {
     Lanes<Number> total{};
     for_chunks<Number, 1, true>(
         0, x.columns,
-        [in, out, shift, &total](auto chunk, std::size_t c) {
+        [=, &total](auto chunk, std::size_t c) {
           const Lanes<Number> power = exp_of_nonpositive<Number>(chunk.load(in + c) - shift);
           if constexpr (keeps_powers)
             chunk.store(out + c, power);
