@@ -7,6 +7,7 @@ int main(int argc, char** argv) {
   return kernel_program(argc, argv, [](std::string_view group) {
     bool sound = kernels_agree<double>("kernels in double", small_sizes, 1e-11, group);
     sound &= kernels_agree<double>("kernels in double, odd sizes", shorter(odd_sizes), 1e-10, group);
+    sound &= kernels_agree<double>("kernels in double, even sizes", shorter(even_sizes), 1e-10, group);
     sound &= kernels_agree<double>("kernels in double, long rows", shorter(long_rows), 1e-10, group);
     sound &= kernels_agree<double>("kernels in double, long odd rows", long_odd_rows, 1e-10, group);
     return sound;

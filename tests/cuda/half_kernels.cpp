@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
     // For a rounding that goes the other way, and its consequences.
     constexpr double half = 4 * 0x1p-10;
     bool sound = kernels_agree<sw::float16>("kernels in float16", small_sizes, half, group);
+    sound &= kernels_agree<sw::float16>("kernels in float16, odd sizes", odd_sizes, half, group);
     sound &= kernels_agree<sw::float16>("kernels in float16, even sizes", even_sizes, half, group);
     sound &= kernels_agree<sw::float16>("kernels in float16, long rows", long_rows, half, group);
     sound &= kernels_agree<sw::float16>("kernels in float16, long odd rows", long_odd_rows, half, group);

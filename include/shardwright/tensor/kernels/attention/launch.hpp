@@ -138,6 +138,7 @@ void run_attention_forward(const char* operation, const Execution& execution,
         require(row.scale > 0, operation, "the scale must be positive on this device.");
         require_tiles(operation, row.qkv);
         require_tiles(operation, row.key_values.tokens);
+        require_tiles(operation, row.out);
         run_tiles<Execution, AttentionForwardTiles, Element, Out>(execution, shape, row);
         return;
       }
@@ -191,11 +192,14 @@ bool run_attention_backward(const char* operation, const Execution& execution,
         require_tiles(operation, query.key_values.tokens);
         require_tiles(operation, query.out);
         require_tiles(operation, query.d_out);
+        require_tiles(operation, query.d_qkv);
+        require_tiles(operation, query.d_key_values.tokens);
         require(query.scale > 0, operation, "the scale must be positive on this device.");
         require_workspace(operation, workspace, shape.tokens() * shape.heads());
         float* const dots = workspace.data();
         AttentionBackwardQuery<Element, Out> members = query;
-        if (!tiles_undo(shape))
+        if (!tiles_undo(shape) || !is_tile_aligned(query.undone.cosines) ||
+            !is_tile_aligned(query.undone.sines))
           members.undone = {};
         run_tiles<Execution, AttentionBackwardQueryTiles, Element, Out>(execution, shape, members, dots);
         run_tiles<Execution, AttentionBackwardKeyTiles, Element, Out>(execution, shape, members, dots);

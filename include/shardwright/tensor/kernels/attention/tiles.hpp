@@ -126,17 +126,17 @@ SHARDWRIGHT_FUNCTION inline void for_rows(unsigned thread, const Body& body) {
 /// Whether results may be combined with those of other keys: such sums have the AccumulationElement.
 template <class Out> inline constexpr bool may_merge = !is_narrow<Out>;
 
-/// Writes two neighbouring numbers to memory, or adds them.
+/// Writes two neighbouring numbers to aligned memory, or adds them.
 template <class Out>
 SHARDWRIGHT_FUNCTION inline void store_pair(Out* to, float first, float second, float keep) {
   using Pair = ThreadGroup<float, 2>;
   Pair pair{{first, second}};
   if (keep != 0) {
-    const Pair old = Pair::load(to, 2);
+    const Pair old = Pair::load_whole(to);
     pair.v[0] += keep * old.v[0];
     pair.v[1] += keep * old.v[1];
   }
-  pair.store(to, 2);
+  pair.store_whole(to);
 }
 
 /// Whether the kernels undo the rotation of queries and keys where they store the gradients: if it turns
@@ -168,8 +168,8 @@ SHARDWRIGHT_FUNCTION inline void store_gradient(Out* to, unsigned thread, std::s
   SHARDWRIGHT_UNROLL for (int n = 0; n < dim / 16; ++n) {
     const std::size_t column = 8 * static_cast<std::size_t>(n) + own;
     const Numbers low = pair(n), high = pair(n + dim / 16);
-    const Numbers c = Numbers::load(undone.cosines.row(position) + column, 2);
-    const Numbers s = Numbers::load(undone.sines.row(position) + column, 2);
+    const Numbers c = Numbers::load_whole(undone.cosines.row(position) + column);
+    const Numbers s = Numbers::load_whole(undone.sines.row(position) + column);
     Numbers turned_low;
     Numbers turned_high;
     SHARDWRIGHT_UNROLL for (int i = 0; i < 2; ++i) {
