@@ -35,6 +35,14 @@ enum class Arrival {
   at_wait,  ///< As late as possible.
 };
 
+/// @brief Neighbouring bytes of global memory that a launch has accessed.
+struct Touched {
+  std::uintptr_t begin = 0, end = 0;
+  std::uint32_t instruction = 0; ///< One that did, for Kernel::site().
+  bool written = false;          ///< Otherwise only read.
+  bool strong = false;           ///< By accesses that may meet those of other launches.
+};
+
 struct Options {
   Order order = Order::forward;
   std::uint64_t seed = 0;
@@ -50,6 +58,9 @@ struct Options {
 
   /// @brief Takes what device code prints; by default it goes to the standard output.
   std::function<void(std::string_view)> print;
+
+  /// @brief Told what a launch has touched, at its end and in no order; needs `races`.
+  std::function<void(const Touched&)> touched;
 };
 
 /// @brief What a launch did.

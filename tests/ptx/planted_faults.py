@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Plants faults in this library's kernels, one at a time, and checks that the interpreter reports each: `planted_faults.py
-FOLDER [NAME...]`, where the folder holds ptx_narrow_kernels and ptx_kernels: programs of tests/cuda, linked with the
-interpreter.
+FOLDER [NAME...]`, where the folder holds ptx_narrow_kernels, ptx_kernels and ptx_experts: programs of tests/cuda, linked
+with the interpreter.
 
 The PTX lies in the program as text. A fault changes one instruction of one kernel in a copy of the program, at equal
 length: what is longer takes the place of the `.loc` line before it. The copy must end with a fault of the kind that is
-expected, and name the kernel, the instruction, the lanes and the source line. Names on the command line choose faults.
+expected, and name the kernel, the instruction, the lanes and the source line. A missing event is planted without a change
+of the program: one of the waits of its streams is left out. Names on the command line choose faults.
 """
 import dataclasses
 import os
@@ -103,6 +104,33 @@ def plant(program, fault):
     return bytes(text), changed
 
 
+# Some waits of ptx_experts repeat another, and which one has which number is the threads' choice: so many of these must be
+# reported.
+LOST_WAITS, LEAST_REPORTED = range(9, 41), 4
+
+
+def lost_wait_verdict(program, number):
+    """Why the report of a lost wait is not enough, and the report."""
+    environment = os.environ | {"PTX_LOST_WAIT": str(number)}
+    done = subprocess.run([str(program)], capture_output=True, text=True, env=environment, timeout=600)
+    if done.returncode != FAULT or "ptx: stream order:" not in done.stderr:
+        return f"the program ended with {done.returncode} and no report", done.stderr
+    places = [done.stderr.count(part) for part in ("instruction: ", "source: ", "kernel: ", " on stream ")]
+    return "" if places == [2, 2, 2, 2] else "the report lacks one of the two kernels", done.stderr
+
+
+def lost_waits_unreported(program, wanted):
+    """How many more lost waits should have been reported."""
+    missing = LEAST_REPORTED
+    for number in LOST_WAITS:
+        name = f"wait {number} for an event is missing"
+        if missing and (not wanted or name in wanted):
+            why, report = lost_wait_verdict(program, number)
+            missing -= 0 if why else 1
+            print(f"{'not needed' if why else 'found'}: {name}: {why or report.splitlines()[0]}")
+    return 0 if wanted else missing
+
+
 def report_of(folder, program, fault):
     """What the changed program says, and its status."""
     path = pathlib.Path(folder) / "program"
@@ -147,7 +175,8 @@ def main():
             if why:
                 print(report)
             sys.stdout.flush()
-    print(f"{len(FAULTS)} faults, {failures} not reported")
+    failures += lost_waits_unreported(pathlib.Path(sys.argv[1]) / "ptx_experts", wanted)
+    print(f"{len(FAULTS) + LEAST_REPORTED} faults, {failures} not reported")
     sys.exit(1 if failures else 0)
 
 

@@ -42,6 +42,30 @@ struct Signal {
 /// The work of each stream that has been recorded.
 using Clock = std::map<const Stream*, std::size_t>;
 
+/// How much of the work of each line comes before something: a vector clock. Lines are streams, and streams
+/// of graphs.
+using Past = std::vector<std::size_t>;
+
+inline void join(Past& past, const Past& other) {
+  past.resize(std::max(past.size(), other.size()));
+  for (std::size_t line = 0; line < other.size(); ++line)
+    past[line] = std::max(past[line], other[line]);
+}
+
+/// The place of a piece of work among all that streams, events and waits of the host order.
+struct Turn {
+  std::size_t line = 0;
+  Past past{}; ///< With the work itself.
+
+  [[nodiscard]] std::size_t known_of(std::size_t other) const {
+    return other < past.size() ? past[other] : 0;
+  }
+  /// Whether anything orders it behind `other`.
+  [[nodiscard]] bool comes_after(const Turn& other) const {
+    return known_of(other.line) >= other.known_of(other.line);
+  }
+};
+
 /// A piece of work, or a wait for a signal.
 struct Work {
   std::function<void()> run;
@@ -49,6 +73,7 @@ struct Work {
   std::vector<const void*> memory{}; ///< Start addresses of the allocations that it may access.
   const Stream* captured_on = nullptr;
   Clock clock{}; ///< In the capture, the work itself included.
+  Turn turn{};
 };
 
 struct Capture {
@@ -61,10 +86,12 @@ struct Capture {
 
 struct Stream {
   int device = 0;
+  std::size_t line = 0;
   bool alive = true;
   std::deque<Work> work{};
   std::shared_ptr<Capture> capture{};
   Clock clock{}; ///< In the capture.
+  Past past{};   ///< Of its last work.
 };
 
 struct Event {
@@ -73,17 +100,21 @@ struct Event {
   std::shared_ptr<Signal> signal{};   ///< Null: never recorded.
   std::shared_ptr<Capture> capture{}; ///< Where it was recorded last, if in one.
   Clock clock{};
+  Past past{};
 };
 
 struct Graph {
   bool alive = true;
   std::vector<Work> work;
+  /// The line that stands for each stream, and how much of it earlier launches have.
+  std::map<const Stream*, std::pair<std::size_t, std::size_t>> lines{};
 };
 
 /// What a program may rely on beyond the rules above, because CUDA is known to do it.
 struct Habits {
   bool free_waits = false;     ///< cudaFree waits for the device, so memory in use may be given back.
   bool default_stream = false; ///< Stream 0 exists; every stream waits for it, and it for them.
+  long lost_wait = 0; ///< The wait of a stream for an event, from 1, that is left out: a planted fault.
 };
 
 /// Told of memory as it comes, is written and goes.
@@ -119,7 +150,9 @@ public:
     complaints_.clear();
     turns_.seed(seed);
     devices_ = devices;
-    time_ = 0;
+    past_of_host_.clear();
+    time_ = waits_ = 0;
+    lines_ = 0;
     launches_ = 0;
   }
   [[nodiscard]] std::vector<std::string> complaints() {
@@ -140,6 +173,9 @@ public:
     const std::lock_guard lock(mutex_);
     return launches_;
   }
+
+  /// The work that is running, for what it calls.
+  [[nodiscard]] const Turn& running() const noexcept { return running_; }
 
   // One for each function of the library; each is one call under the lock.
 
@@ -189,7 +225,7 @@ public:
     if (in_use(data)) {
       if (!habits_.free_waits)
         complaints_.emplace_back("memory is given back while work that knows it is under way");
-      run_all(); // as in CUDA, which waits for the device
+      wait_for_all(); // as in CUDA, which waits for the device
     }
     watch_.freed(data);
     return cudaSuccess;
@@ -253,7 +289,7 @@ public:
   }
 
   cudaError_t make_stream(cudaStream_t* stream) {
-    streams_.push_back(std::make_unique<Stream>(Stream{.device = current()}));
+    streams_.push_back(std::make_unique<Stream>(Stream{.device = current(), .line = lines_++}));
     *stream = reinterpret_cast<cudaStream_t>(streams_.back().get());
     return cudaSuccess;
   }
@@ -291,6 +327,8 @@ public:
     event->signal = std::make_shared<Signal>();
     event->capture = stream->capture;
     event->clock = stream->clock;
+    join(stream->past, past_of_host_);
+    event->past = stream->past;
     if (!stream->capture)
       stream->work.push_back({[this, signal = event->signal] {
         signal->done = true;
@@ -307,7 +345,10 @@ public:
     if (!event->signal)
       return complain("a stream waits for an event that was never recorded", cudaSuccess);
     if (!stream->capture && !event->capture) {
+      if (++waits_ == habits_.lost_wait)
+        return cudaSuccess;
       stream->work.push_back({[] {}, event->signal});
+      join(stream->past, event->past);
       return cudaSuccess;
     }
     if (!event->capture || (stream->capture && stream->capture != event->capture)) {
@@ -334,7 +375,10 @@ public:
       return complain("an event of a capture is asked", cudaErrorStreamCaptureUnsupported);
     }
     advance();
-    return event->signal->done ? cudaSuccess : cudaErrorNotReady;
+    if (!event->signal->done)
+      return cudaErrorNotReady;
+    join(past_of_host_, event->past);
+    return cudaSuccess;
   }
   /// The host waits for an event.
   cudaError_t synchronize(cudaEvent_t at) {
@@ -345,6 +389,7 @@ public:
       return cudaErrorStreamCaptureUnsupported;
     while (event->signal && !event->signal->done)
       advance();
+    join(past_of_host_, event->past);
     return cudaSuccess;
   }
   cudaError_t elapsed(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
@@ -366,13 +411,14 @@ public:
       return cudaErrorStreamCaptureUnsupported;
     while (!stream->work.empty())
       advance();
+    join(past_of_host_, stream->past);
     return cudaSuccess;
   }
 
   cudaError_t synchronize_all() {
     if (waits_in_capture("a wait for the device"))
       return cudaErrorStreamCaptureUnsupported;
-    run_all();
+    wait_for_all();
     return cudaSuccess;
   }
   cudaError_t query(cudaStream_t on) {
@@ -384,7 +430,10 @@ public:
       return complain("a stream of a capture is asked", cudaErrorStreamCaptureUnsupported);
     }
     advance();
-    return stream->work.empty() ? cudaSuccess : cudaErrorNotReady;
+    if (!stream->work.empty())
+      return cudaErrorNotReady;
+    join(past_of_host_, stream->past);
+    return cudaSuccess;
   }
 
   /// `bytes` of arguments that may hold addresses.
@@ -404,9 +453,12 @@ public:
         work.memory.push_back(block);
     }
     if (!stream->capture) {
+      join(stream->past, past_of_host_);
+      add_work(stream->past, stream->line, 1);
+      work.turn = {stream->line, stream->past};
       stream->work.push_back(std::move(work));
       if (stream == default_stream_)
-        run_all();
+        wait_for_all();
       return cudaSuccess;
     }
     stream->clock[stream] = ++stream->capture->counts[stream];
@@ -460,8 +512,25 @@ public:
     Stream* const stream = stream_of(on);
     if (graph == nullptr || stream == nullptr)
       return complain("a graph is launched, and it or the stream is not alive", cudaErrorInvalidValue);
-    for (Work& work : some_order(graph->work))
+    join(stream->past, past_of_host_);
+    for (const Work& work : graph->work)
+      if (!graph->lines.contains(work.captured_on))
+        graph->lines[work.captured_on] = {lines_++, 0};
+    const Past before = stream->past;
+    std::map<const Stream*, std::size_t> counts;
+    for (Work& work : some_order(graph->work)) {
+      work.turn = {graph->lines[work.captured_on].first, before};
+      for (const auto& [other, count] : work.clock) {
+        const auto [line, earlier] = graph->lines[other];
+        const std::size_t known = work.turn.known_of(line);
+        add_work(work.turn.past, line, std::max(known, earlier + count) - known);
+        counts[other] = std::max(counts[other], count);
+      }
+      join(stream->past, work.turn.past);
       stream->work.push_back(std::move(work));
+    }
+    for (const auto& [other, count] : counts)
+      graph->lines[other].second += count;
     return cudaSuccess;
   }
   template <class Handle> cudaError_t destroy_graph(Handle handle) {
@@ -500,7 +569,7 @@ private:
         stream->capture->broken = true;
         complaints_.emplace_back("the default stream is used during a capture");
       }
-    run_all();
+    wait_for_all();
     if (default_stream_ == nullptr) {
       cudaStream_t made = nullptr;
       make_stream(&made);
@@ -521,8 +590,19 @@ private:
     stream->work.pop_front();
     ++time_;
     working_ = true;
+    running_ = work.turn;
     work.run();
     working_ = false;
+  }
+  /// As a call that the host, or stream 0, begins with: what comes later comes after all work so far.
+  void wait_for_all() {
+    run_all();
+    for (const auto& stream : streams_)
+      join(past_of_host_, stream->past);
+  }
+  static void add_work(Past& past, std::size_t line, std::size_t count) {
+    past.resize(std::max(past.size(), line + 1));
+    past[line] += count;
   }
   void run_all() {
     const auto any = [this] {
@@ -594,8 +674,11 @@ private:
   MemoryWatch watch_;
   std::vector<std::string> complaints_;
   std::mt19937 turns_;
+  Past past_of_host_; // of all its threads, since they tell each other in ways that are not seen here
+  Turn running_;
   int devices_ = 1;
-  long time_ = 0, launches_ = 0;
+  long time_ = 0, launches_ = 0, waits_ = 0;
+  std::size_t lines_ = 0;
   bool working_ = false;
 };
 

@@ -89,6 +89,13 @@ Statistics run(const Kernel& kernel, const Launch& launch, Memory& memory, const
     }
   } kept{launched};
   run_blocks(launched, sequence(launched.statistics.blocks, options));
+  if (options.touched && launched.races)
+    launched.races->for_touched([&](Touched range) {
+      const auto& sites = program.sites; // ascending
+      range.instruction = static_cast<std::uint32_t>(
+          std::upper_bound(sites.begin(), sites.end(), range.instruction) - sites.begin() - 1);
+      options.touched(range);
+    });
   return launched.statistics;
 }
 

@@ -269,4 +269,29 @@ void Races::fence(std::uint64_t block, std::uint32_t warp, bool release, bool ac
   of_block.segment[warp] = 0;
 }
 
+void Races::for_touched(const std::function<void(const Touched&)>& tell) const {
+  for (const auto& [number, page] : pages_) {
+    const std::uintptr_t bytes = std::uintptr_t{1} << page.shift;
+    Touched run;
+    for (std::size_t i = 0; i < page.cells.size(); ++i) {
+      const Cell& cell = page.cells[i];
+      const bool written = cell.write_segment != 0;
+      if (!written && cell.read_segment == 0)
+        continue;
+      const std::uint32_t what = written ? cell.write_what : cell.read_what;
+      const bool strong = strength_of(what) == Strength::device && (what & several_weak_flag) == 0;
+      const std::uintptr_t begin = (number << page_shift) + i * bytes;
+      if (begin == run.end && written == run.written && strong == run.strong) {
+        run.end += bytes;
+        continue;
+      }
+      if (run.end != 0)
+        tell(run);
+      run = {begin, begin + bytes, what & ((1U << instruction_bits) - 1), written, strong};
+    }
+    if (run.end != 0)
+      tell(run);
+  }
+}
+
 } // namespace ptx

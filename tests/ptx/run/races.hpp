@@ -18,9 +18,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "../executor.hpp"
 
 namespace ptx {
 
@@ -84,6 +87,9 @@ public:
   void strong_read(std::uint64_t block, std::uint32_t warp);
 
   void fence(std::uint64_t block, std::uint32_t warp, bool release, bool acquire);
+
+  /// @brief All that has been accessed in global memory.
+  void for_touched(const std::function<void(const Touched&)>& tell) const;
 
 private:
   /// @brief A stretch of a warp's program.

@@ -148,9 +148,22 @@ void require_block(const char* call, const void* data, const Layout& layout) {
           call, "a matrix is not in one block of the device's memory.");
 }
 
+/// Notes that the columns of a matrix are read or written.
+void note_access(const char* call, const void* data, const Layout& layout, bool written) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  const std::size_t bytes = size_of(layout.type), column = static_cast<std::size_t>(layout.ld) * bytes;
+  std::vector<ptx::Touched> ranges;
+  for (std::size_t j = 0; j < layout.columns; ++j)
+    ranges.push_back({.begin = begin + j * column,
+                      .end = begin + j * column + static_cast<std::size_t>(layout.rows) * bytes,
+                      .written = written});
+  Runtime::get().touched(call, nullptr, std::move(ranges));
+}
+
 /// In one block, and written, as `PTX_UNINITIALIZED` asks.
 void require_written(const char* call, const void* data, const Layout& layout) {
   require_block(call, data, layout);
+  note_access(call, data, layout, false);
   const ptx::Memory& memory = Runtime::get().memory();
   const std::size_t bytes = size_of(layout.type);
   for (std::uint64_t column = 0; column < layout.columns; ++column) {
@@ -196,6 +209,7 @@ void multiply(const char* call, const Product& of) {
   require_block(call, of.d_data, of.c);
   if (of.beta != 0)
     require_written(call, of.c_data, of.c);
+  note_access(call, of.d_data, of.c, true);
   const auto ld = static_cast<std::size_t>(of.c.ld);
   // Measurements of rates, whose results nobody reads, would take minutes here.
   if (of.m * of.n * of.k > largest_product) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace ptx_runtime {
@@ -38,6 +39,15 @@ ptx::Options options_of_environment() {
   return options;
 }
 
+/// Bytes of memory that is not the host's alone.
+std::vector<ptx::Touched> range_of(const ptx::Memory& memory, const void* data, std::size_t bytes,
+                                   bool written) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  if (bytes == 0 || memory.find(begin, bytes) == nullptr)
+    return {};
+  return {{.begin = begin, .end = begin + bytes, .written = written}};
+}
+
 std::vector<std::byte> packed(const ptx::Kernel& kernel, void** arguments) {
   std::vector<std::byte> out(kernel.parameter_bytes);
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i)
@@ -53,13 +63,22 @@ Runtime& Runtime::get() {
 }
 
 Runtime::Runtime() : options_(options_of_environment()) {
+  const auto written = [this](void* data, std::size_t bytes) {
+    memory_.mark_written(data, bytes);
+    touched("a copy or a fill", nullptr, range_of(memory_, data, bytes, true));
+  };
+  const auto copied = [this](void* to, const void* from, std::size_t bytes) {
+    memory_.mark_copied(to, from, bytes);
+    touched("a copy", nullptr, range_of(memory_, from, bytes, false));
+    touched("a copy", nullptr, range_of(memory_, to, bytes, true));
+  };
   fake_cuda::library().reset(
-      static_cast<unsigned>(options_.seed), 1, {.free_waits = true, .default_stream = true},
+      static_cast<unsigned>(options_.seed), 1,
+      {.free_waits = true, .default_stream = true, .lost_wait = std::stol(setting("PTX_LOST_WAIT", "0"))},
       {.allocated = [this](void* data, std::size_t bytes, bool pinned) { allocated(data, bytes, pinned); },
        .freed = [this](void* data) { freed(data); },
-       .written = [this](void* data, std::size_t bytes) { memory_.mark_written(data, bytes); },
-       .copied = [this](void* to, const void* from,
-                        std::size_t bytes) { memory_.mark_copied(to, from, bytes); }});
+       .written = written,
+       .copied = copied});
   std::atexit([] { get().report(); });
 }
 
@@ -123,13 +142,16 @@ cudaError_t Runtime::launch(const void* host, dim3 grid, dim3 block, void** argu
     return cudaErrorInvalidValue;
   const std::vector<std::byte> parameters = packed(kernel, arguments);
   const auto run = [this, function, grid, block, shared, parameters] {
+    std::vector<ptx::Touched> ranges;
+    ptx::Options options = options_;
+    options.touched = [&ranges](const ptx::Touched& range) { ranges.push_back(range); };
     try {
       const ptx::Statistics done = ptx::run(*function->kernel,
                                             {.grid = {grid.x, grid.y, grid.z},
                                              .block = {block.x, block.y, block.z},
                                              .dynamic_shared = shared,
                                              .parameters = parameters.data()},
-                                            memory_, options_);
+                                            memory_, options);
       ++function->launches;
       function->warp_instructions += done.warp_instructions;
       function->bytes_read += done.bytes_read;
@@ -137,14 +159,22 @@ cudaError_t Runtime::launch(const void* host, dim3 grid, dim3 block, void** argu
     } catch (const std::exception& fault) {
       end(fault.what());
     }
+    touched("a kernel", function->kernel, std::move(ranges));
   };
   fake_cuda::Library& library = fake_cuda::library();
   return library.call(
       [&] { return library.enqueue(stream, run, parameters.data(), parameters.size(), true); });
 }
 
+void Runtime::touched(const std::string& what, const ptx::Kernel* kernel, std::vector<ptx::Touched> ranges) {
+  const std::string report = order_.note(fake_cuda::library().running(), what, kernel, std::move(ranges));
+  if (!report.empty())
+    end(report);
+}
+
 void Runtime::allocated(void* data, std::size_t bytes, bool pinned) {
   const std::lock_guard lock(mutex_);
+  order_.forget(data, bytes);
   bytes_[data] = bytes;
   memory_.add(data, bytes, "memory of " + std::to_string(bytes) + " bytes",
               options_.uninitialized && !pinned ? ptx::Contents::unwritten : ptx::Contents::written);

@@ -9,11 +9,14 @@
 /// issue or wait, of asynchronous copies; `PTX_SEED` is the seed of the streams' turns and of random warps;
 /// `PTX_UNINITIALIZED=1` reports loads of bytes that nothing has written; `PTX_COVERAGE` names a file for the
 /// instructions that were reached, and `PTX_TRAFFIC` one for the launches of each kernel and the bytes of
-/// global memory that they read and wrote. The first fault of a kernel ends the program with status 86.
+/// global memory that they read and wrote; `PTX_LOST_WAIT=7` leaves out the seventh wait of a stream for an
+/// event. The first fault of a kernel ends the program with status 86, and so do two accesses of two streams
+/// that nothing orders.
 
 #include "ptx/executor.hpp"
 #include "ptx/memory.hpp"
 #include "ptx/module.hpp"
+#include "ptx/runtime/stream_order.hpp"
 
 #include <cuda_runtime_api.h>
 
@@ -26,6 +29,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace ptx_runtime {
 
@@ -68,6 +72,12 @@ public:
   void freed(void* data);
   ptx::Memory& memory() noexcept { return memory_; }
 
+  /// @brief Notes what the running work has touched; ends the program if work of another stream that nothing
+  /// orders has touched it too.
+  /// @param what   its name in a report
+  /// @param kernel null if it is not a kernel
+  void touched(const std::string& what, const ptx::Kernel* kernel, std::vector<ptx::Touched> ranges);
+
   /// @brief Says what a fault was, and ends the program.
   [[noreturn]] void end(const std::string& sentence);
 
@@ -77,6 +87,7 @@ private:
 
   std::mutex mutex_;
   ptx::Memory memory_;
+  StreamOrder order_;
   ptx::Options options_;
   std::deque<std::pair<std::string_view, ptx::Module>> modules_;
   std::map<const void*, Function> functions_;
