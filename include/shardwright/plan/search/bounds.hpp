@@ -55,6 +55,23 @@ struct SearchInput {
   }
 };
 
+/// Which ends of the model a rank of the pipeline holds: one, both, or both of DualPipe, which has two
+/// copies.
+[[nodiscard]] constexpr std::size_t ends_of(const PlanConfiguration& plan) noexcept {
+  return parameter_copies(plan) > 1 ? 2 : has_both_ends(plan) ? 1 : 0;
+}
+
+/// The most parameters of a rank by `ends_of`, with the axes of a plan.
+[[nodiscard]] constexpr std::array<RankParameters, 3> held_by_ends(const SearchInput& in,
+                                                                   PlanConfiguration plan) {
+  std::array<RankParameters, 3> held{};
+  for (const PlanSchedule one : {PlanSchedule::one_f_one_b, PlanSchedule::zb_v, PlanSchedule::dual_pipe}) {
+    plan.schedule = one;
+    held[ends_of(plan)] = rank_parameters(in.model, in.size, plan);
+  }
+  return held;
+}
+
 /// Values that plans with the same extents share, and those with the same microbatch.
 struct SearchBranch {
   PlanConfiguration plan{};
@@ -64,6 +81,14 @@ struct SearchBranch {
   std::array<int, Divisors::most> batches{}; ///< Divisors of a rank's sequences, in ascending order.
   int batch_count = 0;
   RankComputation computed{};
+  std::array<RankParameters, 3> held{}; ///< By `ends_of`.
+
+  /// Begins with the numbers of a plan, but its microbatch.
+  constexpr void begin(const SearchInput& in, const PlanConfiguration& numbers) {
+    plan = numbers;
+    held = held_by_ends(in, plan);
+    least = least_links(in.cluster, plan, copies_of(in.model, in.run), in.calibration.shared);
+  }
 };
 
 /// The shape of a pipeline if a bound is for several microbatches: that of the smallest of them.
@@ -87,7 +112,7 @@ struct PipelineFilling {
                                                const PlanConfiguration& plan, const PlanLinks& links) {
   StepCost cost;
   add_times(cost, in.model, in.cluster, in.run, plan, in.calibration.shared, branch.computed, links,
-            rank_parameters(in.model, in.size, plan));
+            branch.held[ends_of(plan)]);
   return cost.step_seconds;
 }
 
@@ -203,15 +228,15 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
   ShardingTime least;
   int kinds = 0; // that were seen
   branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration one) {
-    const int bit = parameter_copies(one) > 1 ? 4 : has_both_ends(one) ? 2 : 1;
+    const std::size_t ends = ends_of(one);
+    const int bit = 1 << ends;
     if ((kinds & bit) != 0)
       return;
-    const RankParameters held = rank_parameters(in.model, in.size, one);
     for (; one.zero_stage <= 3; ++one.zero_stage) {
       if (!allows(in.space.zero_stage, one.zero_stage))
         continue;
       const ShardingTime time =
-          sharding_time(in.cluster, in.run, one, held, links, in.calibration.shared, beside);
+          sharding_time(in.cluster, in.run, one, branch.held[ends], links, in.calibration.shared, beside);
       least = kinds == 0 ? time : least_of(least, time);
       kinds |= bit;
     }

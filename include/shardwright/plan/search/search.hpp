@@ -175,8 +175,7 @@ private:
         branch.batches[static_cast<std::size_t>(branch.batch_count++)] = static_cast<int>(tables.batches[i]);
     if (branch.batch_count == 0)
       return;
-    branch.plan = plan;
-    branch.least = least_links(in_.cluster, plan, copies_of(in_.model, in_.run), in_.calibration.shared);
+    branch.begin(in_, plan);
     ScheduleKind kind = ScheduleKind::any;
     if (rules_out(branch, 0, branch.batch_count, kind, state))
       return;
