@@ -36,6 +36,7 @@ namespace {
 
 namespace sw = shardwright;
 namespace files = sw::safetensors;
+using shardwright_test::ContainsSubstring;
 using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 using shardwright_test::Scratch;
@@ -1199,8 +1200,12 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
   }
   const auto file = data.write("questions.jsonl", lines);
   using Words = std::vector<std::string>;
+  const auto with_both = [](Words all, const Words& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
   const auto run = [&](const std::string& steps, Words adapters, const Words& more = {}) {
-    adapters.insert(adapters.end(), more.begin(), more.end());
+    adapters = with_both(adapters, more);
     adapters.insert(adapters.end(), {"--init", base.root().string(), "--data", file.string(), "--batch", "16",
                                      "--sequence", "24", "--validation-batches", "1", "--warmup", "0",
                                      "--steps", steps, "--lr", "0.006", "--weight-decay", "0"});
@@ -1240,6 +1245,48 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
   const Words kept{"--checkpoint", saves.root().string()};
   CHECK(run("6", lora, {kept[0], kept[1], "--mesh", "dp=2", "--stop-after", "3"}).result.stopped);
   expect_same(one, run("6", lora, {kept[0], kept[1], "--mesh", "tp=2", "--resume"}), 3);
+
+  CHECK_THAT(run("6", {"--lora", "r=8", "--epochs", "2"}).error,
+             ContainsSubstring("--epochs and --steps both say how long to train"));
+  CHECK_THAT(run("6", {"--lora", "r=0"}).error,
+             ContainsSubstring("--lora r must be a whole number of at least 1"));
+  CHECK_THAT(run("6", {"--lora", "r=8,beta=1"}).error, ContainsSubstring("but has 'beta=1'"));
+  CHECK_THAT(run("6", {"--lora", "r=8", "--lora-targets", "q_pro"}).error,
+             ContainsSubstring("did you mean q_proj?"));
+  CHECK_THAT(run("6", {"--lora", "r=8", "--merge"}).error, ContainsSubstring("add --lora and --export"));
+  CHECK_THAT(run("6", with_both(trained, lora)).error, ContainsSubstring("leave out --lora"));
+  CHECK_THAT(train({"--lora", "r=8"}).error, ContainsSubstring("give --init, or leave it out"));
+
+  const auto refused_by = [&](const std::string& config) {
+    const Scratch broken;
+    std::filesystem::copy(tuned.root() / "adapter_model.safetensors",
+                          broken.root() / "adapter_model.safetensors");
+    (void)broken.write("adapter_config.json", config);
+    try {
+      static_cast<void>(pretrained::AdapterFiles(broken.root(), pretrained::read_settings(base.root())));
+    } catch (const sw::DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  const std::string least = R"({"peft_type": "LORA", "r": 8, "lora_alpha": 16)";
+  CHECK(refused_by(least + R"(, "use_dora": false, "target_modules": ["q_proj"]})") == "nothing");
+  CHECK_THAT(refused_by(least + R"(, "use_dora": true})"),
+             ContainsSubstring("field 'use_dora' must be left out, but it is true"));
+  CHECK_THAT(refused_by(least + R"(, "bias": "all"})"), ContainsSubstring("field 'bias' must be \"none\""));
+  CHECK_THAT(refused_by(least + R"(, "init_lora_weights": "pissa"})"),
+             ContainsSubstring("which leave the base as it is"));
+  CHECK_THAT(refused_by(R"({"peft_type": "LORA", "r": 4, "lora_alpha": 16})"),
+             ContainsSubstring("layers.0.mlp.down_proj.lora_A.weight must be [4, 48], but is [8, 48]"));
+
+  const std::string directory = base.root().string(), chats = file.string();
+  const std::array<const char*, 9> words{"train_gpt",  "--init", directory.c_str(), "--data", chats.c_str(),
+                                         "--sequence", "24",     "--epochs",        "3"};
+  auto epochs = train_gpt::parse(static_cast<int>(words.size()), words.data(), {{}, "/sources"});
+  REQUIRE(epochs.options);
+  train_gpt::settle_epochs(*epochs.options, *train_gpt::read_dataset(*epochs.options));
+  CHECK(epochs.options->steps == (180 * 3 + epochs.options->batch - 1) / epochs.options->batch);
+  CHECK(epochs.options->warmup == epochs.options->steps / 10);
 
   const Trained ended = run("40", lora, {"--lr", "3", "--validate-every", "2", "--patience", "2"});
   CHECK(ended.result.steps.size() < 40);

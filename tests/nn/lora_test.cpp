@@ -462,6 +462,20 @@ void train_for_memory(const sw::HostCommunicator& world, const AtStep& at_step) 
   }
 }
 
+/// Bytes of this rank's parts of frozen and of trained weights.
+template <class Description> [[nodiscard]] std::pair<std::int64_t, std::int64_t> bytes_of_weights(int rank) {
+  std::pair<std::int64_t, std::int64_t> out{};
+  static_cast<void>(sw::dry_run(dry_ranks, rank, [&](const sw::HostCommunicator& world) {
+    const auto mesh = small_mesh(world, 2);
+    sw::SingleStageModel<Description> model(mesh, {{}, options}, 3);
+    sw::for_each_parameter(model, [&]<class P>(P& parameter) {
+      (P::trained ? out.second : out.first) +=
+          static_cast<std::int64_t>(parameter.stored().local_size() * sizeof(double));
+    });
+  }));
+  return out;
+}
+
 template <class Zero> void expect_memory() {
   std::array<sw::DryRun, dry_ranks> predicted;
   for (int rank = 0; rank < dry_ranks; ++rank)
@@ -470,6 +484,15 @@ template <class Zero> void expect_memory() {
           train_for_memory<WithLora<double, Zero, sw::Counting<sw::DefaultTarget>>>(
               world, [](int, const sw::PoolStatistics&) {});
         });
+  // Beside the base there are adapters, their gradients and two moments, and what a microbatch keeps.
+  for (int rank = 0; rank < dry_ranks; ++rank) {
+    const auto [base, adapters] =
+        bytes_of_weights<WithLora<double, Zero, sw::Counting<sw::DefaultTarget>>>(rank);
+    const sw::MemoryTable& memory = predicted[static_cast<std::size_t>(rank)].memory;
+    CHECK(memory[sw::MemoryKind::parameters] == base + adapters);
+    CHECK(memory[sw::MemoryKind::optimizer_state] == 2 * adapters);
+    CHECK(memory[sw::MemoryKind::gradients] <= 2 * adapters); // as added up, and as reduced
+  }
   CHECK(on_ranks(dry_ranks, [&](const sw::HostCommunicator& world, Findings& findings) {
           shardwright_test::expect_predicted(
               predicted[static_cast<std::size_t>(world.rank())], world,
