@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -336,6 +337,18 @@ def profiles(build, tools):
     expect("by its name", "--kernel-name kernel_4.0 " in (build / "asked").read_text(), True)
 
 
+def folder_of_some(build, folder):
+    """A folder that lacks a program has failed."""
+    (build / "tests").mkdir(parents=True)
+    shutil.copy(shutil.which("true"), build / "tests" / "cuda_kernels")
+    check = check_in(build)
+    check.targets = ["cuda_kernels", "cuda_ranks"]
+    expect("a part of the programs", results(check, lambda: check.carry(folder))["folder"][::3],
+           ("failed", f"{folder} lacks cuda_ranks"))
+    check.targets = ["cuda_kernels"]
+    expect("all programs", results(check, lambda: check.carry(folder))["folder"][0], "passed")
+
+
 def groups_of_kernels():
     """The groups are those of the programs."""
     text = (SCRIPT.parent.parent / "tests" / "cuda" / "every_kernel.hpp").read_text()
@@ -365,6 +378,7 @@ def main():
         wrong_kernels(folder / "wrong", folder / "wrong_tools")
         profiles(folder / "profiles", folder / "profile_tools")
         folder_run(folder / "run")
+        folder_of_some(folder / "some", folder / "carried")
         building(folder / "building", folder / "more_tools", folder / "kokkos")
     print("gpu_check: what it makes of programs is right")
 

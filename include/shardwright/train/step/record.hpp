@@ -29,6 +29,7 @@ struct GradientSummary {
   bool take = false;                 ///< Whether an optimizer on a device takes the step.
   bool overflowed = false;           ///< Whether a DynamicLossScale tries a smaller scale instead.
   bool halted = false;               ///< Whether a StepGuard ends the run at this step, or has before.
+  bool unused = false;               ///< Instead of padding: kernels copy the bytes of whole words.
   std::int32_t unknown_ids = 0;      ///< Ranks of a device that have met a token id beyond the vocabulary.
   std::int64_t skipped_in_a_row = 0; ///< Steps that a StepGuard has rejected, up to this one.
 
@@ -40,6 +41,9 @@ struct GradientSummary {
   /// @brief Returns itself, like DeviceSummary::read on a device.
   [[nodiscard]] const GradientSummary& read() const noexcept { return *this; }
 };
+static_assert(sizeof(GradientSummary) == sizeof(MeanLoss) + sizeof(GradientScale) + 3 * sizeof(double) +
+                                             4 * sizeof(bool) + sizeof(std::int32_t),
+              "no byte is padding, which nothing would write");
 
 namespace detail {
 
