@@ -30,9 +30,10 @@ template <class Element, class Zero> [[nodiscard]] sw::DryRun dry_run_lora(const
 }
 
 /// @brief The same with experts in the layers.
-template <class Element> [[nodiscard]] sw::DryRun dry_run_experts(const Options& options, int rank) {
-  return trainer::dry_run_of<TextTask<sw::MoeLayouts<>, Element, sw::Counting<sw::DefaultTarget>>>(options,
-                                                                                                   rank);
+template <class Element, class Zero>
+[[nodiscard]] sw::DryRun dry_run_experts(const Options& options, int rank) {
+  return trainer::dry_run_of<TextTask<sw::MoeLayouts<Zero>, Element, sw::Counting<sw::DefaultTarget>>>(
+      options, rank);
 }
 
 } // namespace train_gpt

@@ -118,11 +118,12 @@ void settle_experts(Options& options, const IsGiven& given) {
   if (size.dense_layers >= size.layers)
     throw UsageError("--dense-layers " + text(size.dense_layers) + " must be fewer than --layers " +
                      text(size.layers) + " (give --dense-layers " + text(size.layers - 1) + " or less)");
-  if (options.precision != Precision::fp32 || options.zero != 0 || options.ring ||
-      options.target != Device::host)
+  const bool precise = options.precision == Precision::fp32 ||
+                       (options.precision == Precision::bf16 && (options.zero == 0 || options.zero == 3));
+  if (!precise || options.ring || options.target != Device::host)
     throw UsageError(
         model +
-        " has experts, which this program trains with --precision fp32, --zero 0, --context all-to-all and --target host (leave the others out)");
+        " has experts, which this program trains with --precision fp32, or bf16 with --zero 0 or 3, and with --context all-to-all and --target host (leave the others out)");
   options.sequence_parallel = options.extent("tp") > 1;
 }
 

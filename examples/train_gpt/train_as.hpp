@@ -58,11 +58,12 @@ template <class Element, class Zero>
       world, options, dataset, quiet);
 }
 
-/// @brief The same with experts in the layers.
-template <class Element>
+/// @brief The same with experts in the layers; `Zero` shards over the axes of MoeZeroAxes.
+template <class Element, class Zero>
 [[nodiscard]] RunResult train_experts(const sw::HostCommunicator& world, const Options& options,
                                       const sw::TokenRows& dataset, bool quiet) {
-  return train_task<TextTask<sw::MoeLayouts<>, Element, sw::DefaultTarget>>(world, options, dataset, quiet);
+  return train_task<TextTask<sw::MoeLayouts<Zero>, Element, sw::DefaultTarget>>(world, options, dataset,
+                                                                                quiet);
 }
 
 } // namespace train_gpt

@@ -14,15 +14,19 @@ namespace {
 
 /// The name of a training in TRAIN_GPT_TRAININGS.
 std::string build_name(const TrainingKind& kind) {
-  if (kind.ring || kind.experts)
-    return kind.ring ? "ring" : "experts";
-  const std::string precision(name_of(kind.precision));
+  std::string out;
+  const auto add = [&](const std::string& word) { out += (out.empty() ? "" : "_") + word; };
+  if (kind.precision != Precision::fp32)
+    add(std::string(name_of(kind.precision)));
+  if (kind.ring)
+    add("ring");
+  if (kind.experts)
+    add("experts");
   if (kind.adapters)
-    return (kind.precision == Precision::fp32 ? "" : precision + "_") + "lora" +
-           (kind.zero == 0 ? "" : "_zero" + std::to_string(kind.zero));
-  if (kind.zero == 0)
-    return precision;
-  return (kind.precision == Precision::fp32 ? "" : precision + "_") + "zero" + std::to_string(kind.zero);
+    add("lora");
+  if (kind.zero > 0)
+    add("zero" + std::to_string(kind.zero));
+  return out.empty() ? "fp32" : out;
 }
 
 template <class Compiled> auto find(const Options& options) {

@@ -221,8 +221,15 @@ TEST_CASE("options: experts have a separate axis, which splits the batch, and si
   CHECK_THAT(
       refused({"--model", "moe-tiny", "--dense-layers", "2"}),
       ContainsSubstring("--dense-layers 2 must be fewer than --layers 2 (give --dense-layers 1 or less)"));
-  CHECK_THAT(refused({"--model", "moe-tiny", "--precision", "fp64"}),
-             ContainsSubstring("which this program trains with --precision fp32, --zero 0"));
+  CHECK_THAT(
+      refused({"--model", "moe-tiny", "--precision", "fp64"}),
+      ContainsSubstring("which this program trains with --precision fp32, or bf16 with --zero 0 or 3"));
+  CHECK(accepted({"--model", "moe-tiny", "--mesh", "dp=2", "--zero", "2"}).kind().experts);
+  CHECK(
+      accepted({"--model", "moe-tiny", "--mesh", "dp=2", "--zero", "3", "--precision", "bf16"}).kind().zero ==
+      3);
+  CHECK_THAT(refused({"--model", "moe-tiny", "--mesh", "dp=2", "--zero", "1", "--precision", "bf16"}),
+             ContainsSubstring("or bf16 with --zero 0 or 3"));
   CHECK_THAT(refused({"--model", "moe-tiny", "--mesh", "dp=2,ep=2", "--batch", "6"}),
              ContainsSubstring("must be divisible by dp x ep=4"));
 }

@@ -68,7 +68,10 @@ shardwright_train_gpt_run(
   SAYS "on dp=2,ep=2,tp=2,pp=2" "experts +busiest expert [0-9.]+% of a layer's choices, bias -0.0[0-9]+ to 0.0[0-9]+, [0-9.]*[1-9][0-9.]*% dropped"
        "and less in [0-9]+ other parameters" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed"
   FILE "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_experts.jsonl"
-  HOLDS "\"busiest_share\"" "\"dropped_share\":0[.][0-9]+" "\"layers.1.mlp.router.load\":{\"0\":")
+  HOLDS "\"balance_loss\":0[.]0001" "\"busiest_share\"" "\"dropped_share\":0[.][0-9]+" "\"layers.1.mlp.router.load\":{\"0\":")
+shardwright_train_gpt_run(
+  verify_experts_zero3 0 TRAINING experts_zero3 OPTIONS --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2 --batch 8
+  --steps 3 --mesh dp=2,ep=2 --zero 3 --pack --verify SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
 # The loss of the global batch does not depend on the mesh or the microbatches, and not every schedule carries it.
 set(balanced --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2 --batch 8 --steps 3 --accumulation 4
     --mesh dp=2,pp=2)
