@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
     sound &= kernels_agree<double>("kernels in double, even sizes", shorter(even_sizes), 1e-10, group);
     sound &= kernels_agree<double>("kernels in double, long rows", shorter(long_rows), 1e-10, group);
     sound &= kernels_agree<double>("kernels in double, long odd rows", long_odd_rows, 1e-10, group);
+    sound &= wide_norms_agree<double>("norms in double, widest rows", 1e-10, group);
     return sound;
   });
 }

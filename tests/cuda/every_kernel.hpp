@@ -71,6 +71,8 @@ inline constexpr Sizes long_rows{
     5, 4104, 16, {.batch = 1, .sequence = 70, .kv_heads = 1, .q_per_kv = 2, .head_dim = 128}};
 inline constexpr Sizes long_odd_rows{
     7, 2063, 9, {.batch = 2, .sequence = 33, .kv_heads = 1, .q_per_kv = 1, .head_dim = 24}};
+/// Rows of which no block of warps has room for a sum; for norms.
+inline constexpr Sizes widest_rows{3, 29'500, 1, {}};
 
 /// The same with a third of the sequence: without tiles, a thread does a whole row of attention, which takes
 /// an interpreter long.
@@ -586,6 +588,9 @@ private:
     norm.add_gain = norm.add_bias = true;
     kernels::norm_backward<centred>(execution_, norm);
     keep(name + "_backward", dx, d_gain, d_bias);
+    norm.d_gain = norm.d_bias = {}; // of a frozen norm
+    kernels::norm_backward<centred, false>(execution_, norm);
+    keep(name + "_backward, frozen", dx);
   }
 
   void norms() {
@@ -826,6 +831,13 @@ template <class Element>
     comparison.add(std::move(result)...);
   }).run(group);
   return comparison.sound();
+}
+
+/// @brief The same for norms, of rows that are too wide for the blocks of warps that sum over rows.
+template <class Element>
+[[nodiscard]] bool wide_norms_agree(const char* what, double tolerance, std::string_view group) {
+  return (!group.empty() && group != "norms") ||
+         kernels_agree<Element>(what, widest_rows, tolerance, "norms");
 }
 
 /// @brief The main of a program of kernels: `check(group)`, with the program's argument, or with an empty

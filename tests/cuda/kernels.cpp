@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
     sound &= kernels_agree<float>("kernels in float, even sizes", shorter(even_sizes), 3e-4, group);
     sound &= kernels_agree<float>("kernels in float, long rows", shorter(long_rows), 3e-4, group);
     sound &= kernels_agree<float>("kernels in float, long odd rows", long_odd_rows, 3e-4, group);
+    sound &= wide_norms_agree<float>("norms in float, widest rows", 3e-4, group);
     return sound;
   });
 }
