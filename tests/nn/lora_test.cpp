@@ -376,6 +376,10 @@ TEST_CASE("a filter of paths chooses the layers, and what cannot be is an error"
           findings.expect(names == "layers.0.down.lora.a layers.0.down.lora.b layers.1.down.lora.a "
                                    "layers.1.down.lora.b layers.2.down.lora.a layers.2.down.lora.b ",
                           names);
+          const sw::LoraOptions usual;
+          findings.expect(usual.matches("layers.1.mlp.experts.up") &&
+                              !usual.matches("layers.1.mlp.router.weight"),
+                          "routers");
           const auto none = with([](std::string_view) { return false; });
           const auto said = [](auto call) { return failure_of<sw::InvalidArgument>(call); };
           findings.expect(
