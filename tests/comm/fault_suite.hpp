@@ -470,7 +470,10 @@ template <class Place> void receive_cycle(Scene<Place>& on) {
   });
   on.require_call(told, "receive", 1, line);
   on.require_deadline(told);
-  on.require(on.on_hosts || told.says("they wait in a cycle: rank "), "the cycle must be told: " + told.text);
+  const std::string own =
+      "rank " + std::to_string(on.comm().world_rank()) + ": waiting in receive from rank ";
+  on.require(on.on_hosts || (told.says("they wait in a cycle: rank ") && told.says(own)),
+             "the cycle must be told: " + told.text);
 }
 
 /// 17. A started call that rank 1 drops; the others hear of it in the call or at the next one.

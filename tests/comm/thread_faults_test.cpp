@@ -257,25 +257,6 @@ TEST_CASE("reduction orders that differ are a mismatch", "[comm]") {
     CHECK_THAT(text<sw::CollectiveMismatch>(error), ContainsSubstring("the reduction orders differ"));
 }
 
-TEST_CASE("a rank in another group is missing from this one", "[comm]") {
-  const auto errors = rank_outcomes::of(2, brief, [](sw::HostCommunicator world) {
-    sw::HostCommunicator other = world.split(0, world.rank(), "other");
-    (world.rank() == 0 ? world : other).barrier();
-  });
-  int deadlines = 0;
-  for (const auto& error : errors) {
-    REQUIRE(error);
-    try {
-      std::rethrow_exception(error);
-    } catch (const sw::DeadlineExceeded& exceeded) {
-      ++deadlines;
-      CHECK_THAT(exceeded.what(), ContainsSubstring("barrier #"));
-    } catch (const sw::PeerFailed&) {
-    }
-  }
-  CHECK(deadlines >= 1);
-}
-
 TEST_CASE("a long wait is reported with the awaited ranks, in one line for the group", "[comm]") {
   const bool message = GENERATE(false, true);
   std::string told;
@@ -551,20 +532,6 @@ TEST_CASE("a send without a receive, and a tag that nobody sends", "[comm]") {
     shown = shown || message.find("the other side has only") != std::string::npos;
   }
   CHECK(shown);
-}
-
-TEST_CASE("receives in a ring are reported as the cycle that they are", "[comm]") {
-  std::string message;
-  try {
-    launch_ranks({.ranks = 3, .deadline = brief}, [](sw::HostCommunicator world) {
-      std::vector<float> data(4);
-      world.receive(data, (world.rank() + 1) % 3);
-      world.send(data, (world.rank() + 2) % 3);
-    });
-  } catch (const sw::Error& error) { // whichever comes first: its own deadline or a peer's
-    message = error.what();
-  }
-  CHECK_THAT(message, ContainsSubstring("they wait in a cycle: rank"));
 }
 
 TEST_CASE("both sides of a message that disagree get an error", "[comm]") {
