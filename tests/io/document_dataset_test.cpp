@@ -202,7 +202,7 @@ TEST_CASE("packed_tokens: N documents of T tokens have T - N targets, none of th
   const std::vector<std::int32_t> tokens = numbers_up_to(100);
   PackedTokens row(24, 99);
   std::size_t at = 0;
-  for (const std::size_t length : {3, 1, 7, 2, 9}) {
+  for (const std::size_t length : {3u, 1u, 7u, 2u, 9u}) {
     row.add(std::span(tokens).subspan(at, length));
     at += length;
   }
