@@ -18,7 +18,12 @@ function(shardwright_fuzz reader)
   endforeach()
   set(corpus "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/corpus/${reader}")
 
-  add_executable(fuzz_${reader}_replay ${sources} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/replay.cpp")
+  set(replayed ${sources})
+  list(FILTER replayed EXCLUDE REGEX "/examples/plan/") # in plan_parts, if any
+  add_executable(fuzz_${reader}_replay ${replayed} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/replay.cpp")
+  if(NOT replayed STREQUAL sources)
+    target_link_libraries(fuzz_${reader}_replay PRIVATE plan_parts)
+  endif()
   target_include_directories(fuzz_${reader}_replay PRIVATE "${PROJECT_SOURCE_DIR}/examples")
   target_link_libraries(fuzz_${reader}_replay PRIVATE shardwright::descriptions)
   if(fuzz_UNPARSED_ARGUMENTS)
