@@ -15,6 +15,7 @@
 #include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/pipeline/runner.hpp>
 #include <shardwright/train/pipeline/single_stage_model.hpp>
+#include <shardwright/train/tape/recompute.hpp>
 #include <shardwright/train/training.hpp>
 
 #include <algorithm>
@@ -226,6 +227,85 @@ TEST_CASE(
             //! [schedules]
           }) == "");
   }
+}
+
+namespace {
+
+/// Layers that are frozen and recomputed, below a matrix that is trained.
+struct FrozenModel {
+  using Config = ::Config;
+  using Batch = ::Batch;
+  using target = sw::DefaultTarget;
+  using element = double;
+  struct First {
+    First(const auto&, const Config&) {}
+    static constexpr std::string_view name = "first";
+    auto operator()(sw::Tape<>& tape, const Batch& batch) { return tape.input(batch.x); }
+    auto members() { return sw::members(); }
+  };
+  struct Layer {
+    Layer(const auto& place, const Config&)
+        : router_(place.mesh, width, experts, {.chosen = chosen}, sw::Initial::normal(0.5)),
+          balance_(place.mesh, experts) {}
+    Stream operator()(Stream input) {
+      return sw::recompute([this](auto x) {
+        auto routed = router_(x);
+        balance_(routed.logits, routed.experts);
+        return x + x * routed.gates;
+      })(std::move(input));
+    }
+    auto members() { return sw::members("router", router_, "balance", balance_); }
+
+  private:
+    sw::Router<Tokens, sw::ModelPlan<double, sw::Frozen<sw::Zero3>>> router_;
+    sw::GlobalBalance<Tokens> balance_;
+  };
+  struct Last {
+    Last(const auto& place, const Config&) : weight_(place.mesh, {width, width}, sw::Initial::normal(0.5)) {}
+    static constexpr std::string_view name = "last";
+    auto operator()(Stream x, const Batch& batch) { return sw::mse(weight_(std::move(x)), batch.target); }
+    auto members() { return sw::members("weight", weight_); }
+
+  private:
+    sw::Linear<Tokens, sw::Layout<2>, Plan> weight_;
+  };
+  using Parts = sw::Parts<First, sw::Repeat<Layer, &Config::layers>, Last>;
+  static std::array<std::int64_t, 3> boundary(const Config&, const Batch& batch) { return batch.x.shape(); }
+};
+
+/// The balance losses of the last steps on this rank; 0 if it has none.
+template <class AnyModel> double balance_of(AnyModel& model) {
+  double out = 0;
+  model.for_each_stage([&](auto& stage) {
+    stage.for_each_part([&](const auto& each) {
+      if (auto* const balance = dynamic_cast<sw::GlobalBalance<Tokens>*>(each.part))
+        out += balance->take_loss().loss.value;
+    });
+  });
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a stage below the lowest trained parameter computes its global balance in every step") {
+  CHECK(on_ranks(4, [&](sw::HostCommunicator world, Findings& findings) {
+          const auto run = [&](const sw::HostCommunicator& pipeline) {
+            const int stages = pipeline.size();
+            const Mesh mesh(world.split(world.rank() / (4 / stages), world.rank()),
+                            sw::extent<dp>(4 / stages), sw::extent<tp>(1));
+            const auto schedule = sw::CountingFirst(sw::make_schedule<sw::OneFOneB>(stages, microbatches));
+            sw::PipelineModel<FrozenModel> model(mesh, pipeline, schedule.placement(),
+                                                 sw::LayerPartition(2, stages), {}, 5);
+            sw::Training training(mesh, model, world, pipeline, schedule);
+            train(training, batches_on(mesh, microbatches));
+            std::array<double, 1> sum{balance_of(model)};
+            world.all_reduce_in_place(std::span(sum));
+            return sum[0];
+          };
+          const double one = run(world.split(world.rank(), 0)),
+                       two = run(world.split(world.rank() % 2, world.rank()));
+          findings.expect(one > 0 && std::abs(two - one) < 1e-12 * one, one, " and ", two);
+        }) == "");
 }
 
 TEST_CASE("a global balance rejects schedules that hold each stage twice") {

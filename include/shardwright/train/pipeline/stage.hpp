@@ -144,6 +144,7 @@ public:
     const std::size_t trained = detail::first_trained_unit<Model>(mesh, config, units.end);
     takes_gradient_ = trained < units.end;
     returns_gradient_ = trained < units.begin;
+    runs_backward_ = takes_gradient_ || reads_whole_batch();
     weights_.read_back_to(std::max<std::size_t>(holds_first_ && !first_reads ? 1 : 0,
                                                 returns_gradient_ ? 0 : trained - units.begin));
   }
@@ -165,8 +166,8 @@ public:
   /// require_equal_inputs().
   void check_inputs(bool on) noexcept { checks_inputs_ = on; }
 
-  /// @brief Whether this stage or one before it has a trained parameter: if not, its backward pass does
-  /// nothing, and gets no gradient.
+  /// @brief Whether this stage or one before it has a trained parameter: if not, its backward pass gets no
+  /// gradient, and does nothing but compute losses over the whole batch.
   [[nodiscard]] bool takes_gradient() const noexcept { return takes_gradient_; }
   /// @brief Whether a stage before it has one, and so gets the gradient of its result from this one.
   [[nodiscard]] bool returns_gradient() const noexcept { return returns_gradient_; }
@@ -188,7 +189,7 @@ public:
   }
   /// @brief Adds the gradients of parameters after input_gradient, and releases `saved`.
   void weight_gradient(const Batch&, Saved& saved, PassPosition position) {
-    if (takes_gradient_)
+    if (runs_backward_)
       saved.tape.backward_weights(position);
     saved.tape.restart();
   }
@@ -348,11 +349,11 @@ private:
 
   [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, Saved& saved,
                                                  detail::GradientPass pass, PassPosition position) {
-    if (!takes_gradient_)
+    if (!runs_backward_)
       return std::nullopt;
     const detail::MemoryOfPart memory{
         std::string_view()}; // reset to no part, even if a pass throws inside one
-    if (!holds_last_)
+    if (takes_gradient_ && !holds_last_)
       saved.out->give(std::move(gradient).value(), SourceLocation{});
     saved.tape.core().backward(pass, position);
     if (!returns_gradient_)
@@ -367,7 +368,7 @@ private:
   Config config_;
   detail::UnitRange units_;
   bool holds_first_, holds_last_;
-  bool takes_gradient_ = true, returns_gradient_ = true;
+  bool takes_gradient_ = true, returns_gradient_ = true, runs_backward_ = true;
   LossScale loss_scale_;
   typename Holders::type holders_;
   std::vector<std::vector<detail::ListedPart>> parts_; // by unit
