@@ -24,6 +24,7 @@ struct Driven {
     ++naps;
     time += length;
   }
+  [[nodiscard]] static YieldHistory& history() noexcept { return yield_history; }
   /// At a time that no other test's yields have reached.
   static void begin() noexcept {
     time += std::chrono::hours(1);
@@ -34,6 +35,7 @@ struct Driven {
   inline static time_point time{};
   inline static nanoseconds length_of_yield{};
   inline static int yields = 0, naps = 0;
+  inline static YieldHistory yield_history;
 };
 
 using Waiting = shardwright::detail::WaitingOn<Driven>;

@@ -61,7 +61,7 @@ private:
   std::atomic<clock::rep> pause_{clock::duration(shortest_pause).count()};
 };
 
-/// What a wait asks of the machine: the time, and to let other threads run.
+/// What a wait asks of the machine: the time, to let other threads run, and how long that took before.
 struct Machine {
   using clock = std::chrono::steady_clock;
   [[nodiscard]] static clock::time_point now() noexcept { return clock::now(); }
@@ -70,6 +70,7 @@ struct Machine {
     const timespec length{0, static_cast<long>(time.count())};
     ::nanosleep(&length, nullptr);
   }
+  [[nodiscard]] static YieldHistory& history() noexcept { return YieldHistory::of_process(); }
 };
 
 /// One wait: call pause() between polls, reset() after progress, and give up once it is expired().
@@ -110,7 +111,7 @@ public:
       return;
     expired_ = now - start_ > deadline_;
     const auto idle = now - idle_since_;
-    YieldHistory& history = YieldHistory::of_process();
+    YieldHistory& history = On::history();
     const bool shares_core = spins_ == few_polls || in_the_way_;
     if (idle < longest_yields() && (!shares_core || history.pays(now))) {
       On::yield();
