@@ -7,6 +7,7 @@
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/elementwise/arithmetic.hpp>
+#include <shardwright/tensor/elementwise/choices.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/tape.hpp>
@@ -100,9 +101,10 @@ TEST_CASE("a tape compares its inputs if told to, and never variables") {
   }
 }
 
-TEST_CASE("a constant tensor operand is compared like an input") {
+TEST_CASE("a constant tensor operand is compared like an input, and so is a mask") {
+  enum class Odd { left, right, mask };
   for (const bool on : {false, true})
-    for (const bool left : {false, true}) {
+    for (const Odd place : {Odd::left, Odd::right, Odd::mask}) {
       const auto outcomes =
           rank_outcomes::of(2, rank_outcomes::ample, [&](const sw::HostCommunicator& world) {
             const Mesh mesh = mesh_of(world);
@@ -110,10 +112,15 @@ TEST_CASE("a constant tensor operand is compared like an input") {
             sw::Tape<> tape;
             tape.check_inputs(on);
             const auto x = tape.input(random_rows(mesh, 4));
-            if (left)
+            if (place == Odd::left) {
               static_cast<void>(sw::multiply(odd, x));
-            else
+            } else if (place == Odd::right) {
               static_cast<void>(sw::multiply(x, odd));
+            } else {
+              sw::ShardedTensor<Rows, std::int32_t> mask(mesh, {4, 3});
+              sw::fill(mask, world.rank());
+              static_cast<void>(sw::where(mask, x, x));
+            }
           });
       for (const auto& outcome : outcomes) {
         if (on || sw::always_checked)

@@ -8,6 +8,7 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/mesh/agreement.hpp>
+#include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/elementwise/binary.hpp>
 #include <shardwright/tensor/elementwise/function.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -56,7 +57,7 @@ struct Power {
 private:
   template <class V> SHARDWRIGHT_FUNCTION static V power(V x, double to) {
     const double size = to < 0 ? -to : to;
-    if (size > 64 || size != static_cast<double>(static_cast<int>(size)))
+    if (!(size <= 64) || size != static_cast<double>(static_cast<int>(size)))
       return exp(V(to) * log(x));
     V out(1), square = x;
     for (int left = static_cast<int>(size); left > 0; left /= 2) {
@@ -115,6 +116,14 @@ template <class Mask, class X, class Y> struct ChosenByMask {
   static_assert(counts, "where: the mask must be int32 (convert it first)");
   static constexpr bool value = alike && counts && !known && SameElementAndTarget<X, Y>::value;
 };
+
+/// Whether an operand is on a tape that compares its data between ranks.
+template <class X> [[nodiscard]] bool tape_checks_inputs(const X& x) {
+  if constexpr (requires { x.tape(); })
+    return x.tape().checks_inputs();
+  else
+    return false;
+}
 
 } // namespace detail
 
@@ -191,11 +200,13 @@ template <Operand X>
 inline constexpr Binary<operation::Maximum> maximum{};
 
 /// @brief x where the mask is not zero, else y; the mask has no gradient. x and y may be sums that are not
-/// complete, both over the same axes.
+/// complete, both over the same axes. A tape that checks its inputs compares the mask between ranks.
 /// @param mask int32, of the shape and layout of x and y, replicated where they are Partial
 /// @throws InvalidArgument if the shapes differ.
 template <AnyShardedTensor Mask, Operand X, Operand Y>
 [[nodiscard]] auto where(const Mask& mask, X&& x, Y&& y, SourceLocation line = SourceLocation::current()) {
+  if (detail::tape_checks_inputs(x) || detail::tape_checks_inputs(y))
+    require_equal_inputs(mask, line);
   return apply(operation::Where<decltype(mask.share())>{mask.share()}, line, std::forward<X>(x),
                std::forward<Y>(y));
 }
