@@ -5,8 +5,10 @@
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/experts/load.hpp>
 #include <shardwright/nn/experts/pipeline_loads.hpp>
+#include <shardwright/train/dry_run.hpp>
 #include <shardwright/train/tape.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <type_traits>
@@ -111,6 +113,8 @@ TEST_CASE("copies of a layer on several meshes, each with different microbatches
           sw::ExpertLoad<Flat> load(mesh, 3, {.rate = 0.5});
           load.initialize("layer.load", 1);
           load.set_copies(world);
+          load.report_losses();
+          load.losses()->balance.loss.value = 1 + world.rank();
           load.count(sw::Tape<>().first_pass(), choice.share());
           load.count_dropped(sw::Tape<>().first_pass(), 4);
           load.count_dropped(sw::Tape<>(sw::Recording::evaluation).first_pass(), 8);
@@ -119,6 +123,7 @@ TEST_CASE("copies of a layer on several meshes, each with different microbatches
           findings.expect(report.name == "layer.load" && report.chosen == Counts{2, 2, 2}, "counts");
           findings.expect(report.bias == std::vector<float>{0, 0, 0}, "an even load moves the bias");
           findings.expect(report.dropped == 8, "dropped ", report.dropped);
+          findings.expect(report.balance_loss == 3.0 / 6, "balance ", report.balance_loss);
 
           // Rank 0 holds the later layer, and both ranks a copy of the earlier one.
           sw::ExpertLoad<Flat> later(mesh, 2);
@@ -132,4 +137,26 @@ TEST_CASE("copies of a layer on several meshes, each with different microbatches
                               all[0].dropped == 8,
                           "loads of a pipeline");
         }) == "");
+}
+
+TEST_CASE("a dry run predicts the all_reduces of a layer with copies, that of reported losses included") {
+  for (const bool losses : {false, true}) {
+    const sw::DryRun run = sw::dry_run(2, 0, [&](sw::HostCommunicator world) {
+      const Mesh mesh(world.split_by(
+                          [](int rank) {
+                            return sw::GroupPlace{rank, 0};
+                          },
+                          "alone"),
+                      sw::extent<dp>(1), sw::extent<cp>(1), sw::extent<tp>(1));
+      using Flat = sw::Layout<2, sw::Shard<0, dp, cp, tp>>;
+      sw::ExpertLoad<Flat, sw::Counting<sw::DefaultTarget>> load(mesh, 3);
+      load.set_copies(world);
+      if (losses)
+        load.report_losses();
+      load.end_step({});
+    });
+    CHECK(std::count_if(run.calls.begin(), run.calls.end(), [](const sw::RecordedCall& call) {
+            return call.operation == sw::Operation::all_reduce;
+          }) == (losses ? 3 : 2)); // counts, dropped choices, losses
+  }
 }

@@ -112,8 +112,8 @@ public:
   /// @brief Sums for the report, to which the losses of first passes are added; null on a device, and before
   /// report_losses().
   [[nodiscard]] Losses* losses() noexcept { return losses_ ? &*losses_ : nullptr; }
-  /// @brief From now on, end_step() sums losses() over the ranks, with one more all_reduce of two numbers.
-  /// Does nothing on a device, where a step would wait for them.
+  /// @brief From now on, end_step() sums losses() over the ranks, with one more all_reduce of two numbers,
+  /// and another if the layer has copies. Does nothing on a device, where a step would wait for them.
   void report_losses() {
     if constexpr (Target::host_accessible)
       losses_.emplace();
@@ -154,7 +154,8 @@ public:
   }
 
   /// @brief Ends a step: updates the bias, and resets the counts. Collective if the step is taken: one
-  /// all_reduce of experts + 1 integers, and two more if the layer has copies.
+  /// all_reduce of experts + 1 integers and, after report_losses(), one of two numbers. If the layer has
+  /// copies, one more of each over them, and one of the number of dropped choices.
   void end_step(const StepVerdict& verdict) override {
     const std::int64_t dropped = std::exchange(dropped_, 0);
     const Losses losses = losses_ ? std::exchange(*losses_, Losses{}) : Losses{};
@@ -184,11 +185,12 @@ private:
     if constexpr (!counts_only<Target>)
       std::copy(out.begin(), out.end(), parts.mutable_data());
     const auto sums = redistribute<Layout<1>>(std::move(parts));
-    if constexpr (counts_only<Target>)
-      return out;
-    std::copy_n(sums.data(), out.size(), out.begin());
+    if constexpr (!counts_only<Target>)
+      std::copy_n(sums.data(), out.size(), out.begin());
     if (copies_.valid())
       copies_.all_reduce_in_place(std::span<double>(out));
+    if constexpr (counts_only<Target>)
+      return out;
     const double tokens = static_cast<double>(last_.tokens()) * losses.counted_share;
     for (double& each : out)
       each = tokens > 0 ? each / tokens : 0;
