@@ -166,6 +166,13 @@ TEST_CASE("Norms reject extents that do not agree, and need a workspace only for
   auto biased = norm_of(x, gain, inverse, mean);
   biased.bias = span_of(few);
   REQUIRE_THROWS_AS(run_norm<true>(biased, y), sw::InvalidArgument);
+  auto frozen = norm_of(x, gain, inverse, mean);
+  frozen.dy = span_of(y);
+  frozen.dx = span_of(y);
+  const auto frozen_gradient = [&] { kernels::norm_backward<true, false>(execution(), frozen); };
+  REQUIRE_NOTHROW(frozen_gradient());
+  frozen.d_bias = span_of(gain);
+  REQUIRE_THROWS_AS(frozen_gradient(), sw::InvalidArgument); // it would stay as it is
 }
 
 TEST_CASE("A NaN stays in its row of a norm, and reaches the gain's gradient", "[kernels]") {

@@ -380,10 +380,10 @@ void norm_backward(const Execution& execution, const Norm<Element>& norm) {
   const char* const operation = centred ? "layer_norm_backward" : "rms_norm_backward";
   const auto same = [&norm](const auto& m) { return m.rows == norm.x.rows && m.columns == norm.x.columns; };
   const bool biased = centred && norm.d_bias.size > 0;
-  detail::require_norm<centred>(operation, norm, norm.d_bias.size,
-                                same(norm.dy) && same(norm.dx) &&
-                                    norm.d_gain.size == (trained ? norm.x.columns : 0) &&
-                                    (norm.d_residual.data == nullptr || same(norm.d_residual)));
+  detail::require_norm<centred>(
+      operation, norm, norm.d_bias.size,
+      same(norm.dy) && same(norm.dx) && norm.d_gain.size == (trained ? norm.x.columns : 0) &&
+          (trained || norm.d_bias.size == 0) && (norm.d_residual.data == nullptr || same(norm.d_residual)));
   if constexpr (trained) {
     require(norm.workspace.size >= norm_workspace(norm.x.rows, norm.x.columns, biased), operation,
             "the workspace is too small (see norm_workspace).");
