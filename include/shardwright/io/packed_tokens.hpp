@@ -75,6 +75,7 @@ public:
 
   /// @brief Places that are still free.
   [[nodiscard]] std::size_t room() const noexcept { return ids_.size() - size_; }
+  /// @brief The token at each place.
   [[nodiscard]] std::span<const std::int32_t> ids() const noexcept { return ids_; }
   /// @brief What each place predicts; -1 where it predicts nothing.
   [[nodiscard]] std::span<const std::int32_t> targets() const noexcept { return targets_; }

@@ -291,7 +291,8 @@ template <Reduction Op, int dimension, Operand X>
 ///
 /// No communication; Partial<Op> over the axes that shard the input. Halos are ignored. Blocks of 4096
 /// elements are summed in order, and then their sums, in double precision for floating-point elements. On a
-/// tape, Sum has a gradient, and so have Max and Min of a tensor that is not sharded.
+/// tape, Sum has a gradient, and so have Max and Min of a tensor that is not sharded: theirs is computed by
+/// one thread, also on a device.
 template <Reduction Op, Operand X>
 [[nodiscard]] auto reduce_all(X&& x, SourceLocation where = SourceLocation::current()) {
   if constexpr (detail::NoAverage<Op>::value &&

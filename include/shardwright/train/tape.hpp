@@ -53,6 +53,7 @@ public:
   /// routed tokens, such as balance_loss, are multiplied by it, so that the division by the counted targets
   /// becomes one by the routed tokens. @pre nothing is recorded
   void set_counted_share(double share) noexcept { core_->set_counted_share(share); }
+  /// @brief That share.
   [[nodiscard]] double counted_share() const noexcept { return core_->counted_share(); }
   /// @brief Sets the factor by which the gradients of losses are multiplied. It travels with their sums, and
   /// the GradAccumulator to which these are added removes it.

@@ -176,10 +176,10 @@ public:
   void backward(GradientPass pass, PassPosition position);
   /// The place of this backward pass in its step.
   [[nodiscard]] PassPosition position() const noexcept { return position_; }
-  /// The factor on the gradients of its losses.
   /// Factor on losses of routed tokens, which are summed with those of targets and divided by these.
   [[nodiscard]] double counted_share() const noexcept { return counted_share_; }
   void set_counted_share(double share) noexcept { counted_share_ = share; }
+  /// The factor on the gradients of its losses.
   [[nodiscard]] const LossScale& loss_scale() const noexcept { return loss_scale_; }
   void set_loss_scale(LossScale scale) noexcept { loss_scale_ = std::move(scale); }
   /// Whether nothing has been recorded.
