@@ -19,7 +19,9 @@ function(shardwright_fuzz reader)
   set(corpus "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/corpus/${reader}")
 
   set(replayed ${sources})
-  list(FILTER replayed EXCLUDE REGEX "/examples/plan/") # in plan_parts, if any
+  if(TARGET plan_parts) # if examples are built
+    list(FILTER replayed EXCLUDE REGEX "/examples/plan/")
+  endif()
   add_executable(fuzz_${reader}_replay ${replayed} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/replay.cpp")
   if(NOT replayed STREQUAL sources)
     target_link_libraries(fuzz_${reader}_replay PRIVATE plan_parts)
