@@ -23,7 +23,7 @@ def main():
     text = ""
     for line in run.stdout:
         text += line
-        if re.match(r"step +1/", line): # once: "step 1  saved" begins alike, and a second signal ends a run at once
+        if re.match(r"step +1\b.* loss ", line): # not "step 1  saved": a second signal ends a run at once
             os.kill(last_process(run.pid), getattr(signal, name))
     code = run.wait()
     print(text)
