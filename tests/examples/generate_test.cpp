@@ -1179,7 +1179,8 @@ double answered(const std::filesystem::path& directory, const std::filesystem::p
             const auto made = generate::continue_prompt(*model, tokenizer->encode(prompt, false), 6, {}, ends,
                                                         false, [](std::int32_t) {});
             findings.expect(!made.tokens.empty(), "no answer");
-            right += world.rank() == 0 && made.tokens == tokenizer->encode(wanted, false) ? 1 : 0;
+            if (world.rank() == 0 && made.tokens == tokenizer->encode(wanted, false))
+              ++right;
           }
         }) == "");
   return static_cast<double>(right) / Swap::count;
