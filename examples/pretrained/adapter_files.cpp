@@ -4,7 +4,6 @@
 /// @brief Low-rank adapters in the files of PEFT.
 
 #include "adapter_files.hpp"
-#include "json_text.hpp"
 #include "training_source.hpp"
 
 #include <shardwright/core/foreign_text.hpp>
@@ -12,9 +11,10 @@
 #include <shardwright/io/read_text.hpp>
 #include <shardwright/io/write_text.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -106,19 +106,6 @@ std::vector<Piece> whole_row(const Settings& settings, const Factor& factor) {
   return {};
 }
 
-bool is_set(const Json& value) {
-  return !(value.is_null() || value == false || ((value.is_array() || value.is_object()) && value.empty()));
-}
-
-double number_of(const Json& object, const char* name, double least, const std::string& subject) {
-  const Json& value = field_of(object, name);
-  if (!value.is_number() || value.get<double>() < least)
-    throw sw::DataError(subject + ": field '" + name + "' must be a number of at least " +
-                        std::to_string(static_cast<int>(least)) + ", but it is " +
-                        (value.is_null() ? "missing" : shown(value)) + " (fetch the file again)");
-  return value.get<double>();
-}
-
 std::vector<float> floats_of(const sw::safetensors::Files& files, const std::string& name) {
   const auto& shape = files.file_of(name).entry(name).shape;
   std::vector<float> out(std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>()));
@@ -148,42 +135,6 @@ void add_product(const Piece& piece, const AdapterSettings& adapters, const std:
 }
 
 } // namespace
-
-double AdapterSettings::factor() const {
-  const auto r = static_cast<double>(rank);
-  return alpha / (rank_stabilized ? std::sqrt(r) : r);
-}
-
-AdapterSettings parse_adapter_settings(std::string_view text, const std::string& subject) {
-  const Json all = parse_object(text, subject);
-  const auto refuse = [&](const std::string& name, const std::string& wanted) {
-    throw sw::DataError(subject + ": field " + sw::detail::quoted_text(name) + " must be " + wanted +
-                        ", but it is " + shown(field_of(all, name.c_str())) +
-                        " (this program knows LoRA of linear layers without more)");
-  };
-  static constexpr std::array ignored{
-      "auto_mapping", "base_model_name_or_path", "exclude_modules", "inference_mode", "layers_pattern",
-      "layers_to_transform", "megatron_core", "peft_version", "qalora_group_size", "revision",
-      "runtime_config", "target_modules", "task_type",
-      // interpreted below
-      "bias", "init_lora_weights", "lora_alpha", "lora_dropout", "peft_type", "r", "use_rslora"};
-  for (const auto& [name, value] : all.items())
-    if (is_set(value) && std::find(ignored.begin(), ignored.end(), name) == ignored.end())
-      refuse(name, "left out");
-  if (field_of(all, "peft_type") != "LORA")
-    refuse("peft_type", "\"LORA\"");
-  if (is_set(field_of(all, "bias")) && field_of(all, "bias") != "none")
-    refuse("bias", "\"none\"");
-  if (const Json& initial = field_of(all, "init_lora_weights"); initial.is_string() && initial != "gaussian")
-    refuse("init_lora_weights", "true, false or \"gaussian\", which leave the base as it is");
-  AdapterSettings out;
-  out.rank = static_cast<std::int64_t>(number_of(all, "r", 1, subject));
-  out.alpha = number_of(all, "lora_alpha", 0, subject);
-  if (is_set(field_of(all, "lora_dropout")))
-    out.dropout = number_of(all, "lora_dropout", 0, subject);
-  out.rank_stabilized = field_of(all, "use_rslora") == true;
-  return out;
-}
 
 AdapterFiles::AdapterFiles(const std::filesystem::path& directory, const Settings& settings)
     : adapters_(parse_adapter_settings(sw::read_text(directory / "adapter_config.json", most_bytes),

@@ -5,6 +5,7 @@
 /// @brief Low-rank adapters of a published model in the files of PEFT: adapter_config.json and
 /// adapter_model.safetensors.
 
+#include "adapter_settings.hpp"
 #include "tensor_files.hpp"
 
 #include <shardwright/io/checkpoint/block.hpp>
@@ -17,24 +18,6 @@
 #include <vector>
 
 namespace pretrained {
-
-/// @brief What adapter_config.json says.
-struct AdapterSettings {
-  std::int64_t rank = 16;
-  double alpha = 32;
-  bool rank_stabilized = false;
-  double dropout = 0;
-  std::vector<std::string> targets{}; ///< Last names of the modules, such as "q_proj", from the tensors.
-
-  /// @brief Of the product of both matrices.
-  [[nodiscard]] double factor() const;
-};
-
-/// @brief Reads the text of an adapter_config.json.
-/// @param subject the file, for messages
-/// @throws sw::DataError naming the field that is missing, unknown, or asks for something else than
-/// y = W x + factor B (A x).
-[[nodiscard]] AdapterSettings parse_adapter_settings(std::string_view text, const std::string& subject);
 
 /// @brief The adapters in a directory, of a model that is known by its settings.
 class AdapterFiles {

@@ -277,9 +277,12 @@ void settle_training(Options& options, const IsGiven& given) {
     throw UsageError("--zero " + text(options.zero) + " is for --precision fp32" +
                      (options.zero == 3 ? " or bf16" : "") + " in this program, but " + precision +
                      " was given (leave one of them out)");
-  if (options.lora && (options.ring || options.target != Device::host))
+  const bool adapts = (options.precision == Precision::fp32 || options.precision == Precision::bf16) &&
+                      (options.zero == 0 || options.zero == 3) && !options.ring &&
+                      options.target == Device::host;
+  if (options.lora && !adapts)
     throw UsageError(
-        "--lora is for --context all-to-all and --target host in this program (leave the others out)");
+        "--lora is for --precision fp32 or bf16 with --zero 0 or 3, and for --context all-to-all and --target host in this program (leave the others out)");
   if (is_narrow(options.precision) && options.extent("tp") > 1 && !options.sequence_parallel)
     throw UsageError("--precision " + precision + " needs --sequence-parallel with tp=" +
                      text(options.extent("tp")) + " in this program (add it, or leave tp out)");

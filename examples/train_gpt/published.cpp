@@ -114,8 +114,9 @@ void settle_adapters(Options& options, const std::string& sizes, const std::vect
                        help);
     if (name == "r") {
       const auto rank = whole_number<std::int64_t>(number);
-      if (!rank || *rank < 1)
-        throw UsageError("--lora r must be a whole number of at least 1, but it is " + number + help);
+      if (!rank || *rank < 1 || *rank > pretrained::AdapterSettings::most_rank)
+        throw UsageError("--lora r must be a whole number from 1 to " +
+                         text(pretrained::AdapterSettings::most_rank) + ", but it is " + number + help);
       out.rank = *rank;
     } else if (name == "alpha") {
       out.alpha = *value;

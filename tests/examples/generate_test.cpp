@@ -1250,7 +1250,11 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
   CHECK_THAT(run("6", {"--lora", "r=8", "--epochs", "2"}).error,
              ContainsSubstring("--epochs and --steps both say how long to train"));
   CHECK_THAT(run("6", {"--lora", "r=0"}).error,
-             ContainsSubstring("--lora r must be a whole number of at least 1"));
+             ContainsSubstring("--lora r must be a whole number from 1 to 65536"));
+  for (const Words& other :
+       std::vector<Words>{{"--precision", "fp64"}, {"--precision", "fp16"}, {"--zero", "1"}, {"--zero", "2"}})
+    CHECK_THAT(run("6", lora, other).error,
+               ContainsSubstring("--lora is for --precision fp32 or bf16 with --zero 0 or 3"));
   CHECK_THAT(run("6", {"--lora", "r=8,beta=1"}).error, ContainsSubstring("but has 'beta=1'"));
   CHECK_THAT(run("6", {"--lora", "r=8", "--lora-targets", "q_pro"}).error,
              ContainsSubstring("did you mean q_proj?"));
@@ -1279,6 +1283,13 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
              ContainsSubstring("which leave the base as it is"));
   CHECK_THAT(refused_by(R"({"peft_type": "LORA", "r": 4, "lora_alpha": 16})"),
              ContainsSubstring("layers.0.mlp.down_proj.lora_A.weight must be [4, 48], but is [8, 48]"));
+  for (const char* const rank : {"1.5", "1e300", "0", "65537", "\"8\""})
+    CHECK_THAT(refused_by(R"({"peft_type": "LORA", "lora_alpha": 16, "r": )" + std::string(rank) + "}"),
+               ContainsSubstring("field 'r' must be a whole number from 1 to 65536, but it is "));
+  CHECK_THAT(refused_by(R"({"peft_type": "LORA", "lora_alpha": 16})"),
+             ContainsSubstring("but it is missing"));
+  CHECK_THAT(refused_by(least + R"(, "lora_dropout": 1})"),
+             ContainsSubstring("field 'lora_dropout' must be a number from 0 to below 1, but it is 1"));
 
   const std::string directory = base.root().string(), chats = file.string();
   const std::array<const char*, 9> words{"train_gpt",  "--init", directory.c_str(), "--data", chats.c_str(),

@@ -73,8 +73,8 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
                    schedule_viewer/options.cpp)
   find_package(ICU QUIET COMPONENTS uc i18n)
   if(TARGET ICU::uc)
-    shardwright_fuzz(published_model pretrained/settings.cpp pretrained/settings_text.cpp pretrained/tokenizer.cpp
-                     LIBRARIES ICU::i18n ICU::uc)
+    shardwright_fuzz(published_model pretrained/adapter_settings.cpp pretrained/settings.cpp pretrained/settings_text.cpp
+                     pretrained/tokenizer.cpp LIBRARIES ICU::i18n ICU::uc)
   endif()
 endif()
 if(SHARDWRIGHT_FUZZ AND TARGET nn_test)

@@ -2,6 +2,7 @@
 
 #include "harness.hpp"
 
+#include <pretrained/adapter_settings.hpp>
 #include <pretrained/settings.hpp>
 #include <pretrained/tokenizer.hpp>
 
@@ -44,6 +45,16 @@ void read_settings(const std::string& text) {
                 "settings are read as they were written");
 }
 
+void read_adapters(const std::string& text) {
+  pretrained::AdapterSettings settings;
+  if (!fuzz::accepted([&] { settings = pretrained::parse_adapter_settings(text, "adapter_config.json"); }))
+    return;
+  fuzz::require(settings.rank >= 1 && settings.rank <= pretrained::AdapterSettings::most_rank,
+                "a rank allows matrices");
+  fuzz::require(settings.factor() >= 0, "a factor is a number");
+  fuzz::require(settings.dropout >= 0 && settings.dropout < 1, "dropout leaves something");
+}
+
 void read_tokenizer(const std::string& text) {
   static const Place place;
   std::ofstream(place.path(), std::ios::binary) << text;
@@ -63,11 +74,14 @@ void read_tokenizer(const std::string& text) {
 
 } // namespace
 
-/// The text of a config.json, or after a byte 't' that of a tokenizer.json.
+/// The text of a config.json, after a byte 't' that of a tokenizer.json, or after 'a' of an
+/// adapter_config.json.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   if (text.starts_with('t'))
     read_tokenizer(text.substr(1));
+  else if (text.starts_with('a'))
+    read_adapters(text.substr(1));
   else
     read_settings(text);
   return 0;
