@@ -69,7 +69,7 @@ int run(int argc, char** argv) {
   return trainer::verify(options, " from one rank", tolerance_of(options), *first,
                          [&](const sw::HostCommunicator& alone, double rate_factor) {
                            models::Options repeated = on_one_rank(options);
-                           repeated.learning_rate *= rate_factor;
+                           trainer::repeat_steps(repeated, *first, rate_factor);
                            return models::train(alone, repeated, true);
                          });
 }

@@ -58,6 +58,7 @@ void check(const Options& options) {
   // The index of a dump has one learning rate and a loss for every step from the initial weights on.
   for (const auto& [given, name] : {std::pair(options.checkpoint.resume, "--resume"),
                                     {options.checkpoint.stop_after > 0, "--stop-after"},
+                                    {options.patience > 0, "--patience"},
                                     {options.warmup > 0, "--warmup"},
                                     {options.least_learning_rate != options.learning_rate, "--min-lr"}})
     if (given)
@@ -143,6 +144,7 @@ ParseResult parse(int argc, const char* const* argv, const trainer::Environment&
     check(options);
     trainer::check_schedule(options, given);
     trainer::check_rate(options);
+    trainer::check_validation(options);
     trainer::check_checkpoints(options, given);
   } catch (const UsageError& error) {
     return {std::nullopt, std::string("train_models: ") + error.what(), 2};

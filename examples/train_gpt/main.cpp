@@ -58,7 +58,7 @@ int run(int argc, char** argv) {
                          trainer::tolerance_of(options.precision), *first,
                          [&](const sw::HostCommunicator& alone, double rate_factor) {
                            train_gpt::Options repeated = train_gpt::on_one_rank(options);
-                           repeated.learning_rate *= rate_factor;
+                           trainer::repeat_steps(repeated, *first, rate_factor);
                            return train_gpt::train(alone, repeated, *dataset, true);
                          });
 }

@@ -308,7 +308,9 @@ void settle_training(Options& options, const IsGiven& given) {
   if (options.dropout >= 1)
     throw UsageError("--dropout " + text(options.dropout) +
                      " must be below 1, or nothing would be left (give --dropout 0.1)");
-  check_rate(options);
+  if (options.epochs == 0) // else the data say how many steps there are
+    check_rate(options);
+  check_validation(options);
   if (options.sample == 0)
     for (const char* name : {"--prompt", "--temperature"})
       if (given(name))

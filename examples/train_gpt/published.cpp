@@ -174,6 +174,7 @@ void settle_epochs(Options& options, const sw::TokenRows& data) {
       (data.epoch_rows() * static_cast<std::size_t>(options.epochs) + batch - 1) / batch);
   if (options.warmup < 0)
     options.warmup = std::min<std::int64_t>(100, options.steps / 10);
+  trainer::check_rate(options);
 }
 
 void settle_published(Options& options, const IsGiven& given) {

@@ -20,7 +20,7 @@ namespace train_gpt {
 void settle_adapters(Options& options, const std::string& sizes, const std::vector<std::string>& targets);
 
 /// @brief The steps of --epochs, and what depends on them.
-/// @throws UsageError if the data have no epochs.
+/// @throws UsageError if the data have no epochs, or the warmup is longer.
 void settle_epochs(Options& options, const shardwright::TokenRows& data);
 
 /// @brief Takes the sizes from --init DIR, and checks the options that belong to it and to --export.

@@ -215,8 +215,15 @@ void check_rate(const RunOptions& options) {
                      " must not be above the learning rate " + text(options.learning_rate) +
                      " (give --min-lr " + text(options.learning_rate / 10) + ")");
   if (options.warmup > options.steps)
-    throw UsageError("--warmup " + text(options.warmup) + " must not be longer than the run of --steps " +
-                     text(options.steps) + " (give --warmup " + text(options.steps / 10) + ")");
+    throw UsageError("--warmup " + text(options.warmup) + " must not be longer than the run, which has " +
+                     text(options.steps) + " steps (give --warmup " + text(options.steps / 10) + ")");
+}
+
+void check_validation(const RunOptions& options) {
+  if (options.patience > 0 && options.validate_every == 0)
+    throw UsageError(
+        "--patience " + text(options.patience) +
+        " counts the validations of --validate-every (add --validate-every 50, or leave it out)");
 }
 
 void check_checkpoints(const RunOptions& options, const IsGiven& given) {

@@ -86,6 +86,7 @@ struct RunOptions {
   bool counting_pass = false; ///< One more forward pass, to count the whole batch first.
 
   std::int64_t steps = 300;
+  std::int64_t rate_steps = 0; ///< Steps over which the learning rate falls; 0: all.
   std::uint64_t seed = 1;
   double learning_rate = 0;
   double least_learning_rate = 0;
@@ -171,6 +172,8 @@ void settle_dry_run_ranks(RunOptions& options, const std::string& ranks, const I
 void check_schedule(const RunOptions& options, const IsGiven& given);
 /// @brief Checks learning rate and warmup. @throws UsageError for contradictions.
 void check_rate(const RunOptions& options);
+/// @brief Checks the options of held-out losses. @throws UsageError for --patience without validations.
+void check_validation(const RunOptions& options);
 /// @brief Checks the options that belong to --checkpoint. @throws UsageError for contradictions.
 void check_checkpoints(const RunOptions& options, const IsGiven& given);
 /// @}

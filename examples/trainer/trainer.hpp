@@ -54,7 +54,9 @@ public:
                      Task::initial_weights(options), adapts),
         batches_(run_, options, source),
         about_(Task::describe(options, source)), rate_{options.learning_rate, options.least_learning_rate,
-                                                       options.warmup, options.steps} {
+                                                       options.warmup,
+                                                       options.rate_steps > 0 ? options.rate_steps
+                                                                              : options.steps} {
     if (memory_.total() > 0)
       run_.mesh.template set_memory_note<Target>(
           sw::memory_text(std::array{sw::NamedMemory{"this rank", memory_}}));
@@ -117,6 +119,8 @@ public:
         if (options_.patience > 0 && worse >= options_.patience) {
           monitor.note("step " + std::to_string(step + 1) + "  ends: the last " + std::to_string(worse) +
                        " validations were not below the best");
+          if (options_.checkpoint.on() && !saves)
+            save();
           break;
         }
       }
@@ -138,7 +142,7 @@ public:
         write_timelines(options_, run_.schedule, world);
     }
     result.validation_loss = validate();
-    monitor.validation(options_.steps, result.validation_loss);
+    monitor.validation(run_.training.steps(), result.validation_loss);
     result.seconds = monitor.finish(run_.whole.world(), pool().peak_bytes);
     if (reports_)
       std::printf("%s\n", memory.c_str());

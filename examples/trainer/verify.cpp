@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <ostream>
@@ -50,8 +51,8 @@ std::vector<Distance> distances(const RunResult& run, const RunResult& one) {
   std::vector<Distance> out;
   Distance so_far;
   for (std::size_t step = 0; step < run.steps.size(); ++step) {
-    so_far.loss.take(run.steps[step].loss, one.steps[step].loss, step + 1);
-    so_far.norm.take(run.steps[step].gradient_norm, one.steps[step].gradient_norm, step + 1);
+    so_far.loss.take(run.steps[step].loss, one.steps.at(step).loss, step + 1);
+    so_far.norm.take(run.steps[step].gradient_norm, one.steps.at(step).gradient_norm, step + 1);
     out.push_back(so_far);
   }
   so_far.validation.take(run.validation_loss, one.validation_loss, run.steps.size());
@@ -142,6 +143,13 @@ double tolerance_of(Precision precision) {
 }
 
 double nearby_rate(Precision precision) { return 1 + (precision == Precision::fp64 ? 0x1p-51 : 0x1p-22); }
+
+void repeat_steps(RunOptions& options, const RunResult& run, double rate_factor) {
+  options.rate_steps = options.steps;
+  options.steps = static_cast<std::int64_t>(run.steps.size());
+  options.patience = 0;
+  options.learning_rate *= rate_factor;
+}
 
 int report_differences(std::ostream& out, const RunOptions& options, const std::string& reference,
                        double tolerance, const RunResult& run, const RunResult& one,

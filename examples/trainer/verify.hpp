@@ -20,6 +20,10 @@ namespace trainer {
 /// @brief A factor of the learning rate that changes it by a rounding or two of the arithmetic.
 [[nodiscard]] double nearby_rate(Precision precision);
 
+/// @brief Gives a repetition the steps that a run has made, which --patience may have ended early, at the
+/// same learning rates times a factor.
+void repeat_steps(RunOptions& options, const RunResult& run, double rate_factor);
+
 /// @brief Judges a run by its repetition, and prints the largest difference of each quantity.
 ///
 /// A step multiplies the differences that roundings have made so far, so after many steps those of two
@@ -28,6 +32,7 @@ namespace trainer {
 /// and eight times as much is allowed there beside the tolerance. A fault shows in earlier steps, where that
 /// is still small.
 /// @param reference " from one rank", or another run
+/// @param one of as many steps as `run`
 /// @return 0 if losses and, except in 16 bits, gradient norms agree in every step, and the validation loss,
 /// else 1.
 [[nodiscard]] int report_differences(std::ostream& out, const RunOptions& options,

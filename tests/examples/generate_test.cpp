@@ -13,6 +13,7 @@
 #include <pretrained/tokenizer.hpp>
 #include <train_gpt/published.hpp>
 #include <train_gpt/training.hpp>
+#include <trainer/verify.hpp>
 
 #include <shardwright/core/philox.hpp>
 #include <shardwright/io/safetensors/write.hpp>
@@ -890,15 +891,17 @@ struct Trained {
   std::string error;
   train_gpt::RunResult result;
 };
-Trained train(std::vector<std::string> words) {
+/// @param repeated a run whose steps are repeated; null for all of the words
+Trained train(std::vector<std::string> words, const train_gpt::RunResult* repeated = nullptr) {
   words.insert(words.begin(), "train_gpt");
   std::vector<const char*> arguments;
   for (const std::string& word : words)
     arguments.push_back(word.c_str());
-  const auto parsed =
-      train_gpt::parse(static_cast<int>(arguments.size()), arguments.data(), {{}, "/sources"});
+  auto parsed = train_gpt::parse(static_cast<int>(arguments.size()), arguments.data(), {{}, "/sources"});
   if (!parsed.options)
     return {parsed.message, {}};
+  if (repeated != nullptr)
+    trainer::repeat_steps(*parsed.options, *repeated, 1);
   const auto dataset = train_gpt::read_dataset(*parsed.options);
   Trained out;
   try {
@@ -1107,6 +1110,11 @@ TEST_CASE("a training run learns the answers of conversations, the same on every
             1e-4 * first.result.steps.at(step).loss);
   }
   CHECK(first.result.validation_loss < 0.5 * first.result.steps.front().loss);
+  train_gpt::RunResult begun = first.result;
+  begun.steps.resize(5);
+  const Trained repeated = train(words, &begun);
+  REQUIRE(repeated.result.steps.size() == 5);
+  CHECK(repeated.result.steps.back().loss == begun.steps.back().loss); // at the rates of twelve steps
   const double expected = held_out_loss(to.root(), file, 24, 4);
   CHECK(std::abs(first.result.validation_loss - expected) < 1e-5 * expected);
 
@@ -1189,7 +1197,7 @@ double answered(const std::filesystem::path& directory, const std::filesystem::p
 } // namespace
 
 TEST_CASE("adapters of a small model learn to answer, the same on every mesh, and are read back") {
-  const Scratch base, text, data, tuned, merged, again, saves;
+  const Scratch base, text, data, tuned, merged, again, saves, ended_saves;
   if (!pretrained::has_tokenizer())
     return;
   train_small_base(base.root(), text);
@@ -1205,11 +1213,12 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };
-  const auto run = [&](const std::string& steps, Words adapters, const Words& more = {}) {
+  const auto run = [&](const std::string& steps, Words adapters, const Words& more = {},
+                       const std::string& rate = "0.006") {
     adapters = with_both(adapters, more);
     adapters.insert(adapters.end(), {"--init", base.root().string(), "--data", file.string(), "--batch", "16",
                                      "--sequence", "24", "--validation-batches", "1", "--warmup", "0",
-                                     "--steps", steps, "--lr", "0.006", "--weight-decay", "0"});
+                                     "--steps", steps, "--lr", rate, "--weight-decay", "0"});
     return train(adapters);
   };
   const Words lora{"--lora", "r=8,alpha=16"};
@@ -1292,16 +1301,32 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
              ContainsSubstring("field 'lora_dropout' must be a number from 0 to below 1, but it is 1"));
 
   const std::string directory = base.root().string(), chats = file.string();
-  const std::array<const char*, 9> words{"train_gpt",  "--init", directory.c_str(), "--data", chats.c_str(),
-                                         "--sequence", "24",     "--epochs",        "3"};
-  auto epochs = train_gpt::parse(static_cast<int>(words.size()), words.data(), {{}, "/sources"});
+  const std::array<const char*, 11> words{"train_gpt",  "--init", directory.c_str(), "--data", chats.c_str(),
+                                          "--sequence", "24",     "--epochs",        "3",      "--warmup",
+                                          "301"};
+  auto epochs = train_gpt::parse(static_cast<int>(words.size()) - 2, words.data(), {{}, "/sources"});
   REQUIRE(epochs.options);
   train_gpt::settle_epochs(*epochs.options, *train_gpt::read_dataset(*epochs.options));
   CHECK(epochs.options->steps == (180 * 3 + epochs.options->batch - 1) / epochs.options->batch);
   CHECK(epochs.options->warmup == epochs.options->steps / 10);
+  // With the warmup: more steps than are trained without --epochs.
+  auto warm = train_gpt::parse(static_cast<int>(words.size()), words.data(), {{}, "/sources"});
+  REQUIRE(warm.options);
+  warm.options->epochs = 30;
+  CHECK_NOTHROW(train_gpt::settle_epochs(*warm.options, *train_gpt::read_dataset(*warm.options)));
+  warm.options->epochs = 3;
+  CHECK_THROWS_WITH(train_gpt::settle_epochs(*warm.options, *train_gpt::read_dataset(*warm.options)),
+                    ContainsSubstring("--warmup 301 must not be longer than the run, which has 45 steps"));
 
-  const Trained ended = run("40", lora, {"--lr", "3", "--validate-every", "2", "--patience", "2"});
-  CHECK(ended.result.steps.size() < 40);
+  // At this rate no weight moves by a rounding, so no validation is below the first.
+  const Words impatient{"--validate-every",         "2", "--patience", "2", "--checkpoint",
+                        ended_saves.root().string()};
+  const Trained ended = run("40", lora, impatient, "1e-30");
+  REQUIRE(ended.error == "");
+  CHECK(ended.result.steps.size() == 6);
+  const Trained further = run("40", lora, with_both(impatient, {"--resume", "--stop-after", "7"}), "1e-30");
+  REQUIRE(further.error == ""); // its last step was saved
+  CHECK(further.result.steps.size() == 1);
 }
 
 TEST_CASE("a training run rejects models that it cannot start from") {

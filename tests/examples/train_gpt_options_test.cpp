@@ -340,7 +340,10 @@ TEST_CASE("options: contradictions are named") {
   CHECK_THAT(refused({"--prompt", "once"}), ContainsSubstring("add --sample 200"));
   CHECK_THAT(refused({"--lr", "1e-3", "--min-lr", "1e-2"}),
              ContainsSubstring("--min-lr 0.01 must not be above"));
-  CHECK_THAT(refused({"--steps", "10", "--warmup", "11"}), ContainsSubstring("--warmup 11"));
+  CHECK_THAT(refused({"--steps", "10", "--warmup", "11"}),
+             ContainsSubstring("--warmup 11 must not be longer than the run, which has 10 steps"));
+  CHECK_THAT(refused({"--patience", "2"}), ContainsSubstring("add --validate-every 50, or leave it out"));
+  CHECK(accepted({"--patience", "2", "--validate-every", "5"}).patience == 2);
 }
 
 TEST_CASE("options: the help explains every option and exits with code 0") {

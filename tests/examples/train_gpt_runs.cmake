@@ -131,6 +131,9 @@ shardwright_train_gpt_run(
   metrics 0 OPTIONS ${tiny} --steps 3 --mesh dp=2 --validate-every 2 --metrics "${metrics}" SAYS "step 3/3"
   FILE "${metrics}" HOLDS "\"step\":1[,}].*\"step\":2[,}].*\"step\":3[,}]" "\"validation_loss\":" "\"gradient_norm\":")
 shardwright_train_gpt_run(
+  patience 0 OPTIONS ${tiny} --steps 9 --mesh dp=2 --lr 1e-30 --validate-every 2 --patience 1 --verify
+  SAYS "step 4  ends: the last 1 validations were not below the best.*step 4  validation loss.*verify: passed")
+shardwright_train_gpt_run(
   metrics_unwritable 0 OPTIONS ${tiny} --steps 1 --metrics "${CMAKE_CURRENT_LIST_FILE}/run.jsonl"
   SAYS "metrics: .*cannot be opened.*training continues without metrics" "step 1/1")
 if(EXISTS /dev/full)

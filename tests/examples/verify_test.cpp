@@ -105,6 +105,18 @@ TEST_CASE("a fault that begins late fails if it exceeds what roundings come to b
              ContainsSubstring("step 300: validation losses differ by"));
 }
 
+TEST_CASE("a repetition has the steps of a run that has ended early, at its learning rates", "[examples]") {
+  trainer::RunOptions options;
+  options.steps = 1000;
+  options.patience = 2;
+  options.learning_rate = 0.5;
+  trainer::repeat_steps(options, run_with(0), 1.25);
+  CHECK(options.steps == steps);
+  CHECK(options.rate_steps == 1000);
+  CHECK(options.patience == 0);
+  CHECK(options.learning_rate == 0.625);
+}
+
 TEST_CASE("a NaN never agrees, and equal infinite gradient norms do", "[examples]") {
   CHECK(judge(run_with(not_a_number), run_with(1e-7)).code == 1);
   CHECK(judge(run_with(1e-7), run_with(not_a_number)).code == 1);
