@@ -77,7 +77,7 @@ public:
   [[nodiscard]] std::size_t room() const noexcept { return ids_.size() - size_; }
   /// @brief The token at each place.
   [[nodiscard]] std::span<const std::int32_t> ids() const noexcept { return ids_; }
-  /// @brief What each place predicts; -1 where it predicts nothing.
+  /// @brief The target of each place: the token after it, or -1 if it has none.
   [[nodiscard]] std::span<const std::int32_t> targets() const noexcept { return targets_; }
   /// @brief The first place of each place's document: what documents() takes, and the place that positions
   /// inside a document count from.
@@ -91,7 +91,7 @@ private:
 /// @brief Assigns documents to rows: the longest first, each to the row with the least room that it fits in,
 /// and to a new row if it fits in none (best fit decreasing, Johnson, 1974). O(documents × log(documents)).
 ///
-/// It depends on the lengths and their order alone.
+/// It depends only on the lengths and their order.
 /// @param lengths places that each document takes, at most `sequence`
 /// @returns the numbers of each row's documents
 [[nodiscard]] inline std::vector<std::vector<std::size_t>> pack_rows(std::span<const std::size_t> lengths,

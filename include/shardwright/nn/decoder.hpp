@@ -106,7 +106,7 @@ struct Decoder {
   using Tokens = typename Layouts::Tokens;
   using Documents = DocumentsMask<CausalMask, DocumentStartsLayout<typename Layouts::AttentionInput>, Target>;
   /// On hosts its sequences may hold several documents, each of which attends only to itself. Angles of the
-  /// rotary embedding count from the start of the sequence: scores depend on their differences alone.
+  /// rotary embedding count from the start of the sequence: scores depend only on their differences.
   using Batch = TokenBatch<typename Layouts::Order, typename Layouts::Ids, Target,
                            std::conditional_t<Target::host_accessible, Documents, CausalMask>>;
   using Ids = typename Batch::Ids;
