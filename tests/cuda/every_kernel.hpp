@@ -631,8 +631,10 @@ private:
           causal ? rotation : kernels::Rotation<Main>());
       keep("attention" + kind, out, log_sum_exp, d_qkv);
     }
-    if constexpr (!std::is_same_v<Main, Element>)
+    if constexpr (!std::is_same_v<Main, Element>) {
       attention_into_sums(qkv, rotation);
+      attention_of_unaligned_rows(qkv, out, log_sum_exp, d_qkv);
+    }
     attention_of_other_keys(qkv, out, log_sum_exp, d_qkv);
     kernels::rotary_backward(execution_, d_qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
     keep("rotary_backward", d_qkv);
@@ -655,6 +657,50 @@ private:
         block, scale(), vector(kernels::attention_backward_workspace<Element, Main>(execution_, shape)),
         rotation);
     keep("attention into sums", out, log_sum_exp, d_qkv);
+  }
+
+  /// Rows that do not begin at multiples of 16 bytes are refused on a device, whichever buffer has them.
+  void attention_of_unaligned_rows(const Matrix<Element>& qkv, const Matrix<Element>& out,
+                                   const Vector<Main>& log_sum_exp, const Matrix<Element>& d_qkv) {
+    const sw::KeyWindow& window = sw::causal.window;
+    const auto block = kernels::AttentionBlock::whole(shape.sequence, {window});
+    const auto work = vector(kernels::attention_backward_workspace<Element>(execution_, shape, {window}));
+    const auto wide = matrix(shape.tokens() + 1, shape.qkv_width() + 1);
+    const Matrix<Element> strided = Kokkos::subview(wide, std::pair(std::size_t{0}, shape.tokens()),
+                                                    std::pair(std::size_t{0}, shape.qkv_width()));
+    const Matrix<Element> late(wide.data() + 1, shape.tokens(), shape.qkv_width()),
+        late_out(wide.data() + 1, shape.tokens(), shape.output_width());
+    std::vector<double> refused;
+    const auto refuses = [&](const auto& call) {
+      bool as_it_must = kernels::runs_on_host<Execution>;
+      try {
+        if (!as_it_must)
+          call();
+      } catch (const sw::InvalidArgument& error) {
+        as_it_must = std::string_view(error.what()).find("rows must begin at multiples of 16 bytes") !=
+                     std::string_view::npos;
+      }
+      refused.push_back(as_it_must);
+    };
+    const auto forward = [&](const Matrix<Element>& x, const Matrix<Element>& y) {
+      refuses(
+          [&] { kernels::attention_forward(execution_, x, y, log_sum_exp, shape, block, scale(), work); });
+    };
+    const auto backward = [&](const Matrix<Element>& x, const Matrix<Element>& y, const Matrix<Element>& dy,
+                              const Matrix<Element>& dx) {
+      refuses([&] {
+        kernels::attention_backward(execution_, x, y, log_sum_exp, dy, dx, shape, block, scale(), work);
+      });
+    };
+    forward(late, out);
+    forward(strided, out);
+    forward(qkv, late_out);
+    backward(late, out, out, d_qkv);
+    backward(strided, out, out, d_qkv);
+    backward(qkv, late_out, out, d_qkv);
+    backward(qkv, out, late_out, d_qkv);
+    backward(qkv, out, out, late);
+    keep_("attention of unaligned rows", refused);
   }
 
   /// The same keys once more, as keys of tokens some of which come after some of the queries.
