@@ -96,12 +96,13 @@ endfunction()
 add_library(ptx_program INTERFACE)
 shardwright_ptx_object(shardwright_ptx_objects "${PROJECT_SOURCE_DIR}/src/device_kernels.cpp")
 if(NOT shardwright_ptx_library)
-  shardwright_ptx_object(shardwright_ptx_library ptx/runtime/kokkos_core.cpp)
-  list(APPEND shardwright_ptx_objects "${shardwright_ptx_library}")
+  shardwright_ptx_object(shardwright_ptx_core ptx/runtime/kokkos_core.cpp)
+  list(APPEND shardwright_ptx_objects "${shardwright_ptx_core}")
 endif()
 add_custom_target(ptx_common_objects DEPENDS ${shardwright_ptx_objects})
 add_dependencies(ptx_program ptx_common_objects)
-target_link_libraries(ptx_program INTERFACE ${shardwright_ptx_objects} ptx_runtime pthread ${CMAKE_DL_LIBS})
+target_link_libraries(ptx_program INTERFACE ${shardwright_ptx_objects} ${shardwright_ptx_library} ptx_runtime pthread
+                                            ${CMAKE_DL_LIBS})
 
 # shardwright_ptx_program(<name> <source>...): the executable ptx_<name>.
 function(shardwright_ptx_program name)
