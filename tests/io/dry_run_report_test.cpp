@@ -40,6 +40,7 @@ DryRun run() {
   send.bytes = 100;
   send.peer = 6;
   out.calls = {send, gather, elsewhere, gather};
+  out.kernel_bytes = {{"sw::odd", 0}, {"sw::fill", 1024}, {"sw::swiglu", 3072}};
   out.flops = 2.5e9;
   return out;
 }
@@ -57,7 +58,7 @@ TEST_CASE("calls are summed up by source line, those with most bytes first") {
   CHECK(totals[2].where.empty());
 }
 
-TEST_CASE("a dry run is shown with its memory, holders, calls and operations") {
+TEST_CASE("a dry run is shown with its memory, holders, calls, kernels and operations") {
   CHECK(bytes_text(1023) == "1023 B");
   CHECK(bytes_text(1536) == "1.50 KiB");
   CHECK(bytes_text(25.0 * (1 << 20)) == "25.0 MiB");
@@ -70,6 +71,12 @@ TEST_CASE("a dry run is shown with its memory, holders, calls and operations") {
   CHECK(text.starts_with(table));
   CHECK_THAT(text, ContainsSubstring("layers.0 matmul") && ContainsSubstring("8.00 KiB") &&
                        ContainsSubstring("2.5e+09 floating-point operations"));
+  const std::size_t kernels = text.find("kernels of rank 2");
+  REQUIRE(kernels != std::string::npos);
+  const std::size_t most = text.find("sw::swiglu ", kernels), least = text.find("sw::odd ", kernels);
+  CHECK(most < text.find("sw::fill ", kernels));
+  CHECK(text.find("3.00 KiB", most) < least);
+  CHECK(text.find("not stated", least) < text.find("4.00 KiB", least)); // in all
   CHECK_THAT(text, !ContainsSubstring("head")); // only the largest holder was requested
 }
 
@@ -109,6 +116,7 @@ TEST_CASE("a dry run as JSON keeps the calls in their order") {
   CHECK(json["memory"]["activations"] == 3 << 20);
   CHECK(json["memory"]["total"] == (3 << 20) + 1536 + 512);
   CHECK(json["holders"].size() == 2);
+  CHECK(json["kernels"]["sw::swiglu"] == 3072);
   REQUIRE(json["calls"].size() == 4);
   CHECK(json["calls"][0]["peer"] == 6);
   CHECK(!json["calls"][0].contains("where"));

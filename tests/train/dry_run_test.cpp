@@ -201,6 +201,7 @@ TEST_CASE("operations are counted, and can be counted anew") {
   };
   const sw::DryRun once = sw::dry_run(64, 3, product);
   CHECK(once.flops == 2.0 * (1 << 14) * (1 << 12) * (1 << 10));
+  CHECK(once.kernel_bytes == sw::KernelBytes{{"sw::matmul", 4.0 * ((1 << 26) + (1 << 22) + (1 << 24))}});
   CHECK(once.memory.requested() == std::int64_t{4} * ((1 << 26) + (1 << 22) + (1 << 24)));
   CHECK_FALSE(once.calls.empty()); // the mesh is compared between ranks
   const sw::DryRun anew = sw::dry_run(64, 3, [&](const sw::HostCommunicator& world) {
@@ -208,6 +209,7 @@ TEST_CASE("operations are counted, and can be counted anew") {
     sw::count_anew();
   });
   CHECK(anew.flops == 0);
+  CHECK(anew.kernel_bytes.empty());
   CHECK(anew.calls.empty());
   CHECK(anew.memory == once.memory);
   sw::count_anew(); // nothing outside a dry run

@@ -54,7 +54,16 @@ struct CallTotal {
   return out;
 }
 
-/// @brief Memory by kind, largest holders, calls and operations of each rank, as tables.
+/// @brief The kernels of a rank and the bytes that they move, those with the most first.
+[[nodiscard]] inline std::vector<std::pair<double, std::string>> kernels_by_bytes(const DryRun& run) {
+  std::vector<std::pair<double, std::string>> out;
+  for (const auto& [kernel, bytes] : run.kernel_bytes)
+    out.emplace_back(bytes, kernel);
+  std::sort(out.rbegin(), out.rend());
+  return out;
+}
+
+/// @brief Memory by kind, largest holders, calls, kernels and operations of each rank, as tables.
 /// @param holders how many of the largest holders to list
 [[nodiscard]] inline std::string dry_run_text(std::span<const DryRun> runs, std::size_t holders = 8) {
   std::vector<NamedMemory> memory;
@@ -80,6 +89,13 @@ struct CallTotal {
       out += "  " + padded(each.group, 20) + padded(each.operation, 16) + padded(each.element, 10) +
              before(std::to_string(each.calls), 8) + before(bytes_text(static_cast<double>(each.bytes)), 12) +
              "  " + each.where + "\n";
+    out += "\n" + padded("kernels of " + rank, 38) + before("bytes moved", 12) + "\n";
+    double moved = 0;
+    for (const auto& [bytes, kernel] : kernels_by_bytes(run)) {
+      moved += bytes;
+      out += "  " + padded(kernel, 36) + before(bytes > 0 ? bytes_text(bytes) : "not stated", 12) + "\n";
+    }
+    out += "  " + padded("in all", 36) + before(bytes_text(moved), 12) + "\n";
     char line[96];
     std::snprintf(line, sizeof line, "\n%.4g floating-point operations in matrix products and attention of ",
                   run.flops);
@@ -123,7 +139,8 @@ struct CallTotal {
   return out;
 }
 
-/// @brief A dry run as an object: `rank`, `memory` (bytes by kind), `holders`, `calls` in order, `flops`.
+/// @brief A dry run as an object: `rank`, `memory` (bytes by kind), `holders`, `calls` in order, `kernels`
+/// (bytes by label), `flops`.
 [[nodiscard]] inline nlohmann::json dry_run_json(const DryRun& run) {
   nlohmann::json memory = nlohmann::json::object();
   for (std::size_t i = 0; i < detail::memory_kinds; ++i)
@@ -145,11 +162,8 @@ struct CallTotal {
       call["where"] = std::move(where);
     calls.push_back(std::move(call));
   }
-  return {{"rank", run.rank},
-          {"memory", std::move(memory)},
-          {"holders", std::move(holders)},
-          {"calls", std::move(calls)},
-          {"flops", run.flops}};
+  return {{"rank", run.rank},          {"memory", std::move(memory)}, {"holders", std::move(holders)},
+          {"calls", std::move(calls)}, {"kernels", run.kernel_bytes}, {"flops", run.flops}};
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -115,9 +115,17 @@ public:
   /// Reports an allocation; returns the number with which its release must be reported.
   [[nodiscard]] virtual std::uint32_t take(std::size_t requested, std::size_t bytes) = 0;
   virtual void give_back(std::uint32_t holder, std::size_t requested, std::size_t bytes) noexcept = 0;
+  /// Reports a kernel that did not run, or bytes that it would have moved.
+  virtual void add_kernel(std::string_view label, double bytes) = 0;
 
   double flops = 0; ///< Of kernels that did not run.
 };
+
+/// Counts the bytes that a kernel which does not run would move; 0 only names it.
+inline void count_bytes(std::string_view kernel, double bytes) {
+  if (MemoryListener* const listener = MemoryListener::current())
+    listener->add_kernel(kernel, bytes);
+}
 
 /// Counts the floating-point operations of a kernel that does not run.
 inline void count_flops(double operations) noexcept {

@@ -77,11 +77,14 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
   const auto second = static_cast<AccumulationElement<Element>>(b);
   if constexpr (!std::is_same_v<typename X::layout, typename Y::layout>) {
     const ElementBox box = owned_box(y);
+    kernels::moves("sw::axpby", y.execution(),
+                   box.count() * (sizeof(typename X::value_type) + 2 * sizeof(Element)));
     kernels::run("sw::axpby", y.execution(), box.slabs() * box.rows,
                  AxpbyRows<Element>{first, x.data(), owned_box(x), second, y.mutable_data(), box});
   } else if (b == 1) {
     kernels::axpy(y.execution(), a, vector_of(x), mutable_vector_of(y));
   } else {
+    kernels::moves("sw::axpby", y.execution(), vector_of(x), vector_of(y), vector_of(y));
     kernels::run_elementwise<Element>("sw::axpby", y.execution(), y.local_size(),
                                       AxpbyElements<Element>{first, x.data(), second, y.mutable_data()});
   }

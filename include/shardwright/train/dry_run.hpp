@@ -30,6 +30,7 @@ struct DryRun {
   std::vector<MemoryHolder> holders;  ///< Its holders at that moment, the largest first.
   std::vector<RecordedCall> calls;    ///< The calls to other ranks, in order.
   std::vector<CallLog::Group> groups; ///< The groups to which the rank belongs.
+  KernelBytes kernel_bytes;           ///< Bytes that kernels move, by label.
   double flops = 0;                   ///< Floating-point operations of its matrix products and attention.
 };
 
@@ -55,16 +56,21 @@ template <class Program> [[nodiscard]] DryRun dry_run(int ranks, int rank, Progr
     detail::MemoryPurpose purpose_before;
   } const entered(record.get());
   std::forward<Program>(program)(recording_world(ranks, rank, record->log));
-  return {
-      rank,         record->peak(), record->holders_at_peak(), record->log->calls(), record->log->groups(),
-      record->flops};
+  return {rank,
+          record->peak(),
+          record->holders_at_peak(),
+          record->log->calls(),
+          record->log->groups(),
+          record->kernel_bytes,
+          record->flops};
 }
 
-/// @brief In a dry run, discards the calls and operations so far, such as those of a first step; elsewhere
+/// @brief In a dry run, discards calls, bytes and operations so far, such as those of a first step; elsewhere
 /// does nothing. Memory continues to be counted.
 inline void count_anew() {
   if (detail::DryRunRecord* const record = detail::DryRunRecord::current()) {
     record->log->clear();
+    record->kernel_bytes.clear();
     record->flops = 0;
   }
 }

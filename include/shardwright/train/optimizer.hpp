@@ -287,6 +287,13 @@ private:
     }
   };
 
+  /// What an update moves: the gradient is read, the weights and each block of the state are read and
+  /// written.
+  template <class Number>
+  [[nodiscard]] static std::size_t update_bytes(const State& state, std::size_t elements) {
+    return (3 + 2 * state.size()) * elements * sizeof(Number);
+  }
+
   /// The update of a block on the host: the same code for every layout.
   template <class Number, class Target>
   [[gnu::noinline]] void update_block(TargetResources<Target>& resources, Number* weights,
@@ -299,6 +306,7 @@ private:
                                   StateVectors<Number, Target>{state, elements});
     update.set_step(constants, constants.learning_rate * state.learning_rate_factor,
                     options_.weight_decay * state.weight_decay_factor);
+    kernels::moves(Rule::label, resources.execution(), update_bytes<Number>(state, elements));
     kernels::run_elementwise<Number>(Rule::label, resources.execution(), elements, update);
   }
 
@@ -314,6 +322,9 @@ private:
     auto& state = state_of(parameter);
     const auto add = [&](auto& launches, const auto& weights, auto* rounded) {
       const StateVectors<typename P::accumulation_element, typename P::target> blocks{state, weights.size()};
+      kernels::moves(Rule::label, parameter.stored().execution(),
+                     update_bytes<typename P::accumulation_element>(state, weights.size()),
+                     rounded == nullptr ? 0 : weights.size() * sizeof(*rounded));
       launches.add(Rule::update_of(options_, weights, vector_of(parameter.gradient()), blocks),
                    weights.size(), rounded, options_.weight_decay * state.weight_decay_factor,
                    step_at(state.device_step));

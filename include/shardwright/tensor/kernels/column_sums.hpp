@@ -68,10 +68,11 @@ template <class Element, class Out = Element> struct SumPartialsOfBlocks {
   }
 };
 
-/// out (+)= the sum of `blocks` rows of `columns`.
+/// out (+)= the sum of `blocks` rows of `columns`, which another kernel has written.
 template <class Element, class Execution, class Out>
 void run_sum_partials(const Execution& execution, const Element* partial, std::size_t blocks,
                       std::size_t columns, Out* out, bool add) {
+  moves("sw::sum_blocks", execution, columns * (2 * blocks * sizeof(Element) + (add ? 2 : 1) * sizeof(Out)));
   const SumPartials<Element, Out> functor{partial, blocks, columns, out, add};
   if constexpr (BlockLauncher<Execution>::available) {
     using Blocks = SumPartialsOfBlocks<Element, Out>;
@@ -137,6 +138,7 @@ template <class Execution, class Terms, class Out>
 void column_sums(const Execution& execution, const Terms& terms, std::size_t rows, std::size_t columns,
                  Out* out, typename Terms::Number* workspace, bool add) {
   const std::size_t blocks = blocks_of(rows, detail::column_sum_rows);
+  moves("sw::column_sums", execution, terms.bytes(rows * columns, columns));
   run_pieces("sw::column_sums", execution, blocks, columns, 1024,
              detail::PartialColumnSums<Terms>{terms, rows, columns, workspace});
   detail::run_sum_partials<typename Terms::Number>(execution, workspace, blocks, columns, out, add);

@@ -73,6 +73,7 @@ template <class Element> struct ZeroElements {
 template <class Execution, class Element>
 void copy_rows(const Execution& execution, const Element* in, std::size_t rows, std::size_t row_length,
                std::size_t row_stride, Element* out) {
+  moves("sw::copy_block", execution, 2 * rows * row_length * sizeof(Element));
   constexpr std::size_t short_row = 256; // bytes: 16 for half of a warp
   if (rows > 1 && row_length * sizeof(Element) < short_row) {
     run("sw::copy_block", execution, rows * row_length,
@@ -86,6 +87,7 @@ void copy_rows(const Execution& execution, const Element* in, std::size_t rows, 
 /// @brief Fills contiguous memory with zeros.
 template <class Execution, class Element>
 void zero_elements(const Execution& execution, Element* out, std::size_t count) {
+  moves("sw::fill_zero", execution, count * sizeof(Element));
   run_pieces("sw::fill_zero", execution, 1, count, 4096, detail::ZeroElements<Element>{out});
 }
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -272,6 +272,7 @@ void cross_entropy_statistics(const Execution& execution, const Logits& logits, 
                               const IdCheck& check = {}) {
   using Element = typename Logits::non_const_value_type;
   detail::require_rows("cross_entropy_statistics", targets, logits, row_max, row_sum, target_logit);
+  moves("sw::row_stats", execution, logits, targets, row_max, row_sum, target_logit);
   run_lanes("sw::row_stats", execution, logits.extent(0),
             detail::RowStatistics<Element>{span_of(logits), targets.data(), first_id, row_max.data(),
                                            row_sum.data(), target_logit.data(), rule, check});
@@ -286,6 +287,7 @@ void cross_entropy_rebase(const Execution& execution, const Block& block_max, co
   using Number = typename Sum::value_type;
   require(block_max.extent(0) == row_sum.extent(0) && row_max.extent(0) == row_sum.extent(0),
           "cross_entropy_rebase", "maxima and sums must have one element per token.");
+  moves("sw::rebase", execution, block_max, row_max, row_sum, row_sum);
   run_elementwise<Number>("sw::rebase", execution, row_sum.extent(0),
                           detail::RebaseSums<Number>{block_max.data(), row_max.data(), row_sum.data()});
 }
@@ -299,6 +301,7 @@ void cross_entropy_loss(const Execution& execution, const Max& row_max, const Su
                         const TargetRule& rule = {}) {
   using Element = typename Loss::value_type;
   detail::require_rows("cross_entropy_loss", targets, loss, row_max, row_sum, target_logit);
+  moves("sw::token_loss", execution, row_max, row_sum, target_logit, targets, loss);
   run("sw::token_loss", execution, loss.extent(0),
       detail::TokenLoss<Element>{row_max.data(), row_sum.data(), target_logit.data(), targets.data(),
                                  loss.data(), rule});
@@ -317,6 +320,7 @@ void sum_losses(const Execution& execution, const Loss& loss, const Targets& tar
                 "sum_losses: the result must be double (pass a view of double)");
   detail::require_rows("sum_losses", targets, loss);
   require(result.extent(0) >= 2, "sum_losses", "the result must have two elements.");
+  moves("sw::sum_losses", execution, loss, targets);
   if constexpr (detail::BlockLauncher<Execution>::available) {
     using Sum = detail::SumLosses<Element, 32>;
     detail::BlockLauncher<Execution>::run(
@@ -344,6 +348,7 @@ void cross_entropy_backward(const Execution& execution, const Logits& logits, co
   detail::require_rows("cross_entropy_backward", targets, logits, row_max, row_sum);
   require(gradient.extent(0) == logits.extent(0) && gradient.extent(1) == logits.extent(1),
           "cross_entropy_backward", "the gradient must have the shape of the logits.");
+  moves("sw::d_logits", execution, logits, row_max, row_sum, targets, gradient);
   run_lanes("sw::d_logits", execution, logits.extent(0),
             detail::LogitGradient<Element>{span_of(logits), row_max.data(), row_sum.data(), targets.data(),
                                            first_id, scale, span_of(gradient), rule});

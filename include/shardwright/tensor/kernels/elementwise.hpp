@@ -79,6 +79,7 @@ template <class Execution, KernelView View>
 void fill(const Execution& execution, const View& to, typename View::value_type value) {
   using Element = typename View::value_type;
   const auto all = flat_span_of(to, "fill");
+  moves("sw::fill", execution, all);
   run_elementwise<Element>("sw::fill", execution, all.size, detail::FillElements<Element>{all.data, value});
 }
 
@@ -90,6 +91,7 @@ void copy(const Execution& execution, const From& from, const To& to) {
   const auto target = flat_span_of(to, "copy");
   require(source.size == target.size, "copy", "both views must have the same size.");
   using Functor = detail::ConvertElements<typename To::value_type, typename From::non_const_value_type>;
+  moves("sw::copy", execution, source, target);
   run_pieces("sw::copy", execution, 1, target.size, 4096, Functor{target.data, source.data});
 }
 
@@ -113,6 +115,7 @@ void axpy(const Execution& execution, double factor, const X& x, const Y& y) {
   const auto source = flat_span_of(x, "axpy");
   const auto target = flat_span_of(y, "axpy");
   require(source.size == target.size, "axpy", "both views must have the same size.");
+  moves("sw::axpy", execution, source, target, target);
   run_elementwise<Element>("sw::axpy", execution, target.size,
                            detail::AxpyElements<From, Element>{
                                static_cast<AccumulationElement<Element>>(factor), source.data, target.data});

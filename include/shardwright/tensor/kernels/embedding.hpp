@@ -229,6 +229,7 @@ void embedding_forward(const Execution& execution, const Ids& ids, const Table& 
           "ids and output must have the same number of tokens.");
   require(table.extent(1) == out.extent(1), "embedding_forward",
           "table and output must have the same width.");
+  moves("sw::embedding", execution, ids, out, out); // a row of the table for each one of the result
   run_lanes("sw::embedding", execution, out.extent(0),
             detail::EmbeddingForward<Element>{ids.data(), span_of(table), first_id, span_of(out), check});
 }
@@ -250,6 +251,8 @@ void embedding_backward(const Execution& execution, const Ids& ids, const DOut& 
   require(d_table.extent(1) == d_out.extent(1), "embedding_backward",
           "table and output gradients must have the same width.");
   const MatrixSpan<const Element> from = span_of(d_out);
+  // Without `add`, the zeros of fill() stand for the store.
+  moves("sw::d_embedding", execution, ids, d_out, add ? 2 * detail::bytes_of(d_table) : 0);
   if constexpr (detail::BlockLauncher<Execution>::available) {
     using Blocks = detail::EmbeddingBackwardOfBlocks<Element, Main>;
     const Blocks blocks = Blocks{ids.data(), from, first_id, span_of(d_table), add, 0}.fitted();

@@ -96,6 +96,7 @@ void insert_columns(const Execution& execution, const X& x, const Columns& colum
           "the result must have the columns of both, and the place must be in x.");
   require(columns.extent(0) * groups == x.extent(0) && x.extent(0) == out.extent(0), "insert_columns",
           "there must be a row of columns for each group of rows.");
+  moves("sw::insert", execution, x, columns, out);
   run_lanes("sw::insert", execution, out.extent(0),
             detail::InsertColumns<Element>{span_of(x), span_of(columns), span_of(out), at, groups});
 }
@@ -108,6 +109,7 @@ void remove_columns(const Execution& execution, const From& from, const Out& out
   using Element = typename Out::value_type;
   require(from.extent(1) >= out.extent(1) && at <= out.extent(1) && from.extent(0) == out.extent(0),
           "remove_columns", "the result must have fewer columns of the same rows.");
+  moves("sw::remove", execution, out, out);
   run_lanes("sw::remove", execution, out.extent(0),
             detail::RemoveColumns<Element>{span_of(from), span_of(out), at});
 }
@@ -121,6 +123,7 @@ void inserted_columns(const Execution& execution, const From& from, const Out& o
   using Element = typename Out::value_type;
   require(at + out.extent(1) <= from.extent(1) && out.extent(0) * groups == from.extent(0),
           "inserted_columns", "there must be a row for each group of rows.");
+  moves("sw::inserted", execution, out, groups * detail::bytes_of(out));
   run_lanes("sw::inserted", execution, out.extent(0),
             detail::InsertedColumns<Element>{span_of(from), span_of(out), at, groups});
 }
@@ -134,6 +137,7 @@ void add_columns(const Execution& execution, const Columns& columns, const Out& 
   using Element = typename Out::value_type;
   require(at + columns.extent(1) <= out.extent(1) && columns.extent(0) == out.extent(0), "add_columns",
           "the columns must be within those of the result, of the same rows.");
+  moves("sw::add_columns", execution, columns, 2 * columns.size() * sizeof(Element));
   run_lanes("sw::add_columns", execution, out.extent(0),
             detail::AddColumns<Element>{span_of(columns), span_of(out), at,
                                         static_cast<AccumulationElement<Element>>(factor)});

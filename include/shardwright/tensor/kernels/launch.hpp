@@ -6,6 +6,7 @@
 /// execution instance.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 
@@ -179,6 +180,30 @@ template <class Functor> struct WarpCalls {
 
 } // namespace detail
 
+namespace detail {
+
+template <KernelView View> [[nodiscard]] std::size_t bytes_of(const View& view) {
+  return view.size() * sizeof(typename View::value_type);
+}
+template <class Element> [[nodiscard]] std::size_t bytes_of(const MatrixSpan<Element>& span) {
+  return span.rows * span.columns * sizeof(Element);
+}
+template <class Element> [[nodiscard]] std::size_t bytes_of(const VectorSpan<Element>& span) {
+  return span.size * sizeof(Element);
+}
+[[nodiscard]] inline std::size_t bytes_of(std::size_t bytes) { return bytes; }
+
+} // namespace detail
+
+/// @brief States for dry runs what a kernel moves: its arguments, or bytes, once each; one that is read and
+/// written is named twice. What only caches reread, and workspaces, count once.
+template <class Execution, class... Arguments>
+void moves([[maybe_unused]] const char* label, const Execution&,
+           [[maybe_unused]] const Arguments&... arguments) {
+  if constexpr (counts_only<Execution>)
+    shardwright::detail::count_bytes(label, static_cast<double>((detail::bytes_of(arguments) + ...)));
+}
+
 /// @brief Stores one value at every place.
 template <class Value> struct StoreValue {
   Value* to;
@@ -186,7 +211,7 @@ template <class Value> struct StoreValue {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { to[i] = value; }
 };
 
-/// @brief Runs functor(i) for i in [0, count) on the instance; does nothing on a counting target. Labels
+/// @brief Runs functor(i) for i in [0, count) on the instance; a counting target only notes the label. Labels
 /// below 16 characters do not allocate.
 template <class Execution, class Functor>
 void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& execution,
@@ -195,9 +220,12 @@ void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& e
       sizeof(Functor) <= detail::functor_bytes,
       "Kernel: its functor must have at most 3840 bytes, which a device takes as arguments without a wait (leave arrays in memory and pass pointers to them)");
   using detail::launch; // an execution space may have its own
-  if constexpr (!counts_only<Execution>)
-    if (count > 0)
-      launch(label, execution, count, functor);
+  if (count == 0)
+    return;
+  if constexpr (counts_only<Execution>)
+    shardwright::detail::count_bytes(label, 0);
+  else
+    launch(label, execution, count, functor);
 }
 
 /// @brief As run, for a functor with lanes: on a device, a warp makes each call.

@@ -315,9 +315,8 @@ template <class Rows> struct NormSumsOfPieces {
 };
 
 template <bool centred, bool biased, class Execution, class Element>
-void run_norm_backward(const Execution& execution, const Norm<Element>& norm) {
+void run_norm_backward(const char* label, const Execution& execution, const Norm<Element>& norm) {
   using Rows = NormBackward<Element, centred, biased>;
-  const char* const label = centred ? "sw::d_layer_norm" : "sw::d_rms_norm";
   const std::size_t blocks = blocks_of(norm.x.rows, column_sum_rows);
   const std::size_t columns = norm.x.columns;
   const Rows rows{norm, column_sum_rows};
@@ -359,13 +358,13 @@ void norm_forward(const Execution& execution, const Norm<Element>& norm) {
   detail::require_norm<centred>(centred ? "layer_norm_forward" : "rms_norm_forward", norm, norm.bias.size,
                                 same(norm.y) &&
                                     (norm.branch.data == nullptr || (same(norm.branch) && same(norm.sum))));
+  const char* const label = centred ? "sw::layer_norm" : "sw::rms_norm";
+  moves(label, execution, norm.x, norm.branch, norm.gain, norm.bias, norm.sum, norm.y, norm.mean,
+        norm.inverse);
   if constexpr (centred)
-    if (norm.bias.size > 0) {
-      run_lanes("sw::layer_norm", execution, norm.x.rows, detail::NormForward<Element, true, true>{norm});
-      return;
-    }
-  run_lanes(centred ? "sw::layer_norm" : "sw::rms_norm", execution, norm.x.rows,
-            detail::NormForward<Element, centred, false>{norm});
+    if (norm.bias.size > 0)
+      return run_lanes(label, execution, norm.x.rows, detail::NormForward<Element, true, true>{norm});
+  run_lanes(label, execution, norm.x.rows, detail::NormForward<Element, centred, false>{norm});
 }
 
 /// @brief The gradients, rows in fixed order: dx = d_residual + that of x, d_gain (+)= that of the gain, and
@@ -384,16 +383,17 @@ void norm_backward(const Execution& execution, const Norm<Element>& norm) {
       operation, norm, norm.d_bias.size,
       same(norm.dy) && same(norm.dx) && norm.d_gain.size == (trained ? norm.x.columns : 0) &&
           (trained || norm.d_bias.size == 0) && (norm.d_residual.data == nullptr || same(norm.d_residual)));
+  const char* const label = centred ? "sw::d_layer_norm" : "sw::d_rms_norm";
+  moves(label, execution, norm.x, norm.gain, norm.mean, norm.inverse, norm.dy, norm.d_residual, norm.dx);
   if constexpr (trained) {
     require(norm.workspace.size >= norm_workspace(norm.x.rows, norm.x.columns, biased), operation,
             "the workspace is too small (see norm_workspace).");
     if constexpr (centred)
       if (biased)
-        return detail::run_norm_backward<true, true>(execution, norm);
-    detail::run_norm_backward<centred, false>(execution, norm);
+        return detail::run_norm_backward<true, true>(label, execution, norm);
+    detail::run_norm_backward<centred, false>(label, execution, norm);
   } else {
-    run_lanes(centred ? "sw::d_layer_norm" : "sw::d_rms_norm", execution, norm.x.rows,
-              detail::NormBackward<Element, centred, false, false>{norm});
+    run_lanes(label, execution, norm.x.rows, detail::NormBackward<Element, centred, false, false>{norm});
   }
 }
 

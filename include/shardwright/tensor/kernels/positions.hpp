@@ -90,6 +90,7 @@ void add_positions(const Execution& execution, const X& x, const Table& table, s
           "add_positions",
           "input and result must be [sequences * rows, width] for a table [positions, width].");
   detail::require_positions("add_positions", positions, rows, table.extent(0));
+  moves("sw::positions", execution, from, to, rows * x.extent(1) * sizeof(Element));
   run_lanes("sw::positions", execution, x.extent(0),
             detail::AddPositions<Element>{from.data, span_of(table), to.data, rows, positions});
 }
@@ -111,6 +112,7 @@ void add_positions_backward(const Execution& execution, const DY& dy, std::size_
   detail::require_positions("add_positions_backward", positions, rows, d_table.extent(0));
   if (!add)
     fill(execution, d_table, Main(0));
+  moves("sw::d_positions", execution, from, (add ? 2 : 1) * rows * dy.extent(1) * sizeof(Main));
   if (rows > 0)
     run_lanes("sw::d_positions", execution, rows,
               detail::SumOfPositions<Element, Main>{from.data, span_of(d_table), dy.extent(0) / rows, rows,

@@ -205,6 +205,7 @@ template <class Number, unsigned count_of_warps = 1, class Result = Number> stru
 template <class Execution, class Number, class Result = Number>
 void run_sum_in_order(const Execution& execution, const Number* partial, std::size_t count, Result* result,
                       bool add) {
+  moves("sw::sum_order", execution, VectorSpan<const Number>{partial, count});
   if constexpr (detail::BlockLauncher<Execution>::available) {
     using Sum = detail::SumInOrder<Number, 32, Result>;
     detail::BlockLauncher<Execution>::run(execution, 1, Sum::shared_bytes, Sum{partial, count, result, add});
@@ -240,6 +241,7 @@ std::size_t run_blocks(const char* label, const char* operation, const Execution
           "both views must have the same size.");
   require(result.extent(0) >= 1, operation, "the result must have one element.");
   require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
+  moves(label, execution, x, others...);
   run_lanes(label, execution, blocks, Blocks{all.data, others.data()..., all.size, workspace.data()});
   return blocks;
 }
@@ -309,6 +311,7 @@ public:
                   "SquareSum: the elements must be float or double.");
     const auto all = flat_span_of(x, "sum_of_squares");
     const std::size_t blocks = reduce_workspace(all.size);
+    moves("sum_of_squares", launcher_.execution(), x);
     launcher_.add({all.data, std::is_same_v<Element, double>, all.size, workspace_ + blocks_}, blocks);
     blocks_ += blocks;
   }

@@ -56,6 +56,7 @@ void repeat(const Execution& execution, double factor, const X& x, std::size_t m
     return;
   const bool numbers = inner == 1;
   const std::size_t columns = numbers ? middle : inner;
+  moves("sw::repeat", execution, from, to);
   run_pieces("sw::repeat", execution, to.size / columns, columns, 4096,
              detail::RepeatRows<Element>{from.data, to.data, columns, middle,
                                          static_cast<AccumulationElement<Element>>(factor), numbers});

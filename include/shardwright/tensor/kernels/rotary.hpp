@@ -152,6 +152,9 @@ template <class Execution, class Element>
 void run_rotary(const Execution& execution, const MatrixSpan<Element>& qkv,
                 const Rotation<AccumulationElement<Element>>& by, const AttentionShape& shape,
                 int direction) {
+  const std::size_t turned = shape.kv_heads * (shape.q_per_kv + 1) * shape.rotary_width() * sizeof(Element);
+  const std::size_t tables = shape.sequence * shape.rotary_width() * sizeof(AccumulationElement<Element>);
+  moves("sw::rotary", execution, 2 * qkv.rows * turned, tables);
   const RotaryRows<Element> rows{qkv, by, shape, static_cast<AccumulationElement<Element>>(direction)};
   if constexpr (runs_on_host<Execution>)
     run("sw::rotary", execution, qkv.rows, rows);
@@ -177,7 +180,8 @@ void fill_rotary_tables(const Execution& execution, const Table& cosines, const 
   using Element = typename Table::value_type;
   require(cosines.extent(0) == sines.extent(0) && cosines.extent(1) == sines.extent(1), "fill_rotary_tables",
           "both tables must have the same shape.");
-  run("sw::rotary", execution, cosines.extent(0),
+  moves("sw::rope_tables", execution, cosines, sines);
+  run("sw::rope_tables", execution, cosines.extent(0),
       detail::RotaryTable<Element>{span_of(cosines), span_of(sines), base});
 }
 

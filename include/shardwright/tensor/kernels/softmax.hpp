@@ -115,7 +115,9 @@ void softmax_forward(const Execution& execution, const X& x, const Y& y) {
   require(x.extent(0) == y.extent(0) && x.extent(1) == y.extent(1),
           logarithm ? "log_softmax_forward" : "softmax_forward",
           "input and output must have the same shape.");
-  run_lanes(logarithm ? "sw::log_softmax" : "sw::softmax", execution, x.extent(0),
+  const char* const label = logarithm ? "sw::log_softmax" : "sw::softmax";
+  moves(label, execution, x, y);
+  run_lanes(label, execution, x.extent(0),
             detail::SoftmaxForward<Element, logarithm>{
                 span_of(x), span_of(y), -std::numeric_limits<AccumulationElement<Element>>::infinity()});
 }
@@ -128,8 +130,10 @@ void softmax_backward(const Execution& execution, const Y& y, const DY& dy, cons
               y.extent(1) == dx.extent(1),
           logarithm ? "log_softmax_backward" : "softmax_backward",
           "the result and both gradients must have the same shape.");
+  const char* const label = logarithm ? "sw::d_lsoftmax" : "sw::d_softmax";
+  moves(label, execution, y, dy, dx);
   run_lanes(
-      logarithm ? "sw::d_lsoftmax" : "sw::d_softmax", execution, y.extent(0),
+      label, execution, y.extent(0),
       detail::SoftmaxBackward<typename DX::value_type, logarithm>{span_of(y), span_of(dy), span_of(dx)});
 }
 

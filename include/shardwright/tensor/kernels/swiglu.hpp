@@ -71,6 +71,7 @@ void swiglu_forward(const Execution& execution, const GateUp& gate_up, const Out
   using Element = typename Out::value_type;
   require(gate_up.extent(0) == out.extent(0) && gate_up.extent(1) == 2 * out.extent(1), "swiglu_forward",
           "the input must be [tokens, 2 hidden] for an output [tokens, hidden].");
+  moves("sw::swiglu", execution, gate_up, out);
   run_pieces("sw::swiglu", execution, out.extent(0), out.extent(1), 4096,
              detail::SwigluForward<Element>{span_of(gate_up), span_of(out)});
 }
@@ -87,6 +88,7 @@ void swiglu_backward(const Execution& execution, const GateUp& gate_up, const DO
               d_gate_up.extent(0) == d_out.extent(0) && d_gate_up.extent(1) == 2 * d_out.extent(1),
           "swiglu_backward",
           "input and its gradient must be [tokens, 2 hidden] for an output [tokens, hidden].");
+  moves("sw::d_swiglu", execution, gate_up, d_out, d_gate_up);
   run_pieces("sw::d_swiglu", execution, d_out.extent(0), d_out.extent(1), 4096,
              detail::SwigluBackward<Element>{span_of(gate_up), span_of(d_out), span_of(d_gate_up)});
 }

@@ -40,6 +40,9 @@ template <class Element> struct Elements {
     return Value<Number, 1>::of(static_cast<Number>(data[repeats ? c : i]));
   }
   SHARDWRIGHT_FUNCTION const Element* memory(const Element*) const { return data; }
+  [[nodiscard]] std::size_t bytes(std::size_t count, std::size_t columns) const {
+    return (repeats ? columns : count) * sizeof(Element);
+  }
 };
 
 /// @brief One number for all places; it may be in device memory.
@@ -52,6 +55,7 @@ template <class Number, class Element> struct OneElement {
   template <class Memory> SHARDWRIGHT_FUNCTION const Memory* memory(const Memory* other) const {
     return other;
   }
+  [[nodiscard]] static std::size_t bytes(std::size_t, std::size_t) { return sizeof(Element); }
 };
 
 /// @brief No operand.
@@ -62,6 +66,7 @@ struct NoElements {
   template <class Memory> SHARDWRIGHT_FUNCTION const Memory* memory(const Memory* other) const {
     return other;
   }
+  [[nodiscard]] static std::size_t bytes(std::size_t, std::size_t) { return 0; }
 };
 
 /// @brief function(dy, left, right) of every element, in registers of a row or one by one.
@@ -86,6 +91,10 @@ template <class Element, class Function, class Dy, class Left, class Right> stru
   }
   SHARDWRIGHT_FUNCTION Number one(std::size_t i, std::size_t c) const {
     return function(dy.one(i, c), left.one(i, c), right.one(i, c)).lanes;
+  }
+  /// Of the operands of `count` terms in rows of `columns`.
+  [[nodiscard]] std::size_t bytes(std::size_t count, std::size_t columns) const {
+    return dy.bytes(count, columns) + left.bytes(count, columns) + right.bytes(count, columns);
   }
 };
 
@@ -155,6 +164,7 @@ void store_terms(const char* label, const Execution& execution, const Terms& ter
                  Element* out, std::size_t count) {
   if (count == 0)
     return;
+  moves(label, execution, terms.bytes(count, columns), count * sizeof(Element));
   const std::size_t grain = lane_grain_of<Execution>(4096);
   const std::size_t rows = count / columns;
   const std::size_t rows_at_once = columns < grain ? grain / columns : 1;

@@ -86,6 +86,7 @@ void transpose(const Execution& execution, const X& x, const Out& out, const Tra
     return;
   const std::size_t first_tiles = blocks_of(shape.first, Functor::tile);
   const std::size_t second_tiles = blocks_of(shape.second, Functor::tile);
+  moves("sw::transpose", execution, from, to);
   run_lanes("sw::transpose", execution, shape.outer * shape.middle * first_tiles * second_tiles,
             Functor{from.data, to.data, shape, first_tiles, second_tiles});
 }

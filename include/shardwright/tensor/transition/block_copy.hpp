@@ -26,7 +26,7 @@ void copy_block(const typename Target::execution_space& execution, const Element
   if (from.count() == 0)
     return;
   if constexpr (counts_only<Target>) {
-    // There is nothing to copy in a dry run.
+    kernels::moves("sw::copy_block", execution, 2 * from.count() * sizeof(Element));
   } else if constexpr (Target::host_accessible) {
     wait_for_kernels(execution); // this thread copies now
     if (from.contiguous()) {

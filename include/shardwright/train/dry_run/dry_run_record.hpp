@@ -12,9 +12,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,6 +50,10 @@ struct MemoryHolder {
   std::int64_t bytes = 0;
 };
 
+/// @brief Bytes that kernels move, by label: every argument once, and once more if it is read and written. A
+/// kernel that does not state its bytes has 0.
+using KernelBytes = std::map<std::string, double, std::less<>>;
+
 namespace detail {
 
 /// The record of a dry run on this thread so far. Pools created in the dry run keep writing to it for as long
@@ -73,6 +79,13 @@ public:
     add(holder, -static_cast<std::int64_t>(requested), -static_cast<std::int64_t>(bytes));
   }
 
+  void add_kernel(std::string_view label, double bytes) override {
+    auto at = kernel_bytes.find(label);
+    if (at == kernel_bytes.end())
+      at = kernel_bytes.emplace(label, 0).first;
+    at->second += bytes;
+  }
+
   [[nodiscard]] const MemoryTable& peak() const noexcept { return peak_; }
   /// The holders of memory at the peak, the largest first.
   [[nodiscard]] std::vector<MemoryHolder> holders_at_peak() const {
@@ -86,6 +99,7 @@ public:
     return out;
   }
 
+  KernelBytes kernel_bytes;
   std::shared_ptr<CallLog> log = std::make_shared<CallLog>();
 
 private:

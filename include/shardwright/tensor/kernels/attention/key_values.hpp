@@ -48,6 +48,7 @@ void pack_key_values(const Execution& execution, const Qkv& qkv, const KeyValues
                      const AttentionShape& shape) {
   using Element = typename KeyValues::value_type;
   detail::require_key_values("pack_key_values", shape, qkv, key_values);
+  moves("sw::pack_kv", execution, key_values, key_values);
   run_lanes("sw::pack_kv", execution, shape.tokens(),
             detail::CopyKeyValues<Element, false>{
                 detail::KeyValueSpan<const Element>::fused(span_of(qkv), shape),
@@ -60,6 +61,7 @@ void add_key_values(const Execution& execution, const KeyValues& key_values, con
                     const AttentionShape& shape) {
   using Element = typename Qkv::value_type;
   detail::require_key_values("add_key_values", shape, qkv, key_values);
+  moves("sw::add_kv", execution, key_values, 2 * key_values.size() * sizeof(Element));
   run_lanes("sw::add_kv", execution, shape.tokens(),
             detail::CopyKeyValues<Element, true>{
                 detail::KeyValueSpan<const Element>::packed(span_of(key_values), shape),

@@ -103,6 +103,22 @@ inline void require_causal_form(const char* operation, const AttentionBlock& blo
       "on a device every query must see the keys up to its own, or all keys (use another mask on hosts, or cuDNN for windows over whole sequences).");
 }
 
+/// What attention moves: queries, keys, values, results and sums once each; the gradient reads all of them
+/// and the result's gradient, and writes those of the first three. `merged` results and gradients are read,
+/// too.
+template <class Element, class Out>
+[[nodiscard]] std::size_t attention_bytes(bool backward, bool merged, const AttentionShape& shape,
+                                          const AttentionBlock& block) {
+  const std::size_t queries = shape.tokens() * shape.heads() * shape.head_dim;
+  const std::size_t keys = shape.batch * block.keys.rows * shape.kv_heads * shape.key_value_width();
+  const std::size_t results = shape.tokens() * shape.output_width();
+  const std::size_t sums = shape.tokens() * shape.heads() * sizeof(AccumulationElement<Element>);
+  const std::size_t stores = merged ? 2 : 1;
+  if (backward)
+    return (queries + keys + 2 * results) * sizeof(Element) + sums + (stores * queries + keys) * sizeof(Out);
+  return (queries + keys) * sizeof(Element) + stores * (results * sizeof(Out) + sums);
+}
+
 /// Counts the operations for a dry run, which knows no lengths: for each head and visible pair, two per
 /// element of a key and of a value, times the number of products with each.
 inline void count_attention(std::size_t key_products, std::size_t value_products, const AttentionShape& shape,
@@ -123,6 +139,7 @@ void run_attention_forward(const char* operation, const Execution& execution,
     return;
   if constexpr (counts_only<Execution>) {
     count_attention(1, 1, shape, block);
+    moves("sw::attention", execution, attention_bytes<Element, Out>(false, row.merge, shape, block));
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::size(shape, false));
@@ -176,6 +193,8 @@ bool run_attention_backward(const char* operation, const Execution& execution,
     return false;
   if constexpr (counts_only<Execution>) {
     count_attention(3, 2, shape, block); // probabilities are recomputed
+    moves("sw::d_attention", execution, attention_bytes<Element, Out>(true, query.merge, shape, block));
+    return runs_in_tiles<Element, Execution>(shape) && tiles_undo(shape) && query.undone.turns();
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::size(shape, true));

@@ -40,6 +40,8 @@ template <class Execution, class Element, class Out>
 void start_product(const Execution& execution, const Product<Element, Out>& product) {
   if (product.m == 0 || product.n == 0)
     return;
+  moves("sw::matmul", execution, (product.m + product.n) * product.k * sizeof(Element),
+        (product.beta == 0 ? 1 : 2) * product.m * product.n * sizeof(Out));
   if constexpr (counts_only<Execution>)
     shardwright::detail::count_flops(2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
                                      static_cast<double>(product.k));
