@@ -39,6 +39,12 @@ std::string tensor_of(std::string_view model_tensor, char which) {
   return out += weight;
 }
 
+/// The last name of the module of a weight in a model's files.
+std::string module_of(std::string_view model_tensor) {
+  const std::string_view module = model_tensor.substr(0, model_tensor.size() - weight.size());
+  return std::string(module.substr(module.rfind('.') + 1));
+}
+
 /// An adapter's matrix, named by the weight beside it and the part of that, such as "queries".
 struct Factor {
   std::string base, part;
@@ -49,6 +55,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> parts{{{"
                                                                               {"values", "v_proj"},
                                                                               {"gate", "gate_proj"},
                                                                               {"up", "up_proj"}}};
+
+/// Whether the weight is that of all experts, [experts, in, out].
+bool is_grouped(const Factor& factor) { return factor.base.find(".experts.") != std::string::npos; }
 
 /// The weight below which a layer's path is, and its part.
 Factor factor_at(std::string_view path) {
@@ -67,25 +76,22 @@ std::optional<Factor> factor_of(std::string_view name) {
   return out;
 }
 
-/// The pieces of a block of one row of the weight, those of the part only, at their places in a dense block
-/// of the part.
+/// The pieces of a block of one row of a weight [in, out...], or of the matrix of one expert, those of the
+/// part only, at their places in a dense block of the part.
 std::vector<Piece> row_pieces(const Settings& settings, const Factor& factor,
                               std::vector<std::uint64_t> offset, std::vector<std::uint64_t> extent) {
-  offset.front() = 0;
-  extent.front() = 1;
+  const std::size_t in = is_grouped(factor) ? 1 : 0;
+  offset.at(in) = 0;
+  extent.at(in) = 1;
   if (factor.part.empty())
     return training_pieces(settings, factor.base, offset, extent);
   const auto named =
       std::find_if(parts.begin(), parts.end(), [&](const auto& each) { return each.first == factor.part; });
   if (named == parts.end())
     return {};
-  if (factor.base.ends_with(".gate_up")) {
-    offset.at(1) = 0;
-    extent.at(1) = 2;
-  } else {
-    offset.at(2) = 0;
-    extent.at(2) = static_cast<std::uint64_t>((settings.heads / settings.kv_heads + 2) * settings.head_width);
-  }
+  const std::size_t fused = factor.base.ends_with(".gate_up") ? 1 : 2;
+  offset.at(fused) = 0;
+  extent.at(fused) = training_shape(settings, factor.base).at(fused);
   std::vector<Piece> out;
   for (Piece& piece : training_pieces(settings, factor.base, offset, extent))
     if (piece.tensor.find("." + std::string(named->second) + ".") != piece.tensor.npos) {
@@ -95,15 +101,49 @@ std::vector<Piece> row_pieces(const Settings& settings, const Factor& factor,
   return out;
 }
 
-/// A row of the whole weight, or of its part.
-std::vector<Piece> whole_row(const Settings& settings, const Factor& factor) {
-  if (factor.base.ends_with(".attention.qkv"))
-    return row_pieces(settings, factor, {0, 0, 0}, {1, static_cast<std::uint64_t>(settings.kv_heads), 1});
-  if (factor.base.ends_with(".gate_up"))
-    return row_pieces(settings, factor, {0, 0, 0}, {1, 1, static_cast<std::uint64_t>(settings.hidden)});
-  if (factor.base.ends_with(".attention.out") || factor.base.ends_with(".mlp.down"))
-    return row_pieces(settings, factor, {0, 0}, {1, static_cast<std::uint64_t>(settings.width)});
-  return {};
+/// A row of the whole weight, or of its part, or of the matrix of an expert.
+std::vector<Piece> whole_row(const Settings& settings, const Factor& factor, std::uint64_t expert = 0) {
+  constexpr std::array ends{".qkv",          ".attention.out", ".query_down", ".query_up",
+                            ".attention.up", ".gate_up",       ".mlp.down",   ".shared.down"};
+  const std::string& base = factor.base;
+  if (!is_grouped(factor) &&
+      std::none_of(ends.begin(), ends.end(), [&](const char* end) { return base.ends_with(end); }))
+    return {};
+  std::vector<std::uint64_t> extent = training_shape(settings, base), offset(extent.size());
+  if (extent.empty())
+    return {};
+  if (is_grouped(factor)) {
+    offset.front() = expert;
+    extent.front() = 1;
+  }
+  return row_pieces(settings, factor, std::move(offset), std::move(extent));
+}
+
+/// The pieces of a block of A or B, or of those of one expert.
+std::vector<Piece> matrix_pieces(const Settings& settings, const Factor& factor, std::int64_t rank,
+                                 std::span<const std::uint64_t> offset,
+                                 std::span<const std::uint64_t> extent) {
+  const std::size_t in = is_grouped(factor) ? 1 : 0;
+  if (!factor.up) {
+    const Piece row = whole_row(settings, factor, in == 1 ? offset[0] : 0).front();
+    return {{tensor_of(row.tensor, 'A'),
+             {static_cast<std::uint64_t>(rank), row.shape[1]},
+             {{offset[in + 1], offset[in]}, {extent[in + 1], extent[in]}},
+             0,
+             {1, static_cast<std::size_t>(extent[in + 1])}}};
+  }
+  std::vector<Piece> out =
+      row_pieces(settings, factor, {offset.begin(), offset.end()}, {extent.begin(), extent.end()});
+  const auto row = std::accumulate(extent.begin() + static_cast<std::ptrdiff_t>(in) + 1, extent.end(),
+                                   std::size_t{1}, std::multiplies<>());
+  for (Piece& piece : out) {
+    piece.tensor = tensor_of(piece.tensor, 'B');
+    piece.shape[1] = static_cast<std::uint64_t>(rank);
+    piece.part.offset[1] = offset[in];
+    piece.part.extent[1] = extent[in];
+    piece.strides = {1, row};
+  }
+  return out;
 }
 
 std::vector<float> floats_of(const sw::safetensors::Files& files, const std::string& name) {
@@ -206,39 +246,44 @@ void merge_adapters(TensorWriter& model, const AdapterSettings& adapters, const 
   }
 }
 
+std::vector<std::string> adaptable_modules(const Settings& settings) {
+  std::vector<std::string> out;
+  for (const std::int64_t layer : {std::int64_t{0}, settings.layers - 1}) // dense, and perhaps with experts
+    for (const Parameter& parameter : layer_parameters(settings, layer)) {
+      const auto shape = shape_of(settings, parameter.part);
+      if (shape.size() < 2 || parameter.part == Part::router || parameter.part == Part::key_value_down)
+        continue;
+      for (const Piece& piece :
+           pieces_of(settings, parameter, std::vector<std::int64_t>(shape.size()), shape))
+        if (const std::string name = module_of(piece.tensor);
+            piece.shape.size() == 2 && std::find(out.begin(), out.end(), name) == out.end())
+          out.push_back(name);
+    }
+  return out;
+}
+
 std::string adapted_module(const Settings& settings, std::string_view path) {
   const std::vector<Piece> pieces = whole_row(settings, factor_at(path));
-  if (pieces.empty())
-    return {};
-  const std::string module = pieces.front().tensor.substr(0, pieces.front().tensor.size() - weight.size());
-  return module.substr(module.rfind('.') + 1);
+  return pieces.empty() ? std::string() : module_of(pieces.front().tensor);
 }
 
 std::vector<Piece> adapter_pieces(const Settings& settings, const std::string& name, std::int64_t rank,
                                   std::span<const std::uint64_t> offset,
                                   std::span<const std::uint64_t> extent) {
   const std::optional<Factor> factor = factor_of(name);
-  if (!factor)
+  if (!factor || whole_row(settings, *factor).empty())
     return {};
-  if (!factor->up) {
-    const std::vector<Piece> row = whole_row(settings, *factor);
-    if (row.empty())
-      return {};
-    return {{tensor_of(row.front().tensor, 'A'),
-             {static_cast<std::uint64_t>(rank), row.front().shape[1]},
-             {{offset[1], offset[0]}, {extent[1], extent[0]}},
-             0,
-             {1, static_cast<std::size_t>(extent[1])}}};
-  }
-  std::vector<Piece> out =
-      row_pieces(settings, *factor, {offset.begin(), offset.end()}, {extent.begin(), extent.end()});
-  const auto row = std::accumulate(extent.begin() + 1, extent.end(), std::size_t{1}, std::multiplies<>());
-  for (Piece& piece : out) {
-    piece.tensor = tensor_of(piece.tensor, 'B');
-    piece.shape[1] = static_cast<std::uint64_t>(rank);
-    piece.part.offset[1] = offset[0];
-    piece.part.extent[1] = extent[0];
-    piece.strides = {1, row};
+  if (!is_grouped(*factor))
+    return matrix_pieces(settings, *factor, rank, offset, extent);
+  std::vector<Piece> out;
+  const auto matrix = static_cast<std::size_t>(extent[1] * extent[2]);
+  for (std::uint64_t expert = 0; expert < extent[0]; ++expert) {
+    const std::array from{offset[0] + expert, offset[1], offset[2]},
+        count{std::uint64_t{1}, extent[1], extent[2]};
+    for (Piece& piece : matrix_pieces(settings, *factor, rank, from, count)) {
+      piece.first += static_cast<std::size_t>(expert) * matrix;
+      out.push_back(std::move(piece));
+    }
   }
   return out;
 }

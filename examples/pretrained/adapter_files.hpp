@@ -36,6 +36,11 @@ private:
   sw::safetensors::Files files_;
 };
 
+/// @brief The last names of the linear layers of a model that can have adapters in training, such as
+/// "q_proj", in the order of the forward pass: not routers, nor the matrix that compresses keys and values,
+/// which is two in training.
+[[nodiscard]] std::vector<std::string> adaptable_modules(const Settings& settings);
+
 /// @brief The last name of the module in files that a layer of a training decoder becomes, such as "q_proj"
 /// of "layers.3.attention.qkv.queries"; empty if it becomes none, or one in part.
 [[nodiscard]] std::string adapted_module(const Settings& settings, std::string_view path);

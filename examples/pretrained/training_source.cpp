@@ -229,6 +229,11 @@ std::vector<std::uint64_t> shape_of_weight(const Settings& settings, const Weigh
 
 } // namespace
 
+std::vector<std::uint64_t> training_shape(const Settings& settings, std::string_view name) {
+  const std::optional<Weight> weight = weight_of(settings, name);
+  return weight ? shape_of_weight(settings, *weight) : std::vector<std::uint64_t>{};
+}
+
 std::vector<Piece> training_pieces(const Settings& settings, const std::string& name,
                                    std::span<const std::uint64_t> offset,
                                    std::span<const std::uint64_t> extent) {

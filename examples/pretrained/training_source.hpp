@@ -16,9 +16,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace pretrained {
+
+/// @brief The global shape of a training decoder's parameter, such as "layers.3.attention.qkv"; empty for a
+/// name that is not a weight.
+[[nodiscard]] std::vector<std::uint64_t> training_shape(const Settings& settings, std::string_view name);
 
 /// @brief The pieces that make up a block of a training decoder's parameter, such as
 /// "layers.3.attention.qkv", [offset, offset + extent); none for a name that is not a weight.

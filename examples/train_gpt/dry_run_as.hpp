@@ -36,4 +36,11 @@ template <class Element, class Zero>
       options, rank);
 }
 
+/// @brief Of adapters, with experts in the layers.
+template <class Element, class Zero>
+[[nodiscard]] sw::DryRun dry_run_experts_lora(const Options& options, int rank) {
+  using Counted = sw::Counting<sw::DefaultTarget>;
+  return trainer::dry_run_of<TextTask<sw::MoeLayouts<Zero>, Element, Counted, true>>(options, rank);
+}
+
 } // namespace train_gpt

@@ -290,8 +290,9 @@ void add_adapter_options(CLI::App& app, Options& options, Words& words) {
         "Train low-rank adapters of the model of --init, and leave its weights as they are: rank, factor (alpha / r, or with rslora=1 alpha / sqrt(r)) and dropout, such as r=16,alpha=32,dropout=0.05. "
         "alpha is 2 r unless given.")
       ->type_name("SIZES");
-  in.add("--lora-targets", words.targets,
-         "Layers that get an adapter: " + joined(lora_targets(), ", ") + ". Default: all of them.")
+  in.add(
+        "--lora-targets", words.targets,
+        "Layers that get an adapter, as files name them, such as q_proj,v_proj. Default: all linear layers of attention, MLP and experts, but not routers.")
       ->type_name("NAME");
   in.add("--adapter", words.adapter, "Directory of adapters to start from, with their sizes.")
       ->type_name("DIR");

@@ -86,12 +86,6 @@ void settle_conversations(const Options& options, const IsGiven& given) {
 
 } // namespace
 
-const std::vector<std::string>& lora_targets() {
-  static const std::vector<std::string> all{"q_proj",    "k_proj",  "v_proj",   "o_proj",
-                                            "gate_proj", "up_proj", "down_proj"};
-  return all;
-}
-
 void settle_adapters(Options& options, const std::string& sizes, const std::vector<std::string>& targets) {
   if (!options.adapter.empty() && !(sizes.empty() && targets.empty()))
     throw UsageError("--adapter has sizes and layers of its own (leave out --lora and --lora-targets)");
@@ -132,14 +126,7 @@ void settle_adapters(Options& options, const std::string& sizes, const std::vect
   }
   if (!alpha)
     out.alpha = 2 * static_cast<double>(out.rank);
-  out.targets = targets.empty() ? lora_targets() : targets;
-  for (const std::string& target : out.targets)
-    if (std::find(lora_targets().begin(), lora_targets().end(), target) == lora_targets().end()) {
-      const std::string_view near = nearest(target, lora_targets());
-      throw UsageError("--lora-targets has the unknown layer '" + clipped(target) + "'" +
-                       (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
-                       " (give some of " + joined(lora_targets(), " and ") + ")");
-    }
+  out.targets = targets;
 }
 
 namespace {
@@ -150,15 +137,25 @@ void check_adapters(Options& options, const pretrained::Settings& settings) {
     options.lora = pretrained::AdapterFiles(options.adapter, settings).settings();
   if (!options.lora)
     return;
-  if (settings.latent || settings.experts.count > 0)
-    throw UsageError("--lora is for models without experts and latent attention in this program (leave it "
-                     "out, or name another model by --init)");
+  if (options.balance == "bias")
+    throw UsageError("--balance bias changes the biases of routers, which adapters leave as they are (give "
+                     "another --balance, or leave --lora out)");
   options.sequence_parallel = options.extent("tp") > 1;
-  for (const std::string& target : options.lora->targets)
-    if (std::find(lora_targets().begin(), lora_targets().end(), target) == lora_targets().end())
+  const std::vector<std::string> known = pretrained::adaptable_modules(settings);
+  if (options.lora->targets.empty())
+    options.lora->targets = known;
+  for (const std::string& target : options.lora->targets) {
+    if (std::find(known.begin(), known.end(), target) != known.end())
+      continue;
+    if (!options.adapter.empty())
       throw UsageError("--adapter " + options.adapter.string() + " adapts " + target +
-                       ", but this program trains adapters of " + joined(lora_targets(), " and ") +
-                       " (give others, or use it with generate)");
+                       ", but this program trains adapters of " + joined(known, " and ") +
+                       " of this model (give others, or use it with generate)");
+    const std::string_view near = nearest(target, known);
+    throw UsageError("--lora-targets has the unknown layer '" + clipped(target) + "'" +
+                     (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
+                     " (give some of " + joined(known, " and ") + ")");
+  }
 }
 
 } // namespace

@@ -13,10 +13,7 @@
 
 namespace train_gpt {
 
-/// @brief The names of layers that can have adapters, as files name them.
-[[nodiscard]] const std::vector<std::string>& lora_targets();
-
-/// @brief Interprets --lora and --lora-targets.
+/// @brief Interprets --lora and --lora-targets, whose names settle_published() checks.
 void settle_adapters(Options& options, const std::string& sizes, const std::vector<std::string>& targets);
 
 /// @brief The steps of --epochs, and what depends on them.

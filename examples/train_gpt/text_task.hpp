@@ -114,9 +114,10 @@ template <class Layouts, class Element, class Target>
 struct TextModel<Layouts, Element, Target, true, false> {
   using type = sw::MoeDecoder<Layouts, Element, Target>;
 };
-template <class Layouts, class Element, class Target>
-struct TextModel<Layouts, Element, Target, false, true> {
-  using type = sw::Adapted<sw::Decoder<sw::FrozenLayouts<Layouts>, Element, Target>>;
+template <class Layouts, class Element, class Target, bool experts>
+struct TextModel<Layouts, Element, Target, experts, true> {
+  using type =
+      sw::Adapted<typename TextModel<sw::FrozenLayouts<Layouts>, Element, Target, experts, false>::type>;
 };
 
 /// @brief A decoder, or one with experts if its layouts have owners of experts.

@@ -50,7 +50,15 @@ template <class Element, class Zero, class Context = sw::AllToAllContext, class 
                                                                                         dataset, quiet);
 }
 
-/// @brief The same of adapters beside frozen weights.
+/// @brief The same with experts in the layers; `Zero` shards over the axes of MoeZeroAxes.
+template <class Element, class Zero>
+[[nodiscard]] RunResult train_experts(const sw::HostCommunicator& world, const Options& options,
+                                      const sw::TokenRows& dataset, bool quiet) {
+  return train_task<TextTask<sw::MoeLayouts<Zero>, Element, sw::DefaultTarget>>(world, options, dataset,
+                                                                                quiet);
+}
+
+/// @brief Trains adapters beside frozen weights.
 template <class Element, class Zero>
 [[nodiscard]] RunResult train_lora(const sw::HostCommunicator& world, const Options& options,
                                    const sw::TokenRows& dataset, bool quiet) {
@@ -58,12 +66,12 @@ template <class Element, class Zero>
       world, options, dataset, quiet);
 }
 
-/// @brief The same with experts in the layers; `Zero` shards over the axes of MoeZeroAxes.
+/// @brief The same with experts in the layers.
 template <class Element, class Zero>
-[[nodiscard]] RunResult train_experts(const sw::HostCommunicator& world, const Options& options,
-                                      const sw::TokenRows& dataset, bool quiet) {
-  return train_task<TextTask<sw::MoeLayouts<Zero>, Element, sw::DefaultTarget>>(world, options, dataset,
-                                                                                quiet);
+[[nodiscard]] RunResult train_experts_lora(const sw::HostCommunicator& world, const Options& options,
+                                           const sw::TokenRows& dataset, bool quiet) {
+  return train_task<TextTask<sw::MoeLayouts<Zero>, Element, sw::DefaultTarget, true>>(world, options, dataset,
+                                                                                      quiet);
 }
 
 } // namespace train_gpt
