@@ -95,11 +95,12 @@ public:
     for (std::size_t pass = 0; pass < count; ++pass) {
       Ids ids = make_ids(rows);
       Ids targets = make_ids(rows);
+      decltype(Batch::mask) mask{};
+      if (options_.pack)
+        mask = read_mask<decltype(mask)>(ids, targets, read, pass);
       sw::load_rows(ids, one_of(read, Column::ids), first_row(pass));
       sw::load_rows(targets, one_of(read, Column::targets), first_row(pass));
-      batches_.push_back({ids.share(), targets.share(), origin(step, pass)});
-      if (options_.pack)
-        read_mask(batches_.back().mask, rows, read, pass);
+      batches_.push_back({ids.share(), targets.share(), origin(step, pass), std::move(mask)});
     }
     return batches_;
   }
@@ -121,14 +122,22 @@ private:
       std::apply([&](auto... each) { read(static_cast<std::size_t>(row), each...); }, columns);
     };
   }
-  /// Keeps the documents of each sequence apart.
+  /// Keeps the documents of each sequence apart, and shares their work out over a ring. Dropout needs the
+  /// usual order, which its masks are keyed by.
   template <class Mask, class Read>
-  void read_mask(Mask& mask, std::int64_t rows, Read& read, std::size_t pass) {
+  [[nodiscard]] Mask read_mask(Ids& ids, Ids& targets, Read& read, std::size_t pass) {
     if constexpr (requires { typename Mask::starts_layout; }) {
-      sw::ShardedTensor<typename Mask::starts_layout, std::int32_t, Target> starts(
-          run_.mesh, {rows, run_.config.sequence});
+      sw::ShardedTensor<typename Mask::starts_layout, std::int32_t, Target> starts(run_.mesh, ids.shape());
       sw::load_rows(starts, one_of(read, Column::starts), first_row(pass));
-      mask = sw::documents(sw::causal, starts);
+      if constexpr (requires { ids.arrange({}); })
+        if (run_.config.dropout == 0 && (!options_.lora || options_.lora->dropout == 0)) {
+          const sw::TextOrder order = sw::order_of_documents(ids, starts);
+          ids.arrange(order);
+          targets.arrange(order);
+        }
+      return sw::documents(sw::causal, starts);
+    } else {
+      return {};
     }
   }
   /// The first row of a pass in the batch of its step.

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 
+#include <shardwright/core/philox.hpp>
+#include <shardwright/layout/document_order.hpp>
 #include <shardwright/layout/token_order.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace {
@@ -56,7 +61,84 @@ template <class Order> void check_order(std::int64_t sequence, int ranks) {
   }
 }
 
+/// The starts of documents that fill a sequence: of these lengths, then of one token each.
+std::vector<std::int32_t> starts_of(const std::vector<std::size_t>& lengths, std::size_t sequence) {
+  std::vector<std::int32_t> out;
+  for (const std::size_t length : lengths)
+    out.resize(std::min(sequence, out.size() + length), static_cast<std::int32_t>(out.size()));
+  while (out.size() < sequence)
+    out.push_back(static_cast<std::int32_t>(out.size()));
+  return out;
+}
+
+/// A sequence of documents whose lengths are log-normal, about 400 tokens in the mean.
+std::vector<std::int32_t> drawn_starts(std::uint64_t seed, std::size_t sequence) {
+  std::vector<std::size_t> lengths;
+  for (std::size_t sum = 0; sum < sequence; sum += lengths.back()) {
+    const auto words = random_words({seed, 9}, lengths.size());
+    const double radius = std::sqrt(-2 * std::log((words.word[0] + 1.0) / 4294967297.0));
+    const double normal = radius * std::cos(6.283185307179586 * words.word[1] / 4294967296.0);
+    lengths.push_back(1 + static_cast<std::size_t>(std::exp(5.5 + 1.1 * normal)));
+  }
+  return starts_of(lengths, sequence);
+}
+
+/// The largest number of query-key pairs of a rank, divided by the mean. Checks that positions are each held
+/// once, and ascend on a rank.
+double imbalance(const std::vector<std::int32_t>& starts, const std::vector<std::int32_t>& order, int ranks) {
+  std::vector<bool> held(starts.size());
+  double all = 0, most = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const TokenRuns places = ZigZagOrder::runs(static_cast<std::int64_t>(starts.size()), ranks, rank);
+    std::int32_t last = -1;
+    double pairs = 0;
+    for (std::size_t row = 0; row < places.rows; ++row) {
+      const std::int32_t position = order.at(places.position(row));
+      REQUIRE(position > last);
+      last = position;
+      const auto at = static_cast<std::size_t>(position);
+      REQUIRE(!held.at(at));
+      held[at] = true;
+      pairs += position - starts[at] + 1;
+    }
+    all += pairs;
+    most = std::max(most, pairs);
+  }
+  return most / all * ranks;
+}
+
 } // namespace
+
+TEST_CASE("packed documents are shared out so that each rank has as many query-key pairs") {
+  std::vector<std::int32_t> chunks(8192);
+  for (std::size_t i = 0; i < chunks.size(); ++i)
+    chunks[i] = static_cast<std::int32_t>(i);
+  for (const int ranks : {2, 4, 8}) {
+    double worst = 0, in_chunks = 0;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      const auto starts = drawn_starts(seed, 8192);
+      worst = std::max(worst, imbalance(starts, balanced_order(starts, ranks), ranks));
+      in_chunks = std::max(in_chunks, imbalance(starts, chunks, ranks));
+    }
+    INFO(ranks << " ranks: " << worst << ", in chunks " << in_chunks);
+    CHECK(worst <= 1.05);
+    CHECK(in_chunks > 1.25); // so the lengths matter
+    // One document is in chunks.
+    CHECK(balanced_order(starts_of({8192}, 8192), ranks) == chunks);
+  }
+  // Short ones, shorter than ranks, of one token, one that is most of the sequence, and padding.
+  for (const auto& lengths : std::vector<std::vector<std::size_t>>{
+           {}, {1, 1, 1}, {3, 2, 5, 1, 4}, {7, 40}, {45, 2}, {16, 16, 16}, {30, 10, 7, 1}})
+    for (const int ranks : {1, 2, 4, 8}) {
+      const auto starts = starts_of(lengths, 48);
+      const double found = imbalance(starts, balanced_order(starts, ranks), ranks);
+      INFO(lengths.size() << " documents on " << ranks << " ranks");
+      CHECK(found < 2); // a rank has as few as six tokens, so one document may be twice its share
+    }
+  CHECK_THROWS_WITH(balanced_order(starts_of({}, 12), 4),
+                    "balanced_order: the sequence 12 must be a multiple of 8, two chunks for each of 4 ranks "
+                    "(change its length, or use fewer ranks)");
+}
 
 TEST_CASE("every position has one row, in every order") {
   for (int ranks = 1; ranks <= 5; ++ranks)

@@ -255,7 +255,7 @@ struct Sums {
 /// One pass over batches, in each of which all rows are of the first one's length.
 template <class Layouts>
 Sums sums_of(const sw::HostCommunicator& world, const Problem& problem, Way way,
-             const std::vector<std::vector<sw::PackedTokens>>& batches, bool apart) {
+             const std::vector<std::vector<sw::PackedTokens>>& batches, bool apart, bool arranged = false) {
   using Model = sw::SingleStageModel<sw::Decoder<Layouts, double>>;
   using Ids = typename Model::Batch::Ids;
   using Starts = sw::ShardedTensor<typename decltype(Model::Batch::mask)::starts_layout, std::int32_t>;
@@ -273,9 +273,15 @@ Sums sums_of(const sw::HostCommunicator& world, const Problem& problem, Way way,
         std::copy(from.begin(), from.end(), out.begin());
       });
     };
+    load(starts, &sw::PackedTokens::starts);
+    if constexpr (requires { ids.arrange({}); })
+      if (arranged) {
+        const sw::TextOrder order = sw::order_of_documents(ids, starts);
+        ids.arrange(order);
+        targets.arrange(order);
+      }
     load(ids, &sw::PackedTokens::ids);
     load(targets, &sw::PackedTokens::targets);
-    load(starts, &sw::PackedTokens::starts);
     typename Model::Batch batch{ids.share(), targets.share()};
     if (apart)
       batch.mask = sw::documents(sw::causal, starts);
@@ -343,6 +349,8 @@ TEST_CASE("packed documents train as each document alone, on cp x tp, by all-to-
               };
               check(sums_of<sw::DecoderLayouts<true>>(world, problem, way, packed, true), "all-to-all");
               check(sums_of<Ring>(world, problem, way, packed, true), "the ring");
+              if (cp > 1)
+                check(sums_of<Ring>(world, problem, way, packed, true, true), "the balanced ring");
             }) == "");
     }
 }

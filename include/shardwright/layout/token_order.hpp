@@ -56,9 +56,11 @@ private:
 struct RowOrder {
   std::size_t sequence = 0; ///< Rows of a sequence; 0 if unknown.
   std::size_t chunk = 0;    ///< Rows of a chunk; 0 if the rows are in the order of the text.
+  /// Of each row of this rank's whole sequences: its position, if it is not that of the chunks.
+  const std::int32_t* text = nullptr;
 
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr bool is_natural() const { return chunk == 0; }
-  /// @brief Position of a row; the rows of the next sequence follow.
+  /// @brief Position of a row; the rows of the next sequence follow. @pre text == nullptr
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t position(std::size_t row) const {
     if (is_natural())
       return row;

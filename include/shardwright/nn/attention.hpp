@@ -168,6 +168,16 @@ template <class Tensor, class Order>
                  : positions.runs();
 }
 
+/// The rotation of a tensor by a table.
+template <class Tensor, class Table, class Order>
+[[nodiscard]] auto rotation(const char* operation, const Tensor& tensor, const Table& table,
+                            const TokenPositions<Order>& positions, SourceLocation where) {
+  auto out = table.at(own_positions(operation, tensor, positions, where));
+  out.text = positions.text();
+  out.places = static_cast<std::size_t>(positions.sequence());
+  return out;
+}
+
 /// Every row must have a position, and every position a row of the table.
 template <class Tensor, class Table>
 void require_rows_of_positions(const Tensor& tensor, const Table& table, const TokenRuns& positions,
@@ -233,7 +243,10 @@ template <class Element, class Target, class Order> struct Rotary {
   }
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     auto out = detail::owned(std::forward<X>(x));
-    rotate(out, *table, detail::own_positions("rotary", out, positions, where), heads, where);
+    const auto by = detail::rotation("rotary", out, *table, positions, where);
+    detail::require_rows_of_positions(out, *table, by.positions, where);
+    kernels::rotary_forward(out.execution(), detail::mutable_token_rows(out), by,
+                            detail::local_attention_shape(out, heads, where));
     return out;
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
@@ -241,9 +254,9 @@ template <class Element, class Target, class Order> struct Rotary {
     auto out = detail::owned(std::forward<G>(gradient));
     if (undone_later)
       return out;
-    kernels::rotary_backward(out.execution(), detail::mutable_token_rows(out), table->cosines(),
-                             table->sines(), detail::local_attention_shape(out, heads, {}),
-                             detail::own_positions("rotary", out, positions, {}));
+    kernels::rotary_backward(out.execution(), detail::mutable_token_rows(out),
+                             detail::rotation("rotary", out, *table, positions, {}),
+                             detail::local_attention_shape(out, heads, {}));
     return out;
   }
 };

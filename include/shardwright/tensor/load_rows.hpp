@@ -33,6 +33,15 @@ template <class Tensor> [[nodiscard]] TokenRuns runs_in_row(const Tensor& tensor
     return TokenRuns::one(1);
 }
 
+/// The position of each place of this rank's sequences, if places are not positions.
+template <class Tensor>
+[[nodiscard]] const std::int32_t* text_of_rows([[maybe_unused]] const Tensor& tensor) {
+  if constexpr (requires { tensor.positions().text(); })
+    return tensor.row_order().text;
+  else
+    return nullptr;
+}
+
 } // namespace detail
 
 /// @brief Writes this rank's block of a tensor to host memory, from data that is read row by row.
@@ -66,11 +75,16 @@ void read_rows(const Tensor& like, typename Tensor::value_type* to, Read&& read,
   }
   std::vector<Element> row(width);
   const TokenRuns runs = detail::runs_in_row(like);
+  const std::int32_t* text = detail::text_of_rows(like);
   const std::int64_t begin = local[0] == 0 ? 0 : like.local_offset()[0];
   for (std::int64_t i = 0; i < local[0]; ++i) {
     read(first_row + begin + i, std::span<Element>(row));
-    for (std::size_t column = 0; column < runs.rows; ++column)
-      to = std::copy_n(row.data() + runs.position(column) * inner + inner_offset, inner_local, to);
+    for (std::size_t column = 0; column < runs.rows; ++column) {
+      const std::size_t place = runs.position(column);
+      const std::size_t position = text == nullptr ? place : static_cast<std::size_t>(text[place]);
+      to = std::copy_n(row.data() + position * inner + inner_offset, inner_local, to);
+    }
+    text = text == nullptr ? nullptr : text + shape[1];
   }
 }
 

@@ -60,7 +60,7 @@ template <LayoutType L, class E, class Target, class Order, AttentionMask Mask =
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
 attention(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
           const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {
-  const kernels::KeyMask keys = detail::key_mask(mask, qkv, where);
+  const kernels::KeyMask keys = detail::key_mask(mask, qkv, positions.text(), where);
   auto ring = detail::ring_of(qkv, positions, heads, keys, where);
   if (!ring)
     return detail::local_attention(qkv, heads, keys, where);
@@ -85,10 +85,10 @@ template <LayoutType L, class G, class E, class Target, class Saved, class Order
     const std::type_identity_t<RotaryTable<std::remove_const_t<E>, Target>>* turned_by = nullptr,
     SourceLocation where = SourceLocation::current()) {
   using Element = std::remove_const_t<E>;
-  const kernels::KeyMask keys = detail::key_mask(mask, qkv, where);
+  const kernels::KeyMask keys = detail::key_mask(mask, qkv, positions.text(), where);
   kernels::Rotation<AccumulationElement<Element>> undone;
   if (turned_by != nullptr)
-    undone = turned_by->at(detail::own_positions("rotary", qkv, positions, where));
+    undone = detail::rotation("rotary", qkv, *turned_by, positions, where);
   auto ring = detail::ring_of(qkv, positions, heads, keys, where);
   if (!ring)
     return detail::local_attention_gradient(gradient, qkv, saved, heads, keys, undone, where);
@@ -96,9 +96,8 @@ template <LayoutType L, class G, class E, class Target, class Saved, class Order
   ring->backward(detail::token_rows(qkv), saved.value.local_matrix(), detail::vector_of(saved.log_sum_exp),
                  gradient.local_matrix(), detail::mutable_token_rows(out));
   if (undone.turns())
-    kernels::rotary_backward(out.execution(), detail::mutable_token_rows(out), turned_by->cosines(),
-                             turned_by->sines(), detail::local_attention_shape(out, heads, where),
-                             undone.positions);
+    kernels::rotary_backward(out.execution(), detail::mutable_token_rows(out), undone,
+                             detail::local_attention_shape(out, heads, where));
   return out;
 }
 

@@ -176,12 +176,15 @@ void require_document_starts(const Starts& starts, std::int64_t sequence, Source
 }
 
 /// The mask for this rank's block of `qkv`.
+/// @param text the position of each place of its sequences, or null
 /// @throws InvalidArgument if lengths or documents do not match its sequences.
 template <AttentionMask Mask, LayoutType L, class E, class Target>
 [[nodiscard]] kernels::KeyMask key_mask(const Mask& mask, const ShardedTensor<L, E, Target>& qkv,
-                                        SourceLocation where) {
+                                        const std::int32_t* text, SourceLocation where) {
   static_assert(sizeof(MaskOnTarget<Mask, Target>) != 0);
   kernels::KeyMask out{Mask::window};
+  out.text = text;
+  out.positions = static_cast<std::size_t>(qkv.shape()[1]);
   if constexpr (is_padded<Mask> && Target::host_accessible) {
     static_assert(sizeof(LengthsLikeBatch<typename Mask::lengths_layout, KeyLengthsLayout<L>>) != 0);
     require_one_mesh("attention", qkv, mask.lengths(), where);
@@ -209,7 +212,6 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
       return out;
     require_document_starts(*mask.starts(), qkv.shape()[1], where);
     out.starts = mask.starts()->data();
-    out.positions = static_cast<std::size_t>(qkv.shape()[1]);
   }
   return out;
 }

@@ -4,7 +4,9 @@
 /// @file
 /// @brief A microbatch of token ids with their targets, and the mask that keeps its documents apart.
 
+#include <shardwright/core/error.hpp>
 #include <shardwright/layout/attention_mask.hpp>
+#include <shardwright/layout/document_order.hpp>
 #include <shardwright/nn/decoder/token_tensor.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/step/batch_origin.hpp>
@@ -12,9 +14,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -34,8 +41,36 @@ struct TokenBatch {
   /// @brief Sequences of the microbatch, on all ranks.
   [[nodiscard]] std::uint64_t sequences() const { return static_cast<std::uint64_t>(ids.shape()[0]); }
   /// @brief Positions of the rows of whole sequences.
-  [[nodiscard]] RowOrder row_order() const { return ids.row_order(); }
+  /// @throws InvalidArgument if ids and targets are arranged differently.
+  [[nodiscard]] RowOrder row_order() const {
+    if (ids.row_order() != targets.row_order())
+      throw InvalidArgument(
+          "TokenBatch: ids and targets must be in one order, but only one of them, or each by "
+          "itself, is arranged (arrange() both by one order_of_documents)");
+    return ids.row_order();
+  }
 };
+
+/// @brief An order of packed documents over a ring of ranks by which each computes about as many query-key
+/// pairs (balanced_order); none if no ring shares the sequences. In all-to-all, ranks share the heads, so
+/// they are balanced in any order.
+/// @param tokens ids or targets, to be given the order by arrange()
+/// @param starts of documents, [batch, sequence], as for documents()
+template <TokenOrder Order, LayoutType L, class E, class Target, LayoutType S, class Start>
+[[nodiscard]] TextOrder order_of_documents(const TokenTensor<Order, L, E, Target>& tokens,
+                                           const ShardedTensor<S, Start, Target>& starts) {
+  const int ranks = tokens.positions().ranks();
+  if (!std::is_same_v<Order, ZigZagOrder> || counts_only<Target> || ranks == 1)
+    return {};
+  const std::span<const std::int32_t> all(starts.data(), starts.local_size());
+  const auto sequence = static_cast<std::size_t>(tokens.shape()[1]);
+  std::vector<std::int32_t> out;
+  for (std::size_t first = 0; first < all.size(); first += sequence) {
+    const std::vector<std::int32_t> order = balanced_order(all.subspan(first, sequence), ranks);
+    out.insert(out.end(), order.begin(), order.end());
+  }
+  return std::make_shared<const std::vector<std::int32_t>>(std::move(out));
+}
 
 /// @brief Tells the microbatches of one step which share of its tokens has targets that count.
 ///

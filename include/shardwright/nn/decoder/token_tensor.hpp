@@ -10,11 +10,17 @@
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Of each place of a rank's sequences, [batch, sequence]: its position in the text. None if places
+/// are positions.
+using TextOrder = std::shared_ptr<const std::vector<std::int32_t>>;
 
 /// @brief The positions held by the ranks along a sequence's axis, with the order as a type.
 template <TokenOrder Order> class TokenPositions {
@@ -23,8 +29,9 @@ public:
 
   /// @brief For rank `rank` of `ranks`.
   /// @throws InvalidArgument if the sequence does not divide as the order requires.
-  TokenPositions(std::int64_t sequence, int ranks, int rank)
-      : sequence_(sequence), ranks_(ranks), rank_(rank) {
+  /// @param text order of the rank's sequences, from arranged tokens
+  TokenPositions(std::int64_t sequence, int ranks, int rank, TextOrder text = {})
+      : sequence_(sequence), ranks_(ranks), rank_(rank), text_(std::move(text)) {
     const std::int64_t divisor = Order::divisor(ranks);
     if (sequence % divisor != 0)
       throw InvalidArgument(std::string(Order::name) + ": the sequence " + std::to_string(sequence) +
@@ -36,17 +43,24 @@ public:
   [[nodiscard]] std::int64_t sequence() const noexcept { return sequence_; } ///< Tokens of a whole sequence.
   [[nodiscard]] int ranks() const noexcept { return ranks_; }                ///< Ranks that share a sequence.
   [[nodiscard]] int rank() const noexcept { return rank_; }                  ///< This rank among them.
-  /// @brief Positions of this rank's rows.
+  /// @brief Positions of this rank's rows; with a text(), their places in it.
   [[nodiscard]] TokenRuns runs() const { return runs_of(rank_); }
   /// @brief Positions of the rows of whole sequences, as gathered from the ranks.
-  [[nodiscard]] RowOrder row_order() const { return Order::rows(sequence_, ranks_); }
-  /// @brief Positions of another rank's rows.
+  [[nodiscard]] RowOrder row_order() const {
+    RowOrder out = Order::rows(sequence_, ranks_);
+    out.text = text();
+    return out;
+  }
+  /// @brief The position of each place, [batch, sequence], or null if places are positions.
+  [[nodiscard]] const std::int32_t* text() const noexcept { return text_ ? text_->data() : nullptr; }
+  /// @brief As runs(), of another rank.
   [[nodiscard]] TokenRuns runs_of(int rank) const { return Order::runs(sequence_, ranks_, rank); }
 
 private:
   std::int64_t sequence_;
   int ranks_;
   int rank_;
+  TextOrder text_;
 };
 
 namespace detail {
@@ -104,14 +118,63 @@ public:
   }
 
   /// @brief A read-only handle to the same memory.
-  [[nodiscard]] Handle share() const { return Handle(Base::share()); }
+  [[nodiscard]] Handle share() const {
+    Handle out(Base::share());
+    out.text_ = text_;
+    return out;
+  }
   /// @brief Positions of this rank's rows.
   [[nodiscard]] TokenPositions<Order> positions() const {
     const auto [ranks, rank] = detail::sequence_ranks(static_cast<const Base&>(*this));
-    return {Base::shape()[1], ranks, rank};
+    return {Base::shape()[1], ranks, rank, text_};
   }
+  /// @brief Lays the tokens out in another order than that of chunks, before they are loaded. Ids, targets
+  /// and every rank must be given the same.
+  /// @param text of this rank's sequences; see order_of_documents()
+  /// @throws InvalidArgument unless each sequence is a permutation whose positions ascend with the rows of
+  /// each rank.
+  void arrange(TextOrder text) requires(std::is_same_v<Order, ZigZagOrder>);
   /// @brief Positions of the rows of whole sequences, for a tape of this batch.
   [[nodiscard]] RowOrder row_order() const { return positions().row_order(); }
+
+private:
+  template <TokenOrder, LayoutType, class, class> friend class TokenTensor;
+  TextOrder text_;
 };
+
+template <TokenOrder Order, LayoutType L, class Element, class Target>
+void TokenTensor<Order, L, Element, Target>::arrange(TextOrder text) requires(
+    std::is_same_v<Order, ZigZagOrder>) {
+  static_assert(
+      Target::host_accessible,
+      "TokenTensor: only tokens in host memory can be arranged (keep the order of chunks on a device)");
+  const TokenPositions<Order> places = positions();
+  const auto sequence = static_cast<std::size_t>(places.sequence());
+  const auto reject = [&](const std::string& found) {
+    throw InvalidArgument("TokenTensor: an order must hold each position of each of the " +
+                          std::to_string(Base::local_shape()[0]) + " sequences of " +
+                          std::to_string(sequence) +
+                          " tokens once, and ascend with the rows of each rank, but " + found +
+                          " (take it from order_of_documents)");
+  };
+  if (text && text->size() != sequence * static_cast<std::size_t>(Base::local_shape()[0]))
+    reject("it has " + std::to_string(text->size()) + " places");
+  for (std::size_t first = 0; text && first < text->size(); first += sequence) {
+    std::vector<bool> found(sequence);
+    for (int rank = 0; rank < places.ranks(); ++rank) {
+      const TokenRuns runs = places.runs_of(rank);
+      std::int32_t last = -1;
+      for (std::size_t row = 0; row < runs.rows; ++row) {
+        const std::int32_t position = (*text)[first + runs.position(row)];
+        if (position <= last || static_cast<std::size_t>(position) >= sequence ||
+            found[static_cast<std::size_t>(position)])
+          reject("place " + std::to_string(runs.position(row)) + " has position " + std::to_string(position));
+        found[static_cast<std::size_t>(position)] = true;
+        last = position;
+      }
+    }
+  }
+  text_ = std::move(text);
+}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -70,6 +70,11 @@ template <class Tensor>
   position.global[0] += origin.first_sequence * of_sequence;
   if (order.is_natural())
     return position;
+  if (order.text != nullptr)
+    reject_operation(
+        "dropout",
+        "the tokens must be in chunks of the sequence, as masks are keyed by positions, but documents are arranged over the ranks (do not arrange() the tokens, or take a rate of 0)",
+        tensor.core(), where);
   position.order = order;
   const std::size_t second = dimensions > 1 ? extent(1) : 1;
   if (known && of_sequence == order.sequence)

@@ -130,6 +130,11 @@ struct AddPositions {
                 std::to_string(x.shape()[1]) +
                 " (add the positions before the stream is made longer or shorter, or use NaturalOrder)",
             x.core(), where);
+      if (order.text != nullptr)
+        detail::reject_operation("add_positions",
+                                 "the tokens must be in chunks of the sequence, but documents are arranged "
+                                 "over the ranks (do not arrange() the tokens)",
+                                 x.core(), where);
       const auto rows = static_cast<std::size_t>(x.local_shape()[1]);
       const kernels::RowPositions positions = detail::row_positions(x, order);
       const auto from = x.local_matrix();

@@ -39,7 +39,9 @@ template <class Element> struct RotaryRows {
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t token) const {
     const std::size_t half = shape.rotary_width() / 2, first = shape.head_dim - shape.rotary_width();
-    const std::size_t position = by.positions.position(token % shape.sequence);
+    std::size_t position = by.positions.position(token % shape.sequence);
+    if (by.text != nullptr)
+      position = static_cast<std::size_t>(by.text[token / shape.sequence * by.places + position]);
     const Number* cosine = by.cosines.row(position);
     const Number* sine = by.sines.row(position);
     const Number sign = direction;
@@ -144,7 +146,8 @@ void require_rotation(const char* operation, const Rotation<Number>& by, const A
   require(by.cosines.columns == shape.rotary_width() / 2 && by.sines.columns == shape.rotary_width() / 2,
           operation, "the tables must be [positions, rotary_width / 2].");
   require(by.positions.rows == shape.sequence, operation, "every token of a sequence must have a position.");
-  require(by.cosines.rows >= by.positions.end() && by.sines.rows >= by.positions.end(), operation,
+  const std::size_t end = by.text == nullptr ? by.positions.end() : by.places;
+  require(by.cosines.rows >= end && by.sines.rows >= end, operation,
           "the tables must reach the last position (make them longer).");
 }
 
@@ -162,10 +165,9 @@ void run_rotary(const Execution& execution, const MatrixSpan<Element>& qkv,
     run_lanes("sw::rotary", execution, qkv.rows, RotaryTokens<Element>{rows});
 }
 
-template <class Execution, class Qkv, class Table>
-void rotate(const char* operation, const Execution& execution, const Qkv& qkv, const Table& cosines,
-            const Table& sines, const AttentionShape& shape, const TokenRuns& positions, int direction) {
-  const Rotation<typename Table::non_const_value_type> by{span_of(cosines), span_of(sines), positions};
+template <class Execution, class Qkv, class Number>
+void rotate(const char* operation, const Execution& execution, const Qkv& qkv, const Rotation<Number>& by,
+            const AttentionShape& shape, int direction) {
   require_qkv(operation, shape, qkv);
   require_rotation(operation, by, shape);
   run_rotary(execution, span_of(qkv), by, shape, direction);
@@ -187,20 +189,36 @@ void fill_rotary_tables(const Execution& execution, const Table& cosines, const 
 
 /// @brief Rotates the last rotary_width elements of queries and keys by their positions (Su et al. 2021,
 /// arXiv 2104.09864); of these, element i pairs with element i + rotary_width / 2.
-/// @param qkv             fused buffer of `shape`, in place
+/// @param qkv fused buffer of `shape`, in place
+template <class Execution, KernelMatrix Qkv, class Number>
+void rotary_forward(const Execution& execution, const Qkv& qkv, const Rotation<Number>& by,
+                    const AttentionShape& shape) {
+  detail::rotate("rotary_forward", execution, qkv, by, shape, 1);
+}
+/// @brief The same at positions that all sequences share.
 /// @param cosines, sines  AccumulationElement [positions, rotary_width / 2], from fill_rotary_tables
 /// @param positions       of the rows of every sequence
 template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
 void rotary_forward(const Execution& execution, const Qkv& qkv, const Table& cosines, const Table& sines,
                     const AttentionShape& shape, const TokenRuns& positions) {
-  detail::rotate("rotary_forward", execution, qkv, cosines, sines, shape, positions, 1);
+  rotary_forward(execution, qkv,
+                 Rotation<typename Table::non_const_value_type>{span_of(cosines), span_of(sines), positions},
+                 shape);
 }
 
 /// @brief The inverse rotation, which is the gradient of rotary_forward: in place on d_qkv.
+template <class Execution, KernelMatrix Qkv, class Number>
+void rotary_backward(const Execution& execution, const Qkv& d_qkv, const Rotation<Number>& by,
+                     const AttentionShape& shape) {
+  detail::rotate("rotary_backward", execution, d_qkv, by, shape, -1);
+}
+/// @brief The same at positions that all sequences share.
 template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
 void rotary_backward(const Execution& execution, const Qkv& d_qkv, const Table& cosines, const Table& sines,
                      const AttentionShape& shape, const TokenRuns& positions) {
-  detail::rotate("rotary_backward", execution, d_qkv, cosines, sines, shape, positions, -1);
+  rotary_backward(execution, d_qkv,
+                  Rotation<typename Table::non_const_value_type>{span_of(cosines), span_of(sines), positions},
+                  shape);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -51,11 +51,15 @@ struct KeyMask {
   /// Of each token of each sequence: the first position of its document, outside of which it sees no key and
   /// no query sees it. May be null.
   const std::int32_t* starts = nullptr;
-  std::size_t positions = 0; ///< Positions of a sequence, if there are documents.
+  /// Of each place of each sequence: its position in the text; TokenRuns then are places, and positions
+  /// ascend with a rank's rows. May be null.
+  const std::int32_t* text = nullptr;
+  std::size_t positions = 0; ///< Positions of a sequence, if there are documents or a text.
 
   /// @brief Returns whether a CausalBlock can express the mask.
   [[nodiscard]] constexpr bool has_causal_form() const {
-    return lengths == nullptr && starts == nullptr && window.before == KeyWindow::unlimited &&
+    return lengths == nullptr && starts == nullptr && text == nullptr &&
+           window.before == KeyWindow::unlimited &&
            (window.after == 0 || window.after == KeyWindow::unlimited);
   }
 };
@@ -63,7 +67,8 @@ struct KeyMask {
 /// @brief Queries and keys of each sequence by their positions, and which of the keys a query sees.
 ///
 /// Positions ascend with rows, so the keys of a query are contiguous, and their begin and end ascend with the
-/// query. With documents, which differ from sequence to sequence, a launch takes the block `of` a sequence.
+/// query. With documents or a text, which differ from sequence to sequence, a launch takes the block `of` a
+/// sequence.
 struct AttentionBlock {
   TokenRuns queries;
   TokenRuns keys;
@@ -78,33 +83,35 @@ struct AttentionBlock {
     return {TokenRuns::one(sequence), TokenRuns::one(sequence), mask};
   }
 
-  /// @brief The same with the documents of one sequence, which are otherwise those of the first.
+  /// @brief The same with the documents and the text of one sequence, which are otherwise those of the first.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr AttentionBlock of(std::size_t sequence) const {
     AttentionBlock out = *this;
     if (mask.starts != nullptr)
       out.mask.starts += sequence * mask.positions;
+    if (mask.text != nullptr)
+      out.mask.text += sequence * mask.positions;
     return out;
   }
 
   /// @brief The first key row that a query row sees, ignoring lengths.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_key(std::size_t query) const {
-    const std::size_t position = queries.position(query);
-    return keys.rows_before(not_before_document(mask.window.first_key(position), position));
+    const std::size_t position = position_of(queries, query);
+    return rows_before(keys, not_before_document(mask.window.first_key(position), position));
   }
   /// @brief One more than the last one.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_key(std::size_t query) const {
-    const std::size_t position = queries.position(query);
-    return keys.rows_before(not_after_document(mask.window.end_key(position), position));
+    const std::size_t position = position_of(queries, query);
+    return rows_before(keys, not_after_document(mask.window.end_key(position), position));
   }
   /// @brief The first query row that sees a key row, ignoring lengths.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_query(std::size_t key) const {
-    const std::size_t position = keys.position(key);
-    return queries.rows_before(not_before_document(mask.window.first_query(position), position));
+    const std::size_t position = position_of(keys, key);
+    return rows_before(queries, not_before_document(mask.window.first_query(position), position));
   }
   /// @brief One more than the last one.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_query(std::size_t key) const {
-    const std::size_t position = keys.position(key);
-    return queries.rows_before(not_after_document(mask.window.end_query(position), position));
+    const std::size_t position = position_of(keys, key);
+    return rows_before(queries, not_after_document(mask.window.end_query(position), position));
   }
 
   /// @brief From the first key row to the last one that any of `count` query rows of a sequence sees.
@@ -125,7 +132,7 @@ struct AttentionBlock {
   }
   /// @brief Returns whether no query sees any key, whatever the lengths and documents.
   [[nodiscard]] constexpr bool hides_all_keys() const {
-    return AttentionBlock(queries, keys, {mask.window}).seen(0).empty();
+    return mask.text == nullptr && AttentionBlock(queries, keys, {mask.window}).seen(0).empty();
   }
   /// @brief Number of visible query-key pairs in one sequence, ignoring lengths; with documents, in the
   /// first.
@@ -136,13 +143,15 @@ struct AttentionBlock {
     return sum;
   }
   /// @brief Number of query rows from `query` on, at most `most`, to process together: with a window
-  /// or documents, rows of two different runs see keys that are far apart.
+  /// or documents, rows of two different runs see keys that are far apart, and so do those of documents that
+  /// are neighbours on this rank only.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_at_once(std::size_t query,
                                                                         std::size_t most) const {
     const bool near = mask.window.before != KeyWindow::unlimited || mask.starts != nullptr;
-    const bool apart = near && query < queries.split;
+    const bool apart = near && mask.text == nullptr && query < queries.split;
     const std::size_t left = (apart ? queries.split : queries.rows) - query;
-    return left < most ? left : most;
+    const std::size_t rows = left < most ? left : most;
+    return mask.text == nullptr || mask.starts == nullptr ? rows : rows_of_document(query, rows);
   }
   /// @brief The block for a device. @pre mask.has_causal_form()
   [[nodiscard]] constexpr CausalBlock causal_form() const {
@@ -151,6 +160,36 @@ struct AttentionBlock {
   }
 
 private:
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t position_of(const TokenRuns& runs,
+                                                                       std::size_t row) const {
+    const std::size_t place = runs.position(row);
+    return mask.text == nullptr ? place : static_cast<std::size_t>(mask.text[place]);
+  }
+  /// Rows whose position is below `position`, by a search, as positions ascend.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_before(const TokenRuns& runs,
+                                                                       std::size_t position) const {
+    if (mask.text == nullptr)
+      return runs.rows_before(position);
+    std::size_t below = 0, end = runs.rows;
+    while (below < end) {
+      const std::size_t middle = below + (end - below) / 2;
+      if (position_of(runs, middle) < position)
+        below = middle + 1;
+      else
+        end = middle;
+    }
+    return below;
+  }
+  /// Of `rows` query rows, those of the first one's document, or all if the keys are those of the same rows.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_of_document(std::size_t query,
+                                                                            std::size_t rows) const {
+    if (rows == 0 || queries == keys)
+      return rows;
+    const std::size_t start = document_start(position_of(queries, query));
+    while (document_start(position_of(queries, query + rows - 1)) != start)
+      --rows;
+    return rows;
+  }
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t document_start(std::size_t position) const {
     return static_cast<std::size_t>(mask.starts[position]);
   }
@@ -191,6 +230,10 @@ template <class Number> struct Rotation {
   MatrixSpan<const Number> cosines{};
   MatrixSpan<const Number> sines{};
   TokenRuns positions{};
+  /// Of each of `places` places of each sequence: its position in the text; `positions` then are places. For
+  /// hosts; may be null.
+  const std::int32_t* text = nullptr;
+  std::size_t places = 0;
 
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr bool turns() const { return cosines.data != nullptr; }
 };

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Packed documents shared out over a ring of ranks, so that each has as much attention to compute.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/layout/token_order.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// Consecutive positions of one document.
+struct DocumentPiece {
+  std::size_t begin = 0; ///< Position in the text.
+  std::size_t size = 0;
+  std::size_t before = 0; ///< Tokens of the document before it.
+
+  /// Pairs of a query in it and a key that this sees.
+  [[nodiscard]] constexpr std::size_t pairs() const { return size * before + size * (size + 1) / 2; }
+  /// Its tokens from number `from` on.
+  [[nodiscard]] constexpr DocumentPiece part(std::size_t from, std::size_t count) const {
+    return {begin + from, count, before + from};
+  }
+};
+
+/// The positions of each rank, and their query-key pairs.
+class DocumentShares {
+public:
+  DocumentShares(std::size_t sequence, int ranks)
+      : ranks_(static_cast<std::size_t>(ranks)), room_(ranks_, sequence / ranks_), pairs_(ranks_, 0),
+        positions_(ranks_) {}
+
+  /// Cuts a document into two pieces for each rank: numbers r and 2 ranks - 1 - r together have the same
+  /// pairs for each r. Returns the tokens before them, fewer than there are pieces.
+  [[nodiscard]] DocumentPiece cut(const DocumentPiece& document) {
+    const std::size_t pieces = 2 * ranks_, size = document.size / pieces, left = document.size % pieces;
+    for (std::size_t rank = 0; size > 0 && rank < ranks_; ++rank)
+      for (const std::size_t number : {rank, pieces - 1 - rank})
+        give(rank, document.part(left + number * size, size));
+    return document.part(0, left);
+  }
+  /// Gives a piece to the rank with the fewest pairs of those where it fits; one that fits nowhere is
+  /// divided.
+  void place(DocumentPiece piece) {
+    while (piece.size > 0) {
+      const bool fits = *std::max_element(room_.begin(), room_.end()) >= piece.size;
+      std::size_t best = ranks_;
+      for (std::size_t rank = 0; rank < ranks_; ++rank)
+        if (room_[rank] >= (fits ? piece.size : 1) && (best == ranks_ || pairs_[rank] < pairs_[best]))
+          best = rank;
+      const std::size_t given = std::min(piece.size, room_[best]);
+      give(best, piece.part(0, given));
+      piece = piece.part(given, piece.size - given);
+    }
+  }
+
+  [[nodiscard]] std::size_t most_pairs() const { return *std::max_element(pairs_.begin(), pairs_.end()); }
+  /// The position of each place: rank r holds places in chunks r and 2 ranks - 1 - r.
+  [[nodiscard]] std::vector<std::int32_t> order(std::size_t sequence) {
+    std::vector<std::int32_t> out(sequence);
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      std::vector<std::int32_t>& own = positions_[rank];
+      std::sort(own.begin(), own.end());
+      const TokenRuns places = ZigZagOrder::runs(static_cast<std::int64_t>(sequence),
+                                                 static_cast<int>(ranks_), static_cast<int>(rank));
+      for (std::size_t row = 0; row < own.size(); ++row)
+        out[places.position(row)] = own[row];
+    }
+    return out;
+  }
+
+private:
+  void give(std::size_t rank, const DocumentPiece& piece) {
+    room_[rank] -= piece.size;
+    pairs_[rank] += piece.pairs();
+    for (std::size_t i = 0; i < piece.size; ++i)
+      positions_[rank].push_back(static_cast<std::int32_t>(piece.begin + i));
+  }
+
+  std::size_t ranks_;
+  std::vector<std::size_t> room_, pairs_;
+  std::vector<std::vector<std::int32_t>> positions_;
+};
+
+[[nodiscard]] inline std::vector<DocumentPiece> documents_of(std::span<const std::int32_t> starts) {
+  std::vector<DocumentPiece> out;
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    if (static_cast<std::size_t>(starts[i]) == i)
+      out.push_back({i, 0, 0});
+    ++out.back().size;
+  }
+  return out;
+}
+
+} // namespace detail
+
+/// @brief Shares the tokens of a sequence out over a ring of ranks, so that each has as many tokens as the
+/// others and about as many query-key pairs of causal attention within documents.
+///
+/// Documents are given whole, those with the most pairs first, to the rank with the fewest pairs: most of
+/// them then need no other rank's keys. A document that is large for a rank's share is cut into two pieces
+/// for each rank (as TransformerEngine orders packed sequences); as few are cut as leave no rank more
+/// than 1.05 times the mean. O(sequence × log(sequence)), and it depends on the starts only.
+/// @param starts the first position of each token's document
+/// @returns the position in the text of each place; places are in ZigZagOrder, and the positions of a rank
+/// ascend with them. One document alone is in ZigZagOrder itself.
+/// @throws InvalidArgument if the sequence is no multiple of two chunks for each rank.
+[[nodiscard]] inline std::vector<std::int32_t> balanced_order(std::span<const std::int32_t> starts,
+                                                              int ranks) {
+  const std::size_t sequence = starts.size();
+  std::vector<std::int32_t> natural(sequence);
+  std::iota(natural.begin(), natural.end(), 0);
+  if (ranks == 1 || sequence == 0)
+    return natural;
+  if (const auto divisor = static_cast<std::size_t>(ZigZagOrder::divisor(ranks)); sequence % divisor != 0)
+    throw InvalidArgument("balanced_order: the sequence " + std::to_string(sequence) +
+                          " must be a multiple of " + std::to_string(divisor) + ", two chunks for each of " +
+                          std::to_string(ranks) + " ranks (change its length, or use fewer ranks)");
+  std::vector<detail::DocumentPiece> documents = detail::documents_of(starts);
+  const auto by_pairs = [](const detail::DocumentPiece& a, const detail::DocumentPiece& b) {
+    return a.pairs() > b.pairs();
+  };
+  std::stable_sort(documents.begin(), documents.end(), by_pairs);
+  std::size_t all = 0;
+  for (const detail::DocumentPiece& document : documents)
+    all += document.pairs();
+  const double mean = static_cast<double>(all) / ranks;
+  for (double largest = mean / 2;; largest /= 2) { // pairs of a document that is given whole
+    detail::DocumentShares shares(sequence, ranks);
+    std::vector<detail::DocumentPiece> whole;
+    for (const detail::DocumentPiece& document : documents)
+      whole.push_back(static_cast<double>(document.pairs()) > largest ? shares.cut(document) : document);
+    std::stable_sort(whole.begin(), whole.end(), by_pairs);
+    for (const detail::DocumentPiece& piece : whole)
+      shares.place(piece);
+    if (static_cast<double>(shares.most_pairs()) <= 1.05 * mean || largest < 1)
+      return shares.order(sequence);
+  }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
