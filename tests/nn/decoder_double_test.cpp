@@ -14,8 +14,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 // Double precision: losses to 1e-10, gradients compared with finite differences, and the separate passes of a
@@ -353,6 +355,46 @@ TEST_CASE("packed documents train as each document alone, on cp x tp, by all-to-
                 check(sums_of<Ring>(world, problem, way, packed, true, true), "the balanced ring");
             }) == "");
     }
+}
+
+TEST_CASE("tokens are arranged by an order that the ranks can have, ids and targets by the same") {
+  CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
+          using Ring = sw::DecoderLayouts<true, sw::DataParallel, sw::RingContext>;
+          using Batch = sw::Decoder<Ring, double>::Batch;
+          const sw::DecoderMesh mesh = sw::decoder_mesh(world, Way{.cp = 2}.extents());
+          Batch::Ids ids(mesh, {1, 8}), targets(mesh, {1, 8});
+          const auto order = [](std::vector<std::int32_t> text) {
+            return std::make_shared<const std::vector<std::int32_t>>(std::move(text));
+          };
+          const auto expect = [&](const char* part, const auto& call) {
+            std::string found = "no error";
+            try {
+              call();
+            } catch (const sw::InvalidArgument& error) {
+              found = error.what();
+            }
+            findings.expect(found.find(part) != found.npos, found);
+          };
+          expect("it has 4 places", [&] { ids.arrange(order({0, 1, 2, 3})); });
+          expect("place 7 has position 6 (take it from order_of_documents)", [&] {
+            ids.arrange(order({0, 1, 2, 3, 4, 5, 7, 6}));
+          });
+          expect("has position 3", [&] { ids.arrange(order({0, 1, 2, 3, 3, 5, 6, 7})); });
+          ids.arrange(order({0, 1, 4, 5, 6, 7, 2, 3})); // two documents of four tokens, one on each rank
+          sw::load_rows(ids, [](std::int64_t, std::span<std::int32_t> row) {
+            for (std::size_t i = 0; i < row.size(); ++i)
+              row[i] = static_cast<std::int32_t>(i);
+          });
+          for (std::size_t i = 0; i < 4; ++i)
+            findings.expect(ids.data()[i] == static_cast<std::int32_t>(i) + 4 * world.rank(), "row ", i);
+          expect("ids and targets must be in one order", [&] {
+            static_cast<void>(Batch{ids.share(), targets.share()}.row_order());
+          });
+          const sw::ShardedTensor<sw::Layout<3, sw::Shard<1, cp>>, double> x(mesh, {1, 8, 2});
+          expect("masks are keyed by positions, but documents are arranged over the ranks", [&] {
+            static_cast<void>(sw::dropout(x, {.tensor = 1, .rate = 0.5}, {.sequences = 1}, ids.row_order()));
+          });
+        }) == "");
 }
 
 TEST_CASE("a decoder trains alike on every mesh in double precision") {

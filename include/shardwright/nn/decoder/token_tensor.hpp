@@ -86,6 +86,36 @@ template <class Tensor> [[nodiscard]] std::pair<int, int> sequence_ranks(const T
   }
 }
 
+/// Rejects an order that is no permutation of each sequence, or whose positions descend on a rank.
+template <class Positions>
+void require_order(const std::vector<std::int32_t>& text, const Positions& places, std::int64_t sequences) {
+  const auto sequence = static_cast<std::size_t>(places.sequence());
+  const auto reject = [&](const std::string& found) {
+    throw InvalidArgument("TokenTensor: an order must hold each position of each of the " +
+                          std::to_string(sequences) + " sequences of " + std::to_string(sequence) +
+                          " tokens once, and ascend with the rows of each rank, but " + found +
+                          " (take it from order_of_documents)");
+  };
+  if (text.size() != sequence * static_cast<std::size_t>(sequences))
+    reject("it has " + std::to_string(text.size()) + " places");
+  for (std::size_t first = 0; first < text.size(); first += sequence) {
+    std::vector<bool> found(sequence);
+    for (int rank = 0; rank < places.ranks(); ++rank) {
+      const TokenRuns runs = places.runs_of(rank);
+      std::int32_t last = -1;
+      for (std::size_t row = 0; row < runs.rows; ++row) {
+        const std::size_t place = runs.position(row);
+        const std::int32_t position = text[first + place];
+        const auto at = static_cast<std::size_t>(position);
+        if (position <= last || at >= sequence || found[at])
+          reject("place " + std::to_string(place) + " has position " + std::to_string(position));
+        found[at] = true;
+        last = position;
+      }
+    }
+  }
+}
+
 } // namespace detail
 
 /// @brief Token ids or targets, [batch, sequence], whose rows of a sequence are in `Order`.
@@ -133,7 +163,11 @@ public:
   /// @param text of this rank's sequences; see order_of_documents()
   /// @throws InvalidArgument unless each sequence is a permutation whose positions ascend with the rows of
   /// each rank.
-  void arrange(TextOrder text) requires(std::is_same_v<Order, ZigZagOrder>);
+  void arrange(TextOrder text) requires(std::is_same_v<Order, ZigZagOrder>&& Target::host_accessible) {
+    if (text)
+      detail::require_order(*text, positions(), Base::local_shape()[0]);
+    text_ = std::move(text);
+  }
   /// @brief Positions of the rows of whole sequences, for a tape of this batch.
   [[nodiscard]] RowOrder row_order() const { return positions().row_order(); }
 
@@ -141,40 +175,5 @@ private:
   template <TokenOrder, LayoutType, class, class> friend class TokenTensor;
   TextOrder text_;
 };
-
-template <TokenOrder Order, LayoutType L, class Element, class Target>
-void TokenTensor<Order, L, Element, Target>::arrange(TextOrder text) requires(
-    std::is_same_v<Order, ZigZagOrder>) {
-  static_assert(
-      Target::host_accessible,
-      "TokenTensor: only tokens in host memory can be arranged (keep the order of chunks on a device)");
-  const TokenPositions<Order> places = positions();
-  const auto sequence = static_cast<std::size_t>(places.sequence());
-  const auto reject = [&](const std::string& found) {
-    throw InvalidArgument("TokenTensor: an order must hold each position of each of the " +
-                          std::to_string(Base::local_shape()[0]) + " sequences of " +
-                          std::to_string(sequence) +
-                          " tokens once, and ascend with the rows of each rank, but " + found +
-                          " (take it from order_of_documents)");
-  };
-  if (text && text->size() != sequence * static_cast<std::size_t>(Base::local_shape()[0]))
-    reject("it has " + std::to_string(text->size()) + " places");
-  for (std::size_t first = 0; text && first < text->size(); first += sequence) {
-    std::vector<bool> found(sequence);
-    for (int rank = 0; rank < places.ranks(); ++rank) {
-      const TokenRuns runs = places.runs_of(rank);
-      std::int32_t last = -1;
-      for (std::size_t row = 0; row < runs.rows; ++row) {
-        const std::int32_t position = (*text)[first + runs.position(row)];
-        if (position <= last || static_cast<std::size_t>(position) >= sequence ||
-            found[static_cast<std::size_t>(position)])
-          reject("place " + std::to_string(runs.position(row)) + " has position " + std::to_string(position));
-        found[static_cast<std::size_t>(position)] = true;
-        last = position;
-      }
-    }
-  }
-  text_ = std::move(text);
-}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
