@@ -32,6 +32,18 @@ shardwright_test_executable(ptx_runtime_test shardwright_test_main shardwright_t
 target_link_libraries(ptx_runtime_test PRIVATE ptx_runtime)
 shardwright_add_check(ptx.runtime LABEL ptx COMMAND ptx_runtime_test)
 
+# The target refuses a Kokkos that does not build with CUDA 13. An empty header is enough to ask it.
+set(shardwright_empty_kokkos "${CMAKE_CURRENT_BINARY_DIR}/ptx/empty_kokkos")
+file(WRITE "${shardwright_empty_kokkos}/Kokkos_Core.hpp" "")
+foreach(version IN ITEMS 40699 40700)
+  add_test(NAME ptx.kokkos_${version}
+           COMMAND "${CMAKE_CXX_COMPILER}" -std=c++20 -E -w -DKOKKOS_VERSION=${version} -I "${shardwright_empty_kokkos}" -I
+                   "${PROJECT_SOURCE_DIR}/include" -isystem "${SHARDWRIGHT_CUDA_HEADERS}" -o /dev/null
+                   "${PROJECT_SOURCE_DIR}/include/shardwright/mesh/cuda_target.hpp")
+  set_tests_properties(ptx.kokkos_${version} PROPERTIES TIMEOUT 60 LABELS ptx)
+endforeach()
+set_tests_properties(ptx.kokkos_40699 PROPERTIES PASS_REGULAR_EXPRESSION "the CUDA target needs Kokkos 4.7 or newer")
+
 if(NOT SHARDWRIGHT_NVCC)
   message(STATUS "shardwright: no nvcc, so no device program is interpreted")
   return()
