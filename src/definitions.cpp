@@ -22,6 +22,7 @@
 #include <shardwright/tensor/halo/geometry.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/local_extents.hpp>
+#include <shardwright/tensor/quantize.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/transition/bound.hpp>

@@ -10,6 +10,7 @@
 #include <shardwright/tensor/kernels/optimizer/adamw.hpp>
 #include <shardwright/tensor/kernels/positions.hpp>
 #include <shardwright/tensor/kernels/product/widened.hpp>
+#include <shardwright/tensor/kernels/quantize.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
 

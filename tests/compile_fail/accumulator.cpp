@@ -112,3 +112,15 @@ using Over = Layout<0, Partial<Sum, dp, cp>>;
 
 void step(GradAccumulator<Model>& accumulator) { accumulator.add(LossSum<Over>{7.0}, TokenCount<Over>{4}); }
 } // namespace loss_without_context
+
+namespace quantized_on_a_device {
+// expect: Parameter: quantized weights must be on the host, whose processors widen them (keep weights on a device whole, with Frozen<Zero>)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Choice = Frozen<Zero3, NormalFloat4>;
+#else
+using Choice = Frozen<Zero3>;
+#endif
+
+static_assert(!Parameter<Layout<2>, Layout<2>, float, Choice, Elsewhere>::trained);
+} // namespace quantized_on_a_device

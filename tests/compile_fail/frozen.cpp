@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
 
+#include <shardwright/layout/quantized.hpp>
 #include <shardwright/nn/layers/norm.hpp>
+#include <shardwright/tensor/quantize.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/optimizer/states.hpp>
@@ -118,3 +120,67 @@ void normalise(const Var<Rows>& x, Vector<DataParallel>& gain, Bias& bias) {
   static_cast<void>(layer_norm(x, gain, bias, 1e-5));
 }
 } // namespace frozen_half_a_norm
+
+namespace quantized_gradient {
+// expect: Parameter: a frozen one has no gradient and no optimizer state, and no step changes it
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Weight = Matrix<Frozen<Zero2, NormalFloat4>>;
+#else
+using Weight = Matrix<Zero2>;
+#endif
+
+auto read(const Weight& weight) { return weight.gradient(); }
+} // namespace quantized_gradient
+
+namespace quantized_optimized {
+// expect: Parameter: a frozen one has no gradient and no optimizer state, and no step changes it
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Weight = Matrix<Frozen<Zero3, Int8>>;
+#else
+using Weight = Matrix<Zero3>;
+#endif
+
+void step(AdamW& optimizer, Weight& weight, const ShardedTensor<Weight::gradient_layout>& gradient) {
+  optimizer.update(weight, gradient, optimizer.begin(GradientScale(1), 1e-3));
+}
+} // namespace quantized_optimized
+
+namespace quantized_in_a_group {
+// expect: Parameter: a frozen one has no gradient and no optimizer state, and no step changes it
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Weight = Matrix<Frozen<Zero1, NormalFloat4>>;
+#else
+using Weight = Matrix<Zero1>;
+#endif
+
+double decay(OptimizerStates<1>& states, const Weight& weight) {
+  return states.of(weight, decay_matrices()).weight_decay_factor;
+}
+} // namespace quantized_in_a_group
+
+namespace quantized_element {
+// expect: Frozen: the form of quantized weights must be Int8 or NormalFloat4 (write Frozen<Zero3, NormalFloat4>, or Frozen<Zero3> for weights in their own element type)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Choice = Frozen<Zero3, bfloat16>;
+#else
+using Choice = Frozen<Zero3, NormalFloat4>;
+#endif
+
+static_assert(sizeof(Choice) > 0);
+} // namespace quantized_element
+
+namespace quantized_cut {
+// expect: Quantized weights: their layout must not be Partial or have halos, which would cut or repeat blocks (keep such weights whole, with Frozen<Zero>)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Weights = Layout<2, Shard<1, tp, Halo<1>>>;
+#else
+using Weights = Layout<2, Shard<1, tp>>;
+#endif
+
+auto store(const ShardedTensor<Weights>& weights) { return quantize<Int8>(weights); }
+} // namespace quantized_cut

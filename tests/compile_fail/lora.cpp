@@ -32,3 +32,15 @@ void prepare(Linear<Layout<2, Shard<0, dp>>, Layout<2, Shard<1, tp>>, Plan>& lay
   static_cast<void>(adapt(layer, {.rank = 8}, "layer"));
 }
 } // namespace lora_of_a_trained_layer
+
+namespace lora_merged_into_quantized_weights {
+// expect: Lora: adapters must not be merged into quantized weights, which would round them again (merge them into the same model with FrozenLayouts, or unquantized weights from a file)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Plan = ModelPlan<float, Frozen<Zero3, NormalFloat4>>;
+#else
+using Plan = ModelPlan<float, Frozen<Zero3>>;
+#endif
+
+void merge(Linear<Layout<2, Shard<0, dp>>, Layout<2, Shard<1, tp>>, Plan>& layer) { merge_adapters(layer); }
+} // namespace lora_merged_into_quantized_weights

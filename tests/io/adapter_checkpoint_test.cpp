@@ -301,3 +301,59 @@ TEST_CASE("checkpoints of trained parameters hold the load of experts, once") {
           }) == "");
   }
 }
+
+namespace {
+
+/// A quantized matrix, or the same in float.
+template <class Form> struct OneMatrix {
+  template <class Mesh>
+  OneMatrix(const Mesh& mesh, std::uint64_t seed) : up(mesh, {4, 128}, sw::Initial::normal(1)) {
+    sw::initialize(*this, seed);
+  }
+  auto members() { return sw::members("up", up); }
+  [[nodiscard]] std::vector<float> values() {
+    up.weight().start_gather();
+    up.weight().finish_gather();
+    const auto whole = sw::local_values(sw::redistribute<sw::Layout<2>>(up.weight().weight()));
+    up.weight().release();
+    return {whole.begin(), whole.end()};
+  }
+
+  sw::Linear<sw::Layout<2, sw::Shard<0, sw::axis::dp>>, sw::Layout<2, sw::Shard<1, sw::axis::tp>>,
+             sw::ModelPlan<float, sw::Frozen<sw::Zero3, Form>>>
+      up;
+};
+
+} // namespace
+
+TEST_CASE("quantized weights are saved as words, read on another mesh, and made of other weights") {
+  using Coarse = OneMatrix<sw::NormalFloat4>;
+  const Scratch scratch;
+  CHECK(on_ranks(4, [&](const sw::HostCommunicator& world, Findings& findings) {
+          const auto mesh = train_test::small_mesh(world, 2);
+          sw::AdamW none;
+          const auto saved = [&](auto& model, const char* name) {
+            cp::Saver saver(world, scratch.root() / name);
+            cp::stage(model, none, saver.staging());
+            cp::Description of_model = about();
+            of_model.step = 3;
+            saver.start(of_model, 1);
+            saver.finish();
+            return newest(scratch, name);
+          };
+          Coarse model(mesh, 1);
+          const std::vector<float> wanted = model.values();
+          const cp::Reader words = saved(model, "words");
+          findings.expect(words.tensor("up.nf4").dtype == sw::safetensors::Dtype::u32 && !words.holds("up"),
+                          "the words");
+          Coarse elsewhere(train_test::small_mesh(world, 1), 2);
+          findings.expect(elsewhere.values() != wanted, "another seed");
+          cp::load(world, words, elsewhere, none);
+          findings.expect(elsewhere.values() == wanted, "from words");
+          OneMatrix<void> whole(mesh, 1);
+          const cp::Reader floats = saved(whole, "floats");
+          Coarse made(mesh, 2);
+          cp::load(world, floats, made, none);
+          findings.expect(made.values() == wanted, "from weights in float");
+        }) == "");
+}

@@ -7,6 +7,9 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/layout/axis.hpp>
 #include <shardwright/layout/layout.hpp>
+#include <shardwright/layout/quantized.hpp>
+
+#include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -116,19 +119,36 @@ template <class Zero> struct ReduceOncePerStep : Zero {
 };
 
 /// @brief Modifies a choice: the parameters are frozen. They are stored and gathered as the choice says, but
-/// have no gradient and no optimizer state.
-template <class Zero> struct Frozen : Zero {
+/// have no gradient and no optimizer state. With a `Form`, Int8 or NormalFloat4, they are stored and gathered
+/// in that form of few bits, too.
+template <class Zero, class Form = void> struct Frozen : Zero {
+  static_assert(
+      std::is_void_v<Form> || detail::is_form<Form>,
+      "Frozen: the form of quantized weights must be Int8 or NormalFloat4 (write Frozen<Zero3, NormalFloat4>, or Frozen<Zero3> for weights in their own element type)");
   using Trained = Zero; ///< The choice for parameters of the same model that are trained.
   template <LayoutType, LayoutType Raw> using Accumulator = Raw;
   template <LayoutType Compute> using State = typename Zero::template Stored<Compute>;
 };
 
-/// @brief Modifies the layouts of a model, such as DecoderLayouts: all of its parameters are frozen.
-template <class Layouts> struct FrozenLayouts : Layouts { using Zero = Frozen<typename Layouts::Zero>; };
+/// @brief Modifies the layouts of a model, such as DecoderLayouts: all of its parameters are frozen. With a
+/// `Form`, the matrices of its Linear and GroupedLinear layers, but not those of routers, are quantized.
+template <class Layouts, class Form = void> struct FrozenLayouts : Layouts {
+  using Zero = Frozen<typename Layouts::Zero, Form>;
+};
 
 namespace detail {
 template <class Zero> inline constexpr bool trains = true;
-template <class Zero> inline constexpr bool trains<Frozen<Zero>> = false;
+template <class Zero, class Form> inline constexpr bool trains<Frozen<Zero, Form>> = false;
+
+/// The form in which a choice stores weights, or void; and the choice for parameters in their element type.
+template <class Zero> struct FormOf {
+  using type = void;
+  using Whole = Zero;
+};
+template <class Zero, class Form> struct FormOf<Frozen<Zero, Form>> {
+  using type = Form;
+  using Whole = Frozen<Zero>;
+};
 } // namespace detail
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

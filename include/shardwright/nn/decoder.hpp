@@ -114,7 +114,7 @@ struct Decoder {
   /// @brief The embedding, or the head.
   using TableLayout = TiedLayouts<typename Layouts::Table, typename Layouts::Head>;
   using Table = Parameter<TableLayout, EmbeddingGradientLayout<typename Layouts::Ids, Tokens, TableLayout>,
-                          Element, typename Layouts::Zero, Target>;
+                          Element, typename Plan::zero, Target>;
 
   template <class Place>
   [[nodiscard]] static TiedParameter<Table> table(const Place& place, const Config& config, const char* name,

@@ -11,6 +11,7 @@
 #include <shardwright/layout/zero.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/quantize.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/gradient/gathered_weight.hpp>
@@ -53,7 +54,9 @@ template <class P> struct TrainedParameter {
 /// copies whose gradients are summed and that count once in the norm.
 ///
 /// If `Zero` is Frozen, it is listed, initialized, gathered and saved like any other, but nothing asks for
-/// its gradient: operations do not compute it, and what needs one does not compile.
+/// its gradient: operations do not compute it, and what needs one does not compile. With a
+/// form, Frozen<Zero, NormalFloat4>, the weights are stored and gathered in few bits, and widened for each
+/// operation that reads them.
 template <LayoutType Compute, LayoutType Raw, class Element = float, class Zero = DataParallel,
           class Target = DefaultTarget>
 class Parameter final : public ParameterBase {
@@ -74,7 +77,13 @@ public:
   /// @brief Can be an operand of operations on a tape.
   using tape_operand = Parameter;
 
-  using Stored = ShardedTensor<stored_layout, Element, Target>;
+  /// @brief The form of quantized weights, or void.
+  using Form = typename detail::FormOf<Zero>::type;
+  static constexpr bool quantized = !std::is_void_v<Form>;
+  /// @brief The Element, or a word of a form.
+  using stored_element = std::conditional_t<quantized, detail::QuantizedWord, Element>;
+
+  using Stored = ShardedTensor<stored_layout, stored_element, Target>;
   using Weight = ShardedTensor<Compute, const Element, Target>;
   using RawTensor = ShardedTensor<Raw, accumulation_element, Target>;
   using GradientTensor = ShardedTensor<gradient_layout, accumulation_element, Target>;
@@ -94,6 +103,9 @@ public:
   static_assert(
       RealElement<Element>,
       "Parameter: the elements must be floating-point, because a weight has a gradient (keep integers in a ShardedTensor)");
+  static_assert(
+      !quantized || Target::host_accessible,
+      "Parameter: quantized weights must be on the host, whose processors widen them (keep weights on a device whole, with Frozen<Zero>)");
   static_assert(
       !state_layout::value.has_partial(),
       "Parameter: the optimizer state must not be Partial, an incomplete sum (keep it replicated or sharded)");
@@ -117,7 +129,9 @@ public:
   Parameter(const Mesh& mesh, const GivenShape& given, const Initial& initial, ParameterRole role,
             SourceLocation where = SourceLocation::current())
       : ParameterBase({}, where, role), resources_(&mesh.core().template resources<Target>()),
-        initial_(initial), stored_(detail::TensorAccess::outline<Stored>(mesh.core(), given.shape)) {
+        initial_(initial), shape_(given.shape),
+        stored_(detail::TensorAccess::outline<Stored>(mesh.core(),
+                                                      stored_shape(mesh.core(), given.shape, where))) {
     static_cast<void>(fits_mesh<stored_layout, typename Mesh::axis_list>);
     detail::check_shape(given.shape, sizeof(accumulation_element), where);
   }
@@ -127,8 +141,8 @@ public:
   /// and the optimizer's block of the original is kept as the master copy
   Parameter(std::string name, ShardedTensor<stored_layout, accumulation_element, Target> weights,
             SourceLocation where = SourceLocation::current())
-      : ParameterBase(std::move(name), where), resources_(&weights.resources()), master_(master_of(weights)),
-        stored_(convert<Element>(std::move(weights))) {}
+      : ParameterBase(std::move(name), where), resources_(&weights.resources()), shape_(weights.shape()),
+        master_(master_of(weights)), stored_(narrowed(std::move(weights))) {}
 
   /// @throws LifecycleError while a GradAccumulator holds the gradient of either.
   Parameter(Parameter&&) = default;            // NOLINT(performance-noexcept-move-constructor)
@@ -151,11 +165,11 @@ public:
       fill(weights, {initial_.mean, where()});
     set_name(name);
     master_ = master_of(weights);
-    stored_ = convert<Element>(std::move(weights));
+    stored_ = narrowed(std::move(weights));
   }
   [[nodiscard]] bool initialized() const noexcept { return stored_.valid(); }
 
-  [[nodiscard]] const Shape& shape() const noexcept { return stored_.shape(); }
+  [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
   /// @brief Pool and execution instance.
   [[nodiscard]] detail::TargetResources<Target>& resources() const noexcept { return *resources_; }
   /// @brief The weights as stored, to be read: fill_weights() sets and update_weights() changes them, with
@@ -172,13 +186,19 @@ public:
   }
   void finish_gather() override { weight_.finish(); }
   void release() override { weight_.release(); }
-  /// @brief The weights as operations read them. @throws LifecycleError if they are not gathered.
-  [[nodiscard]] const Weight& weight() const {
+  /// @brief The weights as operations read them; quantized ones are widened into memory of their own.
+  /// @throws LifecycleError if they are not gathered.
+  [[nodiscard]] auto weight() const -> std::conditional_t<quantized, Weight, const Weight&> {
     if (!weight_.tensor().valid())
       detail::reject_parameter(
           name(),
           ": the weights must be gathered before they are read (call start_gather() and finish_gather(), and release() after the use)");
-    return weight_.tensor();
+    if constexpr (quantized) {
+      const detail::MemoryFor memory(MemoryKind::gathered_weights);
+      return widen<Form, Element>(weight_.tensor(), where()).share();
+    } else {
+      return weight_.tensor();
+    }
   }
 
   /// @brief Its gradient. @throws LifecycleError if no GradAccumulator holds one.
@@ -256,7 +276,7 @@ public:
         redistribute_into(weights, *master_);
         narrow_into_stored(weights);
       }
-    } else if constexpr (!std::is_same_v<accumulation_element, Element>) {
+    } else if constexpr (!std::is_same_v<accumulation_element, stored_element>) {
       const detail::MemoryFor memory(MemoryKind::parameters);
       ShardedTensor<stored_layout, accumulation_element, Target> weights(*resources_, shape(), where());
       fill(weights);
@@ -264,6 +284,13 @@ public:
     } else {
       fill(stored_);
     }
+  }
+  /// @brief Sets quantized weights as they are stored: `fill(words)` writes those of a tensor in the stored
+  /// layout, such as those of a checkpoint.
+  /// @throws as fill_weights
+  template <class Fill> void fill_stored(Fill fill) requires(quantized) {
+    begin_write();
+    fill(stored_);
   }
 
   /// @brief Changes the weights: calls `change(weights)` with those of the optimizer's block, in its element
@@ -295,10 +322,25 @@ private:
   using Master = std::optional<GradientTensor>;
 
   [[nodiscard]] detail::ParameterType type() const noexcept override {
-    return {detail::LayoutText<Compute>::value, detail::LayoutText<Raw>::value, element_type_of<Element>(),
-            shape(), resources_->core()};
+    return {detail::LayoutText<Compute>::value, detail::LayoutText<Raw>::value,
+            element_type_of<stored_element>(), stored_.shape(), resources_->core()};
   }
 
+  /// The shape of the stored weights. @throws InvalidArgument if their layout cuts a block.
+  [[nodiscard]] static Shape stored_shape([[maybe_unused]] const detail::MeshCore& core, const Shape& shape,
+                                          [[maybe_unused]] SourceLocation where) {
+    if constexpr (quantized)
+      return detail::words_shape<Form, stored_layout>(core, shape, where);
+    else
+      return shape;
+  }
+  /// Weights with the stored element.
+  template <class Weights> [[nodiscard]] static auto narrowed(Weights&& weights) {
+    if constexpr (quantized)
+      return quantize<Form>(weights);
+    else
+      return convert<Element>(std::forward<Weights>(weights));
+  }
   [[nodiscard]] static Master
   master_of(const ShardedTensor<stored_layout, accumulation_element, Target>& weights) {
     [[maybe_unused]] const detail::MemoryFor memory(MemoryKind::master_weights);
@@ -310,7 +352,7 @@ private:
   /// Rounds weights in any layout, on a device into the memory of the stored ones.
   template <class Weights> void narrow_into_stored(const Weights& weights) {
     if constexpr (Target::host_accessible)
-      stored_ = redistribute<stored_layout>(convert<Element>(weights));
+      stored_ = redistribute<stored_layout>(narrowed(weights));
     else
       redistribute_into(convert<Element>(weights), stored_);
   }
@@ -325,6 +367,7 @@ private:
 
   detail::TargetResources<Target>* resources_;
   Initial initial_;
+  Shape shape_;
   Master master_;
   Stored stored_;
   detail::WeightInUse<Compute, Stored> weight_;

@@ -53,18 +53,20 @@ concept CountsSteps = requires(Optimizer& optimizer, const P& parameter) {
 /// with each is compiled once, not for every type of parameter.
 class HeldState {
 public:
-  const std::string& name;
+  const std::string name;
   const safetensors::Dtype dtype;
   const std::span<const std::int64_t> shape;
   const bool required; ///< Whether every checkpoint must have it.
 
   virtual void stage(Staging& to) const = 0;
+  /// The name under which a source has it, after checking its shape and element type.
+  [[nodiscard]] virtual std::string require_of(const BlockSource& source, bool convert) const;
   virtual void read(const BlockSource& source, bool convert) const = 0;
 
 protected:
-  HeldState(const std::string& own, safetensors::Dtype type, std::span<const std::int64_t> extents,
+  HeldState(std::string own, safetensors::Dtype type, std::span<const std::int64_t> extents,
             bool always = true)
-      : name(own), dtype(type), shape(extents), required(always) {}
+      : name(std::move(own)), dtype(type), shape(extents), required(always) {}
   ~HeldState() = default;
 };
 using VisitHeld = std::function<void(const HeldState&)>;
@@ -89,6 +91,35 @@ public:
       static_cast<void>(source.require(name, dtype, unsigned_of(shape), convert));
     parameter_.fill_weights(
         [&](auto& weights) { read_tensor(source, name, weights, convert || !P::trained); });
+  }
+
+private:
+  P& parameter_;
+  const Replica& meshes_;
+};
+
+/// Quantized weights, which are saved as words: "NAME.nf4". Other weights are quantized as they are read.
+template <class P>
+requires(P::quantized) class HeldWeights<P> final : public HeldState {
+public:
+  HeldWeights(P& parameter, const Replica& meshes)
+      : HeldState(parameter.name() + "." + std::string(P::Form::name),
+                  safetensors::dtype_of<typename P::stored_element>(), parameter.stored().shape()),
+        parameter_(parameter), meshes_(meshes) {}
+  void stage(Staging& to) const override { to.add(name, parameter_.stored(), meshes_); }
+  [[nodiscard]] std::string require_of(const BlockSource& source, bool convert) const override {
+    if (source.holds(name))
+      return HeldState::require_of(source, convert);
+    static_cast<void>(source.require(parameter_.name(),
+                                     safetensors::dtype_of<typename P::accumulation_element>(),
+                                     unsigned_of(parameter_.shape()), true));
+    return parameter_.name();
+  }
+  void read(const BlockSource& source, bool /*convert*/) const override {
+    if (source.holds(name))
+      parameter_.fill_stored([&](auto& words) { read_tensor(source, name, words); });
+    else
+      parameter_.fill_weights([&](auto& weights) { read_tensor(source, parameter_.name(), weights, true); });
   }
 
 private:
@@ -297,6 +328,11 @@ SHARDWRIGHT_INLINE void visit_kept(const std::vector<shardwright::detail::Listed
   }
 }
 
+SHARDWRIGHT_INLINE std::string HeldState::require_of(const BlockSource& source, bool convert) const {
+  static_cast<void>(source.require(name, dtype, unsigned_of(shape), convert));
+  return name;
+}
+
 SHARDWRIGHT_INLINE VisitHeld stage_in(Staging& to) {
   return [&to](const HeldState& each) { each.stage(to); };
 }
@@ -306,8 +342,7 @@ SHARDWRIGHT_INLINE VisitHeld require_of(const BlockSource& source, bool convert,
   return [&source, convert, &names](const HeldState& each) {
     if (!each.required && !source.holds(each.name))
       return;
-    static_cast<void>(source.require(each.name, each.dtype, unsigned_of(each.shape), convert));
-    names.push_back(each.name);
+    names.push_back(each.require_of(source, convert));
   };
 }
 

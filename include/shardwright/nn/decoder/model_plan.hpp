@@ -12,7 +12,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The element of weights and activations, the ZeRO stage and the target.
 template <class Element = float, class Zero = DataParallel, class Target = DefaultTarget> struct ModelPlan {
   using element = Element;
-  using zero = Zero;
+  using zero = typename detail::FormOf<Zero>::Whole; ///< Of tables, gains, biases and routers.
+  using matrix_zero = Zero; ///< Of the matrices of linear layers, which may be quantized.
   using target = Target;
 };
 

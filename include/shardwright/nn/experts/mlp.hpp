@@ -59,7 +59,7 @@ template <LayoutType Rows, LayoutType Weight, class Plan = ModelPlan<>> class Gr
 public:
   using Out = GroupedLayout<Rows, Weight>;
   using Matrices = Parameter<Weight, GroupedWeightGradientLayout<Rows, Gradient<Out>>, typename Plan::element,
-                             typename Plan::zero, typename Plan::target>;
+                             typename Plan::matrix_zero, typename Plan::target>;
 
   /// @param shape [experts, in, out]
   template <class Mesh>

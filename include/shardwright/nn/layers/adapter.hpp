@@ -286,6 +286,9 @@ private:
       throw LifecycleError("Lora: the adapter of " + weight.name() + " must be " +
                            (merged ? "merged once, but it is merged already (unmerge it first)"
                                    : "merged before it is unmerged (merge it first)"));
+    static_assert(
+        !P::quantized,
+        "Lora: adapters must not be merged into quantized weights, which would round them again (merge them into the same model with FrozenLayouts, or unquantized weights from a file)");
     using Number = typename P::accumulation_element;
     const auto own = redistribute<typename P::stored_layout>(product(weight, i));
     weight.fill_weights([&](auto& weights) {

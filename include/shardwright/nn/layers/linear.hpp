@@ -62,7 +62,7 @@ template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>> class Line
 public:
   using Out = MatmulLayout<In, Weight>;
   using Matrix = Parameter<Weight, MatmulLayout<In, Gradient<Out>, MatmulForm::left_transposed>,
-                           typename Plan::element, typename Plan::zero, typename Plan::target>;
+                           typename Plan::element, typename Plan::matrix_zero, typename Plan::target>;
 
   /// @param shape of W
   template <class Mesh>

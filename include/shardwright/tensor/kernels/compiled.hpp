@@ -9,6 +9,11 @@
 
 #include <cstddef>
 
+namespace shardwright::inline SHARDWRIGHT_ABI {
+struct Int8;
+struct NormalFloat4;
+} // namespace shardwright::inline SHARDWRIGHT_ABI
+
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
 template <class Element> struct AdamWUpdate;
@@ -34,6 +39,8 @@ template <class Element> struct RotaryRows;
 template <class Element, class Draw> struct RandomElements;
 template <class Element> struct DrawNormal;
 template <class Number, class Operation> struct Elementwise;
+template <class Form, class From> struct QuantizeBlocks;
+template <class Form, class To> struct WidenBlocks;
 
 // `extern` where the kernels are used; a definition in the source that holds them.
 #if defined(SHARDWRIGHT_COMPILING)
@@ -58,10 +65,14 @@ template <class Number, class Operation> struct Elementwise;
   SHARDWRIGHT_KERNEL(RowPieces<EmbeddingBackward<Element, Number>>);                                         \
   SHARDWRIGHT_KERNEL(AddPositions<Element>);                                                                 \
   SHARDWRIGHT_KERNEL(SumOfPositions<Element, Number>);                                                       \
-  SHARDWRIGHT_KERNEL(RotaryRows<Element>)
+  SHARDWRIGHT_KERNEL(RotaryRows<Element>);                                                                   \
+  SHARDWRIGHT_KERNEL(WidenBlocks<Int8, Element>);                                                            \
+  SHARDWRIGHT_KERNEL(WidenBlocks<NormalFloat4, Element>)
 // Kernels that exist only for the type of sums.
 #define SHARDWRIGHT_NUMBER_KERNELS(Number)                                                                   \
   SHARDWRIGHT_KERNEL(RowPieces<RandomElements<Number, DrawNormal<Number>>>);                                 \
+  SHARDWRIGHT_KERNEL(QuantizeBlocks<Int8, Number>);                                                          \
+  SHARDWRIGHT_KERNEL(QuantizeBlocks<NormalFloat4, Number>);                                                  \
   SHARDWRIGHT_KERNEL(RowPieces<Elementwise<Number, RebaseSums<Number>>>);                                    \
   SHARDWRIGHT_KERNEL(RowPieces<Elementwise<Number, AdamWUpdate<Number>>>)
 
