@@ -24,9 +24,12 @@ template <class Element, class Zero, class Context = sw::AllToAllContext, class 
 }
 
 /// @brief The same of adapters beside frozen weights.
-template <class Element, class Zero> [[nodiscard]] sw::DryRun dry_run_lora(const Options& options, int rank) {
+template <class Element, class Zero, class Form = void>
+[[nodiscard]] sw::DryRun dry_run_lora(const Options& options, int rank) {
   using Counted = sw::Counting<sw::DefaultTarget>;
-  return trainer::dry_run_of<TextTask<sw::DecoderLayouts<true, Zero>, Element, Counted, true>>(options, rank);
+  return trainer::dry_run_of<
+      TextTask<sw::FrozenLayouts<sw::DecoderLayouts<true, Zero>, Form>, Element, Counted, true>>(options,
+                                                                                                 rank);
 }
 
 /// @brief The same with experts in the layers.
@@ -40,7 +43,8 @@ template <class Element, class Zero>
 template <class Element, class Zero>
 [[nodiscard]] sw::DryRun dry_run_experts_lora(const Options& options, int rank) {
   using Counted = sw::Counting<sw::DefaultTarget>;
-  return trainer::dry_run_of<TextTask<sw::MoeLayouts<Zero>, Element, Counted, true>>(options, rank);
+  return trainer::dry_run_of<TextTask<sw::FrozenLayouts<sw::MoeLayouts<Zero>>, Element, Counted, true>>(
+      options, rank);
 }
 
 } // namespace train_gpt

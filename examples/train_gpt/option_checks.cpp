@@ -283,6 +283,9 @@ void settle_training(Options& options, const IsGiven& given) {
   if (options.lora && !adapts)
     throw UsageError(
         "--lora is for --precision fp32 or bf16 with --zero 0 or 3, and for --context all-to-all and --target host in this program (leave the others out)");
+  if (options.base != Base::whole && options.size.experts > 0)
+    throw UsageError(
+        "--quantize-base is for models without experts in this program (leave it out, or name another model by --init)");
   if (is_narrow(options.precision) && options.extent("tp") > 1 && !options.sequence_parallel)
     throw UsageError("--precision " + precision + " needs --sequence-parallel with tp=" +
                      text(options.extent("tp")) + " in this program (add it, or leave tp out)");

@@ -81,6 +81,8 @@ std::string Options::lora_text() const {
   out << "--lora r=" << lora->rank << ",alpha=" << lora->alpha << ",dropout=" << lora->dropout
       << ",rslora=" << lora->rank_stabilized << "\n--lora-targets " << joined(lora->targets, ",")
       << "\n--adapter " << adapter.string() << "\n";
+  if (base != Base::whole) // a checkpoint from before there was this option belongs to its default
+    out << "--quantize-base " << name_of(base) << "\n";
   return out.str();
 }
 
@@ -144,6 +146,7 @@ struct Words : trainer::RunWords {
   std::string init, export_to, adapter; ///< Paths.
   std::string lora;
   std::string longer = "cut";
+  std::string base; // a form
   std::vector<std::string> targets;
   ModelSize size; ///< Only the given members count.
 };
@@ -296,6 +299,10 @@ void add_adapter_options(CLI::App& app, Options& options, Words& words) {
       ->type_name("NAME");
   in.add("--adapter", words.adapter, "Directory of adapters to start from, with their sizes.")
       ->type_name("DIR");
+  in.add("--quantize-base", words.base,
+         "Keep the weights of the linear layers of --init in 4 bits (nf4) or 8 bits (int8), by blocks of 64.")
+      ->check(one_of({"nf4", "int8"}))
+      ->type_name("FORM");
   in.flag("--merge", options.merge, "Export the model with its adapters merged into its weights.");
 }
 
@@ -333,6 +340,7 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
 
   options.ring = words.context == "ring";
   options.adapter = words.adapter;
+  options.base = words.base == "nf4" ? Base::nf4 : words.base == "int8" ? Base::int8 : Base::whole;
   settle_adapters(options, words.lora, words.targets);
   settle_published(options, given);
 }

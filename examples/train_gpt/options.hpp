@@ -59,6 +59,14 @@ enum class Device : std::uint8_t { host, cuda };
   return device == Device::cuda ? "cuda" : "host";
 }
 
+/// @brief How the weights beside adapters are stored: in their element type, or in a form of few bits.
+enum class Base : std::uint8_t { whole, nf4, int8 };
+
+/// @brief As it is written after --quantize-base.
+[[nodiscard]] constexpr std::string_view name_of(Base base) noexcept {
+  return base == Base::nf4 ? "nf4" : base == Base::int8 ? "int8" : "whole";
+}
+
 /// @brief The properties that distinguish one compiled training from another.
 struct TrainingKind {
   Precision precision = Precision::fp32;
@@ -67,6 +75,7 @@ struct TrainingKind {
   Device target = Device::host;
   bool experts = false;
   bool adapters = false;
+  Base base = Base::whole;
 
   friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
 };
@@ -101,6 +110,7 @@ struct Options : trainer::RunOptions {
   std::filesystem::path export_to; ///< Directory for the trained model or adapters; empty: none.
   std::optional<pretrained::AdapterSettings> lora; ///< Train adapters of these sizes, and nothing else.
   std::filesystem::path adapter;                   ///< Directory of adapters to start from; empty: new ones.
+  Base base = Base::whole;                         ///< What the adapters are beside.
   bool merge = false;                              ///< Export the model with its adapters merged.
   int epochs = 0;                                  ///< Of conversations, instead of steps; 0: steps.
   std::string chat_template;                       ///< Of conversations; empty: the model's own.
@@ -114,7 +124,7 @@ struct Options : trainer::RunOptions {
   }
   /// @brief The compiled training that runs it.
   [[nodiscard]] TrainingKind kind() const {
-    return {precision, zero, ring, target, size.experts > 0, lora.has_value()};
+    return {precision, zero, ring, target, size.experts > 0, lora.has_value(), base};
   }
   /// @brief Every setting that all ranks must share, one per line.
   [[nodiscard]] std::string configuration_text() const;

@@ -181,6 +181,12 @@ void settle_published(Options& options, const IsGiven& given) {
   if (options.init.empty() && (options.lora || !options.adapter.empty()))
     throw UsageError(std::string(options.lora ? "--lora" : "--adapter") +
                      " trains adapters of a published model (give --init, or leave it out)");
+  if (options.base != Base::whole && !options.lora && options.adapter.empty())
+    throw UsageError(
+        "--quantize-base is for weights that adapters leave as they are (add --lora, or leave it out)");
+  if (options.base != Base::whole && options.merge)
+    throw UsageError(
+        "--merge adds adapters to the whole weights of --init, but --quantize-base was given (export the adapters, then merge them by --adapter DIR --merge --steps 0 without --quantize-base)");
   if (options.merge && ((!options.lora && options.adapter.empty()) || options.export_to.empty()))
     throw UsageError("--merge writes a model with its adapters (add --lora and --export, or leave it out)");
   if (options.steps == 0 && options.export_to.empty())

@@ -116,8 +116,7 @@ struct TextModel<Layouts, Element, Target, true, false> {
 };
 template <class Layouts, class Element, class Target, bool experts>
 struct TextModel<Layouts, Element, Target, experts, true> {
-  using type =
-      sw::Adapted<typename TextModel<sw::FrozenLayouts<Layouts>, Element, Target, experts, false>::type>;
+  using type = sw::Adapted<typename TextModel<Layouts, Element, Target, experts, false>::type>;
 };
 
 /// @brief A decoder, or one with experts if its layouts have owners of experts.

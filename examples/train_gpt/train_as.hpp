@@ -58,11 +58,12 @@ template <class Element, class Zero>
                                                                                 quiet);
 }
 
-/// @brief Trains adapters beside frozen weights.
-template <class Element, class Zero>
+/// @brief Trains adapters beside frozen weights, quantized if there is a Form.
+template <class Element, class Zero, class Form = void>
 [[nodiscard]] RunResult train_lora(const sw::HostCommunicator& world, const Options& options,
                                    const sw::TokenRows& dataset, bool quiet) {
-  return train_task<TextTask<sw::DecoderLayouts<true, Zero>, Element, sw::DefaultTarget, true>>(
+  return train_task<
+      TextTask<sw::FrozenLayouts<sw::DecoderLayouts<true, Zero>, Form>, Element, sw::DefaultTarget, true>>(
       world, options, dataset, quiet);
 }
 
@@ -70,8 +71,8 @@ template <class Element, class Zero>
 template <class Element, class Zero>
 [[nodiscard]] RunResult train_experts_lora(const sw::HostCommunicator& world, const Options& options,
                                            const sw::TokenRows& dataset, bool quiet) {
-  return train_task<TextTask<sw::MoeLayouts<Zero>, Element, sw::DefaultTarget, true>>(world, options, dataset,
-                                                                                      quiet);
+  return train_task<TextTask<sw::FrozenLayouts<sw::MoeLayouts<Zero>>, Element, sw::DefaultTarget, true>>(
+      world, options, dataset, quiet);
 }
 
 } // namespace train_gpt

@@ -24,6 +24,8 @@ std::string build_name(const TrainingKind& kind) {
     add("experts");
   if (kind.adapters)
     add("lora");
+  if (kind.base != Base::whole)
+    add(std::string(name_of(kind.base)));
   if (kind.zero > 0)
     add("zero" + std::to_string(kind.zero));
   return out.empty() ? "fp32" : out;
@@ -45,9 +47,10 @@ template <class Compiled> auto find(const Options& options) {
       "this build must hold the training that the options name, but --precision " +
       std::string(name_of(kind.precision)) + " with --zero " + std::to_string(kind.zero) +
       (kind.ring ? " and --context ring" : "") + (kind.experts ? " and experts" : "") +
-      (kind.adapters ? " and --lora" : "") + " was left out (to build it, run: cmake -B " + folder +
-      " -DTRAIN_GPT_TRAININGS=\"" + names + "\" -DTRAIN_GPT_DRY_RUNS=ON && cmake --build " + folder +
-      " --target train_gpt)");
+      (kind.adapters ? " and --lora" : "") +
+      (kind.base == Base::whole ? "" : " and --quantize-base " + std::string(name_of(kind.base))) +
+      " was left out (to build it, run: cmake -B " + folder + " -DTRAIN_GPT_TRAININGS=\"" + names +
+      "\" -DTRAIN_GPT_DRY_RUNS=ON && cmake --build " + folder + " --target train_gpt)");
 }
 
 } // namespace

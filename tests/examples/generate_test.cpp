@@ -1268,6 +1268,9 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
   CHECK_THAT(run("6", {"--lora", "r=8", "--lora-targets", "q_pro"}).error,
              ContainsSubstring("did you mean q_proj?"));
   CHECK_THAT(run("6", {"--lora", "r=8", "--merge"}).error, ContainsSubstring("add --lora and --export"));
+  CHECK_THAT(run("6", {"--quantize-base", "nf4"}).error, ContainsSubstring("(add --lora, or leave it out)"));
+  CHECK_THAT(run("6", lora, {"--quantize-base", "int8", "--merge"}).error,
+             ContainsSubstring("--merge adds adapters to the whole weights of --init"));
   CHECK_THAT(run("6", with_both(trained, lora)).error, ContainsSubstring("leave out --lora"));
   CHECK_THAT(train({"--lora", "r=8"}).error, ContainsSubstring("give --init, or leave it out"));
 
