@@ -110,6 +110,8 @@ void reduce_all_blocks(const Input& input, Result& out, double factor) {
   auto& resources = input.resources();
   const BufferHandle partial(resources.take(blocks * sizeof(Accumulator)));
   auto* const sums = static_cast<Accumulator*>(partial.data());
+  kernels::moves("sw::reduce", resources.execution(),
+                 count * sizeof(Element) + 2 * blocks * sizeof(Accumulator));
   kernels::run("sw::reduce", resources.execution(), blocks,
                ReduceBlocks<Op::value, Element, Accumulator>{input.data(), sums, count, reduction_block});
   kernels::run(
@@ -228,6 +230,9 @@ template <class Op, int dimension> struct Reduce {
       } else {
         const auto [middle, inner] = extents(x);
         using Kernel = detail::ReduceDimension<Op::value, typename X::value_type>;
+        kernels::moves("sw::reduce", x.execution(),
+                       x.local_size() * sizeof(typename X::value_type) +
+                           out.local_size() * sizeof(typename Result::value_type));
         kernels::run("sw::reduce", x.execution(), out.local_size(),
                      Kernel{x.data(), out.mutable_data(), middle, inner, factor_of(x)});
       }

@@ -215,6 +215,10 @@ struct Combine {
     detail::send_rows(resources, *route, y_gradient.data(), to_rows.mutable_data(), width, {});
     auto block = of_gates ? detail::new_block<Number>(resources, count, {}) : detail::BufferHandle();
     Number* const products = of_gates ? static_cast<Number*>(block.data()) : nullptr;
+    // Scales the rows in place, or takes their products with the input, or both.
+    kernels::moves("sw::gate_rows", y_gradient.execution(),
+                   count * width * ((of_rows ? 2 : 1) + (of_gates ? 1 : 0)) * sizeof(typename Rows::element),
+                   count * ((of_rows ? 1 : 0) + (of_gates ? 1 : 0)) * sizeof(Number));
     kernels::run_lanes(
         "sw::gate_rows", y_gradient.execution(), count,
         kernels::GateRows<typename Rows::element>{to_rows.mutable_data(), of_gates ? input.data() : nullptr,

@@ -156,13 +156,22 @@ void move_rows(TargetResources<Target>& resources, const ExpertRoute& route, boo
   use(kernels::PackedRows<Element>{in, width}, KernelLoop<Target>{resources.execution()});
 }
 
+/// What a kernel moves that copies rows to or from places that an index names.
+template <class Element> [[nodiscard]] std::size_t indexed_row_bytes(std::int64_t rows, std::size_t width) {
+  return static_cast<std::size_t>(rows) * (2 * width * sizeof(Element) + sizeof(std::int32_t));
+}
+
 /// Dispatches the rows of tokens to their experts: `rows` [route.rows(), width] from `tokens` [tokens,
 /// width].
 template <class Target, class Element>
 void send_rows(TargetResources<Target>& resources, const ExpertRoute& route, const Element* tokens,
                Element* rows, std::size_t width, SourceLocation where) {
   const auto divisor = static_cast<std::size_t>(route.slots);
+  const auto moves = [&](const char* label, std::int64_t count) {
+    kernels::moves(label, resources.execution(), indexed_row_bytes<Element>(count, width));
+  };
   const auto gather = [&](Element* to) {
+    moves("sw::gather_rows", route.sent());
     kernels::run_lanes("sw::gather_rows", resources.execution(), static_cast<std::size_t>(route.sent()),
                        kernels::GatherRows<Element>{tokens, route.pair(), divisor, to, width});
   };
@@ -174,6 +183,7 @@ void send_rows(TargetResources<Target>& resources, const ExpertRoute& route, con
   shown.divisor = divisor;
   move_rows<Target, Element>(resources, route, false, shown, width, where, gather,
                              [&]<class Rows>(const Rows& received, const auto& loop) {
+                               moves("sw::group_rows", route.rows());
                                loop.lanes(
                                    "sw::group_rows", static_cast<std::size_t>(route.rows()),
                                    kernels::ScatterRows<Element, Rows>{received, route.group(), rows, width});
@@ -191,6 +201,7 @@ void return_rows(TargetResources<Target>& resources, const ExpertRoute& route, c
   shown.rows = rows;
   shown.index = route.group();
   const auto ungroup = [&](Element* to) {
+    kernels::moves("sw::pack_rows", resources.execution(), indexed_row_bytes<Element>(route.rows(), width));
     kernels::run_lanes("sw::pack_rows", resources.execution(), static_cast<std::size_t>(route.rows()),
                        kernels::GatherRows<Element>{rows, route.group(), 1, to, width});
   };
