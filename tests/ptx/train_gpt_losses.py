@@ -7,6 +7,7 @@ What train_gpt refuses must be refused with its sentence; a graph over several r
 """
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,19 +20,22 @@ CAPTURED = "captured as a graph, which later steps replay"
 SEVERAL_RANKS = "not captured: collectives between ranks need the host"
 
 
-def train(program, options):
+TEXTS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+
+
+def train(program, data, options):
     """Exit status, what was printed, and the loss of each step."""
     with tempfile.TemporaryDirectory() as folder:
         metrics = pathlib.Path(folder) / "metrics.jsonl"
-        done = subprocess.run([program, *COMMON, *options, "--metrics", str(metrics)], stdout=subprocess.PIPE,
+        done = subprocess.run([program, *COMMON, "--data", data, *options, "--metrics", str(metrics)], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=600)
         lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.is_file() else []
     return done.returncode, done.stdout, [line["loss"] for line in lines if "loss" in line]
 
 
-def wrong(program, options):
+def wrong(program, data, options):
     """A sentence if the run on the device is not as it must be."""
-    status, output, device = train(program, ["--target", "cuda", *options])
+    status, output, device = train(program, data, ["--target", "cuda", *options])
     precision = options[options.index("--precision") + 1]
     if precision == "fp32" and "--zero" in options:
         return None if status != 0 and REFUSED in output else f"status {status}, not refused with its sentence:\n{output}"
@@ -41,7 +45,7 @@ def wrong(program, options):
         said = CAPTURED if "dp=1" in options else SEVERAL_RANKS
         if said not in output:
             return f"nothing says \"{said}\":\n{output}"
-    _, text, host = train(program, ["--target", "host", "--precision", "fp32", "--mesh", "dp=1"])
+    _, text, host = train(program, data, ["--target", "host", "--precision", "fp32", "--mesh", "dp=1"])
     if not len(device) == len(host) == 3:
         return f"there must be three losses, but they are {device}, and on the host {host}\n{text}"
     difference = max(abs(a - b) for a, b in zip(device, host))
@@ -50,4 +54,6 @@ def wrong(program, options):
 
 
 if __name__ == "__main__":
-    sys.exit(wrong(sys.argv[1], sys.argv[2:]))
+    with tempfile.TemporaryDirectory() as copied:  # whoever edits a page must not come between the two runs
+        data = shutil.copytree(TEXTS, pathlib.Path(copied) / "docs")
+        sys.exit(wrong(sys.argv[1], str(data), sys.argv[2:]))
