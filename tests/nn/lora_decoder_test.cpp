@@ -3,7 +3,10 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/nn/decoder/moe.hpp>
 #include <shardwright/nn/layers/lora.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
+#include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/training.hpp>
 
 #include <cmath>
@@ -11,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 // A decoder with adapters: its text is not written again. It begins as its base, and trains alike on every
@@ -106,4 +110,62 @@ TEST_CASE("an adapted decoder begins as its base, and its losses are those of on
     compare<sw::DecoderLayouts<false>>(alone, way);
   for (const Way& way : {Way{.tp = 4, .sequence_parallel = true}, Way{.dp = 2, .tp = 2}, Way{.dp = 3}})
     compare<sw::DecoderLayouts<true, sw::Zero3>>(alone, way);
+}
+
+namespace {
+
+/// The losses of some steps of adapters of a decoder with experts, on a mesh of one or two stages.
+[[nodiscard]] std::vector<double> expert_losses(const sw::HostCommunicator& world, int stages,
+                                                const sw::DecoderExtents& extents) {
+  using Layouts = sw::FrozenLayouts<sw::MoeLayouts<sw::Zero3Over<sw::MoeZeroAxes>>>;
+  using Model = sw::PipelineModel<sw::Adapted<sw::MoeDecoder<Layouts, double>>>;
+  sw::MoeConfig config;
+  static_cast<sw::DecoderConfig&>(config) = nn_test::config_of_four();
+  config.experts = 4;
+  config.expert_hidden = 6;
+  config.shared_hidden = 4;
+  config.dense_layers = 1;
+  const Problem own{.config = config, .batch = 8, .steps = 20};
+  config.batch_sequences = own.batch / 2;
+  const auto ranks = sw::decoder_pipeline_mesh(world, stages, extents);
+  const auto mesh = sw::stage_mesh(ranks);
+  const auto schedule = sw::make_schedule("1f1b", stages, 2);
+  const sw::LayerPartition layers(static_cast<int>(config.layers), stages);
+  const auto pipeline = ranks.communicator<sw::axis::pp>();
+  Model model(mesh, pipeline, schedule.placement(), layers, {config, {.rank = 3, .alpha = 6}}, own.seed);
+  sw::Training training(mesh, model, world, pipeline, schedule, sw::AdamW());
+  std::vector<double> out;
+  std::vector<typename Model::Batch> batches;
+  for (int step = 0; step < own.steps; ++step) {
+    batches.clear();
+    for (const std::int64_t row : {std::int64_t{0}, config.batch_sequences}) {
+      typename Model::Batch::Ids ids(mesh, {config.batch_sequences, config.sequence});
+      typename Model::Batch::Ids targets(mesh, ids.shape());
+      nn_test::fill_batch(own, step, row, ids, targets);
+      batches.push_back({ids.share(), targets.share(), sw::BatchOrigin{static_cast<std::uint64_t>(step), 0}});
+    }
+    out.push_back(
+        training.step([&](std::int64_t) { return std::span<const typename Model::Batch>(batches); }, 0.01)
+            ->loss);
+  }
+  training.require_equal_replicas(); // one hash on all ranks that hold a factor
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("adapters of experts train as on one rank, wherever the experts are") {
+  std::vector<double> alone;
+  CHECK(on_ranks(1, [&](const sw::HostCommunicator& world, Findings& findings) {
+          alone = expert_losses(world, 1, {});
+          findings.expect(alone.back() < 0.9 * alone.front(), "nothing was learnt: ", alone.back());
+        }) == "");
+  for (const auto& [stages, extents] :
+       {std::pair{1, sw::DecoderExtents{.ep = 2}}, std::pair{1, sw::DecoderExtents{.tp = 2, .ep = 2}},
+        std::pair{2, sw::DecoderExtents{.ep = 2}}})
+    CHECK(on_ranks(stages * extents.ranks(), [&, stages = stages, extents = extents](const auto& world,
+                                                                                     Findings& findings) {
+            const double found = nn_test::largest_difference(expert_losses(world, stages, extents), alone);
+            findings.expect(found < 1e-12, stages, " stages, ", extents.text(), ": ", found);
+          }) == "");
 }

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Adds to a slice of a tensor, along a dimension that is not sharded.
+/// @brief Adds to a slice of a tensor, along a dimension that is not sharded, and the products of layers with
+/// adapters.
 
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/layout/matmul_layout.hpp>
@@ -39,37 +40,6 @@ void add_to_slice(Out& out, const Part& part, std::size_t dimension, std::int64_
                          static_cast<std::size_t>(at) * elements_after(out, dimension), factor);
 }
 
-/// x with a part added to some indices of a dimension, and the gradients. Linear: Partials are allowed.
-struct AddSlice {
-  static constexpr std::string_view name = "add_slice";
-  static constexpr GradientReads left_gradient_reads{};
-  static constexpr GradientReads right_gradient_reads{};
-  std::size_t dimension;
-  std::int64_t at;
-
-  template <AnyShardedTensor X, AnyShardedTensor Part>
-  [[nodiscard]] auto forward(SourceLocation, X&& x, const Part& part) const {
-    static_assert(std::is_same_v<typename std::remove_cvref_t<X>::layout, typename Part::layout>);
-    auto out = owned(std::forward<X>(x));
-    add_to_slice(out, part, dimension, at, 1);
-    return out;
-  }
-  template <class G, class X, class Part>
-  [[nodiscard]] G left_gradient(G y_gradient, const X&, const Part&) const {
-    return y_gradient;
-  }
-  template <class G, class X, class Part>
-  [[nodiscard]] auto right_gradient(const G& y_gradient, const X&, const Part& part) const {
-    ShardedTensor<typename G::layout, std::remove_const_t<typename G::value_type>, typename G::target> out(
-        y_gradient.resources(), part.shape());
-    if (out.local_size() > 0)
-      kernels::inserted_columns(out.execution(), matrix_at(y_gradient, dimension),
-                                mutable_matrix_at(out, dimension),
-                                static_cast<std::size_t>(at) * elements_after(y_gradient, dimension), 1);
-    return out;
-  }
-};
-
 /// Columns of a local matrix. A dry run has no memory to which they could point.
 template <class Target, class Matrix>
 [[nodiscard]] auto columns_of(const Matrix& matrix, std::size_t first, std::size_t count) {
@@ -77,12 +47,45 @@ template <class Target, class Matrix>
   return Kokkos::subview(matrix, Kokkos::ALL, std::pair{begin, begin + count});
 }
 
-/// y[T..., at + i, ...] += factor h[T..., k] b[k, i, ...] in the memory of y, where the first dimension of
-/// the columns is not sharded or whole. y, h and b are values on a tape or a parameter; all gradients are
+/// x[T..., i] W[i, ...], for a layer beside whose frozen W there may be adapters, and for their A: they all
+/// read one x. Each adds its part to the gradient of x in the memory of the sum so far.
+/// @tparam trains whether W has a gradient
+template <bool trains> struct LayerProduct {
+  static constexpr std::string_view name = "matmul";
+  static constexpr std::array gradients_read{GradientReads{}, GradientReads{.left = trains}};
+
+  template <class X, class W> [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
+    return product_of<PlainProduct>(x, w, where);
+  }
+  template <class G, class X, class W> void gradients(const G& y_gradient, X& x, W& w) const {
+    using L = typename G::layout;
+    if constexpr (trains) {
+      if constexpr (W::template takes<MatmulLayout<typename X::layout, L, MatmulForm::left_transposed>>()) {
+        const auto slot = w.slot();
+        product_into<WeightGradientProduct>(slot.tensor, x.read_last(), y_gradient,
+                                            static_cast<double>(slot.beta), {});
+      }
+    }
+    if (!x.wants_gradient())
+      return;
+    const auto weight = w.read();
+    using Raw = MatmulLayout<L, typename W::layout, MatmulForm::right_transposed>;
+    if (auto sum = x.template take_sum<Raw>()) {
+      product_into<InputGradientProduct>(*sum, y_gradient, weight, 1.0, {});
+      x.give(*std::move(sum));
+    } else {
+      x.give(product_of<InputGradientProduct>(y_gradient, weight, {}));
+    }
+  }
+};
+
+/// y[T..., ., at + i, ...] += factor h[T..., k] b[k, ., i, ...] in the memory of y, where i is in `dimension`
+/// of b, which is not sharded or whole. y, h and b are values on a tape or a parameter; all gradients are
 /// computed together. Linear in y and h: Partials are allowed, alike.
 struct AddProduct {
   static constexpr std::string_view name = "add_product";
   static constexpr std::array gradients_read{GradientReads{.right = true}};
+  std::size_t dimension;
   std::int64_t at;
   double factor;
 
@@ -92,11 +95,11 @@ struct AddProduct {
                                  MatmulLayout<typename H::layout, typename B::layout>>);
     constexpr std::size_t tokens = H::tensor_rank - 1;
     auto out = owned(std::forward<Y>(y));
-    const auto matrix = matrix_at(b, 1);
-    kernels::matmul(
-        out.execution(), matrix_at(h, tokens), kernels::Transpose::no, matrix, kernels::Transpose::no,
-        columns_of<typename H::target>(mutable_matrix_at(out, tokens), first(out, tokens), matrix.extent(1)),
-        factor, 1.0);
+    const auto inner = matrix_at(h, tokens);
+    each_group(out, mutable_matrix_at(out, tokens), b, [&](bool, const auto& to, const auto& columns) {
+      kernels::matmul(out.execution(), inner, kernels::Transpose::no, columns, kernels::Transpose::no, to,
+                      factor, 1.0);
+    });
     return out;
   }
   template <class G, class Y, class H, class B> void gradients(G y_gradient, Y& y, H& h, B& b) const {
@@ -105,19 +108,21 @@ struct AddProduct {
     if constexpr (B::template takes<MatmulLayout<typename H::layout, L, MatmulForm::left_transposed>>()) {
       const auto inner = h.read_last();
       const auto weight = b.read();
-      const auto matrix = matrix_at(weight, 1);
-      const auto given = columns_of<typename G::target>(matrix_at(y_gradient, tokens),
-                                                        first(y_gradient, tokens), matrix.extent(1));
       const auto& execution = y_gradient.execution();
+      const auto given = matrix_at(y_gradient, tokens);
       const auto slot = b.slot();
-      kernels::matmul(execution, matrix_at(inner, tokens), kernels::Transpose::yes, given,
-                      kernels::Transpose::no, mutable_matrix_at(slot.tensor, 1), factor,
-                      static_cast<double>(slot.beta));
+      auto& total = slot.tensor;
+      each_group(y_gradient, given, total, [&](bool, const auto& from, const auto& to) {
+        kernels::matmul(execution, matrix_at(inner, tokens), kernels::Transpose::yes, from,
+                        kernels::Transpose::no, to, factor, static_cast<double>(slot.beta));
+      });
       if (h.wants_gradient()) {
         using To = MatmulLayout<L, typename B::layout, MatmulForm::right_transposed>;
         ShardedTensor<To, typename H::element, typename H::target> to(inner.resources(), inner.shape());
-        kernels::matmul(execution, given, kernels::Transpose::no, matrix, kernels::Transpose::yes,
-                        mutable_matrix_at(to, tokens), factor, 0.0);
+        each_group(y_gradient, given, weight, [&](bool first, const auto& from, const auto& columns) {
+          kernels::matmul(execution, from, kernels::Transpose::no, columns, kernels::Transpose::yes,
+                          mutable_matrix_at(to, tokens), factor, first ? 0.0 : 1.0);
+        });
         h.give(std::move(to));
       }
       if (y.wants_gradient())
@@ -126,8 +131,25 @@ struct AddProduct {
   }
 
 private:
-  template <class Tensor> [[nodiscard]] std::size_t first(const Tensor& tensor, std::size_t tokens) const {
-    return static_cast<std::size_t>(at) * elements_after(tensor, tokens);
+  /// Calls visit(first, columns of y, columns of b) for each index of the dimensions of b before `dimension`;
+  /// once if there is none here.
+  template <class Y, class Matrix, class B, class Visit>
+  void each_group(const Y& y, const Matrix& of_y, B& b, const Visit& visit) const {
+    using Target = typename Y::target;
+    constexpr std::size_t tokens = Y::tensor_rank - std::remove_cvref_t<B>::tensor_rank + 1;
+    const std::size_t here = product(b.local_shape(), 1, dimension), groups = here == 0 ? 1 : here;
+    const auto of_b = [&b] {
+      if constexpr (std::is_const_v<B>)
+        return matrix_at(b, 1);
+      else
+        return mutable_matrix_at(b, 1);
+    }();
+    const std::size_t part = of_b.extent(1) / groups, row = of_y.extent(1) / groups;
+    const std::size_t first =
+        part == 0 ? 0 : static_cast<std::size_t>(at) * elements_after(y, tokens + dimension - 1);
+    for (std::size_t group = 0; group < groups; ++group)
+      visit(group == 0, columns_of<Target>(of_y, group * row + first, part),
+            columns_of<Target>(of_b, group * part, part));
   }
 };
 

@@ -158,9 +158,10 @@ public:
     ShardedTensor<stored_layout, accumulation_element, Target> weights(*resources_, shape(), where());
     if constexpr (!RealElement<Element>)
       return; // the sentence above says why
-    else if (initial_.deviation > 0)
-      fill_normal(weights, {seed, initial_.key.value_or(detail::key_of(name))}, initial_.mean,
-                  initial_.deviation, where());
+    else if (const RandomKey key{seed, initial_.key.value_or(detail::key_of(name))}; initial_.deviation > 0)
+      fill_normal(weights, key, initial_.mean, initial_.deviation, where());
+    else if (initial_.bound > 0)
+      fill_uniform(weights, key, initial_.mean - initial_.bound, initial_.mean + initial_.bound, where());
     else
       fill(weights, {initial_.mean, where()});
     set_name(name);

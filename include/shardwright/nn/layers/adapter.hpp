@@ -32,15 +32,21 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+/// @brief How A of an adapter begins, keyed by its path and the global element: normal numbers of variance
+/// 1 / rank, or uniform ones of variance 1 / (3 in), from -1 / sqrt(in) to 1 / sqrt(in), as of Kaiming (He et
+/// al., arXiv 1502.01852) with PEFT's slope sqrt(5).
+enum class LoraInitial : std::uint8_t { normal, kaiming_uniform };
+
 /// @brief The low-rank adapters of a model (Hu et al., arXiv 2106.09685): y = base(x) + factor (x A) B, with
 /// A [in, rank] and B [rank, out].
 ///
-/// A begins as normal numbers of variance 1 / rank, B as zeros: an adapted model begins as its base.
+/// B begins as zeros: an adapted model begins as its base.
 struct LoraOptions {
   std::int64_t rank = 16;
   double alpha = 32;
   bool rank_stabilized = false; ///< The factor is alpha / sqrt(rank) (Kalajdzievski, arXiv 2312.03732).
   double dropout = 0;           ///< Of x, before A.
+  LoraInitial initial = LoraInitial::normal; ///< Of A.
   /// @brief Which layers get an adapter, by path, such as "layers.3.mlp.up"; the same on all ranks. By
   /// default all but routers, whose choices would change with every step.
   std::function<bool(std::string_view path)> matches = [](std::string_view path) {
@@ -54,6 +60,12 @@ struct LoraOptions {
     if (count == 0)
       throw InvalidArgument(
           "Lora: at least one layer of the model must get an adapter, but matches chooses none (it gets paths such as layers.3.mlp.up, of layers with frozen weights)");
+  }
+  /// @brief The initial values of A. @param in inputs of the whole layer, on all ranks
+  [[nodiscard]] Initial initial_of(std::int64_t in) const {
+    if (initial == LoraInitial::kaiming_uniform)
+      return Initial::uniform(1 / std::sqrt(static_cast<double>(in)));
+    return Initial::normal(1 / std::sqrt(static_cast<double>(rank)));
   }
   /// @brief alpha / rank, or the rank-stabilized factor.
   [[nodiscard]] double factor() const {
@@ -106,18 +118,19 @@ public:
   template <class P>
   Lora(const P& weight, const typename P::Shape& shape, const LoraOptions& options)
       : factor_(options.factor()), dropout_(options.dropout),
-        a_(MeshOf<P>{weight.resources().core()}, down(shape, options.rank),
-           Initial::normal(1 / std::sqrt(static_cast<double>(options.rank))), weight.where()),
-        b_(MeshOf<P>{weight.resources().core()}, up(shape, options.rank), Initial::zeros(), weight.where()) {}
+        a_(MeshOf<P>{weight.resources().core()}, shape_of_a(shape, options.rank),
+           options.initial_of(shape[contracted]), weight.where()),
+        b_(MeshOf<P>{weight.resources().core()}, shape_of_b(shape, options.rank), Initial::zeros(),
+           weight.where()) {}
 
   template <TapeOperand X> [[nodiscard]] auto operator()(X&& x, SourceLocation where) {
     return b_(scale(inner(std::forward<X>(x), where), factor_, where), where);
   }
-  /// y with that added to its columns from `at` on, of a matrix B, in its memory.
+  /// y with that added to its indices from `at` on, of a dimension of outputs, in its memory.
   template <class Y, TapeOperand X>
-  [[nodiscard]] auto add_to(Y&& y, X&& x, std::int64_t at, SourceLocation where) {
+  [[nodiscard]] auto add_to(Y&& y, X&& x, std::size_t dimension, std::int64_t at, SourceLocation where) {
     auto read = inner(std::forward<X>(x), where);
-    return apply(AddProduct{at, factor_}, where, std::forward<Y>(y), std::move(read), b_.weight());
+    return apply(AddProduct{dimension, at, factor_}, where, std::forward<Y>(y), std::move(read), b_.weight());
   }
   [[nodiscard]] auto members() {
     return shardwright::members("lora.a", a_, "lora.b", b_, "lora.dropout", dropout_);
@@ -127,20 +140,27 @@ public:
   [[nodiscard]] B& b() noexcept { return b_; }
 
 private:
-  template <class Shape> [[nodiscard]] static auto down(const Shape& weight, std::int64_t rank) {
+  template <class Shape> [[nodiscard]] static auto shape_of_a(const Shape& weight, std::int64_t rank) {
     std::array<std::int64_t, contracted + 2> out{};
     std::copy_n(weight.begin(), contracted + 1, out.begin());
     out[contracted + 1] = rank;
     return out;
   }
-  template <class Shape> [[nodiscard]] static Shape up(Shape weight, std::int64_t rank) {
+  template <class Shape> [[nodiscard]] static Shape shape_of_b(Shape weight, std::int64_t rank) {
     weight[contracted] = rank;
     return weight;
   }
 
   template <class X> [[nodiscard]] auto inner(X&& x, SourceLocation where) {
     if constexpr (can_drop<typename std::remove_cvref_t<X>::layout>)
-      return a_(dropout_(std::forward<X>(x), where), where);
+      return down(dropout_(std::forward<X>(x), where), where);
+    else
+      return down(std::forward<X>(x), where);
+  }
+
+  template <class X> [[nodiscard]] auto down(X&& x, SourceLocation where) {
+    if constexpr (contracted == 0)
+      return apply(LayerProduct<true>{}, where, std::forward<X>(x), a_.weight());
     else
       return a_(std::forward<X>(x), where);
   }
@@ -217,18 +237,9 @@ public:
     if constexpr (contracted > 0) { // rows of experts
       return shardwright::add(std::move(y), (*lora_[0])(std::forward<X>(x), where), where);
     } else {
-      const std::size_t dimension = std::remove_cvref_t<X>::tensor_rank + parts_.dimension - 2;
-      for (std::size_t i = 0; i < parts_.count; ++i) {
-        if (!lora_[i])
-          continue;
-        const std::int64_t at = parts_.part[i].at;
-        if (parts_.dimension == 1) {
-          y = lora_[i]->add_to(std::move(y), x, at, where);
-        } else {
-          auto delta = (*lora_[i])(x, where);
-          y = apply(AddSlice{dimension, at}, where, std::move(y), std::move(delta));
-        }
-      }
+      for (std::size_t i = 0; i < parts_.count; ++i)
+        if (lora_[i])
+          y = lora_[i]->add_to(std::move(y), x, parts_.dimension, parts_.part[i].at, where);
       return y;
     }
   }

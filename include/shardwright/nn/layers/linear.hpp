@@ -74,7 +74,12 @@ public:
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {
     static_cast<void>(detail::ModuleInput<typename std::remove_cvref_t<X>::layout, In>::value);
     return adapter_.add_to(
-        [&](auto&& read) { return matmul(std::forward<decltype(read)>(read), weight_, where); },
+        [&](auto&& read) {
+          if constexpr (Matrix::trained)
+            return matmul(std::forward<decltype(read)>(read), weight_, where);
+          else
+            return apply(detail::LayerProduct<false>{}, where, std::forward<decltype(read)>(read), weight_);
+        },
         std::forward<X>(x), where);
   }
   [[nodiscard]] Matrix& weight() noexcept { return weight_; }

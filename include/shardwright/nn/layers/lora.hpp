@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -123,5 +124,47 @@ std::size_t adapt(Model& model, const LoraOptions& options, const std::string& p
 template <class Model> void merge_adapters(Model& model) { detail::set_merged(model, true); }
 /// @brief Takes them out again, up to rounding. @throws LifecycleError if they are not merged.
 template <class Model> void unmerge_adapters(Model& model) { detail::set_merged(model, false); }
+
+/// @brief Values of a model's adapters beside those that it computes with: several adapters over one base, to
+/// be served or trained in turn. They have the same sizes and layers.
+template <class Model> class OtherAdapters {
+public:
+  /// @brief Begins as a copy of the model's.
+  explicit OtherAdapters(Model& model) {
+    each(model, [this](std::size_t, auto& weights) {
+      values_.push_back(detail::TensorAccess::take_memory(weights.clone()));
+    });
+  }
+  /// @brief Exchanges them with the model's. Collective if optimizer states are in another layout. Costs no
+  /// copy of the base, and none of adapters that are stored as the optimizer updates them.
+  ///
+  /// An optimizer keeps its moments: give each adapter that is trained one of its own.
+  /// @throws LifecycleError for merged adapters.
+  void exchange(Model& model) {
+    each(model, [this]<class Weights>(std::size_t i, Weights& weights) {
+      auto other = detail::TensorAccess::in_memory<Weights>(std::move(values_.at(i)), weights.shape());
+      std::swap(other, weights);
+      values_[i] = detail::TensorAccess::take_memory(std::move(other));
+    });
+  }
+
+private:
+  /// Visits the values of A and B as the optimizer sees them.
+  template <class Visit> static void each(Model& model, const Visit& visit) {
+    std::size_t number = 0;
+    for_each_trained_parameter(model, [&](auto& parameter) {
+      if (!parameter.name().ends_with(".lora.a") && !parameter.name().ends_with(".lora.b"))
+        return;
+      if (parameter.merged())
+        throw LifecycleError(
+            "Lora: adapters must be taken out of the weights before they are exchanged, but " +
+            parameter.name() + " is merged (call unmerge_adapters first)");
+      parameter.update_weights([&](auto& weights) { visit(number, weights); });
+      ++number;
+    });
+  }
+
+  std::vector<detail::BufferHandle> values_;
+};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -13,6 +13,7 @@
 #include <shardwright/train/tape/row_axes.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -244,6 +245,19 @@ public:
             TensorAccess::in_memory<RawHandle>(std::move(given.memory), self->shape_), given.where));
       };
     }
+  }
+  /// The sum of the raw gradients so far in a layout, for a node that adds its own in that memory; nothing if
+  /// there is none, or if it has other handles.
+  template <class Raw> [[nodiscard]] std::optional<ShardedTensor<Raw, Element, Target>> take_sum() {
+    BufferHandle& memory = [this]() -> BufferHandle& {
+      if constexpr (std::is_same_v<Raw, GradientLayout>)
+        return gradient_;
+      else
+        return pending(&type_identity<Raw>).memory;
+    }();
+    if (!memory || !memory.reusable())
+      return std::nullopt;
+    return TensorAccess::in_memory<ShardedTensor<Raw, Element, Target>>(std::move(memory), shape_);
   }
   /// Completes the gradient; returns whether there is one.
   [[nodiscard]] bool receive_gradient() {

@@ -262,6 +262,9 @@ public:
         return slot().take_gradient();
     return std::nullopt;
   }
+  /// The sum of the gradients that other readers have given in a layout, to be given again with this node's
+  /// added; nothing if there is none.
+  template <class Raw> [[nodiscard]] auto take_sum() { return slot().template take_sum<Raw>(); }
   /// Adds to the gradient. @pre wants_gradient()
   template <class Raw, class E> void give(ShardedTensor<Raw, E, Target>&& raw) {
     slot().give(std::move(raw), where_);
