@@ -17,6 +17,7 @@ struct AdapterSettings {
 
   std::int64_t rank = 16;
   double alpha = 32;
+  bool kaiming = false; ///< New ones begin as those of PEFT by default, and not as normal numbers.
   bool rank_stabilized = false;
   double dropout = 0;
   std::vector<std::string> targets{}; ///< Last names of the modules, such as "q_proj", from the tensors.

@@ -79,8 +79,8 @@ std::string Options::lora_text() const {
   out.imbue(std::locale::classic());
   out.precision(17);
   out << "--lora r=" << lora->rank << ",alpha=" << lora->alpha << ",dropout=" << lora->dropout
-      << ",rslora=" << lora->rank_stabilized << "\n--lora-targets " << joined(lora->targets, ",")
-      << "\n--adapter " << adapter.string() << "\n";
+      << ",rslora=" << lora->rank_stabilized << (lora->kaiming ? ",kaiming=1" : "") << "\n--lora-targets "
+      << joined(lora->targets, ",") << "\n--adapter " << adapter.string() << "\n";
   if (base != Base::whole) // a checkpoint from before there was this option belongs to its default
     out << "--quantize-base " << name_of(base) << "\n";
   return out.str();
@@ -291,7 +291,7 @@ void add_adapter_options(CLI::App& app, Options& options, Words& words) {
   in.add(
         "--lora", words.lora,
         "Train low-rank adapters of the model of --init, and leave its weights as they are: rank, factor (alpha / r, or with rslora=1 alpha / sqrt(r)) and dropout, such as r=16,alpha=32,dropout=0.05. "
-        "alpha is 2 r unless given.")
+        "alpha is 2 r unless given. A begins as normal numbers, or with kaiming=1 as in PEFT.")
       ->type_name("SIZES");
   in.add(
         "--lora-targets", words.targets,

@@ -119,9 +119,11 @@ void settle_adapters(Options& options, const std::string& sizes, const std::vect
       out.dropout = *value;
     } else if (name == "rslora" && (*value == 0 || *value == 1)) {
       out.rank_stabilized = *value == 1;
+    } else if (name == "kaiming" && (*value == 0 || *value == 1)) {
+      out.kaiming = *value == 1;
     } else {
-      throw UsageError("--lora knows r, alpha, dropout below 1 and rslora of 0 or 1, but has '" + part + "'" +
-                       help);
+      throw UsageError("--lora knows r, alpha, dropout below 1, and rslora and kaiming of 0 or 1, but has '" +
+                       part + "'" + help);
     }
   }
   if (!alpha)
