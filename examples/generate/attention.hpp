@@ -14,8 +14,17 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace generate {
+
+/// @brief The tokens that a layer's cache has room for.
+struct CacheSize {
+  std::int64_t sequences = 1, positions = 0;
+};
+/// @brief Where the new tokens of a pass belong: those of several sequences lie side by side in one row.
+using Places = std::span<const sw::kernels::CachedToken>;
 
 /// @brief Divides `width` numbers by their root mean square, and multiplies them by gains.
 inline void norm_row(Element* row, std::size_t width, const Element* gain, double epsilon) {
@@ -36,23 +45,25 @@ public:
     return {mesh, positions,
             sw::rotary_frequencies(settings.head_width, settings.rope_base, settings.rope_scaling)};
   }
-  GroupedAttention(Weights& weights, std::int64_t layer, std::int64_t positions, const Angles& angles)
+  GroupedAttention(Weights& weights, std::int64_t layer, const CacheSize& cache, const Angles& angles)
       : settings_(weights.settings()), angles_(angles), qkv_(weights.load<Qkv>({Part::qkv, layer})),
         qkv_bias_(weights.load_if<QkvBias>(settings_.qkv_bias, {Part::qkv_bias, layer})),
         query_norm_(weights.load_if<Vector>(settings_.head_norms, {Part::query_norm, layer})),
         key_norm_(weights.load_if<Vector>(settings_.head_norms, {Part::key_norm, layer})),
         out_(weights.load<Rows>({Part::out, layer})),
-        cache_(weights.mesh(), 1, positions, settings_.kv_heads, heads(), window()) {}
+        cache_(weights.mesh(), cache.sequences, cache.positions, settings_.kv_heads, heads(), window()) {}
 
-  [[nodiscard]] Tensor<Sum> operator()(const Tensor<Tokens>& x, std::int64_t first) {
+  [[nodiscard]] Tensor<Sum> operator()(const Tensor<Tokens>& x, const Places& places) {
     auto qkv = sw::matmul(x, qkv_);
     if (qkv_bias_ != nullptr)
       sw::add.into(qkv, qkv, *qkv_bias_);
     if (query_norm_ != nullptr)
       norm_heads(qkv);
-    const auto rows = static_cast<std::size_t>(x.shape()[1]);
-    sw::rotate(qkv, angles_, sw::TokenRuns::one(rows, static_cast<std::size_t>(first)), heads());
-    return sw::matmul(cache_.attend(qkv), out_);
+    std::vector<std::int32_t> positions;
+    for (const sw::kernels::CachedToken& place : places)
+      positions.push_back(static_cast<std::int32_t>(place.position));
+    sw::rotate(qkv, angles_, positions, heads());
+    return sw::matmul(cache_.attend(qkv, places), out_);
   }
 
 private:

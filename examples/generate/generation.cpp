@@ -58,25 +58,58 @@ void require_finite(std::span<const float> scores, std::int64_t tokens) {
 
 } // namespace
 
+std::vector<Generation> continue_prompts(Model& model, std::span<const std::vector<std::int32_t>> prompts,
+                                         std::int64_t most, const Sampling& sampling,
+                                         std::span<const std::int32_t> ends, bool keep_scores,
+                                         const std::function<void(std::size_t, std::int32_t)>& on_token) {
+  std::vector<Generation> out(prompts.size());
+  std::vector<NewTokens> added;
+  std::size_t tokens = 0;
+  for (const std::vector<std::int32_t>& prompt : prompts) {
+    added.push_back({static_cast<std::int64_t>(added.size()), prompt});
+    tokens += prompt.size();
+  }
+  std::vector<float> scores = model.append(added, keep_scores ? Scores::all : Scores::last);
+  const std::size_t vocabulary = scores.size() / (keep_scores ? tokens : prompts.size());
+  if (keep_scores) {
+    std::vector<float> last;
+    for (std::size_t prompt = 0, at = 0; prompt < prompts.size(); ++prompt) {
+      const auto own = std::span(scores).subspan(at, prompts[prompt].size() * vocabulary);
+      out[prompt].prompt_scores.assign(own.begin(), own.end());
+      last.insert(last.end(), own.end() - static_cast<std::ptrdiff_t>(vocabulary), own.end());
+      at += own.size();
+    }
+    scores = std::move(last);
+  }
+  std::vector<std::int32_t> chosen(prompts.size()); // which the next pass reads
+  for (std::int64_t i = 0; i < most && !added.empty(); ++i) {
+    std::vector<NewTokens> going_on;
+    for (std::size_t row = 0; row < added.size(); ++row) {
+      const std::int64_t sequence = added[row].sequence;
+      const auto own = std::span(scores).subspan(row * vocabulary, vocabulary);
+      require_finite(own, model.size(sequence));
+      const std::int32_t token = pick(own, sampling, static_cast<std::uint64_t>(i));
+      const auto prompt = static_cast<std::size_t>(sequence);
+      chosen[prompt] = token;
+      out[prompt].tokens.push_back(token);
+      on_token(prompt, token);
+      if (std::find(ends.begin(), ends.end(), token) == ends.end())
+        going_on.push_back({sequence, std::span(&chosen[prompt], 1)});
+    }
+    added = std::move(going_on);
+    if (i + 1 < most && !added.empty())
+      scores = model.append(added, Scores::last);
+  }
+  return out;
+}
+
 Generation continue_prompt(Model& model, std::span<const std::int32_t> prompt, std::int64_t most,
                            const Sampling& sampling, std::span<const std::int32_t> ends, bool keep_scores,
                            const std::function<void(std::int32_t)>& on_token) {
-  Generation out;
-  std::vector<float> scores = model.append(prompt, keep_scores ? Scores::all : Scores::last);
-  const std::size_t vocabulary = keep_scores ? scores.size() / prompt.size() : scores.size();
-  if (keep_scores)
-    out.prompt_scores = scores;
-  for (std::int64_t i = 0; i < most; ++i) {
-    require_finite(std::span(scores).last(vocabulary), model.size());
-    const std::int32_t token =
-        pick(std::span(scores).last(vocabulary), sampling, static_cast<std::uint64_t>(i));
-    out.tokens.push_back(token);
-    on_token(token);
-    if (i + 1 == most || std::find(ends.begin(), ends.end(), token) != ends.end())
-      break;
-    scores = model.append(std::span(&token, 1), Scores::last);
-  }
-  return out;
+  const std::vector<std::int32_t> one(prompt.begin(), prompt.end());
+  return std::move(continue_prompts(model, std::span(&one, 1), most, sampling, ends, keep_scores,
+                                    [&](std::size_t, std::int32_t token) { on_token(token); })
+                       .front());
 }
 
 } // namespace generate

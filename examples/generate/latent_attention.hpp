@@ -23,7 +23,7 @@ namespace generate {
 /// that would expand a key is applied to the query instead, and the one for values to the sum of compressed
 /// values, as the end of that section describes.
 ///
-/// Memory of a layer: positions * (key_value_rank + rotary_width) numbers, on every rank of tp.
+/// Memory of a layer: sequences * positions * (key_value_rank + rotary_width) numbers, on every rank of tp.
 class LatentAttention {
   /// Columns of a row-major matrix.
   template <class Number>
@@ -34,7 +34,7 @@ class LatentAttention {
   }
 
 public:
-  LatentAttention(Weights& weights, std::int64_t layer, std::int64_t positions)
+  LatentAttention(Weights& weights, std::int64_t layer, const CacheSize& cache)
       : sizes_(*weights.settings().latent), epsilon_(weights.settings().norm_epsilon),
         query_down_(weights.load_if<Whole>(sizes_.query_rank > 0, {Part::query_down, layer})),
         query_norm_(weights.load_if<Vector>(sizes_.query_rank > 0, {Part::query_down_norm, layer})),
@@ -46,15 +46,16 @@ public:
         frequencies_(sizes_.scaling
                          ? sizes_.scaling->frequencies(sizes_.rotary_width, weights.settings().rope_base)
                          : sw::rotary_frequencies(sizes_.rotary_width, weights.settings().rope_base)),
-        kept_(static_cast<std::size_t>(positions) * row()) {}
+        capacity_(static_cast<std::size_t>(cache.positions)),
+        kept_(static_cast<std::size_t>(cache.sequences) * capacity_ * row()) {}
 
   //! [latent]
-  [[nodiscard]] Tensor<Sum> operator()(const Tensor<Tokens>& x, std::int64_t first) {
+  [[nodiscard]] Tensor<Sum> operator()(const Tensor<Tokens>& x, const Places& places) {
     auto queries = query_down_ != nullptr ? sw::matmul(compressed(x), query_up_) : sw::matmul(x, query_up_);
-    keep(sw::matmul(x, down_), static_cast<std::size_t>(first));
+    keep(sw::matmul(x, down_), places);
     const auto tokens = static_cast<std::size_t>(x.shape()[1]), heads = local_heads();
-    std::vector<Element> absorbed = absorb(queries, static_cast<std::size_t>(first));
-    const std::vector<Element> latents = attend(absorbed, tokens, static_cast<std::size_t>(first));
+    std::vector<Element> absorbed = absorb(queries, places);
+    const std::vector<Element> latents = attend(absorbed, places);
     Tensor<sw::AttentionLayout<Heads>> values(x.resources(),
                                               {1, x.shape()[1], queries.shape()[2] * sizes_.value_width});
     for (std::size_t head = 0; head < heads; ++head) // [tokens, rank] by [value width, rank]
@@ -103,18 +104,19 @@ private:
   }
 
   /// Compressed keys and values of new tokens, after an RMSNorm, and the rotary part of their keys.
-  void keep(const Tensor<Tokens>& made, std::size_t first) {
-    const auto tokens = static_cast<std::size_t>(made.shape()[1]);
-    Element* const to = kept_.data() + first * row();
-    std::copy_n(made.data(), tokens * row(), to);
-    for (std::size_t token = 0; token < tokens; ++token) {
-      norm_row(to + token * row(), rank(), norm_.data(), epsilon_);
-      turn(to + token * row() + rank(), first + token);
+  void keep(const Tensor<Tokens>& made, const Places& places) {
+    const Element* from = made.data();
+    for (const auto& [sequence, position] : places) {
+      Element* const to = kept_.data() + (sequence * capacity_ + position) * row();
+      std::copy_n(from, row(), to);
+      from += row();
+      norm_row(to, rank(), norm_.data(), epsilon_);
+      turn(to + rank(), position);
     }
   }
 
   /// Queries for the cached rows, [tokens, heads, row], scaled by the factor of the scores.
-  [[nodiscard]] std::vector<Element> absorb(Tensor<Heads>& queries, std::size_t first) const {
+  [[nodiscard]] std::vector<Element> absorb(Tensor<Heads>& queries, const Places& places) const {
     const std::size_t heads = local_heads(), width = plain() + turning();
     const std::size_t tokens = queries.local_size() / (heads * width);
     const double factor =
@@ -128,7 +130,7 @@ private:
                factor);
     for (std::size_t each = 0; each < tokens * heads; ++each) {
       Element* const turned = queries.mutable_data() + each * width + plain();
-      turn(turned, first + each / heads);
+      turn(turned, places[each / heads].position);
       std::transform(turned, turned + turning(), out.data() + each * row() + rank(),
                      [&](Element number) { return static_cast<Element>(factor) * number; });
     }
@@ -136,16 +138,16 @@ private:
   }
 
   /// The sums of compressed values by the softmax of the scores, [tokens, heads, rank].
-  [[nodiscard]] std::vector<Element> attend(const std::vector<Element>& queries, std::size_t tokens,
-                                            std::size_t first) const {
-    const std::size_t heads = local_heads();
+  [[nodiscard]] std::vector<Element> attend(const std::vector<Element>& queries, const Places& places) const {
+    const std::size_t heads = local_heads(), tokens = places.size();
     std::vector<Element> out(tokens * heads * rank());
-    std::vector<Element> scores(heads * (first + tokens));
+    std::vector<Element> scores(heads * capacity_);
     for (std::size_t token = 0; token < tokens; ++token) {
-      const std::size_t seen = first + token + 1;
+      const std::size_t seen = places[token].position + 1;
+      const Element* const kept = kept_.data() + places[token].sequence * capacity_ * row();
       multiply(columns(queries.data() + token * heads * row(), heads, row(), 0, row()),
-               sw::kernels::Transpose::no, columns(kept_.data(), seen, row(), 0, row()),
-               sw::kernels::Transpose::yes, columns(scores.data(), heads, seen, 0, seen));
+               sw::kernels::Transpose::no, columns(kept, seen, row(), 0, row()), sw::kernels::Transpose::yes,
+               columns(scores.data(), heads, seen, 0, seen));
       for (std::size_t head = 0; head < heads; ++head) {
         Element* const of = scores.data() + head * seen;
         const Element best = *std::max_element(of, of + seen);
@@ -156,7 +158,7 @@ private:
           of[s] = static_cast<Element>(double(of[s]) / total);
       }
       multiply(columns(std::as_const(scores).data(), heads, seen, 0, seen), sw::kernels::Transpose::no,
-               columns(kept_.data(), seen, row(), 0, rank()), sw::kernels::Transpose::no,
+               columns(kept, seen, row(), 0, rank()), sw::kernels::Transpose::no,
                columns(out.data() + token * heads * rank(), heads, rank(), 0, rank()));
     }
     return out;
@@ -172,7 +174,8 @@ private:
   const Tensor<HeadRows>& up_;
   const Tensor<Rows>& out_;
   std::vector<double> frequencies_;
-  std::vector<Element> kept_; // [positions, rank + rotary width]
+  std::size_t capacity_;
+  std::vector<Element> kept_; // [sequences, capacity, rank + rotary width]
 };
 
 } // namespace generate

@@ -17,41 +17,49 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <optional>
+#include <string>
 #include <system_error>
+#include <vector>
 
 namespace {
 
 namespace sw = shardwright;
 
-/// A prompt, and the tokenizer that turns the result into text; none if ids were given.
-struct Prompt {
-  std::vector<std::int32_t> ids;
+/// The prompts, and the tokenizer that turns the results into text; none if ids were given.
+struct Prompts {
+  std::vector<std::vector<std::int32_t>> ids;
   std::unique_ptr<pretrained::Tokenizer> tokenizer;
+  std::int64_t positions = 0; // of the longest, with its new tokens
 };
 
-Prompt read_prompt(const generate::Options& options, const pretrained::Settings& settings) {
-  Prompt out{options.prompt_ids, nullptr};
-  if (options.prompt) {
+Prompts read_prompts(const generate::Options& options, const pretrained::Settings& settings) {
+  Prompts out{options.prompt_ids, nullptr};
+  if (!options.prompts.empty())
     out.tokenizer = pretrained::read_tokenizer(options.model / "tokenizer.json");
-    out.ids = out.tokenizer->encode(*options.prompt);
+  for (const std::string& prompt : options.prompts)
+    out.ids.push_back(out.tokenizer->encode(prompt));
+  for (const std::vector<std::int32_t>& ids : out.ids) {
+    if (ids.empty())
+      throw sw::InvalidArgument("--prompt must have at least one token (write a word)");
+    for (const std::int32_t id : ids)
+      if (id >= settings.vocabulary)
+        throw sw::InvalidArgument("the token " + std::to_string(id) +
+                                  " of the prompt must be below the vocabulary, " +
+                                  std::to_string(settings.vocabulary) + " (use the tokenizer of this model)");
+    out.positions = std::max(out.positions, static_cast<std::int64_t>(ids.size()) + options.tokens);
   }
-  if (out.ids.empty())
-    throw sw::InvalidArgument("--prompt must have at least one token (write a word)");
-  for (const std::int32_t id : out.ids)
-    if (id >= settings.vocabulary)
-      throw sw::InvalidArgument("the token " + std::to_string(id) +
-                                " of the prompt must be below the vocabulary, " +
-                                std::to_string(settings.vocabulary) + " (use the tokenizer of this model)");
-  const auto wanted = static_cast<std::int64_t>(out.ids.size()) + options.tokens;
-  if (wanted > settings.positions)
+  if (out.positions > settings.positions)
     throw sw::InvalidArgument("prompt and --tokens must be at most max_position_embeddings, " +
                               std::to_string(settings.positions) + ", but they are " +
-                              std::to_string(wanted) + " tokens (ask for fewer)");
+                              std::to_string(out.positions) + " tokens (ask for fewer)");
   return out;
 }
 
@@ -108,17 +116,16 @@ void dump(const generate::Options& options, const std::vector<std::int32_t>& pro
 
 /// One rank's run.
 void run(const sw::HostCommunicator& world, const generate::Options& options,
-         const pretrained::Settings& settings, const Prompt& prompt) {
+         const pretrained::Settings& settings, const Prompts& prompts) {
   sw::require_same_configuration(world, options.text());
   const sw::safetensors::Files files(options.model);
   std::optional<pretrained::AdapterFiles> adapters;
   if (!options.adapter.empty())
     adapters.emplace(options.adapter, settings);
-  const auto positions = static_cast<std::int64_t>(prompt.ids.size()) + options.tokens;
   const auto model = generate::load_model(
-      world, options.extents, settings, files, positions,
+      world, options.extents, settings, files, prompts.positions,
       [](const std::string& line) { std::cerr << "generate: " << line << std::endl; },
-      adapters ? &*adapters : nullptr);
+      adapters ? &*adapters : nullptr, static_cast<std::int64_t>(prompts.ids.size()));
   const bool reports = world.rank() == 0;
   if (!options.export_to.empty()) {
     const auto values = [&](const pretrained::Parameter& parameter) { return model->parameter(parameter); };
@@ -130,19 +137,23 @@ void run(const sw::HostCommunicator& world, const generate::Options& options,
         static_cast<void>(values(parameter));
     }
   }
-  Printer printer(prompt.tokenizer.get());
+  std::vector<Printer> printers(prompts.ids.size(), Printer(prompts.tokenizer.get()));
   const auto ends = options.ignores_end ? std::vector<std::int32_t>() : settings.end_tokens;
-  const generate::Generation made =
-      generate::continue_prompt(*model, prompt.ids, options.tokens, options.sampling, ends,
-                                !options.dump.empty(), [&](std::int32_t token) {
-                                  if (reports)
-                                    printer.add(token);
-                                });
+  const auto made =
+      generate::continue_prompts(*model, prompts.ids, options.tokens, options.sampling, ends,
+                                 !options.dump.empty(), [&](std::size_t prompt, std::int32_t token) {
+                                   if (reports && prompt == 0) // the others follow when it is whole
+                                     printers.front().add(token);
+                                 });
   if (!reports)
     return;
-  printer.finish();
+  for (std::size_t prompt = 0; prompt < made.size(); ++prompt) {
+    for (std::size_t i = 0; prompt > 0 && i < made[prompt].tokens.size(); ++i)
+      printers[prompt].add(made[prompt].tokens[i]);
+    printers[prompt].finish();
+  }
   if (!options.dump.empty())
-    dump(options, prompt.ids, made);
+    dump(options, prompts.ids.front(), made.front());
 }
 
 } // namespace
@@ -159,9 +170,9 @@ int main(int argc, char** argv) {
     const Kokkos::ScopeGuard kokkos;
     check_targets(options);
     const pretrained::Settings settings = pretrained::read_settings(options.model, options.accepted);
-    const Prompt prompt = read_prompt(options, settings);
+    const Prompts prompts = read_prompts(options, settings);
     const int code = sw::launch({.ranks = options.extents.ranks()}, [&](const sw::HostCommunicator& world) {
-      run(world, options, settings, prompt);
+      run(world, options, settings, prompts);
     });
     return sw::checked_output("generate", code);
   } catch (const std::exception& error) {

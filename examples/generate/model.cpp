@@ -28,14 +28,14 @@ using Angles = sw::RotaryTable<Element, sw::DefaultTarget>;
 
 /// A layer's parts around the stream.
 struct Layer {
-  Layer(Weights& weights, std::int64_t number, std::int64_t positions, const Angles* angles)
+  Layer(Weights& weights, std::int64_t number, const CacheSize& cache, const Angles* angles)
       : norm(weights.load<Vector>({Part::attention_norm, number})),
         out_bias(weights.load_if<Vector>(weights.settings().out_bias, {Part::out_bias, number})),
         mlp_norm(weights.load<Vector>({Part::mlp_norm, number})) {
     if (angles != nullptr)
-      grouped.emplace(weights, number, positions, *angles);
+      grouped.emplace(weights, number, cache, *angles);
     else
-      latent.emplace(weights, number, positions);
+      latent.emplace(weights, number, cache);
     if (weights.settings().has_experts(number))
       experts.emplace(weights, number);
     else
@@ -55,38 +55,51 @@ struct Layer {
 class Stage final : public Model {
 public:
   Stage(const sw::HostCommunicator& world, const Extents& extents, const Settings& settings,
-        const sw::safetensors::Files& files, std::int64_t positions, const pretrained::AdapterFiles* adapters)
+        const sw::safetensors::Files& files, const CacheSize& cache, const pretrained::AdapterFiles* adapters)
       : settings_(settings),
         mesh_(world, sw::extent<pp>(extents.pp), sw::extent<ep>(extents.ep), sw::extent<tp>(extents.tp)),
-        positions_(positions), weights_(mesh_, settings_, files, adapters) {
+        positions_(cache.positions), sizes_(static_cast<std::size_t>(cache.sequences)),
+        weights_(mesh_, settings_, files, adapters) {
     if (!settings_.latent)
-      angles_.emplace(GroupedAttention::angles(mesh_, settings_, positions));
+      angles_.emplace(GroupedAttention::angles(mesh_, settings_, positions_));
     const bool tied = settings_.tied_embedding;
     embedding_ = weights_.load_if<Table>(is_first() || (is_last() && tied), {Part::embedding});
     const Range mine = Range::of(settings_.layers, mesh_.coordinate<pp>(), mesh_.extent<pp>());
     for (std::int64_t layer = mine.begin; layer < mine.end; ++layer)
-      layers_.emplace_back(weights_, layer, positions, angles_ ? &*angles_ : nullptr);
+      layers_.emplace_back(weights_, layer, cache, angles_ ? &*angles_ : nullptr);
     final_norm_ = weights_.load_if<Vector>(is_last(), {Part::final_norm});
     head_ = is_last() && tied ? embedding_ : weights_.load_if<Table>(is_last(), {Part::head});
   }
 
-  std::int64_t size() const override { return size_; }
+  using Model::append;
+  std::int64_t size(std::int64_t sequence) const override {
+    return sizes_.at(static_cast<std::size_t>(sequence));
+  }
 
-  std::vector<float> append(std::span<const std::int32_t> ids, Scores of) override {
-    if (size_ + static_cast<std::int64_t>(ids.size()) > positions_)
-      throw sw::InvalidArgument("Model: the tokens must be at most the " + std::to_string(positions_) +
-                                " that it was made for (make it for more)");
+  std::vector<float> append(std::span<const NewTokens> added, Scores of) override {
+    std::vector<sw::kernels::CachedToken> places;
+    std::vector<std::int32_t> ids;
+    for (const NewTokens& each : added) {
+      const auto sequence = static_cast<std::size_t>(each.sequence);
+      std::int64_t& size = sizes_.at(sequence);
+      if (size + static_cast<std::int64_t>(each.ids.size()) > positions_)
+        throw sw::InvalidArgument("Model: the tokens must be at most the " + std::to_string(positions_) +
+                                  " that it was made for (make it for more)");
+      for (const std::int32_t id : each.ids) {
+        ids.push_back(id);
+        places.push_back({sequence, static_cast<std::size_t>(size++)});
+      }
+    }
     const auto tokens = static_cast<std::int64_t>(ids.size());
     sw::HostCommunicator& stages = mesh_.communicator<pp>();
     Tensor<Tokens> x = is_first() ? embed(ids) : Tensor<Tokens>(mesh_, {1, tokens, settings_.width});
     if (!is_first())
       stages.receive(std::span(x.mutable_data(), x.local_size()), stages.rank() - 1);
     for (Layer& layer : layers_)
-      advance(layer, x);
+      advance(layer, x, places);
     if (!is_last())
       stages.send(std::span(x.data(), x.local_size()), stages.rank() + 1);
-    size_ += tokens;
-    return scores(x, of);
+    return scores(x, added, of);
   }
 
   std::vector<float> parameter(const Parameter& parameter) override;
@@ -102,9 +115,9 @@ private:
   }
 
   //! [layer]
-  void advance(Layer& layer, Tensor<Tokens>& x) {
+  void advance(Layer& layer, Tensor<Tokens>& x, const Places& places) {
     const auto read = normed(x, layer.norm);
-    auto attended = layer.grouped ? (*layer.grouped)(read, size_) : (*layer.latent)(read, size_);
+    auto attended = layer.grouped ? (*layer.grouped)(read, places) : (*layer.latent)(read, places);
     sw::add.into(x, x, sw::redistribute<Tokens>(std::move(attended))); // one all_reduce over tp
     if (layer.out_bias != nullptr)
       sw::add.into(x, x, *layer.out_bias);
@@ -121,12 +134,22 @@ private:
   }
 
   /// The last stage's scores, on all ranks.
-  [[nodiscard]] std::vector<float> scores(const Tensor<Tokens>& x, Scores of) {
-    const std::int64_t tokens = of == Scores::all ? x.shape()[1] : 1;
-    std::vector<float> out(static_cast<std::size_t>(tokens * settings_.vocabulary));
+  [[nodiscard]] std::vector<float> scores(const Tensor<Tokens>& x, std::span<const NewTokens> added,
+                                          Scores of) {
+    std::vector<std::size_t> rows(of == Scores::all ? static_cast<std::size_t>(x.shape()[1]) : 0);
+    std::iota(rows.begin(), rows.end(), std::size_t{0});
+    std::size_t end = 0;
+    for (const NewTokens& each : added) {
+      end += each.ids.size();
+      if (of == Scores::last)
+        rows.push_back(end - 1);
+    }
+    const auto width = static_cast<std::size_t>(settings_.width);
+    std::vector<float> out(rows.size() * static_cast<std::size_t>(settings_.vocabulary));
     if (is_last()) {
-      Tensor<Tokens> last(x.resources(), {1, tokens, settings_.width});
-      std::copy_n(x.data() + x.local_size() - last.local_size(), last.local_size(), last.mutable_data());
+      Tensor<Tokens> last(x.resources(), {1, static_cast<std::int64_t>(rows.size()), settings_.width});
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        std::copy_n(x.data() + rows[i] * width, width, last.mutable_data() + i * width);
       const auto parts = sw::matmul_transposed(normed(last, *final_norm_), *head_);
       const auto whole = sw::redistribute<Tokens>(parts); // one all_gather over tp
       std::copy_n(whole.data(), out.size(), out.begin());
@@ -137,7 +160,8 @@ private:
 
   Settings settings_;
   Mesh mesh_;
-  std::int64_t positions_, size_ = 0;
+  std::int64_t positions_;
+  std::vector<std::int64_t> sizes_; // tokens so far, by sequence
   Weights weights_;
   std::optional<Angles> angles_;
   const Tensor<Table>*embedding_ = nullptr, *head_ = nullptr;
@@ -188,13 +212,13 @@ void check_mesh(const Settings& settings, const Extents& extents) {
 std::unique_ptr<Model> load_model(const sw::HostCommunicator& world, const Extents& extents,
                                   const Settings& settings, const sw::safetensors::Files& files,
                                   std::int64_t positions, const std::function<void(const std::string&)>& note,
-                                  const pretrained::AdapterFiles* adapters) {
+                                  const pretrained::AdapterFiles* adapters, std::int64_t sequences) {
   check_mesh(settings, extents);
   const auto passed_over = pretrained::check_tensors(settings, files);
   if (world.rank() == 0)
     for (const std::string& line : passed_over)
       note(line);
-  return std::make_unique<Stage>(world, extents, settings, files, positions, adapters);
+  return std::make_unique<Stage>(world, extents, settings, files, CacheSize{sequences, positions}, adapters);
 }
 
 } // namespace generate

@@ -22,10 +22,14 @@ std::string Options::text() const {
   std::ostringstream out;
   out.imbue(std::locale::classic());
   out.precision(17);
-  out << "--model " << model.string() << "\n--adapter " << adapter.string() << "\n--prompt "
-      << prompt.value_or("") << "\n--prompt-ids";
-  for (const std::int32_t id : prompt_ids)
-    out << " " << id;
+  out << "--model " << model.string() << "\n--adapter " << adapter.string();
+  for (const std::string& prompt : prompts)
+    out << "\n--prompt " << prompt;
+  for (const std::vector<std::int32_t>& ids : prompt_ids) {
+    out << "\n--prompt-ids";
+    for (const std::int32_t id : ids)
+      out << " " << id;
+  }
   out << "\n--mesh " << extents.pp << " " << extents.ep << " " << extents.tp << "\n--tokens " << tokens
       << "\n--temperature " << sampling.temperature << "\n--top-p " << sampling.top_p << "\n--seed "
       << sampling.seed << "\n--ignore-end " << ignores_end << "\n--widen-fp8 "
@@ -55,7 +59,7 @@ Extents parse_extents(const std::string& word) {
     if (axis.name != "pp" && axis.name != "ep" && axis.name != "tp" && axis.extent > 1)
       throw UsageError(
           "--mesh has the axis " + axis.name +
-          ", which splits a batch (generate has one sequence: use pp for layers, tp for tensors and ep for experts)");
+          ", which splits a batch (generate shares every sequence between all ranks: use pp for layers, tp for tensors and ep for experts)");
     if (axis.name == "pp" || axis.name == "ep" || axis.name == "tp")
       (axis.name == "pp" ? out.pp : axis.name == "ep" ? out.ep : out.tp) = axis.extent;
   }
@@ -65,15 +69,18 @@ Extents parse_extents(const std::string& word) {
 void check(const Options& options) {
   if (options.model.empty())
     throw UsageError("--model must name the directory of a model (--help explains the options)");
-  if (options.prompt.has_value() == !options.prompt_ids.empty())
+  if (options.prompts.empty() == options.prompt_ids.empty())
     throw UsageError("one of --prompt and --prompt-ids must say what to continue (give one of them)");
+  if (!options.dump.empty() && options.prompts.size() + options.prompt_ids.size() > 1)
+    throw UsageError("--dump writes the logits of one prompt (give one, or leave --dump out)");
 }
 
 } // namespace
 
 ParseResult parse(int argc, const char* const* argv) {
   Options options;
-  std::string model, adapter, prompt, ids, mesh = "tp=1", dump, export_to;
+  std::vector<std::string> ids;
+  std::string model, adapter, mesh = "tp=1", dump, export_to;
   bool widens = false;
   CLI::App app{
       "Continues a text with a published model of the Llama, Mistral, Qwen2, Qwen3, Mixtral or DeepSeek-V3 family, split over "
@@ -87,9 +94,17 @@ ParseResult parse(int argc, const char* const* argv) {
   app.add_option("--adapter", adapter,
                  "Directory with adapter_config.json and adapter_model.safetensors, added to the model.")
       ->type_name("DIR");
-  CLI::Option* const text_option = app.add_option("--prompt", prompt, "Text to continue.")->type_name("TEXT");
-  app.add_option("--prompt-ids", ids, "Token ids to continue, such as 1,2,3; the result is token ids, too.")
-      ->type_name("IDS");
+  app.add_option(
+         "--prompt", options.prompts,
+         "Text to continue; may be given more than once: the texts are read in one pass, and the result is "
+         "that of each alone, one after the other.")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  app.add_option(
+         "--prompt-ids", ids,
+         "Token ids to continue, such as 1,2,3; the result is token ids, too. May be given more than once.")
+      ->type_name("IDS")
+      ->allow_extra_args(false);
   app.add_option("--mesh", mesh, "Ranks along each axis, such as tp=2 or pp=2,tp=2. Default: one rank.")
       ->type_name("AXES");
   app.add_option("--tokens", options.tokens, "Maximum number of new tokens. Default: 100.")
@@ -127,9 +142,8 @@ ParseResult parse(int argc, const char* const* argv) {
       return {std::nullopt, *std::move(help), 0};
     options.model = model;
     options.adapter = adapter;
-    if (text_option->count() > 0)
-      options.prompt = prompt;
-    options.prompt_ids = parse_ids(ids);
+    for (const std::string& each : ids)
+      options.prompt_ids.push_back(parse_ids(each));
     options.extents = parse_extents(mesh);
     options.accepted.fp8 = widens ? pretrained::Fp8::widened : pretrained::Fp8::refused;
     options.dump = dump;

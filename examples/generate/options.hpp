@@ -15,12 +15,12 @@
 
 namespace generate {
 
-/// @brief The model, the prompt and the mesh of a run.
+/// @brief The model, the prompts and the mesh of a run.
 struct Options {
   std::filesystem::path model;   ///< Directory with config.json, safetensors files and tokenizer.json.
   std::filesystem::path adapter; ///< Directory of PEFT's files; empty: none.
-  std::optional<std::string> prompt;
-  std::vector<std::int32_t> prompt_ids; ///< Instead of a prompt.
+  std::vector<std::string> prompts;
+  std::vector<std::vector<std::int32_t>> prompt_ids; ///< Instead of prompts.
   Extents extents;
   std::int64_t tokens = 100; ///< The most new tokens.
   Sampling sampling;

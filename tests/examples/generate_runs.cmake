@@ -42,7 +42,9 @@ shardwright_generate_run(no_model 2 OPTIONS --prompt a SAYS "--model must name t
 shardwright_generate_run(
   no_directory 1 OPTIONS --model /no/such --prompt-ids 1 SAYS "/no/such/config.json.*cannot be opened")
 shardwright_generate_run(
-  data_axis 2 OPTIONS --model x --prompt a --mesh dp=2 SAYS "axis dp, which splits a batch .generate has one sequence")
+  data_axis 2 OPTIONS --model x --prompt a --mesh dp=2 SAYS "axis dp, which splits a batch .generate shares every sequence")
+shardwright_generate_run(
+  dump_of_several 2 OPTIONS --model x --prompt a --prompt b --dump y SAYS "--dump writes the logits of one prompt")
 shardwright_generate_run(
   bad_ids 2 OPTIONS --model x --prompt-ids 1,b SAYS "--prompt-ids needs token ids such as 1,2,3, but has 'b'")
 
@@ -57,6 +59,9 @@ if(TARGET examples_test)
                ENVIRONMENT "SHARDWRIGHT_MODEL_DIRECTORY=${generate_model};SHARDWRIGHT_MODEL_TOKENS=${generate_tokens}")
   set(options --model "${generate_model}" --prompt-ids 3,17,28,0,11,11,5 --tokens 20)
   shardwright_generate_run(threads 0 OPTIONS ${options} --mesh pp=3,tp=2 --ignore-end SAYS "^${generate_tokens}\n")
+  shardwright_generate_run(
+    several 0 OPTIONS ${options} --prompt-ids 3,17 --prompt-ids 3,17,28,0,11,11,5 --mesh tp=2 SAYS
+    "^19,19,19,19,19,19,19,22,6\n[0-9,]+\n19,19,19,19,19,19,19,22,6\n")
   shardwright_generate_run(to_the_end 0 OPTIONS ${options} SAYS "^19,19,19,19,19,19,19,22,6\n")
   shardwright_generate_run(too_long 1 OPTIONS --model "${generate_model}" --prompt-ids 3,17,28,0,11,11,5 --tokens 60 SAYS "at most max_position_embeddings, 64, but they are 67")
   shardwright_generate_run(too_many_ranks 1 OPTIONS ${options} --mesh tp=4 SAYS "2 key and value heads must be a multiple of the 4")

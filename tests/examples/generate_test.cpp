@@ -446,6 +446,26 @@ TEST_CASE("a model of each family continues a prompt like plain loops, on every 
               findings.expect(all.size() == prompt.size() * vocabulary &&
                                   difference(std::span(all).last(vocabulary), plain.scores[0]) < 2e-4,
                               "the last of all scores must be the last scores");
+              // Prompts of several lengths in one pass, of which each has the tokens that it has alone.
+              const std::vector<std::vector<std::int32_t>> several{
+                  {prompt[1]}, {prompt.begin(), prompt.end()}, {prompt[2], prompt[0]}};
+              const auto batch =
+                  generate::load_model(world, extents, settings, opened, 32, nothing, nullptr, 3);
+              const auto ignore = [](std::size_t, std::int32_t) {};
+              const std::vector<std::int32_t> ends{plain.tokens[5]}; // the second one is the first to end
+              const auto together =
+                  generate::continue_prompts(*batch, several, new_tokens, {}, ends, true, ignore);
+              for (std::size_t i = 0; i < several.size(); ++i) {
+                const auto own = generate::load_model(world, extents, settings, opened, 32, nothing);
+                const auto alone = generate::continue_prompts(*own, std::span(&several[i], 1), new_tokens, {},
+                                                              ends, true, ignore);
+                findings.expect(together[i].tokens == alone[0].tokens, "prompt ", i,
+                                " continues alone otherwise");
+                const auto& scores = alone[0].prompt_scores;
+                findings.expect(difference(together[i].prompt_scores, Numbers(scores.begin(), scores.end())) <
+                                    2e-4,
+                                "prompt ", i, " has other scores alone");
+              }
             }) == "");
     }
   }

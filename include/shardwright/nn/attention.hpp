@@ -21,10 +21,12 @@
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -219,6 +221,28 @@ void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, T
   detail::require_rows_of_positions(qkv, table, positions, where);
   kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), table.cosines(), table.sines(),
                           detail::local_attention_shape(qkv, heads, where), positions);
+}
+
+/// @brief The same for one row of tokens at any positions, as of several sequences side by side. On hosts.
+/// @param positions one for each token
+template <LayoutType L, class Element, class Target>
+requires(Target::host_accessible) void rotate(ShardedTensor<L, Element, Target>& qkv,
+                                              const RotaryTable<Element, Target>& table,
+                                              std::span<const std::int32_t> positions, HeadShape heads,
+                                              SourceLocation where = SourceLocation::current()) {
+  if (qkv.shape()[0] != 1)
+    detail::reject_operation("rotary",
+                             "positions of tokens must be of one row, but there are " +
+                                 std::to_string(qkv.shape()[0]) + " (rotate each row by itself)",
+                             qkv.core(), where);
+  detail::require_rows_of_positions(qkv, table, TokenRuns::one(positions.size()), where);
+  auto by = table.at(TokenRuns::one(positions.size()));
+  by.text = positions.data();
+  by.places = positions.empty()
+                  ? 0
+                  : 1 + static_cast<std::size_t>(*std::max_element(positions.begin(), positions.end()));
+  kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), by,
+                          detail::local_attention_shape(qkv, heads, where));
 }
 
 namespace operation {

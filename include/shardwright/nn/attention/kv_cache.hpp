@@ -11,9 +11,12 @@
 #include <shardwright/tensor/kernels/attention/key_values.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -57,7 +60,6 @@ public:
   template <class E>
   [[nodiscard]] Out attend(const ShardedTensor<Qkv, E, Target>& qkv,
                            SourceLocation where = SourceLocation::current()) {
-    const kernels::AttentionShape shape = detail::local_attention_shape(qkv, heads_, where);
     const auto added = qkv.shape()[1];
     if (size_ + added > capacity())
       detail::reject_operation("KeyValueCache",
@@ -65,38 +67,87 @@ public:
                                    " tokens, but it has " + std::to_string(capacity()) +
                                    " (make it with a greater capacity)",
                                qkv.core(), where);
-    if (qkv.shape()[0] != stored_.shape()[0] || qkv.shape()[2] != stored_.shape()[2])
-      detail::reject_operation("KeyValueCache",
-                               "the new tokens must be of the cache's " + std::to_string(stored_.shape()[0]) +
-                                   " sequences and " + std::to_string(stored_.shape()[2]) +
-                                   " kv_heads, but they are of " + std::to_string(qkv.shape()[0]) + " and " +
-                                   std::to_string(qkv.shape()[2]) + " (make a cache of that size)",
-                               qkv.core(), where);
-    const auto row_width = shape.kv_heads * shape.key_value_width();
-    const auto rows = static_cast<std::size_t>(capacity());
-    const kernels::AttentionShape one{
-        1, shape.sequence, shape.kv_heads, shape.q_per_kv, shape.head_dim, shape.value_dim};
-    for (std::size_t b = 0; b < shape.batch; ++b)
-      kernels::pack_key_values(
-          qkv.execution(),
-          MatrixView<const Element, Target>(qkv.data() + b * one.tokens() * shape.qkv_width(), one.tokens(),
-                                            shape.qkv_width()),
-          MatrixView<Element, Target>(stored_.mutable_data() +
-                                          (b * rows + static_cast<std::size_t>(size_)) * row_width,
-                                      one.tokens(), row_width),
-          one);
-    Out out(qkv.resources(), {qkv.shape()[0], added, qkv.shape()[2] * heads_.queries * heads_.of_value()},
-            where);
-    kernels::cached_attention(
-        qkv.execution(), detail::token_rows(qkv),
-        MatrixView<const Element, Target>(stored_.data(), shape.batch * rows, row_width),
-        out.mutable_local_matrix(), shape, {rows, static_cast<std::size_t>(size_), window_},
-        detail::attention_scale(heads_));
+    std::vector<kernels::CachedToken> places;
+    for (std::int64_t b = 0; b < qkv.local_shape()[0]; ++b)
+      for (std::int64_t i = 0; i < added; ++i)
+        places.push_back({static_cast<std::size_t>(b), static_cast<std::size_t>(size_ + i)});
+    require_like(qkv, stored_.shape()[0], where);
+    Out out = attend_at(qkv, places, where);
     size_ += added;
     return out;
   }
 
+  /// @brief The same for tokens of several sequences side by side in one row, without padding between them:
+  /// each attends to the tokens of its own sequence. size() does not count them.
+  /// @param qkv [1, new tokens, ...], rotated by their positions
+  /// @param places of the new tokens; those of a sequence ascend, after the tokens that it has already
+  /// @throws InvalidArgument unless each token has a place within the cache.
+  template <class E>
+  [[nodiscard]] Out attend(const ShardedTensor<Qkv, E, Target>& qkv,
+                           std::span<const kernels::CachedToken> places,
+                           SourceLocation where = SourceLocation::current()) {
+    require_like(qkv, 1, where);
+    const bool inside = std::all_of(places.begin(), places.end(), [&](const kernels::CachedToken& place) {
+      return static_cast<std::int64_t>(place.sequence) < stored_.local_shape()[0] &&
+             static_cast<std::int64_t>(place.position) < capacity();
+    });
+    if (!inside || static_cast<std::int64_t>(places.size()) != qkv.shape()[1])
+      detail::reject_operation("KeyValueCache",
+                               "each of the " + std::to_string(qkv.shape()[1]) +
+                                   " new tokens must have a place in " + std::to_string(stored_.shape()[0]) +
+                                   " sequences of " + std::to_string(capacity()) + " tokens, but " +
+                                   std::to_string(places.size()) +
+                                   " places are given, or one is beyond them (make a greater cache)",
+                               qkv.core(), where);
+    return attend_at(qkv, places, where);
+  }
+
 private:
+  template <class E>
+  void require_like(const ShardedTensor<Qkv, E, Target>& qkv, std::int64_t sequences, SourceLocation where) {
+    if (qkv.shape()[0] == sequences && qkv.shape()[2] == stored_.shape()[2])
+      return;
+    detail::reject_operation("KeyValueCache",
+                             "the new tokens must be of the cache's " + std::to_string(sequences) +
+                                 " sequences and " + std::to_string(stored_.shape()[2]) +
+                                 " kv_heads, but they are of " + std::to_string(qkv.shape()[0]) + " and " +
+                                 std::to_string(qkv.shape()[2]) + " (make a cache of that size)",
+                             qkv.core(), where);
+  }
+
+  /// Keeps the keys and values of new tokens at their places, and attends to those up to each.
+  template <class E>
+  [[nodiscard]] Out attend_at(const ShardedTensor<Qkv, E, Target>& qkv,
+                              std::span<const kernels::CachedToken> places, SourceLocation where) {
+    const kernels::AttentionShape shape = detail::local_attention_shape(qkv, heads_, where);
+    const auto row_width = shape.kv_heads * shape.key_value_width();
+    const auto rows = static_cast<std::size_t>(capacity());
+    for (std::size_t first = 0, end = 0; first < places.size(); first = end) {
+      end = first + 1; // of neighbours in the cache
+      while (end < places.size() && places[end].sequence == places[first].sequence &&
+             places[end].position == places[first].position + (end - first))
+        ++end;
+      const kernels::AttentionShape run{
+          1, end - first, shape.kv_heads, shape.q_per_kv, shape.head_dim, shape.value_dim};
+      kernels::pack_key_values(
+          qkv.execution(),
+          MatrixView<const Element, Target>(qkv.data() + first * shape.qkv_width(), run.tokens(),
+                                            shape.qkv_width()),
+          MatrixView<Element, Target>(
+              stored_.mutable_data() + (places[first].sequence * rows + places[first].position) * row_width,
+              run.tokens(), row_width),
+          run);
+    }
+    const auto sequences = static_cast<std::size_t>(stored_.local_shape()[0]);
+    Out out(qkv.resources(),
+            {qkv.shape()[0], qkv.shape()[1], qkv.shape()[2] * heads_.queries * heads_.of_value()}, where);
+    kernels::cached_attention(qkv.execution(), detail::token_rows(qkv),
+                              MatrixView<const Element, Target>(stored_.data(), sequences * rows, row_width),
+                              out.mutable_local_matrix(), shape, {rows, 0, window_, places.data(), sequences},
+                              detail::attention_scale(heads_));
+    return out;
+  }
+
   HeadShape heads_;
   KeyWindow window_;
   ShardedTensor<Qkv, Element, Target> stored_;

@@ -16,11 +16,20 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
+/// @brief A new token's place in a cache of several sequences.
+struct CachedToken {
+  std::size_t sequence = 0;
+  std::size_t position = 0;
+};
+
 /// @brief The rows of each sequence's keys and values, and the position of the new tokens among them.
 struct CachedTokens {
   std::size_t capacity = 0; ///< Rows of each sequence in the buffer of keys and values.
   std::size_t first = 0;    ///< Position, and row, of the first new token.
   KeyWindow window{};       ///< The keys that a query sees; none after its own.
+  /// Of each new token, if they are of several sequences side by side; `first` then does not count.
+  const CachedToken* places = nullptr;
+  std::size_t sequences = 0; ///< Sequences in the buffer, if there are places.
 };
 
 namespace detail {
@@ -40,8 +49,11 @@ template <class Element> struct CachedAttention {
   void operator()(std::size_t call) const {
     const std::size_t token = call / shape.heads(), head = call % shape.heads();
     const std::size_t kv_head = head / shape.q_per_kv, d = shape.head_dim, v = shape.value_width();
-    const std::size_t position = tokens.first + token % shape.sequence;
-    const std::size_t base = token / shape.sequence * tokens.capacity;
+    const CachedToken place = tokens.places == nullptr
+                                  ? CachedToken{token / shape.sequence, tokens.first + token % shape.sequence}
+                                  : tokens.places[token];
+    const std::size_t position = place.position;
+    const std::size_t base = place.sequence * tokens.capacity;
     const Element* const query = qkv.row(token) + kv_head * shape.group_width() + head % shape.q_per_kv * d;
     Number* const to = out.row(token) + head * v;
     for (std::size_t c = 0; c < v; ++c)
@@ -95,10 +107,11 @@ void cached_attention(const Execution& execution, const Qkv& qkv, const KeyValue
   constexpr const char* operation = "cached_attention";
   detail::require_qkv(operation, shape, qkv);
   detail::require_output(operation, shape, out);
-  require(key_values.extent(0) == shape.batch * tokens.capacity &&
+  const std::size_t sequences = tokens.places == nullptr ? shape.batch : tokens.sequences;
+  require(key_values.extent(0) == sequences * tokens.capacity &&
               key_values.extent(1) == shape.kv_heads * shape.key_value_width(),
           operation, "keys and values must be [batch * capacity, kv_heads * key_value_width].");
-  require(tokens.first + shape.sequence <= tokens.capacity, operation,
+  require(tokens.places != nullptr || tokens.first + shape.sequence <= tokens.capacity, operation,
           "the new tokens must fit within the capacity.");
   run("sw::cached_attn", execution, shape.tokens() * shape.heads(),
       detail::CachedAttention<Element>{
