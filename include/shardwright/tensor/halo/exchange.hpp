@@ -108,12 +108,7 @@ void visit_box(const typename Target::execution_space& execution, const ElementB
 template <class Tensor>
 [[nodiscard]] const HaloPlan& halo_plan(const Tensor& tensor, const SourceLocation& where) {
   using L = typename Tensor::layout;
-  MeshCore& core = tensor.core();
-  return core.part<HaloPlans>().find(L::value, tensor.shape(), [&] {
-    std::array<std::int64_t, max_tensor_rank> shape{};
-    std::copy(tensor.shape().begin(), tensor.shape().end(), shape.begin());
-    return plan_halos(core, L::value, L::axes, shape, where);
-  });
+  return halo_plan(tensor.core(), L::value, L::axes, tensor.shape(), where);
 }
 
 /// Packs the boxes of one side of a block, exchanges them, and visits the boxes of the other side with the

@@ -21,12 +21,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What a rank exchanges to fill the halos of a layout.
+/// What a rank exchanges to fill the halos of a layout, which the mesh keeps.
 /// @throws InvalidArgument on every rank if a halo is wider than a block that fills it.
-[[nodiscard]] HaloPlan plan_halos(const MeshCore& core, const LayoutValue& layout,
-                                  std::span<const std::string_view> axes,
-                                  const std::array<std::int64_t, max_tensor_rank>& shape,
-                                  SourceLocation where);
+[[nodiscard]] const HaloPlan& halo_plan(MeshCore& core, const LayoutValue& layout,
+                                        std::span<const std::string_view> axes,
+                                        std::span<const std::int64_t> shape, SourceLocation where);
 
 #if !defined(SHARDWRIGHT_COMPILED)
 /// The halos of one layout and shape bound to a mesh. Every halo element has one owner, in one of the
@@ -259,11 +258,14 @@ private:
   int group_ = 1;
 };
 
-SHARDWRIGHT_INLINE HaloPlan plan_halos(const MeshCore& core, const LayoutValue& layout,
-                                       std::span<const std::string_view> axes,
-                                       const std::array<std::int64_t, max_tensor_rank>& shape,
-                                       SourceLocation where) {
-  return HaloGeometry(core, layout, axes, shape, where).plan();
+SHARDWRIGHT_INLINE const HaloPlan& halo_plan(MeshCore& core, const LayoutValue& layout,
+                                             std::span<const std::string_view> axes,
+                                             std::span<const std::int64_t> shape, SourceLocation where) {
+  return core.part<HaloPlans>().find(layout, shape, [&] {
+    std::array<std::int64_t, max_tensor_rank> extents{};
+    std::copy(shape.begin(), shape.end(), extents.begin());
+    return HaloGeometry(core, layout, axes, extents, where).plan();
+  });
 }
 #endif
 

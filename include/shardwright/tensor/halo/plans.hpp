@@ -88,6 +88,7 @@ struct HaloPlan {
   std::vector<ElementBox> outside; ///< Halos beyond the ends of the tensor.
 };
 
+#if !defined(SHARDWRIGHT_COMPILED)
 /// Plans by layout and shape; of many shapes, the newest.
 class HaloPlans {
 public:
@@ -117,5 +118,6 @@ private:
   std::vector<HaloPlan> plans_;
   std::size_t oldest_ = 0;
 };
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

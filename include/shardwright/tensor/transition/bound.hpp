@@ -75,18 +75,7 @@ inline constexpr TransitionSteps transition_steps{Steps::axes, Steps::steps, &St
                                                   &Steps::to_value,
                                                   model_axes_of(typename Steps::axis_list{})};
 
-[[nodiscard]] inline BoundTransition bind_transition(MeshCore& core, const TransitionSteps& table) {
-  if (table.model_axes != 0) // a layout that no constructor has compared with the mesh
-    require_model_axes(core, table.axes, table.model_axes);
-  BoundTransition bound{bind_axes(core, table.axes), table.steps};
-  count_steps(bound);
-  // Dropping axes of extent 1 is enough for a single step; two steps may be a detour that only such an axis
-  // required.
-  if (bound.effective > 1 && bound.has_trivial_axis)
-    bound.use(core.part<PlannedSteps>().find(
-        bound.steps.data(), [&] { return steps_at(bound.binding, *table.from, *table.to); }));
-  return bound;
-}
+[[nodiscard]] BoundTransition bind_transition(MeshCore& core, const TransitionSteps& table);
 template <class Steps> [[nodiscard]] BoundTransition bind_transition(MeshCore& core) {
   return bind_transition(core, transition_steps<Steps>);
 }
@@ -94,18 +83,9 @@ template <class Steps> [[nodiscard]] BoundTransition bind_transition(MeshCore& c
 /// The call of a transition that is a single collective on this mesh, for reuse; empty for any other
 /// transition.
 /// @param where the line of the program that the calls are for
-[[nodiscard]] inline std::optional<PreparedCollective> single_call(MeshCore& core,
-                                                                   const TransitionSteps& table,
-                                                                   std::span<const std::int64_t> shape,
-                                                                   SourceLocation where) {
-  const BoundTransition bound = bind_transition(core, table);
-  std::optional<PreparedCollective> out;
-  if (bound.is_one_call()) {
-    StepGeometry(*bound.first, bound.binding, shape).bind(out.emplace());
-    out->call.where = where;
-  }
-  return out;
-}
+[[nodiscard]] std::optional<PreparedCollective> single_call(MeshCore& core, const TransitionSteps& table,
+                                                            std::span<const std::int64_t> shape,
+                                                            SourceLocation where);
 
 /// Elements of this rank's block of a tensor of `shape` in a layout of the table.
 [[nodiscard]] inline std::size_t block_elements(const MeshCore& core, const TransitionSteps& table,
@@ -130,6 +110,31 @@ SHARDWRIGHT_INLINE std::vector<TransitionStep> steps_at(const AxisBinding& bindi
     step.after = layout = apply(move, layout);
   }
   return steps;
+}
+
+SHARDWRIGHT_INLINE BoundTransition bind_transition(MeshCore& core, const TransitionSteps& table) {
+  if (table.model_axes != 0) // a layout that no constructor has compared with the mesh
+    require_model_axes(core, table.axes, table.model_axes);
+  BoundTransition bound{bind_axes(core, table.axes), table.steps};
+  count_steps(bound);
+  // Dropping axes of extent 1 is enough for a single step; two steps may be a detour that only such an axis
+  // required.
+  if (bound.effective > 1 && bound.has_trivial_axis)
+    bound.use(core.part<PlannedSteps>().find(
+        bound.steps.data(), [&] { return steps_at(bound.binding, *table.from, *table.to); }));
+  return bound;
+}
+
+SHARDWRIGHT_INLINE std::optional<PreparedCollective> single_call(MeshCore& core, const TransitionSteps& table,
+                                                                 std::span<const std::int64_t> shape,
+                                                                 SourceLocation where) {
+  const BoundTransition bound = bind_transition(core, table);
+  std::optional<PreparedCollective> out;
+  if (bound.is_one_call()) {
+    StepGeometry(*bound.first, bound.binding, shape).bind(out.emplace());
+    out->call.where = where;
+  }
+  return out;
 }
 #endif
 

@@ -51,6 +51,7 @@ struct PreparedCollective {
   std::vector<StridedBlock> blocks{}; ///< The blocks that the call refers to.
 };
 
+#if !defined(SHARDWRIGHT_COMPILED)
 /// Calls by step and shape; of two in the same slot, the newer one. With a hit, a transition of a small
 /// tensor costs a few nanoseconds on top of its collective.
 class PreparedCollectives {
@@ -108,5 +109,6 @@ private:
   };
   std::vector<Planned> planned_;
 };
+#endif
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

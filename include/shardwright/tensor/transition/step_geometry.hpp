@@ -131,12 +131,8 @@ private:
 };
 
 /// The call of a collective step, computed once for each shape. Valid until the mesh's next lookup.
-[[nodiscard]] inline const PreparedCollective& prepared_collective(MeshCore& core, const TransitionStep& step,
-                                                                   const AxisBinding& binding,
-                                                                   const Extents& shape) {
-  return core.part<PreparedCollectives>().find(
-      &step, shape, [&](PreparedCollective& call) { StepGeometry(step, binding, shape).bind(call); });
-}
+[[nodiscard]] const PreparedCollective& prepared_collective(MeshCore& core, const TransitionStep& step,
+                                                            const AxisBinding& binding, const Extents& shape);
 
 #if !defined(SHARDWRIGHT_COMPILED)
 SHARDWRIGHT_INLINE void StepGeometry::bind(PreparedCollective& bound) const {
@@ -206,6 +202,13 @@ SHARDWRIGHT_INLINE void StepGeometry::append_blocks(std::vector<StridedBlock>& b
       range = chunk_of(range, extent(axis), rank / stride(axis) % extent(axis));
     blocks.push_back(strided(buffer, dimension, range));
   }
+}
+
+SHARDWRIGHT_INLINE const PreparedCollective& prepared_collective(MeshCore& core, const TransitionStep& step,
+                                                                 const AxisBinding& binding,
+                                                                 const Extents& shape) {
+  return core.part<PreparedCollectives>().find(
+      &step, shape, [&](PreparedCollective& call) { StepGeometry(step, binding, shape).bind(call); });
 }
 #endif
 
