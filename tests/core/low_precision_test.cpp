@@ -57,6 +57,11 @@ static_assert(bfloat16(257).bits() == bfloat16(256).bits() && bfloat16(259) == 2
 static_assert(float16(65519.0) == std::numeric_limits<float16>::max());
 static_assert(float16(65520.0) == std::numeric_limits<float16>::infinity());
 static_assert(std::numeric_limits<bfloat16>::epsilon() == 0x1p-7f);
+// The powers of ten among the normal numbers: from 1e-37 to 1e38, and from 1e-4 to 1e4.
+static_assert(std::numeric_limits<bfloat16>::min_exponent10 == -37);
+static_assert(std::numeric_limits<bfloat16>::max_exponent10 == 38);
+static_assert(std::numeric_limits<float16>::min_exponent10 == -4);
+static_assert(std::numeric_limits<float16>::max_exponent10 == 4);
 static_assert(std::numeric_limits<float16>::epsilon() == 0x1p-10f);
 static_assert(std::numeric_limits<float16>::max() == 65504 &&
               std::numeric_limits<float16>::min() == 0x1p-14f);

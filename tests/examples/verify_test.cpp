@@ -1,15 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
+#include "support/ranks.hpp"
 
 #include <trainer/verify.hpp>
 
+#include <shardwright/nn/layers/linear.hpp>
+#include <shardwright/nn/losses/cross_entropy.hpp>
+#include <shardwright/shardwright.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/optimizer/sgd.hpp>
+
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+namespace sw = shardwright;
+using namespace sw::axis;
 using shardwright_test::ContainsSubstring;
 using trainer::RunResult;
 
@@ -50,7 +64,95 @@ Verdict judge(const RunResult& run, const RunResult& nearby) {
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
+/// Leaves values as they are. A slope other than 1 is a planted fault: it scales the gradients before it.
+struct Passed {
+  static constexpr std::string_view name = "passed";
+  static constexpr bool slope_of_result = true;
+  double planted;
+  template <class V> V operator()(V x) const { return chosen(x < 0, x, x); }
+  template <class V> V slope(V y) const { return chosen(y < 0, planted, planted); }
+  auto numbers() const { return std::array{sw::GivenNumber("slope", planted)}; }
+};
+
+using Rows = sw::Layout<2, sw::Shard<0, dp>>;
+using Column = sw::Layout<2, sw::Shard<1, tp>>;
+using Mesh = sw::DeviceMesh<dp, tp>;
+
+struct Classifier {
+  sw::Linear<Rows, Column> in;
+  sw::Linear<sw::MatmulLayout<Rows, Column>, sw::Layout<2, sw::Shard<0, tp>>> out;
+  sw::Elementwise<Passed> passed;
+
+  Classifier(const Mesh& mesh, double planted)
+      : in(mesh, {8, 16}, sw::Initial::normal(0.3)),
+        out(mesh, {16, 4}, sw::Initial::normal(0.3)), passed{{.planted = planted}} {
+    sw::initialize(*this, 1);
+  }
+  auto operator()(sw::Var<Rows> x) {
+    return out(passed(sw::gelu_tanh(in(std::move(x))))).template as<Rows>();
+  }
+  auto members() { return sw::members("in", in, "out", out); }
+};
+
+/// Three steps of a classifier on data x tensor ranks.
+RunResult trained(int data, int tensor, double planted) {
+  RunResult run;
+  const std::string failures =
+      shardwright_test::on_ranks(data * tensor, [&](const sw::HostCommunicator& world, auto& findings) {
+        const Mesh mesh{world, sw::extent<dp>(data), sw::extent<tp>(tensor)};
+        Classifier model(mesh, planted);
+        sw::GradAccumulator accumulator(model);
+        sw::Sgd optimizer;
+        sw::Tape tape;
+        sw::ShardedTensor<Rows> x(mesh, {12, 8});
+        sw::ShardedTensor<sw::Layout<1, sw::Shard<0, dp>>, std::int32_t> classes(mesh, {12});
+        sw::fill_normal(x, {.seed = 1, .tensor = 0});
+        sw::fill(classes, 3);
+        for (int step = 0; step < 3; ++step) {
+          tape.restart();
+          const auto loss = sw::cross_entropy(model(tape.input(x)), classes);
+          tape.backward();
+          accumulator.add(loss);
+          const sw::GradientSummary summary = accumulator.finish();
+          optimizer.step(model, summary, 0.5);
+          accumulator.restart();
+          findings.expect(summary.finite(), "step ", step);
+          if (world.rank() == 0)
+            run.steps.push_back({summary.loss.value, summary.gradient_norm});
+        }
+        const auto add = [&](const char* name, auto& weight) {
+          const std::vector<float> whole = sw::gather(weight.stored(), 0);
+          if (world.rank() == 0)
+            run.parameters.push_back(
+                {name, {static_cast<std::int64_t>(whole.size())}, {whole.begin(), whole.end()}});
+        };
+        add("in", model.in.weight());
+        add("out", model.out.weight());
+      });
+  CHECK(failures.empty());
+  run.validation_loss = run.steps.back().loss;
+  return run;
+}
+
 } // namespace
+
+TEST_CASE("a layer whose gradient is off by a hundredth is found, and named", "[examples]") {
+  const RunResult one = trained(1, 1, 1);
+  const auto verdict = [&](double planted) {
+    std::ostringstream text;
+    const int code = trainer::report_differences(text, {}, " from one rank", tolerance,
+                                                 trained(2, 2, planted), one, [&] { return one; });
+    return std::pair{code, text.str()};
+  };
+  const auto [passes, agreement] = verdict(1);
+  CHECK(passes == 0);
+  CHECK_THAT(agreement, ContainsSubstring("verify: passed"));
+  const auto [fails, difference] = verdict(1.01);
+  CHECK(fails == 1);
+  CHECK_THAT(difference, ContainsSubstring("step 1: gradient norms differ by"));
+  // Before the fault; what comes after it differs less.
+  CHECK(difference.find("\n  in ") < difference.find("\n  out "));
+}
 
 TEST_CASE("runs within the tolerance agree without another run", "[examples]") {
   const Verdict verdict = judge(run_with(1e-9), run_with(not_a_number));

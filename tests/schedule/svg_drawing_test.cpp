@@ -85,6 +85,7 @@ TEST_CASE("Every action of every rank is a box to scale with its number") {
       CHECK(svg.find(">peak " + std::to_string(table.peak(rank)) + "</text>") != std::string::npos);
     }
     CHECK((svg.find(">overlapped</text>") != std::string::npos) == name.starts_with("dualpipe"));
+    CHECK(count_of(svg, "width=\"15\" height=\"15\"/>") >= 2); // the legend's boxes are squares
   }
 }
 
