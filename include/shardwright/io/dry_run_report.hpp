@@ -54,7 +54,9 @@ struct CallTotal {
   return out;
 }
 
-/// @brief The kernels of a rank and the bytes that they move, those with the most first.
+namespace detail {
+
+/// The kernels of a rank and the bytes that they move, those with the most first.
 [[nodiscard]] inline std::vector<std::pair<double, std::string>> kernels_by_bytes(const DryRun& run) {
   std::vector<std::pair<double, std::string>> out;
   for (const auto& [kernel, bytes] : run.kernel_bytes)
@@ -62,6 +64,8 @@ struct CallTotal {
   std::sort(out.rbegin(), out.rend());
   return out;
 }
+
+} // namespace detail
 
 /// @brief Memory by kind, largest holders, calls, kernels and operations of each rank, as tables.
 /// @param holders how many of the largest holders to list
@@ -91,7 +95,7 @@ struct CallTotal {
              "  " + each.where + "\n";
     out += "\n" + padded("kernels of " + rank, 38) + before("bytes moved", 12) + "\n";
     double moved = 0;
-    for (const auto& [bytes, kernel] : kernels_by_bytes(run)) {
+    for (const auto& [bytes, kernel] : detail::kernels_by_bytes(run)) {
       moved += bytes;
       out += "  " + padded(kernel, 36) + before(bytes > 0 ? bytes_text(bytes) : "not stated", 12) + "\n";
     }
