@@ -27,10 +27,11 @@ template <class Model, class Mesh>
   model.for_each_stage([&](auto& stage) {
     stage.for_each_parameter([&](auto& parameter) {
       const auto values = shardwright::gather(parameter.stored(), 0);
+      const auto& shape = parameter.stored().shape(); // of words, if they are quantized
       if (mesh.rank() == 0 && parameter.first_copy())
-        own.emplace_back(stage.first_unit(), NamedTensor{parameter.name(),
-                                                         {parameter.shape().begin(), parameter.shape().end()},
-                                                         {values.begin(), values.end()}});
+        own.emplace_back(
+            stage.first_unit(),
+            NamedTensor{parameter.name(), {shape.begin(), shape.end()}, {values.begin(), values.end()}});
     });
   });
   return gather_stages(pipeline, own);
