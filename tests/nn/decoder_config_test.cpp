@@ -144,6 +144,7 @@ TEST_CASE("parameters and operations agree with counts by hand") {
   // The input table is looked up, not multiplied; attention meets 16 / 2 keys on average: 12 x 8 x 8 per
   // layer.
   CHECK(config.flops_per_token() == 6.0 * (3 * matrices + 80) + 3 * 12 * 8 * 8);
+  CHECK(config.flops_per_token(4) == 4.0 * (3 * matrices + 80) + 3 * 12 * 8 * 8);
   config.tied_embedding = true;
   CHECK(config.parameters() == 3 * (matrices + 16) + 8 + 80);
   CHECK(config.flops_per_token() == 6.0 * (3 * matrices + 80) + 3 * 12 * 8 * 8);

@@ -48,10 +48,11 @@ struct DecoderConfig {
   /// @brief Floating-point operations of the matrix products of one token's forward and backward pass: 6 per
   /// element of each matrix, and 12 * width * keys per layer for causal attention over `keys` = sequence / 2
   /// on average.
-  [[nodiscard]] double flops_per_token() const {
+  /// @param per_element 4 in place of 6 for frozen matrices, which have no gradients
+  [[nodiscard]] double flops_per_token(int per_element = 6) const {
     const double matrices = static_cast<double>(parameters() - layers * vectors() - width -
                                                 (tied_embedding ? 0 : vocabulary * width));
-    return 6 * matrices + 6.0 * static_cast<double>(layers * heads * head_width() * sequence);
+    return per_element * matrices + 6.0 * static_cast<double>(layers * heads * head_width() * sequence);
   }
 
 private:

@@ -64,16 +64,16 @@ struct MoeConfig : DecoderConfig {
            (latent ? layers * (more_in_matrices() + latent->gains()) : 0);
   }
   /// @brief As in DecoderConfig, counting only the chosen experts of a token.
-  [[nodiscard]] double flops_per_token() const {
-    const double grouped =
-        DecoderConfig::flops_per_token() +
-        6.0 * static_cast<double>((layers - dense_layers) * (in_layer(routing.chosen) - 3 * width * hidden));
+  [[nodiscard]] double flops_per_token(int per_element = 6) const {
+    const double grouped = DecoderConfig::flops_per_token(per_element) +
+                           per_element * static_cast<double>((layers - dense_layers) *
+                                                             (in_layer(routing.chosen) - 3 * width * hidden));
     if (!latent)
       return grouped;
     const std::int64_t more_of_scores =
         heads * (latent->head_width() + latent->value_width - 2 * head_width()) * sequence;
-    return grouped +
-           static_cast<double>(layers) * static_cast<double>(6 * more_in_matrices() + 3 * more_of_scores);
+    return grouped + static_cast<double>(layers) *
+                         static_cast<double>(per_element * more_in_matrices() + 3 * more_of_scores);
   }
 
 private:
