@@ -177,4 +177,35 @@ void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::pa
       sw::write_text(to / name, sw::read_text(from / name, most_bytes));
 }
 
+void write_byte_tokenizer(const std::filesystem::path& directory) {
+  nlohmann::ordered_json vocabulary;
+  for (int byte = 0, next = 256; byte < 256; ++byte) { // the letters of GPT-2's byte_encoder
+    const bool printable = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+    const int code = printable ? byte : next++;
+    std::string letter;
+    if (code >= 0x80)
+      letter += static_cast<char>(0xc0 | code >> 6);
+    letter += static_cast<char>(code < 0x80 ? code : 0x80 | (code & 0x3f));
+    vocabulary[letter] = byte;
+  }
+  const nlohmann::ordered_json bytes{
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  const nlohmann::ordered_json out{
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", nlohmann::ordered_json::array()},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", bytes},
+      {"post_processor", nullptr},
+      {"decoder", bytes},
+      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::ordered_json::array()}}}};
+  sw::write_text(directory / "tokenizer.json", out.dump(2) + "\n");
+  sw::write_text(directory / "tokenizer_config.json", "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
+  sw::write_text(
+      directory / "chat_template.jinja",
+      "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+      "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}\n");
+}
+
 } // namespace pretrained

@@ -77,6 +77,11 @@ void copy_settings(const std::filesystem::path& from, const std::filesystem::pat
 /// @throws sw::DataError if a file cannot be read or written.
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
+/// @brief Writes the tokenizer's files of a model of bytes, whose tokens are the 256 bytes, and the template
+/// of ChatML.
+/// @throws sw::DataError if a file cannot be written.
+void write_byte_tokenizer(const std::filesystem::path& directory);
+
 /// @brief Writes a directory that other programs can load: config.json and the tensors, in F32.
 /// @param values returns a whole parameter, row-major; called for each in turn
 /// @throws sw::DataError if a file cannot be written.

@@ -119,8 +119,10 @@ void export_model(const sw::HostCommunicator& ranks, const Options& options, con
   const Dtype element = brain ? Dtype::bf16 : narrow ? Dtype::f16 : Dtype::f32;
   const std::string name = brain ? "bfloat16" : narrow ? "float16" : "float32";
   writer.write(options.export_to, element);
-  if (options.init.empty())
+  if (options.init.empty()) {
+    pretrained::write_byte_tokenizer(options.export_to);
     return pretrained::write_settings(options.export_to, settings, name);
+  }
   pretrained::copy_settings(options.init, options.export_to, name);
   pretrained::copy_tokenizer(options.init, options.export_to);
 }

@@ -65,8 +65,8 @@ std::string Options::configuration_text() const {
       << size.sequence << "\n--vocabulary " << size.vocabulary << "\n--target " << name_of(target)
       << "\n--gpus " << gpus << "\n--tied " << tied << "\n--dropout " << dropout << "\n--sequence-parallel "
       << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--microbatch "
-      << microbatch << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
-      << "\n--init " << init.string() << "\n"
+      << microbatch << "\n--sample " << sample << "\n--sample-every " << sample_every << "\n--temperature "
+      << temperature << "\n--prompt " << prompt << "\n--init " << init.string() << "\n"
       << lora_text() << "--merge " << merge << "\n--chat-template " << chat_template << "\n--longer "
       << (drop_longer ? "drop" : "cut") << "\n--pack " << pack << "\n--export " << export_to.string() << "\n";
   return out.str();
@@ -132,6 +132,7 @@ Options on_one_rank(Options options) {
   options.export_to.clear();
   options.merge = false;
   options.sample = 0;
+  options.sample_every = 0;
   return options;
 }
 
@@ -261,6 +262,9 @@ void add_output_options(CLI::App& app, Options& options, Words& words) {
   OptionGroup in(app, "Output");
   trainer::add_output_options(in, options, words);
   in.whole("--sample", options.sample, 0, "Bytes of text to generate at the end; 0 for none.");
+  in.count("--sample-every", options.sample_every, 0,
+           "Steps between answers to two held-out questions of conversations, and before the first step and "
+           "after the last; 0 for none.");
   in.add("--prompt", options.prompt, "Text that the generated text continues. Default: 'The '.")
       ->type_name("TEXT");
   in.real("--temperature", options.temperature, 0, true,
@@ -318,6 +322,8 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
     options.data.emplace_back(path);
   if (options.data.empty())
     options.data.push_back(environment.source_directory);
+  if (given("--steps"))
+    options.epochs = given("--epochs") ? options.epochs : 0;
 
   options.size = std::find_if(presets().begin(), presets().end(), [&](const Preset& preset) {
                    return preset.name == options.model;
@@ -341,19 +347,47 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
   options.ring = words.context == "ring";
   options.adapter = words.adapter;
   options.base = words.base == "nf4" ? Base::nf4 : words.base == "int8" ? Base::int8 : Base::whole;
-  settle_adapters(options, words.lora, words.targets);
+  const bool adapts = options.program == name_of(Program::finetune) && options.adapter.empty();
+  settle_adapters(options, adapts && words.lora.empty() ? "r=16" : words.lora, words.targets);
   settle_published(options, given);
+}
+
+std::string description_of(Program program) {
+  if (program == Program::finetune)
+    return "Adapts a published model to conversations: trains low-rank adapters on the answers, on any mesh of pipeline (pp), data (dp), context (cp) and tensor (tp) ranks, and says how the answers change. "
+           "The options are those of train_gpt, with other defaults: --lora r=16,alpha=32, one epoch, packed conversations, and a held-out loss and answers every 50 steps.";
+  return "Trains a Llama-style language model on the bytes of text files, split over pipeline (pp), data (dp), expert (ep) and tensor (tp) ranks. "
+         "The losses do not depend on the mesh.";
+}
+
+std::string footer_of(Program program) {
+  if (program == Program::finetune)
+    return "Examples:\n"
+           "  finetune --init SmolLM2-135M-Instruct --data chats.jsonl --mesh dp=2 --export adapters\n"
+           "  finetune --init SmolLM2-135M-Instruct --data chats.jsonl --lora r=8,alpha=16,dropout=0.05 --epochs 3 --patience 2 --tensorboard runs --export adapters\n"
+           "  finetune --init Llama-3.2-1B --data chats.jsonl --mesh dp=2,tp=2 --precision bf16 --recompute full --checkpoint run --resume --export adapters\n"
+           "  finetune --init SmolLM2-135M-Instruct --data chats.jsonl --adapter adapters --steps 0 --merge --export merged";
+  return "Models:" + preset_table() +
+         "\n\nExamples:\n"
+         "  train_gpt --mesh dp=2,tp=2 --steps 300 --sample 400\n"
+         "  train_gpt --data notes.txt books/ --model base --batch 24 --microbatch 4\n"
+         "  train_gpt --mesh pp=2,dp=2,tp=2 --schedule zbv --batch 16 --microbatches 8\n"
+         "  train_gpt --mesh tp=2 --sequence-parallel --steps 20 --verify\n"
+         "  train_gpt --model moe-small --mesh dp=2,ep=2,tp=2,pp=2 --verify\n"
+         "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl\n"
+         "  train_gpt --mesh dp=2,tp=2 --checkpoint run --save-every 50 --resume\n"
+         "  train_gpt --init SmolLM2-135M-Instruct --data chats.jsonl --mesh dp=2 --lr 1e-5 --export tuned\n"
+         "  train_gpt --init SmolLM2-135M-Instruct --data chats.jsonl --lora r=16,alpha=32 --mesh dp=2 --epochs 1 --lr 2e-4 --export adapters\n"
+         "  train_gpt --init Llama-3.2-1B --data notes/ --mesh dp=2,tp=2 --precision bf16 --sequence-parallel --export tuned\n"
+         "  train_gpt --dry-run --mesh dp=256,tp=8,pp=8 --rank 17,9000 --model 405b --precision bf16 --sequence-parallel";
 }
 
 } // namespace
 
-ParseResult parse(int argc, const char* const* argv, const Environment& environment) {
-  Options options;
+ParseResult parse(int argc, const char* const* argv, const Environment& environment, Program program) {
+  Options options(program);
   Words words;
-  CLI::App app{
-      "Trains a Llama-style language model on the bytes of text files, split over pipeline (pp), data (dp), expert (ep) and tensor (tp) ranks. "
-      "The losses do not depend on the mesh.",
-      "train_gpt"};
+  CLI::App app{description_of(program), std::string(name_of(program))};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
   OptionGroup(app, "Data")
@@ -379,7 +413,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->type_name("NAME");
   OptionGroup(app, "Data")
       .flag(
-          "--pack", options.pack,
+          "--pack,!--no-pack", options.pack,
           "Keep documents that share a sequence apart: a token attends to its own only, and predicts no other's. "
           "Short conversations then share sequences, the same ones in every epoch; of texts, each file is a document.");
   trainer::add_rank_options(app, options, words);
@@ -394,20 +428,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       " If the default model or batch does not fit the mesh, the next larger one that does is used.");
   app.set_help_flag("-h,--help", "Print this help and exit.")->group("Output");
 
-  app.footer(
-      "Models:" + preset_table() +
-      "\n\nExamples:\n"
-      "  train_gpt --mesh dp=2,tp=2 --steps 300 --sample 400\n"
-      "  train_gpt --data notes.txt books/ --model base --batch 24 --microbatch 4\n"
-      "  train_gpt --mesh pp=2,dp=2,tp=2 --schedule zbv --batch 16 --microbatches 8\n"
-      "  train_gpt --mesh tp=2 --sequence-parallel --steps 20 --verify\n"
-      "  train_gpt --model moe-small --mesh dp=2,ep=2,tp=2,pp=2 --verify\n"
-      "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl\n"
-      "  train_gpt --mesh dp=2,tp=2 --checkpoint run --save-every 50 --resume\n"
-      "  train_gpt --init SmolLM2-135M-Instruct --data chats.jsonl --mesh dp=2 --lr 1e-5 --export tuned\n"
-      "  train_gpt --init SmolLM2-135M-Instruct --data chats.jsonl --lora r=16,alpha=32 --mesh dp=2 --epochs 1 --lr 2e-4 --export adapters\n"
-      "  train_gpt --init Llama-3.2-1B --data notes/ --mesh dp=2,tp=2 --precision bf16 --sequence-parallel --export tuned\n"
-      "  train_gpt --dry-run --mesh dp=256,tp=8,pp=8 --rank 17,9000 --model 405b --precision bf16 --sequence-parallel");
+  app.footer(footer_of(program));
 
   try {
     if (auto help = help_or_parse(app, argc, argv, "text files are named by --data", "--data"))
@@ -426,7 +447,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
     check_checkpoints(options, given);
     check_outputs_outside_data(options, given);
   } catch (const UsageError& error) {
-    return {std::nullopt, std::string("train_gpt: ") + error.what(), 2};
+    return {std::nullopt, std::string(name_of(program)) + ": " + error.what(), 2};
   }
   return {std::move(options), std::string(), 0};
 }

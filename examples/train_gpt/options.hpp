@@ -26,6 +26,14 @@ using trainer::IsGiven;
 using trainer::MeshAxis;
 using trainer::Precision;
 
+/// @brief The programs that share these options, and differ in their defaults.
+enum class Program : std::uint8_t { train_gpt, finetune };
+
+/// @brief As it is called.
+[[nodiscard]] constexpr std::string_view name_of(Program program) noexcept {
+  return program == Program::finetune ? "finetune" : "train_gpt";
+}
+
 /// @brief Sizes of the model; the vocabulary is in tokens, and tokens are bytes.
 struct ModelSize {
   int layers = 0;
@@ -83,9 +91,14 @@ struct TrainingKind {
 /// @brief Everything that the command line specifies; parse() leaves no contradictions in it.
 struct Options : trainer::RunOptions {
   using Kind = TrainingKind;
-  Options() {
-    program = "train_gpt";
+  explicit Options(Program by = Program::train_gpt) {
+    program = name_of(by);
     model = "small";
+    if (by == Program::train_gpt)
+      return;
+    epochs = 1;
+    pack = true;
+    validate_every = sample_every = 50;
   }
 
   std::vector<std::filesystem::path> data;
@@ -100,7 +113,8 @@ struct Options : trainer::RunOptions {
   double capacity = 0; ///< Choices that an expert accepts, relative to an even share; 0: all.
   int microbatch = 0;  ///< Sequences per microbatch and data rank.
 
-  int sample = 0; ///< Bytes of text to generate at the end.
+  int sample = 0;                ///< Bytes of text to generate at the end.
+  std::int64_t sample_every = 0; ///< Steps between answers to held-out questions; 0: none.
   double temperature = 0.8;
   std::string prompt;
   std::filesystem::path init;               ///< Directory of a published model to start from; empty: none.
@@ -146,6 +160,7 @@ struct Options : trainer::RunOptions {
 using ParseResult = trainer::Parsed<Options>;
 
 /// @brief Reads the command line; has no side effects, and never ends the program.
-[[nodiscard]] ParseResult parse(int argc, const char* const* argv, const Environment& environment);
+[[nodiscard]] ParseResult parse(int argc, const char* const* argv, const Environment& environment,
+                                Program program = Program::train_gpt);
 
 } // namespace train_gpt

@@ -72,7 +72,7 @@ void check_trainable(const Options& options, const pretrained::Settings& setting
 /// Checks what is said of conversations.
 void settle_conversations(const Options& options, const IsGiven& given) {
   if (!options.has_conversations()) {
-    for (const char* name : {"--chat-template", "--longer"})
+    for (const char* name : {"--chat-template", "--longer", "--sample-every"})
       if (given(name))
         throw UsageError(
             std::string(name) +
@@ -177,6 +177,10 @@ void settle_epochs(Options& options, const sw::TokenRows& data) {
 }
 
 void settle_published(Options& options, const IsGiven& given) {
+  if (options.program == name_of(Program::finetune) && !options.has_conversations())
+    throw UsageError(
+        "this program adapts a published model to conversations (give --init DIR and --data FILE.jsonl, "
+        "or use train_gpt)");
   settle_conversations(options, given);
   if (options.epochs > 0 && given("--steps"))
     throw UsageError("--epochs and --steps both say how long to train (leave one of them out)");
@@ -239,6 +243,7 @@ void settle_published(Options& options, const IsGiven& given) {
                   number(settings.experts.dense_layers)};
   options.tied = settings.tied_embedding;
   options.model = options.init.string();
+  options.validate_first = options.validate_every > 0;
   options.published = settings;
   check_adapters(options, settings);
 }

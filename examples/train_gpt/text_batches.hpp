@@ -88,13 +88,14 @@ public:
 
   /// @brief `count` microbatches of `rows` sequences.
   /// @param read called as read(row, ids, targets, starts): one sequence of the global batch
+  /// @param sequence tokens of each; 0: of the model
   template <class Read>
   [[nodiscard]] std::span<const Batch> passes(std::size_t count, std::int64_t rows, Read read,
-                                              std::int64_t step = 0) {
+                                              std::int64_t step = 0, std::int64_t sequence = 0) {
     batches_.clear();
     for (std::size_t pass = 0; pass < count; ++pass) {
-      Ids ids = make_ids(rows);
-      Ids targets = make_ids(rows);
+      Ids ids = make_ids(rows, sequence);
+      Ids targets = make_ids(rows, sequence);
       decltype(Batch::mask) mask{};
       if (options_.pack)
         mask = read_mask<decltype(mask)>(ids, targets, read, pass);
@@ -110,7 +111,9 @@ private:
   struct Nothing {};
   enum class Column : std::uint8_t { ids, targets, starts };
 
-  [[nodiscard]] Ids make_ids(std::int64_t rows) const { return Ids(run_.mesh, {rows, run_.config.sequence}); }
+  [[nodiscard]] Ids make_ids(std::int64_t rows, std::int64_t sequence = 0) const {
+    return Ids(run_.mesh, {rows, sequence > 0 ? sequence : run_.config.sequence});
+  }
   /// One of the columns that `read` fills.
   template <class Read> [[nodiscard]] auto one_of(Read& read, Column column) {
     return [this, &read, column](std::int64_t row, std::span<std::int32_t> out) {

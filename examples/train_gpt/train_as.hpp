@@ -11,6 +11,8 @@
 
 #include <trainer/trainer.hpp>
 
+#include <memory>
+
 namespace train_gpt {
 
 /// @brief Trains a task, then does what the options ask for at the end. Collective.
@@ -18,10 +20,19 @@ template <class Task>
 [[nodiscard]] RunResult train_task(const sw::HostCommunicator& world, const Options& options,
                                    const sw::TokenRows& dataset, bool quiet) {
   trainer::Trainer<Task> training(world, options, &dataset, quiet);
-  RunResult result{training.run(), {}};
+  auto& run = training.parts();
+  RunResult result;
+  if (options.sample_every > 0) {
+    const std::shared_ptr<const pretrained::Tokenizer> tokenizer =
+        pretrained::read_tokenizer(options.init / "tokenizer.json");
+    training.tell_every(options.sample_every, [&, tokenizer, questions = held_out_questions(dataset)] {
+      return result.answers =
+                 answer_lines(questions, answer(run, training.batches(), options, questions), *tokenizer);
+    });
+  }
+  static_cast<trainer::RunResult&>(result) = training.run();
   if (result.stopped)
     return result;
-  auto& run = training.parts();
   if (!options.export_to.empty()) {
     sw::checkpoint::Staging staging;
     sw::checkpoint::stage(run.model, run.training.optimizer(), staging);

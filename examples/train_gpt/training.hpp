@@ -12,12 +12,14 @@
 #include <trainer/run_result.hpp>
 
 #include <string>
+#include <vector>
 
 namespace train_gpt {
 
 /// @brief The results of a run.
 struct RunResult : trainer::RunResult {
   std::string sample;
+  std::vector<std::string> answers; ///< The last lines of --sample-every.
 };
 
 /// @brief Each training that is built has one such object; the table is in examples/CMakeLists.txt, and

@@ -98,6 +98,7 @@ struct RunOptions {
   std::int64_t check_replicas = 0; ///< Steps between comparisons of all copies; 0: none.
 
   std::int64_t validate_every = 0; ///< 0: only at the end.
+  bool validate_first = false;     ///< Before the first step, too.
   int patience = 0;                ///< Validations without a lower loss that end the run; 0: none do.
   int validation_batches = 16;
   std::filesystem::path metrics;      ///< Empty: none.

@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -62,6 +63,13 @@ public:
           sw::memory_text(std::array{sw::NamedMemory{"this rank", memory_}}));
   }
 
+  /// @brief Before the first step, after each `every` steps and after the last one, prints the lines that
+  /// `lines` returns, which is called on every rank.
+  void tell_every(std::int64_t every, std::function<std::vector<std::string>()> lines) {
+    lines_every_ = every;
+    lines_ = std::move(lines);
+  }
+
   RunResult run() {
     RunResult result;
     result.steps.reserve(static_cast<std::size_t>(options_.steps));
@@ -90,6 +98,12 @@ public:
       monitor.note(
           "resume: all " + std::to_string(first) +
           " steps of the run are done, so it is only validated (begin a longer one in another directory)");
+    if (first == 0 && options_.steps > 0 && options_.validate_first) {
+      best = validate();
+      monitor.validation(0, best);
+    }
+    if (first == 0)
+      tell_lines(monitor, 0);
     for (std::int64_t step = first; step < options_.steps && !checkpoints_.stopping(); ++step) {
       monitor.begin_step();
       //! [step]
@@ -124,6 +138,8 @@ public:
           break;
         }
       }
+      if (due(lines_every_, step) && step + 1 < options_.steps)
+        tell_lines(monitor, step + 1);
     }
     checkpoints_.finish();
     tell_saves(monitor);
@@ -132,7 +148,7 @@ public:
       result.stopped = true;
       return result;
     }
-    if (options_.steps > first + 1 && options_.validate_every == 0)
+    if (options_.steps > first + 1 && options_.validate_every == 0 && !lines_)
       result.pool_allocations = static_cast<std::int64_t>(pool().allocations - allocations);
     const std::string memory = measured_memory(options_.steps > first);
     if (options_.records()) {
@@ -143,6 +159,8 @@ public:
     }
     result.validation_loss = validate();
     monitor.validation(run_.training.steps(), result.validation_loss);
+    if (run_.training.steps() > 0)
+      tell_lines(monitor, run_.training.steps());
     result.seconds = monitor.finish(run_.whole.world(), pool().peak_bytes);
     if (reports_)
       std::printf("%s\n", memory.c_str());
@@ -194,7 +212,7 @@ private:
     if constexpr (requires { run_.config.sequence; })
       out.tokens_per_step *= static_cast<double>(run_.config.sequence);
     if constexpr (requires { run_.config.flops_per_token(); }) {
-      out.flops_per_token = run_.config.flops_per_token();
+      out.flops_per_token = run_.config.flops_per_token(adapts ? 4 : 6); // those of adapters are few
       // On the model's instance, which keeps the products' plans and workspace.
       if (!quiet_)
         out.matrix_rate = sw::measure_matrix_rate<typename Parts::Element, Target>(
@@ -315,13 +333,18 @@ private:
     for (const std::string& line : checkpoints_.news())
       monitor.note(line);
   }
+  void tell_lines(RunMonitor& monitor, std::int64_t step) {
+    if (lines_)
+      for (const std::string& line : lines_())
+        monitor.note("step " + std::to_string(step) + "  " + line);
+  }
   [[nodiscard]] static bool due(std::int64_t every, std::int64_t step) {
     return every > 0 && (step + 1) % every == 0;
   }
   /// Whether the host reads the parameters after a step.
   [[nodiscard]] bool looks_after(std::int64_t step) const {
     return step + 1 == options_.steps || due(options_.check_replicas, step) ||
-           due(options_.validate_every, step);
+           due(options_.validate_every, step) || due(lines_every_, step);
   }
   /// Batches as large as in training, so that the held-out loss does not depend on how they are split.
   double validate() {
@@ -342,6 +365,8 @@ private:
   typename Task::template Batches<Parts> batches_;
   std::string about_;
   sw::WarmupCosine rate_;
+  std::int64_t lines_every_ = 0;
+  std::function<std::vector<std::string>()> lines_; // told at intervals; empty: none
 };
 
 } // namespace trainer

@@ -1242,10 +1242,13 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
     return train(adapters);
   };
   const Words lora{"--lora", "r=8,alpha=16"};
-  const Trained whole = run("200", lora, {"--export", tuned.root().string()});
+  const Trained whole = run("200", lora, {"--export", tuned.root().string(), "--sample-every", "500"});
   if (whole.error.find("was left out") != std::string::npos)
     return; // a build without trainings of adapters
   REQUIRE(whole.error == "");
+  REQUIRE(whole.result.answers.size() == 2); // of held-out questions, which others have asked
+  for (const std::string& line : whole.result.answers)
+    CHECK_THAT(line, !ContainsSubstring(", not '"));
   CHECK(answered(base.root()) < 0.05);
   CHECK(answered(base.root(), tuned.root()) > 0.9);
   CHECK(answered(base.root(), tuned.root(), 2) > 0.9);
@@ -1269,9 +1272,14 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
       CHECK(std::abs(other.result.steps.at(step - first).loss - loss) < 1e-4 * loss);
     }
   };
-  const Trained one = run("6", lora);
-  for (const char* const mesh : {"dp=2", "tp=2", "pp=2", "cp=2"})
-    expect_same(one, run("6", lora, {"--mesh", mesh}), 0);
+  const Words asks{"--sample-every", "5"};
+  const Trained one = run("6", lora, asks);
+  CHECK_THAT(one.result.answers.at(0), ContainsSubstring(", not '"));
+  for (const char* const mesh : {"dp=2", "tp=2", "pp=2", "cp=2"}) {
+    const Trained other = run("6", lora, with_both(asks, {"--mesh", mesh}));
+    expect_same(one, other, 0);
+    CHECK(other.result.answers == one.result.answers);
+  }
   const Words kept{"--checkpoint", saves.root().string()};
   CHECK(run("6", lora, {kept[0], kept[1], "--mesh", "dp=2", "--stop-after", "3"}).result.stopped);
   expect_same(one, run("6", lora, {kept[0], kept[1], "--mesh", "tp=2", "--resume"}), 3);
@@ -1332,6 +1340,36 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
   train_gpt::settle_epochs(*epochs.options, *train_gpt::read_dataset(*epochs.options));
   CHECK(epochs.options->steps == (180 * 3 + epochs.options->batch - 1) / epochs.options->batch);
   CHECK(epochs.options->warmup == epochs.options->steps / 10);
+  // The defaults of finetune.
+  using Program = train_gpt::Program;
+  const auto finetune = [&](Words given) {
+    given.insert(given.begin(), "finetune");
+    std::vector<const char*> all;
+    for (const std::string& word : given)
+      all.push_back(word.c_str());
+    return train_gpt::parse(static_cast<int>(all.size()), all.data(), {{}, "/sources"}, Program::finetune);
+  };
+  const Words needed{"--init", directory, "--data", chats, "--sequence", "24"};
+  const auto plain = finetune(needed);
+  REQUIRE(plain.options);
+  REQUIRE(plain.options->lora);
+  CHECK(plain.options->lora->rank == 16);
+  CHECK(plain.options->lora->alpha == 32);
+  CHECK(plain.options->lora->targets.size() == 7);
+  CHECK(plain.options->epochs == 1);
+  CHECK(plain.options->pack);
+  CHECK(plain.options->validate_first);
+  const auto fewer = finetune(with_both(
+      needed, {"--steps", "7", "--no-pack", "--validate-every", "0", "--adapter", tuned.root().string()}));
+  REQUIRE(fewer.options);
+  CHECK(fewer.options->lora->rank == 8);
+  CHECK(fewer.options->steps == 7);
+  CHECK(fewer.options->epochs == 0);
+  CHECK_FALSE(fewer.options->pack);
+  CHECK_FALSE(fewer.options->validate_first);
+  CHECK_THAT(
+      finetune({"--data", chats}).message,
+      ContainsSubstring("finetune: this program adapts a published model to conversations (give --init DIR"));
   // With the warmup: more steps than are trained without --epochs.
   auto warm = train_gpt::parse(static_cast<int>(words.size()), words.data(), {{}, "/sources"});
   REQUIRE(warm.options);
@@ -1341,15 +1379,15 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
   CHECK_THROWS_WITH(train_gpt::settle_epochs(*warm.options, *train_gpt::read_dataset(*warm.options)),
                     ContainsSubstring("--warmup 301 must not be longer than the run, which has 45 steps"));
 
-  // At this rate no weight moves by a rounding, so no validation is below the first.
+  // At this rate no weight moves by a rounding, so no validation is below that before the first step.
   const Words impatient{"--validate-every",         "2", "--patience", "2", "--checkpoint",
                         ended_saves.root().string()};
   const Trained ended = run("40", lora, impatient, "1e-30");
   REQUIRE(ended.error == "");
-  CHECK(ended.result.steps.size() == 6);
+  CHECK(ended.result.steps.size() == 4);
   const Trained further = run("40", lora, with_both(impatient, {"--resume", "--stop-after", "7"}), "1e-30");
   REQUIRE(further.error == ""); // its last step was saved
-  CHECK(further.result.steps.size() == 1);
+  CHECK(further.result.steps.size() == 3);
 }
 
 TEST_CASE("a training run rejects models that it cannot start from") {
@@ -1381,6 +1419,7 @@ TEST_CASE("a training run rejects models that it cannot start from") {
   CHECK_THAT(said(llama, {"--longer", "drop"}), has("--longer is for conversations"));
   CHECK_THAT(train({"--chat-template", "chatml", "--data", "a.jsonl"}).error,
              has("--chat-template is for conversations (give --init and"));
+  CHECK_THAT(train({"--sample-every", "3"}).error, has("--sample-every is for conversations"));
   CHECK_THAT(train({"--init", from.root().string(), "--data", "a.jsonl", "b.txt"}).error,
              has("--data must name either files of conversations, which end with .jsonl, or texts"));
   CHECK_THAT(train({"--widen-fp8"}).error, has("--widen-fp8 is for the weights of --init"));

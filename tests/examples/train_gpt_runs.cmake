@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Short runs of train_gpt as its users start it, right and wrong ones.
 
-# shardwright_train_gpt_run(<name> <exit code> [TRAINING <name>] [RANKS <n>] [FRESH <directory>] [FILE <path>] [HOLDS
+# shardwright_train_gpt_run(<name> <exit code> [PROGRAM <other>] [TRAINING <name>] [RANKS <n>] [FRESH <directory>] [FILE <path>] [HOLDS
 # <regex>...] SAYS <regex>... OPTIONS <word>...): on MPI ranks if RANKS is given; omitted if the build leaves the
 # TRAINING out (TRAIN_GPT_TRAININGS).
 function(shardwright_train_gpt_run name exit)
-  cmake_parse_arguments(run "" "TRAINING;RANKS;FILE;FRESH" "HOLDS;SAYS;OPTIONS" ${ARGN})
+  cmake_parse_arguments(run "" "PROGRAM;TRAINING;RANKS;FILE;FRESH" "HOLDS;SAYS;OPTIONS" ${ARGN})
   if(run_TRAINING
      AND NOT TRAIN_GPT_TRAININGS STREQUAL "all"
      AND NOT run_TRAINING IN_LIST TRAIN_GPT_TRAININGS)
     return()
   endif()
-  set(command $<TARGET_FILE:train_gpt> ${run_OPTIONS})
+  if(NOT run_PROGRAM)
+    set(run_PROGRAM train_gpt)
+  endif()
+  set(command $<TARGET_FILE:${run_PROGRAM}> ${run_OPTIONS})
   if(run_RANKS)
     set(command "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} ${run_RANKS} ${MPIEXEC_PREFLAGS} ${command}
                 ${MPIEXEC_POSTFLAGS})
@@ -347,14 +350,28 @@ set(exported "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_exported")
 shardwright_train_gpt_run(
   export 0 FRESH "${exported}" OPTIONS ${tiny} --steps 2 --mesh pp=2,tp=2 --export "${exported}" SAYS "step 2/2" FILE "${exported}/config.json"
   HOLDS "\"model_type\": \"llama\"" "\"torch_dtype\": \"float32\"")
-shardwright_train_gpt_run(
-  init_no_tokenizer 1 OPTIONS --init "${exported}" SAYS "train_gpt: .*token")
+# Exported, it has a tokenizer and a template: it is adapted, and asked.
+file(REMOVE "${exported}_chats.jsonl")
+foreach(number RANGE 11)
+  file(APPEND "${exported}_chats.jsonl" "{\"prompt\": \"${number}\", \"completion\": \"x\"}\n")
+endforeach()
+find_package(ICU QUIET COMPONENTS uc i18n)
+if(TARGET ICU::uc)
+  shardwright_train_gpt_run(
+    finetune 0 PROGRAM finetune TRAINING lora FRESH "${exported}_adapters" OPTIONS --init "${exported}" --data "${exported}_chats.jsonl" --batch 4
+    --mesh dp=2 --lora r=2,alpha=4 --sample-every 2 --export "${exported}_adapters"
+    SAYS "12 documents of [0-9]+ tokens.*template chatml" "step 0  validation loss.*step 0  asked '.*user 9.*assistant', answers '.*, not 'x"
+         "step 2  asked.*step 3  validation loss.*step 3  asked" FILE "${exported}_adapters/adapter_config.json" HOLDS "\"r\": 2")
+  if(TEST "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.finetune")
+    set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.finetune" PROPERTIES FIXTURES_REQUIRED train_gpt_exported)
+  endif()
+endif()
 shardwright_train_gpt_run(
   init_sizes 2 OPTIONS --init "${exported}" --layers 2 SAYS "--layers is determined by the model that --init names")
 shardwright_train_gpt_run(
   init_mesh 2 OPTIONS --init "${exported}" --mesh tp=4 SAYS "--init .*: num_key_value_heads 2 must be divisible by tp=4 .give tp=2")
 shardwright_train_gpt_run(no_steps 2 OPTIONS ${tiny} --steps 0 SAYS "--steps 0 trains nothing")
 set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.export" PROPERTIES FIXTURES_SETUP train_gpt_exported)
-set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.init_no_tokenizer" "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.init_sizes"
+set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.init_sizes"
                      "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.init_mesh"
                      PROPERTIES FIXTURES_REQUIRED train_gpt_exported)
