@@ -180,6 +180,7 @@ struct HeldParameters {
   std::array<StageShare, 2> stages{};
   std::array<RankParameters, 2> held{};
 
+  constexpr HeldParameters() = default;
   constexpr HeldParameters(const ModelSpec& model, const ModelSize& size,
                            const PlanConfiguration& plan) noexcept
       : stages(fullest_stages(model, plan)), held{rank_parameters(model, size, plan, stages[0]),

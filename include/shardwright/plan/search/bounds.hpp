@@ -28,9 +28,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -61,16 +61,23 @@ struct SearchInput {
   return parameter_copies(plan) > 1 ? 2 : has_both_ends(plan) ? 1 : 0;
 }
 
-/// The most parameters of a rank by `ends_of`, with the axes of a plan.
-[[nodiscard]] constexpr std::array<RankParameters, 3> held_by_ends(const SearchInput& in,
+/// The parameters of ranks by `ends_of`, with the axes of a plan.
+[[nodiscard]] constexpr std::array<HeldParameters, 3> held_by_ends(const SearchInput& in,
                                                                    PlanConfiguration plan) {
-  std::array<RankParameters, 3> held{};
+  std::array<HeldParameters, 3> held{};
   for (const PlanSchedule one : {PlanSchedule::one_f_one_b, PlanSchedule::zb_v, PlanSchedule::dual_pipe}) {
     plan.schedule = one;
-    held[ends_of(plan)] = rank_parameters(in.model, in.size, plan);
+    held[ends_of(plan)] = HeldParameters(in.model, in.size, plan);
   }
   return held;
 }
+
+/// Values that plans with the same tp, cp, ep and microbatch share, whatever their pp and dp.
+struct BatchCosts {
+  std::array<int, 4> numbers{}; ///< These four.
+  RankComputation computed{};
+  double floor_seconds = 0; ///< Of `layers_floor`.
+};
 
 /// Values that plans with the same extents share, and those with the same microbatch.
 struct SearchBranch {
@@ -80,13 +87,17 @@ struct SearchBranch {
   SearchSchedules schedules{};               ///< Those allowed with these numbers.
   std::array<int, Divisors::most> batches{}; ///< Divisors of a rank's sequences, in ascending order.
   int batch_count = 0;
+  std::array<BatchCosts, Divisors::most> costs{}; ///< By place in `batches`: `costs_of`.
   RankComputation computed{};
-  std::array<RankParameters, 3> held{}; ///< By `ends_of`.
+  std::array<HeldParameters, 3> held{}; ///< By `ends_of`.
+  bool both_hold_more = false;          ///< No fewer parameters of either kind are on a rank with both ends.
 
   /// Begins with the numbers of a plan, but its microbatch.
   constexpr void begin(const SearchInput& in, const PlanConfiguration& numbers) {
     plan = numbers;
     held = held_by_ends(in, plan);
+    const RankParameters &one = held[0].most(), &both = held[1].most();
+    both_hold_more = both.dense >= one.dense && both.experts >= one.experts;
     least = least_links(in.cluster, plan, copies_of(in.model, in.run), in.calibration.shared);
   }
 };
@@ -102,9 +113,25 @@ struct PipelineFilling {
   plan.recomputation = Recompute::selective; // so that it holds for any of them
   return rank_computation(in.model, in.cluster, in.run, plan, in.calibration);
 }
-[[nodiscard]] constexpr double memory_of(const SearchInput& in, const PlanConfiguration& plan) {
-  return memory_cost(in.model, in.size, in.run, plan, kept_microbatches(in.run, plan), in.cluster.chip.host())
-      .total();
+/// Memory of a plan with the branch's axes.
+[[nodiscard]] constexpr MemoryCost memory_of(const SearchInput& in, const SearchBranch& branch,
+                                             const PlanConfiguration& plan) {
+  return memory_cost(in.model, in.size, in.run, plan, kept_microbatches(in.run, plan),
+                     branch.held[ends_of(plan)], in.cluster.chip.host());
+}
+
+/// Whether a plan fits with 1F1B, or with DualPipe. No other schedule may need less than 1F1B: the two ranks
+/// of DualPipe with the embedding and the output matrix share the optimizer's states, of which each has at
+/// least half as many as one of 1F1B; all else takes no less.
+[[nodiscard]] constexpr bool fits(const SearchInput& in, const SearchBranch& branch, PlanConfiguration plan,
+                                  bool dual_pipe) {
+  const MemoryCost memory = memory_of(in, branch, plan);
+  if (memory.total() <= in.capacity())
+    return true;
+  if (!dual_pipe || memory.total() - memory.optimizer / 2 > in.capacity())
+    return false;
+  plan.schedule = PlanSchedule::dual_pipe;
+  return memory_of(in, branch, plan).total() <= in.capacity();
 }
 
 /// Seconds of a step with an order's links.
@@ -112,7 +139,7 @@ struct PipelineFilling {
                                                const PlanConfiguration& plan, const PlanLinks& links) {
   StepCost cost;
   add_times(cost, in.model, in.cluster, in.run, plan, in.calibration.shared, branch.computed, links,
-            branch.held[ends_of(plan)]);
+            branch.held[ends_of(plan)].most());
   return cost.step_seconds;
 }
 
@@ -163,33 +190,31 @@ struct PipelineFilling {
   return below(passes * all.seconds() * (1 + shared.jitter * doublings_above_eight(in.cluster.chips())));
 }
 
+/// The costs of one of the branch's microbatches; computed only if those at its place are for other numbers.
+[[nodiscard]] constexpr const BatchCosts& costs_of(const SearchInput& in, SearchBranch& branch, int place) {
+  PlanConfiguration plan = branch.plan;
+  plan.microbatch = branch.batches[static_cast<std::size_t>(place)];
+  BatchCosts& costs = branch.costs[static_cast<std::size_t>(place)];
+  if (const std::array<int, 4> numbers{plan.tp, plan.cp, plan.ep, plan.microbatch};
+      costs.numbers != numbers) {
+    costs.numbers = numbers;
+    costs.computed = computation_of(in, plan);
+    costs.floor_seconds = layers_floor(in, plan, costs.computed, least_traffic(in, plan, branch.least));
+  }
+  return costs;
+}
+
 /// The passes of a stage of average size, with the least traffic.
 [[nodiscard]] constexpr StagePass least_pass(const SearchInput& in, const PlanConfiguration& plan,
-                                             const PlanLinks& links) {
+                                             const RankComputation& computed, const PlanLinks& links) {
   const double dense = static_cast<double>(in.model.dense_layers()) / plan.pp;
   const double expert = static_cast<double>(in.model.expert_layers()) / plan.pp;
   return stage_pass({dense, expert, 1.0 / plan.pp}, {in.model,
-                                                     computation_of(in, plan),
+                                                     computed,
                                                      least_traffic(in, plan, links),
                                                      repeats_of(plan),
                                                      in.calibration.shared,
                                                      {.paired = 1}});
-}
-
-/// The least traffic of a layer with the branch's schedules of a kind; nothing if it has none.
-[[nodiscard]] constexpr std::optional<LayerTraffic>
-least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks& links, ScheduleKind kind) {
-  std::optional<LayerTraffic> least;
-  int kinds = 0; // that were seen: one that does not pair, one that does
-  branch.schedules.for_each(branch.plan, kind, [&](const PlanConfiguration& one) {
-    const int bit = pairs_passes(one) ? 2 : 1;
-    if ((kinds & bit) != 0)
-      return;
-    const LayerTraffic other = layer_traffic(in.model, in.cluster, in.run, one, links, in.calibration.shared);
-    least = least ? least_of(*least, other) : other;
-    kinds |= bit;
-  });
-  return least;
 }
 
 /// The least time that the schedules of a kind add.
@@ -230,13 +255,13 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
   branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration one) {
     const std::size_t ends = ends_of(one);
     const int bit = 1 << ends;
-    if ((kinds & bit) != 0)
+    if ((kinds & bit) != 0 || (bit == 2 && (kinds & 1) != 0 && branch.both_hold_more))
       return;
     for (; one.zero_stage <= 3; ++one.zero_stage) {
       if (!allows(in.space.zero_stage, one.zero_stage))
         continue;
-      const ShardingTime time =
-          sharding_time(in.cluster, in.run, one, branch.held[ends], links, in.calibration.shared, beside);
+      const ShardingTime time = sharding_time(in.cluster, in.run, one, branch.held[ends].most(), links,
+                                              in.calibration.shared, beside);
       least = kinds == 0 ? time : least_of(least, time);
       kinds |= bit;
     }
@@ -249,10 +274,7 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
 [[nodiscard]] constexpr double least_seconds(const SearchInput& in, const SearchBranch& branch,
                                              const PlanLinks& links, ScheduleKind kind,
                                              const PipelineFilling& filling, std::int64_t& evaluations) {
-  if (kind == ScheduleKind::paired && branch.plan.pp == 1)
-    return std::numeric_limits<double>::infinity();
-  const std::optional<LayerTraffic> traffic = least_traffic(in, branch, links, kind);
-  if (!traffic)
+  if (!branch.schedules.has(branch.plan, kind))
     return std::numeric_limits<double>::infinity();
   PlanConfiguration plan = branch.plan;
   // For each kind, the schedule that has each stage on one rank, which takes the least time. The smallest
@@ -264,7 +286,8 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
   StepCost cost;
   ++evaluations;
   add_times(
-      cost, in.model, in.run, plan, in.calibration.shared, branch.computed, *traffic,
+      cost, in.model, in.run, plan, in.calibration.shared, branch.computed,
+      layer_traffic(in.model, in.cluster, in.run, plan, links, in.calibration.shared),
       pass_form(smallest, microbatches_of(in.run, smallest)),
       [&](const PassCosts& passes, const StageSeconds& stages) {
         return least_schedule_time(in, branch, links, kind, filling, passes, stages);

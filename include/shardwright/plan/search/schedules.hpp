@@ -13,9 +13,11 @@
 #include <shardwright/plan/spec/model.hpp>
 #include <shardwright/plan/spec/run.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -31,26 +33,35 @@ struct SearchSchedules {
   std::array<One, plan_schedule_count + 2 * most_chunks> plans{};
   int count = 0;
 
-  /// Those that a space and, with `of_plan`, the numbers of a plan do not rule out.
+  /// Those that a space, and the numbers of a plan with any of these microbatches, do not rule out.
   constexpr void find(const ModelSpec& model, const RunSpec& run, const SearchSpace& space,
-                      PlanConfiguration plan, bool of_plan) {
+                      PlanConfiguration plan, std::span<const int> batches) {
     count = 0;
     if (plan.pp == 1) {
       plans[static_cast<std::size_t>(count++)] = {PlanSchedule::one_f_one_b, 1};
       return;
     }
-    const auto microbatches = static_cast<int>(microbatches_of(run, plan));
+    const auto legal = [&](int batch) {
+      plan.microbatch = batch;
+      return rule_of(plan.schedule, plan.pp, static_cast<int>(microbatches_of(run, plan))).holds();
+    };
     for (int number = 0; number < plan_schedule_count; ++number) {
       plan.schedule = static_cast<PlanSchedule>(number);
       const bool interleaved = takes_chunks(plan.schedule);
       if ((space.schedule && *space.schedule != plan.schedule) ||
-          (of_plan && !rule_of(plan.schedule, plan.pp, microbatches).holds()))
+          !std::any_of(batches.begin(), batches.end(), legal))
         continue;
       for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most_chunks : 1); ++chunks)
         if ((!interleaved || !space.chunks || *space.chunks == chunks) &&
             model.stacked_layers() >= plan.pp * chunks_of(plan.schedule, chunks))
           plans[static_cast<std::size_t>(count++)] = {plan.schedule, chunks};
     }
+  }
+
+  [[nodiscard]] constexpr bool has(const PlanConfiguration& plan, ScheduleKind kind) const {
+    bool found = false;
+    for_each(plan, kind, [&found](const PlanConfiguration&) { found = true; });
+    return found;
   }
 
   /// Calls `function(plan)` for each schedule of a kind.

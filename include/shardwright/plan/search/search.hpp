@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -202,19 +203,19 @@ private:
   constexpr bool rules_out(SearchBranch& branch, int from, int to, ScheduleKind& kind,
                            SearchState& state) const {
     PlanConfiguration& plan = branch.plan;
-    plan.microbatch = branch.batches[static_cast<std::size_t>(from)];
-    const bool one = to - from == 1;
-    branch.schedules.find(in_.model, in_.run, in_.space, plan, one);
-    PipelineFilling filling{plan, {}, one};
-    if (!one) {
-      if (plan.pp > 1)
-        filling.passes = least_pass(in_, plan, branch.least).passes;
-      plan.microbatch = branch.batches[static_cast<std::size_t>(to - 1)];
-    }
-    branch.computed = computation_of(in_, plan);
+    const BatchCosts& largest = costs_of(in_, branch, to - 1);
     const double most = limit(state, complexity(plan));
-    if (layers_floor(in_, plan, branch.computed, least_traffic(in_, plan, branch.least)) > most)
+    if (largest.floor_seconds > most)
       return true;
+    branch.computed = largest.computed;
+    const bool one = to - from == 1;
+    const std::span<const int> batches(branch.batches.data() + from, static_cast<std::size_t>(to - from));
+    branch.schedules.find(in_.model, in_.run, in_.space, plan, batches);
+    plan.microbatch = batches.front();
+    PipelineFilling filling{plan, {}, one};
+    if (!one && plan.pp > 1)
+      filling.passes = least_pass(in_, plan, costs_of(in_, branch, from).computed, branch.least).passes;
+    plan.microbatch = batches.back();
     const auto too_slow = [&](ScheduleKind each) {
       return least_seconds(in_, branch, branch.least, each, filling, state.evaluations) > most;
     };
@@ -245,25 +246,18 @@ private:
   }
 
   /// Finds the least recomputation, and the lowest stage of ZeRO, with which a plan of the branch fits; false
-  /// if none does. Until a plan fits, remembers the one that needs the least memory. Only DualPipe may need
-  /// less than 1F1B: its two ranks with the embedding and the output matrix share their states.
+  /// if none does. Until a plan fits, remembers the one that needs the least memory.
   constexpr bool settle_least(SearchBranch& branch, SearchState& state) const {
     const bool none = state.best_seconds == std::numeric_limits<double>::infinity();
     PlanConfiguration plan = branch.plan;
     SearchSchedules legal;
     if (none)
-      legal.find(in_.model, in_.run, in_.space, plan, true);
+      legal.find(in_.model, in_.run, in_.space, plan, {&branch.plan.microbatch, 1});
     // A larger microbatch may be legal for DualPipe where this one is not: an even number of them is left. If
     // any is legal, that of one sequence is.
     const bool dual_pipe =
         plan.pp > 1 && allows(in_.space.schedule, PlanSchedule::dual_pipe) &&
         rule_of(PlanSchedule::dual_pipe, plan.pp, static_cast<int>(in_.run.sequences / plan.dp)).holds();
-    const auto fits = [&](PlanConfiguration one) {
-      if (memory_of(in_, one) <= in_.capacity())
-        return true;
-      one.schedule = PlanSchedule::dual_pipe;
-      return dual_pipe && memory_of(in_, one) <= in_.capacity();
-    };
     int recomputation = 3, stage = 4;
     for (int kind = 0; kind < 3; ++kind)
       for (int zero = 0; zero <= 3; ++zero) {
@@ -273,13 +267,13 @@ private:
           continue;
         if (!none && zero >= stage && recomputation <= kind)
           continue;
-        if (fits(plan)) {
+        if (fits(in_, branch, plan, dual_pipe)) {
           recomputation = std::min(recomputation, kind);
           stage = std::min(stage, zero);
         }
         if (none)
           legal.for_each(plan, ScheduleKind::any, [&](const PlanConfiguration& scheduled) {
-            keep(state.smallest, memory_of(in_, scheduled), scheduled);
+            keep(state.smallest, memory_of(in_, branch, scheduled).total(), scheduled);
           });
       }
     if (stage == 4)
@@ -304,7 +298,7 @@ private:
           orders.settle(plan, i);
           if (bounds[i] > limit(state, complexity(plan)))
             continue;
-          if (!fitting && !settle_recomputation(plan))
+          if (!fitting && !settle_recomputation(branch, plan))
             break;
           fitting = true;
           if (bounds[i] > limit(state, complexity(plan)))
@@ -322,10 +316,12 @@ private:
   }
 
   /// Chooses the least recomputation that fits, if any does.
-  [[nodiscard]] constexpr bool settle_recomputation(PlanConfiguration& plan) const {
+  [[nodiscard]] constexpr bool settle_recomputation(const SearchBranch& branch,
+                                                    PlanConfiguration& plan) const {
     for (int kind = static_cast<int>(plan.recomputation); kind < 3; ++kind) {
       plan.recomputation = static_cast<Recompute>(kind);
-      if (allows(in_.space.recomputation, plan.recomputation) && memory_of(in_, plan) <= in_.capacity())
+      if (allows(in_.space.recomputation, plan.recomputation) &&
+          memory_of(in_, branch, plan).total() <= in_.capacity())
         return true;
     }
     return false;
