@@ -303,31 +303,71 @@ TEST_CASE("adapters begin with the same bits on every mesh: normal numbers, or u
             }) == "");
 }
 
+namespace {
+
+template <class Element, class Zero>
+void expect_shared_base(const sw::HostCommunicator& world, Findings& findings) {
+  using Model = sw::SingleStageModel<WithLora<Element, Zero>>;
+  const auto mesh = small_mesh(world, 2);
+  const auto steps = [&](Model& model, int count) {
+    sw::Training training(mesh, model, sw::AdamW());
+    return steps_of<WithLora<Element, Zero>>(model, training, mesh, count);
+  };
+  Model model(mesh, {{}, options}, 3);
+  const Named begins = weights_of(model);
+  sw::OtherAdapters other(model);
+  const Values first = steps(model, 5);
+  const Named trained = weights_of(model);
+  other.exchange(model);
+  findings.expect(weights_of(model) == begins, "the others begin as the adapters did");
+  findings.expect(steps(model, 5) == first && weights_of(model) == trained, "the same again");
+  const Values further = steps(model, 2);
+  const Named last = weights_of(model);
+  other.exchange(model);
+  findings.expect(weights_of(model) == trained, "the first are as they were left");
+
+  const auto expect_refused = [&](Model& wrong, const char* sentence) {
+    const Named before = weights_of(wrong);
+    const std::string text = failure_of<sw::InvalidArgument>([&] { other.exchange(wrong); });
+    findings.expect(has(text, sentence), text);
+    findings.expect(weights_of(wrong) == before, "nothing is exchanged: ", sentence);
+  };
+  const auto with = [&](std::int64_t rank, const char* left_out, const auto& on) {
+    sw::LoraOptions own = options;
+    own.rank = rank;
+    own.matches = [left_out](std::string_view path) { return path != left_out; };
+    return Model(on, {{}, own}, 3);
+  };
+  Model larger = with(4, "", mesh);
+  expect_refused(larger, "but it has in.lora.a [6, 4] where they have in.lora.a [6, 3] (give the model");
+  Model fewer = with(3, "head.out", mesh);
+  expect_refused(fewer, "but it has none where they have head.out.lora.a [6, 3] (");
+  Model elsewhere = with(3, "", small_mesh(world, 2));
+  expect_refused(elsewhere, "but it has in.lora.a [6, 3] on another mesh where they have it on theirs (");
+  sw::OtherAdapters of_fewer(fewer);
+  findings.expect(has(failure_of<sw::InvalidArgument>([&] { of_fewer.exchange(model); }),
+                      "but it has head.out.lora.a [6, 3] where they have none ("),
+                  "more adapters");
+  findings.expect(weights_of(model) == trained, "none of more adapters is exchanged");
+
+  other.exchange(model);
+  findings.expect(weights_of(model) == last, "the others are as they were left");
+  other.exchange(model);
+  findings.expect(steps(model, 2) == further, "and the first train on from there");
+  sw::merge_adapters(model);
+  findings.expect(has(failure_of<sw::LifecycleError>([&] { other.exchange(model); }),
+                      "is merged (call unmerge_adapters first)"),
+                  "merged");
+}
+
+} // namespace
+
 TEST_CASE("several adapters share a base: each is trained and used in turn, and does not change the others") {
-  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
-          using Adapters = WithLora<double, sw::Zero3>;
-          const auto mesh = small_mesh(world, 2);
-          const auto steps = [&](auto& model, int count) {
-            sw::Training training(mesh, model, sw::AdamW());
-            return steps_of<Adapters>(model, training, mesh, count);
-          };
-          sw::SingleStageModel<Adapters> model(mesh, {{}, options}, 3);
-          const Named begins = weights_of(model);
-          sw::OtherAdapters other(model);
-          const Values first = steps(model, 5);
-          const Named trained = weights_of(model);
-          other.exchange(model);
-          findings.expect(weights_of(model) == begins, "the others begin as the adapters did");
-          findings.expect(steps(model, 5) == first && weights_of(model) == trained, "the same again");
-          const Values further = steps(model, 2);
-          other.exchange(model);
-          findings.expect(weights_of(model) == trained, "they are as they were left");
-          findings.expect(steps(model, 2) == further, "and train on from there");
-          sw::merge_adapters(model);
-          findings.expect(has(failure_of<sw::LifecycleError>([&] { other.exchange(model); }),
-                              "is merged (call unmerge_adapters first)"),
-                          "merged");
-        }) == "");
+  for (const int ranks : {2, 4}) {
+    CHECK(on_ranks(ranks, expect_shared_base<double, sw::Zero3>) == "");
+    CHECK(on_ranks(ranks, expect_shared_base<float, sw::Zero1>) == "");        // states in another layout
+    CHECK(on_ranks(ranks, expect_shared_base<sw::bfloat16, sw::Zero3>) == ""); // with a master copy
+  }
 }
 
 TEST_CASE("adapters are a dense update: of the merged weight, its loss and its gradients") {

@@ -131,27 +131,40 @@ template <class Model> class OtherAdapters {
 public:
   /// @brief Begins as a copy of the model's.
   explicit OtherAdapters(Model& model) {
-    each(model, [this](std::size_t, auto& weights) {
-      values_.push_back(detail::TensorAccess::take_memory(weights.clone()));
+    each(model, [this](auto& parameter) {
+      parameter.update_weights([&](auto& weights) {
+        values_.push_back({text_of(parameter), detail::TensorAccess::take_memory(weights.clone())});
+      });
     });
   }
   /// @brief Exchanges them with the model's. Collective if optimizer states are in another layout. Costs no
   /// copy of the base, and none of adapters that are stored as the optimizer updates them.
   ///
-  /// An optimizer keeps its moments: give each adapter that is trained one of its own.
-  /// @throws LifecycleError for merged adapters.
+  /// An optimizer keeps its moments, and a step that was captured on a device the addresses of values, which
+  /// are exchanged: give each adapter that is trained a Training of its own.
+  /// @throws LifecycleError for merged adapters, InvalidArgument before the first is exchanged if the model
+  /// has others, or is on another mesh.
   void exchange(Model& model) {
-    each(model, [this]<class Weights>(std::size_t i, Weights& weights) {
-      auto other = detail::TensorAccess::in_memory<Weights>(std::move(values_.at(i)), weights.shape());
-      std::swap(other, weights);
-      values_[i] = detail::TensorAccess::take_memory(std::move(other));
+    require_same(model);
+    auto value = values_.begin();
+    each(model, [&value](auto& parameter) {
+      parameter.update_weights([&value]<class Weights>(Weights& weights) {
+        auto other = detail::TensorAccess::in_memory<Weights>(std::move(value->memory), weights.shape());
+        std::swap(other, weights);
+        value->memory = detail::TensorAccess::take_memory(std::move(other));
+      });
+      ++value;
     });
   }
 
 private:
-  /// Visits the values of A and B as the optimizer sees them.
+  struct Value {
+    std::string text; ///< Name and shape of the parameter.
+    detail::BufferHandle memory;
+  };
+
+  /// Visits A and B of each adapter.
   template <class Visit> static void each(Model& model, const Visit& visit) {
-    std::size_t number = 0;
     for_each_trained_parameter(model, [&](auto& parameter) {
       if (!parameter.name().ends_with(".lora.a") && !parameter.name().ends_with(".lora.b"))
         return;
@@ -159,12 +172,36 @@ private:
         throw LifecycleError(
             "Lora: adapters must be taken out of the weights before they are exchanged, but " +
             parameter.name() + " is merged (call unmerge_adapters first)");
-      parameter.update_weights([&](auto& weights) { visit(number, weights); });
-      ++number;
+      visit(parameter);
     });
   }
+  template <class P> [[nodiscard]] static std::string text_of(const P& parameter) {
+    return parameter.name() + " " + detail::text_of(parameter.shape());
+  }
 
-  std::vector<detail::BufferHandle> values_;
+  void require_same(Model& model) const {
+    auto value = values_.begin();
+    each(model, [&](auto& parameter) {
+      const std::string text = text_of(parameter);
+      if (value == values_.end())
+        reject(text, "none");
+      if (text != value->text)
+        reject(text, value->text);
+      if (&value->memory.pool() != &parameter.resources())
+        reject(text + " on another mesh", "it on theirs");
+      ++value;
+    });
+    if (value != values_.end())
+      reject("none", value->text);
+  }
+  [[noreturn]] static void reject(const std::string& found, const std::string& kept) {
+    throw InvalidArgument(
+        "Lora: values must be exchanged with a model of the same adapters on the same mesh, but it has " +
+        found + " where they have " + kept +
+        " (give the model the mesh and the LoraOptions of the one that they began with)");
+  }
+
+  std::vector<Value> values_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
