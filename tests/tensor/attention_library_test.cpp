@@ -12,6 +12,9 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -271,6 +274,35 @@ template <std::size_t library_bytes> struct DeviceSpace {
   struct memory_space {};
 };
 
+/// The kernels of a dry run.
+struct Kernels final : sw::detail::MemoryListener {
+  std::set<std::string> labels;
+  std::uint32_t take(std::size_t, std::size_t) override { return 0; }
+  void give_back(std::uint32_t, std::size_t, std::size_t) noexcept override {}
+  void add_kernel(std::string_view label, double) override { labels.emplace(label); }
+};
+
+/// Those of a backward pass that undoes a rotation.
+template <class Space>
+std::set<std::string> kernels_of_gradient(const kernels::AttentionShape& shape,
+                                          const kernels::AttentionBlock& block) {
+  const auto matrix = [&](std::size_t columns) { // nothing is read
+    return Kokkos::View<sw::bfloat16**, Kokkos::LayoutRight, Memory, Kokkos::MemoryUnmanaged>(
+        nullptr, shape.tokens(), columns);
+  };
+  const Vector<float> sums("sums", shape.tokens() * shape.heads());
+  const Matrix<float> table("table", shape.sequence, shape.rotary_width() / 2);
+  const kernels::Rotation<float> rotation{kernels::span_of(table), kernels::span_of(table),
+                                          sw::TokenRuns::one(shape.sequence)};
+  Kernels listener;
+  sw::detail::MemoryListener::current() = &listener;
+  kernels::attention_backward(sw::CountingExecution<Space>(), matrix(shape.qkv_width()),
+                              matrix(shape.output_width()), sums, matrix(shape.output_width()),
+                              matrix(shape.qkv_width()), shape, block, 1.0, sums, rotation);
+  sw::detail::MemoryListener::current() = nullptr;
+  return listener.labels;
+}
+
 /// Of the forward and the backward pass.
 template <class Space> std::pair<std::size_t, std::size_t> workspaces(const kernels::AttentionShape& shape) {
   return {kernels::attention_forward_workspace<sw::bfloat16>(Space(), shape),
@@ -300,4 +332,16 @@ TEST_CASE("a dry run plans as much workspace as the device that it counts for", 
   CHECK(workspaces<Tiles>(in_tiles) == std::pair<std::size_t, std::size_t>{0, 2 * 16 * 3});
   CHECK(workspaces<Tiles>(in_rows).second == 2 * 16 * 3 * 3 * 20);
   CHECK(workspaces<Library>(in_tiles) == std::pair<std::size_t, std::size_t>{12345, 12345});
+}
+
+TEST_CASE("a dry run has a pass that undoes the rotation where tiles do not, as with a library", "[tensor]") {
+  using Set = std::set<std::string>;
+  const kernels::AttentionShape in_tiles{2, 16, 3, 1, 64}, in_rows{2, 16, 3, 1, 20};
+  const auto causal = kernels::AttentionBlock::whole(16);
+  const auto two_sided = kernels::AttentionBlock::whole(16, {{3, 3}}); // the library has no kernel for it
+  const Set apart{"sw::d_attention", "sw::rotary"}, together{"sw::d_attention"};
+  CHECK(kernels_of_gradient<DeviceSpace<0>>(in_tiles, causal) == together);
+  CHECK(kernels_of_gradient<DeviceSpace<0>>(in_rows, causal) == apart);
+  CHECK(kernels_of_gradient<DeviceSpace<64>>(in_tiles, causal) == apart);
+  CHECK(kernels_of_gradient<DeviceSpace<64>>(in_tiles, two_sided) == together);
 }

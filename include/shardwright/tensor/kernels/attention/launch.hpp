@@ -194,7 +194,8 @@ bool run_attention_backward(const char* operation, const Execution& execution,
   if constexpr (counts_only<Execution>) {
     count_attention(3, 2, shape, block); // probabilities are recomputed
     moves("sw::d_attention", execution, attention_bytes<Element, Out>(true, query.merge, shape, block));
-    return runs_in_tiles<Element, Execution>(shape) && tiles_undo(shape) && query.undone.turns();
+    return query.undone.turns() && runs_in_tiles<Element, Execution>(shape) && tiles_undo(shape) &&
+           (query.merge || !library_need<Element, Out>(execution, shape, block, true));
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::size(shape, true));

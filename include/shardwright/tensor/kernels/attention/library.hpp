@@ -16,6 +16,7 @@
 #endif
 
 #include <cstddef>
+#include <optional>
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
@@ -82,29 +83,35 @@ template <class Execution, class Element, class Work>
                       workspace.data(), workspace.extent(0) * sizeof(float));
 }
 
-/// Floats of workspace that the library needs with contiguous buffers; 0 if it has no kernel. A dry run asks
-/// the library of the execution space that it counts for.
+/// Bytes of workspace that the library needs with contiguous buffers; nothing if it has no kernel. A dry run
+/// asks the library of the execution space that it counts for.
 template <class Element, class Out, class Execution>
-[[nodiscard]] std::size_t library_workspace(const Execution& execution, const AttentionShape& shape,
-                                            const KeyMask& mask, bool backward) {
+[[nodiscard]] std::optional<std::size_t> library_need(const Execution& execution, const AttentionShape& shape,
+                                                      const AttentionBlock& block, bool backward) {
   if constexpr (counts_only<Execution>) {
     using Counted = typename Execution::counts_for;
     if constexpr (may_be_library_attention<Counted, Element, Out>)
-      return library_workspace<Element, Out>(Counted(), shape, mask, backward);
+      return library_need<Element, Out>(Counted(), shape, block, backward);
     else
-      return 0;
+      return std::nullopt;
   } else if constexpr (may_be_library_attention<Execution, Element, Out>) {
     if (shape.tokens() == 0 || shape.kv_heads == 0)
-      return 0;
-    const auto calls = library_calls<Element>(shape, AttentionBlock::whole(shape.sequence, mask),
-                                              AttentionRows::contiguous(shape, backward), backward);
-    if (!calls)
-      return 0;
-    const auto bytes = LibraryAttention<Execution>::plans(execution).workspace(calls->problem);
-    return (bytes.value_or(0) + sizeof(float) - 1) / sizeof(float);
+      return std::nullopt;
+    const auto calls =
+        library_calls<Element>(shape, block, AttentionRows::contiguous(shape, backward), backward);
+    return calls ? LibraryAttention<Execution>::plans(execution).workspace(calls->problem) : std::nullopt;
   } else {
-    return 0;
+    return std::nullopt;
   }
+}
+
+/// Floats of workspace that the library needs for whole sequences; 0 if it has no kernel.
+template <class Element, class Out, class Execution>
+[[nodiscard]] std::size_t library_workspace(const Execution& execution, const AttentionShape& shape,
+                                            const KeyMask& mask, bool backward) {
+  const auto bytes =
+      library_need<Element, Out>(execution, shape, AttentionBlock::whole(shape.sequence, mask), backward);
+  return (bytes.value_or(0) + sizeof(float) - 1) / sizeof(float);
 }
 
 } // namespace detail
