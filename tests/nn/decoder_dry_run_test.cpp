@@ -108,7 +108,7 @@ TEST_CASE("a step's kernels move the bytes of their arguments, counted by hand")
       {"sw::d_swiglu", layers * tokens * 5 * hidden},
       {"sw::d_attention", layers * tokens * ((4 * heads + 4 * kv_heads) * head + heads)},
       {"sw::d_rms_norm", tokens * (norms * (3 * width + 1) + 2 * layers * width) + n * norms * width},
-      {"sw::sum_blocks", norms * width * (4 * n - 1)},
+      {"sw::sum_blocks", norms * width * (2 * n - 1)},
       {"sw::fill", vocabulary * width},
       {"sw::d_embedding", tokens * (1 + width) + (n - 1) * 2 * vocabulary * width},
       {"sum_of_squares", parameters},

@@ -5,8 +5,11 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/nn/layers/dropout.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/norms.hpp>
+#include <shardwright/tensor/quantize.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
@@ -213,6 +216,26 @@ TEST_CASE("operations are counted, and can be counted anew") {
   CHECK(anew.calls.empty());
   CHECK(anew.memory == once.memory);
   sw::count_anew(); // nothing outside a dry run
+}
+
+TEST_CASE("a kernel's bytes are those that it reads and writes, without workspaces") {
+  const sw::DryRun run = sw::dry_run(1, 0, [](const sw::HostCommunicator& world) {
+    const sw::DeviceMesh mesh{world, sw::extent<dp>(1)};
+    sw::ShardedTensor<sw::Layout<1>, float, Counting> x(mesh, {1 << 16});
+    static_cast<void>(sw::norm1_value(x));
+    static_cast<void>(sw::reduce_all<sw::Sum>(x));
+    const auto words = sw::quantize<sw::NormalFloat4>(x);
+    static_cast<void>(sw::widen<sw::NormalFloat4, double>(words));
+    static_cast<void>(
+        sw::operation::Dropout{{.tensor = 1, .rate = 0.5}, {}, {}}.forward({}, std::move(x))); // in place
+  });
+  constexpr double elements = 1 << 16, words = 9 * elements / 64;
+  CHECK(run.kernel_bytes == sw::KernelBytes{{"sw::absolutes", 4 * elements},
+                                            {"sw::sum_order", 8},
+                                            {"sw::reduce", 4 * (elements + 1)},
+                                            {"sw::quantize", 4 * (elements + words)},
+                                            {"sw::widen", 8 * elements + 4 * words},
+                                            {"dropout", 2 * 4 * elements}});
 }
 
 TEST_CASE("an exception of the program is passed on, and leaves no dry run behind") {

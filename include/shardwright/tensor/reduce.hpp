@@ -110,8 +110,7 @@ void reduce_all_blocks(const Input& input, Result& out, double factor) {
   auto& resources = input.resources();
   const BufferHandle partial(resources.take(blocks * sizeof(Accumulator)));
   auto* const sums = static_cast<Accumulator*>(partial.data());
-  kernels::moves("sw::reduce", resources.execution(),
-                 count * sizeof(Element) + 2 * blocks * sizeof(Accumulator));
+  kernels::moves("sw::reduce", resources.execution(), (count + 1) * sizeof(Element));
   kernels::run("sw::reduce", resources.execution(), blocks,
                ReduceBlocks<Op::value, Element, Accumulator>{input.data(), sums, count, reduction_block});
   kernels::run(

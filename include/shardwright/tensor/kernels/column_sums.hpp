@@ -72,7 +72,7 @@ template <class Element, class Out = Element> struct SumPartialsOfBlocks {
 template <class Element, class Execution, class Out>
 void run_sum_partials(const Execution& execution, const Element* partial, std::size_t blocks,
                       std::size_t columns, Out* out, bool add) {
-  moves("sw::sum_blocks", execution, columns * (2 * blocks * sizeof(Element) + (add ? 2 : 1) * sizeof(Out)));
+  moves("sw::sum_blocks", execution, columns * (add ? 2 : 1) * sizeof(Out));
   const SumPartials<Element, Out> functor{partial, blocks, columns, out, add};
   if constexpr (BlockLauncher<Execution>::available) {
     using Blocks = SumPartialsOfBlocks<Element, Out>;

@@ -196,7 +196,7 @@ template <class Element> [[nodiscard]] std::size_t bytes_of(const VectorSpan<Ele
 } // namespace detail
 
 /// @brief States for dry runs what a kernel moves: its arguments, or bytes, once each; one that is read and
-/// written is named twice. What only caches reread, and workspaces, count once.
+/// written is named twice. Workspaces, and what only caches reread, do not count.
 template <class Execution, class... Arguments>
 void moves([[maybe_unused]] const char* label, const Execution&,
            [[maybe_unused]] const Arguments&... arguments) {

@@ -150,18 +150,26 @@ template <class Form, class To> struct WidenBlocks {
   }
 };
 
+/// Of blocks in both forms.
+template <class Form, class Element> [[nodiscard]] constexpr std::size_t bytes_of_blocks(std::size_t blocks) {
+  return blocks * (std::size_t(words_of_block<Form>) * sizeof(QuantizedWord) +
+                   std::size_t(quantized_block) * sizeof(Element));
+}
+
 } // namespace detail
 
 /// @brief Blocks of elements as words of a form. A block with an infinity or a NaN becomes NaNs.
 template <class Form, class Execution, class From>
 void quantize(const Execution& execution, const From* from, shardwright::detail::QuantizedWord* to,
               std::size_t blocks) {
+  moves("sw::quantize", execution, detail::bytes_of_blocks<Form, From>(blocks));
   run("sw::quantize", execution, blocks, detail::QuantizeBlocks<Form, From>{from, to});
 }
 /// @brief The elements again.
 template <class Form, class Execution, class To>
 void widen(const Execution& execution, const shardwright::detail::QuantizedWord* from, To* to,
            std::size_t blocks) {
+  moves("sw::widen", execution, detail::bytes_of_blocks<Form, To>(blocks));
   run("sw::widen", execution, blocks, detail::WidenBlocks<Form, To>{from, to});
 }
 

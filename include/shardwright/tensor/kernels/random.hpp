@@ -243,7 +243,7 @@ void run_random(const char* label, const Execution& execution, const typename Vi
   if (view.size() == 0)
     return;
   functor.join_rows();
-  moves(label, execution, view, in == view.data() ? 0 : detail::bytes_of(view));
+  moves(label, execution, view, Draw::reads ? bytes_of(view) : 0);
   run_pieces(label, execution, functor.extent[0] * functor.extent[1] * functor.extent[2], functor.extent[3],
              1024, functor);
 }

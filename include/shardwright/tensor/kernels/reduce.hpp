@@ -205,7 +205,7 @@ template <class Number, unsigned count_of_warps = 1, class Result = Number> stru
 template <class Execution, class Number, class Result = Number>
 void run_sum_in_order(const Execution& execution, const Number* partial, std::size_t count, Result* result,
                       bool add) {
-  moves("sw::sum_order", execution, VectorSpan<const Number>{partial, count});
+  moves("sw::sum_order", execution, (add ? 2 : 1) * sizeof(Result));
   if constexpr (detail::BlockLauncher<Execution>::available) {
     using Sum = detail::SumInOrder<Number, 32, Result>;
     detail::BlockLauncher<Execution>::run(execution, 1, Sum::shared_bytes, Sum{partial, count, result, add});
@@ -241,7 +241,7 @@ std::size_t run_blocks(const char* label, const char* operation, const Execution
           "both views must have the same size.");
   require(result.extent(0) >= 1, operation, "the result must have one element.");
   require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
-  moves(label, execution, x, others...);
+  moves(label, execution, x, (others.data() == all.data ? 0 : bytes_of(others))...);
   run_lanes(label, execution, blocks, Blocks{all.data, others.data()..., all.size, workspace.data()});
   return blocks;
 }
