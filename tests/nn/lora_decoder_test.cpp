@@ -114,16 +114,18 @@ TEST_CASE("an adapted decoder begins as its base, and its losses are those of on
 
 namespace {
 
-/// The losses of some steps of adapters of a decoder with experts, on a mesh of one or two stages.
+/// The losses of some steps of adapters of a decoder with experts, in 4 bits, on a mesh of one or two stages.
 [[nodiscard]] std::vector<double> expert_losses(const sw::HostCommunicator& world, int stages,
-                                                const sw::DecoderExtents& extents) {
-  using Layouts = sw::FrozenLayouts<sw::MoeLayouts<sw::Zero3Over<sw::MoeZeroAxes>>>;
+                                                const sw::DecoderExtents& extents, Findings& findings) {
+  using Layouts = sw::FrozenLayouts<sw::MoeLayouts<sw::Zero3Over<sw::MoeZeroAxes>>, sw::NormalFloat4>;
   using Model = sw::PipelineModel<sw::Adapted<sw::MoeDecoder<Layouts, double>>>;
   sw::MoeConfig config;
   static_cast<sw::DecoderConfig&>(config) = nn_test::config_of_four();
+  config.width = 64; // a block; so are a key-value head with its queries, and half of the hidden widths
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.hidden = config.expert_hidden = config.shared_hidden = 128;
   config.experts = 4;
-  config.expert_hidden = 6;
-  config.shared_hidden = 4;
   config.dense_layers = 1;
   const Problem own{.config = config, .batch = 8, .steps = 20};
   config.batch_sequences = own.batch / 2;
@@ -133,6 +135,10 @@ namespace {
   const sw::LayerPartition layers(static_cast<int>(config.layers), stages);
   const auto pipeline = ranks.communicator<sw::axis::pp>();
   Model model(mesh, pipeline, schedule.placement(), layers, {config, {.rank = 3, .alpha = 6}}, own.seed);
+  int quantized = 0;
+  model.for_each_parameter([&]<class P>(const P&) { quantized += P::quantized ? 1 : 0; });
+  if (world.size() == 1) // two of attention and of each dense or shared part, three of experts
+    findings.expect(quantized == 11, quantized, " quantized matrices");
   sw::Training training(mesh, model, world, pipeline, schedule, sw::AdamW());
   std::vector<double> out;
   std::vector<typename Model::Batch> batches;
@@ -154,18 +160,19 @@ namespace {
 
 } // namespace
 
-TEST_CASE("adapters of experts train as on one rank, wherever the experts are") {
+TEST_CASE("adapters of quantized experts train as on one rank, wherever the experts are") {
   std::vector<double> alone;
   CHECK(on_ranks(1, [&](const sw::HostCommunicator& world, Findings& findings) {
-          alone = expert_losses(world, 1, {});
+          alone = expert_losses(world, 1, {}, findings);
           findings.expect(alone.back() < 0.9 * alone.front(), "nothing was learnt: ", alone.back());
         }) == "");
   for (const auto& [stages, extents] :
        {std::pair{1, sw::DecoderExtents{.ep = 2}}, std::pair{1, sw::DecoderExtents{.tp = 2, .ep = 2}},
         std::pair{2, sw::DecoderExtents{.ep = 2}}})
-    CHECK(on_ranks(stages * extents.ranks(), [&, stages = stages, extents = extents](const auto& world,
-                                                                                     Findings& findings) {
-            const double found = nn_test::largest_difference(expert_losses(world, stages, extents), alone);
-            findings.expect(found < 1e-12, stages, " stages, ", extents.text(), ": ", found);
-          }) == "");
+    CHECK(on_ranks(stages * extents.ranks(),
+                   [&, stages = stages, extents = extents](const auto& world, Findings& findings) {
+                     const double found =
+                         nn_test::largest_difference(expert_losses(world, stages, extents, findings), alone);
+                     findings.expect(found < 1e-12, stages, " stages, ", extents.text(), ": ", found);
+                   }) == "");
 }
