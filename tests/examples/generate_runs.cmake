@@ -59,9 +59,10 @@ if(TARGET examples_test)
                ENVIRONMENT "SHARDWRIGHT_MODEL_DIRECTORY=${generate_model};SHARDWRIGHT_MODEL_TOKENS=${generate_tokens}")
   set(options --model "${generate_model}" --prompt-ids 3,17,28,0,11,11,5 --tokens 20)
   shardwright_generate_run(threads 0 OPTIONS ${options} --mesh pp=3,tp=2 --ignore-end SAYS "^${generate_tokens}\n")
+  # Together longer than the 12 positions of the longest one.
   shardwright_generate_run(
-    several 0 OPTIONS ${options} --prompt-ids 3,17 --prompt-ids 3,17,28,0,11,11,5 --mesh tp=2 SAYS
-    "^19,19,19,19,19,19,19,22,6\n[0-9,]+\n19,19,19,19,19,19,19,22,6\n")
+    several 0 OPTIONS --model "${generate_model}" --tokens 5 --prompt-ids 3,17,28,0,11,11,5 --prompt-ids 3,17
+    --prompt-ids 3,17,28,0,11,11,5 --mesh tp=2 SAYS "^19,19,19,19,19\n[0-9,]+\n19,19,19,19,19\n")
   shardwright_generate_run(to_the_end 0 OPTIONS ${options} SAYS "^19,19,19,19,19,19,19,22,6\n")
   shardwright_generate_run(too_long 1 OPTIONS --model "${generate_model}" --prompt-ids 3,17,28,0,11,11,5 --tokens 60 SAYS "at most max_position_embeddings, 64, but they are 67")
   shardwright_generate_run(too_many_ranks 1 OPTIONS ${options} --mesh tp=4 SAYS "2 key and value heads must be a multiple of the 4")
@@ -72,7 +73,7 @@ if(TARGET examples_test)
     onto_itself 1 OPTIONS ${options} --export "${generate_model}" SAYS "--export .* must have no model in it yet, but has '")
   shardwright_generate_run(
     dump_onto_model 1 OPTIONS ${options} --dump "${generate_model}/config.json" SAYS "--dump .* must not be a file of the model")
-  set(runs threads to_the_end too_long too_many_ranks seed more_stages_than_layers no_experts onto_itself dump_onto_model)
+  set(runs threads several to_the_end too_long too_many_ranks seed more_stages_than_layers no_experts onto_itself dump_onto_model)
   if(TARGET shardwright::mpi)
     shardwright_add_mpi_test(examples.generate.mpi 4 generate ${options} --mesh pp=2,tp=2 --ignore-end)
     set_tests_properties(examples.generate.mpi PROPERTIES PASS_REGULAR_EXPRESSION "${generate_tokens}\n")

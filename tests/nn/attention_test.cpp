@@ -538,17 +538,25 @@ TEST_CASE("rotary positions follow from the layout, also of a value that is not 
           constexpr std::int64_t tokens = 8;
           const sw::RotaryTable<double, sw::DefaultTarget> table(mesh, tokens, width, base);
           auto whole = random_tensor<sw::Layout<4>>(mesh, {2, tokens, groups, group_width}, 1);
+          sw::ShardedTensor<sw::Layout<4>, double> row(mesh, {1, 2 * tokens, groups, group_width});
+          std::copy_n(whole.data(), whole.local_size(), row.mutable_data());
           auto split = random_tensor<Split>(mesh, {2, tokens, groups, group_width}, 1);
           const sw::TokenTensor<sw::NaturalOrder, Ids> ids(mesh, {2, tokens});
           whole = sw::rotary(std::move(whole), table, ids.positions(), heads);
           split = sw::rotary(std::move(split), table, ids.positions(), heads);
           findings.expect(whole_of(whole) == whole_of(split), "a whole value beside ids over cp");
+          // Both sequences side by side in one row: more tokens than the table has rows.
+          std::vector<std::int32_t> places(2 * tokens);
+          for (std::size_t i = 0; i < places.size(); ++i)
+            places[i] = static_cast<std::int32_t>(i % tokens);
+          sw::rotate(row, table, places, heads);
+          findings.expect(whole_of(row) == whole_of(whole), "two sequences in one row");
           const auto sentence = [&](auto x, const auto& positions) {
             try {
-              if constexpr (std::is_same_v<decltype(positions), const sw::TokenRuns&>)
-                sw::rotate(x, table, positions, heads);
-              else
+              if constexpr (requires { positions.runs(); })
                 static_cast<void>(sw::rotary(std::move(x), table, positions, heads));
+              else
+                sw::rotate(x, table, positions, heads);
             } catch (const sw::InvalidArgument& error) {
               return std::string(error.what());
             }
@@ -570,6 +578,12 @@ TEST_CASE("rotary positions follow from the layout, also of a value that is not 
               few.find("rotary: every token of this rank must have a position, but there are 8 positions "
                        "for 4 tokens") == 0,
               few);
+          places[3] = 8;
+          const std::string beyond = sentence(row.clone(), places);
+          findings.expect(beyond.find("but it has 8, and the positions need 9") != beyond.npos, beyond);
+          places[5] = -1;
+          const std::string negative = sentence(row.clone(), places);
+          findings.expect(negative.find("rotary: positions must be from 0 on, but one is -1") == 0, negative);
           const std::string length = sentence(whole.clone(), sw::TokenPositions<sw::NaturalOrder>(6, 2, 0));
           findings.expect(
               length.find("rotary: the positions must be those of the input's sequence of 8, but they "

@@ -181,21 +181,21 @@ template <class Tensor, class Table, class Order>
 }
 
 /// Every row must have a position, and every position a row of the table.
-template <class Tensor, class Table>
-void require_rows_of_positions(const Tensor& tensor, const Table& table, const TokenRuns& positions,
+template <class Tensor, class Number>
+void require_rows_of_positions(const Tensor& tensor, const kernels::Rotation<Number>& by,
                                SourceLocation where) {
   const auto rows = static_cast<std::size_t>(tensor.local_shape()[1]);
-  if (positions.rows != rows)
+  if (by.positions.rows != rows)
     reject_operation("rotary",
                      "every token of this rank must have a position, but there are " +
-                         std::to_string(positions.rows) + " positions for " + std::to_string(rows) +
+                         std::to_string(by.positions.rows) + " positions for " + std::to_string(rows) +
                          " tokens of each sequence (take them from the batch's token ids)",
                      tensor.core(), where);
-  if (positions.end() > table.cosines().extent(0))
+  if (by.end() > by.cosines.rows)
     reject_operation("rotary",
                      "the table must have a row for each position, but it has " +
-                         std::to_string(table.cosines().extent(0)) + ", and the positions need " +
-                         std::to_string(positions.end()) + " (make a longer RotaryTable)",
+                         std::to_string(by.cosines.rows) + ", and the positions need " +
+                         std::to_string(by.end()) + " (make a longer RotaryTable)",
                      tensor.core(), where);
 }
 
@@ -218,13 +218,14 @@ template <class Tensor> [[nodiscard]] auto mutable_token_rows(Tensor& tensor) {
 template <LayoutType L, class Element, class Target>
 void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
             const TokenRuns& positions, HeadShape heads, SourceLocation where = SourceLocation::current()) {
-  detail::require_rows_of_positions(qkv, table, positions, where);
-  kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), table.cosines(), table.sines(),
-                          detail::local_attention_shape(qkv, heads, where), positions);
+  const auto by = table.at(positions);
+  detail::require_rows_of_positions(qkv, by, where);
+  kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), by,
+                          detail::local_attention_shape(qkv, heads, where));
 }
 
 /// @brief The same for one row of tokens at any positions, as of several sequences side by side. On hosts.
-/// @param positions one for each token
+/// @param positions one for each token, each a row of the table
 template <LayoutType L, class Element, class Target>
 requires(Target::host_accessible) void rotate(ShardedTensor<L, Element, Target>& qkv,
                                               const RotaryTable<Element, Target>& table,
@@ -235,12 +236,18 @@ requires(Target::host_accessible) void rotate(ShardedTensor<L, Element, Target>&
                              "positions of tokens must be of one row, but there are " +
                                  std::to_string(qkv.shape()[0]) + " (rotate each row by itself)",
                              qkv.core(), where);
-  detail::require_rows_of_positions(qkv, table, TokenRuns::one(positions.size()), where);
   auto by = table.at(TokenRuns::one(positions.size()));
   by.text = positions.data();
-  by.places = positions.empty()
-                  ? 0
-                  : 1 + static_cast<std::size_t>(*std::max_element(positions.begin(), positions.end()));
+  if (!positions.empty()) {
+    const auto [least, most] = std::minmax_element(positions.begin(), positions.end());
+    if (*least < 0)
+      detail::reject_operation("rotary",
+                               "positions must be from 0 on, but one is " + std::to_string(*least) +
+                                   " (count the tokens of each sequence from its first one)",
+                               qkv.core(), where);
+    by.places = 1 + static_cast<std::size_t>(*most);
+  }
+  detail::require_rows_of_positions(qkv, by, where);
   kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), by,
                           detail::local_attention_shape(qkv, heads, where));
 }
@@ -268,7 +275,7 @@ template <class Element, class Target, class Order> struct Rotary {
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     auto out = detail::owned(std::forward<X>(x));
     const auto by = detail::rotation("rotary", out, *table, positions, where);
-    detail::require_rows_of_positions(out, *table, by.positions, where);
+    detail::require_rows_of_positions(out, by, where);
     kernels::rotary_forward(out.execution(), detail::mutable_token_rows(out), by,
                             detail::local_attention_shape(out, heads, where));
     return out;

@@ -146,8 +146,7 @@ void require_rotation(const char* operation, const Rotation<Number>& by, const A
   require(by.cosines.columns == shape.rotary_width() / 2 && by.sines.columns == shape.rotary_width() / 2,
           operation, "the tables must be [positions, rotary_width / 2].");
   require(by.positions.rows == shape.sequence, operation, "every token of a sequence must have a position.");
-  const std::size_t end = by.text == nullptr ? by.positions.end() : by.places;
-  require(by.cosines.rows >= end && by.sines.rows >= end, operation,
+  require(by.cosines.rows >= by.end() && by.sines.rows >= by.end(), operation,
           "the tables must reach the last position (make them longer).");
 }
 

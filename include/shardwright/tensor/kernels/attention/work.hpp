@@ -236,6 +236,8 @@ template <class Number> struct Rotation {
   std::size_t places = 0;
 
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr bool turns() const { return cosines.data != nullptr; }
+  /// @brief One more than the last position, or at least that.
+  [[nodiscard]] constexpr std::size_t end() const { return text == nullptr ? positions.end() : places; }
 };
 
 namespace detail {
