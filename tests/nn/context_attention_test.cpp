@@ -60,6 +60,11 @@ TEST_CASE("context ranks compute attention under every mask") {
             check_mask<ContextDocuments<sw::FullMask>>(world, findings, way);
             check_mask<ContextDocuments<sw::SlidingWindowMask<5>>>(world, findings, way);
             using Padded = ContextMask<sw::FullMask, true>;
+            using PaddedWindow = ContextMask<sw::SlidingWindowMask<3>, true>;
+            check_context<sw::RingContext, double, Padded>(world, findings, way, 1e-14, true);
+            check_context<sw::RingContext, double, PaddedWindow>(world, findings, way, 1e-14, true);
+            check_context<sw::RingContext, double, ContextDocuments<sw::FullMask>>(world, findings, way,
+                                                                                   1e-14, true);
             check_context<sw::RingContext, sw::bfloat16, Padded>(world, findings, way, 0x1p-6);
             check_context<sw::RingContext, sw::float16, Padded>(world, findings, way, 0x1p-9);
           }) == "");

@@ -8,6 +8,7 @@
 #include "support/larger.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/layout/document_order.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/attention/context_attention.hpp>
 #include <shardwright/tensor/fill.hpp>
@@ -19,6 +20,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -51,17 +53,31 @@ template <sw::AttentionMask Mask, bool padded = false> struct ContextMask {
   }
 };
 
-/// @brief Documents in each of three sequences of 48: many, one with padding, one.
+/// @brief Starts of documents in each of three sequences of 48: many, one with padding, one.
+inline void fill_context_starts(std::span<std::int32_t> all) {
+  sw::fill_document_starts(std::array<std::int32_t, 7>{1, 13, 2, 0, 17, 1, 14}, all.subspan(0, 48));
+  sw::fill_document_starts(std::array<std::int32_t, 1>{31}, all.subspan(48, 48));
+  sw::fill_document_starts({}, all.subspan(96, 48));
+}
+/// @brief A mask within these documents.
 template <sw::AttentionMask Mask> struct ContextDocuments {
   [[nodiscard]] static auto on(const ContextMesh& mesh) {
     sw::ShardedTensor<sw::Layout<2>, std::int32_t> starts(mesh, {3, 48});
-    const std::span<std::int32_t> all(starts.mutable_data(), 3 * 48);
-    sw::fill_document_starts(std::array<std::int32_t, 7>{1, 13, 2, 0, 17, 1, 14}, all.subspan(0, 48));
-    sw::fill_document_starts(std::array<std::int32_t, 1>{31}, all.subspan(48, 48));
-    sw::fill_document_starts({}, all.subspan(96, 48));
+    fill_context_starts({starts.mutable_data(), 3 * 48});
     return sw::documents(Mask{}, starts);
   }
 };
+
+/// @brief The order of the three sequences by which those documents are shared out over a ring.
+[[nodiscard]] inline sw::TextOrder context_order(int ranks) {
+  std::vector<std::int32_t> starts(3 * 48), out;
+  fill_context_starts(starts);
+  for (std::size_t first = 0; first < starts.size(); first += 48) {
+    const auto one = sw::balanced_order(std::span(starts).subspan(first, 48), ranks);
+    out.insert(out.end(), one.begin(), one.end());
+  }
+  return std::make_shared<const std::vector<std::int32_t>>(std::move(out));
+}
 
 /// @brief One problem: random queries, keys and values of whole sequences, and the attention of them.
 template <class Context, class Element, class Target = sw::DefaultTarget,
@@ -77,9 +93,11 @@ public:
   static constexpr std::int64_t batch = 3, sequence = 48, groups = 12, queries = 2, width = 6;
   static constexpr sw::HeadShape heads{queries, width};
 
-  explicit ContextProblem(const ContextMesh& mesh)
+  /// @param order of the tokens; none: that of the context
+  explicit ContextProblem(const ContextMesh& mesh, sw::TextOrder order = {})
       : mesh_(mesh), table_(mesh, sequence, width, 100),
-        positions_(sequence, mesh.template extent<sw::axis::cp>(), mesh.template coordinate<sw::axis::cp>()),
+        positions_(sequence, mesh.template extent<sw::axis::cp>(), mesh.template coordinate<sw::axis::cp>(),
+                   std::move(order)),
         mask_(Masking::on(mesh)) {}
 
   /// @brief This rank's value and gradient, computed by all ranks together.
@@ -141,9 +159,13 @@ private:
     const auto share = per_token / ranks;
     const auto first = share * static_cast<std::size_t>(mesh_.template coordinate<sw::axis::tp>());
     for (std::size_t b = 0; b < batch; ++b)
-      for (std::size_t row = 0; row < runs.rows; ++row)
+      for (std::size_t row = 0; row < runs.rows; ++row) {
+        std::size_t token = b * sequence + runs.position(row);
+        if (positions_.text() != nullptr)
+          token = b * sequence + static_cast<std::size_t>(positions_.text()[token]);
         for (std::size_t i = 0; i < share; ++i)
-          visit(whole.data()[(b * sequence + runs.position(row)) * per_token + first + i]);
+          visit(whole.data()[token * per_token + first + i]);
+      }
   }
   template <class From> [[nodiscard]] std::vector<Element> own_rows(const From& whole) const {
     std::vector<Element> out;
@@ -174,15 +196,18 @@ template <class Element>
 
 /// @brief Value and gradient of whole sequences, up to rounding; bitwise equal on one context rank, and in
 /// each repetition. Collective.
+/// @param arranged whether documents are shared out over the ring
 template <class Context, class Element, class Masking = ContextMask<sw::CausalMask>>
 void check_context(const sw::HostCommunicator& world, shardwright_test::Findings& findings, ContextWay way,
-                   double tolerance) {
+                   double tolerance, bool arranged = false) {
   const ContextMesh mesh(world, sw::extent<sw::axis::cp>(way.context), sw::extent<sw::axis::tp>(way.tensor));
-  const ContextProblem<Context, Element, sw::DefaultTarget, Masking> problem(mesh);
+  const ContextProblem<Context, Element, sw::DefaultTarget, Masking> problem(
+      mesh, arranged ? context_order(way.context) : sw::TextOrder{});
   const auto all = problem.together();
   const auto one = problem.alone();
-  const std::string where = std::string(Context::Order::name) + " on cp " + std::to_string(way.context) +
-                            " tp " + std::to_string(way.tensor) + " rank " + std::to_string(world.rank());
+  const std::string where = std::string(Context::Order::name) + (arranged ? " arranged" : "") + " on cp " +
+                            std::to_string(way.context) + " tp " + std::to_string(way.tensor) + " rank " +
+                            std::to_string(world.rank());
   const double value = largest_difference(all.first, one.first);
   const double gradient = largest_difference(all.second, one.second);
   findings.expect(value <= (way.context == 1 ? 0 : tolerance), "value differs by ", value, " in ", where);

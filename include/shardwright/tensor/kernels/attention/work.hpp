@@ -220,7 +220,7 @@ private:
     if (mask.lengths == nullptr)
       return keys.rows;
     const std::int32_t length = mask.lengths[sequence];
-    return length < 0 ? 0 : keys.rows_before(static_cast<std::size_t>(length));
+    return length < 0 ? 0 : rows_before(keys, static_cast<std::size_t>(length));
   }
 };
 
