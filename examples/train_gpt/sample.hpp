@@ -84,7 +84,7 @@ next_tokens(Parts& run, Batches& reader, const Options& options,
     const sw::RowOrder order = batch.row_order();
     std::vector<std::size_t> row_of(sequence);
     for (std::size_t row = 0; row < sequence; ++row)
-      row_of[order.text != nullptr ? static_cast<std::size_t>(order.text[row]) : order.position(row)] = row;
+      row_of[order.position_in_text(0, row)] = row;
     for (std::size_t i = 0; i < drawn; ++i) {
       const std::size_t place = row_of[draws.first + i];
       all[mine * drawn + i] = static_cast<std::int32_t>(draw(

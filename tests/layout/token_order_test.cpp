@@ -24,6 +24,13 @@ static_assert(NaturalOrder::runs(5, 2, 1) == TokenRuns::one(2, 3));
 static_assert(ZigZagOrder::runs(5, 1, 0) == NaturalOrder::runs(5, 1, 0));
 static_assert(ZigZagOrder::divisor(4) == 8 && ZigZagOrder::divisor(1) == 1 && NaturalOrder::divisor(4) == 1);
 
+// Two sequences of 8 over 2 ranks, whose rows hold places 0 1 6 7 2 3 4 5. The second one is arranged.
+constexpr std::int32_t arranged[] = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 4, 5, 6, 7, 2, 3};
+constexpr RowOrder arranged_rows{8, 2, arranged};
+static_assert(arranged_rows.position_in_text(0, 2) == 6 && arranged_rows.position_in_text(1, 2) == 2);
+static_assert(arranged_rows.position_in_text(0, 7) == 5 && arranged_rows.position_in_text(1, 7) == 7);
+static_assert(ZigZagOrder::rows(8, 2).position_in_text(1, 2) == 6);
+
 /// Keys that the queries of a rank see of the keys of another.
 template <class Order> std::size_t pairs(std::int64_t sequence, int ranks, int of, int from) {
   const TokenRuns queries = Order::runs(sequence, ranks, of), keys = Order::runs(sequence, ranks, from);

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -305,19 +306,26 @@ TEST_CASE("an error of an unknown id names its position in the text, in any orde
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<cp>(2)};
           using Ids = sw::TokenTensor<sw::ZigZagOrder, sw::Layout<2, sw::Shard<1, cp>>>;
-          Ids ids(mesh, {1, 8});
+          Ids ids(mesh, {2, 8});
           for (std::size_t i = 0; i < ids.local_size(); ++i)
             ids.mutable_data()[i] = 1;
-          ids.mutable_data()[3] = 50; // rank 0 has positions 0 1 6 7, rank 1 positions 2 3 4 5
+          ids.mutable_data()[7] = 50; // the last one of sequence 1
           sw::ShardedTensor<sw::Layout<2>, double> weights(mesh, {vocabulary, 3});
           sw::fill(weights, 1.0);
           sw::Parameter<sw::Layout<2>, sw::Layout<2, sw::Partial<sw::Sum, cp>>, double> table(
               "table", std::move(weights));
-          sw::Tape<> tape(sw::Recording::evaluation, {}, ids.row_order());
-          const std::string said =
-              failure_of<sw::DataError>([&] { static_cast<void>(sw::embed(tape, ids, table)); });
-          findings.expect(has(said, "reads id 50 at position " + std::string(world.rank() == 0 ? "7" : "5")),
-                          said);
+          const auto expect = [&](const char* first, const char* second) {
+            sw::Tape<> tape(sw::Recording::evaluation, {}, ids.row_order());
+            const std::string said =
+                failure_of<sw::DataError>([&] { static_cast<void>(sw::embed(tape, ids, table)); });
+            findings.expect(has(said, "reads id 50 at position " +
+                                          std::string(world.rank() == 0 ? first : second) + " of sequence 1"),
+                            said);
+          };
+          expect("7", "5"); // rank 0 has places 0 1 6 7, rank 1 places 2 3 4 5
+          ids.arrange(std::make_shared<const std::vector<std::int32_t>>(
+              std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 4, 5, 6, 7, 2, 3}));
+          expect("3", "7");
         }) == "");
 }
 

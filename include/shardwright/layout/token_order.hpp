@@ -56,11 +56,12 @@ private:
 struct RowOrder {
   std::size_t sequence = 0; ///< Rows of a sequence; 0 if unknown.
   std::size_t chunk = 0;    ///< Rows of a chunk; 0 if the rows are in the order of the text.
-  /// Of each row of this rank's whole sequences: its position, if it is not that of the chunks.
+  /// Of each place of each of this rank's sequences: its position in the text, in a host's memory. Null if
+  /// places are positions.
   const std::int32_t* text = nullptr;
 
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr bool is_natural() const { return chunk == 0; }
-  /// @brief Position of a row; the rows of the next sequence follow. @pre text == nullptr
+  /// @brief Position of a row, or its place if there is a text; the rows of the next sequence follow.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t position(std::size_t row) const {
     if (is_natural())
       return row;
@@ -68,6 +69,11 @@ struct RowOrder {
     const std::size_t number = inside / chunk;
     const std::size_t place = number % 2 == 0 ? number / 2 : sequence / chunk - 1 - number / 2;
     return before + place * chunk + (inside - number * chunk);
+  }
+  /// @brief Position in the text of a row of this rank's sequence `number`. For hosts.
+  [[nodiscard]] constexpr std::size_t position_in_text(std::size_t number, std::size_t row) const {
+    const std::size_t place = position(row);
+    return text == nullptr ? place : static_cast<std::size_t>(text[number * sequence + place]);
   }
 
   friend constexpr bool operator==(const RowOrder&, const RowOrder&) = default;

@@ -27,14 +27,11 @@ struct IdBlock {
   /// @brief The place in the whole tensor of the id with index `token` in the block.
   [[nodiscard]] std::array<std::int64_t, max_tensor_rank> place(std::int64_t token) const {
     std::array<std::int64_t, max_tensor_rank> out{};
-    const auto sequence = static_cast<std::int64_t>(order.sequence);
     for (auto d = static_cast<std::size_t>(dimensions); d-- > 0; token /= extent[d]) {
-      const std::int64_t at = offset[d] + token % extent[d];
-      const bool last = d + 1 == static_cast<std::size_t>(dimensions);
-      if (last && order.text != nullptr)
-        out[d] = order.text[token / extent[d] * sequence + at];
-      else
-        out[d] = last ? static_cast<std::int64_t>(order.position(static_cast<std::size_t>(at))) : at;
+      out[d] = offset[d] + token % extent[d];
+      if (d + 1 == static_cast<std::size_t>(dimensions))
+        out[d] = static_cast<std::int64_t>(order.position_in_text(static_cast<std::size_t>(token / extent[d]),
+                                                                  static_cast<std::size_t>(out[d])));
     }
     return out;
   }
