@@ -4,6 +4,7 @@
 #include <shardwright/layout/attention_mask.hpp>
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/attention/context_attention.hpp>
+#include <shardwright/nn/attention/kv_cache.hpp>
 #include <shardwright/nn/decoder/token_tensor.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 
@@ -128,6 +129,21 @@ using Where = DefaultTarget;
 
 auto mask(const ShardedTensor<Layout<2>, std::int32_t, Where>& starts) { return documents(causal, starts); }
 } // namespace attention_documents_on_device
+
+namespace attention_cache_of_sharded_batch {
+// expect: KeyValueCache: tokens of several sequences in one row need all sequences on each rank (do not shard dimension 0, or give each sequence a row of its own)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Qkv = Layout<4, Shard<0, dp>, Shard<2, tp>>;
+#else
+using Qkv = Layout<4, Shard<2, tp>>;
+#endif
+
+void attend(KeyValueCache<Qkv>& cache, const ShardedTensor<Qkv>& row,
+            std::span<const kernels::CachedToken> places) {
+  static_cast<void>(cache.attend(row, places));
+}
+} // namespace attention_cache_of_sharded_batch
 
 namespace attention_natural_ring {
 // expect: attention: a sharded sequence, as in the ring, must be in ZigZagOrder (make the batch with RingContext, or redistribute the input to shard its heads with AllToAllContext)

@@ -78,7 +78,8 @@ public:
   }
 
   /// @brief The same for tokens of several sequences side by side in one row, without padding between them:
-  /// each attends to the tokens of its own sequence. size() does not count them.
+  /// each attends to the tokens of its own sequence. size() does not count them. Each rank must have all
+  /// sequences.
   /// @param qkv [1, new tokens, ...], rotated by their positions
   /// @param places of the new tokens; those of a sequence ascend, after the tokens that it has already
   /// @throws InvalidArgument unless each token has a place within the cache.
@@ -86,6 +87,9 @@ public:
   [[nodiscard]] Out attend(const ShardedTensor<Qkv, E, Target>& qkv,
                            std::span<const kernels::CachedToken> places,
                            SourceLocation where = SourceLocation::current()) {
+    static_assert(
+        Qkv::value.shard(0).empty(),
+        "KeyValueCache: tokens of several sequences in one row need all sequences on each rank (do not shard dimension 0, or give each sequence a row of its own)");
     require_like(qkv, 1, where);
     const bool inside = std::all_of(places.begin(), places.end(), [&](const kernels::CachedToken& place) {
       return static_cast<std::int64_t>(place.sequence) < stored_.local_shape()[0] &&
