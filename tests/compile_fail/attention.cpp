@@ -5,7 +5,7 @@
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/attention/context_attention.hpp>
 #include <shardwright/nn/attention/kv_cache.hpp>
-#include <shardwright/nn/decoder/token_tensor.hpp>
+#include <shardwright/nn/decoder/token_batch.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 
 using namespace shardwright;
@@ -65,6 +65,22 @@ void attend(const ShardedTensor<Qkv>& qkv, const TokenPositions<ZigZagOrder>& po
   static_cast<void>(attention(qkv, positions, {.queries = 2, .width = 8}, documents(causal, starts)));
 }
 } // namespace attention_documents_layout
+
+namespace attention_documents_order {
+// expect: attention: the starts of documents must be sharded like dimension 0 of the input, with whole sequences (make them in its DocumentStartsLayout)
+
+using Ids = TokenTensor<ZigZagOrder, Layout<2, Shard<1, cp>>>;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Starts = Ids::layout;
+#else
+using Starts = DocumentStartsLayout<Ids::layout>;
+#endif
+
+auto order(const Ids& ids, const ShardedTensor<Starts, std::int32_t>& starts) {
+  return order_of_documents(ids, starts);
+}
+} // namespace attention_documents_order
 
 namespace attention_documents_element {
 // expect: documents: the starts must be int32 (convert them first)

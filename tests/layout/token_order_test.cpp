@@ -145,6 +145,15 @@ TEST_CASE("packed documents are shared out so that each rank has as many query-k
   CHECK_THROWS_WITH(balanced_order(starts_of({}, 12), 4),
                     "balanced_order: the sequence 12 must be a multiple of 8, two chunks for each of 4 ranks "
                     "(change its length, or use fewer ranks)");
+  const auto refused = [](std::vector<std::int32_t> starts, const std::string& found) {
+    CHECK_THROWS_WITH(balanced_order(starts, 2),
+                      "balanced_order: the start of a token's document must be its own position or the start "
+                      "of the token before it, but at position " +
+                          found + " (fill a sequence by fill_document_starts)");
+  };
+  refused({1, 1, 1, 1}, "0 it is 1");
+  refused({-1, 1, 1, 1}, "0 it is -1");
+  refused({0, 0, 1, 3}, "2 it is 1");
 }
 
 TEST_CASE("every position has one row, in every order") {

@@ -390,6 +390,10 @@ TEST_CASE("tokens are arranged by an order that the ranks can have, ids and targ
           expect("ids and targets must be in one order", [&] {
             static_cast<void>(Batch{ids.share(), targets.share()}.row_order());
           });
+          using Starts = sw::ShardedTensor<decltype(Batch::mask)::starts_layout, std::int32_t>;
+          expect("order_of_documents: the tensor of the starts of documents must have the shape [1, 8]", [&] {
+            static_cast<void>(sw::order_of_documents(ids, Starts(mesh, {1, 12})));
+          });
           const sw::ShardedTensor<sw::Layout<3, sw::Shard<1, cp>>, double> x(mesh, {1, 8, 2});
           expect("masks are keyed by positions, but documents are arranged over the ranks", [&] {
             static_cast<void>(sw::dropout(x, {.tensor = 1, .rate = 0.5}, {.sequences = 1}, ids.row_order()));

@@ -98,6 +98,11 @@ private:
   for (std::size_t i = 0; i < starts.size(); ++i) {
     if (static_cast<std::size_t>(starts[i]) == i)
       out.push_back({i, 0, 0});
+    else if (i == 0 || starts[i] != starts[i - 1])
+      throw InvalidArgument("balanced_order: the start of a token's document must be its own position or the "
+                            "start of the token before it, but at position " +
+                            std::to_string(i) + " it is " + std::to_string(starts[i]) +
+                            " (fill a sequence by fill_document_starts)");
     ++out.back().size;
   }
   return out;
@@ -111,14 +116,19 @@ private:
 /// Documents are given whole, those with the most pairs first, to the rank with the fewest pairs: most of
 /// them then need no other rank's keys. A document that is large for a rank's share is cut into two pieces
 /// for each rank (as TransformerEngine orders packed sequences); as few are cut as leave no rank more
-/// than 1.05 times the mean. O(sequence × log(sequence)), and it depends on the starts only.
+/// than 1.05 times the mean. It depends on the starts only.
+///
+/// Cost: O(sequence + documents × ranks) and a sort of the documents for each size that is tried, at most 2
+/// log2(sequence), and one sort of the positions.
 /// @param starts the first position of each token's document
 /// @returns the position in the text of each place; places are in ZigZagOrder, and the positions of a rank
 /// ascend with them. One document alone is in ZigZagOrder itself.
-/// @throws InvalidArgument if the sequence is no multiple of two chunks for each rank.
+/// @throws InvalidArgument if the sequence is no multiple of two chunks for each rank, or no documents have
+/// the starts.
 [[nodiscard]] inline std::vector<std::int32_t> balanced_order(std::span<const std::int32_t> starts,
                                                               int ranks) {
   const std::size_t sequence = starts.size();
+  std::vector<detail::DocumentPiece> documents = detail::documents_of(starts);
   std::vector<std::int32_t> natural(sequence);
   std::iota(natural.begin(), natural.end(), 0);
   if (ranks == 1 || sequence == 0)
@@ -127,7 +137,6 @@ private:
     throw InvalidArgument("balanced_order: the sequence " + std::to_string(sequence) +
                           " must be a multiple of " + std::to_string(divisor) + ", two chunks for each of " +
                           std::to_string(ranks) + " ranks (change its length, or use fewer ranks)");
-  std::vector<detail::DocumentPiece> documents = detail::documents_of(starts);
   const auto by_pairs = [](const detail::DocumentPiece& a, const detail::DocumentPiece& b) {
     return a.pairs() > b.pairs();
   };

@@ -7,7 +7,9 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/attention_mask.hpp>
 #include <shardwright/layout/document_order.hpp>
+#include <shardwright/nn/attention/mask.hpp>
 #include <shardwright/nn/decoder/token_tensor.hpp>
+#include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/step/batch_origin.hpp>
 #include <shardwright/train/step/global_sum.hpp>
@@ -56,9 +58,14 @@ struct TokenBatch {
 /// they are balanced in any order.
 /// @param tokens ids or targets, to be given the order by arrange()
 /// @param starts of documents, [batch, sequence], as for documents()
+/// @throws InvalidArgument if their shape is not that of the tokens, or no documents have them.
 template <TokenOrder Order, LayoutType L, class E, class Target, LayoutType S, class Start>
 [[nodiscard]] TextOrder order_of_documents(const TokenTensor<Order, L, E, Target>& tokens,
-                                           const ShardedTensor<S, Start, Target>& starts) {
+                                           const ShardedTensor<S, Start, Target>& starts,
+                                           SourceLocation where = SourceLocation::current()) {
+  static_assert(sizeof(detail::StartsLikeBatch<S, DocumentStartsLayout<L>>) != 0);
+  detail::require_shape("order_of_documents", "tensor of the starts of documents", starts.shape(),
+                        tokens.shape(), tokens.core(), where);
   const int ranks = tokens.positions().ranks();
   if (!std::is_same_v<Order, ZigZagOrder> || counts_only<Target> || ranks == 1)
     return {};
