@@ -72,16 +72,15 @@ public:
   }
 
   using Model::append;
-  std::int64_t size(std::int64_t sequence) const override {
-    return sizes_.at(static_cast<std::size_t>(sequence));
-  }
+  std::int64_t size(std::int64_t sequence) const override { return sizes_[index_of(sequence)]; }
 
   std::vector<float> append(std::span<const NewTokens> added, Scores of) override {
+    std::vector<std::int64_t> sizes = sizes_; // an error must leave them as they are
     std::vector<sw::kernels::CachedToken> places;
     std::vector<std::int32_t> ids;
     for (const NewTokens& each : added) {
-      const auto sequence = static_cast<std::size_t>(each.sequence);
-      std::int64_t& size = sizes_.at(sequence);
+      const std::size_t sequence = index_of(each.sequence);
+      std::int64_t& size = sizes[sequence];
       if (size + static_cast<std::int64_t>(each.ids.size()) > positions_)
         throw sw::InvalidArgument("Model: the tokens must be at most the " + std::to_string(positions_) +
                                   " that it was made for (make it for more)");
@@ -90,6 +89,7 @@ public:
         places.push_back({sequence, static_cast<std::size_t>(size++)});
       }
     }
+    sizes_ = std::move(sizes);
     const auto tokens = static_cast<std::int64_t>(ids.size());
     sw::HostCommunicator& stages = mesh_.communicator<pp>();
     Tensor<Tokens> x = is_first() ? embed(ids) : Tensor<Tokens>(mesh_, {1, tokens, settings_.width});
@@ -105,6 +105,14 @@ public:
   std::vector<float> parameter(const Parameter& parameter) override;
 
 private:
+  [[nodiscard]] std::size_t index_of(std::int64_t sequence) const {
+    const auto index = static_cast<std::size_t>(sequence);
+    if (index >= sizes_.size())
+      throw sw::InvalidArgument("Model: a sequence must be one of the " + std::to_string(sizes_.size()) +
+                                " that it was made for, from 0 on, but it is " + std::to_string(sequence) +
+                                " (make it for more)");
+    return index;
+  }
   [[nodiscard]] bool is_first() const { return mesh_.coordinate<pp>() == 0; }
   [[nodiscard]] bool is_last() const { return mesh_.coordinate<pp>() + 1 == mesh_.extent<pp>(); }
 

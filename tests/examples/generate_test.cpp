@@ -471,6 +471,33 @@ TEST_CASE("a model of each family continues a prompt like plain loops, on every 
   }
 }
 
+TEST_CASE("tokens beyond the sequences or positions of a model are refused, and none is appended") {
+  const Scratch directory;
+  write(directory.root(), llama, random_model("llama"));
+  CHECK(on_ranks(1, [&](const sw::HostCommunicator& world, Findings& findings) {
+          const files::Files opened(directory.root());
+          const auto model = generate::load_model(world, {}, pretrained::read_settings(directory.root()),
+                                                  opened, 8, nothing, nullptr, 2);
+          const auto refused = [&](std::int64_t sequence, std::span<const std::int32_t> ids,
+                                   const char* part) {
+            const std::array<generate::NewTokens, 2> added{{{0, prompt}, {sequence, ids}}};
+            std::string said = "nothing";
+            try {
+              static_cast<void>(model->append(added, generate::Scores::last));
+            } catch (const sw::InvalidArgument& error) {
+              said = error.what();
+            }
+            findings.expect(said.find(part) != said.npos, said);
+            findings.expect(model->size(0) == 0 && model->size(1) == 0, "after: ", said);
+          };
+          const char* const others = "a sequence must be one of the 2 that it was made for, from 0 on";
+          refused(2, prompt, others);
+          refused(-1, prompt, others);
+          refused(0, prompt, "the tokens must be at most the 8");
+          refused(1, std::vector<std::int32_t>(9, 3), "the tokens must be at most the 8");
+        }) == "");
+}
+
 TEST_CASE("an exported model has the tensors that it was made of") {
   for (const auto& [family, config] : families) {
     const Scratch from, to;
