@@ -56,11 +56,17 @@ void require_finite(std::span<const float> scores, std::int64_t tokens) {
                         " (these weights overflow float: fetch them again)");
 }
 
+bool has_ended(const std::vector<std::int32_t>& tokens, std::span<const std::vector<std::int32_t>> ends) {
+  return std::any_of(ends.begin(), ends.end(), [&](const std::vector<std::int32_t>& end) {
+    return end.size() <= tokens.size() && std::equal(end.rbegin(), end.rend(), tokens.rbegin());
+  });
+}
+
 } // namespace
 
 std::vector<Generation> continue_prompts(Model& model, std::span<const std::vector<std::int32_t>> prompts,
                                          std::int64_t most, const Sampling& sampling,
-                                         std::span<const std::int32_t> ends, bool keep_scores,
+                                         std::span<const std::vector<std::int32_t>> ends, bool keep_scores,
                                          const std::function<void(std::size_t, std::int32_t)>& on_token) {
   std::vector<Generation> out(prompts.size());
   std::vector<NewTokens> added;
@@ -93,7 +99,7 @@ std::vector<Generation> continue_prompts(Model& model, std::span<const std::vect
       chosen[prompt] = token;
       out[prompt].tokens.push_back(token);
       on_token(prompt, token);
-      if (std::find(ends.begin(), ends.end(), token) == ends.end())
+      if (!has_ended(out[prompt].tokens, ends))
         going_on.push_back({sequence, std::span(&chosen[prompt], 1)});
     }
     added = std::move(going_on);
@@ -104,8 +110,8 @@ std::vector<Generation> continue_prompts(Model& model, std::span<const std::vect
 }
 
 Generation continue_prompt(Model& model, std::span<const std::int32_t> prompt, std::int64_t most,
-                           const Sampling& sampling, std::span<const std::int32_t> ends, bool keep_scores,
-                           const std::function<void(std::int32_t)>& on_token) {
+                           const Sampling& sampling, std::span<const std::vector<std::int32_t>> ends,
+                           bool keep_scores, const std::function<void(std::int32_t)>& on_token) {
   const std::vector<std::int32_t> one(prompt.begin(), prompt.end());
   return std::move(continue_prompts(model, std::span(&one, 1), most, sampling, ends, keep_scores,
                                     [&](std::size_t, std::int32_t token) { on_token(token); })

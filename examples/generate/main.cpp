@@ -6,6 +6,7 @@
 #include "generation.hpp"
 #include "options.hpp"
 
+#include <pretrained/chat_template.hpp>
 #include <pretrained/tensor_files.hpp>
 #include <pretrained/tokenizer.hpp>
 
@@ -33,19 +34,34 @@ namespace {
 
 namespace sw = shardwright;
 
-/// The prompts, and the tokenizer that turns the results into text; none if ids were given.
+/// The prompts, what ends their continuations, and the tokenizer that turns these into text; none if ids were
+/// given.
 struct Prompts {
-  std::vector<std::vector<std::int32_t>> ids;
+  std::vector<std::vector<std::int32_t>> ids, ends;
   std::unique_ptr<pretrained::Tokenizer> tokenizer;
   std::int64_t positions = 0; // of the longest, with its new tokens
 };
 
 Prompts read_prompts(const generate::Options& options, const pretrained::Settings& settings) {
-  Prompts out{options.prompt_ids, nullptr};
-  if (!options.prompts.empty())
+  Prompts out{options.prompt_ids, {}, nullptr};
+  for (const std::int32_t token : settings.end_tokens)
+    out.ends.push_back({token});
+  if (options.prompt_ids.empty())
     out.tokenizer = pretrained::read_tokenizer(options.model / "tokenizer.json");
   for (const std::string& prompt : options.prompts)
     out.ids.push_back(out.tokenizer->encode(prompt));
+  if (!options.chats.empty()) {
+    const auto chat = pretrained::ChatTemplate::read(options.model, options.chat_template);
+    for (const std::string& question : options.chats) {
+      pretrained::Conversation conversation{{"user", question}};
+      if (!options.system.empty())
+        conversation.insert(conversation.begin(), {"system", options.system});
+      out.ids.push_back(out.tokenizer->encode(chat.prompt(conversation), false));
+    }
+    out.ends.push_back(out.tokenizer->encode(chat.answer_end(), false));
+  }
+  if (options.ignores_end)
+    out.ends.clear();
   for (const std::vector<std::int32_t>& ids : out.ids) {
     if (ids.empty())
       throw sw::InvalidArgument("--prompt must have at least one token (write a word)");
@@ -138,9 +154,8 @@ void run(const sw::HostCommunicator& world, const generate::Options& options,
     }
   }
   std::vector<Printer> printers(prompts.ids.size(), Printer(prompts.tokenizer.get()));
-  const auto ends = options.ignores_end ? std::vector<std::int32_t>() : settings.end_tokens;
   const auto made =
-      generate::continue_prompts(*model, prompts.ids, options.tokens, options.sampling, ends,
+      generate::continue_prompts(*model, prompts.ids, options.tokens, options.sampling, prompts.ends,
                                  !options.dump.empty(), [&](std::size_t prompt, std::int32_t token) {
                                    if (reports && prompt == 0) // the others follow when it is whole
                                      printers.front().add(token);

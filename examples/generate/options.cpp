@@ -7,9 +7,12 @@
 
 #include <command_line/checks.hpp>
 #include <command_line/mesh.hpp>
+#include <pretrained/chat_template.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <sstream>
 #include <utility>
@@ -25,6 +28,9 @@ std::string Options::text() const {
   out << "--model " << model.string() << "\n--adapter " << adapter.string();
   for (const std::string& prompt : prompts)
     out << "\n--prompt " << prompt;
+  for (const std::string& question : chats)
+    out << "\n--chat " << question;
+  out << "\n--system " << system << "\n--chat-template " << chat_template;
   for (const std::vector<std::int32_t>& ids : prompt_ids) {
     out << "\n--prompt-ids";
     for (const std::int32_t id : ids)
@@ -69,9 +75,13 @@ Extents parse_extents(const std::string& word) {
 void check(const Options& options) {
   if (options.model.empty())
     throw UsageError("--model must name the directory of a model (--help explains the options)");
-  if (options.prompts.empty() == options.prompt_ids.empty())
-    throw UsageError("one of --prompt and --prompt-ids must say what to continue (give one of them)");
-  if (!options.dump.empty() && options.prompts.size() + options.prompt_ids.size() > 1)
+  const std::size_t texts = options.prompts.size(), chats = options.chats.size(),
+                    ids = options.prompt_ids.size(), all = texts + chats + ids;
+  if (all == 0 || std::max({texts, chats, ids}) < all)
+    throw UsageError("one of --prompt, --chat and --prompt-ids must say what to continue (give one of them)");
+  if (chats == 0 && !(options.system.empty() && options.chat_template.empty()))
+    throw UsageError("--system and --chat-template are for questions (give --chat, or leave them out)");
+  if (!options.dump.empty() && all > 1)
     throw UsageError("--dump writes the logits of one prompt (give one, or leave --dump out)");
 }
 
@@ -100,6 +110,16 @@ ParseResult parse(int argc, const char* const* argv) {
          "that of each alone, one after the other.")
       ->type_name("TEXT")
       ->allow_extra_args(false);
+  app.add_option("--chat", options.chats,
+                 "Question to answer, written with the model's chat template; may be given more than once.")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  app.add_option("--system", options.system, "System message before each --chat.")->type_name("TEXT");
+  app.add_option(
+         "--chat-template", options.chat_template,
+         "Text around the messages of --chat. Default: the template of the model, if it is one of these.")
+      ->check(one_of(pretrained::ChatTemplate::names()))
+      ->type_name("NAME");
   app.add_option(
          "--prompt-ids", ids,
          "Token ids to continue, such as 1,2,3; the result is token ids, too. May be given more than once.")
@@ -134,7 +154,7 @@ ParseResult parse(int argc, const char* const* argv) {
   app.footer(
       "Examples:\n"
       "  generate --model Llama-3.2-1B --prompt \"The sea was\"\n"
-      "  generate --model Llama-3.2-1B --adapter tuned --prompt \"The sea was\"\n"
+      "  generate --model SmolLM2-135M-Instruct --adapter tuned --chat \"What is the sea?\"\n"
       "  generate --model Qwen3-0.6B --prompt \"The sea was\" --mesh tp=2 --temperature 0.8 --top-p 0.95\n"
       "  mpirun -n 4 generate --model Mixtral --prompt-ids 1,415,6163 --mesh pp=2,tp=2");
   try {

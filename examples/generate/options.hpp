@@ -20,6 +20,9 @@ struct Options {
   std::filesystem::path model;   ///< Directory with config.json, safetensors files and tokenizer.json.
   std::filesystem::path adapter; ///< Directory of PEFT's files; empty: none.
   std::vector<std::string> prompts;
+  std::vector<std::string> chats; ///< Questions, instead of prompts.
+  std::string system;             ///< Message before each question; empty: the template's, if it has one.
+  std::string chat_template;      ///< Name; empty: that of the model.
   std::vector<std::vector<std::int32_t>> prompt_ids; ///< Instead of prompts.
   Extents extents;
   std::int64_t tokens = 100; ///< The most new tokens.

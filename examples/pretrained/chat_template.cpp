@@ -105,6 +105,10 @@ std::string all_names() {
   return out;
 }
 
+std::string llama_header(std::string_view role) {
+  return "<|start_header_id|>" + std::string(role) + "<|end_header_id|>\n\n";
+}
+
 [[noreturn]] void refuse(const std::string& sentence) { throw sw::DataError(sentence); }
 
 } // namespace
@@ -145,7 +149,9 @@ ChatTemplate ChatTemplate::named(std::string_view name, const std::filesystem::p
   return out;
 }
 
-ChatTemplate ChatTemplate::read(const std::filesystem::path& directory) {
+ChatTemplate ChatTemplate::read(const std::filesystem::path& directory, std::string_view name) {
+  if (!name.empty())
+    return named(name, directory);
   const std::filesystem::path own = directory / "chat_template.jinja";
   const bool has_own = std::filesystem::exists(own);
   const std::string subject = (has_own ? own : directory / "tokenizer_config.json").string();
@@ -208,6 +214,21 @@ std::vector<TextPart> ChatTemplate::parts(const Conversation& conversation) cons
   return is_llama() ? llama(conversation) : is_mistral() ? mistral(conversation) : chatml(conversation);
 }
 
+std::string ChatTemplate::prompt(const Conversation& conversation) const {
+  std::string out;
+  for (const TextPart& part : parts(conversation))
+    out += part.text;
+  if (is_mistral()) // its questions end with a mark
+    return out;
+  return out + (is_llama() ? llama_header("assistant") : "<|im_start|>assistant\n");
+}
+
+std::string_view ChatTemplate::answer_end() const {
+  if (is_mistral())
+    return end_;
+  return is_llama() ? "<|eot_id|>" : "<|im_end|>";
+}
+
 std::vector<TextPart> ChatTemplate::chatml(const Conversation& conversation) const {
   std::vector<TextPart> out;
   if (!begin_.empty() && style_ == Style::chatml)
@@ -244,9 +265,6 @@ std::vector<TextPart> ChatTemplate::chatml(const Conversation& conversation) con
 }
 
 std::vector<TextPart> ChatTemplate::llama(const Conversation& conversation) const {
-  const auto header = [](std::string_view role) {
-    return "<|start_header_id|>" + std::string(role) + "<|end_header_id|>\n\n";
-  };
   std::vector<TextPart> out{{begin_}};
   std::size_t first = 0;
   if (style_ == Style::llama_3_1) {
@@ -255,10 +273,10 @@ std::vector<TextPart> ChatTemplate::llama(const Conversation& conversation) cons
     std::string system = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
     if (conversation.front().role == "system")
       system += trimmed(conversation[first++].content);
-    out.push_back({header("system") + system + "<|eot_id|>"});
+    out.push_back({llama_header("system") + system + "<|eot_id|>"});
   }
   for (std::size_t i = first; i < conversation.size(); ++i) {
-    out.push_back({header(conversation[i].role)});
+    out.push_back({llama_header(conversation[i].role)});
     out.push_back({trimmed(conversation[i].content) + "<|eot_id|>", conversation[i].role == "assistant"});
   }
   return out;

@@ -39,14 +39,21 @@ public:
   [[nodiscard]] static ChatTemplate named(std::string_view name, const std::filesystem::path& directory);
 
   /// @brief Finds the template that `directory` has in its chat_template.jinja or tokenizer_config.json, by
-  /// the marks in its text.
+  /// the marks in its text; with a name, as named().
   /// @throws sw::DataError if there is none, or for one that is not known.
-  [[nodiscard]] static ChatTemplate read(const std::filesystem::path& directory);
+  [[nodiscard]] static ChatTemplate read(const std::filesystem::path& directory, std::string_view name = {});
 
   /// @brief The text of a conversation, in order.
   /// @throws sw::DataError for roles that the template does not allow, for contents that hold one of its
   /// marks, and where it would lose a message.
   [[nodiscard]] std::vector<TextPart> parts(const Conversation& conversation) const;
+
+  /// @brief The text of a conversation that ends with a question, up to where the answer begins.
+  /// @throws sw::DataError as parts().
+  [[nodiscard]] std::string prompt(const Conversation& conversation) const;
+
+  /// @brief The mark at the end of each answer.
+  [[nodiscard]] std::string_view answer_end() const;
 
   /// @brief Its name, and the system message that it adds to a conversation without one.
   [[nodiscard]] std::string description() const;

@@ -290,9 +290,7 @@ std::unique_ptr<const sw::TokenRows> read_texts(const Options& options, const sw
 
 std::unique_ptr<const sw::TokenRows> read_documents(const Options& options,
                                                     const pretrained::Tokenizer& tokenizer) {
-  const auto chat = options.chat_template.empty()
-                        ? pretrained::ChatTemplate::read(options.init)
-                        : pretrained::ChatTemplate::named(options.chat_template, options.init);
+  const auto chat = pretrained::ChatTemplate::read(options.init, options.chat_template);
   std::vector<sw::Document> documents;
   for (const pretrained::ConversationLine& line : pretrained::read_conversations(options.data))
     documents.push_back(pretrained::tokenized(line, chat, tokenizer));

@@ -50,7 +50,8 @@ template <class Compiled> auto find(const Options& options) {
       (kind.adapters ? " and --lora" : "") +
       (kind.base == Base::whole ? "" : " and --quantize-base " + std::string(name_of(kind.base))) +
       " was left out (to build it, run: cmake -B " + folder + " -DTRAIN_GPT_TRAININGS=\"" + names +
-      "\" -DTRAIN_GPT_DRY_RUNS=ON && cmake --build " + folder + " --target train_gpt)");
+      "\" -DTRAIN_GPT_DRY_RUNS=ON && cmake --build " + folder + " --target " + std::string(options.program) +
+      ")");
 }
 
 } // namespace

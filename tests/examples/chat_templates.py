@@ -111,6 +111,14 @@ def tokenizer_of(texts):
     return made
 
 
+def written(writer, chat, asks=False):
+    """What transformers writes, or None where the template refuses."""
+    try:
+        return writer.apply_chat_template(chat, tokenize=False, date_string="26 Jul 2024", add_generation_prompt=asks)
+    except Exception:
+        return None
+
+
 def answers_in(text, chat):
     """The places of the answers: from the first character that the assistant writes to the end of its last mark."""
     out, at = [], 0
@@ -136,12 +144,8 @@ with tempfile.TemporaryDirectory() as top:
         template = make()
         writer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token="<s>", eos_token="</s>",
                                          chat_template=template)
-        texts = []
-        for chat in CHATS:
-            try:
-                texts.append(writer.apply_chat_template(chat, tokenize=False, date_string="26 Jul 2024"))
-            except Exception as error:
-                texts.append(None)
+        texts = [written(writer, chat) for chat in CHATS]
+        prompts = [written(writer, chat[:-1] if chat[-1]["role"] == "assistant" else chat, asks=True) for chat in CHATS]
         tokenizer = tokenizer_of([text for text in texts if text])
         directory = top / name
         directory.mkdir()
@@ -151,7 +155,7 @@ with tempfile.TemporaryDirectory() as top:
         with open(directory / "chats.jsonl", "w") as out:
             for chat in CHATS:
                 print(json.dumps({"messages": chat}), file=out)
-        wanted[name] = (texts, tokenizer)
+        wanted[name] = (texts, prompts, tokenizer)
     for name, make in REFUSED.items():
         (top / name).mkdir()
         (top / name / "chat_template.jinja").write_text(make())
@@ -164,8 +168,13 @@ with tempfile.TemporaryDirectory() as top:
     for name in REFUSED:
         assert "must be one that this program knows" in (top / name / "refused").read_text(), name
     wrong = total = refused = 0
-    for name, (texts, tokenizer) in wanted.items():
+    for name, (texts, prompts, tokenizer) in wanted.items():
         for number, text in enumerate(texts):
+            asked = (top / name / f"{number}.prompt").read_bytes().decode()
+            # Qwen's own template, and unsloth's copy, leave it to the model to begin a thought; axolotl's begins it.
+            if asked != (prompts[number] or "refused").removesuffix("<think>\n\n"):
+                print(f"{name} {number}: asked with {asked!r}, not with {prompts[number]!r}")
+                wrong += 1
             got = (top / name / f"{number}.text").read_bytes().decode()
             if "refused: " in got and (text is None or "Be brief" not in text and number in (4, 5)):
                 refused += 1  # here too, or the template loses the system message

@@ -107,6 +107,17 @@ TEST_CASE("conversations: each template writes its marks and knows the answers")
   CHECK(text("mistral-v3", one) == "<s>[INST] Hi[/INST] Hello</s>");
   CHECK(answers("mistral-v3", one) == "{ Hello</s>}");
   CHECK(text("mistral-tekken", one) == "<s>[INST]Hi[/INST] Hello </s>");
+  // What precedes an answer is what a model is asked with, and an answer ends with its mark.
+  for (const std::string& name : pretrained::ChatTemplate::names()) {
+    CAPTURE(name);
+    const auto chat = pretrained::ChatTemplate::named(name, directory.root());
+    const std::vector<pretrained::TextPart> parts = chat.parts(one);
+    std::string before;
+    for (auto part = parts.begin(); !part->answer; ++part)
+      before += part->text;
+    CHECK(chat.prompt({one.front()}) == before);
+    CHECK_THAT(joined(parts, true), ContainsSubstring(std::string(chat.answer_end()) + "}"));
+  }
 }
 
 TEST_CASE("conversations: a template is found by its marks, with its system message") {
@@ -245,7 +256,7 @@ TEST_CASE("texts and tokens of conversations, for Python", "[.chat]") {
     const auto chat = pretrained::ChatTemplate::read(directory);
     const auto tokenizer = pretrained::read_tokenizer(directory / "tokenizer.json");
     std::size_t number = 0;
-    for (const auto& line : pretrained::read_conversations({directory / "chats.jsonl"})) {
+    for (auto line : pretrained::read_conversations({directory / "chats.jsonl"})) {
       const std::filesystem::path stem = directory / std::to_string(number++);
       std::ofstream text(stem.string() + ".text", std::ios::binary);
       std::ofstream ids(stem.string() + ".ids");
@@ -256,6 +267,11 @@ TEST_CASE("texts and tokens of conversations, for Python", "[.chat]") {
           ids << document.tokens[i] << " " << document.learned[i] << "\n";
       });
       text << (refused == "none" ? "" : "refused: " + refused);
+      if (line.conversation.back().role == "assistant")
+        line.conversation.pop_back();
+      std::ofstream prompt(stem.string() + ".prompt", std::ios::binary);
+      if (sentence_of([&] { prompt << chat.prompt(line.conversation); }) != "none")
+        prompt << "refused";
     }
   }
 }

@@ -46,6 +46,10 @@ shardwright_generate_run(
 shardwright_generate_run(
   dump_of_several 2 OPTIONS --model x --prompt a --prompt b --dump y SAYS "--dump writes the logits of one prompt")
 shardwright_generate_run(
+  two_kinds 2 OPTIONS --model x --prompt a --chat b SAYS "one of --prompt, --chat and --prompt-ids must say what to continue")
+shardwright_generate_run(
+  system_alone 2 OPTIONS --model x --prompt a --system b SAYS "--system and --chat-template are for questions .give --chat")
+shardwright_generate_run(
   bad_ids 2 OPTIONS --model x --prompt-ids 1,b SAYS "--prompt-ids needs token ids such as 1,2,3, but has 'b'")
 
 # A small model, and the text that plain loops generate with it: threads and processes must print the same.

@@ -452,7 +452,8 @@ TEST_CASE("a model of each family continues a prompt like plain loops, on every 
               const auto batch =
                   generate::load_model(world, extents, settings, opened, 32, nothing, nullptr, 3);
               const auto ignore = [](std::size_t, std::int32_t) {};
-              const std::vector<std::int32_t> ends{plain.tokens[5]}; // the second one is the first to end
+              const std::vector<std::vector<std::int32_t>> ends{
+                  {plain.tokens[5]}}; // the second one is the first to end
               const auto together =
                   generate::continue_prompts(*batch, several, new_tokens, {}, ends, true, ignore);
               for (std::size_t i = 0; i < several.size(); ++i) {
@@ -1225,7 +1226,7 @@ double answered(const std::filesystem::path& directory, const std::filesystem::p
   const auto chat = pretrained::ChatTemplate::read(directory);
   const auto tokenizer = pretrained::read_tokenizer(directory / "tokenizer.json");
   const pretrained::Settings settings = pretrained::read_settings(directory);
-  const std::array<std::int32_t, 1> ends{'.'};
+  const std::array ends{tokenizer->encode(chat.answer_end(), false)};
   std::size_t right = 0;
   CHECK(on_ranks(tensor, [&](const sw::HostCommunicator& world, Findings& findings) {
           const files::Files opened(directory);
@@ -1233,9 +1234,9 @@ double answered(const std::filesystem::path& directory, const std::filesystem::p
           if (!adapter.empty())
             adapters.emplace(adapter, settings);
           for (std::size_t i = 0; i < Swap::count; ++i) {
-            std::string prompt, wanted;
-            for (const auto& part : chat.parts({{"user", Swap::question(i)}, {"assistant", Swap::answer(i)}}))
-              (part.answer ? wanted : prompt) += part.text;
+            const std::string prompt = chat.prompt({{"user", Swap::question(i)}});
+            const std::string wanted =
+                chat.parts({{"user", Swap::question(i)}, {"assistant", Swap::answer(i)}}).back().text;
             const auto model = generate::load_model(world, {.tp = tensor}, settings, opened, 40, nothing,
                                                     adapters ? &*adapters : nullptr);
             const auto made = generate::continue_prompt(*model, tokenizer->encode(prompt, false), 6, {}, ends,

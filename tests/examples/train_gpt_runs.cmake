@@ -65,12 +65,14 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   memory_zero3 0 TRAINING bf16_zero3 OPTIONS ${tiny} --steps 3 --mesh pp=2,dp=2 --zero 3 --precision bf16
   --recompute selective SAYS ${predicted})
+set(expert_events "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_expert_events")
 shardwright_train_gpt_run(
   verify_experts 0 TRAINING experts OPTIONS --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2 --batch 8 --steps 4
-  --mesh dp=2,ep=2,tp=2,pp=2 --capacity 1.1 --check-replicas 2 --verify --sample 4 --metrics "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_experts.jsonl"
+  --mesh dp=2,ep=2,tp=2,pp=2 --capacity 1.1 --check-replicas 2 --verify --sample 4 --metrics "${expert_events}/run.jsonl"
+  --tensorboard "${expert_events}" FRESH "${expert_events}"
   SAYS "on dp=2,ep=2,tp=2,pp=2" "experts +busiest expert [0-9.]+% of a layer's choices, bias -0.0[0-9]+ to 0.0[0-9]+, [0-9.]*[1-9][0-9.]*% dropped"
        "and less in [0-9]+ other parameters" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed"
-  FILE "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_experts.jsonl"
+  FILE "${expert_events}/run.jsonl"
   HOLDS "\"balance_loss\":0[.]0001" "\"busiest_share\"" "\"dropped_share\":0[.][0-9]+" "\"layers.1.mlp.router.load\":{\"0\":")
 shardwright_train_gpt_run(
   verify_experts_zero3 0 TRAINING experts_zero3 OPTIONS --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2 --batch 8
@@ -154,13 +156,20 @@ shardwright_train_gpt_run(
   --metrics "${events}/run.jsonl" SAYS "summary: 3 steps in" "communication +[0-9.]+% of the time" "dp all_reduce"
   FRESH "${events}" FILE "${events}/run.jsonl" HOLDS "\"summary\":{" "\"dp all_reduce\":{" "\"process_peak_bytes\":[0-9]")
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-set(SHARDWRIGHT_TENSORBOARD_PYTHON "${Python3_EXECUTABLE}" CACHE FILEPATH "A Python that has TensorBoard, for two tests")
-shardwright_add_check(
-  examples.train_gpt.tensorboard_reads LABEL examples
-  COMMAND "${SHARDWRIGHT_TENSORBOARD_PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/read_tensorboard.py" "${events}" "${events}/run.jsonl")
-set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.tensorboard" PROPERTIES FIXTURES_SETUP train_gpt_events)
-set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.tensorboard_reads"
-                     PROPERTIES FIXTURES_REQUIRED train_gpt_events)
+set(SHARDWRIGHT_TENSORBOARD_PYTHON "${Python3_EXECUTABLE}" CACHE FILEPATH "A Python that has TensorBoard, for three tests")
+foreach(run IN ITEMS "tensorboard:tensorboard_reads:${events}" "verify_experts:tensorboard_reads_experts:${expert_events}")
+  string(REGEX MATCH "(.*):(.*):(.*)" run "${run}")
+  set(writer "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${CMAKE_MATCH_1}")
+  set(reader "examples.train_gpt.${CMAKE_MATCH_2}")
+  set(directory "${CMAKE_MATCH_3}")
+  if(TEST "${writer}")
+    shardwright_add_check(
+      ${reader} LABEL examples
+      COMMAND "${SHARDWRIGHT_TENSORBOARD_PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/read_tensorboard.py" "${directory}" "${directory}/run.jsonl")
+    set_tests_properties("${writer}" PROPERTIES FIXTURES_SETUP "${reader}")
+    set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}${reader}" PROPERTIES FIXTURES_REQUIRED "${reader}")
+  endif()
+endforeach()
 shardwright_train_gpt_run(
   tensorboard_unwritable 0 OPTIONS ${tiny} --steps 1 --tensorboard "${CMAKE_CURRENT_LIST_FILE}/runs"
   SAYS "TensorBoard: .*training continues without TensorBoard" "step 1/1")
@@ -362,9 +371,16 @@ if(TARGET ICU::uc)
     --mesh dp=2 --lora r=2,alpha=4 --sample-every 2 --export "${exported}_adapters"
     SAYS "12 documents of [0-9]+ tokens.*template chatml" "step 0  validation loss.*step 0  asked '.*user 9.*assistant', answers '.*, not 'x"
          "step 2  asked.*step 3  validation loss.*step 3  asked" FILE "${exported}_adapters/adapter_config.json" HOLDS "\"r\": 2")
-  if(TEST "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.finetune")
-    set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.finetune" PROPERTIES FIXTURES_REQUIRED train_gpt_exported)
-  endif()
+  # Asked, it reads 51 bytes of marks and question, and 32 of a system message of two letters.
+  set(chat --model "${exported}" --chat 9)
+  shardwright_train_gpt_run(chat 0 PROGRAM generate OPTIONS ${chat} --mesh tp=2 --tokens 2 SAYS "\n")
+  shardwright_train_gpt_run(
+    chat_too_long 1 PROGRAM generate OPTIONS ${chat} --system Hi --tokens 4000 SAYS "max_position_embeddings, [0-9]+, but they are 4083 tokens")
+  foreach(run IN ITEMS finetune chat chat_too_long)
+    if(TEST "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${run}")
+      set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${run}" PROPERTIES FIXTURES_REQUIRED train_gpt_exported)
+    endif()
+  endforeach()
 endif()
 shardwright_train_gpt_run(
   init_sizes 2 OPTIONS --init "${exported}" --layers 2 SAYS "--layers is determined by the model that --init names")

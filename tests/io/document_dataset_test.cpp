@@ -132,9 +132,11 @@ TEST_CASE("document_dataset: longer documents are cut or left out, and counted")
   options.held_out_every = 0;
   const DocumentDataset cut(documents, options);
   CHECK(cut.counts().given == 5);
-  CHECK(cut.counts().cut == 1);
-  CHECK(cut.counts().dropped == 0);
-  CHECK(cut.counts().unlearned == 1);
+  CHECK(cut.counts().cut.documents == 1);
+  CHECK(cut.counts().cut.tokens == 9 - 6);
+  CHECK(cut.counts().dropped.documents == 0);
+  CHECK(cut.counts().unlearned.documents == 1);
+  CHECK(cut.counts().unlearned.tokens == 9);
   CHECK(cut.training_samples() == 4);
   std::vector<std::int32_t> inputs(6), targets(6);
   for (std::size_t row = 0; row < 4; ++row) {
@@ -145,8 +147,9 @@ TEST_CASE("document_dataset: longer documents are cut or left out, and counted")
   CHECK_THROWS_AS(cut.validation(0, 1, 1, {0, 1}, inputs, targets), InvalidArgument);
   options.longer = LongDocument::drop;
   options.origin = "a test";
-  CHECK(sentence_of(documents, options) ==
-        "3 documents of 6 tokens, 4 of them learned (a test); 2 longer than a row are left out");
+  CHECK(
+      sentence_of(documents, options) ==
+      "3 documents of 6 tokens, 4 of them learned (a test); 2 longer than a row are left out, of 18 tokens");
 }
 
 TEST_CASE("document_dataset: documents that cannot be trained on are named") {
@@ -285,11 +288,11 @@ TEST_CASE("document_dataset: packed, an epoch has each document once, with the t
   }
   CHECK(seen.size() == 41 - 5);
   CHECK(std::all_of(seen.begin(), seen.end(), [](const auto& each) { return each.second == 1; }));
-  CHECK(data.counts().cut == 1);
+  CHECK(data.counts().cut.documents == 1);
   CHECK_THAT(data.description(),
              ContainsSubstring("packed into " +
                                std::to_string(data.training_samples() + data.validation_samples()) +
-                               " rows of 12; 1 longer than a row are cut"));
+                               " rows of 12; 1 longer than a row are cut, by 7 tokens"));
   options.pack = false;
   CHECK(DocumentDataset(documents, options).training_samples() == 36);
   CHECK(data.training_samples() < 18);

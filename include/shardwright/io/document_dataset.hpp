@@ -44,14 +44,21 @@ struct DocumentDatasetOptions {
   std::string origin{}; ///< Where they come from, for a report.
 };
 
-/// @brief Numbers of documents that are used, cut or left out, and of their tokens.
+/// @brief Numbers of documents that are used, cut or left out, and of their tokens: of each document its
+/// inputs, all tokens but the last.
 struct DocumentCounts {
+  /// @brief Documents, and the tokens that they lose.
+  struct Lost {
+    std::size_t documents = 0;
+    std::size_t tokens = 0;
+  };
+
   std::size_t given = 0;
-  std::size_t cut = 0;       ///< Longer than a row, their ends are lost.
-  std::size_t dropped = 0;   ///< Longer than a row, not used.
-  std::size_t unlearned = 0; ///< Without a token to learn, perhaps after a cut; not used.
-  std::size_t tokens = 0;    ///< Inputs of the documents used.
-  std::size_t learned = 0;   ///< Targets that count, of the documents used.
+  Lost cut;                ///< Longer than a row, their ends are lost.
+  Lost dropped;            ///< Longer than a row, not used.
+  Lost unlearned;          ///< Without a token to learn, perhaps after a cut; not used.
+  std::size_t tokens = 0;  ///< Of the documents used, after a cut.
+  std::size_t learned = 0; ///< Targets that count, of the documents used.
 };
 
 /// @brief Documents in rows of their own, or packed into rows that several of them share (PackedTokens):
@@ -86,12 +93,12 @@ public:
       training_.documents.pop_back();
     }
     if (training_.documents.empty())
-      throw DataError("DocumentDataset: a document to train on must remain, but of " +
-                      std::to_string(counts_.given) + " documents " + std::to_string(counts_.dropped) +
-                      " are longer than a row of " + std::to_string(options.sequence) + " tokens, " +
-                      std::to_string(counts_.unlearned) + " have no token to learn in it, and " +
-                      std::to_string(validation_.documents.size()) +
-                      " are held out (give more documents or a longer sequence)");
+      throw DataError(
+          "DocumentDataset: a document to train on must remain, but of " + std::to_string(counts_.given) +
+          " documents " + std::to_string(counts_.dropped.documents) + " are longer than a row of " +
+          std::to_string(options.sequence) + " tokens, " + std::to_string(counts_.unlearned.documents) +
+          " have no token to learn in it, and " + std::to_string(validation_.documents.size()) +
+          " are held out (give more documents or a longer sequence)");
     training_.make_rows(options);
     validation_.make_rows(options);
   }
@@ -128,13 +135,13 @@ public:
              std::to_string(sequence());
     if (!options_.origin.empty())
       out += " (" + options_.origin + ")";
-    const auto tell = [&](std::size_t count, const char* what) {
-      if (count > 0)
-        out += "; " + std::to_string(count) + what;
+    const auto tell = [&](const DocumentCounts::Lost& lost, const char* what) {
+      if (lost.documents > 0)
+        out += "; " + std::to_string(lost.documents) + what + " " + std::to_string(lost.tokens) + " tokens";
     };
-    tell(counts_.cut, " longer than a row are cut");
-    tell(counts_.dropped, " longer than a row are left out");
-    tell(counts_.unlearned, " without a token to learn are left out");
+    tell(counts_.cut, " longer than a row are cut, by");
+    tell(counts_.dropped, " longer than a row are left out, of");
+    tell(counts_.unlearned, " without a token to learn are left out, of");
     return out;
   }
 
@@ -156,9 +163,14 @@ private:
   [[nodiscard]] bool take(Document& document, std::size_t number) {
     check(document, number);
     const std::size_t most = sequence() + 1; // with the last target
+    const std::size_t tokens = std::max<std::size_t>(document.tokens.size(), 1) - 1;
     const bool is_long = document.tokens.size() > most;
+    const auto lose = [](DocumentCounts::Lost& to, std::size_t lost) {
+      ++to.documents;
+      to.tokens += lost;
+    };
     if (is_long && options_.longer == LongDocument::drop) {
-      ++counts_.dropped;
+      lose(counts_.dropped, tokens);
       return false;
     }
     if (is_long) {
@@ -168,10 +180,11 @@ private:
     const auto learned =
         document.tokens.empty() ? 0 : std::count(document.learned.begin() + 1, document.learned.end(), true);
     if (learned == 0) {
-      ++counts_.unlearned;
+      lose(counts_.unlearned, tokens);
       return false;
     }
-    counts_.cut += is_long ? 1 : 0;
+    if (is_long)
+      lose(counts_.cut, tokens - sequence());
     counts_.tokens += document.tokens.size() - 1;
     counts_.learned += static_cast<std::size_t>(learned);
     return true;
