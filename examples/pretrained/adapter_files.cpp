@@ -246,12 +246,15 @@ void merge_adapters(TensorWriter& model, const AdapterSettings& adapters, const 
   }
 }
 
-std::vector<std::string> adaptable_modules(const Settings& settings) {
+namespace {
+
+/// The names of modules in the first layer, which is dense, and in the last, which perhaps has experts.
+template <class Takes> std::vector<std::string> modules_where(const Settings& settings, Takes takes) {
   std::vector<std::string> out;
-  for (const std::int64_t layer : {std::int64_t{0}, settings.layers - 1}) // dense, and perhaps with experts
+  for (const std::int64_t layer : {std::int64_t{0}, settings.layers - 1})
     for (const Parameter& parameter : layer_parameters(settings, layer)) {
       const auto shape = shape_of(settings, parameter.part);
-      if (shape.size() < 2 || parameter.part == Part::router || parameter.part == Part::key_value_down)
+      if (!takes(parameter.part, shape.size()))
         continue;
       for (const Piece& piece :
            pieces_of(settings, parameter, std::vector<std::int64_t>(shape.size()), shape))
@@ -260,6 +263,19 @@ std::vector<std::string> adaptable_modules(const Settings& settings) {
           out.push_back(name);
     }
   return out;
+}
+
+} // namespace
+
+std::vector<std::string> adaptable_modules(const Settings& settings) {
+  return modules_where(settings, [](Part part, std::size_t dimensions) {
+    return dimensions > 1 && part != Part::router && part != Part::key_value_down;
+  });
+}
+std::vector<std::string> expert_modules(const Settings& settings) {
+  return modules_where(settings, [](Part part, std::size_t) {
+    return part == Part::expert_gate_up || part == Part::expert_down;
+  });
 }
 
 std::string adapted_module(const Settings& settings, std::string_view path) {

@@ -40,6 +40,8 @@ private:
 /// "q_proj", in the order of the forward pass: not routers, nor the matrix that compresses keys and values,
 /// which is two in training.
 [[nodiscard]] std::vector<std::string> adaptable_modules(const Settings& settings);
+/// @brief Those of experts among them; other layers may have the same last names.
+[[nodiscard]] std::vector<std::string> expert_modules(const Settings& settings);
 
 /// @brief The last name of the module in files that a layer of a training decoder becomes, such as "q_proj"
 /// of "layers.3.attention.qkv.queries"; empty if it becomes none, or one in part.

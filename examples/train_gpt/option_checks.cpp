@@ -283,6 +283,9 @@ void settle_training(Options& options, const IsGiven& given) {
   if (options.lora && !adapts)
     throw UsageError(
         "--lora is for --precision fp32 or bf16 with --zero 0 or 3, and for --context all-to-all and --target host in this program (leave the others out)");
+  if (options.lora && options.size.experts > 0 && options.precision == Precision::bf16 && options.zero == 3)
+    throw UsageError(
+        "--lora of a model with experts is for --precision fp32, or --zero 0, in this program (leave one of --precision bf16 and --zero 3 out)");
   if (options.base != Base::whole && options.size.experts > 0)
     throw UsageError(
         "--quantize-base is for models without experts in this program (leave it out, or name another model by --init)");

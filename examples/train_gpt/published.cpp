@@ -140,13 +140,23 @@ void check_adapters(Options& options, const pretrained::Settings& settings) {
   if (!options.lora)
     return;
   if (options.balance == "bias")
-    throw UsageError("--balance bias changes the biases of routers, which adapters leave as they are (give "
-                     "another --balance, or leave --lora out)");
+    throw UsageError(
+        "--balance bias changes the biases of routers, which adapters leave as they are (leave it "
+        "out, or give another --balance)");
   options.sequence_parallel = options.extent("tp") > 1;
   const std::vector<std::string> known = pretrained::adaptable_modules(settings);
+  const std::vector<std::string> of_experts = pretrained::expert_modules(settings);
   if (options.lora->targets.empty())
     options.lora->targets = known;
   for (const std::string& target : options.lora->targets) {
+    if (options.lora->dropout > 0 &&
+        std::find(of_experts.begin(), of_experts.end(), target) != of_experts.end())
+      throw UsageError(
+          "adapters of experts have no dropout, since the order of their rows depends on the mesh, but " +
+          (options.adapter.empty() ? "--lora" : "--adapter " + options.adapter.string()) +
+          " asks for it in " + target + " (" +
+          (options.adapter.empty() ? "leave dropout out of --lora, or name other --lora-targets)"
+                                   : "set lora_dropout in its adapter_config.json to 0)"));
     if (std::find(known.begin(), known.end(), target) != known.end())
       continue;
     if (!options.adapter.empty())

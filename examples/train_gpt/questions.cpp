@@ -41,12 +41,12 @@ std::vector<Question> held_out_questions(const shardwright::TokenRows& data) {
   std::vector<Question> out;
   const std::size_t rows = data.validation_samples();
   std::vector<std::int32_t> ids(data.sequence()), targets(data.sequence());
-  for (std::size_t row = 0; row < std::min(count, rows); ++row) {
+  for (std::size_t row = 0; row < rows && out.size() < count; ++row) {
     data.validation(0, 1, rows, {row, row + 1}, ids, targets);
     const auto learned = [](std::int32_t target) { return target >= 0; };
     const auto first = std::find_if(targets.begin(), targets.end(), learned);
     const auto end = std::find_if_not(first, targets.end(), learned);
-    if (first != targets.end())
+    if (end != targets.end()) // else the row may end before the answer does
       out.push_back({{ids.begin(), ids.begin() + (first - targets.begin()) + 1}, {first, end}});
   }
   return out;
@@ -67,10 +67,13 @@ std::vector<std::string> answer_lines(const std::vector<Question>& questions,
                                       const pretrained::Tokenizer& tokenizer) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < questions.size(); ++i) {
+    const std::vector<std::int32_t>& expected = questions[i].expected;
+    const std::vector<std::int32_t>& given = answers[i];
     std::string line = "asked '" + clipped_line(tokenizer.decode(questions[i].prompt), true) +
-                       "', answers '" + clipped_line(tokenizer.decode(answers[i]), false) + "'";
-    if (answers[i] != questions[i].expected)
-      line += ", not '" + clipped_line(tokenizer.decode(questions[i].expected), false) + "'";
+                       "', answers '" + clipped_line(tokenizer.decode(given), false) + "'";
+    // A beginning of the expected answer has reached the limit, else it would have its end.
+    if (given.size() > expected.size() || !std::equal(given.begin(), given.end(), expected.begin()))
+      line += ", not '" + clipped_line(tokenizer.decode(expected), false) + "'";
     out.push_back(std::move(line));
   }
   return out;

@@ -21,15 +21,15 @@ struct Question {
   std::vector<std::int32_t> prompt, expected;
 };
 
-/// @brief The questions of the first two held-out rows.
+/// @brief The questions of the first two held-out rows that hold a whole answer.
 [[nodiscard]] std::vector<Question> held_out_questions(const shardwright::TokenRows& data);
 
 /// @brief Tokens of the rows in which questions are answered: no more than are needed, at most --sequence,
 /// and divisible as that is.
 [[nodiscard]] std::size_t sequence_of(const std::vector<Question>& questions, const Options& options);
 
-/// @brief A line for each question: the end of what was asked, the answer, and the expected one if it
-/// differs.
+/// @brief A line for each question: the end of what was asked, the answer, and the expected one
+/// unless the answer is that, or its beginning and as long as answers may be.
 [[nodiscard]] std::vector<std::string> answer_lines(const std::vector<Question>& questions,
                                                     const std::vector<std::vector<std::int32_t>>& answers,
                                                     const pretrained::Tokenizer& tokenizer);

@@ -5,6 +5,7 @@
 #include "support/scratch.hpp"
 
 #include <pretrained/conversations.hpp>
+#include <train_gpt/questions.hpp>
 
 #include <shardwright/core/error.hpp>
 
@@ -241,6 +242,66 @@ TEST_CASE("conversations: the tokens of answers are learned, also those that beg
                (void)pretrained::tokenized({{{"user", "<|im_end|>"}}, "chat.jsonl:7"}, chat, tokenizer);
              }),
              ContainsSubstring("chat.jsonl:7: a message must not hold <|im_end|>"));
+}
+
+namespace {
+
+/// Rows of one document each, whose answer begins after the prompt.
+class AskedRows final : public sw::TokenRows {
+public:
+  struct Row {
+    std::size_t prompt, answer;
+  };
+  AskedRows(std::size_t sequence, std::vector<Row> rows) : TokenRows(sequence), rows_(std::move(rows)) {}
+  std::size_t validation_samples() const noexcept override { return rows_.size(); }
+  std::uint64_t hash() const noexcept override { return 0; }
+  std::string description() const override { return "rows"; }
+
+private:
+  void copy_training(std::uint64_t, std::size_t row, const Places& to) const override {
+    copy_validation(row, to);
+  }
+  void copy_validation(std::size_t sample, const Places& to) const override {
+    const Row row = rows_.at(sample);
+    for (std::size_t i = 0; i < to.inputs.size(); ++i) {
+      to.inputs[i] = static_cast<std::int32_t>(i);
+      to.targets[i] =
+          i + 1 >= row.prompt && i + 1 < row.prompt + row.answer ? static_cast<std::int32_t>(i + 1) : -1;
+    }
+  }
+  std::vector<Row> rows_;
+};
+
+} // namespace
+
+TEST_CASE("held-out questions have whole answers, and a beginning as long as answers may be is right") {
+  const AskedRows rows(100, {{20, 90}, {30, 5}, {101, 3}, {10, 70}, {5, 5}});
+  const auto questions = train_gpt::held_out_questions(rows);
+  REQUIRE(questions.size() == 2); // the answer of row 0 is cut, row 2 has none
+  CHECK(questions[0].prompt.size() == 30);
+  CHECK(questions[0].expected == std::vector<std::int32_t>{30, 31, 32, 33, 34});
+  CHECK(questions[1].expected.size() == 70);
+
+  const Pairs tokenizer;
+  std::vector<std::vector<std::int32_t>> answers;
+  for (const train_gpt::Question& question : questions) {
+    train_gpt::Draft draft(question, 100);
+    std::vector<std::int32_t> next(100);
+    for (std::size_t i = 0; i < next.size(); ++i)
+      next[i] = static_cast<std::int32_t>(i + 1);
+    draft.revise(next);
+    CHECK(draft.ended());
+    answers.push_back(draft.answer());
+  }
+  CHECK(answers[0] == questions[0].expected);
+  CHECK(answers[1].size() == 64);
+  for (const std::string& line : train_gpt::answer_lines(questions, answers, tokenizer))
+    CHECK_THAT(line, !ContainsSubstring(", not '"));
+  answers[1][63] = 'x';
+  answers[0].pop_back();
+  answers[0].push_back('y');
+  for (const std::string& line : train_gpt::answer_lines(questions, answers, tokenizer))
+    CHECK_THAT(line, ContainsSubstring(", not '"));
 }
 
 TEST_CASE("texts and tokens of conversations, for Python", "[.chat]") {

@@ -1328,7 +1328,7 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
     CHECK_THAT(run("6", lora, other).error,
                ContainsSubstring("--lora is for --precision fp32 or bf16 with --zero 0 or 3"));
   CHECK_THAT(run("6", {"--lora", "r=8,beta=1"}).error, ContainsSubstring("but has 'beta=1'"));
-  CHECK_THAT(run("6", {"--lora", "r=8", "--lora-targets", "q_pro"}).error,
+  CHECK_THAT(run("6", {"--lora", "r=8", "--lora-targets", "v_proj,q_pro"}).error,
              ContainsSubstring("did you mean q_proj?"));
   CHECK_THAT(run("6", {"--lora", "r=8", "--merge"}).error, ContainsSubstring("add --lora and --export"));
   CHECK_THAT(run("6", {"--quantize-base", "nf4"}).error, ContainsSubstring("(add --lora, or leave it out)"));
