@@ -11,6 +11,7 @@
 #include <pretrained/settings.hpp>
 #include <pretrained/tensor_files.hpp>
 #include <pretrained/tokenizer.hpp>
+#include <pretrained/training_source.hpp>
 #include <train_gpt/published.hpp>
 #include <train_gpt/training.hpp>
 #include <trainer/verify.hpp>
@@ -1251,6 +1252,57 @@ double answered(const std::filesystem::path& directory, const std::filesystem::p
 
 } // namespace
 
+TEST_CASE("adapters of experts have the names of files, however experts and columns are cut") {
+  const pretrained::Settings settings = pretrained::parse_settings(mixtral, "config.json", {});
+  constexpr std::uint64_t rank = 2;
+  using Three = std::array<std::uint64_t, 3>;
+  pretrained::TensorWriter whole, cut;
+  for (const auto& [module, own] : {std::pair{"gate", "w1"}, {"up", "w3"}, {"down", "w2"}})
+    for (const char which : {'a', 'b'}) {
+      const std::string weight = std::string("layers.1.mlp.experts.") + module;
+      Three shape{};
+      const auto of_weight = pretrained::training_shape(settings, weight);
+      REQUIRE(of_weight.size() == 3);
+      std::copy(of_weight.begin(), of_weight.end(), shape.begin());
+      shape[which == 'a' ? 2 : 1] = rank;
+      const auto value = [&](const Three& at) {
+        return static_cast<float>((at[0] * shape[1] + at[1]) * shape[2] + at[2]);
+      };
+      const auto write = [&](pretrained::TensorWriter& to, const Three& offset, const Three& extent) {
+        std::vector<float> block;
+        for (std::uint64_t i = 0; i < extent[0]; ++i)
+          for (std::uint64_t j = 0; j < extent[1]; ++j)
+            for (std::uint64_t k = 0; k < extent[2]; ++k)
+              block.push_back(value({offset[0] + i, offset[1] + j, offset[2] + k}));
+        to.add(pretrained::adapter_pieces(settings, weight + ".lora." + which, rank, offset, extent), block);
+      };
+      write(whole, {}, shape);
+      const Three middle{1, shape[1] / 2, shape[2] / 2};
+      for (int corner = 0; corner < 8; ++corner) {
+        Three offset{}, extent{};
+        for (std::size_t d = 0; d < 3; ++d) {
+          const bool upper = (corner >> d & 1) != 0;
+          offset[d] = upper ? middle[d] : 0;
+          extent[d] = upper ? shape[d] - middle[d] : middle[d];
+        }
+        write(cut, offset, extent);
+      }
+      for (std::uint64_t expert = 0; expert < shape[0]; ++expert) {
+        const std::string name = "base_model.model.model.layers.1.block_sparse_moe.experts." +
+                                 std::to_string(expert) + "." + own + ".lora_" + (which == 'a' ? "A" : "B") +
+                                 ".weight";
+        INFO(name);
+        const auto& tensor = whole.tensors().at(name);
+        REQUIRE(tensor.shape == std::vector<std::uint64_t>{shape[2], shape[1]});
+        for (std::uint64_t row = 0; row < shape[2]; ++row)
+          for (std::uint64_t column = 0; column < shape[1]; ++column)
+            CHECK(tensor.values[row * shape[1] + column] == value({expert, column, row}));
+        CHECK(cut.tensors().at(name).values == tensor.values);
+      }
+    }
+  CHECK(cut.tensors().size() == whole.tensors().size());
+}
+
 TEST_CASE("adapters of a small model learn to answer, the same on every mesh, and are read back") {
   const Scratch base, text, data, tuned, merged, again, saves, ended_saves;
   if (!pretrained::has_tokenizer())
@@ -1331,6 +1383,11 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
   CHECK_THAT(run("6", {"--lora", "r=8", "--lora-targets", "v_proj,q_pro"}).error,
              ContainsSubstring("did you mean q_proj?"));
   CHECK_THAT(run("6", {"--lora", "r=8", "--merge"}).error, ContainsSubstring("add --lora and --export"));
+  const Scratch wordless; // a model without tokenizer
+  for (const char* const each : {"config.json", "model.safetensors"})
+    std::filesystem::copy(base.root() / each, wordless.root() / each);
+  CHECK_THROWS_WITH(train({"--init", wordless.root().string(), "--data", file.string()}),
+                    ContainsSubstring("tokenizer"));
   CHECK_THAT(run("6", {"--quantize-base", "nf4"}).error, ContainsSubstring("(add --lora, or leave it out)"));
   CHECK_THAT(run("6", lora, {"--quantize-base", "int8", "--merge"}).error,
              ContainsSubstring("--merge adds adapters to the whole weights of --init"));
