@@ -125,7 +125,7 @@ private:
       std::apply([&](auto... each) { read(static_cast<std::size_t>(row), each...); }, columns);
     };
   }
-  /// Keeps the documents of each sequence apart, and shares their work out over a ring. Dropout needs the
+  /// Keeps the documents of each sequence apart, and distributes their work over a ring. Dropout needs the
   /// usual order, which its masks are keyed by.
   template <class Mask, class Read>
   [[nodiscard]] Mask read_mask(Ids& ids, Ids& targets, Read& read, std::size_t pass) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Packed documents shared out over a ring of ranks, so that each has as much attention to compute.
+/// @brief An order of packed documents that gives each rank of a ring as much attention to compute.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -110,7 +110,7 @@ private:
 
 } // namespace detail
 
-/// @brief Shares the tokens of a sequence out over a ring of ranks, so that each has as many tokens as the
+/// @brief Distributes the tokens of a sequence over a ring of ranks, so that each has as many tokens as the
 /// others and about as many query-key pairs of causal attention within documents.
 ///
 /// Documents are given whole, those with the most pairs first, to the rank with the fewest pairs: most of
