@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 
+#include <shardwright/comm/call_account.hpp>
 #include <shardwright/comm/fingerprint.hpp>
 
 #include <initializer_list>
@@ -83,6 +84,28 @@ TEST_CASE("all_to_all blocks pair up or do not", "[comm]") {
   };
   CHECK(unpaired(0) == 0);
   CHECK(unpaired(1) != 0);
+}
+
+TEST_CASE("the account of a call keeps its words and the counts of its blocks", "[comm]") {
+  const std::vector<sw::StridedBlock> in{sw::contiguous_block(0, 1), sw::contiguous_block(1, 2),
+                                         sw::contiguous_block(3, 0)};
+  const std::vector<sw::StridedBlock> out{sw::contiguous_block(0, 4), sw::contiguous_block(4, 5),
+                                          sw::contiguous_block(9, 6)};
+  sw::CollectiveCall call;
+  call.operation = sw::Operation::all_to_all;
+  call.in_blocks = in;
+  call.out_blocks = out;
+  const std::vector<std::byte> packed = sw::detail::CallAccount::pack(call, 3, 3);
+  const sw::detail::CallAccount account(packed.data(), 3);
+  CHECK(account.text() == sw::describe(call, 3));
+  const auto counts = [](std::span<const sw::StridedBlock> blocks) {
+    std::vector<std::size_t> numbers;
+    for (const sw::StridedBlock& block : blocks)
+      numbers.push_back(block.count());
+    return numbers;
+  };
+  CHECK(counts(account.call().in_blocks) == std::vector<std::size_t>{1, 2, 0});
+  CHECK(counts(account.call().out_blocks) == std::vector<std::size_t>{4, 5, 6});
 }
 
 TEST_CASE("the first difference of two broadcasts is named", "[comm]") {

@@ -110,6 +110,8 @@ int main(int argc, char** argv) {
   // If the last rank ends after all, the process must not be ended early.
   options.grace = freezes ? std::chrono::milliseconds(500) : std::chrono::seconds(60);
   try {
+    // Ranks of an earlier launch are gone: they count neither as running nor as leaving.
+    sw::launch(sw::LaunchOptions{.ranks = 2}, [](const sw::HostCommunicator&) {});
     const int code = sw::launch(options, [&](const sw::HostCommunicator& world) { program(fault, world); });
     std::printf("launch returned\n");
     return code;

@@ -66,6 +66,7 @@ TEST_CASE("a dry run is shown with its memory, holders, calls, kernels and opera
   const std::array<NamedMemory, 1> memory{{{"rank 2", runs[0].memory}}};
   const std::string table = memory_text(memory);
   CHECK_THAT(table, ContainsSubstring("3.00 MiB") && ContainsSubstring("rounded up in the pool"));
+  CHECK_THAT(table, ContainsSubstring("parameters"));
   CHECK_THAT(table, !ContainsSubstring("gradients")); // none, so no row
   const std::string text = dry_run_text(runs, 1);
   CHECK(text.starts_with(table));

@@ -86,7 +86,9 @@ TEST_CASE("a layout value can be turned back into a type", "[layout]") {
       std::is_same_v<detail::LayoutOf<Table, Holder>, Layout<2, Shard<0, tp, cp>, Partial<Min, dp>>>);
 }
 
-TEST_CASE("Sum and Avg may be combined", "[layout]") {
+TEST_CASE("equal reductions, and Sum with Avg, may be combined", "[layout]") {
+  STATIC_REQUIRE(
+      std::is_same_v<Layout<1, Partial<Max, dp>, Partial<Max, tp>>, Layout<1, Partial<Max, tp, dp>>>);
   using Both = Layout<1, Partial<Avg, dp>, Partial<Sum, tp>>;
   STATIC_REQUIRE(std::is_same_v<Both, TensorLayout<1, Partial<Sum, tp>, Partial<Avg, dp>>>);
 }

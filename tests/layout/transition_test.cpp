@@ -54,6 +54,20 @@ TEST_CASE("one axis: every row of the table", "[transition]") {
   STATIC_REQUIRE(Transition<Layout<2, Partial<Max, tp>>, R2>::steps[0].op == ReduceOp::maximum);
 }
 
+TEST_CASE("one axis: the faults", "[transition]") {
+  const auto fault = []<class From, class To>(From, To, bool internal) {
+    return transition_fault(From::value, To::value, 0, internal);
+  };
+  using P = Layout<2, Partial<Sum, tp>>;
+  using M = Layout<2, Partial<Max, tp>>;
+  for (const bool internal : {false, true}) {
+    CHECK(fault(Layout<2, Shard<0, tp>>{}, P{}, internal) == TransitionFault::shard_to_partial);
+    CHECK(fault(Layout<2, Shard<1, tp>>{}, P{}, internal) == TransitionFault::shard_to_partial);
+    CHECK(fault(M{}, P{}, internal) == TransitionFault::partial_to_other_partial);
+    CHECK(fault(P{}, P{}, internal) == TransitionFault::none);
+  }
+}
+
 TEST_CASE("counts on a 2 x 2 mesh", "[transition]") {
   STATIC_REQUIRE(collectives<S0S1, S0S0> == 1);
   STATIC_REQUIRE(collectives<S0S1, S1S0> == 2);

@@ -110,6 +110,26 @@ TEST_CASE("a step repeated under watch names the ranks whose gradients are not f
         }) == "");
 }
 
+TEST_CASE("a non-finite step shows three places and counts the others") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<tp>(2)};
+          ToyModel<double> model(mesh);
+          sw::GradAccumulator accumulator(model);
+          sw::StepGuard guard(sw::NonFinite::skip, world);
+          for (const bool loss : {false, true}) {
+            model.add_gradients(1, mesh.rank());
+            model.for_each_parameter(
+                [](auto& parameter) { parameter.gradient_slot().tensor.mutable_data()[0] = infinity; });
+            accumulator.add(sw::LossSum<OverDp>{loss ? infinity : 1.0}, sw::TokenCount<OverDp>{2});
+            findings.expect(!guard.admit(accumulator, accumulator.finish(), 1), "not admitted");
+            accumulator.restart();
+            findings.expect(guard.places().size() == (loss ? 4 : 3), "places");
+            findings.expect(guard.sentence().ends_with("; and 1 more") == loss, guard.sentence());
+            findings.expect(loss || guard.sentence().ends_with("elements)"), guard.sentence());
+          }
+        }) == "");
+}
+
 TEST_CASE("a skipped step leaves weights and optimizer unchanged, and the run continues as without it") {
   CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};

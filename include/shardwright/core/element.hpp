@@ -32,6 +32,11 @@ enum class ElementType : std::uint8_t {
 /// divided once by the number of ranks.
 enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
 
+/// @brief Whether a reduction of sums is the sum of the reductions.
+[[nodiscard]] constexpr bool is_linear(ReduceOp op) noexcept {
+  return op == ReduceOp::sum || op == ReduceOp::average;
+}
+
 /// @brief Bytes of one element.
 [[nodiscard]] constexpr std::size_t size_of(ElementType type) noexcept {
   switch (type) {

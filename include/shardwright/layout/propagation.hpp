@@ -57,8 +57,6 @@ using DimensionMap = std::array<int, max_tensor_rank>;
 
 namespace detail {
 
-constexpr bool is_linear(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::average; }
-
 /// The operand's axes on the dimension that goes to `target`, and whether it has such a dimension.
 struct MappedDimension {
   bool present = false;
@@ -137,7 +135,7 @@ constexpr void join_dimensions(PropagatedLayout& out, const LayoutValue& left, c
     const LayoutValue& other = left.is_partial(axis) ? right : left;
     if (other.dimension_of(axis) >= 0)
       out.fail(axis, PropagationFault::partial_and_sharded);
-    else if (!detail::is_linear(partial.op(axis)))
+    else if (!is_linear(partial.op(axis)))
       out.fail(axis, PropagationFault::partial_not_linear);
     else
       out.layout.set_partial(axis, partial.op(axis));
@@ -162,7 +160,7 @@ constexpr void join_dimensions(PropagatedLayout& out, const LayoutValue& left, c
       out.fail(axis, PropagationFault::partial_and_complete);
     else if (left.op(axis) != right.op(axis))
       out.fail(axis, PropagationFault::partial_differs);
-    else if (!detail::is_linear(left.op(axis)))
+    else if (!is_linear(left.op(axis)))
       out.fail(axis, PropagationFault::partial_not_linear);
     else
       out.layout.set_partial(axis, left.op(axis));
@@ -174,7 +172,7 @@ constexpr void join_dimensions(PropagatedLayout& out, const LayoutValue& left, c
 [[nodiscard]] constexpr PropagatedLayout linear_layout(const LayoutValue& input) {
   PropagatedLayout out{input, {}};
   for (int axis = 0; axis < max_axes; ++axis)
-    if (input.is_partial(axis) && !detail::is_linear(input.op(axis)))
+    if (input.is_partial(axis) && !is_linear(input.op(axis)))
       out.fail(axis, PropagationFault::partial_not_linear);
   return out;
 }
@@ -216,7 +214,7 @@ constexpr void join_dimensions(PropagatedLayout& out, const LayoutValue& left, c
   for (int axis = 0; axis < max_axes; ++axis) {
     if (!input.is_partial(axis))
       continue;
-    const bool passes = op == ReduceOp::sum ? detail::is_linear(input.op(axis)) : input.op(axis) == op;
+    const bool passes = op == ReduceOp::sum ? is_linear(input.op(axis)) : input.op(axis) == op;
     if (!passes)
       out.fail(axis, op == ReduceOp::sum ? PropagationFault::partial_not_linear : PropagationFault::partial);
     else

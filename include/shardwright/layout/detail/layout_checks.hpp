@@ -123,8 +123,7 @@ template <class Table, int rank, class... Placements> constexpr LayoutValue layo
 
 /// Two reductions that may be performed in either order.
 constexpr bool commute(ReduceOp first, ReduceOp second) {
-  const auto linear = [](ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::average; };
-  return first == second || (linear(first) && linear(second));
+  return first == second || (is_linear(first) && is_linear(second));
 }
 
 template <int rank, class Placement> constexpr bool dimension_fits() {
