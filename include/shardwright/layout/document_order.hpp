@@ -93,16 +93,23 @@ private:
   std::vector<std::vector<std::int32_t>> positions_;
 };
 
+/// What is wrong with the starts of a sequence's documents; empty if nothing is.
+[[nodiscard]] inline std::string wrong_document_start(std::span<const std::int32_t> starts) {
+  for (std::size_t i = 0; i < starts.size(); ++i)
+    if (static_cast<std::size_t>(starts[i]) != i && (i == 0 || starts[i] != starts[i - 1]))
+      return "the start of a token's document must be its own position or the start of the token before it, but at position " +
+             std::to_string(i) + " it is " + std::to_string(starts[i]) +
+             " (fill a sequence by fill_document_starts)";
+  return {};
+}
+
 [[nodiscard]] inline std::vector<DocumentPiece> documents_of(std::span<const std::int32_t> starts) {
+  if (const std::string wrong = wrong_document_start(starts); !wrong.empty())
+    throw InvalidArgument("balanced_order: " + wrong);
   std::vector<DocumentPiece> out;
   for (std::size_t i = 0; i < starts.size(); ++i) {
     if (static_cast<std::size_t>(starts[i]) == i)
       out.push_back({i, 0, 0});
-    else if (i == 0 || starts[i] != starts[i - 1])
-      throw InvalidArgument("balanced_order: the start of a token's document must be its own position or the "
-                            "start of the token before it, but at position " +
-                            std::to_string(i) + " it is " + std::to_string(starts[i]) +
-                            " (fill a sequence by fill_document_starts)");
     ++out.back().size;
   }
   return out;

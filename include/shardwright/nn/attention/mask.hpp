@@ -6,6 +6,7 @@
 /// documents apart, and the masks that a target supports.
 
 #include <shardwright/layout/attention_mask.hpp>
+#include <shardwright/layout/document_order.hpp>
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/attention/work.hpp>
@@ -160,19 +161,10 @@ template <class Starts, class Wanted> struct StartsLikeBatch {
 /// Rejects starts of a rank's sequences that no documents have.
 template <class Starts>
 void require_document_starts(const Starts& starts, std::int64_t sequence, SourceLocation where) {
-  const std::int32_t* const all = starts.data();
-  for (std::size_t i = 0; i < starts.local_size(); ++i) {
-    const auto position = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % sequence);
-    if (all[i] == position || (position > 0 && all[i] == all[i - 1]))
-      continue;
-    reject_operation(
-        "attention",
-        "the start of a token's document must be its own position or the start of the token before "
-        "it, but at position " +
-            std::to_string(position) + " it is " + std::to_string(all[i]) +
-            " (fill a sequence by fill_document_starts)",
-        starts.core(), where);
-  }
+  const auto positions = static_cast<std::size_t>(sequence);
+  for (std::size_t begin = 0; begin < starts.local_size(); begin += positions)
+    if (const std::string wrong = wrong_document_start({starts.data() + begin, positions}); !wrong.empty())
+      reject_operation("attention", wrong, starts.core(), where);
 }
 
 /// The mask for this rank's block of `qkv`.
