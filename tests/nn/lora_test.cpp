@@ -42,6 +42,8 @@ using shardwright_test::on_ranks;
 using sw::axis::cp;
 using sw::axis::dp;
 using sw::axis::tp;
+using train_test::losses_of;
+using train_test::one_token_batch;
 using train_test::small_mesh;
 using train_test::SmallModel;
 using Values = std::vector<double>;
@@ -53,13 +55,6 @@ template <class Element, class Zero, class Target = sw::DefaultTarget>
 using WithLora = sw::Adapted<SmallModel<Element, sw::Frozen<Zero>, Target>>;
 const sw::LoraOptions options{.rank = 3, .alpha = 6};
 
-/// A microbatch whose rows are sequences of one token.
-template <class Description>
-[[nodiscard]] auto batch_of(const typename Description::Mesh& mesh, std::int64_t step, std::int64_t pass) {
-  auto out = train_test::small_batch<Description>(mesh, step, pass);
-  out.origin.sequences = 7;
-  return out;
-}
 template <class Tensor> [[nodiscard]] Values whole(const Tensor& tensor) {
   const auto all = sw::local_values(sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor));
   return {all.begin(), all.end()};
@@ -99,34 +94,13 @@ struct Gradients {
 template <class Description, class Model>
 [[nodiscard]] Gradients gradients(Model& model, const typename Description::Mesh& mesh) {
   sw::GradAccumulator accumulator(model);
-  const std::vector batches{batch_of<Description>(mesh, 0, 0), batch_of<Description>(mesh, 0, 1)};
+  const std::vector batches{one_token_batch<Description>(mesh, 0, 0),
+                            one_token_batch<Description>(mesh, 0, 1)};
   accumulator.add(model.run(batches));
   Gradients out{accumulator.finish().loss.value, {}};
   sw::for_each_trained_parameter(
       model, [&](auto& parameter) { out.of[parameter.name()] = whole(parameter.gradient()); });
   return out;
-}
-
-/// Steps of AdamW; their losses.
-template <class Description, class Model, class Training>
-[[nodiscard]] Values steps_of(Model& model, Training& training, const typename Description::Mesh& mesh,
-                              int count) {
-  std::vector<typename Description::Batch> batches;
-  Values losses;
-  for (int step = 0; step < count; ++step)
-    losses.push_back(training
-                         .step(
-                             [&](std::int64_t number) {
-                               batches.clear();
-                               for (int pass = 0; pass < 4; ++pass)
-                                 batches.push_back(batch_of<Description>(mesh, number, pass));
-                               return std::span<const typename Description::Batch>(batches);
-                             },
-                             0.02)
-                         ->loss);
-  training.require_equal_replicas();
-  static_cast<void>(model);
-  return losses;
 }
 
 template <class Zero> void expect_base(const sw::HostCommunicator& world, Findings& findings) {
@@ -161,7 +135,7 @@ void expect_dense(const sw::HostCommunicator& world, Findings& findings, int ten
   sw::SingleStageModel<Adapters> model(mesh, {{}, options}, 3);
   {
     sw::Training training(mesh, model, sw::AdamW());
-    static_cast<void>(steps_of<Adapters>(model, training, mesh, 3));
+    static_cast<void>(losses_of<Adapters>(training, mesh, 3, 4));
   }
   const Gradients apart = gradients<Adapters>(model, mesh);
   const Named before = weights_of(model);
@@ -229,7 +203,7 @@ template <class Zero>
     const auto mesh = small_mesh(world, tensor);
     sw::SingleStageModel<Adapters> model(mesh, {{}, with}, 3);
     sw::Training training(mesh, model, sw::AdamW());
-    Values losses = steps_of<Adapters>(model, training, mesh, 20);
+    Values losses = losses_of<Adapters>(training, mesh, 20, 4);
     return {std::move(losses), weights_of(model)};
   }
   const auto mesh = small_mesh(sw::HostCommunicator(world).split(world.rank(), 0), 1);
@@ -237,7 +211,7 @@ template <class Zero>
   sw::PipelineModel<Adapters> model(mesh, world, schedule.placement(),
                                     sw::LayerPartition(3, schedule.placement().stages()), {{}, with}, 3);
   sw::Training training(mesh, model, world, world, schedule, sw::AdamW());
-  Values losses = steps_of<Adapters>(model, training, mesh, 20);
+  Values losses = losses_of<Adapters>(training, mesh, 20, 4);
   return {std::move(losses), weights_of(model)};
 }
 
@@ -311,7 +285,7 @@ void expect_shared_base(const sw::HostCommunicator& world, Findings& findings) {
   const auto mesh = small_mesh(world, 2);
   const auto steps = [&](Model& model, int count) {
     sw::Training training(mesh, model, sw::AdamW());
-    return steps_of<WithLora<Element, Zero>>(model, training, mesh, count);
+    return losses_of<WithLora<Element, Zero>>(training, mesh, count, 4);
   };
   Model model(mesh, {{}, options}, 3);
   const Named begins = weights_of(model);
@@ -388,7 +362,7 @@ TEST_CASE("merged low-precision weights are the sums, rounded once") {
           sw::SingleStageModel<Adapters> model(mesh, {{}, options}, 3);
           {
             sw::Training training(mesh, model, sw::AdamW());
-            static_cast<void>(steps_of<Adapters>(model, training, mesh, 3));
+            static_cast<void>(losses_of<Adapters>(training, mesh, 3, 4));
           }
           const Named before = weights_of(model);
           sw::merge_adapters(model);
@@ -559,7 +533,7 @@ void train_for_memory(const sw::HostCommunicator& world, const AtStep& at_step) 
   const auto mesh = small_mesh(world, 2);
   sw::SingleStageModel<Description> model(mesh, {{}, options}, 3);
   sw::Training training(mesh, model, sw::AdamW());
-  std::vector<typename Description::Batch> batches{batch_of<Description>(mesh, 0, 0)};
+  std::vector<typename Description::Batch> batches{one_token_batch<Description>(mesh, 0, 0)};
   for (int step = 0; step < 2; ++step) {
     static_cast<void>(training.step(
         [&](std::int64_t) -> auto& { return batches; }, 0.01));

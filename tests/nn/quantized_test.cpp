@@ -40,6 +40,8 @@ using shardwright_test::has;
 using shardwright_test::on_ranks;
 using sw::axis::dp;
 using sw::axis::tp;
+using train_test::losses_of;
+using train_test::one_token_batch;
 using train_test::small_mesh;
 
 constexpr std::array<float, 16> normal_floats{-1.0F,
@@ -154,34 +156,9 @@ template <class Model> [[nodiscard]] typename Model::Config config() {
   out.adapters = {.rank = 3, .alpha = 6};
   return out;
 }
-template <class Description>
-[[nodiscard]] auto batch_of(const typename Description::Mesh& mesh, std::int64_t step, std::int64_t pass) {
-  auto out = train_test::small_batch<Description>(mesh, step, pass);
-  out.origin.sequences = 7;
-  return out;
-}
 
 enum class Base { as_stored, widened };
 
-/// The losses of some steps of AdamW.
-template <class Description, class Training>
-[[nodiscard]] std::vector<double> losses(Training& training, const typename Description::Mesh& mesh) {
-  std::vector<typename Description::Batch> batches;
-  std::vector<double> out;
-  for (int step = 0; step < 4; ++step)
-    out.push_back(training
-                      .step(
-                          [&](std::int64_t number) {
-                            batches.clear();
-                            for (int pass = 0; pass < 2; ++pass)
-                              batches.push_back(batch_of<Description>(mesh, number, pass));
-                            return std::span<const typename Description::Batch>(batches);
-                          },
-                          0.02)
-                      ->loss);
-  training.require_equal_replicas();
-  return out;
-}
 template <class Zero, Base base = Base::as_stored>
 [[nodiscard]] std::vector<double> on_mesh(const sw::HostCommunicator& world, int tensor) {
   using Description = WithLora<Zero>;
@@ -195,7 +172,7 @@ template <class Zero, Base base = Base::as_stored>
         });
     });
   sw::Training training(mesh, model, sw::AdamW());
-  return losses<Description>(training, mesh);
+  return losses_of<Description>(training, mesh, 4, 2);
 }
 [[nodiscard]] std::vector<double> on_stages(const sw::HostCommunicator& world) {
   using Description = WithLora<Coarse<sw::Zero3>>;
@@ -205,7 +182,7 @@ template <class Zero, Base base = Base::as_stored>
                                        sw::LayerPartition(2, schedule.placement().stages()),
                                        config<Description>(), 3);
   sw::Training training(mesh, model, world, world, schedule, sw::AdamW());
-  return losses<Description>(training, mesh);
+  return losses_of<Description>(training, mesh, 4, 2);
 }
 
 template <class Description, class AtStep>
@@ -213,7 +190,7 @@ void train_for_memory(const sw::HostCommunicator& world, const AtStep& at_step) 
   const auto mesh = small_mesh(world, 2);
   sw::SingleStageModel<Description> model(mesh, config<Description>(), 3);
   sw::Training training(mesh, model, sw::AdamW());
-  std::vector<typename Description::Batch> batches{batch_of<Description>(mesh, 0, 0)};
+  std::vector<typename Description::Batch> batches{one_token_batch<Description>(mesh, 0, 0)};
   for (int step = 0; step < 2; ++step) {
     static_cast<void>(training.step(
         [&](std::int64_t) -> auto& { return batches; }, 0.01));

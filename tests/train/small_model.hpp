@@ -23,6 +23,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace train_test {
 
@@ -144,6 +145,34 @@ template <class Model>
 [[nodiscard]] typename Model::Batch small_batch(const typename Model::Mesh& mesh, std::int64_t step,
                                                 std::int64_t pass) {
   return small_batch<Model>(mesh, step, pass, [](std::int64_t, double value) { return value; });
+}
+
+/// @brief A microbatch of `small_batch` whose rows are sequences of one token.
+template <class Model>
+[[nodiscard]] typename Model::Batch one_token_batch(const typename Model::Mesh& mesh, std::int64_t step,
+                                                    std::int64_t pass) {
+  auto out = small_batch<Model>(mesh, step, pass);
+  out.origin.sequences = 7;
+  return out;
+}
+
+/// @brief Trains with `passes` microbatches of one_token_batch for each step.
+/// @returns the losses
+template <class Model, class Training>
+[[nodiscard]] std::vector<double> losses_of(Training& training, const typename Model::Mesh& mesh, int steps,
+                                            int passes) {
+  std::vector<typename Model::Batch> batches;
+  const auto read = [&](std::int64_t step) {
+    batches.clear();
+    for (int pass = 0; pass < passes; ++pass)
+      batches.push_back(one_token_batch<Model>(mesh, step, pass));
+    return std::span<const typename Model::Batch>(batches);
+  };
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step)
+    losses.push_back(training.step(read, 0.02)->loss);
+  training.require_equal_replicas();
+  return losses;
 }
 
 } // namespace train_test
