@@ -40,7 +40,7 @@ endfunction()
 shardwright_generate_run(help 0 OPTIONS --help SAYS "--prompt TEXT" "--top-p X")
 shardwright_generate_run(no_model 2 OPTIONS --prompt a SAYS "--model must name the directory of a model")
 shardwright_generate_run(
-  no_directory 1 OPTIONS --model /no/such --prompt-ids 1 SAYS "/no/such/config.json.*cannot be opened")
+  no_directory 1 OPTIONS --model /no/such --prompt-ids 1 SAYS "/no/such/config.json: the file must exist")
 shardwright_generate_run(
   data_axis 2 OPTIONS --model x --prompt a --mesh dp=2 SAYS "axis dp, which splits a batch .generate shares every sequence")
 shardwright_generate_run(

@@ -50,11 +50,11 @@ file(WRITE "${viewer_files}/incomplete.csv" "0F0,0F1,0B0,0B1\n1F0,1B0,1B1\n")
 shardwright_schedule_viewer_run(
   csv_incomplete 1 OPTIONS --csv "${viewer_files}/incomplete.csv" SAYS "1F1 is missing on rank 1")
 shardwright_schedule_viewer_run(
-  csv_missing 1 OPTIONS --csv /nowhere/own.csv SAYS "--csv /nowhere/own.csv at offset 0: cannot be opened, No such file")
+  csv_missing 1 OPTIONS --csv /nowhere/own.csv SAYS "--csv /nowhere/own.csv: the file must exist .correct its name")
 shardwright_schedule_viewer_run(
   unwritable 1 OPTIONS --svg /nowhere/own.svg SAYS "/nowhere/own.svg must be writable, but No such file")
 shardwright_schedule_viewer_run(
-  csv_device 1 OPTIONS --csv /dev/zero SAYS "--csv /dev/zero at offset 0: it must be a regular file, not a pipe")
+  csv_device 1 OPTIONS --csv /dev/zero SAYS "--csv /dev/zero: it must be a regular file, not a pipe")
 file(WRITE "${viewer_files}/far.csv" "999999999F0")
 shardwright_schedule_viewer_run(
   csv_far 1 OPTIONS --csv "${viewer_files}/far.csv" SAYS "at most 2097152 forward passes, but 1000000000 stages")

@@ -189,13 +189,13 @@ endif()
 shardwright_train_gpt_run(
   data_missing 1 OPTIONS --data /nowhere/at/all --steps 1 SAYS "train_gpt: Data: /nowhere/at/all must exist")
 shardwright_train_gpt_run(
-  data_device 1 OPTIONS --data /dev/zero --steps 1 SAYS "/dev/zero at offset 0: it must be a regular file, not a pipe")
+  data_device 1 OPTIONS --data /dev/zero --steps 1 SAYS "/dev/zero: it must be a regular file, not a pipe")
 set(data "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_data")
 file(WRITE "${data}_empty.txt" "")
 string(REPEAT "words " 30 words)
 file(WRITE "${data}_short.txt" "${words}")
 shardwright_train_gpt_run(
-  data_empty 1 OPTIONS --model tiny --batch 4 --data "${data}_empty.txt" SAYS "train_gpt_data_empty.txt at offset 0: the file is empty")
+  data_empty 1 OPTIONS --model tiny --batch 4 --data "${data}_empty.txt" SAYS "train_gpt_data_empty.txt: the file is empty")
 shardwright_train_gpt_run(
   data_short 1 OPTIONS --model tiny --batch 4 --data "${data}_short.txt" --sequence 128
   SAYS "at least two windows of 129 bytes.*ends in .*train_gpt_data_short.txt at offset 180")

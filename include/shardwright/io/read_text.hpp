@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -24,13 +25,25 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The result of reading one file: its bytes, or what is wrong and at which byte.
+/// The result of reading one file: its bytes, or what is wrong.
 struct FileText {
   std::string bytes;
   std::string fault;
-  std::size_t offset = 0; ///< Of the fault.
-  bool too_long = false;  ///< Whether the problem is the length.
+  std::optional<std::size_t> offset; ///< The byte at which it is wrong, if the rest is not.
+  bool too_long = false;             ///< Whether the problem is the length.
+
+  /// The fault of this file at `path`.
+  [[nodiscard]] std::string fault_at(const std::filesystem::path& path) const {
+    return path.string() + (offset ? " at offset " + std::to_string(*offset) : "") + ": " + fault;
+  }
 };
+
+/// Why the system did not open a file.
+[[nodiscard]] inline std::string open_fault() {
+  if (errno == ENOENT)
+    return "the file must exist (correct its name, or write it first)";
+  return "cannot be opened, " + std::generic_category().message(errno);
+}
 
 class OpenFile {
 public:
@@ -58,19 +71,18 @@ template <class Stop = ReadAll>
                                          const Stop& stop = {}) {
   FileText out;
   const auto fault = [&out](const std::string& what) {
-    out.offset = out.bytes.size();
     out.bytes.clear();
     out.fault = what;
     return out;
   };
-  const auto system_says = [] { return std::generic_category().message(errno); };
   // Without O_NONBLOCK, opening a FIFO would wait for a writer.
   const OpenFile file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (file.get() < 0)
-    return fault("cannot be opened, " + system_says());
+    return fault(open_fault());
+  const auto unreadable = [&] { return fault("cannot be read, " + std::generic_category().message(errno)); };
   struct stat status {};
   if (::fstat(file.get(), &status) != 0)
-    return fault("cannot be read, " + system_says());
+    return unreadable();
   if (!S_ISREG(status.st_mode))
     return fault(S_ISDIR(status.st_mode) ? "it is a directory (name a file in it)"
                                          : "it must be a regular file, not a pipe, socket or device (copy it "
@@ -91,8 +103,10 @@ template <class Stop = ReadAll>
       got = ::read(file.get(), out.bytes.data() + before, chunk);
     while (got < 0 && errno == EINTR);
     out.bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    if (got < 0)
-      return fault("cannot be read, " + system_says());
+    if (got < 0) {
+      out.offset = before;
+      return unreadable();
+    }
     if (out.bytes.size() > most_bytes)
       return too_long();
     if (got == 0 || stop(out.bytes, before))
@@ -108,7 +122,7 @@ template <class Stop = ReadAll>
 [[nodiscard]] inline std::string read_text(const std::filesystem::path& path, std::size_t most_bytes) {
   detail::FileText text = detail::read_regular_file(path, most_bytes);
   if (!text.fault.empty())
-    throw DataError(path.string() + " at offset " + std::to_string(text.offset) + ": " + text.fault);
+    throw DataError(text.fault_at(path));
   return std::move(text.bytes);
 }
 

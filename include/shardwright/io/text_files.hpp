@@ -148,8 +148,7 @@ struct TextLimits {
     if (!std::filesystem::is_directory(status)) {
       const detail::FileText text = detail::read_data_file(path, limits.bytes);
       if (!text.fault.empty())
-        throw DataError("Data: a named file must be readable text (" + path.string() + " at offset " +
-                        std::to_string(text.offset) + ": " + text.fault + ")");
+        throw DataError("Data: a named file must be readable text (" + text.fault_at(path) + ")");
       take(path, text.bytes);
       continue;
     }

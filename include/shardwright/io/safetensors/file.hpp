@@ -49,7 +49,7 @@ public:
       : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
     struct stat status {};
     if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0)
-      detail::refuse(path_.string(), "cannot be opened, " + std::generic_category().message(errno));
+      detail::refuse(path_.string(), shardwright::detail::open_fault());
     if (!S_ISREG(status.st_mode))
       detail::refuse(path_.string(),
                      "it must be a regular file, not a directory, pipe, socket or device (name the "
