@@ -37,7 +37,8 @@ template <class What> void require(bool holds, const What& what) {
 /// everything that has been issued.
 ///
 /// A communicator that chooses the order of its reductions itself declares a member type `chooses_order`, and
-/// one whose messages match in order a member type `ignores_tags`.
+/// one whose messages match in order a member type `ignores_tags`. If elements take long, a member `fewer`
+/// divides large counts.
 struct HostPlace {
   HostPlace(sw::HostCommunicator ranks) // NOLINT(google-explicit-constructor): launch() passes one
       : comm(std::move(ranks)) {}
@@ -48,6 +49,13 @@ struct HostPlace {
 
   sw::HostCommunicator comm;
 };
+
+template <class Place> std::size_t large(const Place& on, std::size_t count) {
+  if constexpr (requires { on.fewer; })
+    return count / on.fewer;
+  else
+    return count;
+}
 
 inline std::uint64_t scrambled(std::uint64_t x) {
   x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -210,10 +218,10 @@ template <class Place> void all_reduces(Place on) {
 
 /// Sizes at which implementations change their algorithm.
 template <class Place> void large_all_reduces(Place on) {
-  all_reduce_agrees<float>(on, 100'003, sw::ReduceOp::sum, 77);
-  all_reduce_agrees<float>(on, 400'001, sw::ReduceOp::sum, 78);
-  all_reduce_agrees<double>(on, 200'001, sw::ReduceOp::average, 79);
-  all_reduce_agrees<sw::bfloat16>(on, 400'001, sw::ReduceOp::sum, 80);
+  all_reduce_agrees<float>(on, large(on, 100'003), sw::ReduceOp::sum, 77);
+  all_reduce_agrees<float>(on, large(on, 400'001), sw::ReduceOp::sum, 78);
+  all_reduce_agrees<double>(on, large(on, 200'001), sw::ReduceOp::average, 79);
+  all_reduce_agrees<sw::bfloat16>(on, large(on, 400'001), sw::ReduceOp::sum, 80);
 }
 
 /// Blocks of a [rows, columns] buffer cut along its columns.
@@ -391,7 +399,7 @@ template <class E, class Place> void gather_widths(const Place& on) {
 template <class Place> void all_gathers(Place on) {
   auto comm = on.comm;
   const auto ranks = static_cast<std::size_t>(comm.size());
-  for (const std::size_t count : Sizes{0, 1, 5, 1000, 70'000}) {
+  for (const std::size_t count : Sizes{0, 1, 5, 1000, large(on, 70'000)}) {
     const std::vector<float> numbers = elements_of<float>(comm.rank(), count, 8);
     std::vector<float> whole(count * ranks);
     const auto in = on.put(numbers);
@@ -474,7 +482,7 @@ template <class Place> void reduce_scatters(Place on) {
   const auto rank = static_cast<std::size_t>(comm.rank());
   rows_scattered(on);
   for (const sw::ReduceOp op : all_ops<float>()) {
-    for (const std::size_t count : Sizes{0, 1, 5, 1000, 60'000}) {
+    for (const std::size_t count : Sizes{0, 1, 5, 1000, large(on, 60'000)}) {
       const std::vector<float> in = elements_of<float>(comm.rank(), count * ranks, 13);
       const auto whole = on.put(in);
       auto scattered = on.put(std::vector<float>(count)), in_place = on.put(in);
@@ -562,7 +570,7 @@ template <class Place> void all_to_alls(Place on) {
 template <class Place> void broadcasts(Place on) {
   auto comm = on.comm;
   for (int root = 0; root < comm.size(); ++root)
-    for (const std::size_t count : Sizes{0, 1, 33, 20'000}) {
+    for (const std::size_t count : Sizes{0, 1, 33, large(on, 20'000)}) {
       const std::vector<double> numbers = elements_of<double>(comm.rank(), count, 30);
       auto data = on.put(numbers), started = on.put(numbers);
       comm.broadcast(data, root);
@@ -580,7 +588,7 @@ template <class Place> void messages_in_order(Place on) {
   auto comm = on.comm;
   const int next = (comm.rank() + 1) % comm.size();
   const int before = (comm.rank() + comm.size() - 1) % comm.size();
-  for (const std::size_t count : Sizes{0, 1, 1000, 100'000}) {
+  for (const std::size_t count : Sizes{0, 1, 1000, large(on, 100'000)}) {
     const auto one = on.put(elements_of<float>(comm.rank(), count, 40)),
                two = on.put(elements_of<float>(comm.rank(), count, 41));
     auto first = on.put(std::vector<float>(count)), second = on.put(std::vector<float>(count));
@@ -625,7 +633,7 @@ template <class Place> void messages(Place on) {
     return;
   const int next = (comm.rank() + 1) % comm.size();
   const int before = (comm.rank() + comm.size() - 1) % comm.size();
-  for (const std::size_t count : Sizes{0, 1, 1000, 100'000}) {
+  for (const std::size_t count : Sizes{0, 1, 1000, large(on, 100'000)}) {
     const auto one = on.put(elements_of<float>(comm.rank(), count, 40)),
                two = on.put(elements_of<float>(comm.rank(), count, 41));
     auto first = on.put(std::vector<float>(count)), second = on.put(std::vector<float>(count));

@@ -37,6 +37,7 @@ struct CudaPlace {
 
   Kokkos::Cuda execution;
   sw::DeviceCommunicator comm;
+  std::size_t fewer = cuda_test::interpreted() ? 4 : 1; ///< Still more tiles than blocks of threads.
 };
 
 /// Occupies a stream for some 50 ms, and then doubles numbers.
