@@ -6,6 +6,7 @@
 #include <shardwright/comm/turns.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/device/driven_transports.hpp>
+#include <shardwright/io/matrix_market.hpp>
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/layout/mesh_check.hpp>
 #include <shardwright/mesh/agreement.hpp>
@@ -25,6 +26,7 @@
 #include <shardwright/tensor/quantize.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/sparse/index_plan.hpp>
 #include <shardwright/tensor/transition/bound.hpp>
 #include <shardwright/tensor/transition/step_geometry.hpp>
 #include <shardwright/train/checks/replica_check.hpp>

@@ -3,6 +3,7 @@
 #include "support/launch_ranks.hpp"
 #include "support/ranks.hpp"
 #include "tensor/halo_cases.hpp"
+#include "tensor/sparse_cases.hpp"
 
 #include <chrono>
 
@@ -15,6 +16,15 @@ TEST_CASE("halos of processes equal their owners' elements on every mesh") {
   shardwright_test::launch_ranks({.deadline = std::chrono::minutes(1)}, [&](const HostCommunicator& world) {
     check_meshes<double>(world, findings);
     check_meshes<float>(world, findings);
+  });
+  CHECK(findings.checks() > 0);
+  CHECK(findings.text() == "");
+}
+
+TEST_CASE("index halos and sparse products of processes equal plain sums on every mesh") {
+  Findings findings;
+  shardwright_test::launch_ranks({.deadline = std::chrono::minutes(1)}, [&](const HostCommunicator& world) {
+    sparse_test::check_meshes(world, findings);
   });
   CHECK(findings.checks() > 0);
   CHECK(findings.text() == "");

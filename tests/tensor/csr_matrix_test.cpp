@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sparse/conjugate_gradient.hpp"
+#include "support/catch.hpp"
+#include "support/heap_count.hpp"
+#include "support/ranks.hpp"
+#include "support/scratch.hpp"
+#include "tensor/sparse_cases.hpp"
+
+#include <shardwright/comm/decorated_transport.hpp>
+#include <shardwright/io/matrix_market.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace sparse_test;
+using shardwright_test::on_ranks;
+using Line = Layout<1, Shard<0, x>>;
+
+TEST_CASE("index halos and sparse products equal plain sums on every mesh") {
+  for (const int ranks : {1, 2, 3, 4, 6, 8})
+    CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
+            check_meshes(world, findings);
+          }) == "");
+}
+
+/// Expects the error, with a part of its sentence, on every rank.
+template <class Error, class Action>
+void expect_error(Findings& findings, const std::string& part, Action action) {
+  try {
+    action();
+    findings.expect(false, "no error: ", part);
+  } catch (const Error& error) {
+    findings.expect(std::string(error.what()).find(part) != std::string::npos, error.what());
+  }
+}
+
+TEST_CASE("a wrong index, entry or extent on one rank is an error on every rank") {
+  const std::string found = on_ranks(3, [](const HostCommunicator& world, Findings& findings) {
+    const DeviceMesh mesh{world, extent<x>(3)};
+    const auto rank = static_cast<std::int64_t>(world.rank());
+    const auto plan = [&](std::int64_t extent, std::int64_t index) {
+      static_cast<void>(IndexHalo<Line>(mesh, extent, std::array{index}));
+    };
+    expect_error<InvalidArgument>(findings,
+                                  "IndexHalo: every index must be at least 0 and below 7, but rank 1 reads 7",
+                                  [&] { plan(7, rank == 1 ? 7 : 0); });
+    expect_error<InvalidArgument>(findings, "below 7, but rank 2 reads -1",
+                                  [&] { plan(7, rank == 2 ? -1 : 0); });
+    expect_error<ConfigurationMismatch>(
+        findings, "must give the same extent of the vector, but it is 7 on rank 0 and 8 on rank 2",
+        [&] { plan(rank == 2 ? 8 : 7, 0); });
+    expect_error<InvalidArgument>(
+        findings,
+        "a rank must hold fewer than 2147483647 elements, but it would hold 2863311531 of 8589934592",
+        [&] { plan(std::int64_t{1} << 33, 0); });
+    const auto matrix = [&](const std::array<std::int64_t, 2>& shape, const MatrixEntry<double>& entry) {
+      static_cast<void>(CsrMatrix<Line>(mesh, shape, std::array{entry}));
+    };
+    expect_error<InvalidArgument>(
+        findings,
+        "CsrMatrix: every entry must be inside the matrix of 4 rows and 5 columns, but rank 1 gives one in row 3, column 5 (count from 0)",
+        [&] {
+          matrix({4, 5}, {3, rank == 1 ? 5 : 0, 1.0});
+        });
+    expect_error<InvalidArgument>(findings, "rank 0 gives one in row -1", [&] {
+      matrix({4, 5}, {rank == 0 ? -1 : 3, 0, 1.0});
+    });
+    expect_error<ConfigurationMismatch>(
+        findings, "must give the same number of columns, but it is 5 on rank 0 and 6 on rank 1", [&] {
+          matrix({4, rank == 1 ? 6 : 5}, {3, 0, 1.0});
+        });
+    expect_error<InvalidArgument>(findings, "fewer than 2147483647 rows", [&] {
+      matrix({std::int64_t{1} << 33, 5}, {3, 0, 1.0});
+    });
+    expect_error<InvalidArgument>(findings, "the rows must be at least 0, but they are -1", [&] {
+      matrix({-1, 5}, {3, 0, 1.0});
+    });
+    expect_error<InvalidArgument>(findings, "the columns must be at least 0, but they are -5", [&] {
+      matrix({4, -5}, {3, 0, 1.0});
+    });
+  });
+  CHECK(found == "");
+}
+
+TEST_CASE("a halo takes only its own plan's elements, and vectors of its extent") {
+  const std::string found = on_ranks(2, [](const HostCommunicator& world, Findings& findings) {
+    const DeviceMesh mesh{world, extent<x>(2)};
+    const std::array<std::int64_t, 2> reads{0, 5};
+    const IndexHalo<Line> one(mesh, 6, reads), other(mesh, 6, reads);
+    ShardedTensor<Line, double> vector(mesh, {6}), longer(mesh, {7});
+    auto elements = one.elements<double>();
+    expect_error<InvalidArgument>(findings,
+                                  "the elements must be those of this plan, but another one made them",
+                                  [&] { other.gather_into(elements, vector); });
+    expect_error<InvalidArgument>(findings, "the vector must have the shape [6], but it has [7]",
+                                  [&] { one.scatter_add(elements, longer); });
+    const CsrMatrix<Line> matrix(mesh, {6, 6}, {});
+    expect_error<InvalidArgument>(findings, "the result must be another tensor than the vector",
+                                  [&] { spmv_into(vector, matrix, vector); });
+    expect_error<InvalidArgument>(findings, "the vector must have the shape [6], but it has [7]",
+                                  [&] { spmv_transposed_into(vector, matrix, longer); });
+  });
+  CHECK(found == "");
+}
+
+/// What a rank communicates.
+struct Counts {
+  std::map<Operation, int> calls;
+  int messages = 0; ///< To other ranks, in all_to_alls.
+};
+
+class CountedTransport final : public detail::DecoratedTransport<HostCommunicator> {
+public:
+  CountedTransport(HostCommunicator below, Counts& counts)
+      : DecoratedTransport(std::move(below)), counts_(counts) {}
+  void run(const CollectiveCall& call) override {
+    count(call);
+    below().run(call);
+  }
+  [[nodiscard]] Pending start(const CollectiveCall& call) override {
+    count(call);
+    return below().start(call);
+  }
+
+protected:
+  [[nodiscard]] std::shared_ptr<Transport> around(HostCommunicator part) const override {
+    return std::make_shared<CountedTransport>(std::move(part), counts_);
+  }
+
+private:
+  void count(const CollectiveCall& call) {
+    ++counts_.calls[call.operation];
+    if (call.operation == Operation::all_to_all)
+      for (int to = 0; to < size(); ++to)
+        counts_.messages += to != rank() && call.in_block(to).count() > 0;
+  }
+  Counts& counts_;
+};
+
+TEST_CASE("an iteration of conjugate gradients allocates nothing and sends one message to each neighbour") {
+  constexpr std::int64_t side = 5, points = side * side * side;
+  std::vector<double> first; // of a product on one rank
+  for (const int ranks : {1, 2, 3, 5}) {
+    std::vector<double> whole;
+    const std::string found = on_ranks(ranks, [&](const HostCommunicator& world, Findings& findings) {
+      Counts counts;
+      const HostCommunicator counted(std::make_shared<CountedTransport>(world, counts));
+      const DeviceMesh mesh{counted, extent<sparse::rows>(world.size())};
+      const sparse::Matrix a(mesh, {points, points},
+                             sparse::poisson(side, sparse::Matrix::row_block(mesh, points)));
+      sparse::Vector b(mesh, {points}), solution(mesh, {points});
+      fill_vector(b, 1);
+      // Each plane of 25 points, and each row of 42 or 63, reads the ones before and after it.
+      const int neighbours = (world.rank() > 0) + (world.rank() + 1 < world.size());
+      findings.expect(a.plan().neighbours() == static_cast<std::size_t>(neighbours), "neighbours");
+
+      const auto solve = [&](int steps) {
+        const Counts before = counts;
+        const std::size_t heap = shardwright_test::heap_allocations();
+        const auto done = sparse::solve(a, b, solution, 0, steps);
+        const std::size_t allocations = shardwright_test::heap_allocations() - heap;
+        findings.expect(done.steps == steps, "steps");
+        return std::array<int, 4>{
+            static_cast<int>(allocations), counts.messages - before.messages,
+            counts.calls[Operation::all_to_all] - before.calls.at(Operation::all_to_all),
+            counts.calls[Operation::all_reduce] - before.calls.at(Operation::all_reduce)};
+      };
+      counts.calls[Operation::all_reduce] += 0;
+      static_cast<void>(solve(2)); // fills the pool
+      const auto few = solve(3), many = solve(8);
+      if constexpr (shardwright_test::counts_heap)
+        findings.expect(many[0] == few[0], "allocations of five iterations: ", many[0] - few[0]);
+      findings.expect(many[1] - few[1] == 5 * neighbours, "messages of five iterations: ", many[1] - few[1]);
+      findings.expect(many[2] - few[2] == (world.size() > 1 ? 5 : 0), "exchanges of five iterations");
+      findings.expect(many[3] - few[3] == (world.size() > 1 ? 10 : 0), "sums of five iterations");
+
+      const auto exact = sparse::solve(a, b, solution, 1e-13, 1000);
+      sparse::Vector product(mesh, {points});
+      spmv_into(product, a, solution);
+      axpy(-1, b, product);
+      findings.expect(exact.residual <= 1e-13 && norm_max_value(product) < 1e-11, "solution");
+      spmv_into(product, a, b);
+      const auto all = redistribute<Layout<1>>(product);
+      if (world.rank() == 0)
+        whole.assign(all.data(), all.data() + points);
+    });
+    CHECK(found == "");
+    if (ranks == 1)
+      first = whole;
+    CHECK(whole == first); // the same bits on any number of ranks
+  }
+}
+
+/// The entries of a file, "row column value; ...", or its error.
+std::string read(const std::filesystem::path& path) {
+  try {
+    detail::MatrixMarketFile file(path);
+    std::string out = std::to_string(file.shape()[0]) + "x" + std::to_string(file.shape()[1]);
+    for (MatrixEntry<double> entry; file.next(entry);)
+      out += "; " + std::to_string(entry.row) + " " + std::to_string(entry.column) + " " +
+             std::to_string(entry.value).substr(0, 5);
+    return out;
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+TEST_CASE("files in Matrix Market's format are read, and wrong ones are refused with their line") {
+  const shardwright_test::Scratch scratch;
+  const auto text = [&](const std::string& bytes) { return read(scratch.write("a.mtx", bytes)); };
+  const std::string real = "%%MatrixMarket matrix coordinate real general\n";
+  CHECK(text(real + "% a comment\n\n2 3 2\n1 1 1.5\r\n 2  3 -2e0\n") == "2x3; 0 0 1.500; 1 2 -2.00");
+  CHECK(text("%%matrixmarket MATRIX coordinate Integer Symmetric\n2 2 2\n1 1 +4\n2 1 3\n") ==
+        "2x2; 0 0 4.000; 1 0 3.000; 0 1 3.000");
+  CHECK(text("%%MatrixMarket matrix coordinate pattern symmetric\n3 3 1\n3 1\n") ==
+        "3x3; 2 0 1.000; 0 2 1.000");
+  CHECK(text("%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 1\n2 1 7\n") ==
+        "2x2; 1 0 7.000; 0 1 -7.00");
+  CHECK(text(real + "0 0 0\n") == "0x0");
+  const auto refused = [&](const std::string& bytes, const std::string& part) {
+    const std::string found = text(bytes);
+    INFO(found);
+    CHECK(found.find(part) != std::string::npos);
+  };
+  refused("", "line 1: the file must begin with '%%MatrixMarket matrix'");
+  refused("1 1 1\n", "the file must begin with");
+  refused("%%MatrixMarket matrix array real general\n", "in the format 'coordinate', but it is 'array'");
+  refused("%%MatrixMarket matrix coordinate complex general\n", "but they are 'complex' (convert them)");
+  refused("%%MatrixMarket matrix coordinate real hermitian\n", "but it is 'hermitian' (convert the file)");
+  refused(real + "% only comments\n", "line 2: a line with rows, columns and entries must follow");
+  refused(real + "2 2\n", "line 2: the number of entries must be a number, but it is ''");
+  refused(real + "2 -2 1\n", "the sizes must be three numbers of at least 0");
+  refused("%%MatrixMarket matrix coordinate real symmetric\n2 3 0\n",
+          "must be square, but it has 2 rows and 3 columns");
+  refused(real + "2 2 3\n1 1 1\n2 2 1\n",
+          "line 4: the file must hold 3 entries, but it ends after 2 (it is cut short)");
+  refused(real + "2 2 1\n1 1\n",
+          "line 3: the value must be a number, but it is '' (the file may be cut short)");
+  refused(real + "2 2 1\n1 1 1x\n", "the value must be a number, but it is '1x'");
+  refused(
+      real + "2 2 1\n1 3 1\n",
+      "line 3: the entry must be inside the matrix of 2 rows and 2 columns, but it is in row 1, column 3");
+  refused(real + "2 2 1\n0 1 1\n", "but it is in row 0, column 1 (the format counts from 1)");
+  refused(real + "2 2 1\n99999999999999999999 1 1\n", "the row must be a number");
+  refused(real + "2 2 1\n1 1 1 1\n", "must be a row, a column and a value, but more follows");
+  refused(real + "2 2 1\n1 1 1\n2 2 2\n", "line 4: the file must end after its 1 entries");
+  refused(
+      "%%MatrixMarket matrix coordinate real symmetric\n2 2 1\n1 2 1\n",
+      "a symmetric matrix must be given by its entries below the diagonal and on it, but one is in row 1, column 2");
+  refused("%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 1\n2 2 1\n",
+          "a skew-symmetric matrix must be given by its entries below the diagonal, but");
+  CHECK(read(scratch.root() / "none.mtx").find("it must be a file that can be read") != std::string::npos);
+  CHECK(read(scratch.root()).find("it must be a file that can be read") != std::string::npos);
+}
+
+TEST_CASE("a rank keeps the entries of a file that are in its rows") {
+  const shardwright_test::Scratch scratch;
+  const auto path = scratch.write(
+      "a.mtx", "%%MatrixMarket matrix coordinate real symmetric\n3 3 4\n1 1 2\n2 1 -1\n3 2 5\n2 1 -1\n");
+  const std::string found = on_ranks(2, [&](const HostCommunicator& world, Findings& findings) {
+    const DeviceMesh mesh{world, extent<x>(2)};
+    const auto matrix = read_matrix_market<CsrMatrix<Line>>(mesh, path);
+    ShardedTensor<Line, double> ones(mesh, {3}), product(mesh, {3});
+    for (std::size_t i = 0; i < ones.local_size(); ++i)
+      ones.mutable_data()[i] = 1;
+    spmv_into(product, matrix, ones);
+    const std::array<double, 3> wanted{0, 3, 5};
+    for (std::size_t i = 0; i < product.local_size(); ++i)
+      findings.expect(product.data()[i] == wanted[static_cast<std::size_t>(product.local_offset()[0]) + i],
+                      "row ", i);
+    findings.expect(matrix.local_entries() == (world.rank() == 0 ? 4 : 1), "entries");
+  });
+  CHECK(found == "");
+}
+
+} // namespace
