@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A Poisson equation by conjugate gradients (Hestenes and Stiefel, 1952) without a matrix, compared with the
-// same on one block. Run it directly (four threads), with a number of ranks, or under mpirun with that
-// number.
-#include <shardwright/io/checked_output.hpp>
-#include <shardwright/launch.hpp>
+// same on one block. Run it directly (four threads), with --ranks N, or under mpirun with the same.
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <string_view>
 
 namespace sw = shardwright;
@@ -88,13 +83,4 @@ int program(sw::HostCommunicator world) {
   return error <= 1e-12 * largest && steps < 1000 ? 0 : 1;
 }
 
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::checked_output("conjugate_gradient",
-                              sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 4}, program));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The heat equation on a plate by a five-point stencil on blocks with halos, compared bit by bit with the
-// same on one block. Run it directly (four threads), with a number of ranks, or under mpirun with that
-// number.
-#include <shardwright/io/checked_output.hpp>
-#include <shardwright/launch.hpp>
+// same on one block. Run it directly (four threads), with --ranks N, or under mpirun with the same.
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -89,12 +83,4 @@ int program(sw::HostCommunicator world) {
   return different == 0 ? 0 : 1;
 }
 
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::checked_output("heat", sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 4}, program));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }

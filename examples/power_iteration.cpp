@@ -3,17 +3,13 @@
 // The largest eigenvalue of a dense symmetric matrix by power iteration (von Mises), on a mesh of matrix
 // blocks: distributed tensors without any machine learning. Run it directly (four threads), or with mpirun -n
 // 4.
-#include <shardwright/io/checked_output.hpp>
-#include <shardwright/launch.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <numbers>
 #include <string_view>
 
@@ -81,12 +77,4 @@ int program(sw::HostCommunicator world) {
   return error < 1e-11 && residual < 1e-9 ? 0 : 1;
 }
 
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::checked_output("power_iteration", sw::launch({.ranks = 4}, program));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }

@@ -2,16 +2,12 @@
 //
 // A two-layer product on a mesh of two data-parallel and four tensor-parallel ranks. No collective is named:
 // the layouts determine which one runs. Run it directly (eight threads), or with mpirun -n 8.
-#include <shardwright/io/checked_output.hpp>
-#include <shardwright/launch.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <vector>
 
 //! [layouts]
@@ -73,14 +69,4 @@ int compare(const sw::ShardedTensor<Tokens>& x, const sw::ShardedTensor<Column>&
   return error < 1e-4 ? 0 : 1;
 }
 
-//! [main]
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::checked_output("quickstart", sw::launch({.ranks = 8}, program));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
-//! [main]
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 8}); }

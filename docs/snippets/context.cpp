@@ -2,21 +2,18 @@
 //
 // Attention over sequences split across context ranks: the layouts, the orders, and a pass in each of the two
 // ways.
-#include <shardwright/launch.hpp>
 #include <shardwright/layout/transition.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/attention/context_attention.hpp>
 #include <shardwright/nn/decoder/layouts.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -103,17 +100,12 @@ template <class Context, class Mesh> double attend(const Mesh& mesh) {
 }
 
 int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::launch({.ranks = 4}, [](sw::HostCommunicator world) {
-      const sw::DeviceMesh mesh{world, sw::extent<cp>(4), sw::extent<tp>(1)};
-      const double ring = attend<sw::RingContext>(mesh), all_to_all = attend<sw::AllToAllContext>(mesh);
-      if (world.rank() == 0)
-        std::printf("sum of magnitudes: %.4f by the ring, %.4f by all-to-all\n", ring, all_to_all);
-      return std::fabs(ring - all_to_all) < 1e-5 * ring ? 0 : 1;
-    });
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  const auto program = [](sw::HostCommunicator world) {
+    const sw::DeviceMesh mesh{world, sw::extent<cp>(4), sw::extent<tp>(1)};
+    const double ring = attend<sw::RingContext>(mesh), all_to_all = attend<sw::AllToAllContext>(mesh);
+    if (world.rank() == 0)
+      std::printf("sum of magnitudes: %.4f by the ring, %.4f by all-to-all\n", ring, all_to_all);
+    return std::fabs(ring - all_to_all) < 1e-5 * ring ? 0 : 1;
+  };
+  return sw::run(argc, argv, program, {.ranks = 4});
 }

@@ -2,18 +2,14 @@
 //
 // Experts over an axis: the layouts of rows at each stage, a layer as a function, and a module. Four thread
 // ranks.
-#include <shardwright/launch.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <shardwright/nn/experts/mlp.hpp>
 #include <shardwright/train/tape.hpp>
 
-#include <Kokkos_Core.hpp>
-
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <type_traits>
 #include <utility>
 
@@ -78,13 +74,4 @@ void run(const sw::HostCommunicator& world) {
     std::printf("%lld tokens came back\n", static_cast<long long>(y.shape()[0]));
 }
 
-int main(int argc, char** argv) {
-  try {
-    const Kokkos::ScopeGuard kokkos(argc, argv);
-    sw::launch({.ranks = 4}, run);
-    return EXIT_SUCCESS;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return EXIT_FAILURE;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, run, {.ranks = 4}); }

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A model of which only the last matrix is trained, at a rate that changes only for its group. Runs on four
-// thread ranks by default; the first argument gives another number.
-#include <shardwright/launch.hpp>
+// thread ranks by default; `--ranks` gives another number.
 #include <shardwright/models.hpp>
-
-#include <Kokkos_Core.hpp>
+#include <shardwright/run.hpp>
 
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -80,12 +76,4 @@ int program(sw::HostCommunicator world) {
   return last < 0.6 * first ? 0 : 1;
 }
 
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 4}, program);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }

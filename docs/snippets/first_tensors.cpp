@@ -2,30 +2,19 @@
 //
 // The first half of the tutorial: ranks, a mesh, a tensor in two layouts.
 //! [launch]
-#include <shardwright/launch.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <shardwright/layout/describe.hpp>
 
-#include <Kokkos_Core.hpp>
-
 #include <cstdio>
-#include <exception>
 
 namespace sw = shardwright;
 using namespace sw::axis;
 
 int program(sw::HostCommunicator world);
 
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::launch({.ranks = 4}, program);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }
 //! [launch]
 
 /// Ranks speak one after the other.

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Halos as transitions, on a ring, and their adjoint.
-#include <shardwright/launch.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
-#include <exception>
 #include <string_view>
 #include <type_traits>
 
@@ -68,12 +64,4 @@ int program(sw::HostCommunicator world) {
   return std::abs(forward - backward) <= 1e-14 * sw::norm1_value(w) ? 0 : 1;
 }
 
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::launch({.ranks = 4}, program);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }

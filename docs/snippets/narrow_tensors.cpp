@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // 16-bit elements: products computed in float, and how they are stored.
-#include <shardwright/launch.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
-#include <exception>
 
 namespace sw = shardwright;
 using namespace sw::axis;
@@ -41,12 +37,4 @@ int program(const sw::HostCommunicator& world) {
   return products(mesh) ? 0 : 1;
 }
 
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::launch({.ranks = 2}, program);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 2}); }

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A tensor in memory that the program owns, and its block as a std::mdspan.
-#include <shardwright/launch.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <Kokkos_Core.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <exception>
 
 namespace sw = shardwright;
 using namespace sw::axis;
@@ -56,17 +53,6 @@ bool scaled(const sw::HostCommunicator& world) {
 }
 
 int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    std::atomic<bool> agree = true;
-    sw::launch({.ranks = 3}, [&agree](const sw::HostCommunicator& world) {
-      if (!scaled(world))
-        agree = false;
-    });
-    std::printf("%s\n", agree ? "the tensor and the field are one" : "the tensor and the field differ");
-    return agree ? 0 : 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  const auto program = [](const sw::HostCommunicator& world) { return scaled(world) ? 0 : 1; };
+  return sw::run(argc, argv, program, {.ranks = 3});
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The second tutorial, first half: a regression on a tape, a model of three layers, and a layer around a
-// stream that is sharded over all ranks. Runs on four thread ranks by default; the first argument gives
-// another number.
-#include <shardwright/launch.hpp>
+// stream that is sharded over all ranks. Runs on four thread ranks by default; `--ranks` gives another
+// number.
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <shardwright/nn/layers/linear.hpp>
@@ -14,14 +14,10 @@
 #include <shardwright/train/optimizer/sgd.hpp>
 #include <shardwright/train/tape/lazy_sum.hpp>
 
-#include <Kokkos_Core.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -210,12 +206,4 @@ int program(sw::HostCommunicator world) {
              : 1;
 }
 
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 4}, program);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }

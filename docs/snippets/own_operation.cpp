@@ -3,7 +3,7 @@
 // Operations of a program's own, on tensors and on tapes: elementwise functions of one and of two operands,
 // made from formulas, and one with a layout rule, a kernel and a gradient. Gradients are checked on four
 // thread ranks, and a wrong one is caught.
-#include <shardwright/launch.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <shardwright/nn/layers/linear.hpp>
@@ -14,7 +14,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -213,12 +212,4 @@ int program(sw::HostCommunicator world) {
              : 1;
 }
 
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::launch({.ranks = 4}, program);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An optimizer of one's own, and checkpoints of a loop without sw::Training: a run of 20 steps ends at the
-// same loss as one that stops after 10 and resumes. Runs on four thread ranks by default; the first argument
-// gives another number.
-#include <shardwright/launch.hpp>
+// same loss as one that stops after 10 and resumes. Runs on four thread ranks by default; `--ranks` gives
+// another number.
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <shardwright/io/checkpoint/save_training.hpp>
@@ -13,16 +13,12 @@
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/train/optimizer/optimizer_for.hpp>
 
-#include <Kokkos_Core.hpp>
-
 #include <unistd.h>
 
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -181,21 +177,16 @@ double run(const sw::HostCommunicator& world, const std::filesystem::path& direc
 }
 
 int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
   const auto root = std::filesystem::temp_directory_path() / ("own_training." + std::to_string(getpid()));
-  int code = 1;
-  try {
-    code = sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 4}, [&root](sw::HostCommunicator world) {
-      const double whole = run(world, root / "whole", 20);
-      const double first = run(world, root / "parts", 10);
-      const double second = run(world, root / "parts", 20);
-      if (world.rank() == 0)
-        std::printf("loss %.4f after 10 steps, %.4f after 20\n", first, second);
-      return second == whole && second < first ? 0 : 1;
-    });
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-  }
+  const auto program = [&root](sw::HostCommunicator world) {
+    const double whole = run(world, root / "whole", 20);
+    const double first = run(world, root / "parts", 10);
+    const double second = run(world, root / "parts", 20);
+    if (world.rank() == 0)
+      std::printf("loss %.4f after 10 steps, %.4f after 20\n", first, second);
+    return second == whole && second < first ? 0 : 1;
+  };
+  const int code = sw::run(argc, argv, program, {.ranks = 4});
   std::filesystem::remove_all(root);
   return code;
 }

@@ -2,16 +2,14 @@
 //
 // A decoder on the ranks of a pipeline: two stages per rank in a V, under the schedule ZB-V. Runs on four
 // thread ranks by default; under mpirun on any even number of processes.
-#include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/policies/zb_v.hpp>
 #include <shardwright/shardwright.hpp>
 #include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/training.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -80,7 +78,4 @@ int program(sw::HostCommunicator world) {
   return last < 0.8 * first && training.runner().peak_in_flight() == schedule.placement().ranks * 2 ? 0 : 1;
 }
 
-int main() {
-  const Kokkos::ScopeGuard kokkos;
-  return sw::launch({.ranks = 4}, program);
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }

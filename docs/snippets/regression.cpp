@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The second half of the tutorial: linear regression by gradient descent on a mesh. By default the ranks are
-// threads (as many as the first argument says, or one per core); under mpirun they are processes.
-#include <shardwright/launch.hpp>
+// threads (one per core, or `--ranks N`); under mpirun they are processes.
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -85,13 +82,5 @@ int program(sw::HostCommunicator world) {
 }
 
 //! [main]
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  try {
-    return sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 0}, program);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program); }
 //! [main]

@@ -2,15 +2,13 @@
 //
 // A decoder whose parameters, gradients and optimizer state are sharded over its data ranks, in two replicas.
 // Runs on four thread ranks by default.
-#include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
 #include <shardwright/train/pipeline/single_stage_model.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -80,7 +78,4 @@ int program(sw::HostCommunicator world) {
   return last < 0.8 * first ? 0 : 1;
 }
 
-int main() {
-  const Kokkos::ScopeGuard kokkos;
-  return sw::launch({.ranks = 4}, program);
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }

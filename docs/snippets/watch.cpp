@@ -4,10 +4,8 @@
 // hidden.
 #include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/comm/observe/simulated_link.hpp>
-#include <shardwright/launch.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -22,9 +20,8 @@ using namespace sw::axis;
 
 void compute() { std::this_thread::sleep_for(std::chrono::milliseconds(40)); }
 
-int main() {
-  const Kokkos::ScopeGuard kokkos;
-  sw::launch({.ranks = 2}, [](sw::HostCommunicator world) {
+int main(int argc, char** argv) {
+  const auto program = [](sw::HostCommunicator world) {
     //! [link]
     // 50 microseconds and 200 MB/s in each direction, whatever the real machine has.
     const sw::LinkOptions link{.latency_seconds = 50e-6, .bytes_per_second = 200e6};
@@ -43,5 +40,6 @@ int main() {
     const auto kinds = clock->kinds();
     if (kinds.size() != 1 || kinds[0].name() != "dp all_reduce" || kinds[0].totals.seconds < 0.0199)
       throw std::runtime_error("the clock must have seen one all_reduce of 20 ms");
-  });
+  };
+  return sw::run(argc, argv, program, {.ranks = 2});
 }

@@ -25,7 +25,7 @@ def main():
     includes, programs = set(), []
     for path in sorted((pathlib.Path(__file__).parents[2] / "docs/snippets").glob("*.cpp")):
         text = path.read_text()
-        if "Kokkos::ScopeGuard" not in text or ("<mpi.h>" in text and not with_mpi):
+        if not re.search(r"Kokkos::ScopeGuard|sw::run\(", text) or ("<mpi.h>" in text and not with_mpi):
             continue
         includes.update(re.findall(r"^#include <.*>$", text, re.MULTILINE))
         programs.append(f'namespace snippet_{path.stem} {{\n#include "{path}"\n}}\n')

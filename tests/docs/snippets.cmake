@@ -44,7 +44,18 @@ shardwright_snippet(own_operation ${shardwright_library})
 shardwright_snippet(own_training ${shardwright_library})
 shardwright_snippet(fine_tuning ${shardwright_library})
 foreach(ranks IN ITEMS 1 3 4)
-  shardwright_add_check(docs.regression.${ranks} LABEL docs COMMAND docs_regression ${ranks})
+  shardwright_add_check(docs.regression.${ranks} LABEL docs COMMAND docs_regression --ranks=${ranks})
+endforeach()
+# run() takes its own option and rejects the rest, with a sentence.
+set(wrong_words "4" "--ranks|four" "--ranks" "--rank=4" "--ranks|4x")
+set(wrong_sentences "there is '4' [(]a program with" "must be followed by a number, but it is 'four'"
+    "must be followed by a number, but it is ''" "there is '--rank=4'" "but it is '4x'")
+foreach(words sentence IN ZIP_LISTS wrong_words wrong_sentences)
+  string(MAKE_C_IDENTIFIER "${words}" name)
+  shardwright_add_check(
+    docs.regression.wrong.${name} LABEL docs
+    COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=$<TARGET_FILE:docs_regression>|${words}" -DEXIT=1 "-DSAYS=${sentence}" -P
+            "${PROJECT_SOURCE_DIR}/tests/examples/run_check.cmake")
 endforeach()
 if(TARGET shardwright::mpi)
   foreach(ranks IN ITEMS 3 4)
