@@ -20,20 +20,15 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAIN = """
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  return sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 4}, program);
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }
 """
 CLASSIFIER = """
-#include <shardwright/launch.hpp>
+#include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
 #include <shardwright/nn/layers/linear.hpp>
 #include <shardwright/nn/losses/cross_entropy.hpp>
 #include <shardwright/train/optimizer/adamw.hpp>
-#include <Kokkos_Core.hpp>
 #include <cstdio>
-#include <cstdlib>
 namespace sw = shardwright;
 using namespace sw::axis;
 using Rows = sw::Layout<2, sw::Shard<0, dp>>;
@@ -105,7 +100,7 @@ def transformer():
     headers = "".join(line for line in text.splitlines(True) if line.startswith("#include") and "dry_run" not in line)
     return (
         headers
-        + "#include <shardwright/io/checkpoint/save_training.hpp>\n#include <cstdlib>\n"
+        + "#include <shardwright/io/checkpoint/save_training.hpp>\n#include <shardwright/run.hpp>\n"
         + "".join(region(text, name) for name in ("layouts", "block", "model", "batch"))
         + """
 int program(const sw::HostCommunicator& world) {

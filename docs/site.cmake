@@ -30,6 +30,7 @@ function(shardwright_configure_site output)
        "    <tab type=\"concepts\" visible=\"yes\" title=\"Concepts\"/>\n"
        "    <tab type=\"filelist\" visible=\"yes\" title=\"Headers\"/>\n"
        "    <tab type=\"user\" url=\"@ref page_CONTRIBUTING\" title=\"Contributing\"/>\n"
+       "    <tab type=\"user\" url=\"@ref page_CHANGELOG\" title=\"Changelog\"/>\n"
        "  </navindex>\n</doxygenlayout>\n")
   # The theme is a package of Debian; without it the site has Doxygen's own.
   find_file(SHARDWRIGHT_DOXYGEN_THEME doxygen-awesome.css PATHS /usr/share/doxygen-awesome-css /usr/local/share/doxygen-awesome-css)
