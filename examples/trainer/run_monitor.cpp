@@ -78,6 +78,7 @@ void RunMonitor::end_step(const shardwright::StepReport& report) {
   ++state.summary.steps;
   state.summary.seconds += seconds;
   state.summary.tokens += state.facts.tokens_per_step;
+  state.summary.validation_loss.reset(); // of other parameters
   if (report.skipped) {
     ++state.summary.skipped_steps;
   } else {

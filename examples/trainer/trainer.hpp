@@ -150,7 +150,7 @@ public:
     }
     if (options_.steps > first + 1 && options_.validate_every == 0 && !lines_)
       result.pool_allocations = static_cast<std::int64_t>(pool().allocations - allocations);
-    const std::string memory = measured_memory(options_.steps > first);
+    const std::string memory = measured_memory(run_.training.steps() > std::max<std::int64_t>(first, 1));
     if (options_.records()) {
       const std::vector<sw::RankTimeline> world =
           sw::gather_timelines(run_.whole.world(), run_.training.runner().timeline(run_.mesh));
@@ -259,9 +259,9 @@ private:
       std::printf("%s: %s\n", options_.schedule.c_str(), ignored.c_str());
     std::fflush(stdout);
   }
-  /// The line that compares the pools' peaks with the predictions, which are those of steps; the rank that is
-  /// furthest off stands for all. Collective.
-  [[nodiscard]] std::string measured_memory(bool trained) const {
+  /// The line that compares the pools' peaks with the predictions, which are those of steps after the first;
+  /// the rank that is furthest off stands for all. Collective.
+  [[nodiscard]] std::string measured_memory(bool as_predicted) const {
     const std::array<double, 2> own{static_cast<double>(pool().peak_bytes),
                                     static_cast<double>(memory_.total())};
     std::vector<double> all(own.size() * static_cast<std::size_t>(run_.whole.size()));
@@ -275,7 +275,7 @@ private:
         off = share;
     }
     char line[160];
-    if (trained && memory_.total() > 0)
+    if (as_predicted && memory_.total() > 0)
       std::snprintf(line, sizeof line, "memory: at most %s measured on a rank, %+.2f%% from the prediction",
                     sw::bytes_text(largest).c_str(), 100 * off);
     else

@@ -70,6 +70,14 @@ TEST_CASE(
   CHECK_THAT(resumed.text(), ContainsSubstring("  loss           held out 2.5000\n"));
   CHECK(resumed.record()["first_loss"].is_null());
   CHECK(summary().record()["last_loss"] == 2.25);
+
+  RunSummary stopped = summary(); // after its last validation
+  stopped.validation_loss.reset();
+  CHECK_THAT(stopped.text(), ContainsSubstring("  loss           5.5000 at first, 2.2500 at last\n"));
+  CHECK(!stopped.record().contains("validation_loss"));
+  CHECK(summary().record()["validation_loss"] == 2.5);
+  stopped.steps = 0;
+  CHECK_THAT(stopped.text(), ContainsSubstring("  loss           none\n"));
 }
 
 TEST_CASE("the record of a summary contains the numbers of the text") {

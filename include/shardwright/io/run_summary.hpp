@@ -79,7 +79,7 @@ struct RunSummary {
   double machine_flops_per_second = 0; ///< Measured rate of matrix products on all ranks together.
   double first_loss = 0;               ///< Of a run with a step that was taken, like the last one.
   double last_loss = 0;
-  double validation_loss = 0;
+  std::optional<double> validation_loss{}; ///< Of the parameters at the end.
   int ranks = 1;
   std::vector<CommunicationKind> communication{}; ///< Means over the ranks, as of mean_communication.
   std::size_t pool_peak_bytes = 0;                ///< Of tensors, on the rank that has the most.
@@ -115,11 +115,13 @@ inline std::string RunSummary::text() const {
     out += ", " + std::to_string(skipped_steps) + " of them skipped";
   if (spikes > 0)
     out += ", " + plural(spikes, "spike");
-  out += "\n  loss           ";
+  std::string losses;
   if (steps > skipped_steps)
-    out += detail::printed("%.4f", first_loss) + " at first, " + detail::printed("%.4f", last_loss) +
-           " at last, ";
-  out += "held out " + detail::printed("%.4f", validation_loss) + "\n";
+    losses =
+        detail::printed("%.4f", first_loss) + " at first, " + detail::printed("%.4f", last_loss) + " at last";
+  if (validation_loss)
+    losses += (losses.empty() ? "" : ", ") + ("held out " + detail::printed("%.4f", *validation_loss));
+  out += "\n  loss           " + (losses.empty() ? "none" : losses) + "\n";
   if (steps > 0)
     out += "  speed          " + readable_rate(tokens_per_second()) + " tokens/s, " +
            percent(matrix_rate_share()) + " of the matrix rate of " +
@@ -167,11 +169,12 @@ inline nlohmann::json RunSummary::record() const {
                      {"matrix_rate_share", matrix_rate_share()},
                      {"first_loss", steps > skipped_steps ? nlohmann::json(first_loss) : nlohmann::json()},
                      {"last_loss", steps > skipped_steps ? nlohmann::json(last_loss) : nlohmann::json()},
-                     {"validation_loss", validation_loss},
                      {"ranks", ranks},
                      {"pool_peak_bytes", pool_peak_bytes},
                      {"process_peak_bytes", process_peak_bytes},
                      {"communication", kinds}};
+  if (validation_loss)
+    out["validation_loss"] = *validation_loss;
   if (experts)
     out["experts"] = {{"busiest_share", experts->busiest_share},
                       {"least_bias", experts->least_bias},
