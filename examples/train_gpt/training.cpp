@@ -38,10 +38,7 @@ template <class Compiled> auto find(const Options& options) {
   if (kind.target == Device::cuda)
     throw shardwright::InvalidArgument(
         "--target cuda must be compiled in, but this build has no CUDA or leaves the training out (set KOKKOS_CUDA_ROOT to a Kokkos with the Cuda backend, and build with cmake --preset cuda && cmake --build --preset cuda)");
-  std::string names = build_name(kind);
-  for (const auto& [known, function] : CompiledTraining::entries())
-    if (known.target == Device::host && !(known == kind))
-      names += ";" + build_name(known);
+  const std::string names = SHARDWRIGHT_TRAININGS ";" + build_name(kind);
   const std::string folder = SHARDWRIGHT_BINARY_DIR;
   throw shardwright::InvalidArgument(
       "this build must hold the training that the options name, but --precision " +

@@ -1541,6 +1541,16 @@ TEST_CASE("a small model in a directory", "[.model]") {
   for (const std::int32_t token : plain_continuation(Plain(model, "llama")).tokens)
     tokens += (tokens.empty() ? "" : ",") + std::to_string(token);
   CHECK_THAT(tokens, shardwright_test::ContainsSubstring(std::getenv("SHARDWRIGHT_MODEL_TOKENS")));
+
+  // One with experts that reads bytes, to be adapted.
+  const std::filesystem::path with_experts = directory.string() + "_experts";
+  std::filesystem::remove_all(with_experts);
+  std::filesystem::create_directories(with_experts);
+  config = mixtral;
+  config.replace(config.find("29"), 2, "256");
+  config.replace(config.find("\"sliding_window\": 5"), 19, "\"sliding_window\": null");
+  write(with_experts, config, random_model("mixtral", 256));
+  pretrained::write_byte_tokenizer(with_experts);
 }
 
 // Called by generate_tokenizers.py: every tokenizer of a directory over every text of it.

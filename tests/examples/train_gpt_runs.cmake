@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Short runs of train_gpt as its users start it, right and wrong ones.
 
-# shardwright_train_gpt_run(<name> <exit code> [PROGRAM <other>] [TRAINING <name>] [RANKS <n>] [FRESH <directory>] [FILE <path>] [HOLDS
-# <regex>...] SAYS <regex>... OPTIONS <word>...): on MPI ranks if RANKS is given; omitted if the build leaves the
+# shardwright_train_gpt_run(<name> <exit code> [PROGRAM <other>] [TRAINING <name>...] [RANKS <n>] [FRESH <directory>] [FILE <path>]
+# [HOLDS <regex>...] SAYS <regex>... OPTIONS <word>...): on MPI ranks if RANKS is given; omitted if the build leaves a
 # TRAINING out (TRAIN_GPT_TRAININGS).
+get_property(train_gpt_built GLOBAL PROPERTY shardwright_train_gpt_built)
 function(shardwright_train_gpt_run name exit)
-  cmake_parse_arguments(run "" "PROGRAM;TRAINING;RANKS;FILE;FRESH" "HOLDS;SAYS;OPTIONS" ${ARGN})
-  if(run_TRAINING
-     AND NOT TRAIN_GPT_TRAININGS STREQUAL "all"
-     AND NOT run_TRAINING IN_LIST TRAIN_GPT_TRAININGS)
-    return()
-  endif()
+  cmake_parse_arguments(run "" "PROGRAM;RANKS;FILE;FRESH" "TRAINING;HOLDS;SAYS;OPTIONS" ${ARGN})
+  foreach(training IN LISTS run_TRAINING)
+    if(NOT training IN_LIST train_gpt_built)
+      return()
+    endif()
+  endforeach()
   if(NOT run_PROGRAM)
     set(run_PROGRAM train_gpt)
   endif()
@@ -102,6 +103,20 @@ foreach(schedule IN ITEMS gpipe interleaved zbv dualpipe)
     SAYS "on pp=2,dp=2,tp=2" "schedule ${schedule}: [24] stages on 2 ranks, 4 microbatches" "--- sample ---" "and less in [0-9]+ other parameters"
          "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
 endforeach()
+# Trainings on request, if the build holds them.
+set(experts --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2 --batch 8 --steps 3 --verify)
+shardwright_train_gpt_run(
+  verify_experts_zero1 0 TRAINING experts experts_zero1 OPTIONS ${experts} --mesh dp=2,ep=2,tp=2 --zero 1
+  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+shardwright_train_gpt_run(
+  verify_experts_zero2 0 TRAINING experts experts_zero2 OPTIONS ${experts} --mesh dp=2,ep=2 --zero 2 --accumulation 2
+  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+shardwright_train_gpt_run(
+  verify_bf16_experts 0 TRAINING bf16_experts OPTIONS ${experts} --mesh pp=2,ep=2,tp=2 --precision bf16
+  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 4e-03 is allowed")
+shardwright_train_gpt_run(
+  verify_bf16_experts_zero3 0 TRAINING bf16_experts bf16_experts_zero3 OPTIONS ${experts} --mesh dp=2,ep=2 --zero 3 --precision bf16
+  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 4e-03 is allowed")
 set(counted "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_dry_run")
 shardwright_train_gpt_run(
   dry_run 0 OPTIONS --dry-run --mesh dp=256,tp=8,pp=8 --rank 0,17 --dry-run-json "${counted}.json"
@@ -140,7 +155,7 @@ shardwright_train_gpt_run(
   SAYS "step 4  ends: the last 1 validations were not below the best.*step 4  validation loss.*verify: passed")
 shardwright_train_gpt_run(
   metrics_unwritable 0 OPTIONS ${tiny} --steps 1 --metrics "${CMAKE_CURRENT_LIST_FILE}/run.jsonl"
-  SAYS "metrics: .*cannot be opened.*training continues without metrics" "step 1/1")
+  SAYS "metrics: .*cannot be opened.*training continues without metrics" "step 1/1" "measured on a rank\n")
 if(EXISTS /dev/full)
   shardwright_train_gpt_run(
     metrics_full 0 OPTIONS ${tiny} --steps 2 --metrics /dev/full
@@ -176,10 +191,11 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   simulated_link 0 OPTIONS ${tiny} --steps 2 --mesh dp=2 --link-latency 100 --link-bandwidth 0.1
   SAYS "dp reductions all_reduce +[0-9]+ calls, [0-9.]+ [KM]iB: exposed [0-9.]+ ms")
-if(NOT TRAIN_GPT_TRAININGS STREQUAL "all" AND NOT "zero1" IN_LIST TRAIN_GPT_TRAININGS)
+if(NOT "zero1" IN_LIST train_gpt_built)
+  list(JOIN TRAIN_GPT_TRAININGS "." names)
   shardwright_train_gpt_run(
     left_out 1 OPTIONS ${tiny} --steps 1 --mesh dp=2 --zero 1
-    SAYS "--precision fp32 with --zero 1 was left out \\(to build it, run: cmake -B [^ ]+ -DTRAIN_GPT_TRAININGS=.zero1[^ ]+ ")
+    SAYS "--precision fp32 with --zero 1 was left out \\(to build it, run: cmake -B [^ ]+ -DTRAIN_GPT_TRAININGS=.${names}.zero1. -D")
 endif()
 if(NOT SHARDWRIGHT_WITH_CUDA)
   shardwright_train_gpt_run(
@@ -246,7 +262,7 @@ function(shardwright_train_gpt_resumed name)
                             --save-every 3 --save-progress 0 SAYS "step 3  saving: [0-9.]+ [KMi]*B of [0-9.]+ [KM]iB, [0-9.]+ [KMG]?i?B/s"
                             "step 3  saved: [0-9.]+ [KM]iB in [0-9.]+ s, [0-9.]+ [KMG]?i?B/s" "step 6  saved: ")
   shardwright_train_gpt_run(${name}_stopped 0 ${where} FRESH "${directory}" OPTIONS ${options} --checkpoint "${directory}" --save-every 2
-                            --keep 1 --stop-after 3 SAYS "step 3  saved: ")
+                            --keep 1 --validate-every 2 --stop-after 3 SAYS "step 3  saved: " "step 2  validation loss" "[0-9.]+ at last\n")
   shardwright_train_gpt_run(${name}_resumed 0 ${where} OPTIONS ${options} --checkpoint "${directory}" --resume
                             SAYS "resume: from .*step-3, saved on " "step 6/6" "step 6  saved: ")
   if(NOT TEST "${prefix}_whole")
@@ -376,7 +392,36 @@ if(TARGET ICU::uc)
   shardwright_train_gpt_run(chat 0 PROGRAM generate OPTIONS ${chat} --mesh tp=2 --tokens 2 SAYS "\n")
   shardwright_train_gpt_run(
     chat_too_long 1 PROGRAM generate OPTIONS ${chat} --system Hi --tokens 4000 SAYS "max_position_embeddings, [0-9]+, but they are 4083 tokens")
-  foreach(run IN ITEMS finetune chat chat_too_long)
+  # Adapters of the other trainings, against one rank.
+  set(runs finetune chat chat_too_long)
+  # shardwright_adapters_run(<name> <model> <one rank's training> <allowed> <word>...)
+  function(shardwright_adapters_run name model alone allowed)
+    shardwright_train_gpt_run(
+      verify_${name} 0 PROGRAM finetune TRAINING ${name} ${alone} OPTIONS --init ${model} --data "${exported}_chats.jsonl" --batch 12
+      --steps 3 --lr 0.001 --verify ${ARGN} SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, ${allowed} is allowed")
+  endfunction()
+  shardwright_adapters_run(lora_zero3 "${exported}" lora 1e-04 --mesh dp=2,tp=2 --zero 3 --recompute full)
+  shardwright_adapters_run(bf16_lora "${exported}" bf16_lora 4e-03 --mesh pp=2,tp=2 --precision bf16)
+  shardwright_adapters_run(bf16_lora_zero3 "${exported}" bf16_lora 4e-03 --mesh dp=2,cp=2 --zero 3 --precision bf16)
+  foreach(form IN ITEMS nf4 int8)
+    set(quantized --quantize-base ${form})
+    shardwright_adapters_run(lora_${form} "${exported}" lora_${form} 1e-04 --mesh pp=2,dp=2 ${quantized})
+    shardwright_adapters_run(lora_${form}_zero3 "${exported}" lora_${form} 1e-04 --mesh dp=4 --zero 3 ${quantized})
+    set(quantized ${quantized} --precision bf16)
+    shardwright_adapters_run(bf16_lora_${form} "${exported}" bf16_lora_${form} 4e-03 --mesh pp=2,dp=2 ${quantized})
+    shardwright_adapters_run(bf16_lora_${form}_zero3 "${exported}" bf16_lora_${form} 4e-03 --mesh dp=4 --zero 3 ${quantized})
+    list(APPEND runs verify_lora_${form} verify_lora_${form}_zero3 verify_bf16_lora_${form} verify_bf16_lora_${form}_zero3)
+  endforeach()
+  set(with_experts "${CMAKE_CURRENT_BINARY_DIR}/generate_model_experts")
+  shardwright_adapters_run(experts_lora "${with_experts}" experts_lora 1e-04 --mesh pp=3,dp=2,tp=2)
+  shardwright_adapters_run(experts_lora_zero3 "${with_experts}" experts_lora 1e-04 --mesh dp=2,ep=3 --zero 3)
+  shardwright_adapters_run(bf16_experts_lora "${with_experts}" bf16_experts_lora 4e-03 --mesh ep=3,tp=2 --precision bf16)
+  foreach(run IN ITEMS experts_lora experts_lora_zero3 bf16_experts_lora)
+    if(TEST "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.verify_${run}")
+      set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.verify_${run}" PROPERTIES FIXTURES_REQUIRED generate_model)
+    endif()
+  endforeach()
+  foreach(run IN LISTS runs ITEMS verify_lora_zero3 verify_bf16_lora verify_bf16_lora_zero3)
     if(TEST "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${run}")
       set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${run}" PROPERTIES FIXTURES_REQUIRED train_gpt_exported)
     endif()

@@ -95,7 +95,7 @@ function(shardwright_ptx_object object_var source)
       ${CMAKE_CXX_COMPILER_LAUNCHER} "${SHARDWRIGHT_NVCC}" -std=c++20 -x cu -O0 ${shardwright_ptx_host} -lineinfo
       --no-compress -gencode arch=compute_90,code=compute_90 --extended-lambda --diag-error 20011,20012,20013,20014,20015
       -DSHARDWRIGHT_WITH_CUDA=1 -DSHARDWRIGHT_WITH_CUBLAS=1 "-DSHARDWRIGHT_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\""
-      "-DSHARDWRIGHT_BINARY_DIR=\"${PROJECT_BINARY_DIR}\"" "-I${PROJECT_SOURCE_DIR}/include"
+      "-DSHARDWRIGHT_BINARY_DIR=\"${PROJECT_BINARY_DIR}\"" "-DSHARDWRIGHT_TRAININGS=\"fp32\"" "-I${PROJECT_SOURCE_DIR}/include"
       "-I${CMAKE_CURRENT_SOURCE_DIR}" "-I${PROJECT_SOURCE_DIR}/examples" "-I${PROJECT_SOURCE_DIR}/benchmarks" -isystem
       "${shardwright_ptx_kokkos}" ${ARGN} -MD -MF "${object}.d" -c "${source}" -o "${object}"
     MAIN_DEPENDENCY "${source}"
