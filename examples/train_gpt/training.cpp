@@ -7,6 +7,7 @@
 
 #include <shardwright/core/error.hpp>
 
+#include <algorithm>
 #include <string>
 
 namespace train_gpt {
@@ -38,7 +39,8 @@ template <class Compiled> auto find(const Options& options) {
   if (kind.target == Device::cuda)
     throw shardwright::InvalidArgument(
         "--target cuda must be compiled in, but this build has no CUDA or leaves the training out (set KOKKOS_CUDA_ROOT to a Kokkos with the Cuda backend, and build with cmake --preset cuda && cmake --build --preset cuda)");
-  const std::string names = SHARDWRIGHT_TRAININGS ";" + build_name(kind);
+  std::string names = SHARDWRIGHT_TRAININGS "," + build_name(kind);
+  std::replace(names.begin(), names.end(), ',', ';');
   const std::string folder = SHARDWRIGHT_BINARY_DIR;
   throw shardwright::InvalidArgument(
       "this build must hold the training that the options name, but --precision " +
