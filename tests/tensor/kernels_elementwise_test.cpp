@@ -7,6 +7,7 @@
 #include <shardwright/tensor/kernels/formulas.hpp>
 #include <shardwright/tensor/kernels/lanes/math.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/kernels/repeat.hpp>
 
 #include "tensor/kernels_support.hpp"
 
@@ -171,6 +172,20 @@ TEMPLATE_TEST_CASE("Differences, quotients and repeated rows match plain loops a
     CHECK(expect([](Number x, Number y) { return x / y; }, columns));
     map(sw::detail::TimesNumber<double>{-0.5}, a, out);
     CHECK(expect([](Number x, Number) { return Number(-0.5) * x; }, out.size() + 1));
+
+    const auto each = random_vector<TestType>(3, 4);
+    kernels::repeat(execution(), -0.5, each, columns, 1, out);
+    Matrix<TestType> twice("twice", 6, columns);
+    kernels::repeat(execution(), -0.5, a, 2, columns, twice);
+    const auto half = [](TestType x) { return static_cast<Number>(TestType(Number(-0.5) * Number(x))); };
+    bool numbers = true, rows = true;
+    for (std::size_t i = 0; i < 6; ++i)
+      for (std::size_t c = 0; c < columns; ++c) {
+        numbers = numbers && static_cast<Number>(out(i / 2, c)) == half(each(i / 2));
+        rows = rows && static_cast<Number>(twice(i, c)) == half(a(i / 2, c));
+      }
+    CHECK(numbers);
+    CHECK(rows);
   }
 }
 
