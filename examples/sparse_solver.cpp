@@ -1,36 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A sparse linear system by conjugate gradients: a Poisson equation on a cube, or a matrix in Matrix
-// Market's format, symmetric and positive definite: sparse_solver [ranks] [--matrix FILE]. Run it directly
-// (four threads), with a number of ranks, or under mpirun with that number.
+// Market's format, symmetric and positive definite: sparse_solver [--matrix FILE]. Run it directly (four
+// threads), with --ranks N, or under mpirun with the same.
 #include "sparse/conjugate_gradient.hpp"
 
-#include <shardwright/io/checked_output.hpp>
 #include <shardwright/io/matrix_market.hpp>
-#include <shardwright/launch.hpp>
+#include <shardwright/run.hpp>
 
-#include <Kokkos_Core.hpp>
-
+#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
+#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace sw = shardwright;
 
-struct Options {
-  int ranks = 4;
-  std::string matrix; ///< The name of its file, or nothing: the Poisson equation.
-};
-
-int program(sw::HostCommunicator world, const Options& options) {
+int program(sw::HostCommunicator world, std::span<const std::string_view> arguments) {
+  if (!arguments.empty() && (arguments.size() != 2 || arguments[0] != "--matrix"))
+    throw sw::InvalidArgument(
+        "sparse_solver: the arguments must be --ranks N and --matrix FILE (leave --matrix out for a Poisson equation)");
+  const std::string file(arguments.empty() ? "" : arguments[1]); // the Poisson equation without one
   //! [matrix]
   const sw::DeviceMesh mesh{world, sw::extent<sparse::rows>(world.size())};
   const auto make = [&] {
-    if (!options.matrix.empty())
-      return sw::read_matrix_market<sparse::Matrix>(mesh, options.matrix);
+    if (!file.empty())
+      return sw::read_matrix_market<sparse::Matrix>(mesh, file);
     constexpr std::int64_t side = 20, points = side * side * side;
     // Any rank may give any entry; here each gives those of its rows.
     return sparse::Matrix(mesh, {points, points},
@@ -52,21 +47,4 @@ int program(sw::HostCommunicator world, const Options& options) {
   return residual <= 1e-12 ? 0 : 1;
 }
 
-int main(int argc, char** argv) {
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  Options options;
-  for (int i = 1; i < argc; ++i)
-    if (std::string_view(argv[i]) == "--matrix" && i + 1 < argc)
-      options.matrix = argv[++i];
-    else
-      options.ranks = std::atoi(argv[i]);
-  try {
-    return sw::checked_output("sparse_solver",
-                              sw::launch({.ranks = options.ranks}, [&](sw::HostCommunicator world) {
-                                return program(std::move(world), options);
-                              }));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sw::run(argc, argv, program, {.ranks = 4}); }

@@ -48,7 +48,7 @@ foreach(ranks IN ITEMS 1 3 4)
 endforeach()
 # run() takes its own option and rejects the rest, with a sentence.
 set(wrong_words "4" "--ranks|four" "--ranks" "--rank=4" "--ranks|4x")
-set(wrong_sentences "there is '4' [(]a program with" "must be followed by a number, but it is 'four'"
+set(wrong_sentences "there is '4' [(]a program with arguments" "must be followed by a number, but it is 'four'"
     "must be followed by a number, but it is ''" "there is '--rank=4'" "but it is '4x'")
 foreach(words sentence IN ZIP_LISTS wrong_words wrong_sentences)
   string(MAKE_C_IDENTIFIER "${words}" name)
