@@ -232,6 +232,10 @@ function(shardwright_source_checks)
     check_operations COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/check_operations_test.py")
   shardwright_add_check(
     equal_mutants COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/mutate" --count 0)
+  shardwright_add_check(release COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_release")
+  shardwright_add_check(
+    amalgamated COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/amalgamate"
+                        "${CMAKE_CURRENT_BINARY_DIR}/amalgamated/shardwright_descriptions.hpp" --test "${CMAKE_CXX_COMPILER}")
   shardwright_add_check(format COMMAND "${PROJECT_SOURCE_DIR}/scripts/check_format")
   shardwright_add_check(
     gpu_check COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/gpu_check_test.py")
@@ -302,18 +306,23 @@ function(shardwright_consumer_tests)
     set(kokkos_library $<TARGET_FILE:Kokkos::kokkoscore>)
     set(kokkos_includes "$<TARGET_PROPERTY:Kokkos::kokkoscore,INTERFACE_INCLUDE_DIRECTORIES>")
   endif()
-  set(include_path_settings "-DKOKKOS_LIBRARIES=${kokkos_library}" "-DKOKKOS_INCLUDES=${kokkos_includes}")
+  set(include_path_settings "-DSHARDWRIGHT_PKG_CONFIG=${work}/prefix/${CMAKE_INSTALL_DATADIR}/pkgconfig"
+      "-DSHARDWRIGHT_VERSION=${PROJECT_VERSION}" "-DKOKKOS_LIBRARIES=${kokkos_library}" "-DKOKKOS_INCLUDES=${kokkos_includes}")
   if("OPENMP" IN_LIST Kokkos_DEVICES)
     list(APPEND include_path_settings "-DCMAKE_CXX_FLAGS=-fopenmp")
   endif()
 
   foreach(way IN ITEMS add_subdirectory fetch_content find_package include_path)
+    set(${way}_run "${work}/${way}/program")
+  endforeach()
+  set(find_package_run "${CMAKE_CTEST_COMMAND}" --output-on-failure --no-tests=error)
+  foreach(way IN ITEMS add_subdirectory fetch_content find_package include_path)
     add_test(
       NAME consumer.${way}
       COMMAND "${CMAKE_CTEST_COMMAND}" --build-and-test "${CMAKE_CURRENT_SOURCE_DIR}/consumer/${way}" "${work}/${way}"
-              --build-generator "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}" --build-target program
-              --build-options ${settings} ${${way}_settings} --test-command "${work}/${way}/program")
+              --build-generator "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}" --build-options ${settings}
+              ${${way}_settings} --test-command ${${way}_run})
     set_tests_properties(consumer.${way} PROPERTIES TIMEOUT 900 LABELS consumer)
   endforeach()
-  set_tests_properties(consumer.find_package PROPERTIES FIXTURES_REQUIRED shardwright_prefix)
+  set_tests_properties(consumer.find_package consumer.include_path PROPERTIES FIXTURES_REQUIRED shardwright_prefix)
 endfunction()
