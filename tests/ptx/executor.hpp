@@ -39,6 +39,7 @@ enum class Arrival {
 struct Touched {
   std::uintptr_t begin = 0, end = 0;
   std::uint32_t instruction = 0; ///< One that did, for Kernel::site().
+  bool loaded = false;           ///< Read before the launch wrote them.
   bool written = false;          ///< Otherwise only read.
   bool strong = false;           ///< By accesses that may meet those of other launches.
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads, stores, atomic operations and asynchronous copies.
 #include <algorithm>
+#include <numeric>
 
 #include "ptx/one_instruction.hpp"
 
@@ -323,4 +324,44 @@ TEST_CASE("a launch counts the bytes of global memory that its lanes ask for", "
   const ptx::Statistics done = ptx::run(*module.find("k"), {{2}, {40}, 0, parameters}, memory, options);
   CHECK(done.bytes_read == 2 * (40 * 8 + 40 * 4 + 20 * 4));
   CHECK(done.bytes_written == 2 * (20 * 4 + 40 * 4));
+}
+
+TEST_CASE("a launch tells which bytes it read before it wrote them, and which it wrote", "[ptx]") {
+  // Words: 0 read, 1 written, 2 read and then written, 3 written and then read, 4 atomic, 5 read by halves, 6
+  // written and only a byte of it read before, 7 untouched. A lane of another warp reads word 0 once more.
+  const std::string text =
+      module_text(".param .u64 p",
+                  ".reg .b32 %r<9>; .reg .b64 %d<9>; .reg .pred %q;\n"
+                  "ld.param.u64 %d0, [p]; mov.u32 %r0, %tid.x; setp.eq.u32 %q, %r0, 0;\n"
+                  "ld.global.u32 %r1, [%d0]; @!%q ret;\n"
+                  "st.global.u32 [%d0+4], %r1;\n"
+                  "ld.global.u32 %r2, [%d0+8]; st.global.u32 [%d0+8], %r1;\n"
+                  "st.global.u32 [%d0+12], %r1; ld.global.u32 %r2, [%d0+12];\n"
+                  "atom.global.add.u32 %r3, [%d0+16], 1;\n"
+                  "ld.global.u16 %r4, [%d0+20]; ld.global.u16 %r4, [%d0+22];\n"
+                  "ld.global.u8 %r5, [%d0+25]; st.global.u32 [%d0+24], %r1; ld.global.u32 %r2, [%d0+24];");
+  std::vector<std::uint32_t> words(8);
+  const ptx::Module module = ptx::parse(text);
+  ptx::Memory memory;
+  memory.add(words.data(), words.size() * 4, "words");
+  const void* parameters[] = {words.data()};
+  std::vector<int> loaded(32), written(32);
+  ptx::Options options;
+  options.touched = [&](const ptx::Touched& range) {
+    for (std::uintptr_t at = range.begin; at < range.end; ++at) {
+      const std::size_t byte = at - reinterpret_cast<std::uintptr_t>(words.data());
+      loaded.at(byte) += range.loaded;
+      written.at(byte) += range.written;
+    }
+  };
+  ptx::run(*module.find("k"), {{1}, {64}, 0, parameters}, memory, options);
+  const auto words_of = [](std::vector<int> four_each) {
+    std::vector<int> out;
+    for (std::size_t i = 0; i < four_each.size(); i += 4)
+      out.push_back(std::accumulate(four_each.begin() + static_cast<std::ptrdiff_t>(i),
+                                    four_each.begin() + static_cast<std::ptrdiff_t>(i + 4), 0));
+    return out;
+  };
+  CHECK(words_of(loaded) == std::vector{4, 0, 4, 0, 4, 4, 1, 0});
+  CHECK(words_of(written) == std::vector{0, 4, 4, 4, 4, 0, 4, 0});
 }

@@ -38,6 +38,7 @@ Checked::Checked(Warp& warp, const Instruction& in, std::uint32_t lanes, const A
   race_.warp = warp.index;
   race_.instruction = warp.at;
   race_.bytes = access.bytes;
+  race_.read = access.reads;
   race_.write = access.writes;
   race_.pending = access.pending;
   race_.strength = access.strength;

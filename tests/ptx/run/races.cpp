@@ -14,6 +14,7 @@ constexpr std::uint32_t instruction_bits = 20, lane_shift = 20, strength_shift =
 constexpr std::uint32_t pending_flag = 1U << 27;
 constexpr std::uint32_t several_flag = 1U << 28;      // more readers, none weaker than the one named
 constexpr std::uint32_t several_weak_flag = 1U << 29; // one of those is not strong for every block
+constexpr std::uint32_t loaded_flag = 1U << 30;       // some read came before every write
 
 std::uint32_t pack(const Races::Access& access, unsigned lane) {
   return (access.instruction & ((1U << instruction_bits) - 1)) | lane << lane_shift |
@@ -181,6 +182,8 @@ Races::Conflict Races::note(const Access& access, unsigned lane, Page& page, std
   Conflict found;
   auto [cell, count] = cells(page, offset, access.bytes);
   for (const Cell* const end = cell + count; cell != end; ++cell) {
+    const std::uint32_t loaded =
+        access.read && cell->write_segment == 0 ? loaded_flag : cell->read_what & loaded_flag;
     if (cell->write_segment != 0 && (cell->write_segment != mine || cell->write_what != what) &&
         races(access, lane, cell->write_segment, cell->write_what))
       found = conflict(access, cell->write_segment, cell->write_what, true);
@@ -202,6 +205,7 @@ Races::Conflict Races::note(const Access& access, unsigned lane, Page& page, std
     } else {
       join(*cell, mine, what);
     }
+    cell->read_what |= loaded;
   }
   return found;
 }
@@ -280,14 +284,15 @@ void Races::for_touched(const std::function<void(const Touched&)>& tell) const {
         continue;
       const std::uint32_t what = written ? cell.write_what : cell.read_what;
       const bool strong = strength_of(what) == Strength::device && (what & several_weak_flag) == 0;
+      const bool loaded = (cell.read_what & loaded_flag) != 0;
       const std::uintptr_t begin = (number << page_shift) + i * bytes;
-      if (begin == run.end && written == run.written && strong == run.strong) {
+      if (begin == run.end && loaded == run.loaded && written == run.written && strong == run.strong) {
         run.end += bytes;
         continue;
       }
       if (run.end != 0)
         tell(run);
-      run = {begin, begin + bytes, what & ((1U << instruction_bits) - 1), written, strong};
+      run = {begin, begin + bytes, what & ((1U << instruction_bits) - 1), loaded, written, strong};
     }
     if (run.end != 0)
       tell(run);

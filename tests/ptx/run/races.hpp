@@ -40,7 +40,7 @@ public:
     std::uint32_t warp = 0;
     std::uint32_t instruction = 0;
     unsigned bytes = 0;
-    bool write = false;
+    bool read = false, write = false;
     bool pending = false; ///< A copy that has not been waited for.
     Strength strength = Strength::weak;
     Clock* clock = nullptr;    ///< Set by begin().
