@@ -103,7 +103,7 @@ TEST_CASE("a step's kernels move the bytes of their arguments, counted by hand")
       {"sw::row_stats", tokens * (vocabulary + 4)},
       {"sw::rebase", tokens * 4},
       {"sw::token_loss", tokens * 5},
-      {"sw::sum_losses", tokens * 2},
+      {"sw::sum_losses", tokens * 2 + n * 4},
       {"sw::d_logits", tokens * (2 * vocabulary + 3)},
       {"sw::d_swiglu", layers * tokens * 5 * hidden},
       {"sw::d_attention", layers * tokens * ((4 * heads + 4 * kv_heads) * head + heads)},

@@ -7,6 +7,7 @@ A step is the difference between runs of two steps and of one, and a layer that 
 Lanes may ask for a byte several times, so the bytes read are compared only where each is read once. Products of matrices
 run in the library's stand-in and are not counted.
 """
+import json
 import os
 import pathlib
 import subprocess
@@ -43,13 +44,20 @@ STEP = {
 def counted(program, layers, steps):
     """Launches, bytes written and bytes read of each kernel of a run."""
     with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "traffic"
-        done = subprocess.run([program, *MODEL, "--layers", str(layers), "--steps", str(steps)], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=600, env=os.environ | {"PTX_TRAFFIC": str(file)})
+        file, text = pathlib.Path(folder) / "traffic.json", pathlib.Path(folder) / "text"
+        text.write_text("".join(f"line {i}\n" for i in range(1000)))
+        words = [program, *MODEL, "--data", str(text), "--layers", str(layers), "--steps", str(steps)]
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
+                              env=os.environ | {"PTX_TRAFFIC": str(file)})
         if done.returncode != 0:
             sys.exit(f"status {done.returncode}\n{done.stdout}")
-        lines = [line.split() for line in file.read_text().splitlines()]
-    return {name: (int(launches), int(written), int(read)) for launches, read, written, name in lines}
+        launches = json.loads(file.read_text())["launches"]
+    kernels = {}
+    for each in launches:  # of each label and kernel
+        before = kernels.get(each["kernel"], (0, 0, 0))
+        now = (each["launches"], each["lanes_wrote"], each["lanes_read"])
+        kernels[each["kernel"]] = tuple(map(sum, zip(before, now)))
+    return kernels
 
 
 def minus(more, less):

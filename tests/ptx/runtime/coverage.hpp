@@ -7,9 +7,11 @@
 #include "ptx/runtime/runtime.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ptx_runtime {
@@ -46,15 +48,31 @@ inline void write_coverage(const std::string& file, const std::map<const void*, 
   std::fclose(out);
 }
 
-/// @brief For each kernel that ran, a line with its launches, the bytes of global memory that they read and
-/// wrote, and its name.
-inline void write_traffic(const std::string& file, const std::map<const void*, Function>& functions) {
+/// @brief A JSON object: under "launches", an object for each label and kernel with what they moved; under
+/// "stated", what the program said that each label moves.
+inline void write_traffic(const std::string& file,
+                          const std::map<std::pair<std::string, const Function*>, Traffic>& traffic,
+                          const std::map<std::string, double>& stated) {
   std::FILE* const out = open_report(file, "PTX_TRAFFIC");
-  for (const auto& [host, function] : functions)
-    if (function.launches > 0)
-      std::fprintf(out, "%zu %zu %zu %s\n", static_cast<std::size_t>(function.launches),
-                   static_cast<std::size_t>(function.bytes_read),
-                   static_cast<std::size_t>(function.bytes_written), function.kernel->name.c_str());
+  const char* comma = "";
+  std::fputs("{\"launches\": [", out);
+  for (const auto& [key, moved] : traffic) {
+    std::fprintf(out,
+                 "%s\n  {\"label\": \"%s\", \"kernel\": \"%s\", \"launches\": %ju, \"lanes_read\": %ju, "
+                 "\"lanes_wrote\": %ju, \"read\": %ju, \"wrote\": %ju}",
+                 comma, key.first.c_str(), key.second->kernel->name.c_str(),
+                 static_cast<std::uintmax_t>(moved.launches), static_cast<std::uintmax_t>(moved.lanes_read),
+                 static_cast<std::uintmax_t>(moved.lanes_wrote), static_cast<std::uintmax_t>(moved.read),
+                 static_cast<std::uintmax_t>(moved.wrote));
+    comma = ",";
+  }
+  std::fputs("],\n \"stated\": {", out);
+  comma = "";
+  for (const auto& [label, bytes] : stated) {
+    std::fprintf(out, "%s\n  \"%s\": %.0f", comma, label.c_str(), bytes);
+    comma = ",";
+  }
+  std::fputs("}}\n", out);
   std::fclose(out);
 }
 

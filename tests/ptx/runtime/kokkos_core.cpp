@@ -24,6 +24,8 @@
 #include <string>
 #include <vector>
 
+extern "C" void ptx_name_memory(const char* label);
+
 namespace {
 
 bool begun = false, ended = false;
@@ -240,9 +242,10 @@ const char* Serial::name() { return "Serial"; }
 
 CudaSpace::CudaSpace() : CudaSpace(Cuda().cuda_device(), Cuda().cuda_stream()) {}
 CudaSpace::CudaSpace(int device, cudaStream_t stream) : m_device(device), m_stream(stream) {}
-void* CudaSpace::allocate(const char*, std::size_t bytes, std::size_t) const {
+void* CudaSpace::allocate(const char* label, std::size_t bytes, std::size_t) const {
   void* data = nullptr;
   check(cudaSetDevice(m_device), "choosing the device");
+  ptx_name_memory(label);
   check(cudaMalloc(&data, bytes), "allocating memory");
   return data;
 }

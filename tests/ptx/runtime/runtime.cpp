@@ -57,6 +57,16 @@ std::vector<std::byte> packed(const ptx::Kernel& kernel, void** arguments) {
 
 } // namespace
 
+std::string& launch_label() {
+  thread_local std::string label;
+  return label;
+}
+
+std::string& memory_label() {
+  thread_local std::string label;
+  return label;
+}
+
 Runtime& Runtime::get() {
   static Runtime& one = *new Runtime; // outlives all objects of the program
   return one;
@@ -141,7 +151,7 @@ cudaError_t Runtime::launch(const void* host, dim3 grid, dim3 block, void** argu
   if (shared > function->most_dynamic_shared || shared + kernel.shared_bytes > most_shared_bytes)
     return cudaErrorInvalidValue;
   const std::vector<std::byte> parameters = packed(kernel, arguments);
-  const auto run = [this, function, grid, block, shared, parameters] {
+  const auto run = [this, function, grid, block, shared, parameters, label = launch_label()] {
     std::vector<ptx::Touched> ranges;
     ptx::Options options = options_;
     options.touched = [&ranges](const ptx::Touched& range) { ranges.push_back(range); };
@@ -152,10 +162,7 @@ cudaError_t Runtime::launch(const void* host, dim3 grid, dim3 block, void** argu
                                              .dynamic_shared = shared,
                                              .parameters = parameters.data()},
                                             memory_, options);
-      ++function->launches;
-      function->warp_instructions += done.warp_instructions;
-      function->bytes_read += done.bytes_read;
-      function->bytes_written += done.bytes_written;
+      count(*function, label, done, ranges);
     } catch (const std::exception& fault) {
       end(fault.what());
     }
@@ -164,6 +171,31 @@ cudaError_t Runtime::launch(const void* host, dim3 grid, dim3 block, void** argu
   fake_cuda::Library& library = fake_cuda::library();
   return library.call(
       [&] { return library.enqueue(stream, run, parameters.data(), parameters.size(), true); });
+}
+
+void Runtime::count(Function& function, const std::string& label, const ptx::Statistics& done,
+                    const std::vector<ptx::Touched>& ranges) {
+  const std::lock_guard lock(mutex_);
+  ++function.launches;
+  function.warp_instructions += done.warp_instructions;
+  Traffic& traffic = traffic_[{label, &function}];
+  ++traffic.launches;
+  traffic.lanes_read += done.bytes_read;
+  traffic.lanes_wrote += done.bytes_written;
+  for (const ptx::Touched& range : ranges) {
+    const std::uint64_t bytes = range.end - range.begin;
+    const ptx::Memory::Block* const block = memory_.find(range.begin, bytes);
+    if (block != nullptr && (block->label.ends_with("workspace") || block->label.starts_with("variable ")))
+      continue;
+    traffic.read += range.loaded ? bytes : 0;
+    traffic.wrote += range.written ? bytes : 0;
+  }
+}
+
+void Runtime::states(const char* label, double bytes) {
+  launch_label() = label;
+  const std::lock_guard lock(mutex_);
+  stated_[label] += bytes;
 }
 
 void Runtime::touched(const std::string& what, const ptx::Kernel* kernel, std::vector<ptx::Touched> ranges) {
@@ -176,7 +208,9 @@ void Runtime::allocated(void* data, std::size_t bytes, bool pinned) {
   const std::lock_guard lock(mutex_);
   order_.forget(data, bytes);
   bytes_[data] = bytes;
-  memory_.add(data, bytes, "memory of " + std::to_string(bytes) + " bytes",
+  const std::string name = std::exchange(memory_label(), "");
+  memory_.add(data, bytes,
+              "memory of " + std::to_string(bytes) + " bytes" + (name.empty() ? "" : ", " + name),
               options_.uninitialized && !pinned ? ptx::Contents::unwritten : ptx::Contents::written);
 }
 
@@ -214,7 +248,7 @@ void Runtime::report() {
   if (const std::string file = setting("PTX_COVERAGE", ""); !file.empty())
     write_coverage(file, functions_);
   if (const std::string file = setting("PTX_TRAFFIC", ""); !file.empty())
-    write_traffic(file, functions_);
+    write_traffic(file, traffic_, stated_);
   const std::vector<std::string> complaints = fake_cuda::library().complaints();
   for (const std::string& complaint : complaints)
     std::fprintf(stderr, "interpreter: %s\n", complaint.c_str());
@@ -223,3 +257,10 @@ void Runtime::report() {
 }
 
 } // namespace ptx_runtime
+
+// What programs may say of themselves: a name for the memory that a thread allocates next, and what the
+// launches that follow are called and move.
+extern "C" void ptx_name_memory(const char* label) { ptx_runtime::memory_label() = label; }
+extern "C" void shardwright_kernel_moves(const char* label, double bytes) {
+  ptx_runtime::Runtime::get().states(label, bytes);
+}

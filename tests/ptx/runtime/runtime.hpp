@@ -8,10 +8,10 @@
 /// The environment chooses how: `PTX_ORDER` is forward, backward or random, of the warps; `PTX_ARRIVAL` is
 /// issue or wait, of asynchronous copies; `PTX_SEED` is the seed of the streams' turns and of random warps;
 /// `PTX_UNINITIALIZED=1` reports loads of bytes that nothing has written; `PTX_COVERAGE` names a file for the
-/// instructions that were reached, and `PTX_TRAFFIC` one for the launches of each kernel and the bytes of
-/// global memory that they read and wrote; `PTX_LOST_WAIT=7` leaves out the seventh wait of a stream for an
-/// event. The first fault of a kernel ends the program with status 86, and so do two accesses of two streams
-/// that nothing orders.
+/// instructions that were reached, and `PTX_TRAFFIC` one for the bytes of global memory that each kernel
+/// moved, and that the program said it would move (`shardwright_kernel_moves`); `PTX_LOST_WAIT=7` leaves out
+/// the seventh wait of a stream for an event. The first fault of a kernel ends the program with status 86,
+/// and so do two accesses of two streams that nothing orders.
 
 #include "ptx/executor.hpp"
 #include "ptx/memory.hpp"
@@ -39,8 +39,24 @@ struct Function {
   std::string name;
   const ptx::Kernel* kernel = nullptr; ///< Null until it is needed.
   std::size_t most_dynamic_shared = 48 << 10;
-  std::uint64_t launches = 0, warp_instructions = 0, bytes_read = 0, bytes_written = 0;
+  std::uint64_t launches = 0, warp_instructions = 0;
 };
+
+/// @brief Bytes of global memory that launches moved.
+struct Traffic {
+  std::uint64_t launches = 0;
+  std::uint64_t lanes_read = 0, lanes_wrote = 0; ///< Each as often as a lane asked for it.
+
+  /// @brief Each once for a launch, and without blocks that the program calls a workspace, and variables such
+  /// as tables of sines: those that it read before it wrote them, and those that it wrote.
+  std::uint64_t read = 0, wrote = 0;
+};
+
+/// @brief What a program calls the launches that follow on this thread; "" at first.
+std::string& launch_label();
+
+/// @brief What a program calls the memory that this thread allocates next.
+std::string& memory_label();
 
 class Runtime {
 public:
@@ -78,11 +94,15 @@ public:
   /// @param kernel null if it is not a kernel
   void touched(const std::string& what, const ptx::Kernel* kernel, std::vector<ptx::Touched> ranges);
 
+  /// @brief The program says that launches of this label move so many bytes more.
+  void states(const char* label, double bytes);
+
   /// @brief Says what a fault was, and ends the program.
   [[noreturn]] void end(const std::string& sentence);
 
 private:
   Runtime();
+  void count(Function&, const std::string& label, const ptx::Statistics&, const std::vector<ptx::Touched>&);
   void report();
 
   std::mutex mutex_;
@@ -91,6 +111,8 @@ private:
   ptx::Options options_;
   std::deque<std::pair<std::string_view, ptx::Module>> modules_;
   std::map<const void*, Function> functions_;
+  std::map<std::pair<std::string, const Function*>, Traffic> traffic_; // by label and kernel
+  std::map<std::string, double> stated_;
   std::map<const void*, std::pair<ptx::Module*, std::string>> variables_;
   std::map<void*, std::size_t> bytes_;
   std::deque<void*> kept_;

@@ -89,6 +89,9 @@ template <LayoutType L, class Rows, std::size_t rank, class Number>
   Element* const to = out.mutable_data();
   return_rows(rows.resources(), route, rows.data(), width, where,
               [&]<class Sent>(const Sent& sent, const auto& loop) {
+                const std::size_t numbers = sizeof(std::int32_t) + (gates == nullptr ? 0 : sizeof(Number));
+                kernels::moves("sw::sum_slots", rows.resources().execution(),
+                               tokens * ((slots + 1) * width * sizeof(Element) + slots * numbers));
                 loop.lanes("sw::sum_slots", tokens,
                            kernels::SumSlots<Element, Sent>{sent, route.place(), gates, slots, to, width});
               });

@@ -146,6 +146,8 @@ template <class Logits>
   const std::size_t rows = logits.local_size() / rule.experts;
   auto scores = workspace_of<Number>(logits.resources(), rows * (rule.experts + rule.groups));
   const DeviceValue<std::int64_t, Target> fault(logits.resources(), 0);
+  kernels::moves("sw::route", logits.execution(), logits.local_size() * sizeof(Number),
+                 out.local_size() * sizeof(std::int32_t));
   kernels::run("sw::route", logits.execution(), rows,
                kernels::ChooseExperts<Number>{logits.data(), with.bias ? with.bias->data() : nullptr,
                                               with.padding ? with.padding->data() : nullptr,
@@ -188,6 +190,8 @@ template <class Choice> struct Gates {
     ShardedTensor<RowwiseLayout<route, typename X::layout>, Number, typename X::target> gates(
         logits.resources(), experts.shape(), where);
     const kernels::RoutingRule rule = detail::routing_rule(options, logits.shape().back());
+    kernels::moves("sw::gates", logits.execution(), logits.local_size() * sizeof(Number),
+                   gates.local_size() * (sizeof(std::int32_t) + sizeof(Number)));
     kernels::run("sw::gates", logits.execution(), logits.local_size() / rule.experts,
                  kernels::GatesOfExperts<Number>{logits.data(), experts.data(), gates.mutable_data(), rule});
     return gates;
@@ -198,6 +202,8 @@ template <class Choice> struct Gates {
     ShardedTensor<RowwiseLayout<route, typename X::layout>, Number, typename X::target> out(
         logits.resources(), logits.shape());
     const kernels::RoutingRule rule = detail::routing_rule(options, logits.shape().back());
+    kernels::moves("sw::d_gates", logits.execution(), 2 * logits.local_size() * sizeof(Number),
+                   gates.local_size() * (sizeof(std::int32_t) + 2 * sizeof(Number)));
     kernels::run("sw::d_gates", logits.execution(), logits.local_size() / rule.experts,
                  kernels::GatesBackward<Number>{logits.data(), experts.data(), gates.data(),
                                                 y_gradient.data(), out.mutable_data(), rule});

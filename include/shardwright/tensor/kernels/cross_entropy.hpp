@@ -320,7 +320,7 @@ void sum_losses(const Execution& execution, const Loss& loss, const Targets& tar
                 "sum_losses: the result must be double (pass a view of double)");
   detail::require_rows("sum_losses", targets, loss);
   require(result.extent(0) >= 2, "sum_losses", "the result must have two elements.");
-  moves("sw::sum_losses", execution, loss, targets);
+  moves("sw::sum_losses", execution, loss, targets, (add ? 4 : 2) * sizeof(double));
   if constexpr (detail::BlockLauncher<Execution>::available) {
     using Sum = detail::SumLosses<Element, 32>;
     detail::BlockLauncher<Execution>::run(

@@ -193,6 +193,24 @@ template <class Element> [[nodiscard]] std::size_t bytes_of(const VectorSpan<Ele
 }
 [[nodiscard]] inline std::size_t bytes_of(std::size_t bytes) { return bytes; }
 
+#if defined(SHARDWRIGHT_STATE_BYTES)
+// Tests that see what kernels of a device move are told the same as dry runs, before each launch.
+extern "C" void shardwright_kernel_moves(const char* label, double bytes);
+template <class Execution>
+inline constexpr bool states_bytes = counts_only<Execution> || !runs_on_host<Execution>;
+#else
+/// Whether kernels state what they move.
+template <class Execution> inline constexpr bool states_bytes = counts_only<Execution>;
+#endif
+
+template <class Execution> void state_bytes(const char* label, double bytes) {
+#if defined(SHARDWRIGHT_STATE_BYTES)
+  if constexpr (!counts_only<Execution>)
+    return shardwright_kernel_moves(label, bytes);
+#endif
+  shardwright::detail::count_bytes(label, bytes);
+}
+
 } // namespace detail
 
 /// @brief States for dry runs what a kernel moves: its arguments, or bytes, once each; one that is read and
@@ -200,8 +218,8 @@ template <class Element> [[nodiscard]] std::size_t bytes_of(const VectorSpan<Ele
 template <class Execution, class... Arguments>
 void moves([[maybe_unused]] const char* label, const Execution&,
            [[maybe_unused]] const Arguments&... arguments) {
-  if constexpr (counts_only<Execution>)
-    shardwright::detail::count_bytes(label, static_cast<double>((detail::bytes_of(arguments) + ...)));
+  if constexpr (detail::states_bytes<Execution>)
+    detail::state_bytes<Execution>(label, static_cast<double>((detail::bytes_of(arguments) + ...)));
 }
 
 /// @brief Stores one value at every place.
@@ -222,9 +240,9 @@ void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& e
   using detail::launch; // an execution space may have its own
   if (count == 0)
     return;
-  if constexpr (counts_only<Execution>)
-    shardwright::detail::count_bytes(label, 0);
-  else
+  if constexpr (detail::states_bytes<Execution>)
+    detail::state_bytes<Execution>(label, 0);
+  if constexpr (!counts_only<Execution>)
     launch(label, execution, count, functor);
 }
 

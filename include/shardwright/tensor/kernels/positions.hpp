@@ -112,7 +112,7 @@ void add_positions_backward(const Execution& execution, const DY& dy, std::size_
   detail::require_positions("add_positions_backward", positions, rows, d_table.extent(0));
   if (!add)
     fill(execution, d_table, Main(0));
-  moves("sw::d_positions", execution, from, (add ? 2 : 1) * rows * dy.extent(1) * sizeof(Main));
+  moves("sw::d_positions", execution, from, 2 * rows * dy.extent(1) * sizeof(Main));
   if (rows > 0)
     run_lanes("sw::d_positions", execution, rows,
               detail::SumOfPositions<Element, Main>{from.data, span_of(d_table), dy.extent(0) / rows, rows,

@@ -292,6 +292,7 @@ void largest_absolute(const Execution& execution, const X& x, const Result& resu
   using Blocks = detail::LargestBlocks<typename X::non_const_value_type>;
   const std::size_t blocks =
       detail::run_blocks<Blocks>("sw::largest", "largest_absolute", execution, result, workspace, x);
+  moves("sw::largest", execution, sizeof(typename Result::value_type));
   run_lanes("sw::largest", execution, 1,
             detail::LargestBlocks<double>{workspace.data(), blocks, result.data(), blocks == 0 ? 1 : blocks});
 }

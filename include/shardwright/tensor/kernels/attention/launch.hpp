@@ -103,10 +103,19 @@ inline void require_causal_form(const char* operation, const AttentionBlock& blo
       "on a device every query must see the keys up to its own, or all keys (use another mask on hosts, or cuDNN for windows over whole sequences).");
 }
 
+/// Whether a kernel gives the gradients of queries and another, which reads most arguments again, those of
+/// keys and values; in a dry run, whether they would.
+template <class Execution> [[nodiscard]] constexpr bool has_key_kernel() {
+  if constexpr (counts_only<Execution>)
+    return has_key_kernel<typename Execution::counts_for>();
+  else
+    return !runs_on_host<Execution>;
+}
+
 /// What attention moves: queries, keys, values, results and sums once each; the gradient reads all of them
 /// and the result's gradient, and writes those of the first three. `merged` results and gradients are read,
 /// too.
-template <class Element, class Out>
+template <class Element, class Out, class Execution>
 [[nodiscard]] std::size_t attention_bytes(bool backward, bool merged, const AttentionShape& shape,
                                           const AttentionBlock& block) {
   const std::size_t queries = shape.tokens() * shape.heads() * shape.head_dim;
@@ -114,9 +123,22 @@ template <class Element, class Out>
   const std::size_t results = shape.tokens() * shape.output_width();
   const std::size_t sums = shape.tokens() * shape.heads() * sizeof(AccumulationElement<Element>);
   const std::size_t stores = merged ? 2 : 1;
-  if (backward)
-    return (queries + keys + 2 * results) * sizeof(Element) + sums + (stores * queries + keys) * sizeof(Out);
+  if (backward) {
+    const std::size_t again = runs_in_tiles<Element, Execution>(shape) ? results : 2 * results;
+    const std::size_t for_keys =
+        has_key_kernel<Execution>() ? (queries + keys + again) * sizeof(Element) + sums : 0;
+    return (queries + keys + 2 * results) * sizeof(Element) + sums + (stores * queries + keys) * sizeof(Out) +
+           for_keys;
+  }
   return (queries + keys) * sizeof(Element) + stores * (results * sizeof(Out) + sums);
+}
+
+/// States what attention moves.
+template <class Element, class Out, class Execution>
+void attention_moves(const Execution& execution, bool backward, bool merged, const AttentionShape& shape,
+                     const AttentionBlock& block) {
+  moves(backward ? "sw::d_attention" : "sw::attention", execution,
+        attention_bytes<Element, Out, Execution>(backward, merged, shape, block));
 }
 
 /// Counts the operations for a dry run, which knows no lengths: for each head and visible pair, two per
@@ -139,7 +161,7 @@ void run_attention_forward(const char* operation, const Execution& execution,
     return;
   if constexpr (counts_only<Execution>) {
     count_attention(1, 1, shape, block);
-    moves("sw::attention", execution, attention_bytes<Element, Out>(false, row.merge, shape, block));
+    attention_moves<Element, Out>(execution, false, row.merge, shape, block);
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::size(shape, false));
@@ -156,10 +178,12 @@ void run_attention_forward(const char* operation, const Execution& execution,
         require_tiles(operation, row.qkv);
         require_tiles(operation, row.key_values.tokens);
         require_tiles(operation, row.out);
+        attention_moves<Element, Out>(execution, false, row.merge, shape, block);
         run_tiles<Execution, AttentionForwardTiles, Element, Out>(execution, shape, row);
         return;
       }
     }
+    attention_moves<Element, Out>(execution, false, row.merge, shape, block);
     if constexpr (sums_apart<Execution, Out>) {
       require_workspace(operation, workspace, shape.tokens() * shape.output_width());
       const MatrixSpan<Number> sums{workspace.data(), row.out.rows, row.out.columns, row.out.columns};
@@ -193,7 +217,7 @@ bool run_attention_backward(const char* operation, const Execution& execution,
     return false;
   if constexpr (counts_only<Execution>) {
     count_attention(3, 2, shape, block); // probabilities are recomputed
-    moves("sw::d_attention", execution, attention_bytes<Element, Out>(true, query.merge, shape, block));
+    attention_moves<Element, Out>(execution, true, query.merge, shape, block);
     return query.undone.turns() && runs_in_tiles<Element, Execution>(shape) && tiles_undo(shape) &&
            (query.merge || !library_need<Element, Out>(execution, shape, block, true));
   } else if constexpr (runs_on_host<Execution>) {
@@ -221,11 +245,13 @@ bool run_attention_backward(const char* operation, const Execution& execution,
         if (!tiles_undo(shape) || !is_tile_aligned(query.undone.cosines) ||
             !is_tile_aligned(query.undone.sines))
           members.undone = {};
+        attention_moves<Element, Out>(execution, true, query.merge, shape, block);
         run_tiles<Execution, AttentionBackwardQueryTiles, Element, Out>(execution, shape, members, dots);
         run_tiles<Execution, AttentionBackwardKeyTiles, Element, Out>(execution, shape, members, dots);
         return members.undone.turns();
       }
     }
+    attention_moves<Element, Out>(execution, true, query.merge, shape, block);
     if constexpr (sums_apart<Execution, Out>) {
       require_workspace(operation, workspace, shape.tokens() * shape.qkv_width());
       const MatrixSpan<Number> sums{workspace.data(), query.d_qkv.rows, query.d_qkv.columns,
