@@ -31,18 +31,31 @@ namespace {
 constexpr std::size_t most_bytes = std::size_t{1} << 24; // of an adapter_config.json
 constexpr std::string_view prefix = "base_model.model.", weight = ".weight";
 
-/// The tensor of an adapter of a weight in a model's files. @param which 'A' or 'B'
-std::string tensor_of(std::string_view model_tensor, char which) {
-  std::string out(prefix);
-  out += model_tensor.substr(0, model_tensor.size() - weight.size());
-  out += std::string(".lora_") + which;
-  return out += weight;
-}
-
 /// The last name of the module of a weight in a model's files.
 std::string module_of(std::string_view model_tensor) {
   const std::string_view module = model_tensor.substr(0, model_tensor.size() - weight.size());
   return std::string(module.substr(module.rfind('.') + 1));
+}
+/// Whether a weight in a model's files is its embedding, [in, out] where those of linear layers are [out,
+/// in].
+bool is_embedding(std::string_view model_tensor) {
+  return model_tensor.ends_with(weight) && module_of(model_tensor) == "embed_tokens";
+}
+
+/// The tensor of an adapter of a weight in a model's files. @param which 'A' or 'B'
+std::string tensor_of(std::string_view model_tensor, char which) {
+  std::string out(prefix);
+  out += model_tensor.substr(0, model_tensor.size() - weight.size());
+  if (is_embedding(model_tensor))
+    return out += std::string(".lora_embedding_") + which;
+  out += std::string(".lora_") + which;
+  return out += weight;
+}
+/// The other one's.
+std::string partner_of(std::string tensor) {
+  char& which = tensor[tensor.rfind('_') + 1];
+  which = which == 'A' ? 'B' : 'A';
+  return tensor;
 }
 
 /// An adapter's matrix, named by the weight beside it and the part of that, such as "queries".
@@ -59,6 +72,20 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> parts{{{"
 /// Whether the weight is that of all experts, [experts, in, out].
 bool is_grouped(const Factor& factor) { return factor.base.find(".experts.") != std::string::npos; }
 
+/// A table of the model's tokens, by its path in training.
+std::optional<Part> table_at(std::string_view path) {
+  return path == "embedding" ? std::optional(Part::embedding)
+         : path == "head"    ? std::optional(Part::head)
+                             : std::nullopt;
+}
+/// The only tensor of a table in a model's files; none if its tables are tied, which have no adapters.
+std::optional<Piece> whole_table(const Settings& settings, Part part) {
+  if (settings.tied_embedding)
+    return std::nullopt;
+  const auto shape = shape_of(settings, part);
+  return pieces_of(settings, {part}, std::vector<std::int64_t>(shape.size()), shape).front();
+}
+
 /// The weight below which a layer's path is, and its part.
 Factor factor_at(std::string_view path) {
   const std::size_t dot = path.rfind('.');
@@ -69,9 +96,12 @@ Factor factor_at(std::string_view path) {
 }
 std::optional<Factor> factor_of(std::string_view name) {
   constexpr std::string_view down = ".lora.a", up = ".lora.b";
-  if (!name.starts_with("layers.") || !(name.ends_with(down) || name.ends_with(up))) // no optimizer state
+  if (!(name.ends_with(down) || name.ends_with(up)))
     return std::nullopt;
-  Factor out = factor_at(name.substr(0, name.size() - down.size()));
+  const std::string_view path = name.substr(0, name.size() - down.size());
+  if (!path.starts_with("layers.") && !table_at(path)) // an optimizer state
+    return std::nullopt;
+  Factor out = factor_at(path);
   out.up = name.ends_with(up);
   return out;
 }
@@ -119,6 +149,20 @@ std::vector<Piece> whole_row(const Settings& settings, const Factor& factor, std
   return row_pieces(settings, factor, std::move(offset), std::move(extent));
 }
 
+/// A block of A, [in, rank], or of B, [rank, out], of a table: turned, as it is in files.
+Piece table_piece(const Piece& table, bool up, std::int64_t rank, std::span<const std::uint64_t> offset,
+                  std::span<const std::uint64_t> extent) {
+  const std::uint64_t outer = table.shape[is_embedding(table.tensor) == up ? 1 : 0]; // that of in, or out
+  std::vector<std::uint64_t> shape{static_cast<std::uint64_t>(rank), outer};
+  if (up)
+    std::swap(shape[0], shape[1]);
+  return {tensor_of(table.tensor, up ? 'B' : 'A'),
+          std::move(shape),
+          {{offset[1], offset[0]}, {extent[1], extent[0]}},
+          0,
+          {1, static_cast<std::size_t>(extent[1])}};
+}
+
 /// The pieces of a block of A or B, or of those of one expert.
 std::vector<Piece> matrix_pieces(const Settings& settings, const Factor& factor, std::int64_t rank,
                                  std::span<const std::uint64_t> offset,
@@ -154,18 +198,22 @@ std::vector<float> floats_of(const sw::safetensors::Files& files, const std::str
   return out;
 }
 
-/// Adds factor B A to the piece of a block.
+/// Adds factor B A, [out, in], to the piece of a block, or turned to that of an embedding.
 void add_product(const Piece& piece, const AdapterSettings& adapters, const std::vector<float>& a,
                  const std::vector<float>& b, std::span<float> block) {
   const auto rank = static_cast<std::size_t>(adapters.rank);
+  const bool turned = is_embedding(piece.tensor);
+  const std::uint64_t *const first = piece.part.offset.data(), in = piece.shape[turned ? 0 : 1];
   std::vector<double> sums(piece.part.extent[1]);
   for (std::size_t row = 0; row < piece.part.extent[0]; ++row) {
     std::fill(sums.begin(), sums.end(), 0);
     for (std::size_t k = 0; k < rank; ++k) {
-      const double of_b = b[(piece.part.offset[0] + row) * rank + k];
-      const float* const of_a = a.data() + k * piece.shape[1] + piece.part.offset[1];
+      const std::size_t at = first[0] + row;
+      const double of_row = turned ? a[k * in + at] : b[at * rank + k];
+      const float* const of_columns = turned ? &b[first[1] * rank + k] : &a[k * in + first[1]];
+      const std::size_t stride = turned ? rank : 1;
       for (std::size_t column = 0; column < sums.size(); ++column)
-        sums[column] += of_b * static_cast<double>(of_a[column]);
+        sums[column] += of_row * static_cast<double>(of_columns[column * stride]);
     }
     for (std::size_t column = 0; column < sums.size(); ++column) {
       float& to = block[piece.first + row * piece.strides[0] + column * piece.strides[1]];
@@ -184,26 +232,28 @@ AdapterFiles::AdapterFiles(const std::filesystem::path& directory, const Setting
   const auto rank = static_cast<std::uint64_t>(adapters_.rank);
   for (const Parameter& parameter : all_parameters(settings)) {
     const auto shape = shape_of(settings, parameter.part);
-    if (parameter.part != Part::embedding)
-      for (const Piece& piece :
-           pieces_of(settings, parameter, std::vector<std::int64_t>(shape.size()), shape))
-        if (piece.shape.size() == 2) {
-          known[tensor_of(piece.tensor, 'A')] = {rank, piece.shape[1]};
-          known[tensor_of(piece.tensor, 'B')] = {piece.shape[0], rank};
-        }
+    if (parameter.part == Part::embedding && settings.tied_embedding)
+      continue;
+    for (const Piece& piece : pieces_of(settings, parameter, std::vector<std::int64_t>(shape.size()), shape))
+      if (piece.shape.size() == 2) {
+        const bool turned = is_embedding(piece.tensor);
+        known[tensor_of(piece.tensor, 'A')] = {rank, piece.shape[turned ? 0 : 1]};
+        known[tensor_of(piece.tensor, 'B')] = {piece.shape[turned ? 1 : 0], rank};
+      }
   }
   std::string faults;
   std::set<std::string> targets;
   for (const std::string& name : files_.names()) {
     const auto at = known.find(name);
-    std::string other = name;
     const auto& shape = files_.file_of(name).entry(name).shape;
     if (at == known.end()) {
-      faults += "\n  " + sw::detail::quoted_text(name) + " belongs to no linear layer of the model";
+      faults += "\n  " + sw::detail::quoted_text(name) +
+                (name.ends_with(".base_layer.weight")
+                     ? " is a copy of the model's table (save with save_embedding_layers=False)"
+                     : " belongs to no linear layer or table of the model");
       continue;
     }
-    char& which = other[name.size() - weight.size() - 1];
-    which = which == 'A' ? 'B' : 'A';
+    const std::string other = partner_of(name);
     if (shape != at->second)
       faults += "\n  " + name + " must be " + sw::safetensors::detail::shape_text(at->second) + ", but is " +
                 sw::safetensors::detail::shape_text(shape);
@@ -215,8 +265,8 @@ AdapterFiles::AdapterFiles(const std::filesystem::path& directory, const Setting
   if (!faults.empty() || files_.names().empty())
     throw sw::DataError(
         directory.string() +
-        ": the adapters must be of linear layers of this model (give the model that they were "
-        "trained over, without a tied head or embeddings among their modules):" +
+        ": the adapters must be of linear layers or tables of this model (give the model that they were "
+        "trained over, without tied tables among their modules):" +
         (faults.empty() ? "\n  there are none" : faults));
   adapters_.targets.assign(targets.begin(), targets.end());
 }
@@ -278,7 +328,19 @@ std::vector<std::string> expert_modules(const Settings& settings) {
   });
 }
 
+std::vector<std::string> table_modules(const Settings& settings) {
+  std::vector<std::string> out;
+  for (const Part part : {Part::embedding, Part::head})
+    if (const std::optional<Piece> table = whole_table(settings, part))
+      out.push_back(module_of(table->tensor));
+  return out;
+}
+
 std::string adapted_module(const Settings& settings, std::string_view path) {
+  if (const std::optional<Part> part = table_at(path)) {
+    const std::optional<Piece> table = whole_table(settings, *part);
+    return table ? module_of(table->tensor) : std::string();
+  }
   const std::vector<Piece> pieces = whole_row(settings, factor_at(path));
   return pieces.empty() ? std::string() : module_of(pieces.front().tensor);
 }
@@ -287,7 +349,13 @@ std::vector<Piece> adapter_pieces(const Settings& settings, const std::string& n
                                   std::span<const std::uint64_t> offset,
                                   std::span<const std::uint64_t> extent) {
   const std::optional<Factor> factor = factor_of(name);
-  if (!factor || whole_row(settings, *factor).empty())
+  if (!factor)
+    return {};
+  if (const std::optional<Part> part = table_at(factor->base)) {
+    const std::optional<Piece> table = whole_table(settings, *part);
+    return table ? std::vector{table_piece(*table, factor->up, rank, offset, extent)} : std::vector<Piece>();
+  }
+  if (whole_row(settings, *factor).empty())
     return {};
   if (!is_grouped(*factor))
     return matrix_pieces(settings, *factor, rank, offset, extent);

@@ -23,7 +23,9 @@ namespace pretrained {
 class AdapterFiles {
 public:
   /// @throws sw::DataError as parse_adapter_settings, and naming every tensor that is missing, belongs to no
-  /// matrix of the model, or has another shape.
+  /// matrix of the model, or has another shape. PEFT's files name a module's A and B, [rank, in] and [out,
+  /// rank], MODULE.lora_A.weight and MODULE.lora_B.weight, those of an embedding MODULE.lora_embedding_A and
+  /// MODULE.lora_embedding_B.
   AdapterFiles(const std::filesystem::path& directory, const Settings& settings);
 
   [[nodiscard]] const AdapterSettings& settings() const noexcept { return adapters_; }
@@ -42,6 +44,9 @@ private:
 [[nodiscard]] std::vector<std::string> adaptable_modules(const Settings& settings);
 /// @brief Those of experts among them; other layers may have the same last names.
 [[nodiscard]] std::vector<std::string> expert_modules(const Settings& settings);
+/// @brief The last names of embedding and head, too, unless they are one table, whose adapter PEFT gives to
+/// one of both uses.
+[[nodiscard]] std::vector<std::string> table_modules(const Settings& settings);
 
 /// @brief The last name of the module in files that a layer of a training decoder becomes, such as "q_proj"
 /// of "layers.3.attention.qkv.queries"; empty if it becomes none, or one in part.

@@ -299,7 +299,7 @@ void add_adapter_options(CLI::App& app, Options& options, Words& words) {
       ->type_name("SIZES");
   in.add(
         "--lora-targets", words.targets,
-        "Layers that get an adapter, as files name them, such as q_proj,v_proj. Default: all linear layers of attention, MLP and experts, but not routers.")
+        "Layers that get an adapter, as files name them, such as q_proj,v_proj. Default: all linear layers of attention, MLP and experts, but not routers; embed_tokens and lm_head can be named, too.")
       ->delimiter(',')
       ->type_name("NAME");
   in.add("--adapter", words.adapter, "Directory of adapters to start from, with their sizes.")

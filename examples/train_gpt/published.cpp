@@ -144,10 +144,12 @@ void check_adapters(Options& options, const pretrained::Settings& settings) {
         "--balance bias changes the biases of routers, which adapters leave as they are (leave it "
         "out, or give another --balance)");
   options.sequence_parallel = options.extent("tp") > 1;
-  const std::vector<std::string> known = pretrained::adaptable_modules(settings);
+  std::vector<std::string> known = pretrained::adaptable_modules(settings);
   const std::vector<std::string> of_experts = pretrained::expert_modules(settings);
   if (options.lora->targets.empty())
     options.lora->targets = known;
+  for (std::string& table : pretrained::table_modules(settings))
+    known.push_back(std::move(table));
   for (const std::string& target : options.lora->targets) {
     if (options.lora->dropout > 0 &&
         std::find(of_experts.begin(), of_experts.end(), target) != of_experts.end())
@@ -159,6 +161,11 @@ void check_adapters(Options& options, const pretrained::Settings& settings) {
                                    : "set lora_dropout in its adapter_config.json to 0)"));
     if (std::find(known.begin(), known.end(), target) != known.end())
       continue;
+    if (settings.tied_embedding && (target == "embed_tokens" || target == "lm_head"))
+      throw UsageError(
+          "--lora-targets has " + target +
+          ", but embedding and head of this model are one table, which has no adapters (leave it "
+          "out)");
     if (!options.adapter.empty())
       throw UsageError("--adapter " + options.adapter.string() + " adapts " + target +
                        ", but this program trains adapters of " + joined(known, " and ") +

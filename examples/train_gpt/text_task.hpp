@@ -141,6 +141,7 @@ template <class Layouts, class Element, class AnyTarget, bool with_adapters = fa
           .rank_stabilized = options.lora->rank_stabilized,
           .dropout = options.lora->dropout,
           .initial = options.lora->kaiming ? sw::LoraInitial::kaiming_uniform : sw::LoraInitial::normal,
+          .tables = !options.published->tied_embedding,
           .matches = [settings = *options.published, targets = options.lora->targets](std::string_view path) {
             const std::string module = pretrained::adapted_module(settings, path);
             return std::find(targets.begin(), targets.end(), module) != targets.end();

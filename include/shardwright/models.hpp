@@ -43,6 +43,7 @@
 #include <shardwright/nn/layers/lora.hpp>
 #include <shardwright/nn/layers/mlp.hpp>
 #include <shardwright/nn/layers/norm.hpp>
+#include <shardwright/nn/layers/output_table.hpp>
 #include <shardwright/nn/layers/position_embedding.hpp>
 #include <shardwright/nn/layers/sequential.hpp>
 #include <shardwright/nn/losses/cross_entropy.hpp>

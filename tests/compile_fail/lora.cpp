@@ -44,3 +44,16 @@ using Plan = ModelPlan<float, Frozen<Zero3>>;
 
 void merge(Linear<Layout<2, Shard<0, dp>>, Layout<2, Shard<1, tp>>, Plan>& layer) { merge_adapters(layer); }
 } // namespace lora_merged_into_quantized_weights
+
+namespace lora_exchanged_without_adapters {
+// expect: Lora: values must be exchanged with those of adapters, but no layer of this model can have any (make a model of Adapted<Model>, or adapt() a module with frozen weights)
+
+using Model = Decoder<FrozenLayouts<DecoderLayouts<true>>>;
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Others = OtherAdapters<SingleStageModel<Model>>;
+#else
+using Others = OtherAdapters<SingleStageModel<Adapted<Model>>>;
+#endif
+
+static_assert(sizeof(Others) > 0);
+} // namespace lora_exchanged_without_adapters

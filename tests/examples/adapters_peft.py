@@ -35,7 +35,7 @@ SIZES = dict(vocab_size=331, hidden_size=64, intermediate_size=96, num_hidden_la
 ATTENTION, MLP = ["q_proj", "k_proj", "v_proj", "o_proj"], ["gate_proj", "up_proj", "down_proj"]
 # The family, its settings, the layers that get an adapter, and whether train_gpt trains them.
 MODELS = [
-    ("Llama", {}, ATTENTION + MLP + ["lm_head"], False),
+    ("Llama", {}, ATTENTION + MLP + ["embed_tokens", "lm_head"], True),
     ("Llama", {}, ATTENTION + MLP, True),
     ("Qwen2", dict(tie_word_embeddings=True), ATTENTION + MLP, True),
     ("Qwen3", dict(head_dim=16), ["q_proj", "v_proj"], True),
@@ -58,7 +58,7 @@ def make(kind, more, targets, rslora):
                                                                 use_rslora=rslora, task_type="CAUSAL_LM"))
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
-            if ".lora_B." in name:  # zeros at first
+            if ".lora_B." in name or ".lora_embedding_A." in name:  # zeros at first
                 parameter.copy_(0.1 * torch.randn_like(parameter))
     return adapted.eval()
 

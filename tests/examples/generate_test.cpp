@@ -1303,6 +1303,82 @@ TEST_CASE("adapters of experts have the names of files, however experts and colu
   CHECK(cut.tensors().size() == whole.tensors().size());
 }
 
+namespace {
+
+/// Trains a little more than a step of adapters with uniform initial values, of the tables too, and reads
+/// them back. @param run as in the test below
+template <class Run>
+void check_adapted_tables(const std::filesystem::path& base, const Run& run, std::size_t words,
+                          std::size_t width) {
+  const Scratch begun, tuned, again, merged;
+  const std::vector<std::string> lora{"--lora", "r=4,alpha=8,kaiming=1", "--lora-targets",
+                                      "q_proj,embed_tokens,lm_head"};
+  const std::string model = "base_model.model.model.", head = "base_model.model.lm_head.lora_",
+                    embedding = model + "embed_tokens.lora_embedding_";
+  const auto values = [](const Scratch& scratch, const std::string& name) {
+    const files::Files opened(scratch.root() / "adapter_model.safetensors");
+    return opened.file_of(name).read_as<float>(name);
+  };
+  const auto largest = [](const std::vector<float>& all) {
+    float out = 0;
+    for (const float each : all)
+      out = std::max(out, std::abs(each));
+    return static_cast<double>(out);
+  };
+  REQUIRE(run("0", lora, {"--export", begun.root().string()}).error == "");
+  const double bound = 1 / std::sqrt(static_cast<double>(width));
+  for (const std::string& name : {head + "A.weight", model + "layers.0.self_attn.q_proj.lora_A.weight"}) {
+    const auto uniform = values(begun, name);
+    CHECK(uniform.size() == 4 * width);
+    CHECK(largest(uniform) <= bound);
+    CHECK(largest(uniform) > 0.9 * bound); // normal ones of this variance would reach further
+  }
+  CHECK(largest(values(begun, embedding + "A")) == 0);
+  CHECK(largest(values(begun, embedding + "B")) > 1); // normal numbers
+
+  const Trained one = run("3", lora, {"--export", tuned.root().string()});
+  REQUIRE(one.error == "");
+  const Trained other = run("3", lora, {"--mesh", "tp=2"});
+  REQUIRE(other.error == "");
+  for (std::size_t step = 0; step < 3; ++step)
+    CHECK(std::abs(other.result.steps.at(step).loss - one.result.steps.at(step).loss) < 1e-4);
+  const std::vector<std::string> trained{"--adapter", tuned.root().string()};
+  REQUIRE(run("0", trained, {"--mesh", "tp=2", "--export", again.root().string()}).error == "");
+  for (const std::string& name : {embedding + "A", embedding + "B", head + "A.weight", head + "B.weight"}) {
+    CHECK(largest(values(tuned, name)) > 0);
+    CHECK(values(again, name) == values(tuned, name));
+  }
+  CHECK(values(tuned, embedding + "A").size() == 4 * words);
+
+  // Merged tables are T + 2 (B A)^T and T + 2 B A, however they are merged.
+  REQUIRE(run("0", trained, {"--merge", "--export", merged.root().string()}).error == "");
+  const pretrained::Settings settings = pretrained::read_settings(base);
+  const pretrained::AdapterFiles adapters(tuned.root(), settings);
+  const files::Files before(base), after(merged.root());
+  for (const bool input : {true, false}) {
+    const std::string name = input ? "model.embed_tokens.weight" : "lm_head.weight";
+    const auto a = values(tuned, input ? embedding + "A" : head + "A.weight"),
+               b = values(tuned, input ? embedding + "B" : head + "B.weight");
+    auto wanted = before.file_of(name).read_as<float>(name);
+    auto read = wanted;
+    adapters.add_to(
+        std::array{pretrained::Piece{name, {words, width}, {{0, 0}, {words, width}}, 0, {width, 1}}}, read);
+    for (std::size_t word = 0; word < words; ++word)
+      for (std::size_t i = 0; i < width; ++i) {
+        double sum = 0;
+        for (std::size_t k = 0; k < 4; ++k)
+          sum += input ? static_cast<double>(a[k * words + word]) * static_cast<double>(b[i * 4 + k])
+                       : static_cast<double>(b[word * 4 + k]) * static_cast<double>(a[k * width + i]);
+        float& to = wanted[word * width + i];
+        to = static_cast<float>(static_cast<double>(to) + 2 * sum);
+      }
+    CHECK(read == wanted);
+    CHECK(after.file_of(name).read_as<float>(name) == wanted);
+  }
+}
+
+} // namespace
+
 TEST_CASE("adapters of a small model learn to answer, the same on every mesh, and are read back") {
   const Scratch base, text, data, tuned, merged, again, saves, ended_saves;
   if (!pretrained::has_tokenizer())
@@ -1380,6 +1456,11 @@ TEST_CASE("adapters of a small model learn to answer, the same on every mesh, an
     CHECK_THAT(run("6", lora, other).error,
                ContainsSubstring("--lora is for --precision fp32 or bf16 with --zero 0 or 3"));
   CHECK_THAT(run("6", {"--lora", "r=8,beta=1"}).error, ContainsSubstring("but has 'beta=1'"));
+  {
+    const pretrained::Settings settings = pretrained::read_settings(base.root());
+    check_adapted_tables(base.root(), run, static_cast<std::size_t>(settings.vocabulary),
+                         static_cast<std::size_t>(settings.width));
+  }
   CHECK_THAT(run("6", {"--lora", "r=8", "--lora-targets", "v_proj,q_pro"}).error,
              ContainsSubstring("did you mean q_proj?"));
   CHECK_THAT(run("6", {"--lora", "r=8", "--merge"}).error, ContainsSubstring("add --lora and --export"));

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/small_training.hpp"
 #include "support/catch.hpp"
+#include "support/failures.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/nn/decoder/moe.hpp>
 #include <shardwright/nn/layers/lora.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
+#include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/training.hpp>
 
@@ -25,7 +27,9 @@ namespace {
 namespace sw = shardwright;
 using nn_test::Problem;
 using nn_test::Way;
+using shardwright_test::failure_of;
 using shardwright_test::Findings;
+using shardwright_test::has;
 using shardwright_test::on_ranks;
 
 template <class Layouts> using Base = sw::SingleStageModel<sw::Decoder<Layouts, double>>;
@@ -34,8 +38,8 @@ template <class Layouts>
 using WithLora = sw::SingleStageModel<sw::Adapted<sw::Decoder<sw::FrozenLayouts<Layouts>, double>>>;
 
 [[nodiscard]] sw::LoraOptions options() {
-  return {.rank = 4, .alpha = 8, .dropout = 0.1, .matches = [](std::string_view path) {
-            return !path.ends_with(".keys"); // all linear layers but those of the keys
+  return {.rank = 4, .alpha = 8, .dropout = 0.1, .tables = true, .matches = [](std::string_view path) {
+            return !path.ends_with(".keys"); // all layers but those of the keys, embedding and head too
           }};
 }
 //! [adapted]
@@ -43,7 +47,6 @@ using WithLora = sw::SingleStageModel<sw::Adapted<sw::Decoder<sw::FrozenLayouts<
 [[nodiscard]] Problem problem() {
   Problem out;
   out.config = nn_test::config_of_four();
-  out.config.tied_embedding = true;
   out.steps = 4;
   return out;
 }
@@ -86,8 +89,11 @@ template <class Layouts>
     return training.mean(training.evaluate(batches)).value;
   };
   out.push_back(next());
+  const auto predicted = [&] { return sw::local_values(model.predict(batches.front())); };
+  const auto scores = predicted();
   sw::merge_adapters(model);
   findings.expect(std::abs(next() - out.back()) < 1e-12, way.text(), ": merged");
+  findings.expect(nn_test::largest_difference(predicted(), scores) < 1e-12, way.text(), ": merged scores");
   return out;
 }
 
@@ -112,6 +118,33 @@ TEST_CASE("an adapted decoder begins as its base, and its losses are those of on
     compare<sw::DecoderLayouts<true, sw::Zero3>>(alone, way);
 }
 
+TEST_CASE("tied tables have no adapters, and beside them the other layers have") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          using Model = WithLora<sw::DecoderLayouts<false>>;
+          const sw::DecoderMesh mesh = sw::decoder_mesh(world, {});
+          Problem own = problem();
+          own.config.tied_embedding = true;
+          sw::LoraOptions with = options();
+          const std::string text = failure_of<sw::InvalidArgument>([&] {
+            Model(mesh, {own.config, with}, own.seed);
+          });
+          findings.expect(has(text, "tables that get adapters must not be tied, but parts of this model "
+                                    "share embedding (adapt the other layers, without LoraOptions::tables"),
+                          text);
+          with.tables = false;
+          Model model(mesh, {own.config, with}, own.seed);
+          std::string tables;
+          sw::for_each_trained_parameter(model, [&](const auto& parameter) {
+            tables += parameter.name().starts_with("layers.") ? "" : parameter.name();
+          });
+          findings.expect(tables == "", tables);
+          Base<sw::DecoderLayouts<false>> base(mesh, own.config, own.seed);
+          const auto batch = batch_of<Model>(mesh, own, 0);
+          findings.expect(model.evaluate(batch).read().loss.value == base.evaluate(batch).read().loss.value,
+                          "the loss begins as the base's");
+        }) == "");
+}
+
 namespace {
 
 /// The losses of some steps of adapters of a decoder with experts, in 4 bits, on a mesh of one or two stages.
@@ -134,7 +167,8 @@ namespace {
   const auto schedule = sw::make_schedule("1f1b", stages, 2);
   const sw::LayerPartition layers(static_cast<int>(config.layers), stages);
   const auto pipeline = ranks.communicator<sw::axis::pp>();
-  Model model(mesh, pipeline, schedule.placement(), layers, {config, {.rank = 3, .alpha = 6}}, own.seed);
+  Model model(mesh, pipeline, schedule.placement(), layers, {config, {.rank = 3, .alpha = 6, .tables = true}},
+              own.seed);
   int quantized = 0;
   model.for_each_parameter([&]<class P>(const P&) { quantized += P::quantized ? 1 : 0; });
   if (world.size() == 1) // two of attention and of each dense or shared part, three of experts

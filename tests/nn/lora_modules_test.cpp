@@ -6,13 +6,19 @@
 #include <shardwright/nn/attention/latent.hpp>
 #include <shardwright/nn/attention/self.hpp>
 #include <shardwright/nn/experts/mlp.hpp>
+#include <shardwright/nn/layers/embedding.hpp>
 #include <shardwright/nn/layers/lora.hpp>
 #include <shardwright/nn/layers/mlp.hpp>
+#include <shardwright/nn/layers/output_table.hpp>
 #include <shardwright/train/check_gradients.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <array>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -133,6 +139,159 @@ TEST_CASE("the matrices of latent attention have adapters") {
             expect_adapted(
                 module, [&](auto v) { return module(v, positions); }, sw::members("x", x, "m", module),
                 "latent attention", findings);
+          }) == "");
+}
+
+namespace {
+
+constexpr std::int64_t words = 12;
+
+/// A language model of two tables.
+struct Tables {
+  using Ids = sw::Layout<2, sw::Shard<0, dp>>;
+  using Words = sw::Layout<2, sw::Shard<0, tp>>;
+  using Table = sw::Embedding<Ids, Words, Plan>::Table;
+
+  explicit Tables(const Mesh& mesh)
+      : embedding(mesh, words, width, sw::Initial::normal(0.5)),
+        head(sw::SharedParts().tied<Table>("m.head", [&] {
+          return Table(mesh, {words, width}, sw::Initial::normal(0.5));
+        })) {}
+  template <class Tokens>
+  [[nodiscard]] auto loss(sw::Tape<>& tape, const Tokens& ids, const Tokens& targets) {
+    return head.loss(embedding(tape, ids).template as<Layouts::Tokens>(), targets);
+  }
+  auto members() { return sw::members("embedding", embedding, "head", head); }
+
+  sw::Embedding<Ids, Words, Plan> embedding;
+  sw::OutputTable<Layouts::Tokens, Table, Plan> head;
+};
+
+/// op(a) op(b) of row-major matrices; `inner` is the contracted extent.
+[[nodiscard]] Vector product(const Vector& a, bool a_turned, const Vector& b, bool b_turned,
+                             std::size_t inner) {
+  const std::size_t rows = a.size() / inner, columns = b.size() / inner;
+  Vector out(rows * columns);
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < columns; ++c)
+      for (std::size_t k = 0; k < inner; ++k)
+        out[r * columns + c] +=
+            a[a_turned ? k * rows + r : r * inner + k] * b[b_turned ? c * inner + k : k * columns + c];
+  return out;
+}
+
+/// Loss and gradients of a batch with whole tables, by plain formulas: x = embedding[ids], the mean cross
+/// entropy of x head^T.
+struct DenseTables {
+  double loss = 0;
+  Vector embedding = Vector(words * width), head = Vector(words * width); ///< Gradients.
+
+  DenseTables(const Vector& of_embedding, const Vector& of_head, const Vector& ids, const Vector& targets) {
+    for (std::size_t token = 0; token < ids.size(); ++token) {
+      const double* const x = &of_embedding[static_cast<std::size_t>(ids[token]) * width];
+      Vector share(words);
+      double sum = 0;
+      for (std::size_t word = 0; word < words; ++word) {
+        double score = 0;
+        for (std::size_t i = 0; i < width; ++i)
+          score += x[i] * of_head[word * width + i];
+        sum += share[word] = std::exp(score);
+      }
+      const auto target = static_cast<std::size_t>(targets[token]);
+      loss -= std::log(share[target] / sum) / static_cast<double>(ids.size());
+      for (std::size_t word = 0; word < words; ++word) {
+        const double gradient =
+            (share[word] / sum - (word == target ? 1 : 0)) / static_cast<double>(ids.size());
+        for (std::size_t i = 0; i < width; ++i) {
+          head[word * width + i] += gradient * x[i];
+          embedding[static_cast<std::size_t>(ids[token]) * width + i] += gradient * of_head[word * width + i];
+        }
+      }
+    }
+  }
+};
+
+} // namespace
+
+TEST_CASE("embedding and head have adapters, which are dense updates of their tables") {
+  for (const Extents extents : {Extents{1, 1}, Extents{2, 2}, Extents{1, 3}})
+    CHECK(on_ranks(extents.data * extents.tensor, [extents](const auto& world, Findings& findings) {
+            const Mesh mesh = mesh_of(world, extents);
+            Tables model(mesh);
+            const sw::LoraOptions options{.rank = 2, .alpha = 3, .tables = true};
+            findings.expect(sw::adapt(model, options, "m") == 2, "two adapters");
+            sw::initialize(model, 5, "m");
+            sw::ShardedTensor<Tables::Ids, std::int32_t> ids(mesh, {batch, sequence}),
+                targets(mesh, ids.shape());
+            const std::int64_t first = ids.local_offset()[0] * sequence;
+            for (std::size_t i = 0; i < ids.local_size(); ++i) {
+              const auto token = static_cast<std::int32_t>(first + static_cast<std::int64_t>(i));
+              ids.mutable_data()[i] = token * token % 7; // not all words
+              targets.mutable_data()[i] = (5 * token + 1) % words;
+            }
+            std::map<std::string, Vector> weights, gradients;
+            const auto run = [&] {
+              weights.clear();
+              sw::for_each_parameter(
+                  model, [&](auto& parameter) { weights[parameter.name()] = whole_of(parameter.stored()); });
+              sw::GradAccumulator accumulator(model);
+              sw::Tape<> tape(sw::Recording::training);
+              auto loss = model.loss(tape, ids, targets);
+              tape.backward();
+              accumulator.add(std::move(loss));
+              const double mean = accumulator.finish().loss.value;
+              sw::for_each_trained_parameter(model, [&](auto& parameter) {
+                gradients[parameter.name()] = whole_of(parameter.gradient());
+              });
+              return mean;
+            };
+            const auto dense = [&](double factor) {
+              Vector embedding = product(weights.at("m.embedding.lora.a"), false,
+                                         weights.at("m.embedding.lora.b"), false, 2);
+              Vector head = product(weights.at("m.head.lora.b"), true, weights.at("m.head.lora.a"), true, 2);
+              for (std::size_t i = 0; i < head.size(); ++i) {
+                embedding[i] = weights.at("m.embedding")[i] + factor * embedding[i];
+                head[i] = weights.at("m.head")[i] + factor * head[i];
+              }
+              return DenseTables(embedding, head, whole_of(ids), whole_of(targets));
+            };
+            const double begins = run();
+            findings.expect(std::abs(begins - dense(0).loss) < 1e-13, "begins as ", begins);
+            for (const char* name : {"m.embedding.lora.b", "m.head.lora.a"}) // the others are zeros
+              findings.expect(gradients.at(name) == Vector(gradients.at(name).size()), name);
+            std::uint64_t number = 30;
+            sw::for_each_trained_parameter(model, [&](auto& parameter) {
+              parameter.fill_weights([&](auto& values) { sw::fill_normal(values, {1, ++number}, 0, 0.4); });
+            });
+            const double loss = run(), factor = options.factor();
+            const DenseTables wanted = dense(factor);
+            findings.expect(std::abs(loss - wanted.loss) < 1e-13, loss, ", not ", wanted.loss);
+            const auto expect_gradient = [&](const char* name, Vector found) {
+              for (double& each : found)
+                each *= factor * batch * sequence; // gradients are those of the sum over tokens
+              findings.expect(difference(gradients.at(name), found) < 1e-13, name, ": ",
+                              difference(gradients.at(name), found));
+            };
+            expect_gradient("m.embedding.lora.a",
+                            product(wanted.embedding, false, weights.at("m.embedding.lora.b"), true, width));
+            expect_gradient("m.embedding.lora.b",
+                            product(weights.at("m.embedding.lora.a"), true, wanted.embedding, false, words));
+            expect_gradient("m.head.lora.a",
+                            product(wanted.head, true, weights.at("m.head.lora.b"), true, words));
+            expect_gradient("m.head.lora.b",
+                            product(weights.at("m.head.lora.a"), true, wanted.head, true, width));
+            const auto scores = [&] {
+              sw::Tape<> tape(sw::Recording::evaluation);
+              return whole_of(model.head.scores(model.embedding(tape, ids).template as<Layouts::Tokens>()));
+            };
+            const Vector apart = scores();
+            sw::merge_adapters(model);
+            findings.expect(difference(scores(), apart) < 1e-13, "merged");
+            weights.at("m.embedding") = whole_of(model.embedding.weight().stored());
+            weights.at("m.head") = whole_of(model.head.weight().stored());
+            findings.expect(std::abs(dense(0).loss - loss) < 1e-13, "the tables are merged");
+            sw::unmerge_adapters(model);
+            findings.expect(difference(scores(), apart) < 1e-13, "unmerged");
           }) == "");
 }
 

@@ -488,6 +488,9 @@ TEST_CASE("a filter of paths chooses the layers, and what cannot be is an error"
           findings.expect(has(said([&] { sw::adapt(layer, {.dropout = 0.1}, "layer"); }),
                               "dropout must not be asked for layer, whose input is an incomplete sum"),
                           "dropout");
+          findings.expect(has(said([&] { sw::OtherAdapters<decltype(layer)> others(layer); }),
+                              "but this model has none yet (call adapt() first)"),
+                          "no adapters to exchange");
           sw::adapt(layer, {}, "layer");
           findings.expect(has(failure_of<sw::LifecycleError>([&] { sw::adapt(layer, {}, "layer"); }),
                               "layer has one already (adapt a model once)"),

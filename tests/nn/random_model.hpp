@@ -340,7 +340,7 @@ private:
       }));
       break;
     case Piece::loss_scores:
-      losses_.add(sw::linear_cross_entropy(as<Stream>(std::move(x)), part(model_.tables, step).table(),
+      losses_.add(sw::linear_cross_entropy(as<Stream>(std::move(x)), part(model_.tables, step).weight(),
                                            batch_.targets));
       break;
     case Piece::loss_split:

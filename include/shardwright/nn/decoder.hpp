@@ -13,7 +13,7 @@
 #include <shardwright/nn/layers/embedding.hpp>
 #include <shardwright/nn/layers/mlp.hpp>
 #include <shardwright/nn/layers/norm.hpp>
-#include <shardwright/nn/losses/linear_cross_entropy.hpp>
+#include <shardwright/nn/layers/output_table.hpp>
 #include <shardwright/train/pipeline/model_parts.hpp>
 #include <shardwright/train/tape/recompute.hpp>
 
@@ -113,8 +113,8 @@ struct Decoder {
 
   /// @brief The embedding, or the head.
   using TableLayout = TiedLayouts<typename Layouts::Table, typename Layouts::Head>;
-  using Table = Parameter<TableLayout, EmbeddingGradientLayout<typename Layouts::Ids, Tokens, TableLayout>,
-                          Element, typename Plan::zero, Target>;
+  using TokenTable = shardwright::Embedding<typename Layouts::Ids, TableLayout, Plan, true>;
+  using Table = typename TokenTable::Table;
 
   template <class Place>
   [[nodiscard]] static TiedParameter<Table> table(const Place& place, const Config& config, const char* name,
@@ -131,13 +131,13 @@ struct Decoder {
     template <class Place>
     Embedding(const Place& place, const Config& config) : table_(table(place, config, "embedding", 0)) {}
     auto operator()(Tape<Target>& tape, const Batch& batch) {
-      return as_var(embed(tape, batch.ids, *table_).template as<Stream>());
+      return as_var(table_(tape, batch.ids).template as<Stream>());
     }
     [[nodiscard]] static std::vector<std::string_view> ties(const Config&) { return {"embedding"}; }
     auto members() { return shardwright::members("embedding", table_); }
 
   private:
-    TiedParameter<Table> table_;
+    TokenTable table_;
   };
 
   class Layer;
@@ -219,11 +219,11 @@ public:
                                      : table(place, config, "head", 1)) {}
 
   auto operator()(Var<Stream, Element, Target> x, const Batch& batch) {
-    return linear_cross_entropy(norm_(std::move(x)).template as<Tokens>(), *table_, batch.targets);
+    return table_.loss(norm_(std::move(x)).template as<Tokens>(), batch.targets);
   }
   /// @brief Scores of the next token, [batch, sequence, vocabulary]; for low-precision elements, in float.
   auto predict(Var<Stream, Element, Target> x, const Batch&) {
-    return linear_scores(norm_(std::move(x)).template as<Tokens>(), *table_);
+    return table_.scores(norm_(std::move(x)).template as<Tokens>());
   }
   [[nodiscard]] static std::vector<std::string_view> ties(const Config& config) {
     return {config.tied_embedding ? "embedding" : "head"};
@@ -232,7 +232,7 @@ public:
 
 private:
   RmsNorm<Stream, Plan> norm_;
-  TiedParameter<Table> table_;
+  OutputTable<Tokens, Table, Plan> table_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -23,29 +23,26 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-namespace detail {
-
-/// out_e = a_e b_e of each expert e of this rank: the rows of all a_e, grouped by expert. Low-precision
-/// products are rounded.
-template <class Out, class A, class B> void multiply_expert_matrices(Out& out, const A& a, const B& b) {
-  std::vector<std::int64_t> first_rows;
-  for (std::int64_t expert = 0; expert <= a.local_shape()[0]; ++expert)
-    first_rows.push_back(expert * a.local_shape()[1]);
-  ShardedTensor<typename Out::layout, typename A::value_type, typename Out::target> product(out.resources(),
-                                                                                            out.shape());
-  kernels::grouped_matmul(out.execution(), std::span<const std::int64_t>(first_rows), matrix_at(a, 2),
-                          b.local(), kernels::Transpose::no, mutable_matrix_at(product, 2));
-  out = convert<typename Out::value_type>(std::move(product));
-}
-
-} // namespace detail
-
 template <LayoutType Rows, LayoutType Weight, class Plan> class GroupedLinear;
 
 namespace detail {
 /// For the two layers of an adapter.
-struct GroupedLinearKind {
-  template <LayoutType Rows, LayoutType Weight, class Plan> using Module = GroupedLinear<Rows, Weight, Plan>;
+struct GroupedLinearKind : MatrixKind {
+  static constexpr std::size_t contracted = 1;
+  template <LayoutType Rows, LayoutType Weight, class Plan> using Down = GroupedLinear<Rows, Weight, Plan>;
+  template <LayoutType Rows, LayoutType Weight, class Plan> using Up = GroupedLinear<Rows, Weight, Plan>;
+  /// out_e = a_e b_e of each expert e of this rank: the rows of all a_e, grouped by expert. Low-precision
+  /// products are rounded.
+  template <class Out, class A, class B> static void multiply(Out& out, const A& a, const B& b) {
+    std::vector<std::int64_t> first_rows;
+    for (std::int64_t expert = 0; expert <= a.local_shape()[0]; ++expert)
+      first_rows.push_back(expert * a.local_shape()[1]);
+    ShardedTensor<typename Out::layout, typename A::value_type, typename Out::target> product(out.resources(),
+                                                                                              out.shape());
+    kernels::grouped_matmul(out.execution(), std::span<const std::int64_t>(first_rows), matrix_at(a, 2),
+                            b.local(), kernels::Transpose::no, mutable_matrix_at(product, 2));
+    out = convert<typename Out::value_type>(std::move(product));
+  }
 };
 } // namespace detail
 
@@ -82,15 +79,11 @@ public:
   }
   /// @brief Called by merge_adapters() and unmerge_adapters().
   void merge_adapter(bool merged) requires(!Matrices::trained) { adapter_.merge(weight_, merged); }
-  /// @brief The weights of an adapter, out_e = A_e B_e of each expert e.
-  template <class Out, class A, class B> static void multiply_weights(Out& out, const A& a, const B& b) {
-    detail::multiply_expert_matrices(out, a, b);
-  }
   [[nodiscard]] auto members() { return adapter_.members_with(weight_); }
 
 private:
   Matrices weight_;
-  [[no_unique_address]] detail::AdapterOf<detail::GroupedLinearKind, Rows, Weight, Plan, 1> adapter_;
+  [[no_unique_address]] detail::AdapterOf<detail::GroupedLinearKind, Rows, Weight, Plan> adapter_;
 };
 
 namespace detail {

@@ -40,13 +40,14 @@ enum class LoraInitial : std::uint8_t { normal, kaiming_uniform };
 /// @brief The low-rank adapters of a model (Hu et al., arXiv 2106.09685): y = base(x) + factor (x A) B, with
 /// A [in, rank] and B [rank, out].
 ///
-/// B begins as zeros: an adapted model begins as its base.
+/// A B begins as zeros: an adapted model begins as its base.
 struct LoraOptions {
   std::int64_t rank = 16;
   double alpha = 32;
   bool rank_stabilized = false; ///< The factor is alpha / sqrt(rank) (Kalajdzievski, arXiv 2312.03732).
-  double dropout = 0;           ///< Of x, before A.
-  LoraInitial initial = LoraInitial::normal; ///< Of A.
+  double dropout = 0;           ///< Of x, before A; tokens' ids, the x of an embedding, are not dropped.
+  LoraInitial initial = LoraInitial::normal; ///< Of A. An embedding's A begins as zeros, B as N(0, 1).
+  bool tables = false;                       ///< Whether embeddings and heads that match get one, too.
   /// @brief Which layers get an adapter, by path, such as "layers.3.mlp.up"; the same on all ranks. By
   /// default all but routers, whose choices would change with every step.
   std::function<bool(std::string_view path)> matches = [](std::string_view path) {
@@ -110,24 +111,27 @@ template <class P> struct MeshOf {
 /// order depends on the mesh.
 template <class In> inline constexpr bool can_drop = !In::value.has_partial() && !is_ragged<In>;
 
-/// factor (x A) B: two layers of one kind, such as Linear, for a weight that has its input in dimension
-/// `contracted`.
+/// factor (x A) B: two layers, such as Linear, for a weight that has its input in dimension `contracted`. If
+/// A is an embedding, x are ids with their tape, a Lookup; as in PEFT, A is then zeros at first and B is not,
+/// so that words that no batch has keep their rows.
 template <class A, class B, std::size_t contracted> class Lora {
+  static constexpr bool looks_up = requires { typename A::Table; };
+
 public:
   /// @param weight that is adapted, or of which a part of `shape` is
   template <class P>
   Lora(const P& weight, const typename P::Shape& shape, const LoraOptions& options)
-      : factor_(options.factor()), dropout_(options.dropout),
+      : factor_(options.factor()), dropout_(looks_up ? 0 : options.dropout),
         a_(MeshOf<P>{weight.resources().core()}, shape_of_a(shape, options.rank),
-           options.initial_of(shape[contracted]), weight.where()),
-        b_(MeshOf<P>{weight.resources().core()}, shape_of_b(shape, options.rank), Initial::zeros(),
-           weight.where()) {}
+           looks_up ? Initial::zeros() : options.initial_of(shape[contracted]), weight.where()),
+        b_(MeshOf<P>{weight.resources().core()}, shape_of_b(shape, options.rank),
+           looks_up ? Initial::normal(1) : Initial::zeros(), weight.where()) {}
 
   template <TapeOperand X> [[nodiscard]] auto operator()(X&& x, SourceLocation where) {
     return b_(scale(inner(std::forward<X>(x), where), factor_, where), where);
   }
   /// y with that added to its indices from `at` on, of a dimension of outputs, in its memory.
-  template <class Y, TapeOperand X>
+  template <class Y, class X>
   [[nodiscard]] auto add_to(Y&& y, X&& x, std::size_t dimension, std::int64_t at, SourceLocation where) {
     auto read = inner(std::forward<X>(x), where);
     return apply(AddProduct{dimension, at, factor_}, where, std::forward<Y>(y), std::move(read), b_.weight());
@@ -135,9 +139,17 @@ public:
   [[nodiscard]] auto members() {
     return shardwright::members("lora.a", a_, "lora.b", b_, "lora.dropout", dropout_);
   }
+  /// The same with y and x that are no longer on a tape, in an evaluation.
+  template <class Y, TapeOperand X>
+  [[nodiscard]] Y add_to_value(Y y, X&& x, std::size_t dimension, std::int64_t at, SourceLocation where) {
+    const auto read = inner(std::forward<X>(x), where);
+    const WeightReading reading(b_.weight());
+    return AddProduct{dimension, at, factor_}.forward(where, std::move(y), read.value(),
+                                                      b_.weight().weight());
+  }
   [[nodiscard]] double factor() const noexcept { return factor_; }
-  [[nodiscard]] A& a() noexcept { return a_; }
-  [[nodiscard]] B& b() noexcept { return b_; }
+  [[nodiscard]] auto& a() noexcept { return a_.weight(); }
+  [[nodiscard]] auto& b() noexcept { return b_.weight(); }
 
 private:
   template <class Shape> [[nodiscard]] static auto shape_of_a(const Shape& weight, std::int64_t rank) {
@@ -152,7 +164,9 @@ private:
   }
 
   template <class X> [[nodiscard]] auto inner(X&& x, SourceLocation where) {
-    if constexpr (can_drop<typename std::remove_cvref_t<X>::layout>)
+    if constexpr (looks_up)
+      return x.in(a_, where);
+    else if constexpr (can_drop<typename std::remove_cvref_t<X>::layout>)
       return down(dropout_(std::forward<X>(x), where), where);
     else
       return down(std::forward<X>(x), where);
@@ -184,8 +198,29 @@ struct OutputParts {
   std::array<Part, most> part{};
 };
 
-/// The adapters of a module with a frozen weight, if it has any.
-template <class A, class B, std::size_t contracted, bool drops> class Adapter {
+/// What the kinds of modules with one matrix [in, out...] have in common.
+struct MatrixKind {
+  static constexpr std::size_t contracted = 0; ///< The dimension of the input.
+  static constexpr bool is_table = false;
+  /// The layout and the shape of the matrix that takes the input, given those of the weight.
+  template <LayoutType Weight> using Matrix = Weight;
+  template <class Shape> [[nodiscard]] static const Shape& matrix(const Shape& weight) { return weight; }
+  /// out = A B, in the form of the weight, not rounded.
+  template <class Out, class A, class B> static void multiply(Out& out, const A& a, const B& b) {
+    matmul_into(out, a, b);
+  }
+};
+
+/// The adapters of a module of a Kind, which names the layers Down, of A, and Up, of B, with a frozen weight,
+/// if it has any.
+template <class Kind, class In, class Weight, class Plan> class Adapter {
+  static constexpr std::size_t contracted = Kind::contracted;
+  using Layouts = LoraLayouts<typename Kind::template Matrix<Weight>, contracted>;
+  using Trained = ModelPlan<typename Plan::element, typename Plan::zero::Trained, typename Plan::target>;
+  using A = typename Kind::template Down<In, typename Layouts::A, Trained>;
+  using B = typename Kind::template Up<typename A::Out, typename Layouts::B, Trained>;
+  static constexpr bool allows_dropout = can_drop<In>; // ids have none
+
 public:
   void split(std::size_t dimension, std::initializer_list<std::pair<std::string_view, std::int64_t>> named) {
     if (named.size() > OutputParts::most)
@@ -208,6 +243,8 @@ public:
     if (options.rank < 1)
       throw InvalidArgument("Lora: the rank must be at least 1, but it is " + std::to_string(options.rank) +
                             " (8 to 64 are usual)");
+    if (Kind::is_table && !options.tables)
+      return 0;
     require_parts(weight, path);
     std::size_t count = 0;
     for (std::size_t i = 0; i < parts_.count; ++i) {
@@ -215,7 +252,7 @@ public:
       const std::string own = path_below(path, part.name);
       if (!options.matches(own))
         continue;
-      if (options.dropout != 0 && !drops)
+      if (options.dropout != 0 && !allows_dropout)
         throw InvalidArgument(
             "Lora: dropout must not be asked for " + own +
             ", whose input is an incomplete sum or the rows of experts (set it to 0, or exclude this layer)");
@@ -242,6 +279,13 @@ public:
           y = lora_[i]->add_to(std::move(y), x, parts_.dimension, parts_.part[i].at, where);
       return y;
     }
+  }
+  /// value = base(x), and the adapters' part of it, in an evaluation.
+  template <class Y, class X> [[nodiscard]] Y add_to_value(Y y, const X& x, SourceLocation where) {
+    for (std::size_t i = 0; i < parts_.count; ++i)
+      if (lora_[i] && !merged_)
+        y = lora_[i]->add_to_value(std::move(y), x, parts_.dimension, parts_.part[i].at, where);
+    return y;
   }
   template <class P> [[nodiscard]] auto members_with(P& weight) {
     const auto& part = parts_.part;
@@ -287,7 +331,7 @@ private:
   }
   template <class P>
   [[nodiscard]] typename P::Shape shape_of(const OutputParts::Part& part, const P& weight) const {
-    typename P::Shape out = weight.shape();
+    typename P::Shape out = Kind::matrix(weight.shape());
     if (part.extent > 0)
       out[parts_.dimension] = part.extent;
     return out;
@@ -311,13 +355,13 @@ private:
   }
   /// A B, not rounded.
   template <class P> [[nodiscard]] auto product(const P& weight, std::size_t i) {
-    auto& a = lora_[i]->a().weight();
-    auto& b = lora_[i]->b().weight();
+    auto& a = lora_[i]->a();
+    auto& b = lora_[i]->b();
     const WeightReading of_a(a);
     const WeightReading of_b(b);
     ShardedTensor<typename P::compute_layout, typename P::accumulation_element, typename P::target> out(
-        weight.resources(), shape_of(parts_.part[i], weight));
-    A::multiply_weights(out, a.weight(), b.weight());
+        weight.resources(), Kind::matrix(shape_of(parts_.part[i], weight)));
+    Kind::multiply(out, a.weight(), b.weight());
     return out;
   }
 
@@ -333,27 +377,18 @@ struct NoAdapter {
   [[nodiscard]] static auto add_to(const Base& base, X&& x, SourceLocation /*where*/) {
     return base(std::forward<X>(x));
   }
+  template <class Y, class X>
+  [[nodiscard]] static Y add_to_value(Y y, const X& /*x*/, SourceLocation /*where*/) {
+    return y;
+  }
   template <class P> [[nodiscard]] static auto members_with(P& weight) {
     return shardwright::members("", weight);
   }
 };
 
-template <bool trained, class Kind, class In, class Weight, class Plan, std::size_t contracted>
-struct AdapterFor {
-  using type = NoAdapter;
-};
-template <class Kind, class In, class Weight, class Plan, std::size_t contracted>
-struct AdapterFor<false, Kind, In, Weight, Plan, contracted> {
-  using Layouts = LoraLayouts<Weight, contracted>;
-  using Trained = ModelPlan<typename Plan::element, typename Plan::zero::Trained, typename Plan::target>;
-  using A = typename Kind::template Module<In, typename Layouts::A, Trained>;
-  using B = typename Kind::template Module<typename A::Out, typename Layouts::B, Trained>;
-  using type = Adapter<A, B, contracted, can_drop<In>>;
-};
-/// The adapter of a module Kind::Module<In, Weight, Plan>, whose weight has its input in dimension
-/// `contracted`.
-template <class Kind, class In, class Weight, class Plan, std::size_t contracted = 0>
-using AdapterOf = typename AdapterFor<trains<typename Plan::zero>, Kind, In, Weight, Plan, contracted>::type;
+/// The adapter of a module of a Kind with input In and a weight, whose plan says whether it is frozen.
+template <class Kind, class In, class Weight, class Plan>
+using AdapterOf = std::conditional_t<trains<typename Plan::zero>, NoAdapter, Adapter<Kind, In, Weight, Plan>>;
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -7,6 +7,8 @@
 #include <shardwright/layout/embedding_layout.hpp>
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
+#include <shardwright/nn/layers/adapter.hpp>
+#include <shardwright/nn/layers/linear.hpp>
 #include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/tensor/checks/id_faults.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
@@ -20,6 +22,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -134,12 +137,34 @@ template <class Given, class Wanted> struct EmbeddingIds {
 
 } // namespace detail
 
-/// @brief A trained row of a table in layout `Weight`, [vocabulary, width], for each id of a tensor in layout
-/// `Ids`.
+template <LayoutType Ids, LayoutType Weight, class Plan, bool tied> class Embedding;
+
+namespace detail {
+
+/// Ids to look up, on the tape that records it.
+template <class Target, class Ids> struct Lookup {
+  Tape<Target>& tape;
+  const Ids& ids;
+  template <class Module> [[nodiscard]] auto in(Module& embedding, SourceLocation where) const {
+    return embedding(tape, ids, where);
+  }
+};
+
+/// For the two layers of an adapter.
+struct EmbeddingKind : MatrixKind {
+  static constexpr bool is_table = true;
+  template <LayoutType Ids, LayoutType Weight, class Plan> using Down = Embedding<Ids, Weight, Plan, false>;
+  template <LayoutType In, LayoutType Weight, class Plan> using Up = Linear<In, Weight, Plan>;
+};
+
+} // namespace detail
+
+/// @brief A row of a table in layout `Weight`, [vocabulary, width], for each id of a tensor in layout `Ids`.
 ///
-/// The result is Partial over the axes that shard the vocabulary, and `.as<Stream>()` completes it. A table
-/// that is also the output table is a TiedParameter<Table>, read with embed().
-template <LayoutType Ids, LayoutType Weight, class Plan = ModelPlan<>> class Embedding {
+/// The result is Partial over the axes that shard the vocabulary, and `.as<Stream>()` completes it. If the
+/// plan is frozen, adapt() may add a low-rank adapter.
+/// @tparam tied whether the table is a TiedParameter<Table>, which other parts of a model may read, too
+template <LayoutType Ids, LayoutType Weight, class Plan = ModelPlan<>, bool tied = false> class Embedding {
 public:
   using Out = EmbeddingLayout<Ids, Weight>;
   using Table = Parameter<Weight, EmbeddingGradientLayout<Ids, Gradient<Out>, Weight>, typename Plan::element,
@@ -147,21 +172,40 @@ public:
 
   template <class Mesh>
   Embedding(const Mesh& mesh, std::int64_t vocabulary, std::int64_t width, const Initial& initial,
-            SourceLocation where = SourceLocation::current())
+            SourceLocation where = SourceLocation::current()) requires(!tied)
       : table_(mesh, {vocabulary, width}, initial, where) {}
+  template <class Mesh>
+  Embedding(const Mesh& mesh, const std::array<std::int64_t, 2>& shape, const Initial& initial,
+            SourceLocation where = SourceLocation::current()) requires(!tied)
+      : table_(mesh, shape, initial, where) {}
+  explicit Embedding(TiedParameter<Table> table) requires(tied) : table_(std::move(table)) {}
 
   template <LayoutType L, class Id, class Place>
   [[nodiscard]] auto operator()(Tape<typename Plan::target>& tape, const ShardedTensor<L, Id, Place>& ids,
                                 SourceLocation where = SourceLocation::current()) {
     using Wanted = ShardedTensor<Ids, Id, typename Plan::target>;
     if constexpr (detail::EmbeddingIds<ShardedTensor<L, Id, Place>, Wanted>::value)
-      return embed(tape, ids, table_, where);
+      return adapter_.add_to([&](const auto&) { return embed(tape, ids, weight(), where); },
+                             detail::Lookup<typename Plan::target, Wanted>{tape, ids}, where);
   }
-  [[nodiscard]] Table& table() noexcept { return table_; }
-  [[nodiscard]] auto members() { return shardwright::members("", table_); }
+  [[nodiscard]] Table& weight() noexcept {
+    if constexpr (tied)
+      return *table_;
+    else
+      return table_;
+  }
+  /// @brief Adds an adapter to a frozen table; called by adapt().
+  [[nodiscard]] std::size_t adapt(const LoraOptions& options,
+                                  const std::string& path) requires(!Table::trained) {
+    return adapter_.add(weight(), options, path);
+  }
+  /// @brief Called by merge_adapters() and unmerge_adapters().
+  void merge_adapter(bool merged) requires(!Table::trained) { adapter_.merge(weight(), merged); }
+  [[nodiscard]] auto members() { return adapter_.members_with(table_); }
 
 private:
-  Table table_;
+  std::conditional_t<tied, TiedParameter<Table>, Table> table_;
+  [[no_unique_address]] detail::AdapterOf<detail::EmbeddingKind, Ids, Weight, Plan> adapter_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

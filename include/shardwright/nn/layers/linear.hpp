@@ -48,8 +48,9 @@ template <LayoutType In, LayoutType Weight, class Plan> class Linear;
 
 namespace detail {
 /// For the two layers of an adapter.
-struct LinearKind {
-  template <LayoutType In, LayoutType Weight, class Plan> using Module = Linear<In, Weight, Plan>;
+struct LinearKind : MatrixKind {
+  template <LayoutType In, LayoutType Weight, class Plan> using Down = Linear<In, Weight, Plan>;
+  template <LayoutType In, LayoutType Weight, class Plan> using Up = Linear<In, Weight, Plan>;
 };
 } // namespace detail
 
@@ -98,10 +99,6 @@ public:
   }
   /// @brief Called by merge_adapters() and unmerge_adapters().
   void merge_adapter(bool merged) requires(!Matrix::trained) { adapter_.merge(weight_, merged); }
-  /// @brief The weight of an adapter, out = A B.
-  template <class Out, class A, class B> static void multiply_weights(Out& out, const A& a, const B& b) {
-    matmul_into(out, a, b);
-  }
   [[nodiscard]] auto members() { return adapter_.members_with(weight_); }
 
 private:

@@ -9,8 +9,10 @@
 #include <shardwright/train/pipeline/model_parts.hpp>
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -67,10 +69,38 @@ template <class Model> struct AdaptableModel {
       "Lora: adapters are added beside frozen weights, but no linear layer of this model has any (give the model FrozenLayouts, or a plan with Frozen<Zero>)");
 };
 
+/// An adapter of a table belongs to one use of it. @throws InvalidArgument for a model that ties tables.
+template <class Model> void require_tables_apart(const typename Model::Config& config) {
+  std::map<std::string_view, int> uses;
+  for_each_tie<Model>(config, [&](std::string_view name, std::size_t) {
+    if (++uses[name] > 1)
+      throw InvalidArgument(
+          "Lora: tables that get adapters must not be tied, but parts of this model share " +
+          std::string(name) + " (adapt the other layers, without LoraOptions::tables, or untie the table)");
+  });
+}
+
+/// Whether a model is one of stages, each of which may have adapters or none.
+template <class Model> inline constexpr bool is_staged = requires(Model& model) {
+  model.for_each_stage(VisitsAnything{});
+};
+/// Checks that a model can have adapters to exchange, with an error sentence if not.
+template <class Model> struct ModelWithAdapters {
+  static constexpr bool value = [] {
+    if constexpr (is_staged<Model>)
+      return AddsAdapters<std::remove_cvref_t<decltype(std::declval<Model&>().config())>>;
+    else
+      return FindsAdaptable::in<Model>();
+  }();
+  static_assert(
+      value,
+      "Lora: values must be exchanged with those of adapters, but no layer of this model can have any (make a model of Adapted<Model>, or adapt() a module with frozen weights)");
+};
+
 /// Merges the adapters of all layers, or takes them out.
 template <class Model> void set_merged(Model& model, bool merged) {
   const auto set = [merged](auto& module, const std::string&) { module.merge_adapter(merged); };
-  if constexpr (requires { model.for_each_stage(VisitsAnything{}); })
+  if constexpr (is_staged<Model>)
     model.for_each_stage([&](auto& stage) {
       stage.for_each_unit([&](auto& part, const std::string& name) { visit_adaptable(part, name, set); });
     });
@@ -103,6 +133,11 @@ template <class Model> struct Adapted : Model {
   struct Config : Model::Config {
     LoraOptions adapters;
   };
+  template <class Mesh> static void check(const Mesh& mesh, const Config& config) {
+    detail::check_model<Model>(mesh, config);
+    if (config.adapters.tables)
+      detail::require_tables_apart<Model>(config);
+  }
 };
 
 /// @brief Adds adapters to the modules of a model that is not in stages, before initialize().
@@ -128,14 +163,19 @@ template <class Model> void unmerge_adapters(Model& model) { detail::set_merged(
 /// @brief Values of a model's adapters beside those that it computes with: several adapters over one base, to
 /// be served or trained in turn. They have the same sizes and layers.
 template <class Model> class OtherAdapters {
+  static_assert(sizeof(detail::ModelWithAdapters<Model>) > 0);
+
 public:
-  /// @brief Begins as a copy of the model's.
+  /// @brief Begins as a copy of the model's. @throws InvalidArgument if it has none, and is not in stages.
   explicit OtherAdapters(Model& model) {
     each(model, [this](auto& parameter) {
       parameter.update_weights([&](auto& weights) {
         values_.push_back({text_of(parameter), detail::TensorAccess::take_memory(weights.clone())});
       });
     });
+    if (!detail::is_staged<Model> && values_.empty())
+      throw InvalidArgument(
+          "Lora: values must be exchanged with those of adapters, but this model has none yet (call adapt() first)");
   }
   /// @brief Exchanges them with the model's. Collective if optimizer states are in another layout. Costs no
   /// copy of the base, and none of adapters that are stored as the optimizer updates them.
