@@ -104,6 +104,8 @@ std::vector<ConversationLine> read_conversations(const std::vector<std::filesyst
   std::vector<ConversationLine> out;
   for (const std::filesystem::path& path : paths) {
     std::vector<ConversationLine> lines = parse_conversations(sw::read_text(path, most_bytes), path.string());
+    if (lines.empty())
+      refuse(path.string(), "it must hold a conversation, a line of JSON, but has none");
     std::move(lines.begin(), lines.end(), std::back_inserter(out));
   }
   return out;

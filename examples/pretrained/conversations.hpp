@@ -33,7 +33,7 @@ struct ConversationLine {
                                                                 const std::string& subject);
 
 /// @brief Reads files of conversations, in this order.
-/// @throws sw::DataError as parse_conversations, or if a file cannot be read.
+/// @throws sw::DataError as parse_conversations, or if a file cannot be read or has none.
 [[nodiscard]] std::vector<ConversationLine>
 read_conversations(const std::vector<std::filesystem::path>& paths);
 

@@ -211,6 +211,10 @@ TEST_CASE("conversations: lines of both forms are read, malformed ones named by 
   for (const auto& each : cases)
     CHECK_THAT(sentence_of([&] { (void)pretrained::parse_conversations("\n" + each.first, "chat.jsonl"); }),
                ContainsSubstring(each.second));
+  const Scratch empty;
+  std::ofstream(empty.root() / "empty.jsonl") << "\n";
+  CHECK_THAT(sentence_of([&] { (void)pretrained::read_conversations({empty.root() / "empty.jsonl"}); }),
+             ContainsSubstring("empty.jsonl: it must hold a conversation, a line of JSON, but has none"));
 }
 
 TEST_CASE("conversations: the tokens of answers are learned, also those that begin before them") {

@@ -98,7 +98,7 @@ public:
           " documents " + std::to_string(counts_.dropped.documents) + " are longer than a row of " +
           std::to_string(options.sequence) + " tokens, " + std::to_string(counts_.unlearned.documents) +
           " have no token to learn in it, and " + std::to_string(validation_.documents.size()) +
-          " are held out (give more documents or a longer sequence)");
+          " are held out (give more documents, with tokens to learn, or a longer sequence)");
     training_.make_rows(options);
     validation_.make_rows(options);
   }
