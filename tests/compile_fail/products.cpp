@@ -5,6 +5,7 @@
 #include <shardwright/layout/matmul_layout.hpp>
 #include <shardwright/nn/layers/linear.hpp>
 #include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/redistribute.hpp>
 
 #include <vector>
 
@@ -127,6 +128,35 @@ using Right = Layout<3>;
 
 static_assert(MatmulLayout<Layout<3>, Right, MatmulForm::left_transposed>::tensor_rank >= 0);
 } // namespace matmul_tensor_rank
+
+namespace ordered_products_of_parts {
+// expect: matmul: with OrderedProducts the contracted dimension must not be sharded, nor an operand Partial, because the ranks' parts are rounded before they are added (redistribute the operands first)
+
+using Left = ShardedTensor<Layout<2, Shard<1, tp>>>;
+using Right = ShardedTensor<Layout<2, Shard<0, tp>>>;
+
+void multiply(const Left& x, const Right& w) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(matmul<OrderedProducts>(x, w));
+#else
+  static_cast<void>(matmul<OrderedProducts>(redistribute<Layout<2>>(x), redistribute<Layout<2>>(w)));
+#endif
+}
+} // namespace ordered_products_of_parts
+
+namespace ordered_products_narrow {
+// expect: OrderedProducts: the factors must be of float or double, and the result too (convert them first)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Element = bfloat16;
+#else
+using Element = float;
+#endif
+
+void multiply(const ShardedTensor<Layout<2>, Element>& x, const ShardedTensor<Layout<2>, Element>& w) {
+  static_cast<void>(matmul<OrderedProducts>(x, w));
+}
+} // namespace ordered_products_narrow
 
 namespace module_input_layout {
 // expect: Module: the input must be in the layout that the module is made for (read it with .as<In>(), or change the module's In)

@@ -5,8 +5,12 @@
 
 #include "tensor/kernels_support.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <utility>
 #include <vector>
 
 using namespace kernels_test;
@@ -308,6 +312,80 @@ TEST_CASE("Every tile shape of a product gives the same sums", "[kernels]") {
       REQUIRE(largest_difference(c, expected) < 1e-5);
     }
   }
+}
+
+/// One element of an ordered product, by the definition: sums of 256 products in order.
+template <class Element>
+Element ordered_element(const kernels::detail::Product<Element>& p, std::size_t i, std::size_t j,
+                        bool fused) {
+  Element out = 0;
+  for (std::size_t first = 0; first < p.k; first += 256) {
+    Element sum = 0;
+    for (std::size_t k = first; k < std::min(first + 256, p.k); ++k) {
+      const Element a = *p.a.from(i, k).data, b = *p.b.from(k, j).data;
+      const volatile Element rounded = a * b;
+      sum = fused ? std::fma(a, b, sum) : sum + rounded;
+    }
+    out += sum;
+  }
+  return out;
+}
+
+TEMPLATE_TEST_CASE("Ordered products have the bits of a plain loop, wherever a product is cut", "[kernels]",
+                   float, double) {
+  using Product = kernels::detail::Product<TestType>;
+  // Beyond one block of rows, columns and depth each.
+  constexpr std::size_t m = 250, n = 1030, k = 300;
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true}) {
+      const auto a = random_matrix<TestType>(ta ? k : m, ta ? m : k, 1);
+      const auto b = random_matrix<TestType>(tb ? n : k, tb ? k : n, 2);
+      Matrix<TestType> whole("whole", m, n);
+      const Product all{m, n, k, 1, {a.data(), a.extent(1), ta}, {b.data(), b.extent(1), tb}, 0, whole.data(),
+                        n};
+      kernels::detail::start_ordered_product(execution(), all);
+      bool fused = true, separate = true;
+      for (const std::size_t i : {0, 7, 239, 240, 249})
+        for (std::size_t j = 0; j < n; j += 3) {
+          fused = fused && whole(i, j) == ordered_element(all, i, j, true);
+          separate = separate && whole(i, j) == ordered_element(all, i, j, false);
+        }
+      CHECK((fused || separate)); // as the processor adds
+      std::size_t differ = 0;
+      for (const auto& [rows, columns] : {std::pair{5, 1000}, std::pair{101, 77}, std::pair{249, 513}}) {
+        const auto row = static_cast<std::size_t>(rows), column = static_cast<std::size_t>(columns);
+        const std::size_t height = std::min<std::size_t>(m - row, 60),
+                          width = std::min<std::size_t>(n - column, 100);
+        Matrix<TestType> part("part", height, width + 3); // another leading dimension
+        Product some = all;
+        some.m = height;
+        some.n = width;
+        some.a = all.a.from(row, 0);
+        some.b = all.b.from(0, column);
+        some.c = part.data();
+        some.c_stride = width + 3;
+        kernels::detail::start_ordered_product(execution(), some);
+        for (std::size_t i = 0; i < height; ++i)
+          for (std::size_t j = 0; j < width; ++j)
+            differ += part(i, j) == whole(row + i, column + j) ? 0 : 1;
+      }
+      CHECK(differ == 0);
+    }
+}
+
+TEST_CASE("Ordered products scale, accumulate and overwrite as others do", "[kernels]") {
+  for (const std::size_t depth : {std::size_t{0}, std::size_t{40}})
+    for (const double beta : {0.0, 1.0, -0.5}) {
+      const auto a = random_matrix<double>(13, depth, 1);
+      const auto b = random_matrix<double>(depth, 37, 2);
+      const auto c = random_matrix<double>(13, 37, 3);
+      const auto expected = reference<double>(a, false, b, false, c, 2.0, beta);
+      if (beta == 0)
+        Kokkos::deep_copy(c, std::numeric_limits<double>::quiet_NaN());
+      kernels::matmul(execution(), a, kernels::Transpose::no, b, kernels::Transpose::no, c, 2.0, beta,
+                      kernels::OrderedProducts{});
+      CHECK(largest_difference(c, expected) < 1e-13);
+    }
 }
 
 TEST_CASE("A NaN in a factor reaches only its row", "[kernels]") {

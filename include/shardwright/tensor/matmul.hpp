@@ -13,6 +13,7 @@
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -21,6 +22,9 @@
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
+
+using kernels::FastProducts;
+using kernels::OrderedProducts;
 
 namespace detail {
 
@@ -51,10 +55,11 @@ struct PlainProduct {
       out[tokens + d - 1] = w.shape()[d];
     return out;
   }
-  template <class X, class W, class Y> static void run(const X& x, const W& w, Y& y, double beta) {
+  template <class Products, class X, class W, class Y>
+  static void run(const X& x, const W& w, Y& y, double beta) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::no, matrix_at(w, 1),
-                    kernels::Transpose::no, mutable_matrix_at(y, tokens), 1.0, beta);
+                    kernels::Transpose::no, mutable_matrix_at(y, tokens), 1.0, beta, Products{});
   }
 };
 
@@ -74,10 +79,11 @@ struct InputGradientProduct {
     out[tokens] = w.shape()[0];
     return out;
   }
-  template <class Y, class W, class X> static void run(const Y& y, const W& w, X& x, double beta) {
+  template <class Products, class Y, class W, class X>
+  static void run(const Y& y, const W& w, X& x, double beta) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     kernels::matmul(y.execution(), matrix_at(y, tokens), kernels::Transpose::no, matrix_at(w, 1),
-                    kernels::Transpose::yes, mutable_matrix_at(x, tokens), 1.0, beta);
+                    kernels::Transpose::yes, mutable_matrix_at(x, tokens), 1.0, beta, Products{});
   }
 };
 
@@ -95,10 +101,11 @@ struct WeightGradientProduct {
       out[1 + d - tokens] = y.shape()[d];
     return out;
   }
-  template <class X, class Y, class W> static void run(const X& x, const Y& y, W& w, double beta) {
+  template <class Products, class X, class Y, class W>
+  static void run(const X& x, const Y& y, W& w, double beta) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::yes, matrix_at(y, tokens),
-                    kernels::Transpose::no, mutable_matrix_at(w, 1), 1.0, beta);
+                    kernels::Transpose::no, mutable_matrix_at(w, 1), 1.0, beta, Products{});
   }
 };
 
@@ -114,21 +121,31 @@ using ProductOutElement = std::conditional_t<
     std::is_same_v<typename Out::value_type, AccumulationElement<typename Left::value_type>>,
     typename Out::value_type, typename Left::value_type>;
 
-template <class Form, class Left, class Right>
+/// Whether ranks need not add the results of a product.
+template <class Products, class L> struct ProductIsWhole {
+  static constexpr bool value =
+      !std::is_same_v<Products, kernels::OrderedProducts> || !L::value.has_partial();
+  static_assert(
+      value,
+      "matmul: with OrderedProducts the contracted dimension must not be sharded, nor an operand Partial, because the ranks' parts are rounded before they are added (redistribute the operands first)");
+};
+
+template <class Form, class Products = kernels::FastProducts, class Left, class Right>
 [[nodiscard]] ProductTensor<Form, Left, Right> product_of(const Left& left, const Right& right,
                                                           SourceLocation where) {
   using Result = ProductTensor<Form, Left, Right>;
   if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
     require_one_mesh(Form::name, left, right, where);
+    static_cast<void>(ProductIsWhole<Products, typename Result::layout>::value);
     Result out(left.resources(), Form::shape(left, right, where), where);
-    Form::run(left, right, out, 0.0);
+    Form::template run<Products>(left, right, out, 0.0);
     return out;
   } else {
     return Result(left.resources(), {}, where);
   }
 }
 
-template <class Form, class Out, class Left, class Right>
+template <class Form, class Products = kernels::FastProducts, class Out, class Left, class Right>
 void product_into(Out& out, const Left& left, const Right& right, double beta, SourceLocation where) {
   using Result = ProductTensor<Form, Left, Right, ProductOutElement<Left, Out>>;
   if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
@@ -137,7 +154,8 @@ void product_into(Out& out, const Left& left, const Right& right, double beta, S
       require_one_mesh(Form::name, left, out, where);
       require_shape(Form::name, "destination", out.shape(), Form::shape(left, right, where), left.core(),
                     where);
-      Form::run(left, right, out, beta);
+      static_cast<void>(ProductIsWhole<Products, typename Result::layout>::value);
+      Form::template run<Products>(left, right, out, beta);
     }
   }
 }
@@ -148,7 +166,7 @@ namespace operation {
 
 /// @brief Y = X W with its gradients, dX = dY W^T and dW = X^T dY; or, with W transposed, Y = X W^T with
 /// dX = dY W and dW = dY^T X.
-template <bool transposed> struct MatrixProduct {
+template <bool transposed, class Products = kernels::FastProducts> struct MatrixProduct {
   static constexpr std::string_view name = transposed ? "matmul_transposed" : "matmul";
   static constexpr GradientReads left_gradient_reads{.left = false, .right = true};
   static constexpr GradientReads right_gradient_reads{.left = true, .right = false};
@@ -156,25 +174,27 @@ template <bool transposed> struct MatrixProduct {
   using Backward = std::conditional_t<transposed, detail::PlainProduct, detail::InputGradientProduct>;
 
   template <class X, class W> [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
-    return detail::product_of<Forward>(x, w, where);
+    return detail::product_of<Forward, Products>(x, w, where);
   }
   template <class G, class X, class W>
   [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, const W& w) const {
-    return detail::product_of<Backward>(y_gradient, w, {});
+    return detail::product_of<Backward, Products>(y_gradient, w, {});
   }
   template <class G, class X, class W>
   [[nodiscard]] auto right_gradient(const G& y_gradient, const X& x, const W&) const {
     if constexpr (transposed)
-      return detail::product_of<detail::WeightGradientProduct>(y_gradient, x, {});
+      return detail::product_of<detail::WeightGradientProduct, Products>(y_gradient, x, {});
     else
-      return detail::product_of<detail::WeightGradientProduct>(x, y_gradient, {});
+      return detail::product_of<detail::WeightGradientProduct, Products>(x, y_gradient, {});
   }
   template <class Slot, class G, class X>
   void right_gradient_into(const Slot& slot, const G& y_gradient, const X& x) const {
     if constexpr (transposed)
-      detail::product_into<detail::WeightGradientProduct>(slot.tensor, y_gradient, x, slot.beta, {});
+      detail::product_into<detail::WeightGradientProduct, Products>(slot.tensor, y_gradient, x, slot.beta,
+                                                                    {});
     else
-      detail::product_into<detail::WeightGradientProduct>(slot.tensor, x, y_gradient, slot.beta, {});
+      detail::product_into<detail::WeightGradientProduct, Products>(slot.tensor, x, y_gradient, slot.beta,
+                                                                    {});
   }
 };
 using Matmul = MatrixProduct<false>;
@@ -200,6 +220,21 @@ template <Operand X, Operand W>
 template <Operand X, Operand W>
 [[nodiscard]] auto matmul_transposed(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
   return apply(operation::MatmulTransposed{}, where, std::forward<X>(x), std::forward<W>(w));
+}
+
+/// @brief matmul and matmul_transposed whose elements have the same bits in a product of any size:
+/// `matmul<OrderedProducts>(x, w)`, whatever the mesh cuts of the dimensions of the result. The gradients are
+/// ordered, too.
+///
+/// On hosts, for float and double. The contracted dimension must not be sharded, nor that of a gradient: the
+/// sums of ranks are not ordered.
+template <std::same_as<kernels::OrderedProducts> Products, Operand X, Operand W>
+[[nodiscard]] auto matmul(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::MatrixProduct<false, Products>{}, where, std::forward<X>(x), std::forward<W>(w));
+}
+template <std::same_as<kernels::OrderedProducts> Products, Operand X, Operand W>
+[[nodiscard]] auto matmul_transposed(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::MatrixProduct<true, Products>{}, where, std::forward<X>(x), std::forward<W>(w));
 }
 
 /// @brief Rejects a sharded tensor with a plain one, with an error sentence.

@@ -8,6 +8,7 @@
 #include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/product/gemm_problem.hpp>
+#include <shardwright/tensor/kernels/product/ordered.hpp>
 #include <shardwright/tensor/kernels/product/portable.hpp>
 #include <shardwright/tensor/kernels/product/widened.hpp>
 #if defined(KOKKOS_ENABLE_CUDA) && defined(SHARDWRIGHT_WITH_CUBLAS)
@@ -67,10 +68,12 @@ void start_product(const Execution& execution, const Product<Element, Out>& prod
 /// @param a  [m, k], or [k, m] when transposed
 /// @param b  [k, n], or [n, k] when transposed
 /// @param c  [m, n], not overlapping the factors; of their element type or its AccumulationElement
+///
+/// OrderedProducts, on the host, are those of the library's register tiles, with up to 2.7 MB of workspace.
 /// @throws InvalidArgument if the shapes do not fit
-template <class Execution, KernelMatrix A, KernelMatrix B, KernelMatrix C>
+template <class Execution, KernelMatrix A, KernelMatrix B, KernelMatrix C, class Products = FastProducts>
 void matmul(const Execution& execution, const A& a, Transpose transpose_a, const B& b, Transpose transpose_b,
-            const C& c, double alpha = 1.0, double beta = 0.0) {
+            const C& c, double alpha = 1.0, double beta = 0.0, Products = {}) {
   using Element = typename A::non_const_value_type;
   using Out = typename C::value_type;
   using Number = AccumulationElement<Element>;
@@ -90,15 +93,19 @@ void matmul(const Execution& execution, const A& a, Transpose transpose_a, const
   require((tb ? right.rows : right.columns) == n, "matmul", "C must have as many columns as op(B).");
   require((tb ? right.columns : right.rows) == k, "matmul",
           "op(B) must have as many rows as op(A) has columns.");
-  detail::start_product(execution, detail::Product<Element, Out>{m,
-                                                                 n,
-                                                                 k,
-                                                                 static_cast<Number>(alpha),
-                                                                 {left.data, left.stride, ta},
-                                                                 {right.data, right.stride, tb},
-                                                                 static_cast<Number>(beta),
-                                                                 out.data,
-                                                                 out.stride});
+  const detail::Product<Element, Out> product{m,
+                                              n,
+                                              k,
+                                              static_cast<Number>(alpha),
+                                              {left.data, left.stride, ta},
+                                              {right.data, right.stride, tb},
+                                              static_cast<Number>(beta),
+                                              out.data,
+                                              out.stride};
+  if constexpr (std::is_same_v<Products, OrderedProducts>)
+    detail::start_ordered_product(execution, product);
+  else
+    detail::start_product(execution, product);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
