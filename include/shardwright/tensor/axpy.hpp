@@ -41,7 +41,9 @@ template <class Element> struct AxpbyElements {
   AccumulationElement<Element> b;
   Element* y;
   template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    chunk.store(y + i, a * chunk.load(x + i) + b * chunk.load(y + i));
+    const auto left = chunk.load(x + i); // loads come first, as in axpy
+    const auto right = chunk.load(y + i);
+    chunk.store(y + i, a * left + b * right);
   }
   template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, y); }
 };

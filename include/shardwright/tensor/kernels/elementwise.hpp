@@ -62,12 +62,16 @@ template <class To, class From> struct ConvertElements {
   }
 };
 
+/// Loads come first: compilers fuse a product and a sum only where nothing branches in between, as the loads
+/// of incomplete registers do, and all elements must be rounded alike.
 template <class From, class To> struct AxpyElements {
   AccumulationElement<To> factor;
   const From* x;
   To* y;
   template <class Chunk> SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    chunk.store(y + i, factor * chunk.load(x + i) + chunk.load(y + i));
+    const auto left = chunk.load(x + i);
+    const auto right = chunk.load(y + i);
+    chunk.store(y + i, factor * left + right);
   }
   template <class Use> SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const { use(x, y); }
 };
