@@ -50,6 +50,13 @@ static_assert(same<sw::ReductionLayout<sw::Sum, 0, Rows>, sw::Layout<1, sw::Part
 static_assert(same<sw::ReductionLayout<sw::Sum, 1, Rows>, sw::Layout<1, sw::Shard<0, tp>>>);
 //! [operations]
 
+//! [ordered]
+// The sum of all elements, with the same bits on every mesh:
+using Parts = sw::Layout<0, sw::Partial<sw::OrderedSum, tp>>;
+static_assert(same<sw::ReduceAllLayout<sw::OrderedSum, Rows>, Parts>);
+static_assert(takes_one<Parts, sw::Layout<0>, sw::AllReduce>);
+//! [ordered]
+
 //! [gradients]
 using Weight = sw::Layout<2>;                        // data parallel: every rank has the weight,
 using Raw = sw::Layout<2, sw::Partial<sw::Sum, dp>>; // and its gradient arrives as summands over dp

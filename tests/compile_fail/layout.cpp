@@ -69,7 +69,7 @@ static_assert(Placed::tensor_rank == 2);
 
 namespace layout_partial_without_operation {
 // expect: Layout: a placement must be Shard<dimension, axes...>, Replicate<axes...> or Partial<Op,
-// expect: axes...> with Op one of Sum, Avg, Product, Max, Min (write it that way)
+// expect: axes...> with Op one of Sum, Avg, Product, Max, Min, OrderedSum (write it that way)
 
 #ifdef SHARDWRIGHT_EXPECT_FAIL
 using Placed = Layout<2, Partial<tp>>;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
 
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/train/tape.hpp>
+
+#include <cstdint>
 
 using namespace shardwright;
 using namespace shardwright::axis;
@@ -57,3 +61,84 @@ using Input = Layout<2, Partial<Max, tp>>;
 
 static_assert(ReductionLayout<Max, 0, Input>::tensor_rank >= 0);
 } // namespace reduce_partial_of_another_operation
+
+namespace ordered_on_tape {
+// expect: OrderedSum: the operand must be a tensor, because an ordered sum has no gradient (sum the value(), or use Sum)
+
+void sum(const Var<Layout<2, Shard<0, dp>>>& x) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(reduce_all<OrderedSum>(x));
+#else
+  static_cast<void>(reduce_all<OrderedSum>(x.value()));
+#endif
+}
+} // namespace ordered_on_tape
+
+namespace ordered_rows {
+// expect: reduce: an OrderedSum must be of all dimensions (use reduce_all, or Sum for the rows of a matrix)
+
+void sum(const ShardedTensor<Layout<2, Shard<0, dp>>>& x) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(reduce<OrderedSum, 0>(x));
+#else
+  static_cast<void>(reduce<Sum, 0>(x));
+#endif
+}
+} // namespace ordered_rows
+
+namespace ordered_integers {
+// expect: OrderedSum: the elements must be floating-point (use Sum, which is exact for integers)
+
+void sum(const ShardedTensor<Layout<1, Shard<0, dp>>, std::int64_t>& x) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(reduce_all<OrderedSum>(x));
+#else
+  static_cast<void>(reduce_all<Sum>(x));
+#endif
+}
+} // namespace ordered_integers
+
+namespace ordered_of_partial {
+// expect: reduce: the input must not be a Partial of another operation (redistribute it first)
+
+void norm(const ShardedTensor<Layout<1, Partial<Sum, dp>>>& x) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(reduce_all<OrderedSum>(x)); // its parts are rounded already
+#else
+  static_cast<void>(reduce_all<Sum>(x));
+#endif
+}
+} // namespace ordered_of_partial
+
+namespace ordered_mixed {
+// expect: add: two Partials must have the same operation (redistribute them first)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Right = Layout<0, Partial<OrderedSum, dp>>;
+#else
+using Right = Layout<0, Partial<Sum, dp>>;
+#endif
+static_assert(AddLayout<Layout<0, Partial<Sum, dp>>, Right>::tensor_rank == 0);
+} // namespace ordered_mixed
+
+namespace ordered_rounded {
+// expect: ShardedTensor: a Partial<OrderedSum> must be one number of ExactSum, which keeps every bit that ranks add, and an ExactSum must be complete or Partial<OrderedSum> (make it by dot<OrderedSum> or reduce_all<OrderedSum>)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Number = double;
+#else
+using Number = ExactSum;
+#endif
+static_assert(ShardedTensor<Layout<0, Partial<OrderedSum, dp>>, Number>::tensor_rank == 0);
+} // namespace ordered_rounded
+
+namespace ordered_gradient {
+// expect: Gradient: an OrderedSum has no gradient layout (use a Partial<Sum> on a tape)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Value = Layout<0, Partial<OrderedSum, dp>>;
+#else
+using Value = Layout<0, Partial<Sum, dp>>;
+#endif
+static_assert(Gradient<Value>::tensor_rank == 0);
+} // namespace ordered_gradient

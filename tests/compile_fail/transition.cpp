@@ -60,6 +60,19 @@ using To = Layout<2, Partial<Sum, tp>>;
 static_assert(Transition<Layout<2, Partial<Sum, tp>>, To>::collectives >= 0);
 } // namespace transition_partial_to_other_partial
 
+namespace transition_ordered_to_unordered {
+// expect: Transition: a Partial cannot become a Partial of another operation
+// expect: (complete it first: ask for Replicate or Shard)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using To = Layout<0, Partial<Sum, tp>>;
+#else
+using To = Layout<0>;
+#endif
+
+static_assert(Transition<Layout<0, Partial<OrderedSum, tp>>, To>::collectives >= 0);
+} // namespace transition_ordered_to_unordered
+
 namespace transition_replicate_to_partial {
 // expect: Transition: a replicated value cannot become Partial
 // expect: (it is already complete: keep it replicated or ask for Shard)

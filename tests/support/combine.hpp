@@ -15,6 +15,7 @@ inline double combine(shardwright::ReduceOp op, double left, double right) {
   switch (op) {
   case shardwright::ReduceOp::sum:
   case shardwright::ReduceOp::average:
+  case shardwright::ReduceOp::ordered_sum:
     return left + right;
   case shardwright::ReduceOp::product:
     return left * right;

@@ -239,6 +239,7 @@ inline void reduce_run(ElementType type, ReduceOp op, const ReduceRun& task) noe
   switch (op) {
   case ReduceOp::sum:
   case ReduceOp::average:
+  case ReduceOp::ordered_sum:
     return reduce_by<SumOf>(type, task);
   case ReduceOp::product:
     return reduce_by<ProductOf>(type, task);

@@ -166,7 +166,8 @@ private:
     return call_;
   }
 
-  /// An average of integers would be rounded, differently from a sum that is divided as a real number.
+  /// An average of integers would be rounded, differently from a sum that is divided as a real number; sums
+  /// of real numbers depend on their order.
   void reduce_by(ReduceOp op, const ReductionOrder& order) {
     call_.reduce_op = op;
     call_.order = order;
@@ -176,6 +177,9 @@ private:
     if (op == ReduceOp::average && !real)
       reject("an average must be of floating-point elements, but these are " + std::string(name_of(type)) +
              " (reduce them with ReduceOp::sum, and divide the sum)");
+    if (op == ReduceOp::ordered_sum && real)
+      reject("an ordered sum must be of integers, because the rounding of " + std::string(name_of(type)) +
+             " depends on the order (reduce them with ReduceOp::sum, or the words of an ExactSum)");
   }
 
   void need_size(const char* what, std::size_t size, std::size_t wanted) const {

@@ -29,8 +29,8 @@ enum class ElementType : std::uint8_t {
 };
 
 /// @brief The operation with which a reduction combines elements. `average` is a sum of real elements,
-/// divided once by the number of ranks.
-enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
+/// divided once by the number of ranks; `ordered_sum` one of integers, which has the same bits in any order.
+enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum, ordered_sum };
 
 /// @brief Whether a reduction of sums is the sum of the reductions.
 [[nodiscard]] constexpr bool is_linear(ReduceOp op) noexcept {
@@ -95,6 +95,8 @@ enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
     return "maximum";
   case ReduceOp::minimum:
     return "minimum";
+  case ReduceOp::ordered_sum:
+    return "ordered sum";
   }
   return "unknown";
 }

@@ -167,6 +167,7 @@ template <class Element> struct PeerArithmetic {
     switch (op) {
     case ReduceOp::sum:
     case ReduceOp::average:
+    case ReduceOp::ordered_sum:
       return sum(a, b);
     case ReduceOp::product:
       if constexpr (std::is_integral_v<Main>)

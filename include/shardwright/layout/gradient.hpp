@@ -20,6 +20,8 @@ template <class Axis, bool partial, ReduceOp op> struct GradientOver {
   static_assert(
       !partial || (op != ReduceOp::maximum && op != ReduceOp::minimum && op != ReduceOp::product),
       "Gradient: Max, Min and Product have no gradient layout (redistribute the value before it is used)");
+  static_assert(!partial || op != ReduceOp::ordered_sum,
+                "Gradient: an OrderedSum has no gradient layout (use a Partial<Sum> on a tape)");
 };
 
 template <class Value, class Axes> struct GradientChecks;

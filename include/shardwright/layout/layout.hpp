@@ -69,7 +69,7 @@ struct PlacementEntry {
 
 /// The placements of a layout in canonical order: shards by dimension, then one Partial per operation.
 struct PlacementEntries {
-  std::array<PlacementEntry, max_tensor_rank + 5> items{}; // there are 5 operations
+  std::array<PlacementEntry, max_tensor_rank + 6> items{}; // there are 6 operations
   int count = 0;
 };
 

@@ -34,9 +34,19 @@ struct Min {
   static constexpr ReduceOp value = ReduceOp::minimum;
 };
 
-/// @brief A reduction that completes a Partial: Sum, Avg, Product, Max or Min.
+/// @brief The value is the exact sum of all terms of all ranks, rounded once: its bits depend neither on the
+/// mesh nor on the order. The elements are ExactSum.
+struct OrderedSum {
+  static constexpr ReduceOp value = ReduceOp::ordered_sum;
+};
+
+/// @brief A reduction that adds: Sum, or OrderedSum.
 template <class Op>
-concept Reduction = std::same_as<Op, Sum> || std::same_as<Op, Avg> || std::same_as<Op, Product> ||
+concept Summation = std::same_as<Op, Sum> || std::same_as<Op, OrderedSum>;
+
+/// @brief A reduction that completes a Partial: Sum, Avg, Product, Max, Min or OrderedSum.
+template <class Op>
+concept Reduction = Summation<Op> || std::same_as<Op, Avg> || std::same_as<Op, Product> ||
     std::same_as<Op, Max> || std::same_as<Op, Min>;
 
 /// @brief Dimension `dimension` is split over the axes in order, major to minor, by the ceil-chunk rule. A
@@ -67,7 +77,9 @@ using ReductionTag = std::conditional_t<
     op == ReduceOp::sum, Sum,
     std::conditional_t<op == ReduceOp::average, Avg,
                        std::conditional_t<op == ReduceOp::product, Product,
-                                          std::conditional_t<op == ReduceOp::maximum, Max, Min>>>>;
+                                          std::conditional_t<op == ReduceOp::maximum, Max,
+                                                             std::conditional_t<op == ReduceOp::minimum, Min,
+                                                                                OrderedSum>>>>>;
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -8,11 +8,13 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/terms.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/tensor/ordered_sum.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -25,10 +27,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Layout of a dot product: Partial<Sum> over the axes that shard the operands, and over those over
-/// which one of them is Partial.
-template <LayoutType Left, LayoutType Right>
-using DotLayout = ReduceAllLayout<Sum, MultiplyLayout<Left, Right>>;
+/// @brief Layout of a dot product: Partial<Op> over the axes that shard the operands, and over those over
+/// which one of them is Partial. Of an OrderedSum, none may be Partial.
+template <LayoutType Left, LayoutType Right, Summation Op = Sum>
+using DotLayout = ReduceAllLayout<Op, MultiplyLayout<Left, Right>>;
 
 namespace detail {
 
@@ -136,6 +138,35 @@ struct SquaredNorm {
 template <Operand Left, Operand Right>
 [[nodiscard]] auto dot(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Dot{}, where, std::forward<Left>(left), std::forward<Right>(right));
+}
+
+/// @brief The same as an exact sum of the products, each rounded to double: its bits depend neither on the
+/// mesh nor on the order.
+///
+/// An ExactSum, Partial<OrderedSum> over the axes that shard the operands: redistribute<Layout<0>> completes
+/// it, and item(...).value() rounds it. The operands are tensors in host memory, and none is Partial; halos
+/// are ignored. There is no gradient.
+template <Reduction Op, Operand Left, Operand Right>
+requires detail::is_ordered<Op>
+[[nodiscard]] auto dot(const Left& left, const Right& right,
+                       SourceLocation where = SourceLocation::current()) {
+  if constexpr (!detail::OrderedOperand<Left>::value || !detail::OrderedOperand<Right>::value) {
+    return dot(left, right, where);
+  } else {
+    using L = DotLayout<WithoutHalos<typename Left::layout>, WithoutHalos<typename Right::layout>, Op>;
+    if constexpr (detail::DotRanks<Left, Right>::value && detail::SameElementAndTarget<Left, Right>::value &&
+                  !detail::any_invalid<L>) {
+      static_assert(RealElement<typename Left::value_type>,
+                    "dot: the elements must be floating-point (convert them first)");
+      detail::begin_operation(where, left, right);
+      detail::require_one_mesh("dot", left, right, where);
+      detail::require_shape("dot", "right tensor", right.shape(), left.shape(), left.core(), where);
+      return detail::ordered_sum<L, kernels::ProductTerms>(detail::without_halos(left),
+                                                           detail::without_halos(right), where);
+    } else {
+      return ShardedTensor<L, ExactSum, typename Left::target>(left.resources(), {}, where);
+    }
+  }
 }
 
 /// @brief The sum of the squares of all elements, as dot(x, x): Partial<Sum> over the axes that shard x. x

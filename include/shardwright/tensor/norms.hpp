@@ -5,6 +5,7 @@
 /// @brief Dot products and norms as plain numbers, complete on every rank, for the loops of solvers.
 
 #include <shardwright/core/element.hpp>
+#include <shardwright/core/exact_sum.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
@@ -14,7 +15,9 @@
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/memory/host_copy.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/tensor/ordered_sum.hpp>
 #include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/reduce.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <cmath>
@@ -39,6 +42,14 @@ template <class L, class X, class Reduce>
   double number = 0;
   copy_to_host<Target>(finished.execution(), finished.data(), &number, 1);
   return number;
+}
+
+/// The value of an ordered sum over all ranks.
+template <class Sums> [[nodiscard]] double ordered_number(Sums sums, SourceLocation where) {
+  const auto whole = redistribute<Layout<0>>(std::move(sums), where);
+  ExactSum sum;
+  copy_to_host<typename Sums::target>(whole.execution(), whole.data(), &sum, 1);
+  return sum.value();
 }
 
 template <class Op, class X>
@@ -70,32 +81,49 @@ template <class Op, class X, class Reduce>
 /// elements, summed in double in a fixed order: the same number on every rank and in every run, and for
 /// double bitwise the same as dot and norm. Halos are ignored, at the cost of a copy of the owned elements.
 /// No heap allocation after the first call.
+///
+/// With OrderedSum, `dot_value<OrderedSum>(x, y)`, the terms are rounded to double, added exactly, and the
+/// sum is rounded once: the same number on every mesh too. The all_reduce then has 576 bytes.
 /// @throws InvalidArgument if shapes or meshes differ; the typed errors of communicators.
 /// @{
 /// @brief The sum over all elements of left * right; the layouts may differ in halos.
-template <AnyShardedTensor Left, AnyShardedTensor Right>
+template <Summation Op = Sum, AnyShardedTensor Left, AnyShardedTensor Right>
 [[nodiscard]] double dot_value(const Left& left, const Right& right,
                                SourceLocation where = SourceLocation::current()) {
-  using L = DotLayout<WithoutHalos<typename Left::layout>, WithoutHalos<typename Right::layout>>;
-  double number = 0;
-  if constexpr (detail::DotRanks<Left, Right>::value && detail::SameElementAndTarget<Left, Right>::value &&
-                !detail::any_invalid<L>) {
-    static_assert(RealElement<typename Left::value_type>,
-                  "dot: the elements must be floating-point (convert them first)");
-    detail::begin_operation(where, left, right);
-    detail::require_one_mesh("dot_value", left, right, where);
-    detail::require_shape("dot_value", "right tensor", right.shape(), left.shape(), left.core(), where);
-    const auto& first = detail::without_halos(left);
-    const auto& second = detail::without_halos(right);
-    number = detail::complete_number<L>(
-        first,
-        [&](const auto& result, const auto& workspace) {
-          kernels::dot(first.execution(), detail::vector_of(first), detail::vector_of(second), result,
-                       workspace);
-        },
-        where);
+  if constexpr (detail::is_ordered<Op>) {
+    return detail::ordered_number(dot<Op>(left, right, where), where);
+  } else {
+    using L = DotLayout<WithoutHalos<typename Left::layout>, WithoutHalos<typename Right::layout>>;
+    double number = 0;
+    if constexpr (detail::DotRanks<Left, Right>::value && detail::SameElementAndTarget<Left, Right>::value &&
+                  !detail::any_invalid<L>) {
+      static_assert(RealElement<typename Left::value_type>,
+                    "dot: the elements must be floating-point (convert them first)");
+      detail::begin_operation(where, left, right);
+      detail::require_one_mesh("dot_value", left, right, where);
+      detail::require_shape("dot_value", "right tensor", right.shape(), left.shape(), left.core(), where);
+      const auto& first = detail::without_halos(left);
+      const auto& second = detail::without_halos(right);
+      number = detail::complete_number<L>(
+          first,
+          [&](const auto& result, const auto& workspace) {
+            kernels::dot(first.execution(), detail::vector_of(first), detail::vector_of(second), result,
+                         workspace);
+          },
+          where);
+    }
+    return number;
   }
-  return number;
+}
+
+/// @brief The sum of all elements. x must not be Partial.
+template <Summation Op = Sum, AnyShardedTensor X>
+[[nodiscard]] double sum_value(const X& x, SourceLocation where = SourceLocation::current()) {
+  if constexpr (detail::is_ordered<Op>)
+    return detail::ordered_number(reduce_all<Op>(x, where), where);
+  else
+    return detail::norm_of<Op>(
+        x, [](const auto&... arguments) { kernels::sum_of_elements(arguments...); }, where);
 }
 
 /// @brief The sum of the absolute values of all elements. x must not be Partial.
@@ -106,10 +134,10 @@ template <AnyShardedTensor X>
 }
 
 /// @brief The square root of the sum of the squares of all elements. x must not be Partial.
-template <AnyShardedTensor X>
+template <Summation Op = Sum, AnyShardedTensor X>
 [[nodiscard]] double norm2_value(const X& x, SourceLocation where = SourceLocation::current()) {
-  if constexpr (!detail::any_invalid<detail::NormLayout<Sum, X>>)
-    return std::sqrt(dot_value(x, x, where));
+  if constexpr (!detail::any_invalid<detail::NormLayout<Op, X>>)
+    return std::sqrt(dot_value<Op>(x, x, where));
   else
     return 0;
 }

@@ -9,10 +9,12 @@
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/halo/exchange.hpp>
 #include <shardwright/tensor/kernels/repeat.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/tensor/ordered_sum.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <array>
@@ -131,6 +133,14 @@ template <class X> struct RealMean {
   static_assert(
       value,
       "mean: the elements must be floating-point, because a mean of integers need not be an integer (take the sum, and divide it as a floating-point number)");
+};
+
+/// One ordered sum has 576 bytes.
+template <class Op> struct OrderedOfAll {
+  static constexpr bool value = !is_ordered<Op>;
+  static_assert(
+      value,
+      "reduce: an OrderedSum must be of all dimensions (use reduce_all, or Sum for the rows of a matrix)");
 };
 
 template <class Op> inline constexpr bool is_extreme = std::is_same_v<Op, Max> || std::is_same_v<Op, Min>;
@@ -277,6 +287,28 @@ private:
 
 } // namespace operation
 
+namespace detail {
+
+/// The exact sum of all elements.
+template <class X> [[nodiscard]] auto ordered_sum_of(const X& x, SourceLocation where) {
+  if constexpr (!OrderedOperand<X>::value) {
+    return apply(operation::Reduce<Sum, all_dimensions>{}, where, x);
+  } else {
+    using L = ReduceAllLayout<OrderedSum, typename X::layout>;
+    if constexpr (any_invalid<L>) {
+      return ShardedTensor<L, ExactSum, typename X::target>(x.resources(), {}, where);
+    } else {
+      static_assert(RealElement<typename X::value_type>,
+                    "OrderedSum: the elements must be floating-point (use Sum, which is exact for integers)");
+      begin_operation(where, x);
+      const auto& owned = without_halos(x);
+      return ordered_sum<L, kernels::ElementTerms>(owned, owned, where);
+    }
+  }
+}
+
+} // namespace detail
+
 /// @brief Reduces away one dimension with `Op`: if it is sharded, the result is Partial<Op> over those axes.
 ///
 /// No communication; redistribute completes the result. Halos are ignored. Sums of float run in double, in a
@@ -285,7 +317,8 @@ private:
 /// @tparam Op Sum, Product, Max or Min
 template <Reduction Op, int dimension, Operand X>
 [[nodiscard]] auto reduce(X&& x, SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::NoAverage<Op>::value && detail::ReductionIsAllowed<Op, dimension, X>::value)
+  if constexpr (detail::NoAverage<Op>::value && detail::OrderedOfAll<Op>::value &&
+                detail::ReductionIsAllowed<Op, dimension, X>::value)
     return apply(operation::Reduce<Op, dimension>{}, where, std::forward<X>(x));
   else
     return apply(operation::Reduce<Sum, dimension>{}, where, std::forward<X>(x));
@@ -297,10 +330,15 @@ template <Reduction Op, int dimension, Operand X>
 /// elements are summed in order, and then their sums, in double precision for floating-point elements. On a
 /// tape, Sum has a gradient, and so have Max and Min of a tensor that is not sharded: theirs is computed by
 /// one thread, also on a device.
+///
+/// OrderedSum adds real elements in host memory exactly: an ExactSum, whose bits depend neither on the mesh
+/// nor on the order. redistribute<Layout<0>> completes it, and item(...).value() rounds it.
 template <Reduction Op, Operand X>
 [[nodiscard]] auto reduce_all(X&& x, SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::NoAverage<Op>::value &&
-                detail::ReductionIsAllowed<Op, detail::all_dimensions, X>::value)
+  if constexpr (detail::is_ordered<Op>)
+    return detail::ordered_sum_of(x, where);
+  else if constexpr (detail::NoAverage<Op>::value &&
+                     detail::ReductionIsAllowed<Op, detail::all_dimensions, X>::value)
     return apply(operation::Reduce<Op, detail::all_dimensions>{}, where, std::forward<X>(x));
   else
     return apply(operation::Reduce<Sum, detail::all_dimensions>{}, where, std::forward<X>(x));

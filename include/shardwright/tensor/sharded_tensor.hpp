@@ -7,6 +7,7 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/exact_sum.hpp>
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/layout/gradient.hpp>
@@ -123,14 +124,23 @@ struct NoImplicitConversionCallRedistributeShareOrClone {};
 /// The same for a copied owner.
 struct NoImplicitCopyCallShareOrClone {};
 
-/// Whether a layout has a Partial<Avg>.
+/// The operations of a layout's Partials, a bit for each.
 template <class L>
-inline constexpr bool is_average = [] {
+inline constexpr unsigned partial_operations = [] {
+  unsigned operations = 0;
   for (int axis = 0; axis < static_cast<int>(L::axes.size()); ++axis)
-    if (L::value.is_partial(axis) && L::value.op(axis) == ReduceOp::average)
-      return true;
-  return false;
+    if (L::value.is_partial(axis))
+      operations |= 1u << static_cast<unsigned>(L::value.op(axis));
+  return operations;
 }();
+constexpr unsigned operation_bit(ReduceOp op) { return 1u << static_cast<unsigned>(op); }
+
+/// Whether a layout's Partials are ordered exactly if the elements keep all bits of a sum.
+template <class L, class Element>
+inline constexpr bool order_fits = std::is_same_v<Element, ExactSum>
+                                       ? L::tensor_rank == 0 && (partial_operations<L> &
+                                                                 ~operation_bit(ReduceOp::ordered_sum)) == 0
+                                       : (partial_operations<L>& operation_bit(ReduceOp::ordered_sum)) == 0;
 
 template <class T> inline constexpr bool is_sharded_tensor = false;
 template <class L, class E, class T> inline constexpr bool is_sharded_tensor<ShardedTensor<L, E, T>> = true;
@@ -163,12 +173,17 @@ public:
   using MutableLocal = LocalView<value_type, tensor_rank, Target>;
 
   static_assert(
-      CollectiveElement<value_type>,
+      CollectiveElement<value_type> || std::is_same_v<value_type, ExactSum>,
       "ShardedTensor: the element must be float, double, bfloat16, float16, a byte, or an integer of 4 or 8 bytes (convert it first)");
 
   static_assert(
-      RealElement<value_type> || !detail::is_average<LayoutType>,
+      RealElement<value_type> ||
+          (detail::partial_operations<LayoutType> & detail::operation_bit(ReduceOp::average)) == 0,
       "ShardedTensor: a Partial<Avg> must have floating-point elements, because an average of integers need not be an integer (use Partial<Sum>)");
+
+  static_assert(
+      detail::order_fits<LayoutType, value_type>,
+      "ShardedTensor: a Partial<OrderedSum> must be one number of ExactSum, which keeps every bit that ranks add, and an ExactSum must be complete or Partial<OrderedSum> (make it by dot<OrderedSum> or reduce_all<OrderedSum>)");
 
   /// @brief An uninitialised tensor of a shape, `{4, 8}`; not collective, except that ranks compare the shape
   /// in checked builds.

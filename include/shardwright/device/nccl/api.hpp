@@ -60,6 +60,7 @@ static_assert(static_cast<int>(NcclResult::success) == ncclSuccess &&
 [[nodiscard]] constexpr ncclRedOp_t nccl_operation_of(ReduceOp op) noexcept {
   switch (op) {
   case ReduceOp::sum:
+  case ReduceOp::ordered_sum:
     return ncclSum;
   case ReduceOp::average:
     return ncclAvg;

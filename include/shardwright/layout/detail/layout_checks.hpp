@@ -150,7 +150,7 @@ template <int rank, class Placement> struct PlacementCheck {
   using Traits = PlacementTraits<Placement>;
   static_assert(
       Traits::kind != PlacementKind::none,
-      "Layout: a placement must be Shard<dimension, axes...>, Replicate<axes...> or Partial<Op, axes...> with Op one of Sum, Avg, Product, Max, Min (write it that way)");
+      "Layout: a placement must be Shard<dimension, axes...>, Replicate<axes...> or Partial<Op, axes...> with Op one of Sum, Avg, Product, Max, Min, OrderedSum (write it that way)");
   static_assert(
       Traits::axes_valid,
       "Layout: a placement's arguments must be axis tags (derive the tag from axis_tag and give it a name)");

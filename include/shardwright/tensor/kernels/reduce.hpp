@@ -27,6 +27,10 @@ struct SquareOf {
   static constexpr bool pairs = false;
   template <class V> SHARDWRIGHT_FUNCTION static V plus(V sum, V x, V) { return sum + x * x; }
 };
+struct ElementOf {
+  static constexpr bool pairs = false;
+  template <class V> SHARDWRIGHT_FUNCTION static V plus(V sum, V x, V) { return sum + x; }
+};
 struct AbsoluteOf {
   static constexpr bool pairs = false;
   template <class V> SHARDWRIGHT_FUNCTION static V plus(V sum, V x, V) { return sum + (x < 0 ? -x : x); }
@@ -276,6 +280,13 @@ void squared_distance(const Execution& execution, const X& x, const Y& y, const 
                       const Work& workspace, bool add = false) {
   using Blocks = detail::SumBlocksOf<X, detail::SquaredDifferenceOf>;
   detail::run_sum<Blocks>("sw::distance", "squared_distance", execution, add, result, workspace, x, y);
+}
+
+/// @brief result[0] = sum of x, as dot.
+template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
+void sum_of_elements(const Execution& execution, const X& x, const Result& result, const Work& workspace) {
+  using Blocks = detail::SumBlocksOf<X, detail::ElementOf>;
+  detail::run_sum<Blocks>("sw::sum", "sum_of_elements", execution, false, result, workspace, x, x);
 }
 
 /// @brief result[0] = sum of |x|, as dot.

@@ -5,6 +5,7 @@
 /// @brief Collectives bound to the ranks and blocks of a mesh, which keeps them for the next transition.
 
 #include <shardwright/comm/call.hpp>
+#include <shardwright/core/exact_sum.hpp>
 #include <shardwright/core/strided_block.hpp>
 #include <shardwright/layout/layout_value.hpp>
 #include <shardwright/layout/transition_step.hpp>
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -31,7 +33,12 @@ struct PreparedCollective {
   template <class Element>
   [[nodiscard]] CollectiveCall with(const Element* in, Element* out, SourceLocation where) const {
     CollectiveCall ready = call;
-    ready.element = element_type_of<Element>();
+    if constexpr (std::is_same_v<Element, ExactSum>) { // of rank 0: the call has no blocks
+      ready.element = ElementType::int64;
+      ready.count *= ExactSum::words;
+    } else {
+      ready.element = element_type_of<Element>();
+    }
     ready.in = in;
     ready.out = out;
     ready.where = where;
