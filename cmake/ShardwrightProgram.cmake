@@ -23,7 +23,11 @@ endfunction()
 
 # shardwright_program(<name> <source>...): an executable against the whole library, which finds the transports compiled.
 function(shardwright_program name)
-  add_executable(${name} ${ARGN})
+  add_executable(${name} ${ARGN} ${shardwright_fast_kernels})
   target_link_libraries(${name} PRIVATE shardwright::compiled)
   shardwright_program_flags(${name})
 endfunction()
+
+# The host's kernels, optimised, for what a tree without optimisation builds: see tests/ShardwrightTests.cmake. Of a
+# function that several files hold, the linker takes the first.
+set(shardwright_fast_kernels $<$<TARGET_EXISTS:shardwright_test_kernels>:$<TARGET_OBJECTS:shardwright_test_kernels>>)

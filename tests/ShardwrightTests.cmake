@@ -59,8 +59,10 @@ if(CMAKE_CXX_FLAGS_RELWITHDEBINFO MATCHES "-O0" AND "nn" IN_LIST SHARDWRIGHT_TES
 endif()
 
 function(shardwright_test_executable name main precompiled)
-  # Of a function that several files hold, the linker takes the first.
-  set(kernels $<$<AND:$<TARGET_EXISTS:shardwright_test_kernels>,$<NOT:$<STREQUAL:${main},shardwright_test_main>>>:$<TARGET_OBJECTS:shardwright_test_kernels>>)
+  set(kernels ${shardwright_fast_kernels})
+  if(main STREQUAL "shardwright_test_main")
+    set(kernels)
+  endif()
   add_executable(${name} ${kernels} ${ARGN})
   target_include_directories(${name} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${main} shardwright_test_session)

@@ -20,14 +20,6 @@ if(TARGET plan)
     docs.plan_images LABEL docs
     COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/draw_plan" $<TARGET_FILE:plan> --check)
 endif()
-if(TARGET train_gpt)
-  shardwright_add_check(
-    docs.timeline LABEL docs PROCESSORS 2
-    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/draw_timeline" $<TARGET_FILE:train_gpt> --check)
-  shardwright_add_check(
-    docs.tensorboard LABEL docs PROCESSORS 2
-    COMMAND "${SHARDWRIGHT_TENSORBOARD_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/draw_tensorboard" $<TARGET_FILE:train_gpt> --check)
-endif()
 if(TARGET schedule_viewer)
   shardwright_add_check(
     docs.images LABEL docs COMMAND "${PROJECT_SOURCE_DIR}/scripts/draw_schedules" $<TARGET_FILE:schedule_viewer> --check)
