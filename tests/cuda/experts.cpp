@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A router and experts, compiled for the device; on a machine with a GPU, run by one rank and by two ranks
-// that share it, and compared with one rank of the host. In float alone: the kernels of other elements are in
-// the programs of kernels, and nvcc takes as long for each element as for the rest.
+// that share it, and compared with one rank of the host.
 #include <shardwright/launch.hpp>
-#include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/experts/mlp.hpp>
 #include <shardwright/nn/experts/router.hpp>
-#include <shardwright/tensor/fill.hpp>
+#include <shardwright/shardwright.hpp>
 #include <shardwright/tensor/memory/shared_memory.hpp>
-#include <shardwright/tensor/redistribute.hpp>
-#include <shardwright/tensor/scatter_gather.hpp>
-#include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/tape.hpp>
 
@@ -39,9 +34,9 @@ template <class Router, class Experts> struct Model {
 
 /// Choices, gates, values and gradients of tokens that are routed, with a padding token in each sequence and
 /// an expert that no token chooses.
-template <class Target> Results routed(const Mesh& mesh) {
+template <class Target, class Element> Results routed(const Mesh& mesh) {
   constexpr std::int64_t sequences = 4, positions = 67, width = 48, hidden = 40, experts = 6, chosen = 2;
-  using Plan = sw::ModelPlan<float, sw::DataParallel, Target>;
+  using Plan = sw::ModelPlan<Element, sw::DataParallel, Target>;
   using Router = sw::Router<Tokens, Plan>;
   using Experts = sw::ExpertMlp<Tokens, sw::AxisList<ep>, sw::AxisList<>, Plan>;
   const auto some = sw::Initial::normal(0.1);
@@ -56,7 +51,7 @@ template <class Target> Results routed(const Mesh& mesh) {
     using L = typename std::remove_cvref_t<decltype(tensor)>::layout;
     results.add(std::move(name), sw::gather(sw::redistribute<sw::Layout<L::tensor_rank>>(tensor), 0));
   };
-  sw::ShardedTensor<Tokens, float, Target> x(mesh, {sequences, positions, width}), dy(mesh, x.shape());
+  sw::ShardedTensor<Tokens, Element, Target> x(mesh, {sequences, positions, width}), dy(mesh, x.shape());
   sw::fill_normal(x, {11, 1});
   sw::fill_normal(dy, {11, 2});
   std::vector<std::int32_t> pads(sequences * positions);
@@ -79,19 +74,24 @@ template <class Target> Results routed(const Mesh& mesh) {
   return results;
 }
 
-bool as_on_the_host(int ranks) {
+template <class Element> bool as_on_the_host(const char* what, double tolerance) {
   bool sound = true;
-  static_cast<void>(sw::launch({.ranks = ranks}, [&](sw::HostCommunicator world) {
-    const auto device = routed<Device>(Mesh(world, sw::extent<ep>(ranks)));
-    const Mesh alone(world.split(world.rank(), 0, "alone"), sw::extent<ep>(1));
-    if (world.rank() == 0)
-      sound = agrees("experts in float, ranks: " + std::to_string(ranks), device, routed<Host>(alone), 1e-4);
-  }));
+  for (const int ranks : {1, 2})
+    static_cast<void>(sw::launch({.ranks = ranks}, [&](sw::HostCommunicator world) {
+      const auto device = routed<Device, Element>(Mesh(world, sw::extent<ep>(ranks)));
+      const Mesh alone(world.split(world.rank(), 0, "alone"), sw::extent<ep>(1));
+      if (world.rank() == 0)
+        sound &= agrees(what + std::to_string(ranks), device, routed<Host, Element>(alone), tolerance);
+    }));
   return sound;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-  return device_program(argc, argv, [] { return as_on_the_host(1) & as_on_the_host(2); });
+  return device_program(argc, argv, [] {
+    bool sound = as_on_the_host<float>("experts in float, ranks: ", 1e-4);
+    sound &= as_on_the_host<sw::bfloat16>("experts in bfloat16, ranks: ", 8 * 0x1p-7);
+    return sound;
+  });
 }
