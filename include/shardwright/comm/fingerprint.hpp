@@ -110,27 +110,27 @@ private:
 /// @brief A call in words: "all_reduce(sum, 1024 float32) #7 at train.cpp:12".
 [[nodiscard]] inline std::string describe(const CollectiveCall& call, std::uint64_t sequence) {
   std::string inside;
-  const auto add = [&inside](const std::string& part) { inside += (inside.empty() ? "" : ", ") + part; };
+  const auto append = [&inside](const std::string& part) { inside += (inside.empty() ? "" : ", ") + part; };
   if (detail::reduces(call.operation))
-    add(std::string(name_of(call.reduce_op)));
+    append(std::string(name_of(call.reduce_op)));
   if (call.operation != Operation::barrier && call.operation != Operation::split)
-    add((call.operation == Operation::all_to_all && !call.in_blocks.empty() ? "uneven"
-                                                                            : std::to_string(call.count)) +
-        " " + std::string(name_of(call.element)));
+    append((call.operation == Operation::all_to_all && !call.in_blocks.empty() ? "uneven"
+                                                                               : std::to_string(call.count)) +
+           " " + std::string(name_of(call.element)));
   if (call.subject.known())
-    add("of " + call.subject.text());
+    append("of " + call.subject.text());
   if (call.operation == Operation::broadcast)
-    add("root " + std::to_string(call.root));
+    append("root " + std::to_string(call.root));
   if (call.operation == Operation::send)
-    add("to rank " + std::to_string(call.root) + ", tag " + std::to_string(call.tag));
+    append("to rank " + std::to_string(call.root) + ", tag " + std::to_string(call.tag));
   if (call.operation == Operation::receive)
-    add("from rank " + std::to_string(call.root) + ", tag " + std::to_string(call.tag));
+    append("from rank " + std::to_string(call.root) + ", tag " + std::to_string(call.tag));
   if (detail::reduces(call.operation) && call.order.count > 0) {
     std::string levels = "order";
     for (int level = 0; level < call.order.count; ++level)
       levels += " " + std::to_string(call.order.levels[static_cast<std::size_t>(level)].extent) + "x" +
                 std::to_string(call.order.levels[static_cast<std::size_t>(level)].stride);
-    add(levels);
+    append(levels);
   }
   std::string out = std::string(name_of(call.operation)) + "(" + inside + ")";
   if (sequence != 0)

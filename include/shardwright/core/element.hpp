@@ -15,6 +15,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+// g++ warns that the last two enumerators shadow the types of their names, although they need ElementType::.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 /// @brief Element types that collectives support.
 enum class ElementType : std::uint8_t {
   uint8,
@@ -27,6 +30,7 @@ enum class ElementType : std::uint8_t {
   bfloat16,
   float16
 };
+#pragma GCC diagnostic pop
 
 /// @brief The operation with which a reduction combines elements. `average` is a sum of real elements,
 /// divided once by the number of ranks; `ordered_sum` one of integers, which has the same bits in any order.

@@ -113,7 +113,7 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
 /// @throws InvalidArgument for a negative length, or if the documents are longer than the sequence.
 inline void fill_document_starts(std::span<const std::int32_t> lengths, std::span<std::int32_t> starts) {
   std::size_t at = 0;
-  const auto add = [&](std::size_t length) {
+  const auto write_document = [&](std::size_t length) {
     const std::size_t begin = at;
     for (; at < begin + length; ++at)
       starts[at] = static_cast<std::int32_t>(begin);
@@ -124,9 +124,9 @@ inline void fill_document_starts(std::span<const std::int32_t> lengths, std::spa
                             std::to_string(starts.size()) + " tokens of the sequence, but after " +
                             std::to_string(at) + " tokens comes a document of " + std::to_string(length) +
                             " (cut it, or begin another sequence)");
-    add(static_cast<std::size_t>(length));
+    write_document(static_cast<std::size_t>(length));
   }
-  add(starts.size() - at);
+  write_document(starts.size() - at);
 }
 
 namespace detail {

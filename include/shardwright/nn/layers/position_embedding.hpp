@@ -191,8 +191,8 @@ template <AnyShardedTensor X, AnyShardedTensor Table>
 /// @brief The same on a tape, which provides the positions; the table may be a parameter.
 template <detail::TapeOperand X, detail::TapeOperand Table>
 [[nodiscard]] auto add_positions(X&& x, Table&& table, SourceLocation where = SourceLocation::current()) {
-  const operation::AddPositions add{x.tape().rows()};
-  return apply(add, where, std::forward<X>(x), std::forward<Table>(table));
+  const operation::AddPositions addition{x.tape().rows()};
+  return apply(addition, where, std::forward<X>(x), std::forward<Table>(table));
 }
 
 /// @brief A trained row for each position, added to a stream in layout `In`, [batch, sequence, width].

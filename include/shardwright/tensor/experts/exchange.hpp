@@ -73,9 +73,9 @@ struct OpenRows : DirectExchange {
 template <class Element, class Use> class DirectRows final : public OpenRows {
 public:
   /// @param list memory for one pointer for each received row
-  DirectRows(const ShownRows& shown, const KeptVector<StridedBlock>& received, std::size_t rank, void* list,
+  DirectRows(const ShownRows& own, const KeptVector<StridedBlock>& received, std::size_t rank, void* list,
              std::size_t width, const Use& use)
-      : OpenRows(shown), received_(received), rank_(rank), list_(static_cast<const Element**>(list)),
+      : OpenRows(own), received_(received), rank_(rank), list_(static_cast<const Element**>(list)),
         width_(width), use_(use) {}
 
   void run(std::span<DirectExchange* const> ranks) noexcept override {

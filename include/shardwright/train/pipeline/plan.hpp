@@ -55,7 +55,7 @@ struct PipelinePlan {
   int microbatches = 0;
   int lowest = 0; ///< The first stage to which gradients are sent, as far as this rank takes part.
 
-  PipelinePlan(const Schedule& schedule, int rank, int lowest = 0);
+  PipelinePlan(const Schedule& schedule, int rank, int lowest_stage = 0);
 
   /// The steps of the first `wanted` microbatches, if the schedule is a forward_schedule().
   [[nodiscard]] std::span<const PlannedStep> first_steps(int wanted) const;
@@ -80,8 +80,8 @@ private:
 };
 
 #if !defined(SHARDWRIGHT_COMPILED)
-SHARDWRIGHT_INLINE PipelinePlan::PipelinePlan(const Schedule& schedule, int rank, int lowest)
-    : chunks(schedule.placement().chunks), microbatches(schedule.microbatches()), lowest(lowest),
+SHARDWRIGHT_INLINE PipelinePlan::PipelinePlan(const Schedule& schedule, int rank, int lowest_stage)
+    : chunks(schedule.placement().chunks), microbatches(schedule.microbatches()), lowest(lowest_stage),
       placement_(schedule.placement()) {
   slots = 2 * static_cast<std::size_t>(chunks) * static_cast<std::size_t>(microbatches);
   for (const Step& step : schedule.steps(rank)) {
