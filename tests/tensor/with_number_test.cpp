@@ -105,6 +105,22 @@ TEST_CASE("ranks have no average of integers") {
                           "(reduce them with ReduceOp::sum, and divide the sum)"));
 }
 
+TEST_CASE("ranks have an ordered sum of integers, and none of rounded numbers") {
+  const auto outcomes = rank_outcomes::of(2, rank_outcomes::ample, [](sw::HostCommunicator world) {
+    std::vector<std::int64_t> words{world.rank() + 1, -5};
+    world.all_reduce_in_place(words, sw::ReduceOp::ordered_sum);
+    if (words == std::vector<std::int64_t>{3, -10}) {
+      std::vector<float> parts{0.1f};
+      world.all_reduce_in_place(parts, sw::ReduceOp::ordered_sum);
+    }
+  });
+  for (const auto& outcome : outcomes)
+    CHECK_THAT(rank_outcomes::text<sw::InvalidArgument>(outcome),
+               ContainsSubstring(
+                   "all_reduce: an ordered sum must be of integers, because the rounding of float32 depends "
+                   "on the order (reduce them with ReduceOp::sum, or the words of an ExactSum)"));
+}
+
 TEST_CASE("a number that an integer element cannot hold and a divisor of 0 are errors with the line") {
   const auto said = [](auto change) {
     return rank_outcomes::text<sw::InvalidArgument>(

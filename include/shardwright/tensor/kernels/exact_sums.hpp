@@ -122,7 +122,7 @@ private:
                            std::size_t stream, Sums<windows>& sums) {
     Numbers rest = as_rounded(Term::of(load(left), load(right)));
     for (int w = 0; w < windows; ++w) {
-      const Numbers shifted = rest + rounders[w];
+      const Numbers shifted = as_rounded(rest + rounders[w]); // or -ffast-math would cancel the rounder
       const Numbers rounded = shifted - rounders[w];
       const auto bits = copied<Integers>(&shifted);
       sums.integers[w][stream] += bits;
