@@ -87,11 +87,11 @@ template <class Out, class In, class Y, class X> struct ProductVectors {
 /// @brief A sparse matrix in compressed rows. A rank holds the rows that the layout `Rows` gives it; it
 /// multiplies vectors of the layout `Columns`, and knows by an IndexHalo which of their elements others own.
 ///
-/// Entries of a row are in the order of their columns, and products add them in this order: the same bits on
-/// any number of ranks. Rows whose columns the rank owns itself are computed while the others' elements are
-/// on their way. Over axes that neither layout names, ranks hold copies. A matrix belongs to its rank's
-/// thread. Cost: per entry 4 bytes and an element, per row 4 bytes; the first transposed product makes a
-/// transposed copy.
+/// Entries of a row are in the order of their columns, and products add them in this order: with
+/// -ffp-contract=off the same bits on any number of ranks, and otherwise but for fused multiplications. Rows
+/// whose columns the rank owns itself are computed while the others' elements are on their way. Over axes
+/// that neither layout names, ranks hold copies. A matrix belongs to its rank's thread. Cost: per entry 4
+/// bytes and an element, per row 4 bytes; the first transposed product makes a transposed copy.
 template <LayoutType Rows, LayoutType Columns = Rows, class Element = double, Target Where = DefaultTarget>
 class CsrMatrix {
   static_assert(sizeof(detail::OwnedVector<Rows>) != 0 && sizeof(detail::SameAxes<Rows, Columns>) != 0 &&
@@ -237,7 +237,7 @@ concept AnyCsrMatrix = detail::is_csr_matrix<std::remove_cvref_t<Type>>;
 /// @brief y = A x. Collective over the axes of the matrix: one message to and from each neighbour, beside the
 /// rows that need none. Allocates nothing.
 ///
-/// The same bits on any number of ranks. x may be a read-only handle.
+/// x may be a read-only handle.
 /// @throws InvalidArgument if the extents differ, or x and y are one tensor; the typed errors of
 /// communicators.
 template <AnyShardedTensor Y, AnyCsrMatrix Matrix, AnyShardedTensor X>
