@@ -261,9 +261,6 @@ static void check_target(const Options& options) {
   if (options.extent("tp") > 1 && !options.sequence_parallel)
     throw UsageError("--target cuda needs --sequence-parallel with tp=" + text(options.extent("tp")) +
                      " in this program (add it, or leave tp out)");
-  if (options.pack)
-    throw UsageError(
-        "--pack keeps documents apart on hosts only, but --target cuda was given (leave one of them out)");
   if (options.cuda_graph && options.dropout > 0)
     throw UsageError("--cuda-graph replays one step, but --dropout " + text(options.dropout) +
                      " needs different random numbers in each (leave one of them out)");

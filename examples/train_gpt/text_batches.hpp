@@ -42,7 +42,10 @@ public:
     if constexpr (!in_new_tensors) {
       for (std::size_t i = 0; i < 2 * count_; ++i)
         places_.push_back(make_ids(options.rows()));
-      uploads_.emplace(2 * count_ * places_.front().local_size());
+      for (std::size_t i = 0; options.pack && i < count_; ++i)
+        starts_.push_back(make_starts(places_.front()));
+      const std::size_t of_starts = options.pack ? count_ * starts_.front().local_size() : 0;
+      uploads_.emplace(2 * count_ * places_.front().local_size() + of_starts);
     }
   }
 
@@ -59,14 +62,22 @@ public:
     } else {
       batches_.clear();
       std::size_t at = 0;
+      const auto upload = [&](auto& place, Column column, std::size_t pass) {
+        sw::read_rows(place, uploads_->half().data() + at, one_of(read, column), first_row(pass));
+        uploads_->upload(at, place);
+        at += place.local_size();
+      };
       for (std::size_t pass = 0; pass < count_; ++pass) {
-        for (const Column column : {Column::ids, Column::targets}) {
-          Ids& place = places_[2 * pass + static_cast<std::size_t>(column)];
-          sw::read_rows(place, uploads_->half().data() + at, one_of(read, column), first_row(pass));
-          uploads_->upload(at, place);
-          at += place.local_size();
+        Ids& ids = places_[2 * pass];
+        Ids& targets = places_[2 * pass + 1];
+        upload(ids, Column::ids, pass);
+        upload(targets, Column::targets, pass);
+        Mask mask{};
+        if (options_.pack) {
+          upload(starts_[pass], Column::starts, pass);
+          mask = sw::documents(sw::causal, starts_[pass]);
         }
-        batches_.push_back({places_[2 * pass].share(), places_[2 * pass + 1].share(), origin(step, pass)});
+        batches_.push_back({ids.share(), targets.share(), origin(step, pass), std::move(mask)});
       }
       uploads_->flip();
       return batches_;
@@ -96,9 +107,9 @@ public:
     for (std::size_t pass = 0; pass < count; ++pass) {
       Ids ids = make_ids(rows, sequence);
       Ids targets = make_ids(rows, sequence);
-      decltype(Batch::mask) mask{};
+      Mask mask{};
       if (options_.pack)
-        mask = read_mask<decltype(mask)>(ids, targets, read, pass);
+        mask = read_mask(ids, targets, read, pass);
       sw::load_rows(ids, one_of(read, Column::ids), first_row(pass));
       sw::load_rows(targets, one_of(read, Column::targets), first_row(pass));
       batches_.push_back({ids.share(), targets.share(), origin(step, pass), std::move(mask)});
@@ -107,6 +118,8 @@ public:
   }
 
 private:
+  using Mask = decltype(Batch::mask);
+  using Starts = sw::ShardedTensor<typename Mask::starts_layout, std::int32_t, Target>;
   static constexpr bool in_new_tensors = Target::host_accessible || sw::counts_only<Target>;
   struct Nothing {};
   enum class Column : std::uint8_t { ids, targets, starts };
@@ -114,6 +127,7 @@ private:
   [[nodiscard]] Ids make_ids(std::int64_t rows, std::int64_t sequence = 0) const {
     return Ids(run_.mesh, {rows, sequence > 0 ? sequence : run_.config.sequence});
   }
+  [[nodiscard]] Starts make_starts(const Ids& ids) const { return Starts(run_.mesh, ids.shape()); }
   /// One of the columns that `read` fills.
   template <class Read> [[nodiscard]] auto one_of(Read& read, Column column) {
     return [this, &read, column](std::int64_t row, std::span<std::int32_t> out) {
@@ -127,21 +141,16 @@ private:
   }
   /// Keeps the documents of each sequence apart, and distributes their work over a ring. Dropout needs the
   /// usual order, which its masks are keyed by.
-  template <class Mask, class Read>
-  [[nodiscard]] Mask read_mask(Ids& ids, Ids& targets, Read& read, std::size_t pass) {
-    if constexpr (requires { typename Mask::starts_layout; }) {
-      sw::ShardedTensor<typename Mask::starts_layout, std::int32_t, Target> starts(run_.mesh, ids.shape());
-      sw::load_rows(starts, one_of(read, Column::starts), first_row(pass));
-      if constexpr (requires { ids.arrange({}); })
-        if (run_.config.dropout == 0 && (!options_.lora || options_.lora->dropout == 0)) {
-          const sw::TextOrder order = sw::order_of_documents(ids, starts);
-          ids.arrange(order);
-          targets.arrange(order);
-        }
-      return sw::documents(sw::causal, starts);
-    } else {
-      return {};
-    }
+  template <class Read> [[nodiscard]] Mask read_mask(Ids& ids, Ids& targets, Read& read, std::size_t pass) {
+    Starts starts = make_starts(ids);
+    sw::load_rows(starts, one_of(read, Column::starts), first_row(pass));
+    if constexpr (requires { ids.arrange({}); })
+      if (run_.config.dropout == 0 && (!options_.lora || options_.lora->dropout == 0)) {
+        const sw::TextOrder order = sw::order_of_documents(ids, starts);
+        ids.arrange(order);
+        targets.arrange(order);
+      }
+    return sw::documents(sw::causal, starts);
   }
   /// The first row of a pass in the batch of its step.
   [[nodiscard]] std::int64_t first_row(std::size_t pass) const {
@@ -159,6 +168,7 @@ private:
   std::vector<Batch> batches_;
   std::vector<std::int32_t> others_;
   std::vector<Ids> places_; // on a device
+  std::vector<Starts> starts_;
   std::conditional_t<in_new_tensors, Nothing, std::optional<sw::Uploads<std::int32_t, Target>>> uploads_;
 };
 

@@ -122,29 +122,19 @@ auto mask(const ShardedTensor<Layout<2>, std::int32_t>& starts,
 }
 } // namespace attention_lengths_of_documents
 
-namespace attention_mask_on_device {
-// expect: attention: on a device the mask must be causal or full, without key lengths or documents (take sw::causal or sw::full, or attend in host memory)
+namespace attention_lengths_on_device {
+// expect: attention: on a device the mask must have no key lengths (make the padding of a sequence a document, or attend in host memory)
 
-void attend(const ShardedTensor<Layout<4, Shard<2, tp>>, float, Elsewhere>& qkv) {
+void attend(const ShardedTensor<Layout<4, Shard<2, tp>>, float, Elsewhere>& qkv,
+            const ShardedTensor<Layout<1>, std::int32_t, Elsewhere>& lengths,
+            const ShardedTensor<Layout<2>, std::int32_t, Elsewhere>& starts) {
 #ifdef SHARDWRIGHT_EXPECT_FAIL
-  static_cast<void>(attention(qkv, {.queries = 2, .width = 8}, sliding_window<128>));
+  static_cast<void>(attention(qkv, {.queries = 2, .width = 8}, padded(causal, lengths)));
 #else
-  static_cast<void>(attention(qkv, {.queries = 2, .width = 8}, full));
+  static_cast<void>(attention(qkv, {.queries = 2, .width = 8}, documents(causal, starts)));
 #endif
 }
-} // namespace attention_mask_on_device
-
-namespace attention_documents_on_device {
-// expect: documents: the target must be a host (give each document a sequence of its own on a device)
-
-#ifdef SHARDWRIGHT_EXPECT_FAIL
-using Where = Elsewhere;
-#else
-using Where = DefaultTarget;
-#endif
-
-auto mask(const ShardedTensor<Layout<2>, std::int32_t, Where>& starts) { return documents(causal, starts); }
-} // namespace attention_documents_on_device
+} // namespace attention_lengths_on_device
 
 namespace attention_cache_of_sharded_batch {
 // expect: KeyValueCache: tokens of several sequences in one row need all sequences on each rank (do not shard dimension 0, or give each sequence a row of its own)

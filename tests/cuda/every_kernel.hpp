@@ -662,22 +662,23 @@ private:
       keep("attention" + kind, out, log_sum_exp, d_qkv);
     }
     if constexpr (!std::is_same_v<Main, Element>) {
-      attention_into_sums(qkv, rotation);
+      attention_into_sums(qkv, rotation, {sw::causal.window});
       attention_of_unaligned_rows(qkv, out, log_sum_exp, d_qkv);
     }
-    attention_of_other_keys(qkv, out, log_sum_exp, d_qkv);
+    attention_of_other_keys(qkv, out, log_sum_exp, d_qkv, {sw::causal.window});
+    attention_of_documents(qkv, rotation);
     kernels::rotary_backward(execution_, d_qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
     keep("rotary_backward", d_qkv);
   }
 
   /// Results in the AccumulationElement.
-  void attention_into_sums(const Matrix<Element>& qkv, const kernels::Rotation<Main>& rotation) {
+  void attention_into_sums(const Matrix<Element>& qkv, const kernels::Rotation<Main>& rotation,
+                           const kernels::KeyMask& mask) {
     const auto out = sums(shape.tokens(), shape.output_width());
     const auto rounded = matrix(shape.tokens(), shape.output_width());
     const auto d_qkv = sums(shape.tokens(), shape.qkv_width());
     const auto log_sum_exp = vector(shape.tokens() * shape.heads());
-    const sw::KeyWindow& window = sw::causal.window;
-    const auto block = kernels::AttentionBlock::whole(shape.sequence, {window});
+    const auto block = kernels::AttentionBlock::whole(shape.sequence, mask);
     kernels::attention_forward(
         execution_, qkv, out, log_sum_exp, shape, block, scale(),
         workspace(kernels::attention_forward_workspace<Element, Main>(execution_, shape)));
@@ -686,7 +687,8 @@ private:
         execution_, qkv, rounded, log_sum_exp, random(shape.tokens(), shape.output_width()), d_qkv, shape,
         block, scale(), workspace(kernels::attention_backward_workspace<Element, Main>(execution_, shape)),
         rotation);
-    keep("attention into sums", out, log_sum_exp, d_qkv);
+    keep(mask.starts == nullptr ? "attention into sums" : "attention of documents into sums", out,
+         log_sum_exp, d_qkv);
   }
 
   /// Rows that do not begin at multiples of 16 bytes are refused on a device, whichever buffer has them.
@@ -735,10 +737,11 @@ private:
 
   /// The same keys once more, as keys of tokens some of which come after some of the queries.
   void attention_of_other_keys(const Matrix<Element>& qkv, const Matrix<Element>& out,
-                               const Vector<Main>& log_sum_exp, const Matrix<Element>& d_qkv) {
+                               const Vector<Main>& log_sum_exp, const Matrix<Element>& d_qkv,
+                               const kernels::KeyMask& mask) {
     const std::size_t n = shape.sequence;
-    const kernels::CausalBlock block{{.rows = n, .split = n / 2, .first = n / 3, .second = n + 2},
-                                     sw::TokenRuns::one(n, 1)};
+    const sw::TokenRuns queries{.rows = n, .split = n / 2, .first = n / 3, .second = n + 2};
+    const kernels::AttentionBlock block(queries, sw::TokenRuns::one(n, 1), mask);
     const auto keys = matrix(shape.tokens(), shape.kv_heads * 2 * shape.head_dim);
     const auto d_keys = sums(shape.tokens(), shape.kv_heads * 2 * shape.head_dim);
     const auto joined = sums(shape.tokens(), shape.output_width());
@@ -756,7 +759,38 @@ private:
         workspace(kernels::attention_backward_workspace<Element>(execution_, shape)));
     kernels::add_key_values(execution_, d_keys, d_joined, shape);
     kernels::copy(execution_, d_joined, d_qkv);
-    keep("attention of other keys", keys, joined, log_sum_exp, d_keys, d_joined);
+    keep(mask.starts == nullptr ? "attention of other keys" : "attention of other keys of documents", keys,
+         joined, log_sum_exp, d_keys, d_joined);
+  }
+
+  /// Documents of one token, up to the borders of tiles and across them, in the first sequence; one document
+  /// in the others. Then the same keys once more, as keys that few queries see, before or after them.
+  void attention_of_documents(const Matrix<Element>& qkv, const kernels::Rotation<Main>& rotation) {
+    const std::size_t n = shape.sequence, positions = 2 * n + 2;
+    std::vector<std::int32_t> numbers(shape.batch * positions);
+    const std::size_t firsts[] = {0, 1, 3, n / 3, n / 3 + 1, n / 2, n - 1, n, n + n / 3};
+    for (std::size_t i = 0; i < positions; ++i)
+      for (const std::size_t first : firsts)
+        if (first <= i)
+          numbers[i] = static_cast<std::int32_t>(first);
+    const Vector<std::int32_t> starts = on_target(numbers);
+    kernels::KeyMask mask{.window = sw::causal.window, .starts = starts.data(), .positions = positions};
+    const auto out = matrix(shape.tokens(), shape.output_width());
+    const auto log_sum_exp = vector(shape.tokens() * shape.heads());
+    const auto d_qkv = matrix(shape.tokens(), shape.qkv_width());
+    const auto block = kernels::AttentionBlock::whole(n, mask);
+    kernels::attention_forward(
+        execution_, qkv, out, log_sum_exp, shape, block, scale(),
+        workspace(kernels::attention_forward_workspace<Element>(execution_, shape, mask)));
+    kernels::attention_backward(
+        execution_, qkv, out, log_sum_exp, random(shape.tokens(), shape.output_width()), d_qkv, shape, block,
+        scale(), workspace(kernels::attention_backward_workspace<Element>(execution_, shape, mask)),
+        rotation);
+    keep("attention of documents", out, log_sum_exp, d_qkv);
+    if constexpr (!std::is_same_v<Main, Element>)
+      attention_into_sums(qkv, rotation, mask);
+    mask.window = sw::full.window;
+    attention_of_other_keys(qkv, out, log_sum_exp, d_qkv, mask);
   }
 
   void losses() {

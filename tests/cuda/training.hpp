@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +43,7 @@ template <class Tensor> void keep(Results& results, std::string name, const Tens
   return config;
 }
 
-/// Two steps of a small decoder: losses, norms and parameters.
+/// Two steps of a small decoder, the second with packed documents: losses, norms and parameters.
 template <class Target, class Element, bool sequence_parallel> Results training(const Mesh& mesh) {
   using Model = sw::SingleStageModel<sw::Decoder<sw::DecoderLayouts<sequence_parallel>, Element, Target>>;
   using Ids = typename Model::Batch::Ids;
@@ -50,6 +51,7 @@ template <class Target, class Element, bool sequence_parallel> Results training(
   sw::GradAccumulator<Model> accumulator(model);
   sw::AdamW optimizer;
   Results results;
+  const std::vector<std::int32_t> lengths[4] = {{5, 1, 6}, {}, {1, 1, 2}, {11}};
   for (int step = 0; step < 2; ++step) {
     std::vector<std::int32_t> tokens(48);
     std::vector<std::int32_t> next(48);
@@ -60,7 +62,14 @@ template <class Target, class Element, bool sequence_parallel> Results training(
     using Layout = typename sw::DecoderLayouts<sequence_parallel>::Ids;
     const Ids ids(sw::scatter<Layout, Target>(mesh, 0, tokens, {4, 12}));
     const Ids targets(sw::scatter<Layout, Target>(mesh, 0, next, {4, 12}));
-    const typename Model::Batch batch{ids.share(), targets.share(), {}};
+    typename Model::Batch batch{ids.share(), targets.share(), {}};
+    if (step == 1) { // packed
+      std::vector<std::int32_t> starts(48);
+      for (std::size_t row = 0; row < 4; ++row)
+        sw::fill_document_starts(lengths[row], std::span(starts).subspan(12 * row, 12));
+      using Starts = typename decltype(batch.mask)::starts_layout;
+      batch.mask = sw::documents(sw::causal, sw::scatter<Starts, Target>(mesh, 0, starts, {4, 12}));
+    }
     accumulator.add(model.forward_backward(batch));
     const auto step_summary = accumulator.finish();
     optimizer.step(model, step_summary, 1e-3);

@@ -72,12 +72,12 @@ TEST_CASE("context ranks compute attention under every mask") {
 
 namespace {
 
-template <sw::AttentionMask Mask> void check_device(const ContextMesh& mesh, Findings& findings) {
-  using Masking = ContextMask<Mask>;
-  using Mimic = shardwright_test::MimicTarget;
-  const auto host =
-      ContextProblem<sw::RingContext, sw::bfloat16, sw::DefaultTarget, Masking>(mesh).together();
-  const auto device = ContextProblem<sw::RingContext, sw::bfloat16, Mimic, Masking>(mesh).together();
+using Mimic = shardwright_test::MimicTarget;
+
+template <class OnHost, class OnDevice = OnHost>
+void check_device(const ContextMesh& mesh, Findings& findings) {
+  const auto host = ContextProblem<sw::RingContext, sw::bfloat16, sw::DefaultTarget, OnHost>(mesh).together();
+  const auto device = ContextProblem<sw::RingContext, sw::bfloat16, Mimic, OnDevice>(mesh).together();
   const auto same = [](const auto& left, const auto& right) {
     return left.size() == right.size() &&
            std::memcmp(left.data(), right.data(), left.size() * sizeof(left[0])) == 0;
@@ -92,9 +92,36 @@ TEST_CASE("the ring of a device target gives the same bits as the host") {
   for (const ContextWay way : context_ways)
     CHECK(on_ranks(way.context * way.tensor, [way](sw::HostCommunicator world, Findings& findings) {
             const ContextMesh mesh(world, sw::extent<cp>(way.context), sw::extent<tp>(way.tensor));
-            check_device<sw::CausalMask>(mesh, findings);
-            check_device<sw::FullMask>(mesh, findings);
+            check_device<ContextMask<sw::CausalMask>>(mesh, findings);
+            check_device<ContextMask<sw::FullMask>>(mesh, findings);
+            check_device<ContextDocuments<sw::CausalMask>, ContextDocuments<sw::CausalMask, Mimic>>(mesh,
+                                                                                                    findings);
           }) == "");
+}
+
+TEST_CASE("a tape that checks its inputs rejects starts on a device that no documents have") {
+  CHECK(on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
+          const ContextMesh mesh(world, sw::extent<cp>(1), sw::extent<tp>(1));
+          sw::ShardedTensor<sw::Layout<4>, float, Mimic> qkv(mesh, {1, 5, 1, 3 * 4});
+          sw::fill_normal(qkv, {11, 1});
+          const auto said = [&](const std::vector<std::int32_t>& values) {
+            sw::ShardedTensor<sw::Layout<2>, std::int32_t, Mimic> starts(mesh, {1, 5});
+            sw::set_local_values(starts, values);
+            sw::Tape<Mimic> tape;
+            tape.check_inputs(true);
+            try {
+              static_cast<void>(
+                  sw::attention(tape.variable(qkv), sw::HeadShape{1, 4}, sw::documents(sw::causal, starts)));
+            } catch (const sw::InvalidArgument& error) {
+              return std::string(error.what());
+            }
+            return std::string("no error");
+          };
+          findings.expect(said({0, 0, 2, 2, 2}) == "no error", said({0, 0, 2, 2, 2}));
+          const std::string wrong = said({0, 0, 1, 1, 1});
+          findings.expect(wrong.find("but at position 2 it is 1 (fill a sequence by") != std::string::npos,
+                          wrong);
+        }) == "");
 }
 
 TEST_CASE("a ring on a tape attends under its mask, also in a recomputation") {

@@ -60,10 +60,12 @@ inline void fill_context_starts(std::span<std::int32_t> all) {
   sw::fill_document_starts({}, all.subspan(96, 48));
 }
 /// @brief A mask within these documents.
-template <sw::AttentionMask Mask> struct ContextDocuments {
+template <sw::AttentionMask Mask, class Target = sw::DefaultTarget> struct ContextDocuments {
   [[nodiscard]] static auto on(const ContextMesh& mesh) {
-    sw::ShardedTensor<sw::Layout<2>, std::int32_t> starts(mesh, {3, 48});
-    fill_context_starts({starts.mutable_data(), 3 * 48});
+    std::vector<std::int32_t> values(std::size_t{3} * 48);
+    fill_context_starts(values);
+    sw::ShardedTensor<sw::Layout<2>, std::int32_t, Target> starts(mesh, {3, 48});
+    sw::set_local_values(starts, values);
     return sw::documents(Mask{}, starts);
   }
 };

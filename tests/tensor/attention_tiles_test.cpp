@@ -10,6 +10,10 @@
 #include "support/host_block.hpp"
 #include "tensor/kernels_support.hpp"
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 using namespace kernels_test;
 namespace detail = kernels::detail;
 
@@ -23,6 +27,14 @@ template <class Element> Matrix<double> widened(const Matrix<Element>& matrix) {
   Matrix<double> wide("wide", matrix.extent(0), matrix.extent(1));
   kernels::copy(execution(), matrix, wide);
   return wide;
+}
+
+/// A block in the form for which kernels are compiled.
+template <class Form> Form form_of(const kernels::AttentionBlock& block) {
+  if constexpr (Form::one_sided)
+    return block.causal_form();
+  else
+    return block;
 }
 
 template <class Functor> void run_tiles(const Functor& functor) {
@@ -49,15 +61,15 @@ template <class Element, int dim> struct Both {
   }
 
   /// Attention over the tokens' own keys; results of the tiles have the element `Out`.
-  template <class Out>
-  void check_whole(double limit, const sw::KeyWindow& window = sw::causal.window, bool turned = false) {
-    const auto host_block = kernels::AttentionBlock::whole(shape.sequence, {window});
-    const auto block = host_block.causal_form();
+  template <class Out, class Form = kernels::CausalBlock>
+  void check_whole(double limit, const kernels::KeyMask& mask = {sw::causal.window}, bool turned = false) {
+    const auto host_block = kernels::AttentionBlock::whole(shape.sequence, mask);
+    const auto block = form_of<Form>(host_block);
     kernels::attention_forward(execution(), widened(qkv), out, lse, shape, host_block, scale, work);
     Matrix<Out> tile_out("out", out.extent(0), out.extent(1)), tile_d("d", qkv.extent(0), qkv.extent(1));
     Kokkos::deep_copy(tile_d, static_cast<Out>(std::numeric_limits<float>::quiet_NaN()));
     const auto keys = detail::KeyValueSpan<const Element>::fused(span(qkv), shape);
-    run_tiles(detail::AttentionForwardTiles<Element, Out, dim>{
+    run_tiles(detail::AttentionForwardTiles<Element, Out, dim, Form>{
         {span(qkv), keys, kernels::span_of(tile_out), tile_lse.data(), shape, block, false, scale}});
     REQUIRE(largest_difference(tile_out, out) < limit);
     REQUIRE(largest_difference(tile_lse, lse) < 2e-6);
@@ -87,8 +99,9 @@ template <class Element, int dim> struct Both {
   }
 
   /// The same queries over keys of other tokens, combined with the result over their own.
+  template <class Form = kernels::CausalBlock>
   void check_block(const kernels::AttentionBlock& host_block, double limit) {
-    const auto block = host_block.causal_form();
+    const auto block = form_of<Form>(host_block);
     const Matrix<Element> others =
         random_matrix<Element>(shape.batch * block.keys.rows, shape.kv_heads * 2 * shape.head_dim, 5);
     kernels::attention_forward(execution(), widened(qkv), out, lse, shape,
@@ -101,7 +114,7 @@ template <class Element, int dim> struct Both {
     kernels::attention_forward_block(execution(), widened(qkv), widened(others), out, lse, shape, host_block,
                                      scale, work);
     const auto keys = detail::KeyValueSpan<const Element>::packed(span(others), shape);
-    run_tiles(detail::AttentionForwardTiles<Element, float, dim>{
+    run_tiles(detail::AttentionForwardTiles<Element, float, dim, Form>{
         {span(qkv), keys, kernels::span_of(joined), tile_lse.data(), shape, block, true, scale}});
     REQUIRE(largest_difference(joined, out) < limit);
     REQUIRE(largest_difference(tile_lse, lse) < 2e-6);
@@ -122,15 +135,15 @@ template <class Element, int dim> struct Both {
   }
 
 private:
-  template <class Out>
+  template <class Out, class Form>
   void backward(const detail::KeyValueSpan<const Element>& keys, const Matrix<Element>& from,
-                const Matrix<Out>& d, const detail::KeyValueSpan<Out>& d_keys,
-                const kernels::CausalBlock& block, bool merge, const kernels::Rotation<float>& undone = {}) {
-    const detail::AttentionBackwardQuery<Element, Out> members{
+                const Matrix<Out>& d, const detail::KeyValueSpan<Out>& d_keys, const Form& block, bool merge,
+                const kernels::Rotation<float>& undone = {}) {
+    const detail::AttentionBackwardQuery<Element, Out, Form> members{
         span(qkv), keys,  span(from), tile_lse.data(), span(d_out), kernels::span_of(d),
         d_keys,    shape, block,      merge,           scale,       undone};
-    run_tiles(detail::AttentionBackwardQueryTiles<Element, Out, dim>{members, dots.data()});
-    run_tiles(detail::AttentionBackwardKeyTiles<Element, Out, dim>{members, dots.data()});
+    run_tiles(detail::AttentionBackwardQueryTiles<Element, Out, dim, Form>{members, dots.data()});
+    run_tiles(detail::AttentionBackwardKeyTiles<Element, Out, dim, Form>{members, dots.data()});
   }
 };
 
@@ -158,11 +171,11 @@ TEST_CASE("Attention in tiles under the full mask agrees with the host") {
   using sw::bfloat16;
   using sw::float16;
   Both<bfloat16, 64>({.batch = 1, .sequence = 128, .kv_heads = 1, .q_per_kv = 1, .head_dim = 64})
-      .check_whole<float>(0.004, sw::full.window);
+      .check_whole<float>(0.004, {sw::full.window});
   Both<bfloat16, 64>({.batch = 2, .sequence = 141, .kv_heads = 1, .q_per_kv = 2, .head_dim = 40})
-      .check_whole<bfloat16>(0.012, sw::full.window);
+      .check_whole<bfloat16>(0.012, {sw::full.window});
   Both<float16, 128>({.batch = 1, .sequence = 70, .kv_heads = 2, .q_per_kv = 1, .head_dim = 96})
-      .check_whole<float>(0.0007, sw::full.window);
+      .check_whole<float>(0.0007, {sw::full.window});
   // Keys before, between and after the queries, as they arrive in a ring.
   Both<bfloat16, 64>({.batch = 2, .sequence = 90, .kv_heads = 1, .q_per_kv = 2, .head_dim = 24})
       .check_block({{.rows = 90, .split = 45, .first = 0, .second = 200},
@@ -174,11 +187,11 @@ TEST_CASE("Attention in tiles under the full mask agrees with the host") {
 TEST_CASE("Tiles undo the rotation of queries and keys where they store their gradients") {
   using sw::bfloat16;
   Both<bfloat16, 64>({.batch = 2, .sequence = 141, .kv_heads = 2, .q_per_kv = 2, .head_dim = 64})
-      .check_whole<float>(0.004, sw::causal.window, true);
+      .check_whole<float>(0.004, {sw::causal.window}, true);
   Both<bfloat16, 64>({.batch = 1, .sequence = 70, .kv_heads = 1, .q_per_kv = 1, .head_dim = 64})
-      .check_whole<bfloat16>(0.012, sw::full.window, true);
+      .check_whole<bfloat16>(0.012, {sw::full.window}, true);
   Both<sw::float16, 128>({.batch = 1, .sequence = 77, .kv_heads = 1, .q_per_kv = 2, .head_dim = 128})
-      .check_whole<float>(0.0007, sw::causal.window, true);
+      .check_whole<float>(0.0007, {sw::causal.window}, true);
   // Narrower heads, and those of which a part turns, have a pass of their own.
   CHECK_FALSE(detail::tiles_undo({.head_dim = 40}));
   CHECK_FALSE(detail::tiles_undo({.head_dim = 64, .rotary_dim = 32}));
@@ -197,4 +210,57 @@ TEST_CASE("Attention in tiles joins the keys of other tokens") {
   Both<sw::float16, 128>({.batch = 1, .sequence = 70, .kv_heads = 1, .q_per_kv = 1, .head_dim = 72})
       .check_block({{.rows = 70, .split = 35, .first = 30, .second = 100}, sw::TokenRuns::one(60, 20)},
                    0.0005);
+}
+
+namespace {
+
+/// The starts of sequences of documents of these lengths, and of one of the rest.
+std::vector<std::int32_t> starts_of(std::size_t positions,
+                                    const std::vector<std::vector<std::int32_t>>& sequences) {
+  std::vector<std::int32_t> out;
+  for (const std::vector<std::int32_t>& lengths : sequences) {
+    std::int32_t start = 0;
+    const std::size_t end = out.size() + positions;
+    for (const std::int32_t length : lengths) {
+      out.insert(out.end(), static_cast<std::size_t>(length), start);
+      start += length;
+    }
+    out.resize(end, start);
+  }
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("Attention in tiles keeps documents and windows apart from other keys") {
+  using sw::bfloat16;
+  using sw::float16;
+  using Block = kernels::AttentionBlock;
+  // Tiles have 128 or 64 queries and 64 or 32 keys. Documents of one token, up to and across their borders.
+  const std::vector<std::vector<std::int32_t>> lengths{{1, 63, 1, 63, 2, 1, 1}, {31, 97, 1, 64, 6}};
+  const auto starts = starts_of(210, lengths);
+  const kernels::KeyMask causal{sw::causal.window, nullptr, starts.data(), nullptr, 210};
+  const kernels::KeyMask full{sw::full.window, nullptr, starts.data(), nullptr, 210};
+  const kernels::KeyMask windows{sw::sliding_window<20>.window, nullptr, starts.data(), nullptr, 210};
+  const kernels::AttentionShape narrow{
+      .batch = 2, .sequence = 210, .kv_heads = 1, .q_per_kv = 2, .head_dim = 32};
+  Both<bfloat16, 64>(narrow).check_whole<float, Block>(0.004, causal);
+  Both<bfloat16, 64>(narrow).check_whole<float, Block>(0.004, full);
+  Both<bfloat16, 64>(narrow).check_whole<float, Block>(0.004, windows);
+  Both<bfloat16, 64>({.batch = 2, .sequence = 210, .kv_heads = 2, .q_per_kv = 1, .head_dim = 64})
+      .check_whole<float, Block>(0.004, causal, true);
+  Both<float16, 128>({.batch = 2, .sequence = 210, .kv_heads = 1, .q_per_kv = 1, .head_dim = 128})
+      .check_whole<float, Block>(0.0007, causal, true);
+  Both<float16, 128>({.batch = 1, .sequence = 150, .kv_heads = 1, .q_per_kv = 1, .head_dim = 72})
+      .check_whole<float, Block>(0.0007, {sw::sliding_window<70>.window});
+
+  // Keys of a rank of a ring: some queries see none of them, and some keys no query.
+  const kernels::AttentionShape ring{
+      .batch = 2, .sequence = 90, .kv_heads = 1, .q_per_kv = 2, .head_dim = 24};
+  const sw::TokenRuns queries{.rows = 90, .split = 45, .first = 0, .second = 200};
+  const sw::TokenRuns keys{.rows = 80, .split = 33, .first = 45, .second = 150};
+  const auto shared = starts_of(260, {{1, 39, 30, 150, 1, 20}, {180, 45}});
+  for (const sw::KeyWindow& window : {sw::causal.window, sw::full.window, sw::sliding_window<30>.window})
+    Both<bfloat16, 64>(ring).check_block<Block>(
+        {queries, keys, {window, nullptr, shared.data(), nullptr, 260}}, 0.002);
 }

@@ -334,38 +334,22 @@ TEST_CASE("A block knows its rows that no query sees", "[kernels]") {
 
 namespace {} // namespace
 
-TEST_CASE("Device kernels support the causal and the full mask", "[kernels]") {
-  const std::int32_t length = 5;
-  const auto whole = [](const sw::KeyWindow& window, const std::int32_t* lengths = nullptr) {
-    return kernels::AttentionBlock::whole(9, {window, lengths});
-  };
-  const auto on_device = [](const kernels::AttentionBlock& block) {
-    detail::require_causal_form("attention_forward", block);
-    return block.causal_form();
-  };
-  for (std::size_t i = 0; i < 9; ++i) {
-    CHECK(on_device(whole(sw::causal.window)).keys_seen(i) == i + 1);
-    CHECK(on_device(whole(sw::causal.window)).first_query(i) == i);
-    CHECK(on_device(whole(sw::full.window)).keys_seen(i) == 9);
-    CHECK(on_device(whole(sw::full.window)).first_query(i) == 0);
-  }
-  CHECK_THROWS_AS(on_device(whole(sw::sliding_window<3>.window)), sw::InvalidArgument);
-  CHECK_THROWS_AS(on_device(whole(sw::full.window, &length)), sw::InvalidArgument);
-  // The kernels that devices run, here on the host.
+namespace {
+
+/// The kernels that devices run, here on the host, against the host's own.
+template <class Form> void check_rows(const kernels::AttentionBlock& block, const Form& form) {
   Problem<double> problem({2, 45, 2, 2, 12});
-  const auto block = problem.block(masks()[1], {});
   problem.forward(block);
   problem.backward(block);
   const auto& s = problem.shape;
   const kernels::MatrixSpan<const double> in = kernels::span_of(problem.qkv);
   const auto keys = detail::KeyValueSpan<const double>::fused(in, s);
-  const auto full = on_device(block);
   const Matrix<double> out("out", s.tokens(), s.output_width()), d("d", s.tokens(), s.qkv_width());
   const Vector<double> log_sum_exp("lse", problem.log_sum_exp.size());
   kernels::run("rows", execution(), s.tokens() * s.heads(),
-               detail::AttentionForwardRow<double>{in, keys, kernels::span_of(out), log_sum_exp.data(), s,
-                                                   full, false, problem.scale});
-  const detail::AttentionBackwardQuery<double> query{
+               detail::AttentionForwardRow<double, double, Form>{
+                   in, keys, kernels::span_of(out), log_sum_exp.data(), s, form, false, problem.scale});
+  const detail::AttentionBackwardQuery<double, double, Form> query{
       in,
       keys,
       kernels::span_of(out),
@@ -374,12 +358,51 @@ TEST_CASE("Device kernels support the causal and the full mask", "[kernels]") {
       kernels::span_of(d),
       detail::KeyValueSpan<double>::fused(kernels::span_of(d), s),
       s,
-      full,
+      form,
       false,
       problem.scale};
   kernels::run("q", execution(), s.tokens() * s.heads(), query);
-  kernels::run("k", execution(), s.tokens() * s.kv_heads, detail::AttentionBackwardKey<double>{query});
+  kernels::run("k", execution(), s.tokens() * s.kv_heads, detail::AttentionBackwardKey<double, Form>{query});
   CHECK(largest_difference(out, problem.out) < 1e-12);
   CHECK(largest_difference(log_sum_exp, problem.log_sum_exp) < 1e-12);
   CHECK(largest_difference(d, problem.d_qkv) < 1e-12);
+}
+
+} // namespace
+
+TEST_CASE("Device kernels support all masks without lengths and texts", "[kernels]") {
+  const std::int32_t length = 5;
+  const auto whole = [](const sw::KeyWindow& window, const std::int32_t* lengths = nullptr) {
+    return kernels::AttentionBlock::whole(9, {window, lengths});
+  };
+  const auto on_device = [](const kernels::AttentionBlock& block) {
+    detail::require_device_form("attention_forward", block);
+    return block.causal_form();
+  };
+  for (std::size_t i = 0; i < 9; ++i) {
+    CHECK(on_device(whole(sw::causal.window)).end_key(i) == i + 1);
+    CHECK(on_device(whole(sw::causal.window)).first_query(i) == i);
+    CHECK(on_device(whole(sw::full.window)).end_key(i) == 9);
+    CHECK(on_device(whole(sw::full.window)).first_query(i) == 0);
+  }
+  CHECK_FALSE(whole(sw::sliding_window<3>.window).mask.has_causal_form());
+  CHECK_NOTHROW(on_device(whole(sw::sliding_window<3>.window)));
+  CHECK_THROWS_AS(on_device(whole(sw::full.window, &length)), sw::InvalidArgument);
+  CHECK_THROWS_AS(on_device(kernels::AttentionBlock::whole(
+                      9, {.window = sw::causal.window, .text = &length, .positions = 9})),
+                  sw::InvalidArgument);
+  using Block = kernels::AttentionBlock;
+  for (const Mask& mask : masks())
+    check_rows<Block>(Block::whole(45, {mask.window}), Block::whole(45, {mask.window}));
+  check_rows(Block::whole(45, {sw::full.window}), Block::whole(45, {sw::full.window}).causal_form());
+  // Documents of 1, 20, 24 tokens, and of 44 and 1.
+  std::vector<std::int32_t> starts(90);
+  for (std::int32_t i = 0; i < 45; ++i) {
+    starts[static_cast<std::size_t>(i)] = i == 0 ? 0 : i < 21 ? 1 : 21;
+    starts[static_cast<std::size_t>(45 + i)] = i < 44 ? 0 : 44;
+  }
+  for (const Mask& mask : masks()) {
+    const Block block = Block::whole(45, {.window = mask.window, .starts = starts.data(), .positions = 45});
+    check_rows(block, block);
+  }
 }

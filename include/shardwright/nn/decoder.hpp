@@ -21,7 +21,6 @@
 #include <cmath>
 #include <cstdint>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -105,10 +104,9 @@ struct Decoder {
   using Stream = typename Layouts::Residual;
   using Tokens = typename Layouts::Tokens;
   using Documents = DocumentsMask<CausalMask, DocumentStartsLayout<typename Layouts::AttentionInput>, Target>;
-  /// On hosts its sequences may hold several documents, each of which attends only to itself. Angles of the
-  /// rotary embedding count from the start of the sequence: scores depend only on their differences.
-  using Batch = TokenBatch<typename Layouts::Order, typename Layouts::Ids, Target,
-                           std::conditional_t<Target::host_accessible, Documents, CausalMask>>;
+  /// Its sequences may hold several documents, each of which attends only to itself. Angles of the rotary
+  /// embedding count from the start of the sequence: scores depend only on their differences.
+  using Batch = TokenBatch<typename Layouts::Order, typename Layouts::Ids, Target, Documents>;
   using Ids = typename Batch::Ids;
 
   /// @brief The embedding, or the head.

@@ -9,6 +9,7 @@
 #include <shardwright/nn/attention/ring.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/tape/operation_node.hpp>
 
 #include <array>
@@ -54,7 +55,7 @@ ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& pos
 /// rank, each during the computation of the previous block; keys that no query of the rank sees are skipped.
 /// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width]
 /// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` or `documents` of
-/// one of them; a device has the first two, and with cuDNN `sliding_window` of 16-bit elements
+/// one of them; a device has all but `padded`
 /// @throws InvalidArgument if the last extent is not that, or kv_heads does not divide over its ranks.
 template <LayoutType L, class E, class Target, class Order, AttentionMask Mask = CausalMask>
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
@@ -143,8 +144,8 @@ template <TapeOperand Qkv, class Element, class Target, class Order>
   return apply(operation::Rotary<Element, Target, Order>{&table, positions, heads, true}, where,
                std::forward<Qkv>(qkv));
 }
-/// Attention on a tape, which compares key lengths and documents between ranks if it checks inputs. With a
-/// null pointer for the table, its gradient is that of `qkv`.
+/// Attention on a tape, which compares key lengths and documents between ranks if it checks inputs, and then
+/// reads documents back from a device. With a null pointer for the table, its gradient is that of `qkv`.
 template <TapeOperand Qkv, class Table, class Order, AttentionMask Mask>
 [[nodiscard]] auto attention_after_rotary(Qkv&& qkv, Table table, const TokenPositions<Order>& positions,
                                           HeadShape heads, const Mask& mask, SourceLocation where) {
@@ -152,8 +153,12 @@ template <TapeOperand Qkv, class Table, class Order, AttentionMask Mask>
     if (qkv.tape().checks_inputs())
       require_equal_inputs(mask.lengths(), where);
   if constexpr (has_documents<Mask>)
-    if (mask.starts() && qkv.tape().checks_inputs())
+    if (mask.starts() && qkv.tape().checks_inputs()) {
       require_equal_inputs(*mask.starts(), where);
+      using Target = typename Mask::Starts::target;
+      if constexpr (!Target::host_accessible && !counts_only<Target>)
+        require_document_starts(*mask.starts(), local_values(*mask.starts()).data(), where);
+    }
   return apply(operation::Attention<Order, Mask, Table>{positions, heads, mask, table}, where,
                std::forward<Qkv>(qkv));
 }

@@ -75,9 +75,9 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
 /// @brief A mask under which a token attends only to tokens of its own document, of the several that share a
 /// sequence.
 ///
-/// Results and gradients are those of each document in a sequence of its own. For hosts. It holds a read-only
-/// handle to the starts, which must not be written before the last gradient; without one, each sequence is
-/// one document.
+/// Results and gradients are those of each document in a sequence of its own. It holds a read-only handle to
+/// the starts, in the memory of the target, which must not be written before the last gradient; without one,
+/// each sequence is one document.
 template <AttentionMask Mask, LayoutType L, class Target> class DocumentsMask {
 public:
   static constexpr KeyWindow window = Mask::window;
@@ -99,9 +99,6 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
 [[nodiscard]] DocumentsMask<Mask, L, Target> documents(Mask, const ShardedTensor<L, E, Target>& starts) {
   constexpr bool counts = std::is_same_v<std::remove_const_t<E>, std::int32_t>;
   static_assert(counts, "documents: the starts must be int32 (convert them first)");
-  static_assert(
-      Target::host_accessible,
-      "documents: the target must be a host (give each document a sequence of its own on a device)");
   static_assert(std::is_empty_v<Mask>,
                 "documents: the mask must have no lengths or documents (make the padding a document)");
   if constexpr (counts)
@@ -141,9 +138,8 @@ inline constexpr bool has_documents<DocumentsMask<Mask, L, Target>> = true;
 /// The trace shows the mask and the target.
 template <class Mask, class Target> struct MaskOnTarget {
   static_assert(
-      Target::host_accessible ||
-          (!is_padded<Mask> && !has_documents<Mask> && kernels::KeyMask{Mask::window}.has_causal_form()),
-      "attention: on a device the mask must be causal or full, without key lengths or documents (take sw::causal or sw::full, or attend in host memory)");
+      Target::host_accessible || !is_padded<Mask>,
+      "attention: on a device the mask must have no key lengths (make the padding of a sequence a document, or attend in host memory)");
 };
 
 template <class Lengths, class Wanted> struct LengthsLikeBatch {
@@ -159,15 +155,17 @@ template <class Starts, class Wanted> struct StartsLikeBatch {
 };
 
 /// Rejects starts of a rank's sequences that no documents have.
+/// @param all the elements of `starts` in host memory
 template <class Starts>
-void require_document_starts(const Starts& starts, std::int64_t sequence, SourceLocation where) {
-  const auto positions = static_cast<std::size_t>(sequence);
-  for (std::size_t begin = 0; begin < starts.local_size(); begin += positions)
-    if (const std::string wrong = wrong_document_start({starts.data() + begin, positions}); !wrong.empty())
+void require_document_starts(const Starts& starts, const std::int32_t* all, SourceLocation where) {
+  const auto sequence = static_cast<std::size_t>(starts.shape()[1]);
+  for (std::size_t begin = 0; begin < starts.local_size(); begin += sequence)
+    if (const std::string wrong = wrong_document_start({all + begin, sequence}); !wrong.empty())
       reject_operation("attention", wrong, starts.core(), where);
 }
 
-/// The mask for this rank's block of `qkv`.
+/// The mask for this rank's block of `qkv`. Starts in a device's memory are not read: see
+/// attention_after_rotary.
 /// @param text the position of each place of its sequences, or null
 /// @throws InvalidArgument if lengths or documents do not match its sequences.
 template <AttentionMask Mask, LayoutType L, class E, class Target>
@@ -175,8 +173,9 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
                                         const std::int32_t* text, SourceLocation where) {
   static_assert(sizeof(MaskOnTarget<Mask, Target>) != 0);
   kernels::KeyMask out{Mask::window};
+  const auto positions = static_cast<std::size_t>(qkv.shape()[1]);
   out.text = text;
-  out.positions = static_cast<std::size_t>(qkv.shape()[1]);
+  out.positions = text == nullptr ? 0 : positions;
   if constexpr (is_padded<Mask> && Target::host_accessible) {
     static_assert(sizeof(LengthsLikeBatch<typename Mask::lengths_layout, KeyLengthsLayout<L>>) != 0);
     require_one_mesh("attention", qkv, mask.lengths(), where);
@@ -193,16 +192,18 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
                              " (count the tokens of each sequence before its padding)",
                          qkv.core(), where);
   }
-  if constexpr (has_documents<Mask> && Target::host_accessible) {
+  if constexpr (has_documents<Mask>) {
     static_assert(sizeof(StartsLikeBatch<typename Mask::starts_layout, DocumentStartsLayout<L>>) != 0);
     if (!mask.starts())
       return out;
     require_one_mesh("attention", qkv, *mask.starts(), where);
     require_shape("attention", "tensor of the starts of documents", mask.starts()->shape(),
                   {qkv.shape()[0], qkv.shape()[1]}, qkv.core(), where);
+    out.positions = positions;
     if constexpr (counts_only<Target>)
       return out;
-    require_document_starts(*mask.starts(), qkv.shape()[1], where);
+    if constexpr (Target::host_accessible)
+      require_document_starts(*mask.starts(), mask.starts()->data(), where);
     out.starts = mask.starts()->data();
   }
   return out;

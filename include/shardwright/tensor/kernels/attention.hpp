@@ -3,7 +3,7 @@
 
 /// @file
 /// @brief Grouped-query attention on a fused query-key-value buffer, forward and backward: under any mask on
-/// a host, causal or full on a device.
+/// a host, without lengths of keys on a device.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/tensor/kernels/attention/launch.hpp>
@@ -63,8 +63,8 @@ template <class Element, class Out = Element, class Execution>
 /// @param block        the positions of the tokens, which are queries and keys, and the mask
 /// @param scale        usually 1 / sqrt(head_dim)
 /// @param workspace    [attention_forward_workspace] elements
-/// @throws InvalidArgument on a device for a mask that is neither causal nor full, except for causal windows
-/// of 16-bit elements with cuDNN.
+/// @throws InvalidArgument on a device for a mask with key lengths, or with documents in another order than
+/// that of their text.
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelVector Work>
 void attention_forward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
                        const AttentionShape& shape, const AttentionBlock& block, double scale,
@@ -78,8 +78,8 @@ void attention_forward(const Execution& execution, const Qkv& qkv, const Out& ou
   detail::run_attention_forward<Execution, Element, Sum>(
       operation, execution,
       {input, detail::KeyValueSpan<const Element>::fused(input, shape), span_of(out), log_sum_exp.data(),
-       shape, block.causal_form(), false, static_cast<AccumulationElement<Element>>(scale)},
-      block, workspace);
+       shape, block, false, static_cast<AccumulationElement<Element>>(scale)},
+      workspace);
 }
 
 /// @brief The same queries over the keys and values of other tokens: `out` and `log_sum_exp` become those
@@ -104,9 +104,8 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
   detail::run_attention_forward<Execution, Element, Sum>(
       operation, execution,
       {span_of(qkv), detail::KeyValueSpan<const Element>::packed(keys, shape), span_of(out),
-       log_sum_exp.data(), shape, block.causal_form(), true,
-       static_cast<AccumulationElement<Element>>(scale)},
-      block, workspace);
+       log_sum_exp.data(), shape, block, true, static_cast<AccumulationElement<Element>>(scale)},
+      workspace);
 }
 
 /// @brief d_qkv from the forward pass's buffers and d_out; probabilities are recomputed, not stored.
@@ -142,9 +141,9 @@ void attention_backward(
   const bool done = detail::run_attention_backward<Execution, Element, Sum>(
       operation, execution,
       {input, detail::KeyValueSpan<const Element>::fused(input, shape), span_of(out), log_sum_exp.data(),
-       span_of(d_out), gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape,
-       block.causal_form(), false, static_cast<AccumulationElement<Element>>(scale), undone},
-      block, workspace);
+       span_of(d_out), gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape, block, false,
+       static_cast<AccumulationElement<Element>>(scale), undone},
+      workspace);
   if (undone.turns() && !done)
     detail::run_rotary(execution, gradient, undone, shape, -1);
 }
@@ -174,9 +173,9 @@ void attention_backward_block(const Execution& execution, const Qkv& qkv, const 
       operation, execution,
       {span_of(qkv), detail::KeyValueSpan<const Element>::packed(keys, shape), span_of(out),
        log_sum_exp.data(), span_of(d_out), span_of(d_qkv),
-       detail::KeyValueSpan<Sum>::packed(span_of(d_key_values), shape), shape, block.causal_form(), true,
+       detail::KeyValueSpan<Sum>::packed(span_of(d_key_values), shape), shape, block, true,
        static_cast<AccumulationElement<Element>>(scale)},
-      block, workspace);
+      workspace);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

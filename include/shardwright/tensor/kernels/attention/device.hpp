@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Causal attention with one thread per row and no workspace: correct on any execution space, not
-/// tuned.
+/// @brief Attention with one thread per row and no workspace: correct on any execution space, not tuned.
 
 #include <shardwright/tensor/kernels/attention/shape.hpp>
 #include <shardwright/tensor/kernels/attention/work.hpp>
@@ -42,30 +41,40 @@ struct AttentionHead {
 };
 
 /// One query row per call, and the arguments of every forward kernel: AttentionForward says what `merge`
-/// does. It sums in place, so calls need outputs and gradients of the AccumulationElement.
-template <class Element, class Out = AccumulationElement<Element>> struct AttentionForwardRow {
+/// does. It sums in place, so calls need outputs and gradients of the AccumulationElement. `Form` is that of
+/// the block.
+template <class Element, class Out = AccumulationElement<Element>, class Form = CausalBlock>
+struct AttentionForwardRow {
   using Number = AccumulationElement<Element>;
   MatrixSpan<const Element> qkv;
   KeyValueSpan<const Element> key_values;
   MatrixSpan<Out> out;
   Number* log_sum_exp;
   AttentionShape shape;
-  CausalBlock block;
+  Form block;
   bool merge;
   Number scale;
+
+  /// The same with another form of the block.
+  template <class Other>
+  [[nodiscard]] AttentionForwardRow<Element, Out, Other> with(const Other& other) const {
+    return {qkv, key_values, out, log_sum_exp, shape, other, merge, scale};
+  }
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const std::size_t i = index % shape.sequence;
     const AttentionHead head(shape, index / shape.sequence);
-    const std::size_t seen = block.keys_seen(i);
-    if (seen == 0)
+    const Form own = block.of(head.batch);
+    const RowRange seen{own.first_key(i), own.end_key(i)};
+    if (seen.empty())
       return;
     const std::size_t token = head.batch * shape.sequence + i;
     const std::size_t key_token = head.batch * block.keys.rows;
     const std::size_t d = shape.head_dim, values = shape.value_width();
     const Element* q = qkv.row(token) + head.q_column;
-    Number best = merge ? log_sum_exp[index] : scale * row_dot(q, key_values.key(key_token, head.kv_head), d);
-    for (std::size_t j = 0; j < seen; ++j) {
+    Number best = merge ? log_sum_exp[index]
+                        : scale * row_dot(q, key_values.key(key_token + seen.begin, head.kv_head), d);
+    for (std::size_t j = seen.begin; j < seen.end; ++j) {
       const Number score = scale * row_dot(q, key_values.key(key_token + j, head.kv_head), d);
       if (score > best)
         best = score;
@@ -74,7 +83,7 @@ template <class Element, class Out = AccumulationElement<Element>> struct Attent
     Number sum = merge ? std::exp(log_sum_exp[index] - best) : Number(0);
     for (std::size_t c = 0; c < values; ++c)
       to[c] = merge ? to[c] * sum : Number(0);
-    for (std::size_t j = 0; j < seen; ++j) {
+    for (std::size_t j = seen.begin; j < seen.end; ++j) {
       const Element* k = key_values.key(key_token + j, head.kv_head);
       const Number weight = std::exp(scale * row_dot(q, k, d) - best);
       sum += weight;
@@ -88,7 +97,8 @@ template <class Element, class Out = AccumulationElement<Element>> struct Attent
 };
 
 /// Gradient of one query row per call, and the arguments of every backward kernel, as AttentionBackward says.
-template <class Element, class Out = AccumulationElement<Element>> struct AttentionBackwardQuery {
+template <class Element, class Out = AccumulationElement<Element>, class Form = CausalBlock>
+struct AttentionBackwardQuery {
   using Number = AccumulationElement<Element>;
   MatrixSpan<const Element> qkv;
   KeyValueSpan<const Element> key_values;
@@ -98,10 +108,17 @@ template <class Element, class Out = AccumulationElement<Element>> struct Attent
   MatrixSpan<Out> d_qkv;
   KeyValueSpan<Out> d_key_values;
   AttentionShape shape;
-  CausalBlock block;
+  Form block;
   bool merge;
   Number scale;
   Rotation<Number> undone{}; ///< Only tiles undo it; see tiles_undo.
+
+  /// The same with another form of the block.
+  template <class Other>
+  [[nodiscard]] AttentionBackwardQuery<Element, Out, Other> with(const Other& other) const {
+    return {qkv,          key_values, out,   log_sum_exp, d_out, d_qkv,
+            d_key_values, shape,      other, merge,       scale, undone};
+  }
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const std::size_t i = index % shape.sequence;
@@ -115,8 +132,9 @@ template <class Element, class Out = AccumulationElement<Element>> struct Attent
     Number* to = d_qkv.row(token) + head.q_column;
     for (std::size_t c = 0; c < d && !merge; ++c)
       to[c] = Number(0);
-    const std::size_t seen = block.keys_seen(i);
-    for (std::size_t j = 0; j < seen; ++j) {
+    const Form own = block.of(head.batch);
+    const std::size_t end = own.end_key(i);
+    for (std::size_t j = own.first_key(i); j < end; ++j) {
       const Element* k = key_values.key(key_token + j, head.kv_head);
       const Number p = std::exp(scale * row_dot(q, k, d) - log_sum_exp[index]);
       const Number d_score = scale * p * (row_dot(d_row, k + d, values) - dots);
@@ -127,9 +145,9 @@ template <class Element, class Out = AccumulationElement<Element>> struct Attent
 };
 
 /// Gradients of one key and value row per call, summed over the query heads and rows that see it, in order.
-template <class Element> struct AttentionBackwardKey {
+template <class Element, class Form = CausalBlock> struct AttentionBackwardKey {
   using Number = AccumulationElement<Element>;
-  AttentionBackwardQuery<Element> a;
+  AttentionBackwardQuery<Element, Number, Form> a;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const AttentionShape& shape = a.shape;
@@ -143,9 +161,11 @@ template <class Element> struct AttentionBackwardKey {
     Number* d_key = a.d_key_values.key(batch * a.block.keys.rows + j, kv_head);
     for (std::size_t c = 0; c < d + values; ++c)
       d_key[c] = Number(0);
+    const Form own = a.block.of(batch);
+    const RowRange queries{own.first_query(j), own.end_query(j)};
     for (std::size_t h = kv_head * shape.q_per_kv; h < (kv_head + 1) * shape.q_per_kv; ++h) {
       const AttentionHead head(shape, batch, h);
-      for (std::size_t i = a.block.first_query(j); i < shape.sequence; ++i) {
+      for (std::size_t i = queries.begin; i < queries.end; ++i) {
         const Element* q = a.qkv.row(token + i) + head.q_column;
         const Element* d_row = a.d_out.row(token + i) + head.out_column;
         const Number lse = a.log_sum_exp[(batch * shape.heads() + h) * shape.sequence + i];

@@ -173,15 +173,14 @@ SHARDWRIGHT_FUNCTION inline void clear_rows(Element* to, std::size_t stride, std
       to[i * stride + c] = Element(0);
 }
 
-/// Attention of the queries over the keys of `block` that they see. `merge` combines the result with that
+/// Attention of the queries over the keys of their block that they see. `merge` combines the result with that
 /// over other keys, in `out` and `log_sum_exp`. `Out` is Element or its AccumulationElement. Queries
 /// that see no key have zeros, and -infinity as log_sum_exp.
 template <class Element, class Out = Element> struct AttentionForward {
   using Number = AccumulationElement<Element>;
   static constexpr std::size_t rows = attention_rows;
   static constexpr std::size_t registers = attention_rows / lane_count<Number>;
-  AttentionForwardRow<Element, Out> a;
-  AttentionBlock block;
+  AttentionForwardRow<Element, Out, AttentionBlock> a;
   Number* workspace;
   std::size_t workers;
 
@@ -197,8 +196,8 @@ private:
     const std::size_t batch = unit / a.shape.kv_heads;
     const std::size_t kv_head = unit % a.shape.kv_heads;
     const Element* queries = a.qkv.row(batch * a.shape.sequence) + kv_head * a.shape.group_width();
-    const AttentionBlock own = block.of(batch);
-    pack_head(a.key_values, batch * block.keys.rows, kv_head, own.seen(batch), a.shape, buffers);
+    const AttentionBlock own = a.block.of(batch);
+    pack_head(a.key_values, batch * a.block.keys.rows, kv_head, own.seen(batch), a.shape, buffers);
     for (std::size_t h = 0; h < a.shape.q_per_kv; ++h) {
       const std::size_t head = kv_head * a.shape.q_per_kv + h;
       std::size_t count = 0;

@@ -20,8 +20,7 @@ template <class Element, class Out = Element> struct AttentionBackward {
   using Number = AccumulationElement<Element>;
   static constexpr std::size_t rows = attention_rows;
   static constexpr std::size_t registers = attention_rows / lane_count<Number>;
-  AttentionBackwardQuery<Element, Out> a;
-  AttentionBlock block;
+  AttentionBackwardQuery<Element, Out, AttentionBlock> a;
   Number* workspace;
   std::size_t workers;
 
@@ -36,12 +35,12 @@ private:
   SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Number>& b) const {
     const std::size_t batch = unit / a.shape.kv_heads;
     const std::size_t kv_head = unit % a.shape.kv_heads;
-    const std::size_t token = batch * block.keys.rows;
-    const AttentionBlock own = block.of(batch);
+    const std::size_t token = batch * a.block.keys.rows;
+    const AttentionBlock own = a.block.of(batch);
     pack_head(a.key_values, token, kv_head, own.seen(batch), a.shape, b);
-    for (std::size_t i = 0; i < block.keys.rows * b.width; ++i)
+    for (std::size_t i = 0; i < a.block.keys.rows * b.width; ++i)
       b.d_keys[i] = Number(0);
-    for (std::size_t i = 0; i < block.keys.rows * b.value_width; ++i)
+    for (std::size_t i = 0; i < a.block.keys.rows * b.value_width; ++i)
       b.d_values[i] = Number(0);
     for (std::size_t h = 0; h < a.shape.q_per_kv; ++h) {
       std::size_t count = 0;
@@ -53,8 +52,8 @@ private:
     const auto one = [](std::size_t) { return Number(1); };
     Out* d_keys = a.d_key_values.key(token, kv_head);
     const std::size_t stride = a.d_key_values.tokens.stride;
-    unpack_rows(b.d_keys, b.width, block.keys.rows, a.shape.head_dim, one, d_keys, stride);
-    unpack_rows(b.d_values, b.value_width, block.keys.rows, a.shape.value_width(), one,
+    unpack_rows(b.d_keys, b.width, a.block.keys.rows, a.shape.head_dim, one, d_keys, stride);
+    unpack_rows(b.d_values, b.value_width, a.block.keys.rows, a.shape.value_width(), one,
                 d_keys + a.shape.head_dim, stride);
   }
 

@@ -85,22 +85,23 @@ template <class Element> void require_tiles(const char* operation, const MatrixS
           "rows must begin at multiples of 16 bytes on this device (use contiguous buffers).");
 }
 
-template <class Execution, template <class, class, int> class Tiles, class Element, class Out, class... More>
+template <class Execution, template <class, class, int, class> class Tiles, class Element, class Out,
+          class Form, class... More>
 void run_tiles(const Execution& execution, const AttentionShape& shape, const auto& members, More... more) {
   const auto start = [&](const auto& functor) {
     BlockLauncher<Execution>::run(execution, functor.blocks(), functor.shared_bytes, functor);
   };
   if (shape.head_dim <= 64)
-    start(Tiles<Element, Out, 64>{members, more...});
+    start(Tiles<Element, Out, 64, Form>{members, more...});
   else
-    start(Tiles<Element, Out, 128>{members, more...});
+    start(Tiles<Element, Out, 128, Form>{members, more...});
 }
 
 /// Rejects the masks that the tiles and rows of a device do not support.
-inline void require_causal_form(const char* operation, const AttentionBlock& block) {
+inline void require_device_form(const char* operation, const AttentionBlock& block) {
   require(
-      block.mask.has_causal_form(), operation,
-      "on a device every query must see the keys up to its own, or all keys (use another mask on hosts, or cuDNN for windows over whole sequences).");
+      block.mask.has_device_form(), operation,
+      "on a device the mask must have no key lengths, and documents must be in the order of their text (make padding a document, or attend on a host).");
 }
 
 /// Whether a kernel gives the gradients of queries and another, which reads most arguments again, those of
@@ -150,120 +151,144 @@ inline void count_attention(std::size_t key_products, std::size_t value_products
                                    static_cast<double>(block.pairs()));
 }
 
-/// `row.block` is the device's form of `block`.
-template <class Execution, class Element, class Out, class Work>
-void run_attention_forward(const char* operation, const Execution& execution,
-                           const AttentionForwardRow<Element, Out>& row, const AttentionBlock& block,
-                           const Work& workspace) {
+/// Starts the library's own kernels of a device.
+template <class Execution, class Element, class Out, class Form, class Work>
+void run_device_forward(const char* operation, const Execution& execution,
+                        const AttentionForwardRow<Element, Out, Form>& row, const Work& workspace) {
   using Number = AccumulationElement<Element>;
   const AttentionShape& shape = row.shape;
-  if (shape.tokens() == 0 || shape.kv_heads == 0 || (row.merge && block.hides_all_keys()))
-    return;
-  if constexpr (counts_only<Execution>) {
-    count_attention(1, 1, shape, block);
-    attention_moves<Element, Out>(execution, false, row.merge, shape, block);
-  } else if constexpr (runs_on_host<Execution>) {
-    const std::size_t workers = attention_workers(execution, shape);
-    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::size(shape, false));
-    run("sw::attention", execution, workers,
-        AttentionForward<Element, Out>{row, block, workspace.data(), workers});
+  if constexpr (runs_in_tiles<Element, Execution>({})) {
+    if (runs_in_tiles<Element, Execution>(shape)) {
+      require(row.scale > 0, operation, "the scale must be positive on this device.");
+      require_tiles(operation, row.qkv);
+      require_tiles(operation, row.key_values.tokens);
+      require_tiles(operation, row.out);
+      attention_moves<Element, Out>(execution, false, row.merge, shape, row.block);
+      run_tiles<Execution, AttentionForwardTiles, Element, Out, Form>(execution, shape, row);
+      return;
+    }
+  }
+  attention_moves<Element, Out>(execution, false, row.merge, shape, row.block);
+  if constexpr (sums_apart<Execution, Out>) {
+    require_workspace(operation, workspace, shape.tokens() * shape.output_width());
+    const MatrixSpan<Number> sums{workspace.data(), row.out.rows, row.out.columns, row.out.columns};
+    run("sw::attention", execution, shape.tokens() * shape.heads(),
+        AttentionForwardRow<Element, Number, Form>{row.qkv, row.key_values, sums, row.log_sum_exp, shape,
+                                                   row.block, false, row.scale});
+    run_lanes("sw::round", execution, sums.rows,
+              RoundRows<Out>{sums.data, sums.columns, 0, row.out.data, row.out.stride});
   } else {
-    if constexpr (may_be_library_attention<Execution, Element, Out>)
-      if (run_library_forward(execution, row, block, workspace))
-        return;
-    require_causal_form(operation, block);
-    if constexpr (runs_in_tiles<Element, Execution>({})) {
-      if (runs_in_tiles<Element, Execution>(shape)) {
-        require(row.scale > 0, operation, "the scale must be positive on this device.");
-        require_tiles(operation, row.qkv);
-        require_tiles(operation, row.key_values.tokens);
-        require_tiles(operation, row.out);
-        attention_moves<Element, Out>(execution, false, row.merge, shape, block);
-        run_tiles<Execution, AttentionForwardTiles, Element, Out>(execution, shape, row);
-        return;
-      }
-    }
-    attention_moves<Element, Out>(execution, false, row.merge, shape, block);
-    if constexpr (sums_apart<Execution, Out>) {
-      require_workspace(operation, workspace, shape.tokens() * shape.output_width());
-      const MatrixSpan<Number> sums{workspace.data(), row.out.rows, row.out.columns, row.out.columns};
-      run("sw::attention", execution, shape.tokens() * shape.heads(),
-          AttentionForwardRow<Element>{row.qkv, row.key_values, sums, row.log_sum_exp, shape, row.block,
-                                       false, row.scale});
-      run_lanes("sw::round", execution, sums.rows,
-                RoundRows<Out>{sums.data, sums.columns, 0, row.out.data, row.out.stride});
-    } else {
-      run("sw::attention", execution, shape.tokens() * shape.heads(), row);
-    }
+    run("sw::attention", execution, shape.tokens() * shape.heads(), row);
   }
 }
 
-template <class Execution, class Element>
-void run_attention_backward_rows(const Execution& execution, const AttentionBackwardQuery<Element>& query) {
+template <class Execution, class Element, class Out, class Work>
+void run_attention_forward(const char* operation, const Execution& execution,
+                           const AttentionForwardRow<Element, Out, AttentionBlock>& row,
+                           const Work& workspace) {
+  using Number = AccumulationElement<Element>;
+  const AttentionShape& shape = row.shape;
+  if (shape.tokens() == 0 || shape.kv_heads == 0 || (row.merge && row.block.hides_all_keys()))
+    return;
+  if constexpr (counts_only<Execution>) {
+    count_attention(1, 1, shape, row.block);
+    attention_moves<Element, Out>(execution, false, row.merge, shape, row.block);
+  } else if constexpr (runs_on_host<Execution>) {
+    const std::size_t workers = attention_workers(execution, shape);
+    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::size(shape, false));
+    run("sw::attention", execution, workers, AttentionForward<Element, Out>{row, workspace.data(), workers});
+  } else {
+    if constexpr (may_be_library_attention<Execution, Element, Out>)
+      if (run_library_forward(execution, row, workspace))
+        return;
+    require_device_form(operation, row.block);
+    if (row.block.mask.has_causal_form())
+      run_device_forward(operation, execution, row.with(row.block.causal_form()), workspace);
+    else
+      run_device_forward(operation, execution, row, workspace);
+  }
+}
+
+template <class Execution, class Element, class Form>
+void run_attention_backward_rows(
+    const Execution& execution,
+    const AttentionBackwardQuery<Element, AccumulationElement<Element>, Form>& query) {
   const AttentionShape& shape = query.shape;
   run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
   run("sw::d_attn_key", execution, shape.batch * query.block.keys.rows * shape.kv_heads,
-      AttentionBackwardKey<Element>{query});
+      AttentionBackwardKey<Element, Form>{query});
+}
+
+/// As run_device_forward. Returns whether the rotation of `query` has been undone.
+template <class Execution, class Element, class Out, class Form, class Work>
+bool run_device_backward(const char* operation, const Execution& execution,
+                         const AttentionBackwardQuery<Element, Out, Form>& query, const Work& workspace) {
+  using Number = AccumulationElement<Element>;
+  const AttentionShape& shape = query.shape;
+  if constexpr (runs_in_tiles<Element, Execution>({})) {
+    if (runs_in_tiles<Element, Execution>(shape)) {
+      require_tiles(operation, query.qkv);
+      require_tiles(operation, query.key_values.tokens);
+      require_tiles(operation, query.out);
+      require_tiles(operation, query.d_out);
+      require_tiles(operation, query.d_qkv);
+      require_tiles(operation, query.d_key_values.tokens);
+      require(query.scale > 0, operation, "the scale must be positive on this device.");
+      require_workspace(operation, workspace, shape.tokens() * shape.heads());
+      float* const dots = workspace.data();
+      AttentionBackwardQuery<Element, Out, Form> members = query;
+      if (!tiles_undo(shape) || !is_tile_aligned(query.undone.cosines) ||
+          !is_tile_aligned(query.undone.sines))
+        members.undone = {};
+      attention_moves<Element, Out>(execution, true, query.merge, shape, query.block);
+      run_tiles<Execution, AttentionBackwardQueryTiles, Element, Out, Form>(execution, shape, members, dots);
+      run_tiles<Execution, AttentionBackwardKeyTiles, Element, Out, Form>(execution, shape, members, dots);
+      return members.undone.turns();
+    }
+  }
+  attention_moves<Element, Out>(execution, true, query.merge, shape, query.block);
+  if constexpr (sums_apart<Execution, Out>) {
+    require_workspace(operation, workspace, shape.tokens() * shape.qkv_width());
+    const MatrixSpan<Number> sums{workspace.data(), query.d_qkv.rows, query.d_qkv.columns,
+                                  query.d_qkv.columns};
+    run_attention_backward_rows<Execution, Element, Form>(
+        execution, {query.qkv, query.key_values, query.out, query.log_sum_exp, query.d_out, sums,
+                    KeyValueSpan<Number>::fused(sums, shape), shape, query.block, false, query.scale});
+    run_lanes("sw::round", execution, sums.rows,
+              RoundRows<Out>{sums.data, sums.columns, 0, query.d_qkv.data, query.d_qkv.stride});
+  } else {
+    run_attention_backward_rows<Execution, Element, Form>(execution, query);
+  }
+  return false;
 }
 
 /// As run_attention_forward. Returns whether the rotation of `query` has been undone.
 template <class Execution, class Element, class Out, class Work>
 bool run_attention_backward(const char* operation, const Execution& execution,
-                            const AttentionBackwardQuery<Element, Out>& query, const AttentionBlock& block,
+                            const AttentionBackwardQuery<Element, Out, AttentionBlock>& query,
                             const Work& workspace) {
   using Number = AccumulationElement<Element>;
   const AttentionShape& shape = query.shape;
   if (shape.tokens() == 0 || shape.kv_heads == 0 || query.block.keys.rows == 0)
     return false;
   if constexpr (counts_only<Execution>) {
-    count_attention(3, 2, shape, block); // probabilities are recomputed
-    attention_moves<Element, Out>(execution, true, query.merge, shape, block);
+    count_attention(3, 2, shape, query.block); // probabilities are recomputed
+    attention_moves<Element, Out>(execution, true, query.merge, shape, query.block);
     return query.undone.turns() && runs_in_tiles<Element, Execution>(shape) && tiles_undo(shape) &&
-           (query.merge || !library_need<Element, Out>(execution, shape, block, true));
+           (query.merge || !library_need<Element, Out>(execution, shape, query.block, true));
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::size(shape, true));
     run("sw::d_attention", execution, workers,
-        AttentionBackward<Element, Out>{query, block, workspace.data(), workers});
+        AttentionBackward<Element, Out>{query, workspace.data(), workers});
   } else {
     if constexpr (may_be_library_attention<Execution, Element, Out>)
-      if (run_library_backward(execution, query, block, workspace))
+      if (run_library_backward(execution, query, workspace))
         return false;
-    require_causal_form(operation, block);
-    if constexpr (runs_in_tiles<Element, Execution>({})) {
-      if (runs_in_tiles<Element, Execution>(shape)) {
-        require_tiles(operation, query.qkv);
-        require_tiles(operation, query.key_values.tokens);
-        require_tiles(operation, query.out);
-        require_tiles(operation, query.d_out);
-        require_tiles(operation, query.d_qkv);
-        require_tiles(operation, query.d_key_values.tokens);
-        require(query.scale > 0, operation, "the scale must be positive on this device.");
-        require_workspace(operation, workspace, shape.tokens() * shape.heads());
-        float* const dots = workspace.data();
-        AttentionBackwardQuery<Element, Out> members = query;
-        if (!tiles_undo(shape) || !is_tile_aligned(query.undone.cosines) ||
-            !is_tile_aligned(query.undone.sines))
-          members.undone = {};
-        attention_moves<Element, Out>(execution, true, query.merge, shape, block);
-        run_tiles<Execution, AttentionBackwardQueryTiles, Element, Out>(execution, shape, members, dots);
-        run_tiles<Execution, AttentionBackwardKeyTiles, Element, Out>(execution, shape, members, dots);
-        return members.undone.turns();
-      }
-    }
-    attention_moves<Element, Out>(execution, true, query.merge, shape, block);
-    if constexpr (sums_apart<Execution, Out>) {
-      require_workspace(operation, workspace, shape.tokens() * shape.qkv_width());
-      const MatrixSpan<Number> sums{workspace.data(), query.d_qkv.rows, query.d_qkv.columns,
-                                    query.d_qkv.columns};
-      run_attention_backward_rows<Execution, Element>(
-          execution, {query.qkv, query.key_values, query.out, query.log_sum_exp, query.d_out, sums,
-                      KeyValueSpan<Number>::fused(sums, shape), shape, query.block, false, query.scale});
-      run_lanes("sw::round", execution, sums.rows,
-                RoundRows<Out>{sums.data, sums.columns, 0, query.d_qkv.data, query.d_qkv.stride});
-    } else {
-      run_attention_backward_rows<Execution, Element>(execution, query);
-    }
+    require_device_form(operation, query.block);
+    return query.block.mask.has_causal_form()
+               ? run_device_backward(operation, execution, query.with(query.block.causal_form()), workspace)
+               : run_device_backward(operation, execution, query, workspace);
   }
   return false;
 }

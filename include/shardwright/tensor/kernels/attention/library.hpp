@@ -36,13 +36,14 @@ inline constexpr bool may_be_library_attention =
 /// Starts the library's forward pass; false if it has no kernel for the launch.
 template <class Execution, class Element, class Work>
 [[nodiscard]] bool run_library_forward(const Execution& execution,
-                                       const AttentionForwardRow<Element, Element>& row,
-                                       const AttentionBlock& block, const Work& workspace) {
+                                       const AttentionForwardRow<Element, Element, AttentionBlock>& row,
+                                       const Work& workspace) {
   const Element* const queries = row.qkv.data;
   if (row.merge || !is_tile_aligned(row.qkv) || !is_tile_aligned(row.out) ||
       !starts_at_16_bytes(row.log_sum_exp))
     return false;
-  const auto calls = library_calls<Element>(row.shape, block, {row.qkv.stride, row.out.stride, 0, 0}, false);
+  const auto calls =
+      library_calls<Element>(row.shape, row.block, {row.qkv.stride, row.out.stride, 0, 0}, false);
   const Element* const keys = row.key_values.key(0, 0);
   return calls && LibraryAttention<Execution>::plans(execution).template run<Element>(
                       *calls,
@@ -58,14 +59,15 @@ template <class Execution, class Element, class Work>
 /// The same for the gradient.
 template <class Execution, class Element, class Work>
 [[nodiscard]] bool run_library_backward(const Execution& execution,
-                                        const AttentionBackwardQuery<Element, Element>& query,
-                                        const AttentionBlock& block, const Work& workspace) {
+                                        const AttentionBackwardQuery<Element, Element, AttentionBlock>& query,
+                                        const Work& workspace) {
   if (query.merge || !is_tile_aligned(query.qkv) || !is_tile_aligned(query.out) ||
       !is_tile_aligned(query.d_out) || !is_tile_aligned(query.d_qkv) ||
       !starts_at_16_bytes(query.log_sum_exp))
     return false;
   const auto calls = library_calls<Element>(
-      query.shape, block, {query.qkv.stride, query.out.stride, query.d_out.stride, query.d_qkv.stride}, true);
+      query.shape, query.block, {query.qkv.stride, query.out.stride, query.d_out.stride, query.d_qkv.stride},
+      true);
   const Element* const keys = query.key_values.key(0, 0);
   Element* const d_keys = query.d_key_values.key(0, 0);
   return calls && LibraryAttention<Execution>::plans(execution).template run<Element>(

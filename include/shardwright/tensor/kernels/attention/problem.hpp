@@ -103,7 +103,7 @@ template <class Element>
   const KeyWindow& window = block.mask.window;
   const bool whole = block.queries == TokenRuns::one(shape.sequence, block.queries.first) &&
                      block.keys == block.queries && block.mask.lengths == nullptr &&
-                     block.mask.starts == nullptr;
+                     block.mask.positions == 0;
   const bool full = window.before == KeyWindow::unlimited && window.after == KeyWindow::unlimited;
   constexpr std::size_t step = 16 / sizeof(Element);
   const bool aligned = shape.head_dim % step == 0 && shape.value_width() % step == 0 &&
@@ -183,7 +183,7 @@ template <class Element>
 /// AttentionProblem&, Plan&, const AttentionOperands&, void* workspace)`, which only starts the work.
 template <class Library> class AttentionPlans {
 public:
-  /// Bytes, for a problem that other kernels can compute, too. On compute capability 9.0 cuDNN's
+  /// Bytes, as other kernels can compute the problem, too. On compute capability 9.0 cuDNN's
   /// deterministic gradient keeps 2 bytes for each pair of a query and a key (cudnn_frontend,
   /// CompositeSDPABackwardNode).
   static constexpr std::size_t most_workspace = std::size_t{2} << 30;
@@ -240,7 +240,7 @@ private:
     std::optional<typename Library::Plan> plan = library_.plan(problem);
     if (!plan && shardwright::detail::CaptureMark::spoil()) // planning may do what a capture forbids
       return none_; // the capture is discarded, so other kernels will do
-    if (plan && problem.window == 0 && library_.workspace(*plan) > most_workspace) {
+    if (plan && library_.workspace(*plan) > most_workspace) {
       tell_refused(library_.workspace(*plan));
       plan.reset();
     }

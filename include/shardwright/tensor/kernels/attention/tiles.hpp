@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Causal attention of 16-bit elements on tensor cores: scores live in registers, never in memory.
+/// @brief Attention of 16-bit elements on tensor cores: scores live in registers, never in memory.
 ///
 /// FlashAttention-2 (Dao 2023, arXiv 2307.08691): algorithm 1 here, the gradient in
 /// tiles_backward.hpp. A block has a tile of query rows, divided among its warps; tiles of keys and
@@ -181,22 +181,31 @@ SHARDWRIGHT_FUNCTION inline void store_gradient(Out* to, unsigned thread, std::s
   }
 }
 
-/// The query rows of one head in a block, and the keys that they see.
-struct QueryTile {
+/// The query rows of one head in a block, and the keys that they see, from the first one on.
+template <class Form> struct QueryTile {
   AttentionHead head;
+  Form block;            ///< Of the sequence.
   std::size_t first;     ///< Row in the sequence.
   std::size_t count;     ///< Rows.
+  std::size_t first_key; ///< That a row sees.
   std::size_t needed;    ///< Keys.
   std::size_t token;     ///< Of the first row.
   std::size_t key_token; ///< Of the first key.
 
-  /// The longest work comes first, so that no processor starts it last.
-  SHARDWRIGHT_FUNCTION QueryTile(const AttentionShape& shape, const CausalBlock& block, std::size_t index,
+  /// Under a causal mask the longest work comes first, so that no processor starts it last.
+  SHARDWRIGHT_FUNCTION QueryTile(const AttentionShape& shape, const Form& of_all, std::size_t index,
                                  std::size_t rows)
-      : head(shape, index / tiles(shape, rows)),
+      : head(shape, index / tiles(shape, rows)), block(of_all.of(head.batch)),
         first((tiles(shape, rows) - 1 - index % tiles(shape, rows)) * rows),
-        count(smaller_of(rows, shape.sequence - first)), needed(block.keys_seen(first + count - 1)),
-        token(head.batch * shape.sequence + first), key_token(head.batch * block.keys.rows) {}
+        count(smaller_of(rows, shape.sequence - first)), first_key(block.first_key(first)),
+        needed(keys_of(count - 1).end), token(head.batch * shape.sequence + first),
+        key_token(head.batch * block.keys.rows + first_key) {}
+
+  /// The keys that a row of the tile sees, counted from first_key. Both ends ascend with the row.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION RowRange keys_of(std::size_t row) const {
+    const std::size_t begin = block.first_key(first + row), end = block.end_key(first + row);
+    return {begin > first_key ? begin - first_key : 0, end > first_key ? end - first_key : 0};
+  }
 
 private:
   SHARDWRIGHT_FUNCTION static std::size_t tiles(const AttentionShape& shape, std::size_t rows) {
@@ -205,7 +214,7 @@ private:
 };
 
 /// One tile of query rows of one head per block; its members and results are those of AttentionForwardRow.
-template <class Element, class Out, int dim> struct AttentionForwardTiles {
+template <class Element, class Out, int dim, class Form = CausalBlock> struct AttentionForwardTiles {
   static constexpr unsigned warps = 4;
   static constexpr unsigned blocks_at_once = 2;
   static constexpr int tiles = dim <= 64 ? 2 : 1; // of 16 rows per warp
@@ -214,7 +223,7 @@ template <class Element, class Out, int dim> struct AttentionForwardTiles {
   static constexpr int keys = 64;
   static constexpr std::size_t shared_bytes =
       SharedTile<Element, dim>::bytes(rows) + 4 * SharedTile<Element, dim>::bytes(keys);
-  AttentionForwardRow<Element, Out> a;
+  AttentionForwardRow<Element, Out, Form> a;
 
   [[nodiscard]] std::size_t blocks() const {
     return a.shape.batch * a.shape.heads() * blocks_of(a.shape.sequence, rows);
@@ -222,7 +231,7 @@ template <class Element, class Out, int dim> struct AttentionForwardTiles {
 
   // One function: the scores and sums of its loop live in registers, which a call would spill.
   template <class Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
-    const QueryTile tile(a.shape, a.block, block.index(), rows);
+    const QueryTile<Form> tile(a.shape, a.block, block.index(), rows);
     const AttentionHead& head = tile.head;
     const std::size_t first = tile.first, count = tile.count, needed = tile.needed, token = tile.token,
                       key_token = tile.key_token;
@@ -247,17 +256,19 @@ template <class Element, class Out, int dim> struct AttentionForwardTiles {
     block.end_copies();
 
     const std::size_t warp_first = block.warp() * static_cast<std::size_t>(warp_rows);
-    Registers<std::uint32_t, 2 * tiles> seen; // keys, by row
+    Registers<std::uint32_t, 2 * tiles> begun; // the first key, by row
+    Registers<std::uint32_t, 2 * tiles> seen;  // the end of the keys
     each_thread([&](unsigned thread) {
       for_rows<tiles>(thread, [&](std::size_t row, int r) {
         const std::size_t i = warp_first + row;
-        seen(thread, r) = i < count ? static_cast<std::uint32_t>(a.block.keys_seen(first + i)) : 0u;
+        const RowRange own = i < count ? tile.keys_of(i) : RowRange{};
+        begun(thread, r) = static_cast<std::uint32_t>(own.begin);
+        seen(thread, r) = static_cast<std::uint32_t>(own.end);
       });
     });
     const bool idle = warp_first >= count;
-    const std::size_t seen_by_all = idle ? 0 : a.block.keys_seen(first + warp_first);
-    const std::size_t seen_by_any =
-        idle ? 0 : a.block.keys_seen(first + smaller_of(warp_first + warp_rows, count) - 1);
+    const RowRange by_first = idle ? RowRange{} : tile.keys_of(warp_first);
+    const RowRange by_last = idle ? RowRange{} : tile.keys_of(smaller_of(warp_first + warp_rows, count) - 1);
     Registers<float, 2 * tiles> best; // scores, and sums of exponentials, by row
     Registers<float, 2 * tiles> sums;
     Registers<float, tiles * dim / 2> values;
@@ -275,13 +286,14 @@ template <class Element, class Out, int dim> struct AttentionForwardTiles {
       block.barrier();
       if (step == 0)
         load_rows<Element, dim, tiles>(left, queries, static_cast<int>(warp_first));
-      if (step * keys < seen_by_any) {
+      if (step * keys < by_last.end && (Form::one_sided || (step + 1) * keys > by_first.begin)) {
         Registers<float, tiles * keys / 2> scores;
         multiply_rows<Element, dim, tiles, keys / 8>(scores, left, keys_at(step), 0);
-        if ((step + 1) * keys > seen_by_all) {
+        if ((step + 1) * keys > by_first.end || (!Form::one_sided && step * keys < by_last.begin)) {
           const auto first_key = static_cast<std::uint32_t>(step) * keys;
           hide_scores<keys / 8>(scores, [&](unsigned thread, int row, unsigned column) {
-            return first_key + column >= seen(thread, row);
+            const std::uint32_t key = first_key + column;
+            return key >= seen(thread, row) || key < begun(thread, row);
           });
         }
         weigh(scores, best, sums, values);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Gradients of causal attention on tensor cores, with scores recomputed in registers.
+/// @brief Gradients of attention on tensor cores, with scores recomputed in registers.
 ///
 /// FlashAttention-2 (Dao 2023, arXiv 2307.08691), algorithm 2, in two kernels: one over tiles of queries for
 /// dQ, one over tiles of keys for dK and dV. Scores and their gradients are thus computed twice, with seven
@@ -17,7 +17,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// dQ of one tile of query rows of one head per block, and dots = rowsum(dO O), which the other kernel needs.
-template <class Element, class Out, int dim> struct AttentionBackwardQueryTiles {
+template <class Element, class Out, int dim, class Form = CausalBlock> struct AttentionBackwardQueryTiles {
   static constexpr unsigned warps = 4;
   static constexpr unsigned blocks_at_once = 2;
   static constexpr int tiles = dim <= 64 ? 2 : 1; // of 16 rows per warp
@@ -27,7 +27,7 @@ template <class Element, class Out, int dim> struct AttentionBackwardQueryTiles 
   static constexpr int part = 32;                  // of the keys, at a time
   static constexpr std::size_t shared_bytes =
       2 * SharedTile<Element, dim>::bytes(rows) + 4 * SharedTile<Element, dim>::bytes(keys);
-  AttentionBackwardQuery<Element, Out> a;
+  AttentionBackwardQuery<Element, Out, Form> a;
   float* dots; // [batch * heads * sequence]
 
   [[nodiscard]] std::size_t blocks() const {
@@ -36,7 +36,7 @@ template <class Element, class Out, int dim> struct AttentionBackwardQueryTiles 
 
   // One function: the scores and sums of its loop live in registers, which a call would spill.
   template <class Block> SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
-    const QueryTile tile(a.shape, a.block, block.index(), rows);
+    const QueryTile<Form> tile(a.shape, a.block, block.index(), rows);
     const AttentionHead& head = tile.head;
     const std::size_t first = tile.first, count = tile.count, needed = tile.needed, token = tile.token,
                       key_token = tile.key_token;
@@ -64,18 +64,19 @@ template <class Element, class Out, int dim> struct AttentionBackwardQueryTiles 
 
     const std::size_t warp_first = block.warp() * static_cast<std::size_t>(warp_rows);
     const bool idle = warp_first >= count;
-    const std::size_t seen_by_all = idle ? 0 : a.block.keys_seen(first + warp_first);
-    const std::size_t seen_by_any =
-        idle ? 0 : a.block.keys_seen(first + smaller_of(warp_first + warp_rows, count) - 1);
+    const RowRange by_first = idle ? RowRange{} : tile.keys_of(warp_first);
+    const RowRange by_last = idle ? RowRange{} : tile.keys_of(smaller_of(warp_first + warp_rows, count) - 1);
     const std::size_t saved =
         (head.batch * a.shape.heads() + head.head) * a.shape.sequence + first + warp_first;
-    Registers<std::uint32_t, 2 * tiles> seen; // keys, by row
-    RowNumbers shift;                         // log_sum_exp, of base 2
+    Registers<std::uint32_t, 2 * tiles> begun; // the first key, by row
+    Registers<std::uint32_t, 2 * tiles> seen;  // the end of the keys
+    RowNumbers shift;                          // log_sum_exp, of base 2
     each_thread([&](unsigned thread) {
       for_rows<tiles>(thread, [&](std::size_t row, int r) {
         const bool inside = warp_first + row < count;
-        seen(thread, r) =
-            inside ? static_cast<std::uint32_t>(a.block.keys_seen(first + warp_first + row)) : 0u;
+        const RowRange own = inside ? tile.keys_of(warp_first + row) : RowRange{};
+        begun(thread, r) = static_cast<std::uint32_t>(own.begin);
+        seen(thread, r) = static_cast<std::uint32_t>(own.end);
         shift(thread, r) = inside ? a.log_sum_exp[saved + row] * tiles_log2e : tiles_infinity;
       });
     });
@@ -104,15 +105,18 @@ template <class Element, class Out, int dim> struct AttentionBackwardQueryTiles 
       block.barrier();
       for (int p = 0; p < keys; p += part) {
         const std::size_t key = step * keys + static_cast<std::size_t>(p);
-        if (key >= seen_by_any)
+        if (key >= by_last.end)
           break;
+        if (!Form::one_sided && key + part <= by_first.begin)
+          continue;
         Registers<float, tiles * part / 2> scores;
         Registers<float, tiles * part / 2> slopes;
         multiply_rows<Element, dim, tiles, part / 8>(scores, left, keys_at(step), p);
         multiply_rows<Element, dim, tiles, part / 8>(slopes, left_gradients, values_at(step), p);
-        if (key + part > seen_by_all)
+        if (key + part > by_first.end || (!Form::one_sided && key < by_last.begin))
           hide_scores<part / 8>(scores, [&](unsigned thread, int row, unsigned column) {
-            return static_cast<std::uint32_t>(key) + column >= seen(thread, row);
+            const std::uint32_t at = static_cast<std::uint32_t>(key) + column;
+            return at >= seen(thread, row) || at < begun(thread, row);
           });
         score_gradients(scores, slopes, shift, row_dots);
         add_weighted_rows<Element, dim, tiles, part / 8>(sums, slopes, keys_at(step), p);
@@ -179,7 +183,7 @@ private:
 /// dK and dV of one tile of keys of one key-value head per block, over all its query heads and the rows that
 /// see the keys, in order. Scores are transposed, [keys, queries], so that they are left factors of the
 /// products with dO and Q.
-template <class Element, class Out, int dim> struct AttentionBackwardKeyTiles {
+template <class Element, class Out, int dim, class Form = CausalBlock> struct AttentionBackwardKeyTiles {
   static constexpr unsigned warps = 4;
   static constexpr unsigned blocks_at_once = dim <= 64 ? 3 : 2;
   static constexpr int rows = 16 * static_cast<int>(warps); // keys
@@ -188,7 +192,7 @@ template <class Element, class Out, int dim> struct AttentionBackwardKeyTiles {
   static constexpr std::size_t shared_bytes = 2 * SharedTile<Element, dim>::bytes(rows) +
                                               4 * SharedTile<Element, dim>::bytes(queries) +
                                               4 * queries * sizeof(float);
-  AttentionBackwardQuery<Element, Out> a;
+  AttentionBackwardQuery<Element, Out, Form> a;
   const float* dots; // [batch * heads * sequence]
 
   [[nodiscard]] std::size_t blocks() const {
@@ -206,10 +210,11 @@ template <class Element, class Out, int dim> struct AttentionBackwardKeyTiles {
     const std::size_t d = a.shape.head_dim;
     const std::size_t key_token = batch * a.block.keys.rows + first;
     const std::size_t key_stride = a.key_values.tokens.stride;
-    // Query rows before this one see none of the keys. Row indices are short integers, because they stay in
+    // Query rows outside these see none of the keys. Row indices are short integers, because they stay in
     // registers all the time.
-    const auto end_row = static_cast<std::uint32_t>(a.shape.sequence);
-    const auto first_row = static_cast<std::uint32_t>(a.block.first_query(first) / queries * queries);
+    const Form own = a.block.of(batch);
+    const auto end_row = static_cast<std::uint32_t>(own.end_query(first + count - 1));
+    const auto first_row = static_cast<std::uint32_t>(own.first_query(first) / queries * queries);
     const auto steps =
         first_row < end_row
             ? static_cast<std::uint32_t>(a.shape.q_per_kv * blocks_of(end_row - first_row, queries))
@@ -255,19 +260,22 @@ template <class Element, class Out, int dim> struct AttentionBackwardKeyTiles {
     block.end_copies();
 
     const std::size_t warp_first = block.warp() * std::size_t{16};
-    Registers<std::uint32_t, 2> sees; // the first query that sees it, by row
+    Registers<std::uint32_t, 2> sees;  // the first query that sees it, by row
+    Registers<std::uint32_t, 2> until; // one more than the last
     each_thread([&](unsigned thread) {
       for_rows<1>(thread, [&](std::size_t row, int r) {
         const std::size_t key = warp_first + row;
         sees(thread, r) =
-            key < count ? static_cast<std::uint32_t>(a.block.first_query(first + key)) : ~std::uint32_t{0};
+            key < count ? static_cast<std::uint32_t>(own.first_query(first + key)) : ~std::uint32_t{0};
+        until(thread, r) = key < count ? static_cast<std::uint32_t>(own.end_query(first + key)) : 0u;
       });
     });
     const bool idle = warp_first >= count;
     const std::size_t last = smaller_of(warp_first + 16, count) - 1;
-    const auto seen_from =
-        idle ? end_row : static_cast<std::uint32_t>(a.block.first_query(first + warp_first));
-    const auto all_seen_from = idle ? 0u : static_cast<std::uint32_t>(a.block.first_query(first + last));
+    const auto seen_from = idle ? end_row : static_cast<std::uint32_t>(own.first_query(first + warp_first));
+    const auto all_seen_from = idle ? 0u : static_cast<std::uint32_t>(own.first_query(first + last));
+    const auto seen_until = idle ? 0u : static_cast<std::uint32_t>(own.end_query(first + last));
+    const auto all_seen_until = idle ? 0u : static_cast<std::uint32_t>(own.end_query(first + warp_first));
     QueryRows now{0, first_row};
     Registers<std::uint32_t, dim / 4> left;
     Registers<std::uint32_t, dim / 4> left_values;
@@ -287,15 +295,16 @@ template <class Element, class Out, int dim> struct AttentionBackwardKeyTiles {
       }
       for (int p = 0; p < queries; p += part) {
         const std::uint32_t row = now.row + static_cast<std::uint32_t>(p);
-        if (row + part <= seen_from)
+        if (row + part <= seen_from || (!Form::one_sided && row >= seen_until))
           continue;
         Registers<float, part / 2> scores;
         Registers<float, part / 2> slopes;
         multiply_rows<Element, dim, 1, part / 8>(scores, left, queries_at(step), p);
         multiply_rows<Element, dim, 1, part / 8>(slopes, left_values, gradients_at(step), p);
-        if (row < all_seen_from)
+        if (row < all_seen_from || (!Form::one_sided && row + part > all_seen_until))
           hide_scores<part / 8>(scores, [&](unsigned thread, int key, unsigned column) {
-            return row + column < sees(thread, key);
+            const std::uint32_t query = row + column;
+            return query < sees(thread, key) || (!Form::one_sided && query >= until(thread, key));
           });
         score_gradients(scores, slopes, shift_at(step) + p);
         add_weighted_rows<Element, dim, 1, part / 8>(d_values, scores, gradients_at(step), p);

@@ -16,8 +16,11 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
 /// @brief Queries and keys of each sequence by their positions: a query sees the keys up to its own, which
-/// are the first rows. This is the form that devices support.
+/// are the first rows. Device kernels compiled for it know that, and have half the bounds of those for an
+/// AttentionBlock.
 struct CausalBlock {
+  /// Keys that a query sees begin with the first row, and queries that see a key end with the last.
+  static constexpr bool one_sided = true;
   TokenRuns queries;
   TokenRuns keys;
 
@@ -25,13 +28,21 @@ struct CausalBlock {
   [[nodiscard]] SHARDWRIGHT_FUNCTION static constexpr CausalBlock whole(std::size_t sequence) {
     return {TokenRuns::one(sequence), TokenRuns::one(sequence)};
   }
-  /// @brief Keys that a query row sees.
-  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t keys_seen(std::size_t query) const {
+  /// @brief The same for every sequence.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr const CausalBlock& of(std::size_t) const { return *this; }
+  /// @brief The first key row that a query row sees.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_key(std::size_t) const { return 0; }
+  /// @brief One more than the last one.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_key(std::size_t query) const {
     return keys.rows_before(queries.position(query) + 1);
   }
-  /// @brief First of the query rows that see a key row; all later rows do, too.
+  /// @brief The first query row that sees a key row.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_query(std::size_t key) const {
     return queries.rows_before(keys.position(key));
+  }
+  /// @brief One more than the last one.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_query(std::size_t) const {
+    return queries.rows;
   }
 };
 
@@ -54,14 +65,26 @@ struct KeyMask {
   /// Of each place of each sequence: its position in the text; TokenRuns then are places, and positions
   /// ascend with a rank's rows. May be null.
   const std::int32_t* text = nullptr;
-  std::size_t positions = 0; ///< Positions of a sequence, if there are documents or a text.
+  /// Positions of a sequence, if there are documents, whose starts a dry run does not have, or a text; else
+  /// 0.
+  std::size_t positions = 0;
 
+  /// @brief Returns whether there is a text. On a device there is none, so its kernels have no code for it.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr bool has_text() const {
+#if defined(__CUDA_ARCH__)
+    return false;
+#else
+    return text != nullptr;
+#endif
+  }
   /// @brief Returns whether a CausalBlock can express the mask.
   [[nodiscard]] constexpr bool has_causal_form() const {
     return lengths == nullptr && starts == nullptr && text == nullptr &&
            window.before == KeyWindow::unlimited &&
            (window.after == 0 || window.after == KeyWindow::unlimited);
   }
+  /// @brief Returns whether the kernels of a device know the mask: all but lengths and a text.
+  [[nodiscard]] constexpr bool has_device_form() const { return lengths == nullptr && text == nullptr; }
 };
 
 /// @brief Queries and keys of each sequence by their positions, and which of the keys a query sees.
@@ -70,6 +93,7 @@ struct KeyMask {
 /// query. With documents or a text, which differ from sequence to sequence, a launch takes the block `of` a
 /// sequence.
 struct AttentionBlock {
+  static constexpr bool one_sided = false; ///< See CausalBlock.
   TokenRuns queries;
   TokenRuns keys;
   KeyMask mask;
@@ -88,7 +112,7 @@ struct AttentionBlock {
     AttentionBlock out = *this;
     if (mask.starts != nullptr)
       out.mask.starts += sequence * mask.positions;
-    if (mask.text != nullptr)
+    if (mask.has_text())
       out.mask.text += sequence * mask.positions;
     return out;
   }
@@ -153,7 +177,7 @@ struct AttentionBlock {
     const std::size_t rows = left < most ? left : most;
     return mask.text == nullptr || mask.starts == nullptr ? rows : rows_of_document(query, rows);
   }
-  /// @brief The block for a device. @pre mask.has_causal_form()
+  /// @brief The same for kernels that know only this form. @pre mask.has_causal_form()
   [[nodiscard]] constexpr CausalBlock causal_form() const {
     // Queries that see all keys are treated as queries after all keys.
     return {mask.window.after == 0 ? queries : TokenRuns::one(queries.rows, keys.end()), keys};
@@ -163,12 +187,12 @@ private:
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t position_of(const TokenRuns& runs,
                                                                        std::size_t row) const {
     const std::size_t place = runs.position(row);
-    return mask.text == nullptr ? place : static_cast<std::size_t>(mask.text[place]);
+    return mask.has_text() ? static_cast<std::size_t>(mask.text[place]) : place;
   }
   /// Rows whose position is below `position`, by a search, as positions ascend.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_before(const TokenRuns& runs,
                                                                        std::size_t position) const {
-    if (mask.text == nullptr)
+    if (!mask.has_text())
       return runs.rows_before(position);
     std::size_t below = 0, end = runs.rows;
     while (below < end) {
