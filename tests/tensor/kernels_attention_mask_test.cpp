@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention under every mask, with and without lengths of keys, compared with its definition.
 
+#include <shardwright/layout/document_order.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/attention/key_values.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
@@ -8,6 +9,9 @@
 #include "tensor/attention_problem.hpp"
 #include "tensor/kernels_support.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -332,8 +336,6 @@ TEST_CASE("A block knows its rows that no query sees", "[kernels]") {
   CHECK(Block(own, own).rows_at_once(0, 32) == 24);
 }
 
-namespace {} // namespace
-
 namespace {
 
 /// The kernels that devices run, here on the host, against the host's own.
@@ -369,6 +371,42 @@ template <class Form> void check_rows(const kernels::AttentionBlock& block, cons
 }
 
 } // namespace
+
+TEST_CASE("documents arranged over a ring leave the host's blocks of queries few hidden keys", "[kernels]") {
+  const std::size_t sequence = 8192;
+  std::vector<std::int32_t> starts;
+  for (const std::size_t length :
+       std::vector<std::size_t>{3100, 40, 510, 230, 900, 77, 1500, 120, 333, 61, 245, 18, 700, 358})
+    starts.resize(starts.size() + length, static_cast<std::int32_t>(starts.size()));
+  REQUIRE(starts.size() == sequence);
+  for (const int ranks : {2, 4, 8}) {
+    const std::vector<std::int32_t> text = sw::balanced_order(starts, ranks);
+    std::size_t visible = 0, computed = 0, most = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::size_t own = 0;
+      for (int from = 0; from < ranks; ++from) {
+        const kernels::AttentionBlock block(sw::ZigZagOrder::runs(8192, ranks, rank),
+                                            sw::ZigZagOrder::runs(8192, ranks, from),
+                                            {.window = sw::causal.window,
+                                             .starts = starts.data(),
+                                             .text = text.data(),
+                                             .positions = sequence});
+        visible += block.pairs();
+        std::size_t count = 0;
+        for (std::size_t first = from == rank ? 0 : block.first_query(0); first < block.queries.rows;
+             first += count) {
+          count = block.rows_at_once(first, detail::attention_rows);
+          own += detail::attention_rows * block.seen(0, first, count).size();
+        }
+      }
+      computed += own;
+      most = std::max(most, own);
+    }
+    INFO(ranks << " ranks: " << visible << " visible pairs, " << computed << " computed, at most " << most);
+    CHECK(computed < visible * 106 / 100);
+    CHECK(static_cast<double>(most) * ranks < 1.05 * static_cast<double>(computed));
+  }
+}
 
 TEST_CASE("Device kernels support all masks without lengths and texts", "[kernels]") {
   const std::int32_t length = 5;

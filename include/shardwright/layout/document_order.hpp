@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -34,22 +36,13 @@ struct DocumentPiece {
   }
 };
 
-/// The positions of each rank, and their query-key pairs.
+/// The pieces of each rank, and their query-key pairs.
 class DocumentShares {
 public:
   DocumentShares(std::size_t sequence, int ranks)
       : ranks_(static_cast<std::size_t>(ranks)), room_(ranks_, sequence / ranks_), pairs_(ranks_, 0),
-        positions_(ranks_) {}
+        pieces_(ranks_) {}
 
-  /// Cuts a document into two pieces for each rank: numbers r and 2 ranks - 1 - r together have the same
-  /// pairs for each r. Returns the tokens before them, fewer than there are pieces.
-  [[nodiscard]] DocumentPiece cut(const DocumentPiece& document) {
-    const std::size_t pieces = 2 * ranks_, size = document.size / pieces, left = document.size % pieces;
-    for (std::size_t rank = 0; size > 0 && rank < ranks_; ++rank)
-      for (const std::size_t number : {rank, pieces - 1 - rank})
-        give(rank, document.part(left + number * size, size));
-    return document.part(0, left);
-  }
   /// Gives a piece to the rank with the fewest pairs of those where it fits; one that fits nowhere is
   /// divided.
   void place(DocumentPiece piece) {
@@ -70,12 +63,15 @@ public:
   [[nodiscard]] std::vector<std::int32_t> order(std::size_t sequence) {
     std::vector<std::int32_t> out(sequence);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      std::vector<std::int32_t>& own = positions_[rank];
-      std::sort(own.begin(), own.end());
+      std::vector<DocumentPiece>& own = pieces_[rank];
+      std::sort(own.begin(), own.end(),
+                [](const DocumentPiece& a, const DocumentPiece& b) { return a.begin < b.begin; });
       const TokenRuns places = ZigZagOrder::runs(static_cast<std::int64_t>(sequence),
                                                  static_cast<int>(ranks_), static_cast<int>(rank));
-      for (std::size_t row = 0; row < own.size(); ++row)
-        out[places.position(row)] = own[row];
+      std::size_t row = 0;
+      for (const DocumentPiece& piece : own)
+        for (std::size_t i = 0; i < piece.size; ++i)
+          out[places.position(row++)] = static_cast<std::int32_t>(piece.begin + i);
     }
     return out;
   }
@@ -84,13 +80,12 @@ private:
   void give(std::size_t rank, const DocumentPiece& piece) {
     room_[rank] -= piece.size;
     pairs_[rank] += piece.pairs();
-    for (std::size_t i = 0; i < piece.size; ++i)
-      positions_[rank].push_back(static_cast<std::int32_t>(piece.begin + i));
+    pieces_[rank].push_back(piece);
   }
 
   std::size_t ranks_;
   std::vector<std::size_t> room_, pairs_;
-  std::vector<std::vector<std::int32_t>> positions_;
+  std::vector<std::vector<DocumentPiece>> pieces_;
 };
 
 /// What is wrong with the starts of a sequence's documents; empty if nothing is.
@@ -115,21 +110,35 @@ private:
   return out;
 }
 
+/// Two pieces of the document for each of several ranks, whole multiples of `unit` tokens, and the tokens
+/// before them; pieces r and 2 ranks - 1 - r together have the same pairs for each r.
+inline void cut(const DocumentPiece& document, std::size_t ranks, std::size_t unit,
+                std::vector<DocumentPiece>& out) {
+  const std::size_t count = 2 * std::min(ranks, document.size / (2 * unit));
+  const std::size_t size = count == 0 ? 0 : document.size / count / unit * unit;
+  const std::size_t left = document.size - count * size;
+  if (left > 0)
+    out.push_back(document.part(0, left));
+  for (std::size_t number = 0; number < count; ++number)
+    out.push_back(document.part(left + number * size, size));
+}
+
 } // namespace detail
 
 /// @brief Distributes the tokens of a sequence over a ring of ranks, so that each has as many tokens as the
 /// others and about as many query-key pairs of causal attention within documents.
 ///
-/// Documents are given whole, those with the most pairs first, to the rank with the fewest pairs: most of
-/// them then need no other rank's keys. A document that is large for a rank's share is cut into two pieces
-/// for each rank (as TransformerEngine orders packed sequences); as few are cut as leave no rank more
-/// than 1.05 times the mean. It depends on the starts only.
+/// Pieces go to the rank with the fewest pairs, those with the most pairs first. Most documents are one
+/// piece, and need no other rank's keys; a document that is large for a rank's share is cut into two for each
+/// rank (as TransformerEngine orders packed sequences). As few are cut, and into pieces of as many whole
+/// blocks of attention's 32 queries, as leave no rank more than 1.05 times the mean. It depends on the starts
+/// only.
 ///
-/// Cost: O(sequence + documents × ranks) and a sort of the documents for each size that is tried, at most 2
-/// log2(sequence), and one sort of the positions.
+/// Cost: O(sequence + documents × ranks) and a sort of the pieces for each size of a document and of a piece
+/// that is tried, at most 12 log2(sequence), and one sort of the positions.
 /// @param starts the first position of each token's document
 /// @returns the position in the text of each place; places are in ZigZagOrder, and the positions of a rank
-/// ascend with them. One document alone is in ZigZagOrder itself.
+/// ascend with them. One document alone, of whole blocks, is in ZigZagOrder itself.
 /// @throws InvalidArgument if the sequence is no multiple of two chunks for each rank, or no documents have
 /// the starts.
 [[nodiscard]] inline std::vector<std::int32_t> balanced_order(std::span<const std::int32_t> starts,
@@ -147,22 +156,29 @@ private:
   const auto by_pairs = [](const detail::DocumentPiece& a, const detail::DocumentPiece& b) {
     return a.pairs() > b.pairs();
   };
-  std::stable_sort(documents.begin(), documents.end(), by_pairs);
-  std::size_t all = 0;
-  for (const detail::DocumentPiece& document : documents)
-    all += document.pairs();
+  const std::size_t all = std::accumulate(
+      documents.begin(), documents.end(), std::size_t{0},
+      [](std::size_t sum, const detail::DocumentPiece& document) { return sum + document.pairs(); });
   const double mean = static_cast<double>(all) / ranks;
-  for (double largest = mean / 2;; largest /= 2) { // pairs of a document that is given whole
-    detail::DocumentShares shares(sequence, ranks);
-    std::vector<detail::DocumentPiece> whole;
-    for (const detail::DocumentPiece& document : documents)
-      whole.push_back(static_cast<double>(document.pairs()) > largest ? shares.cut(document) : document);
-    std::stable_sort(whole.begin(), whole.end(), by_pairs);
-    for (const detail::DocumentPiece& piece : whole)
-      shares.place(piece);
-    if (static_cast<double>(shares.most_pairs()) <= 1.05 * mean || largest < 1)
-      return shares.order(sequence);
-  }
+  std::optional<detail::DocumentShares> best;
+  for (std::size_t unit = 32; unit > 0; unit /= 2)
+    for (double largest = mean / 2; largest >= 0.5; largest /= 2) { // pairs of a document that is not cut
+      std::vector<detail::DocumentPiece> pieces;
+      for (const detail::DocumentPiece& document : documents)
+        if (static_cast<double>(document.pairs()) > largest)
+          detail::cut(document, static_cast<std::size_t>(ranks), unit, pieces);
+        else
+          pieces.push_back(document);
+      std::stable_sort(pieces.begin(), pieces.end(), by_pairs);
+      detail::DocumentShares shares(sequence, ranks);
+      for (const detail::DocumentPiece& piece : pieces)
+        shares.place(piece);
+      if (!best || shares.most_pairs() < best->most_pairs())
+        best = std::move(shares);
+      if (static_cast<double>(best->most_pairs()) <= 1.05 * mean)
+        return best->order(sequence);
+    }
+  return best->order(sequence);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
