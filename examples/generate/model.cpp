@@ -75,6 +75,10 @@ public:
   std::int64_t size(std::int64_t sequence) const override { return sizes_[index_of(sequence)]; }
 
   std::vector<float> append(std::span<const NewTokens> added, Scores of) override {
+    if (added.empty() ||
+        std::any_of(added.begin(), added.end(), [](const NewTokens& each) { return each.ids.empty(); }))
+      throw sw::InvalidArgument("Model: there must be tokens to append, at least one for each sequence that "
+                                "is given (leave out sequences without any)");
     std::vector<std::int64_t> sizes = sizes_; // an error must leave them as they are
     std::vector<sw::kernels::CachedToken> places;
     std::vector<std::int32_t> ids;

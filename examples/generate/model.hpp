@@ -51,8 +51,8 @@ public:
   /// @brief Appends tokens to sequences, in one pass without padding; returns the scores of the tokens that
   /// follow each, or the last one of each sequence, row-major [tokens, vocabulary], the same on every rank.
   /// Collective: all ranks give the same ids.
-  /// @throws sw::InvalidArgument beyond the sequences and positions that the model was created for; it then
-  /// appends none.
+  /// @throws sw::InvalidArgument without tokens, or beyond the sequences and positions that the model was
+  /// created for; it then appends none.
   [[nodiscard]] virtual std::vector<float> append(std::span<const NewTokens> added, Scores of) = 0;
   /// @brief The same for the first sequence alone.
   [[nodiscard]] std::vector<float> append(std::span<const std::int32_t> ids, Scores of) {
