@@ -103,17 +103,17 @@ template <LayoutType L> struct CountedLoss {
     static_cast<void>(sizeof(detail::JoinedLoss<CountedLoss, Other>));
     return *this;
   }
-  template <class Factor> friend CountedLoss operator*(CountedLoss loss, const Factor&) {
+  template <class Factor> friend CountedLoss operator*(CountedLoss counted, const Factor&) {
     static_cast<void>(sizeof(detail::ScaledLoss<CountedLoss, Factor>));
-    return loss;
+    return counted;
   }
-  template <class Factor> friend CountedLoss operator*(const Factor&, CountedLoss loss) {
+  template <class Factor> friend CountedLoss operator*(const Factor&, CountedLoss counted) {
     static_cast<void>(sizeof(detail::ScaledLoss<CountedLoss, Factor>));
-    return loss;
+    return counted;
   }
-  template <class Factor> friend CountedLoss operator/(CountedLoss loss, const Factor&) {
+  template <class Factor> friend CountedLoss operator/(CountedLoss counted, const Factor&) {
     static_cast<void>(sizeof(detail::ScaledLoss<CountedLoss, Factor>));
-    return loss;
+    return counted;
   }
   /// @brief Returns whether there are no tokens and no loss, as on pipeline ranks without the last stage.
   [[nodiscard]] bool empty() const noexcept { return loss.value == 0 && tokens.value == 0; }
