@@ -87,6 +87,8 @@ TEST_CASE("a layout value can be turned back into a type", "[layout]") {
 }
 
 TEST_CASE("equal reductions, and Sum with Avg, may be combined", "[layout]") {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::maximum})
+    CHECK(is_linear(op) == (op == ReduceOp::sum || op == ReduceOp::average));
   STATIC_REQUIRE(
       std::is_same_v<Layout<1, Partial<Max, dp>, Partial<Max, tp>>, Layout<1, Partial<Max, tp, dp>>>);
   using Both = Layout<1, Partial<Avg, dp>, Partial<Sum, tp>>;
