@@ -17,6 +17,8 @@ TEST_CASE("a layout is described as it is written", "[describe]") {
   CHECK(describe<Layout<3>>() == "Layout<3>");
   CHECK(describe<Layout<1, Partial<Avg, tp>, Partial<Sum, dp>>>() ==
         "Layout<1, Partial<Sum, dp>, Partial<Avg, tp>>");
+  CHECK(describe<Transition<Layout<0, Partial<OrderedSum, tp>>, Layout<0>>>() ==
+        "Layout<0, Partial<OrderedSum, tp>> -> Layout<0>: all_reduce of the ordered sum over tp");
 }
 
 TEST_CASE("a transition is described step by step", "[describe]") {

@@ -55,7 +55,7 @@ constexpr void write_axes(Text& out, const AxisSequence& sequence, std::span<con
 }
 template <class Text>
 constexpr void write_layout(Text& out, const LayoutValue& layout, std::span<const std::string_view> axes) {
-  constexpr std::array<std::string_view, 5> tags{"Sum", "Avg", "Product", "Max", "Min"};
+  constexpr std::array<std::string_view, 6> tags{"Sum", "Avg", "Product", "Max", "Min", "OrderedSum"};
   out += "Layout<";
   write_number(out, layout.tensor_rank);
   const PlacementEntries entries = placements_of(layout);
