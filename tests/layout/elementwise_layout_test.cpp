@@ -84,8 +84,6 @@ TEST_CASE("values: which layouts are rejected", "[elementwise]") {
   CHECK(nonlinear_layout(partial).faults[0] == PropagationFault::none);
   CHECK(linear_layout(largest).faults[1] == PropagationFault::partial_not_linear);
   CHECK(linear_layout(partial).valid());
-  CHECK(is_linear(ReduceOp::average));
-  CHECK(!is_linear(ReduceOp::maximum));
   CHECK(rowwise_layout(rows).valid());
   CHECK(rowwise_layout(value.operator()<Hidden>()).faults[1] == PropagationFault::row_sharded);
   CHECK(detail::AddRule::apply(partial, whole).faults[1] == PropagationFault::partial_and_complete);
