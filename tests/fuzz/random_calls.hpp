@@ -9,6 +9,8 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/hash.hpp>
 
+#include "support/combine.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -232,24 +234,8 @@ private:
 
   template <class Value> [[nodiscard]] double reduced(Value&& of_rank) const {
     double out = of_rank(0);
-    for (int rank = 1; rank < ranks_; ++rank) {
-      const double next = of_rank(rank);
-      switch (call.reduce_op) {
-      case sw::ReduceOp::sum:
-      case sw::ReduceOp::average:
-        out += next;
-        break;
-      case sw::ReduceOp::product:
-        out *= next;
-        break;
-      case sw::ReduceOp::maximum:
-        out = std::max(out, next);
-        break;
-      case sw::ReduceOp::minimum:
-        out = std::min(out, next);
-        break;
-      }
-    }
+    for (int rank = 1; rank < ranks_; ++rank)
+      out = test_support::combine(call.reduce_op, out, of_rank(rank));
     return call.reduce_op == sw::ReduceOp::average ? out / ranks_ : out;
   }
 
