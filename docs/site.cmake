@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# shardwright_configure_site(<output>): writes <output>/Doxyfile and the contents of the site, which are those of
-# docs/index.md: its sections and pages in their order, then the declarations by layer.
+# shardwright_configure_site(<output>): writes <output>/Doxyfile and the contents of the site: docs/home.md, the README,
+# the sections and pages of docs/index.md in their order, then the declarations by layer.
 function(shardwright_configure_site output)
   set(DOXYGEN_ROOT "${PROJECT_SOURCE_DIR}")
   set(DOXYGEN_OUTPUT "${output}")
@@ -23,6 +23,7 @@ function(shardwright_configure_site output)
   endif()
   file(WRITE "${output}/layout.xml" "<doxygenlayout version=\"1.0\">\n  <navindex>\n"
        "    <tab type=\"mainpage\" visible=\"yes\" title=\"Shardwright\"/>\n"
+       "    <tab type=\"user\" url=\"@ref page_README\" title=\"Overview\"/>\n"
        "    <tab type=\"user\" url=\"@ref page_index\" title=\"All pages\"/>\n${chapters}${end}"
        "    <tab type=\"user\" url=\"@ref page_surface\" title=\"Names, with their tests\"/>\n"
        "    <tab type=\"${topics}\" visible=\"yes\" title=\"Declarations by layer\"/>\n"
