@@ -55,7 +55,7 @@ namespace detail {
 /// line may hold `--ranks N`, which replaces LaunchOptions::ranks, and the arguments of Kokkos. Others are an
 /// error, unless the program takes them: `program(world, std::span<const std::string_view> arguments)`.
 /// @param argc,argv those of main(); Kokkos removes its own arguments from them
-/// @return the largest code that a rank returned, or 1 after an exception or lost output
+/// @return the largest code that a rank returned, or 1 after an exception or lost output; throws nothing
 template <class Program>
 [[nodiscard]] int run(int& argc, char** argv, Program&& program, LaunchOptions options = {}) {
   using Arguments = std::span<const std::string_view>;

@@ -9,6 +9,9 @@ shardwright_add_check(
   docs.surface COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/describe_surface" --page
                        "${docs_reference}/pages/surface.md")
 set_tests_properties(docs.surface PROPERTIES FIXTURES_SETUP docs_surface)
+shardwright_add_check(docs.docstrings COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_docstrings")
+shardwright_add_check(
+  docs.check_docstrings COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/check_docstrings_test.py")
 shardwright_add_check(
   docs.bare_line COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/docs/bare_line_test.py")
 

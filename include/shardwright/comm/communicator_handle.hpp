@@ -138,6 +138,8 @@ public:
 
   /// @brief Collective: the ranks of one colour form a group, ordered by key, then by rank; a negative colour
   /// joins none.
+  /// @throws InvalidArgument in a world without peers, where split_by() is needed; the errors of the
+  /// transport.
   [[nodiscard]] Self split(int colour, int key, std::string name = {},
                            SourceLocation where = SourceLocation::current()) {
     const auto rule = [&, own = rank()](int other) -> GroupPlace {

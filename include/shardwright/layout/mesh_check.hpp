@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief "dp=2,tp=4".
+/// @brief The axes of a mesh and their extents: "dp=2,tp=4".
 [[nodiscard]] inline std::string mesh_text(std::span<const std::string_view> axes,
                                            std::span<const std::int64_t> extents) {
   std::string out;
@@ -71,7 +71,7 @@ template <class Extent = std::int64_t>
 nearest_meshes(std::span<const std::type_identity_t<Extent>> extents, std::int64_t ranks,
                std::size_t limit = 3);
 
-/// @brief Checks that a mesh has exactly one place for every rank of the world.
+/// @brief Checks that a mesh, by the extents of its axes, has exactly one place for every rank of the world.
 /// @throws InvalidArgument naming the product, the number of ranks and the nearest meshes that fit.
 template <class Extent = std::int64_t>
 void check_mesh(std::span<const std::string_view> axes, std::span<const std::type_identity_t<Extent>> extents,

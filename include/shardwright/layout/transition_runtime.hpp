@@ -77,7 +77,7 @@ reduction_order(const TransitionMove& move, std::span<const int> extents, std::s
   return order;
 }
 
-/// @brief Ranks in the group of a move.
+/// @brief Ranks in the group of a move, on a mesh of these extents.
 [[nodiscard]] constexpr std::int64_t group_size(const TransitionMove& move, std::span<const int> extents) {
   std::int64_t ranks = 1;
   for (const int axis : move.axes)

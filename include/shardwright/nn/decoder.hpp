@@ -145,6 +145,7 @@ struct Decoder {
   [[nodiscard]] static std::array<std::int64_t, 3> boundary(const Config& config, const Batch& batch) {
     return {batch.ids.shape()[0], batch.ids.shape()[1], config.width};
   }
+  /// @throws InvalidArgument as check_decoder(), for extents of this mesh.
   template <class Mesh> static void check(const Mesh& mesh, const Config& config) {
     check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence,
                   Layouts::Context::extents(mesh.template extent<axis::cp>()));

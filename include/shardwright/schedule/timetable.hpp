@@ -28,7 +28,7 @@ struct TimedStep {
 
 /// @brief The number of microbatches (of a chunk) that a rank keeps from a given time on.
 struct KeptFrom {
-  double time = 0;
+  double time = 0; ///< In the unit of the costs.
   int count = 0;
 };
 

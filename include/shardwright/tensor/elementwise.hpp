@@ -57,6 +57,7 @@ template <Operand X>
   return detail::apply_with_number<detail::TimesNumber>(std::forward<X>(x), factor, where);
 }
 /// @brief tensor = factor * tensor.
+/// @throws LifecycleError if the tensor was moved from.
 template <AnyShardedTensor Tensor> void scale_in_place(Tensor& tensor, detail::NumberFor<Tensor> factor) {
   using L = typename Tensor::layout;
   if constexpr (!detail::any_invalid<ElementwiseLinearLayout<L>>) {

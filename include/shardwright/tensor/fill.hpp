@@ -80,6 +80,7 @@ void fill(Tensor& tensor, typename detail::FillValueOf<Tensor>::type value) {
 }
 
 /// @brief Every element = 0; a Partial Sum starts from nothing.
+/// @throws LifecycleError if the tensor was moved from.
 template <AnyShardedTensor Tensor>
 void fill_zero(Tensor& tensor, SourceLocation where = SourceLocation::current()) {
   tensor.require_memory(where);
@@ -88,6 +89,8 @@ void fill_zero(Tensor& tensor, SourceLocation where = SourceLocation::current())
 
 /// @brief Uniform numbers in (low, high), keyed by seed, tensor and global element index: the same on every
 /// layout.
+/// @throws LifecycleError if the tensor was moved from; ConfigurationMismatch in checked builds if ranks give
+/// other numbers.
 template <AnyShardedTensor Tensor>
 void fill_uniform(Tensor& tensor, RandomKey key, double low = 0.0, double high = 1.0,
                   SourceLocation where = SourceLocation::current()) {
@@ -100,6 +103,8 @@ void fill_uniform(Tensor& tensor, RandomKey key, double low = 0.0, double high =
 }
 
 /// @brief Normal numbers, keyed by seed, tensor and global element index: the same on every layout.
+/// @throws LifecycleError if the tensor was moved from; ConfigurationMismatch in checked builds if ranks give
+/// other numbers.
 template <AnyShardedTensor Tensor>
 void fill_normal(Tensor& tensor, RandomKey key, double mean = 0.0, double deviation = 1.0,
                  SourceLocation where = SourceLocation::current()) {

@@ -41,7 +41,8 @@ void refresh_halos(Tensor& tensor, SourceLocation where = SourceLocation::curren
 ///
 /// With H = redistribute to the layout with halos and H' = add_halos, then redistribute to the one without:
 /// <H x, y> = <x, H' y>. Elements beyond the ends have no owner, and are dropped. Owners add in a fixed
-/// order. Cost and errors as refresh_halos.
+/// order. Cost as refresh_halos.
+/// @throws as refresh_halos
 template <AnyShardedTensor Tensor>
 void add_halos(Tensor& tensor, SourceLocation where = SourceLocation::current()) {
   tensor.require_memory(where);

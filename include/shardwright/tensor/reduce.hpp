@@ -367,6 +367,7 @@ template <Operand X> [[nodiscard]] auto mean(X&& x, SourceLocation where = Sourc
 
 /// @brief The number in a tensor of rank 0, the same on every rank; waits for the kernels that compute it. In
 /// a dry run, 1.
+/// @throws LifecycleError if the tensor was moved from.
 template <AnyShardedTensor Tensor>
 [[nodiscard]] typename Tensor::value_type item(const Tensor& tensor,
                                                SourceLocation where = SourceLocation::current()) {

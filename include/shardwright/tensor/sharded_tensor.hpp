@@ -283,7 +283,9 @@ public:
     return detail::make_matrix<MatrixView<value_type, Target>>(mutable_data(where), local_);
   }
 
-  /// @brief First element of this rank's block.
+  /// @brief First element of this rank's block, row-major.
+  /// @throws LifecycleError if the tensor was moved from, and so do mutable_data(), share(), clone() and what
+  /// reads its mesh.
   [[nodiscard]] const value_type* data(SourceLocation where = SourceLocation::current()) const {
     require_memory(where);
     return static_cast<const value_type*>(buffer_.data());
@@ -299,7 +301,7 @@ public:
     return static_cast<value_type*>(buffer_.data());
   }
 
-  /// @brief A read-only handle to the same memory.
+  /// @brief A read-only handle to the same memory. @throws LifecycleError if the tensor was moved from.
   [[nodiscard]] ShardedTensor<LayoutType, const value_type, Target>
   share(SourceLocation where = SourceLocation::current()) const {
     require_memory(where);
@@ -320,7 +322,7 @@ public:
   execution(SourceLocation where = SourceLocation::current()) const {
     return resources(where).execution();
   }
-  /// @brief Pool and execution instance.
+  /// @brief Pool and execution instance. @throws LifecycleError if the tensor was moved from.
   [[nodiscard]] detail::TargetResources<Target>&
   resources(SourceLocation where = SourceLocation::current()) const {
     require_memory(where);

@@ -192,6 +192,7 @@ public:
   }
 
   /// @brief Discards the step's losses and gradients and begins the next step.
+  /// @throws LifecycleError if the model is destroyed.
   void restart() {
     require_model();
     for_each_gradient([](auto& gradient) { gradient.drop(); });

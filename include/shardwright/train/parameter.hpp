@@ -120,6 +120,8 @@ public:
   };
 
   /// @brief A parameter that initialize() names and fills; until then it has no memory. Not collective.
+  /// @param shape the global extents
+  /// @throws InvalidArgument for a negative extent or a size that overflows.
   template <class Mesh>
   Parameter(const Mesh& mesh, const GivenShape& shape, const Initial& initial,
             SourceLocation where = SourceLocation::current())

@@ -85,6 +85,7 @@ struct Manifest {
 
 /// @brief The name of a block in the header of its part: the tensor's, with the offset unless the block is
 /// the whole tensor.
+/// @param shape, offset of the tensor and of the block in it, in elements of each dimension
 [[nodiscard]] inline std::string block_name(const std::string& tensor,
                                             const std::vector<std::uint64_t>& shape,
                                             const std::vector<std::uint64_t>& offset,

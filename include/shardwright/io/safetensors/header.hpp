@@ -43,7 +43,8 @@ struct Header {
   std::vector<std::size_t> by_name; ///< Indices of `tensors`, sorted by name.
 };
 
-/// @brief The size of a tensor in bytes; nothing if it exceeds 64 bits or is not a whole number of bytes.
+/// @brief The size of a tensor of this shape in bytes; nothing if it exceeds 64 bits or is not a whole number
+/// of bytes.
 [[nodiscard]] constexpr std::optional<std::uint64_t>
 bytes_of(Dtype dtype, const std::vector<std::uint64_t>& shape) noexcept {
   const std::uint64_t bits = bits_of(dtype);

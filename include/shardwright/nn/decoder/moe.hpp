@@ -66,6 +66,8 @@ public:
       router_.load().report_losses();
   }
 
+  /// @brief Routes tokens [tokens..., width], and adds the losses of their balance.
+  /// @throws as Router; ConfigurationMismatch if the tape checks inputs and ranks have other capacities.
   template <class X>
   [[nodiscard]] typename Router::Out operator()(X&& x, SourceLocation where = SourceLocation::current()) {
     auto routed = router_(std::forward<X>(x), std::nullopt, where);
@@ -171,6 +173,7 @@ public:
   }
   [[nodiscard]] auto members() { return shardwright::members("", dense_, "", layer_); }
 
+  /// @throws InvalidArgument as check_moe().
   template <class Mesh> static void check(const Mesh&, const Config& config) { check_moe(config); }
 
 private:

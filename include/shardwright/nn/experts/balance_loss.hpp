@@ -272,6 +272,8 @@ using ChoiceFor =
 /// @param logits [sequences, positions, experts], or [tokens, experts] of WholeMicrobatch
 /// @param choice the counted experts: those of the routing, or those of choose_experts() without bias and
 /// groups, as in the papers
+/// @throws InvalidArgument if the choice is not that of the tokens of the logits, or is on another mesh; the
+/// typed errors of communicators.
 template <class Over, detail::TapeValue X>
 [[nodiscard]] auto balance_loss(X&& logits, const detail::ChoiceFor<X>& choice,
                                 const BalanceOptions& options = {},
@@ -319,6 +321,8 @@ void stale_balance_loss(X&&, const detail::ChoiceFor<X>&, const ExpertCounts<L, 
 /// @brief coefficient x sum over tokens of (log of the sum of exp(logits))^2, which keeps logits small (Zoph
 /// et al., arXiv 2202.08906, equation 5), in a CountedLoss of 0 tokens; padding tokens are ignored. Among the
 /// losses of targets as balance_loss. No communication.
+/// @param logits [tokens..., experts]
+/// @throws InvalidArgument as balance_loss
 template <detail::TapeValue X>
 [[nodiscard]] auto router_z_loss(X&& logits, const detail::ChoiceFor<X>& choice, double coefficient = 0.001,
                                  SourceLocation where = SourceLocation::current()) {

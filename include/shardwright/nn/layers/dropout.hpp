@@ -188,6 +188,7 @@ public:
     use_.rate = rate;
   }
 
+  /// @brief dropout() of x, of any shape. @throws what it does, and LifecycleError before initialize().
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) const {
     if (use_.rate > 0 && !named_)

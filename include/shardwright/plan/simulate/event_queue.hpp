@@ -15,7 +15,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Something that ends at a given time: a transfer, or a rank's computation.
 struct SimulationEvent {
-  double time = 0;
+  double time = 0;         ///< Seconds since the step began.
   std::uint64_t order = 0; ///< Number in which it was added: of two at a time, the earlier one comes first.
   int subject = 0;         ///< Rank or transfer.
   std::uint32_t version = 0;

@@ -58,7 +58,7 @@ struct RankClass {
   std::vector<ActivitySpan> timeline{};                ///< Empty if it was not requested.
 
   [[nodiscard]] double of(Activity activity) const { return seconds[static_cast<std::size_t>(activity)]; }
-  /// @brief Time that it waits for others, until all have finished.
+  /// @brief Seconds that it waits for others, until all have finished.
   [[nodiscard]] double waiting(double step_seconds) const {
     return of(Activity::wait_input) + of(Activity::wait_send) + of(Activity::wait_peers) + step_seconds - end;
   }

@@ -121,6 +121,7 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
 /// @param workspace    [attention_backward_workspace] elements
 /// @param undone       rotation of the queries and keys in `qkv`, if the gradient is to be that before the
 /// rotation; tiles need no other pass over memory for it
+/// @throws InvalidArgument for other shapes, and for a rotation that does not fit them.
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelMatrix DOut,
           KernelMatrix DQkv, KernelVector Work>
 void attention_backward(
@@ -153,6 +154,7 @@ void attention_backward(
 ///
 /// @param out, log_sum_exp     of all blocks
 /// @param d_qkv, d_key_values  AccumulationElement, as qkv and key_values; all of d_key_values is written
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out, KernelVector Lse,
           KernelMatrix DOut, KernelMatrix DQkv, KernelMatrix DKeyValues, KernelVector Work>
 void attention_backward_block(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,

@@ -265,6 +265,7 @@ void require_rows(const char* operation, const Targets& targets, const Logits& l
 /// @param target_logit  [tokens]; combine over the ranks by sum
 /// @param rule          with smoothing, target_logit is the mean of logits under the target's distribution
 /// @param check         notes a target beyond the vocabulary
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelMatrix Logits, KernelVector Targets, KernelVector Rows>
 void cross_entropy_statistics(const Execution& execution, const Logits& logits, const Targets& targets,
                               std::int64_t first_id, const Rows& row_max, const Rows& row_sum,
@@ -281,6 +282,7 @@ void cross_entropy_statistics(const Execution& execution, const Logits& logits, 
 /// @brief row_sum *= exp(block_max - row_max): a block's sums relative to the largest logit of all blocks.
 /// @param block_max  [tokens], the maximum that the sums were made with
 /// @param row_max [tokens], over all blocks
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelVector Block, KernelVector Max, KernelVector Sum>
 void cross_entropy_rebase(const Execution& execution, const Block& block_max, const Max& row_max,
                           const Sum& row_sum) {
@@ -294,6 +296,7 @@ void cross_entropy_rebase(const Execution& execution, const Block& block_max, co
 
 /// @brief loss = log(row_sum) + row_max - target_logit per token, with values over all blocks; 0 for masked
 /// tokens.
+/// @throws InvalidArgument unless all have one element per token.
 template <class Execution, KernelVector Max, KernelVector Sum, KernelVector Target, KernelVector Targets,
           KernelVector Loss>
 void cross_entropy_loss(const Execution& execution, const Max& row_max, const Sum& row_sum,
@@ -312,6 +315,7 @@ void cross_entropy_loss(const Execution& execution, const Max& row_max, const Su
 /// @param loss    [tokens]
 /// @param result  double [2]
 /// @param add     false overwrites the result
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelVector Loss, KernelVector Targets, KernelVector Result>
 void sum_losses(const Execution& execution, const Loss& loss, const Targets& targets, const Result& result,
                 bool add = false, const TargetRule& rule = {}) {
@@ -337,6 +341,7 @@ void sum_losses(const Execution& execution, const Loss& loss, const Targets& tar
 /// @param row_max, row_sum  [tokens], over all blocks
 /// @param scale             gradient of the objective with respect to one token's loss
 /// @param gradient          as the logits; may be the logits
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector Sum, KernelVector Targets,
           KernelMatrix Gradient>
 void cross_entropy_backward(const Execution& execution, const Logits& logits, const Max& row_max,

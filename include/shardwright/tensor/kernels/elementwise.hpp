@@ -89,6 +89,7 @@ void fill(const Execution& execution, const View& to, typename View::value_type 
 
 /// @brief Copies contiguous views of equal size, converting between element types: narrowing rounds to
 /// nearest, ties to even. They must not overlap.
+/// @throws InvalidArgument for views of different sizes, or that are not contiguous.
 template <class Execution, KernelView From, KernelView To>
 void copy(const Execution& execution, const From& from, const To& to) {
   const auto source = flat_span_of(from, "copy");
@@ -100,6 +101,7 @@ void copy(const Execution& execution, const From& from, const To& to) {
 }
 
 /// @brief out = a + b on contiguous views of equal size; `out` may be `a` or `b`.
+/// @throws InvalidArgument for views of different sizes, or that are not contiguous.
 template <class Execution, KernelView A, KernelView B, KernelView Out>
 void add(const Execution& execution, const A& a, const B& b, const Out& out) {
   using Element = typename Out::value_type;
@@ -112,6 +114,7 @@ void add(const Execution& execution, const A& a, const B& b, const Out& out) {
 }
 
 /// @brief y = y + factor * x on contiguous views of equal size; `x` may be narrower than `y`.
+/// @throws InvalidArgument for views of different sizes, or that are not contiguous.
 template <class Execution, KernelView X, KernelView Y>
 void axpy(const Execution& execution, double factor, const X& x, const Y& y) {
   using Element = typename Y::value_type;

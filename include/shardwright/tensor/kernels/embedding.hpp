@@ -219,6 +219,7 @@ template <class Element, class Main> struct EmbeddingBackward {
 /// @param table  [block of the vocabulary, width], which starts at id `first_id`
 /// @param out    [tokens, width]
 /// @param check  notes an id beyond the vocabulary
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelVector Ids, KernelMatrix Table, KernelMatrix Out>
 void embedding_forward(const Execution& execution, const Ids& ids, const Table& table, std::int64_t first_id,
                        const Out& out, const IdCheck& check = {}) {
@@ -239,6 +240,7 @@ void embedding_forward(const Execution& execution, const Ids& ids, const Table& 
 /// @param d_out    [tokens, width]; may be narrower than the sums
 /// @param d_table  contiguous [block of the vocabulary, width]
 /// @param add      false sets d_table to zero first
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelVector Ids, KernelMatrix DOut, KernelMatrix DTable>
 void embedding_backward(const Execution& execution, const Ids& ids, const DOut& d_out, std::int64_t first_id,
                         const DTable& d_table, bool add = false) {

@@ -218,6 +218,7 @@ struct SumOfExact {
 /// @brief result[0] = the exact sum of terms of contiguous views of equal size, normalized.
 /// @tparam Terms     ElementTerms, which does not read y, or ProductTerms
 /// @param workspace  ExactSum [exact_sum_workspace(size)]
+/// @throws InvalidArgument for views of different sizes, or that are not contiguous.
 template <class Terms, class Execution, KernelView X, KernelView Y>
 void exact_sum(const Execution& execution, const X& x, const Y& y, ExactSum* result, ExactSum* workspace) {
   static_assert(runs_on_host<Execution>);

@@ -88,6 +88,7 @@ template <class Element> struct AddColumns {
 /// @param x [rows, n]
 /// @param columns [rows / groups, m]
 /// @param out [rows, n + m]
+/// @throws InvalidArgument for other shapes, and for columns beyond the row.
 template <class Execution, KernelMatrix X, KernelMatrix Columns, KernelMatrix Out>
 void insert_columns(const Execution& execution, const X& x, const Columns& columns, const Out& out,
                     std::size_t at, std::size_t groups) {
@@ -104,6 +105,7 @@ void insert_columns(const Execution& execution, const X& x, const Columns& colum
 /// @brief `out` = `from` without those columns: the gradient of x of insert_columns.
 /// @param from [rows, n + m]
 /// @param out [rows, n]
+/// @throws InvalidArgument for other shapes, and for columns beyond the row.
 template <class Execution, KernelMatrix From, KernelMatrix Out>
 void remove_columns(const Execution& execution, const From& from, const Out& out, std::size_t at) {
   using Element = typename Out::value_type;
@@ -117,6 +119,7 @@ void remove_columns(const Execution& execution, const From& from, const Out& out
 /// @brief `out` = those columns of `from`, summed over the rows that share them: the gradient of columns.
 /// @param from [rows, n + m]
 /// @param out [rows / groups, m]
+/// @throws InvalidArgument for other shapes, and for columns beyond the row.
 template <class Execution, KernelMatrix From, KernelMatrix Out>
 void inserted_columns(const Execution& execution, const From& from, const Out& out, std::size_t at,
                       std::size_t groups) {
@@ -131,6 +134,7 @@ void inserted_columns(const Execution& execution, const From& from, const Out& o
 /// @brief out[r, at + i] += factor columns[r, i].
 /// @param columns [rows, m]
 /// @param out [rows, n], n at least at + m
+/// @throws InvalidArgument for other shapes, and for columns beyond the row.
 template <class Execution, KernelMatrix Columns, KernelMatrix Out>
 void add_columns(const Execution& execution, const Columns& columns, const Out& out, std::size_t at,
                  double factor) {

@@ -92,19 +92,20 @@ inline void require(bool holds, const char* operation, const char* sentence) {
     detail::fail(operation, sentence);
 }
 
-/// @brief A view as a span.
+/// @brief A view [rows, columns] as a span, row-major.
 template <KernelMatrix View> MatrixSpan<typename View::value_type> span_of(const View& view) {
   const std::size_t columns = view.extent(1);
   const std::size_t stride = view.extent(0) > 1 ? static_cast<std::size_t>(view.stride(0)) : columns;
   return {view.data(), view.extent(0), columns, stride};
 }
 
-/// @brief A view as a span.
+/// @brief A view [elements] as a span.
 template <KernelVector View> VectorSpan<typename View::value_type> span_of(const View& view) {
   return {view.data(), view.extent(0)};
 }
 
 /// @brief All elements of a contiguous view of any rank.
+/// @throws InvalidArgument for a view that is not contiguous; the sentence names `operation`.
 template <KernelView View>
 VectorSpan<typename View::value_type> flat_span_of(const View& view, const char* operation) {
   require(view.span_is_contiguous(), operation, "views must be contiguous (copy the block first).");

@@ -80,6 +80,7 @@ inline void require_positions(const char* operation, const RowPositions& positio
 /// @param x      contiguous [sequences * rows, width]
 /// @param table  [positions, width]
 /// @param rows   of a sequence in this block
+/// @throws InvalidArgument for other shapes, and for positions beyond the table.
 template <class Execution, KernelMatrix X, KernelMatrix Table, KernelMatrix Out>
 void add_positions(const Execution& execution, const X& x, const Table& table, std::size_t rows,
                    const RowPositions& positions, const Out& out) {
@@ -100,6 +101,7 @@ void add_positions(const Execution& execution, const X& x, const Table& table, s
 /// @param dy       contiguous [sequences * rows, width]; may be narrower than the sums
 /// @param d_table  contiguous [positions, width]
 /// @param add      false sets d_table to zero first
+/// @throws InvalidArgument for other shapes, and for positions beyond the table.
 template <class Execution, KernelMatrix DY, KernelMatrix DTable>
 void add_positions_backward(const Execution& execution, const DY& dy, std::size_t rows,
                             const RowPositions& positions, const DTable& d_table, bool add = false) {

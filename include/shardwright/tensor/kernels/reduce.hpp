@@ -204,7 +204,7 @@ template <class Number, unsigned count_of_warps = 1, class Result = Number> stru
 
 } // namespace detail
 
-/// @brief result (+)= the sum of `count` numbers, always in the same order.
+/// @brief result[0] (+)= the sum of partial[0, count), always in the same order.
 /// @param add false overwrites the result
 template <class Execution, class Number, class Result = Number>
 void run_sum_in_order(const Execution& execution, const Number* partial, std::size_t count, Result* result,

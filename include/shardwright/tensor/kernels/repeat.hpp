@@ -44,6 +44,7 @@ template <class Element> struct RepeatRows {
 /// @brief out[o, m, i] = factor * x[o, i].
 /// @param x    contiguous, [outer, inner] elements
 /// @param out  contiguous, [outer, middle, inner] elements
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelView X, KernelView Out>
 void repeat(const Execution& execution, double factor, const X& x, std::size_t middle, std::size_t inner,
             const Out& out) {

@@ -175,6 +175,7 @@ void rotate(const char* operation, const Execution& execution, const Qkv& qkv, c
 } // namespace detail
 
 /// @brief cosines and sines of position * base^(-2 i / head_dim), both [positions, head_dim / 2].
+/// @throws InvalidArgument for tables of different shapes.
 template <class Execution, KernelMatrix Table>
 void fill_rotary_tables(const Execution& execution, const Table& cosines, const Table& sines,
                         double base = 10000.0) {
@@ -206,6 +207,8 @@ void rotary_forward(const Execution& execution, const Qkv& qkv, const Table& cos
 }
 
 /// @brief The inverse rotation, which is the gradient of rotary_forward: in place on d_qkv.
+/// @param d_qkv fused buffer of `shape`
+/// @throws InvalidArgument as rotary_forward
 template <class Execution, KernelMatrix Qkv, class Number>
 void rotary_backward(const Execution& execution, const Qkv& d_qkv, const Rotation<Number>& by,
                      const AttentionShape& shape) {

@@ -109,6 +109,7 @@ template <class Element, bool logarithm> struct SoftmaxBackward {
 
 /// @brief y[row, c] = exp(x[row, c]) / sum over the row of exp(x), computed with the row's largest number
 /// subtracted, or the logarithm of it; `y` may be `x`. Results below the normal range are 0.
+/// @throws InvalidArgument unless x and y are [rows, columns] of one shape.
 template <bool logarithm, class Execution, KernelMatrix X, KernelMatrix Y>
 void softmax_forward(const Execution& execution, const X& x, const Y& y) {
   using Element = typename Y::value_type;
@@ -124,6 +125,7 @@ void softmax_forward(const Execution& execution, const X& x, const Y& y) {
 
 /// @brief dx = y (dy - sum over the row of dy y), with the result y of the forward pass, or of the logarithm
 /// dy - exp(y) sum over the row of dy; `dx` may be `dy` or `y`.
+/// @throws InvalidArgument unless y, dy and dx are [rows, columns] of one shape.
 template <bool logarithm, class Execution, KernelMatrix Y, KernelMatrix DY, KernelMatrix DX>
 void softmax_backward(const Execution& execution, const Y& y, const DY& dy, const DX& dx) {
   require(y.extent(0) == dy.extent(0) && y.extent(1) == dy.extent(1) && y.extent(0) == dx.extent(0) &&

@@ -66,6 +66,7 @@ template <class Element> struct SwigluBackward {
 /// @brief out = silu(gate) * up (Shazeer 2020, arXiv 2002.05202).
 /// @param gate_up  [tokens, 2 hidden]: gate, then up
 /// @param out      [tokens, hidden]
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelMatrix GateUp, KernelMatrix Out>
 void swiglu_forward(const Execution& execution, const GateUp& gate_up, const Out& out) {
   using Element = typename Out::value_type;
@@ -80,6 +81,7 @@ void swiglu_forward(const Execution& execution, const GateUp& gate_up, const Out
 /// @param gate_up    [tokens, 2 hidden]
 /// @param d_out      [tokens, hidden]
 /// @param d_gate_up  [tokens, 2 hidden]; may be `gate_up`
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelMatrix GateUp, KernelMatrix DOut, KernelMatrix DGateUp>
 void swiglu_backward(const Execution& execution, const GateUp& gate_up, const DOut& d_out,
                      const DGateUp& d_gate_up) {

@@ -75,6 +75,7 @@ private:
 
 /// @brief out[outer, second, middle, first, inner] = x[outer, first, middle, second, inner], of any element.
 /// @param x, out contiguous, of the size of `shape`, not overlapping
+/// @throws InvalidArgument for views of another size, or that are not contiguous.
 template <class Execution, KernelView X, KernelView Out>
 void transpose(const Execution& execution, const X& x, const Out& out, const TransposeShape& shape) {
   using Functor = detail::TransposeTiles<typename Out::value_type>;

@@ -131,7 +131,7 @@ public:
     return row_blocks(mesh, rows).own();
   }
 
-  /// @brief y = A x, as spmv_into.
+  /// @brief y = A x. @throws as spmv_into
   template <AnyShardedTensor Y, AnyShardedTensor X>
   void multiply(Y& y, const X& x, const SourceLocation& where) const {
     check("spmv", y, shape_[0], x, shape_[1], where);
@@ -145,7 +145,7 @@ public:
                      x.data(), elements_.local().data(), static_cast<std::int32_t>(x.local_size()), out});
   }
 
-  /// @brief y = A' x, as spmv_transposed_into.
+  /// @brief y = A' x. @throws as spmv_transposed_into
   template <AnyShardedTensor Y, AnyShardedTensor X>
   void multiply_transposed(Y& y, const X& x, const SourceLocation& where) const {
     check("spmv_transposed", y, shape_[1], x, shape_[0], where);

@@ -179,6 +179,7 @@ public:
   /// @brief Ends the run because of a step that is not finite, and says where, or of one without tokens: the
   /// gradients must be those of that step. Collective over the ranks; reads the gradients and waits.
   /// @param summary with the verdict
+  /// @throws NonFiniteStep on every rank, or DataError for a step without tokens.
   template <ParameterSet Model>
   [[noreturn]] void end_run(const GradAccumulator<Model>& accumulator, const GradientSummary& summary,
                             std::int64_t step) {

@@ -99,6 +99,7 @@ private:
 /// @param qkv         fused buffer of `shape`, the new tokens
 /// @param key_values  [batch * capacity, kv_heads * key_value_width], including those of the new tokens
 /// @param out         AccumulationElement [batch * sequence, output_width]
+/// @throws InvalidArgument for other shapes, and for tokens beyond the capacity.
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out>
 void cached_attention(const Execution& execution, const Qkv& qkv, const KeyValues& key_values, const Out& out,
                       const AttentionShape& shape, const CachedTokens& tokens, double scale) {

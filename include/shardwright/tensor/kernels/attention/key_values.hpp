@@ -43,6 +43,7 @@ void require_key_values(const char* operation, const AttentionShape& shape, cons
 } // namespace detail
 
 /// @brief Copies the keys and values of a fused buffer of `shape` into [tokens, kv_heads * key_value_width].
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues>
 void pack_key_values(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,
                      const AttentionShape& shape) {
@@ -55,7 +56,9 @@ void pack_key_values(const Execution& execution, const Qkv& qkv, const KeyValues
                 detail::KeyValueSpan<Element>::packed(span_of(key_values), shape), shape});
 }
 
-/// @brief Adds `key_values` to the keys and values of a fused buffer of `shape`.
+/// @brief Adds `key_values` [tokens, kv_heads * key_value_width] to the keys and values of a fused buffer of
+/// `shape`.
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelMatrix KeyValues, KernelMatrix Qkv>
 void add_key_values(const Execution& execution, const KeyValues& key_values, const Qkv& qkv,
                     const AttentionShape& shape) {

@@ -66,6 +66,7 @@ void run_group(const Execution& execution, std::size_t count, const ProductOf& p
 /// Cost: 2 |rows| |in| |out| floating-point operations.
 /// @param first_rows [groups + 1] on the host, ascending from 0 to the number of rows
 /// @param weights    [groups, in, out], or [groups, out, in] when transposed
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelMatrix Rows, KernelView Weights, KernelMatrix Out>
 void grouped_matmul(const Execution& execution, std::span<const std::int64_t> first_rows, const Rows& rows,
                     const Weights& weights, Transpose transpose, const Out& out) {
@@ -100,6 +101,7 @@ void grouped_matmul(const Execution& execution, std::span<const std::int64_t> fi
 /// @param rows     [rows, in]
 /// @param gradient [rows, out]
 /// @param out      [groups, in, out]; of their element type or its AccumulationElement
+/// @throws InvalidArgument for other shapes.
 template <class Execution, KernelMatrix Rows, KernelMatrix Gradient, KernelView Out>
 void grouped_weight_gradient(const Execution& execution, std::span<const std::int64_t> first_rows,
                              const Rows& rows, const Gradient& gradient, const Out& out, double beta) {
