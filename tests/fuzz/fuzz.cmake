@@ -90,6 +90,7 @@ endif()
 set(SHARDWRIGHT_COMMUNICATION_SECONDS 20 CACHE STRING "Seconds of random communication in every run of the tests")
 add_executable(fuzz_communication "${CMAKE_CURRENT_LIST_DIR}/communication.cpp")
 target_link_libraries(fuzz_communication PRIVATE shardwright::shardwright)
+target_include_directories(fuzz_communication PRIVATE "${PROJECT_SOURCE_DIR}/tests")
 shardwright_program_flags(fuzz_communication)
 
 # shardwright_fuzz_communication(<prefix> <label> <timeout> <word>...)
