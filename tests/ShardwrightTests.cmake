@@ -236,6 +236,8 @@ function(shardwright_source_checks)
     equal_mutants COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/mutate" --count 0)
   shardwright_add_check(release COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_release")
   shardwright_add_check(
+    check_release COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/check_release_test.py")
+  shardwright_add_check(
     amalgamated COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/amalgamate"
                         "${CMAKE_CURRENT_BINARY_DIR}/amalgamated/shardwright_descriptions.hpp" --test "${CMAKE_CXX_COMPILER}")
   shardwright_add_check(format COMMAND "${PROJECT_SOURCE_DIR}/scripts/check_format")
