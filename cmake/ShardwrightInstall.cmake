@@ -37,8 +37,15 @@ install(
         cmake/ShardwrightCompiled.cmake src/compiled.cpp src/definitions.cpp src/kernels.cpp src/checkpoints.cpp
   DESTINATION "${package_directory}")
 install(DIRECTORY cmake/kokkos_probe DESTINATION "${package_directory}")
-# For makefiles and other build systems: it finds its prefix from its own place, so that a tree may be moved.
-file(RELATIVE_PATH SHARDWRIGHT_PC_PREFIX "/prefix/${CMAKE_INSTALL_DATADIR}/pkgconfig" "/prefix")
+# For makefiles and other build systems: it finds its prefix from its own place, so that a tree may be moved. Packagers
+# may name folders in full, outside the prefix.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_DATADIR}")
+  set(SHARDWRIGHT_PC_PREFIX "${CMAKE_INSTALL_PREFIX}")
+else()
+  file(RELATIVE_PATH SHARDWRIGHT_PC_PREFIX "/prefix/${CMAKE_INSTALL_DATADIR}/pkgconfig" "/prefix")
+  string(PREPEND SHARDWRIGHT_PC_PREFIX "\${pcfiledir}/")
+endif()
+cmake_path(APPEND SHARDWRIGHT_PC_INCLUDEDIR "\${prefix}" "${CMAKE_INSTALL_INCLUDEDIR}") # a full path stays as it is
 configure_file(cmake/shardwright.pc.in "${PROJECT_BINARY_DIR}/shardwright.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/shardwright.pc" DESTINATION "${CMAKE_INSTALL_DATADIR}/pkgconfig")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
