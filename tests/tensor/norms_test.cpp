@@ -189,7 +189,8 @@ TEST_CASE("dot products, norms and updates in steady state allocate nothing") {
             double sum = 0;
             const auto step = [&] {
               refresh_halos(p);
-              sum += dot_value(p, r) + norm1_value(r) + norm2_value(p) + norm_max_value(r);
+              sum += dot_value(p, r) + norm1_value(r) + norm2_value(p) + norm_max_value(r) + sum_value(p);
+              sum += dot_value<OrderedSum>(p, r) + norm2_value<OrderedSum>(p) + sum_value<OrderedSum>(p);
               axpy(0.5, p, r);
               axpby(1, r, 0.25, p);
             };
@@ -444,6 +445,11 @@ TEST_CASE("sums of all elements are those of the whole tensor") {
           const double exact = sum_value<OrderedSum>(a);
           findings.expect(std::abs(sum_value(a) - exact) <= 1e-12 * exact, "sum_value ", sum_value(a));
           findings.expect(exact > 15000 && exact < 16000, "sum ", exact);
+          ShardedTensor<Layout<1, Partial<Sum, x>>> parts(mesh, {5});
+          ShardedTensor<Layout<1, Shard<0, y>, Partial<Avg, x>>> means(mesh, {5});
+          for (std::size_t i = 0; i < 5; ++i)
+            parts.mutable_data()[i] = means.mutable_data()[i] = static_cast<float>(world.rank() + 1);
+          findings.expect(sum_value(parts) == 30 && sum_value(means) == 10, "sums of Partials");
         }) == "");
 }
 

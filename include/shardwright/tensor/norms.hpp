@@ -55,11 +55,10 @@ template <class Sums> [[nodiscard]] double ordered_number(Sums sums, SourceLocat
 template <class Op, class X>
 using NormLayout = ReduceAllLayout<Op, ElementwiseFunctionLayout<operation::Square, typename X::layout>>;
 
-/// Runs reduce(execution, elements, result, workspace) over the owned elements, and reduces the results by
-/// `Op`.
-template <class Op, class X, class Reduce>
-[[nodiscard]] double norm_of(const X& x, Reduce reduce, SourceLocation where) {
-  using L = NormLayout<Op, X>;
+/// Runs reduce(execution, elements, result, workspace) over the owned elements; `L` is the layout of the
+/// results.
+template <class L, class X, class Reduce>
+[[nodiscard]] double number_of(const X& x, Reduce reduce, SourceLocation where) {
   double number = 0;
   if constexpr (!any_invalid<L> && RealOperand<operation::Square, typename X::value_type>::value) {
     begin_operation(where, x);
@@ -116,20 +115,20 @@ template <Summation Op = Sum, AnyShardedTensor Left, AnyShardedTensor Right>
   }
 }
 
-/// @brief The sum of all elements. x must not be Partial.
+/// @brief The sum of all elements. x may be a Partial<Sum> or Partial<Avg>, except with OrderedSum.
 template <Summation Op = Sum, AnyShardedTensor X>
 [[nodiscard]] double sum_value(const X& x, SourceLocation where = SourceLocation::current()) {
   if constexpr (detail::is_ordered<Op>)
     return detail::ordered_number(reduce_all<Op>(x, where), where);
   else
-    return detail::norm_of<Op>(
+    return detail::number_of<ReduceAllLayout<Op, typename X::layout>>(
         x, [](const auto&... arguments) { kernels::sum_of_elements(arguments...); }, where);
 }
 
 /// @brief The sum of the absolute values of all elements. x must not be Partial.
 template <AnyShardedTensor X>
 [[nodiscard]] double norm1_value(const X& x, SourceLocation where = SourceLocation::current()) {
-  return detail::norm_of<Sum>(
+  return detail::number_of<detail::NormLayout<Sum, X>>(
       x, [](const auto&... arguments) { kernels::sum_of_absolutes(arguments...); }, where);
 }
 
@@ -146,7 +145,7 @@ template <Summation Op = Sum, AnyShardedTensor X>
 /// must not be Partial.
 template <AnyShardedTensor X>
 [[nodiscard]] double norm_max_value(const X& x, SourceLocation where = SourceLocation::current()) {
-  return detail::norm_of<Max>(
+  return detail::number_of<detail::NormLayout<Max, X>>(
       x, [](const auto&... arguments) { kernels::largest_absolute(arguments...); }, where);
 }
 
