@@ -5,6 +5,7 @@
 
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
+#include <shardwright/tensor/transpose.hpp>
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/tape.hpp>
 
@@ -36,6 +37,37 @@ struct WithConstants {
   }
 };
 
+/// A product on a tape and its gradients are, bit by bit, ordered products of blocks.
+template <bool transposed> void check_ordered(const Mesh& mesh, Findings& findings) {
+  using Whole = sw::Layout<2>;
+  const auto turned = [](const auto& tensor) { return sw::transpose<0, 1>(tensor); };
+  const auto x = random_tensor<Whole>(mesh, {130, 270}, 1);
+  const auto w = random_tensor<Whole>(mesh, {270, 41}, 2);
+  const auto g = random_tensor<Whole>(mesh, {130, 41}, 3);
+  sw::Tape<> tape;
+  const auto left = tape.variable(x);
+  const auto right = tape.variable(transposed ? turned(w) : w.clone());
+  const auto y = [&] {
+    if constexpr (transposed)
+      return sw::matmul_transposed<sw::OrderedProducts>(left, right);
+    else
+      return sw::matmul<sw::OrderedProducts>(left, right);
+  }();
+  tape.seed(y, g.clone());
+  const auto same = [&](const auto& found, const auto& a, const auto& b, const char* what) {
+    const auto blocks =
+        sw::matmul<sw::OrderedProducts>(sw::redistribute<Rows>(a), sw::redistribute<Column>(b));
+    findings.expect(whole_of(found) == whole_of(blocks), what, transposed ? " of W'" : " of W");
+  };
+  same(y.value(), x, w, "y");
+  tape.backward();
+  same(tape.gradient(left), g, turned(w), "dX");
+  if constexpr (transposed)
+    same(tape.gradient(right), turned(g), x, "dW");
+  else
+    same(tape.gradient(right), turned(x), g, "dW");
+}
+
 } // namespace
 
 TEST_CASE("a tensor is a constant operand of products and sums on a tape") {
@@ -57,5 +89,14 @@ TEST_CASE("a tensor is a constant operand of products and sums on a tape") {
                 sw::redistribute<Rows>(sw::matmul(constants.left, sw::redistribute<sw::Layout<2>>(x))) -
                 constants.mask;
             findings.expect(difference(found, whole_of(plain)) < 1e-14, "the value");
+          }) == "");
+}
+
+TEST_CASE("ordered products on a tape have the bits of ordered products of blocks") {
+  for (const Extents extents : block_meshes)
+    CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
+            const Mesh mesh = mesh_of(world, extents);
+            check_ordered<false>(mesh, findings);
+            check_ordered<true>(mesh, findings);
           }) == "");
 }

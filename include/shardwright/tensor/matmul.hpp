@@ -226,8 +226,8 @@ template <Operand X, Operand W>
 /// `matmul<OrderedProducts>(x, w)`, whatever the mesh cuts of the dimensions of the result. The gradients are
 /// ordered, too.
 ///
-/// On hosts, for float and double. The contracted dimension must not be sharded, nor that of a gradient: the
-/// sums of ranks are not ordered.
+/// On hosts, for float and double. The contracted dimension must not be sharded, nor that of a gradient, so
+/// on a tape no dimension: the sums of ranks are not ordered.
 template <std::same_as<kernels::OrderedProducts> Products, Operand X, Operand W>
 [[nodiscard]] auto matmul(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
   return apply(operation::MatrixProduct<false, Products>{}, where, std::forward<X>(x), std::forward<W>(w));
