@@ -85,8 +85,9 @@ template <class Adding> bool compare(sw::HostCommunicator world, const char* sum
     different += by <= tolerance * largest ? 0 : 1; // NaN differs, which fmax ignores
   }
   if (world.rank() == 0)
-    std::printf("%s sums: %d steps, %d of one block; of values up to %.17g differ %lld, by %.1e\n", sums, steps,
-                steps_alone, largest, static_cast<long long>(different), error);
+    std::printf(
+        "%s sums: %d steps, %d of one block; values up to %.17g differ by up to %.1e, %lld too much\n", sums,
+        steps, steps_alone, largest, error, static_cast<long long>(different));
   return different == 0 && steps < 1000 && steps_alone < 1000;
 }
 
