@@ -316,17 +316,21 @@ function(shardwright_consumer_tests)
     list(APPEND include_path_settings "-DCMAKE_CXX_FLAGS=-fopenmp")
   endif()
 
-  foreach(way IN ITEMS add_subdirectory fetch_content find_package include_path)
-    set(${way}_run "${work}/${way}/program")
+  # The library of find_package is linked by the project that users copy.
+  foreach(way IN ITEMS add_subdirectory fetch_content include_path)
+    set(${way}_run --test-command "${work}/${way}/program")
   endforeach()
-  set(find_package_run "${CMAKE_CTEST_COMMAND}" --output-on-failure --no-tests=error)
   foreach(way IN ITEMS add_subdirectory fetch_content find_package include_path)
     add_test(
       NAME consumer.${way}
       COMMAND "${CMAKE_CTEST_COMMAND}" --build-and-test "${CMAKE_CURRENT_SOURCE_DIR}/consumer/${way}" "${work}/${way}"
               --build-generator "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}" --build-options ${settings}
-              ${${way}_settings} --test-command ${${way}_run})
+              ${${way}_settings} ${${way}_run})
     set_tests_properties(consumer.${way} PROPERTIES TIMEOUT 900 LABELS consumer)
   endforeach()
-  set_tests_properties(consumer.find_package consumer.include_path PROPERTIES FIXTURES_REQUIRED shardwright_prefix)
+  add_test(NAME consumer.first_ten_minutes COMMAND "${PROJECT_SOURCE_DIR}/scripts/first_ten_minutes" "${work}" -G "${CMAKE_GENERATOR}"
+                                                   ${settings} "-DCMAKE_PREFIX_PATH=${work}/prefix;${CMAKE_PREFIX_PATH}")
+  set_tests_properties(consumer.first_ten_minutes PROPERTIES TIMEOUT 900 LABELS consumer)
+  set_tests_properties(consumer.find_package consumer.first_ten_minutes consumer.include_path
+                       PROPERTIES FIXTURES_REQUIRED shardwright_prefix)
 endfunction()
