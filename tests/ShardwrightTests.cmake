@@ -234,6 +234,7 @@ function(shardwright_source_checks)
     check_operations COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/check_operations_test.py")
   shardwright_add_check(
     equal_mutants COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/mutate" --count 0)
+  shardwright_add_check(mutate COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/mutate_test.py")
   shardwright_add_check(release COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_release")
   shardwright_add_check(
     check_release COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/check_release_test.py")
