@@ -58,7 +58,9 @@ class CheckDocstrings(unittest.TestCase):
     def test_collectives(self):
         text = "/// @brief F.{}\ninline void f(World& world) {{ world.barrier(); }}\n"
         self.assertEqual(self.complaints(text.format("")), ["f must say that it is collective, because of barrier"])
-        self.assertEqual(self.complaints(text.format(" Collective.")), [])
+        self.assertEqual(self.complaints(text.format(" Collective.")), ["f must say what it costs, being collective"])
+        self.assertEqual(self.complaints(text.format(" Collective; waits for all ranks.")), [])
+        self.assertEqual(self.complaints("/// @brief F. Collective only if the layouts differ.\nvoid f(int x);\n"), [])
         self.assertEqual(self.complaints(text.format(""), "comm/a.hpp"), [])
 
     def test_shapes_and_units(self):

@@ -48,7 +48,8 @@ template <class Value>
   return out;
 }
 
-/// @brief The texts of all ranks, in rank order, on every rank; a text must not contain a NUL. Collective.
+/// @brief The texts of all ranks, in rank order, on every rank; a text must not contain a NUL. Collective;
+/// cost: two all_gathers, of the lengths and of the letters.
 /// @throws the typed errors of the transport.
 /// @tparam Text a parameter only so that translation units which do not call it need not compile it
 template <class Text = std::string>

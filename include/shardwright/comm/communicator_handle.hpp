@@ -137,7 +137,7 @@ public:
   [[nodiscard]] MessageExchange exchange() const { return MessageExchange(undecorated()); }
 
   /// @brief Collective: the ranks of one colour form a group, ordered by key, then by rank; a negative colour
-  /// joins none.
+  /// joins none. Waits for all ranks of this group.
   /// @throws InvalidArgument in a world without peers, where split_by() is needed; the errors of the
   /// transport.
   [[nodiscard]] Self split(int colour, int key, std::string name = {},
@@ -162,7 +162,7 @@ public:
   /// it.
   ///
   /// Different ranks may name different, disjoint lists in one call, so that all rows of a mesh are formed at
-  /// once.
+  /// once. Waits for them all.
   /// @throws InvalidArgument for a rank out of range or named twice; CollectiveMismatch on a rank whose list
   /// is not the group that the lists of all ranks form.
   [[nodiscard]] Self subgroup(std::span<const int> ranks, std::string name = {},

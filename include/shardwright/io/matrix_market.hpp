@@ -65,7 +65,8 @@ private:
 /// skew-symmetric), such as `read_matrix_market<CsrMatrix<Rows>>(mesh, "poisson.mtx")`. Entries of a pattern
 /// are 1.
 ///
-/// Collective. Every rank reads the file and keeps the entries of its rows, so that no rank holds more.
+/// Collective. Every rank reads the file and keeps the entries of its rows, so that no rank holds more;
+/// cost: that, and CsrMatrix's.
 /// Format: Boisvert, Pozo and Remington, The Matrix Market Exchange Formats: Initial Design, NISTIR 5935,
 /// 1996.
 /// @throws DataError naming the file and the line, for a file that cannot be read, is cut short, or breaks

@@ -116,7 +116,8 @@ struct CudaTarget {
     return true;
   }
 
-  /// @brief The communicator of a host group for device memory, ordered with `execution`. Collective.
+  /// @brief The communicator of a host group for device memory, ordered with `execution`. Collective;
+  /// waits for all ranks.
   ///
   /// Threads of one process that share a GPU use peer kernels, and so does a rank that is alone; other ranks
   /// use NCCL, with a GPU each.

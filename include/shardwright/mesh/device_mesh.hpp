@@ -53,7 +53,8 @@ public:
   static_assert(axis_list::size <= detail::MeshCore::max_axes,
                 "DeviceMesh: a mesh has at most 8 axes (flatten some)");
 
-  /// @brief Collective over `world`: all ranks must pass the same extents.
+  /// @brief Collective over `world`: all ranks must pass the same extents. Cost: one all_gather of 72 bytes
+  /// per rank, and 3 x 2^w - 1 splits for w axes longer than 1.
   /// @throws InvalidArgument if an extent is not positive or their product is not the number of ranks (the
   /// message names the nearest meshes that fit); ConfigurationMismatch if ranks pass different meshes.
   template <MeshExtent... Extents>

@@ -72,10 +72,11 @@ class NamedPart {
 public:
   /// @param path of the part in the model, such as "layers.3.down"
   virtual void initialize(const std::string& path, std::uint64_t seed) = 0;
-  /// @brief Ends a step, for parts that count per step, such as the load of experts. Collective.
+  /// @brief Ends a step, for parts that count per step, such as the load of experts. Collective; cost: the
+  /// part's.
   virtual void end_step(const StepVerdict&) {}
   /// @brief Declares that all forward passes of a step are done, for parts that need the whole batch.
-  /// Collective.
+  /// Collective; cost: the part's.
   virtual void end_forwards() {}
   /// @brief Whether its loss needs the whole batch: see WholeBatchLoss.
   [[nodiscard]] virtual bool reads_whole_batch() const { return false; }

@@ -129,7 +129,8 @@ public:
 
   /// @brief Executes the next step.
   ///
-  /// Collective. On a device whose steps are captured, batches must be at the same address in every step.
+  /// Collective; cost: the passes of its microbatches, and GradAccumulator::finish(). On a device whose steps
+  /// are captured, batches must be at the same address in every step.
   /// @param make_batches called with the index of a step, from 0: returns its microbatches, a span or a
   /// container that is kept until they have run. On a device it is called again for a step that ends the run;
   /// a host repeats a step with the same batches. If it throws, the step has not begun.
@@ -181,7 +182,7 @@ public:
         return runner_.evaluate(batches);
     });
   }
-  /// @brief The mean loss per token of all ranks. Collective.
+  /// @brief The mean loss per token of all ranks. Collective; cost: one all_reduce of two numbers.
   /// @throws DataError as evaluate().
   template <class Loss> [[nodiscard]] MeanLoss mean(const Loss& sums) const {
     const auto total = sums.read();

@@ -233,6 +233,7 @@ make_mpi_transport(MPI_Comm comm, const LaunchOptions& options, int ranks_per_no
 } // namespace detail
 
 /// @brief Collective over an MPI communicator of the program: creates a world of its ranks, in its order.
+/// Waits for all of them.
 ///
 /// Only duplicates of `comm` are used, and MPI is neither initialised nor finalised; to free MPI's memory,
 /// the last handle must be gone before MPI_Finalize. MPI must provide MPI_THREAD_SERIALIZED or more if

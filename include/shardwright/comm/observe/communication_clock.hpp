@@ -227,7 +227,7 @@ timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, 
 }
 
 /// @brief The kinds of all ranks, each with the mean of its totals over the ranks, sorted by exposed time,
-/// longest first. Collective; the result is on every rank.
+/// longest first. Collective; cost: an all_gather of the kinds.
 /// @throws the communicator's errors.
 [[nodiscard]] inline std::vector<CommunicationKind> mean_communication(const HostCommunicator& ranks,
                                                                        const CommunicationClock& clock) {

@@ -22,7 +22,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
 /// @brief Begins to save a training run as of its last step, and returns once this rank's share is copied:
-/// see Saver::start(). Collective.
+/// see Saver::start(). Collective; cost: a copy of the share in memory, and what start() costs.
 /// @param about equal on all ranks; the step and the progress are filled in here
 /// @param keep number of checkpoints to keep
 /// @throws as Saver::save().
@@ -45,7 +45,8 @@ void save(Saver& saver, Training<Model, Optimizer>& training, Description about,
 }
 
 /// @brief Fills the shares of all ranks, after checking that names, shapes and element types match the
-/// checkpoint and that it has no further tensors. Collective.
+/// checkpoint and that it has no further tensors. Collective; cost: each rank reads its share once, and the
+/// names of its tensors go to all ranks.
 /// @param convert whether to accept tensors saved in another floating-point type
 /// @throws DataError on every rank, naming a rank that failed; the model is then unchanged, unless it was the
 /// data that could not be read.
@@ -61,7 +62,7 @@ void load(const HostCommunicator& world, const Reader& reader, Model& model, Opt
 
 /// @brief Loads model and optimizer into a training run that has made no step yet, which then continues from
 /// the saved point: with bitwise identical steps on the same mesh, equal up to rounding on another.
-/// Collective.
+/// Collective, at the same cost.
 /// @param configuration_hash the hash that the checkpoint must have; empty for any
 /// @throws DataError as above, and if the checkpoint has another configuration.
 template <class Model, class Optimizer>

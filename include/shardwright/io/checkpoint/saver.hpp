@@ -76,7 +76,7 @@ struct SaveProgress {
 /// is not finished.
 class Saver {
 public:
-  /// @brief Makes the directory if it is missing, and locks it. Collective.
+  /// @brief Makes the directory if it is missing, and locks it. Collective; waits for rank 0.
   /// @throws DataError on every rank if another job holds it, or if it cannot be written.
   Saver(HostCommunicator world, std::filesystem::path directory,
         SourceLocation where = SourceLocation::current());
@@ -149,7 +149,8 @@ private:
 };
 
 /// @brief The newest checkpoint of a directory that passes every check, on every rank; null if there is
-/// none. Collective; each rank compares the hashes of its share of the blocks.
+/// none. Collective; cost: each rank reads its share of the blocks of each checkpoint that is tried, to
+/// compare their hashes.
 /// @param refused receives a sentence for each newer one that does not pass
 /// @throws DataError on every rank if the directory cannot be read.
 [[nodiscard]] std::unique_ptr<const Reader> open_newest(const HostCommunicator& world,
@@ -157,7 +158,8 @@ private:
                                                         std::vector<std::string>& refused,
                                                         SourceLocation where = SourceLocation::current());
 
-/// @brief Throws on every rank unless the checkpoint has exactly the tensors that the ranks name. Collective.
+/// @brief Throws on every rank unless the checkpoint has exactly the tensors that the ranks name. Collective;
+/// cost: gather_texts() of the names.
 /// @param names of the tensors that this rank loads a block of
 /// @throws DataError naming a tensor that is missing or left over.
 void require_same_names(const HostCommunicator& world, const Reader& reader,

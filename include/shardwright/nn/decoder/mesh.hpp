@@ -45,14 +45,15 @@ struct DecoderExtents {
   }
 };
 
-/// @brief The mesh of these extents over `ranks`. Collective.
+/// @brief The mesh of these extents over `ranks`. Collective; cost: that of a DeviceMesh.
 [[nodiscard]] inline DecoderMesh decoder_mesh(const HostCommunicator& ranks, const DecoderExtents& extents) {
   using namespace axis;
   return DecoderMesh(ranks, extent<dpr>(extents.dpr), extent<dp>(extents.dp), extent<ep>(extents.ep),
                      extent<cp>(extents.cp), extent<tp>(extents.tp));
 }
 
-/// @brief A pipeline of `stages` ranks, each of which is a mesh of these extents. Collective.
+/// @brief A pipeline of `stages` ranks, each of which is a mesh of these extents. Collective; cost: that
+/// of a DeviceMesh.
 [[nodiscard]] inline DecoderPipelineMesh decoder_pipeline_mesh(const HostCommunicator& ranks, int stages,
                                                                const DecoderExtents& extents) {
   using namespace axis;
@@ -60,7 +61,8 @@ struct DecoderExtents {
                              extent<ep>(extents.ep), extent<cp>(extents.cp), extent<tp>(extents.tp));
 }
 
-/// @brief The mesh of this rank's stages: the pipeline's without its axis. Collective.
+/// @brief The mesh of this rank's stages: the pipeline's without its axis. Collective; cost: that of a
+/// DeviceMesh.
 [[nodiscard]] inline DecoderMesh stage_mesh(const DecoderPipelineMesh& whole) {
   using namespace axis;
   return decoder_mesh(whole.communicator<dpr, dp, ep, cp, tp>(), {.dpr = whole.extent<dpr>(),

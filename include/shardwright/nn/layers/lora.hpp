@@ -153,8 +153,8 @@ std::size_t adapt(Model& model, const LoraOptions& options, const std::string& p
 }
 
 /// @brief Adds every adapter to the weights of its layer, W + factor A B: the model then computes without
-/// adapters, and no checkpoint saves or reads it until they are taken out. Collective. Low-precision weights
-/// are rounded again.
+/// adapters, and no checkpoint saves or reads it until they are taken out. Low-precision weights are rounded
+/// again. Collective; cost: A B and its transition to the stored layout, one layer after the other.
 /// @throws LifecycleError if they are merged already.
 template <class Model> void merge_adapters(Model& model) { detail::set_merged(model, true); }
 /// @brief Takes them out again, up to rounding. @throws LifecycleError if they are not merged.

@@ -106,7 +106,8 @@ public:
 
   /// @brief Collective over the axes of the layouts: makes the matrix from entries that any of these ranks
   /// may give; they are sent to their owners. Entries of the same place are added in the order of the ranks
-  /// that give them, and of each one's list.
+  /// that give them, and of each one's list. Cost: two all_to_alls of the entries, and the plan of an
+  /// IndexHalo.
   /// @param shape rows and columns, the same on all ranks
   /// @throws InvalidArgument on every rank for an entry outside the matrix, or more rows, columns or entries
   /// on a rank than 32 bits can number; ConfigurationMismatch if the shapes differ.

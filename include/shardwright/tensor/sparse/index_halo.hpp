@@ -191,7 +191,7 @@ public:
   }
 
   /// @brief x[indices()[i]] += local[i] over all ranks: the adjoint of gather_into. An owner adds what it
-  /// receives to its element in the order of the ranks. Collective; errors as gather_into.
+  /// receives to its element in the order of the ranks. Collective; cost and errors as gather_into.
   template <class Local, AnyShardedTensor X>
   void scatter_add(Local& local, X& x, SourceLocation where = SourceLocation::current()) const {
     if constexpr (fits<Local, X>()) {

@@ -68,7 +68,8 @@ public:
   using Loss = typename Stage::Loss;
   using target = typename Model::target;
 
-  /// @brief Collective over `ranks`, the ranks of the pipeline.
+  /// @brief Collective over `ranks`, the ranks of the pipeline. Cost: gather_texts() of the paths of all
+  /// parts, and a split for each tied parameter.
   /// @param mesh the mesh of this rank's stages, without the pipeline's axis
   /// @param layers which of the model's layers (its repeated parts) each stage holds; parts before them
   /// belong to the first stage, parts after them to the last

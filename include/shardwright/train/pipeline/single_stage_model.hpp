@@ -40,10 +40,10 @@ public:
 
   /// @brief Processes one microbatch: returns its summed loss, and adds its gradients to the accumulator.
   ///
-  /// Collective. For a loss that needs the whole batch, first call count() for all microbatches and then
-  /// end_forwards(). Gradients that are reduced for each microbatch (ZeRO-2, ZeRO-3) are sent part by part;
-  /// those that are reduced once per step are sent with the last microbatch, or else in
-  /// GradAccumulator::finish.
+  /// Collective; cost: the transitions of the model and of its gradients. For a loss that needs the whole
+  /// batch, first call count() for all microbatches and then end_forwards(). Gradients that are reduced for
+  /// each microbatch (ZeRO-2, ZeRO-3) are sent part by part; those that are reduced once per step are sent
+  /// with the last microbatch, or else in GradAccumulator::finish.
   /// @param position whether this is the last microbatch of the step
   [[nodiscard]] Loss forward_backward(const Batch& batch, PassPosition position = PassPosition::middle) {
     Loss loss{};
@@ -54,7 +54,7 @@ public:
     return loss;
   }
   /// @brief The microbatches of a step, after a counting pass if the loss needs the whole batch: returns
-  /// their summed loss, and adds their gradients to the accumulator. Collective.
+  /// their summed loss, and adds their gradients to the accumulator. Collective; cost: their passes.
   [[nodiscard]] Loss run(std::span<const Batch> batches) {
     Loss loss{};
     if (WholeBatchLoss<Loss> || stage_.reads_whole_batch()) {
@@ -68,7 +68,8 @@ public:
   }
   /// @brief A forward pass of a microbatch for counting, before forward_backward.
   void count(const Batch& batch) { static_cast<void>(stage_.count(std::nullopt, batch, saved_)); }
-  /// @brief Declares that all microbatches of a step are counted. Collective.
+  /// @brief Declares that all microbatches of a step are counted. Collective; cost: as of
+  /// NamedPart::end_forwards, for each part.
   void end_forwards() { stage_.end_forwards(); }
   /// @brief The summed loss of a batch without gradients.
   [[nodiscard]] Loss evaluate(const Batch& batch) {

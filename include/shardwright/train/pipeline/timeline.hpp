@@ -92,7 +92,8 @@ private:
 
 } // namespace detail
 
-/// @brief The timelines of all ranks, in rank order, on every rank. Collective.
+/// @brief The timelines of all ranks, in rank order, on every rank. Collective; cost: an all_gather
+/// of them.
 [[nodiscard]] inline std::vector<RankTimeline> gather_timelines(const HostCommunicator& ranks,
                                                                 const RankTimeline& own) {
   return all_gather_v(ranks, own);
