@@ -131,6 +131,9 @@ TEST_CASE("tied tables have no adapters, and beside them the other layers have")
           findings.expect(has(text, "tables that get adapters must not be tied, but parts of this model "
                                     "share embedding (adapt the other layers, without LoraOptions::tables"),
                           text);
+          sw::LoraOptions layers = options();
+          layers.matches = [](std::string_view path) { return path.starts_with("layers."); };
+          static_cast<void>(Model(mesh, {own.config, layers}, own.seed)); // the tie does not matter
           with.tables = false;
           Model model(mesh, {own.config, with}, own.seed);
           std::string tables;
@@ -167,8 +170,14 @@ namespace {
   const auto schedule = sw::make_schedule("1f1b", stages, 2);
   const sw::LayerPartition layers(static_cast<int>(config.layers), stages);
   const auto pipeline = ranks.communicator<sw::axis::pp>();
-  Model model(mesh, pipeline, schedule.placement(), layers, {config, {.rank = 3, .alpha = 6, .tables = true}},
-              own.seed);
+  const sw::LoraOptions adapters{.rank = 3, .alpha = 6, .tables = true};
+  sw::MoeConfig tied = config;
+  tied.tied_embedding = true;
+  const std::string refused = failure_of<sw::InvalidArgument>([&] {
+    Model(mesh, pipeline, schedule.placement(), layers, {tied, adapters}, own.seed);
+  });
+  findings.expect(has(refused, "parts of this model share embedding"), stages, " stages: ", refused);
+  Model model(mesh, pipeline, schedule.placement(), layers, {config, adapters}, own.seed);
   int quantized = 0;
   model.for_each_parameter([&]<class P>(const P&) { quantized += P::quantized ? 1 : 0; });
   if (world.size() == 1) // two of attention and of each dense or shared part, three of experts

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/block_check.hpp"
 #include "support/catch.hpp"
+#include "support/failures.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/nn/attention/latent.hpp>
@@ -32,7 +33,9 @@ namespace {
 namespace sw = shardwright;
 using namespace nn_test;
 using namespace sw::axis;
+using shardwright_test::failure_of;
 using shardwright_test::Findings;
+using shardwright_test::has;
 using shardwright_test::on_ranks;
 
 using Plan = sw::ModelPlan<double, sw::Frozen<sw::DataParallel>>;
@@ -164,7 +167,7 @@ struct Tables {
   auto members() { return sw::members("embedding", embedding, "head", head); }
 
   sw::Embedding<Ids, Words, Plan> embedding;
-  sw::OutputTable<Layouts::Tokens, Table, Plan> head;
+  sw::OutputTable<Layouts::Tokens, Table> head;
 };
 
 /// op(a) op(b) of row-major matrices; `inner` is the contracted extent.
@@ -293,6 +296,40 @@ TEST_CASE("embedding and head have adapters, which are dense updates of their ta
             sw::unmerge_adapters(model);
             findings.expect(difference(scores(), apart) < 1e-13, "unmerged");
           }) == "");
+}
+
+TEST_CASE("a table that is embedding and head has no adapter, by whichever of them it is chosen") {
+  struct Tied {
+    sw::Embedding<Tables::Ids, Tables::Words, Plan, true> embedding;
+    sw::OutputTable<Layouts::Tokens, Tables::Table> head;
+    sw::Linear<Layouts::Tokens, sw::Layout<2>, Plan> other;
+    explicit Tied(const Mesh& mesh, sw::SharedParts shared = {})
+        : embedding(table(mesh, shared)), head(table(mesh, shared)),
+          other(mesh, {width, width}, sw::Initial::normal(0.5)) {}
+    [[nodiscard]] static sw::TiedParameter<Tables::Table> table(const Mesh& mesh, sw::SharedParts& shared) {
+      return shared.tied<Tables::Table>("words", [&] {
+        return Tables::Table(mesh, {words, width}, sw::Initial::normal(0.5));
+      });
+    }
+    auto members() { return sw::members("embedding", embedding, "head", head, "other", other); }
+  };
+  CHECK(on_ranks(1, [](const auto& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {1, 1});
+          const auto chosen = [](std::string_view name) {
+            return sw::LoraOptions{.tables = true,
+                                   .matches = [name](std::string_view path) { return path == name; }};
+          };
+          for (const sw::LoraOptions& options :
+               {sw::LoraOptions{.tables = true}, chosen("m.embedding"), chosen("m.head")}) {
+            Tied model(mesh);
+            const std::string text = failure_of<sw::InvalidArgument>([&] { sw::adapt(model, options, "m"); });
+            findings.expect(has(text, "must not be tied, but parts of this model share words (adapt"), text);
+          }
+          for (const sw::LoraOptions& options : {sw::LoraOptions{}, chosen("m.other")}) {
+            Tied model(mesh);
+            findings.expect(sw::adapt(model, options, "m") == 1, "one adapter, beside the table");
+          }
+        }) == "");
 }
 
 TEST_CASE("every expert has adapters, wherever it is, and split inside") {

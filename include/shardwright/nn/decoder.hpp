@@ -231,7 +231,7 @@ public:
 
 private:
   RmsNorm<Stream, Plan> norm_;
-  OutputTable<Tokens, Table, Plan> table_;
+  OutputTable<Tokens, Table> table_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -55,12 +55,13 @@ struct LoraOptions {
   };
 
   /// @brief Adds them to the modules below a part that match; returns how many. Before initialize().
+  /// @throws InvalidArgument for options that fit no adapter, or a tied table with another use in the part.
   template <class Part> std::size_t add_to(Part& part, const std::string& path) const;
   /// @brief @throws InvalidArgument if none was added to a whole model.
   static void require_some(std::size_t count) {
     if (count == 0)
       throw InvalidArgument(
-          "Lora: at least one layer of the model must get an adapter, but matches chooses none (it gets paths such as layers.3.mlp.up, of layers with frozen weights)");
+          "Lora: at least one layer of the model must get an adapter, but matches chooses none (it gets paths such as layers.3.mlp.up, of layers with frozen weights; embeddings and heads need LoraOptions::tables, too)");
   }
   /// @brief The initial values of A. @param in inputs of the whole layer, on all ranks
   [[nodiscard]] Initial initial_of(std::int64_t in) const {

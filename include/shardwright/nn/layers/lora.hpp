@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -69,14 +70,60 @@ template <class Model> struct AdaptableModel {
       "Lora: adapters are added beside frozen weights, but no linear layer of this model has any (give the model FrozenLayouts, or a plan with Frozen<Zero>)");
 };
 
-/// An adapter of a table belongs to one use of it. @throws InvalidArgument for a model that ties tables.
-template <class Model> void require_tables_apart(const typename Model::Config& config) {
-  std::map<std::string_view, int> uses;
-  for_each_tie<Model>(config, [&](std::string_view name, std::size_t) {
-    if (++uses[name] > 1)
+/// Parts of one rank that get adapters, and the uses of the parameters that they tie. An adapter belongs to
+/// one use: merged into the table, it would change the others, too.
+class AdaptedParts {
+public:
+  /// Adds adapters to the modules below a part; returns how many.
+  /// @throws InvalidArgument if one of them has a tied table that is used elsewhere, in this part or before.
+  template <class Part> std::size_t add(Part& part, const std::string& path, const LoraOptions& options) {
+    std::size_t count = 0;
+    std::set<const ParameterBase*> adapted;
+    visit_adaptable(part, path, [&](auto& module, const std::string& of_module) {
+      const std::size_t own = module.adapt(options, of_module);
+      if (own > 0)
+        adapted.insert(&module.weight());
+      count += own;
+    });
+    std::vector<ListedPart> parts;
+    list_parts(part, path, parts);
+    for (const ListedPart& each : parts)
+      if (each.tied)
+        note(each, adapted.count(each.parameter) > 0);
+    return count;
+  }
+
+private:
+  struct Uses {
+    int count = 0;
+    bool adapted = false;
+  };
+  void note(const ListedPart& tied, bool adapted) {
+    Uses& uses = ties_[tied.parameter];
+    ++uses.count;
+    uses.adapted = uses.adapted || adapted;
+    if (uses.adapted && uses.count > 1)
       throw InvalidArgument(
-          "Lora: tables that get adapters must not be tied, but parts of this model share " +
-          std::string(name) + " (adapt the other layers, without LoraOptions::tables, or untie the table)");
+          "Lora: tables that get adapters must not be tied, but parts of this model share " + tied.path +
+          " (adapt the other layers, without LoraOptions::tables, or untie the table)");
+  }
+
+  std::map<const ParameterBase*, Uses> ties_;
+};
+
+/// Uses of one table may be on several ranks of a pipeline, each of which adapts its own.
+/// @throws InvalidArgument, on all ranks, if the whole model has another use of a table that gets an adapter.
+template <class Model, class Mesh, class Config>
+void require_tables_apart(const Mesh& mesh, const Config& config) {
+  SharedParts shared; // their parameters have no memory yet
+  AdaptedParts adapted;
+  PartHolders<typename Model::Parts>::visit_types([&]<class Holder>(const Holder*) {
+    using Part = typename Holder::type;
+    for (std::size_t i = 0; i < Holder::count(config); ++i)
+      if (!ties_of<Part>(config).empty()) {
+        Part part(ModelPlace<Mesh>{mesh, shared, i}, config);
+        adapted.add(part, Holder::name(i), config.adapters);
+      }
   });
 }
 
@@ -114,11 +161,7 @@ template <class Model> void set_merged(Model& model, bool merged) {
 } // namespace detail
 
 template <class Part> std::size_t LoraOptions::add_to(Part& part, const std::string& path) const {
-  std::size_t count = 0;
-  detail::visit_adaptable(part, path, [&](auto& module, const std::string& of_module) {
-    count += module.adapt(*this, of_module);
-  });
-  return count;
+  return detail::AdaptedParts().add(part, path, *this);
 }
 
 /// @brief A model with low-rank adapters: `SingleStageModel<Adapted<Model>>` or PipelineModel, with a Config
@@ -136,14 +179,15 @@ template <class Model> struct Adapted : Model {
   template <class Mesh> static void check(const Mesh& mesh, const Config& config) {
     detail::check_model<Model>(mesh, config);
     if (config.adapters.tables)
-      detail::require_tables_apart<Model>(config);
+      detail::require_tables_apart<Model>(mesh, config);
   }
 };
 
 /// @brief Adds adapters to the modules of a model that is not in stages, before initialize().
 /// @param path of the model itself; empty for a whole one
 /// @return how many
-/// @throws InvalidArgument if no module is chosen, or for a rank below 1.
+/// @throws InvalidArgument if no module is chosen, for a rank below 1, or for a tied table that the model
+/// uses elsewhere, too.
 template <class Model>
 std::size_t adapt(Model& model, const LoraOptions& options, const std::string& path = {}) {
   static_assert(sizeof(detail::AdaptableModel<Model>) > 0);

@@ -47,19 +47,27 @@ struct OutputTableKind : MatrixKind {
 
 /// @brief Scores x table^T of words, with a table [vocabulary, width] that is a TiedParameter, and x in
 /// layout `In`. If the table is frozen, adapt() may add a low-rank adapter.
-template <LayoutType In, class Table, class Plan> class OutputTable {
+template <LayoutType In, class Table> class OutputTable {
+  using Plan = ModelPlan<typename Table::element, typename Table::zero, typename Table::target>;
+
 public:
   explicit OutputTable(TiedParameter<Table> table) : table_(std::move(table)) {}
 
-  /// @brief linear_cross_entropy() of the scores. @throws what it does.
+  /// @brief linear_cross_entropy(). @throws what it does. With an adapter, 16-bit scores are rounded twice:
+  /// as products with the table, and when the adapter has added to them.
   template <detail::TapeOperand X, LayoutType I, class Id, class Target>
   [[nodiscard]] auto loss(X&& x, const ShardedTensor<I, Id, Target>& targets,
                           const CrossEntropyOptions& options = {},
                           SourceLocation where = SourceLocation::current()) {
-    auto scores = adapter_.add_to(
-        [&](auto&& read) { return matmul_transposed(std::forward<decltype(read)>(read), *table_, where); },
-        std::forward<X>(x), where);
-    return cross_entropy(std::move(scores), targets, options, where);
+    if constexpr (Table::trained)
+      return linear_cross_entropy(std::forward<X>(x), *table_, targets, options, where);
+    else
+      return cross_entropy(adapter_.add_to(
+                               [&](auto&& read) {
+                                 return matmul_transposed(std::forward<decltype(read)>(read), *table_, where);
+                               },
+                               std::forward<X>(x), where),
+                           targets, options, where);
   }
   /// @brief linear_scores(), for predictions in an evaluation.
   template <detail::TapeOperand X>
