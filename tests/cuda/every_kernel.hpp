@@ -787,8 +787,10 @@ private:
         scale(), workspace(kernels::attention_backward_workspace<Element>(execution_, shape, mask)),
         rotation);
     keep("attention of documents", out, log_sum_exp, d_qkv);
-    if constexpr (!std::is_same_v<Main, Element>)
+    if constexpr (!std::is_same_v<Main, Element>) {
+      mask.window = sw::sliding_window<3>.window;
       attention_into_sums(qkv, rotation, mask);
+    }
     mask.window = sw::full.window;
     attention_of_other_keys(qkv, out, log_sum_exp, d_qkv, mask);
   }
