@@ -110,8 +110,9 @@ private:
   return out;
 }
 
-/// Two pieces of the document for each of several ranks, whole multiples of `unit` tokens, and the tokens
-/// before them; pieces r and 2 ranks - 1 - r together have the same pairs for each r.
+/// Two pieces of the document for each of the ranks, or of as many as it suffices for, whole multiples of
+/// `unit` tokens, and the tokens before them; pieces r and 2 ranks - 1 - r together have the same pairs for
+/// each r.
 inline void cut(const DocumentPiece& document, std::size_t ranks, std::size_t unit,
                 std::vector<DocumentPiece>& out) {
   const std::size_t count = 2 * std::min(ranks, document.size / (2 * unit));
@@ -129,10 +130,11 @@ inline void cut(const DocumentPiece& document, std::size_t ranks, std::size_t un
 /// others and about as many query-key pairs of causal attention within documents.
 ///
 /// Pieces go to the rank with the fewest pairs, those with the most pairs first. Most documents are one
-/// piece, and need no other rank's keys; a document that is large for a rank's share is cut into two for each
-/// rank (as TransformerEngine orders packed sequences). As few are cut, and into pieces of as many whole
-/// blocks of attention's 32 queries, as leave no rank more than 1.05 times the mean. It depends on the starts
-/// only.
+/// piece, and need no other rank's keys; a document that is large for a rank's share is cut into equal
+/// pieces, two for each rank (as TransformerEngine orders packed sequences) or for as many ranks as it has
+/// blocks for, and what they leave. As few are cut, and into pieces of as many whole blocks of attention's 32
+/// queries, as leave no rank more than 1.05 times the mean, or the least that was found. It depends on the
+/// starts only.
 ///
 /// Cost: O(sequence + documents × ranks) and a sort of the pieces for each size of a document and of a piece
 /// that is tried, at most 12 log2(sequence), and one sort of the positions.

@@ -53,21 +53,23 @@ struct TokenBatch {
   }
 };
 
-/// @brief An order of packed documents over a ring of ranks by which each computes about as many query-key
-/// pairs (balanced_order); none if no ring of hosts shares the sequences. In all-to-all, ranks share the
-/// heads, so they are balanced in any order.
+/// @brief An order of packed documents over a ring of hosts by which each computes about as many query-key
+/// pairs (balanced_order); none on one rank, or if nothing is computed. In all-to-all, ranks share the heads,
+/// so they are balanced in any order.
 /// @param tokens ids or targets, to be given the order by arrange()
 /// @param starts of documents, [batch, sequence], as for documents()
-/// @throws InvalidArgument if their shape is not that of the tokens, or no documents have them.
-template <TokenOrder Order, LayoutType L, class E, class Target, LayoutType S, class Start>
-[[nodiscard]] TextOrder order_of_documents(const TokenTensor<Order, L, E, Target>& tokens,
-                                           const ShardedTensor<S, Start, Target>& starts,
-                                           SourceLocation where = SourceLocation::current()) {
+/// @throws InvalidArgument if their shape is not that of the tokens, or, where an order is made, no documents
+/// have them.
+template <LayoutType L, class E, class Target, LayoutType S, class Start>
+[[nodiscard]] TextOrder
+order_of_documents(const TokenTensor<ZigZagOrder, L, E, Target>& tokens,
+                   const ShardedTensor<S, Start, Target>& starts,
+                   SourceLocation where = SourceLocation::current()) requires(Target::host_accessible) {
   static_assert(sizeof(detail::StartsLikeBatch<S, DocumentStartsLayout<L>>) != 0);
   detail::require_shape("order_of_documents", "tensor of the starts of documents", starts.shape(),
                         tokens.shape(), tokens.core(), where);
   const int ranks = tokens.positions().ranks();
-  if (!std::is_same_v<Order, ZigZagOrder> || counts_only<Target> || !Target::host_accessible || ranks == 1)
+  if (counts_only<Target> || ranks == 1)
     return {};
   const std::span<const std::int32_t> all(starts.data(), starts.local_size());
   const auto sequence = static_cast<std::size_t>(tokens.shape()[1]);
