@@ -102,7 +102,7 @@ ParseResult parse(int argc, const char* const* argv) {
       ->group("Schedule");
   whole("--ranks", options.ranks, 1, "Ranks of the pipeline.", "Schedule");
   whole("--microbatches", options.microbatches, 1, "Microbatches of a step.", "Schedule");
-  whole("--chunks", options.chunks, 1, "Stages that each rank of an interleaved schedule holds, 2 to 4.",
+  whole("--chunks", options.chunks, 1, "Stages that each rank of an interleaved schedule holds, 2 to 20.",
         "Schedule");
   file(
       "--csv", csv,

@@ -4,6 +4,8 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/plan/cost/pipeline_shape.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/policies/gpipe.hpp>
 #include <shardwright/schedule/policies/interleaved_zb.hpp>
@@ -12,10 +14,13 @@
 #include <shardwright/schedule/policies/zb_h2.hpp>
 #include <shardwright/schedule/policies/zb_v.hpp>
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 using namespace shardwright;
 using shardwright_test::Approx;
+using shardwright_test::ContainsSubstring;
 
 namespace {
 
@@ -71,6 +76,32 @@ TEST_CASE("the closed form of a schedule agrees with its proof", "[pipeline_shap
   SECTION("ZB-V") { compare_with_proofs<ZBV>(PlanSchedule::zb_v, 2); }
   SECTION("DualPipe") { compare_with_proofs<DualPipe>(PlanSchedule::dual_pipe, 1); }
   SECTION("DualPipeV") { compare_with_proofs<DualPipeV>(PlanSchedule::dual_pipe_v, 2); }
+}
+
+TEST_CASE("the closed form holds for up to twenty stages per rank", "[pipeline_shape]") {
+  for (const PlanSchedule schedule : {PlanSchedule::interleaved, PlanSchedule::interleaved_zb})
+    for (const int chunks : {3, 7, 12, most_chunks})
+      for (const auto& [ranks, microbatches] : {std::pair(4, 3), std::pair(4, 8), std::pair(7, 14)}) {
+        const Schedule named = make_schedule(schedule_name(schedule), ranks, microbatches, chunks);
+        CAPTURE(named.name(), chunks, ranks, microbatches);
+        REQUIRE(named.stages() == ranks * chunks);
+        const PassCosts stage{100, 120, 80};
+        const Proof proof = prove(named, stage);
+        REQUIRE(proof.holds());
+        const PipelineShape shape = pipeline_shape(
+            schedule, ranks, microbatches, chunks,
+            {chunks * stage.forward, chunks * stage.input_gradient, chunks * stage.weight_gradient});
+        REQUIRE(shape.bubble == Approx(proof.bubble));
+        REQUIRE(shape.kept * chunks == Approx(proof.peak_in_flight));
+      }
+  // The same steps, whether the compiler knows the number or not.
+  const Schedule named = make_schedule("interleaved", 4, 8, 5), known = make_schedule<Interleaved<5>>(4, 8);
+  for (int rank = 0; rank < 4; ++rank)
+    CHECK(std::equal(named.steps(rank).begin(), named.steps(rank).end(), known.steps(rank).begin(),
+                     known.steps(rank).end()));
+  CHECK_THROWS_WITH(make_schedule("interleaved", 4, 8, 21),
+                    ContainsSubstring("there must be 2 to 20 chunks, but there are 21"));
+  CHECK_THROWS_AS(make_schedule("interleavedzb", 4, 8, 1), InvalidArgument);
 }
 
 TEST_CASE("a pipeline of one rank has no bubble", "[pipeline_shape]") {

@@ -114,14 +114,16 @@ SHARDWRIGHT_INLINE void fail_schedule_size(const std::string& subject, std::int6
 /// @brief The schedule of a policy for numbers of ranks and microbatches.
 /// @throws InvalidArgument if the policy does not allow them, with the nearest legal values, or if there are
 /// more than `most_forward_passes`.
-template <class Policy>
-[[nodiscard]] PolicySchedule<Policy> make_schedule(std::int64_t all_ranks, std::int64_t all_microbatches) {
+/// @param chunks per rank, for an interleaved policy whose number is known at run time only
+template <class Policy, class... Chunks>
+[[nodiscard]] PolicySchedule<Policy> make_schedule(std::int64_t all_ranks, std::int64_t all_microbatches,
+                                                   const Chunks&... chunks) {
   static_assert(sizeof(detail::PolicyOf<Policy>) != 0);
   const int ranks = detail::schedule_extent(Policy::name, ScheduleExtent::ranks, all_ranks);
   const int microbatches =
       detail::schedule_extent(Policy::name, ScheduleExtent::microbatches, all_microbatches);
   if (ranks > 0 && microbatches > 0) {
-    const StagePlacement placement = Policy::placement(ranks, microbatches);
+    const StagePlacement placement = Policy::placement(ranks, microbatches, chunks...);
     const std::int64_t stages = std::int64_t{ranks} * placement.chunks;
     if (stages > most_forward_passes / microbatches)
       detail::fail_schedule_size(std::string(Policy::name), stages, microbatches);
@@ -129,12 +131,12 @@ template <class Policy>
   detail::check_schedule_rule<Policy>(ranks, microbatches);
   std::vector<std::vector<Step>> steps(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    auto cursor = Policy::cursor(ranks, microbatches, rank);
+    auto cursor = Policy::cursor(ranks, microbatches, rank, chunks...);
     for (Step step; cursor.next(step);)
       steps[static_cast<std::size_t>(rank)].push_back(step);
   }
-  return {std::string(Policy::name), Policy::placement(ranks, microbatches), microbatches, std::move(steps),
-          message_window<Policy>(ranks, microbatches)};
+  return {std::string(Policy::name), Policy::placement(ranks, microbatches, chunks...), microbatches,
+          std::move(steps), message_window<Policy>(ranks, microbatches)};
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -11,6 +11,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+/// @brief The most stages per rank of an interleaved schedule made by its name.
+inline constexpr int most_chunks = 20;
+
 /// @brief The order in which stages are assigned to ranks.
 enum class StageOrder : std::uint8_t {
   loop,          ///< Every chunk runs from the first rank to the last.

@@ -49,14 +49,15 @@ template <int chunks = 2, int group_size = 0> struct Interleaved {
   [[nodiscard]] static constexpr MessageWindow window(int ranks, int microbatches) {
     return {2, std::max(2, group(ranks, microbatches) - ranks)};
   }
-  [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {
-    return StagePlacement::loop(ranks, chunks);
+  /// @param count chunks per rank, if it is known at run time only
+  [[nodiscard]] static constexpr StagePlacement placement(int ranks, int, int count = chunks) {
+    return StagePlacement::loop(ranks, count);
   }
-  [[nodiscard]] static constexpr detail::InterleavedCursor cursor(int ranks, int microbatches, int rank) {
+  [[nodiscard]] static constexpr detail::InterleavedCursor cursor(int ranks, int microbatches, int rank,
+                                                                  int count = chunks) {
     const int each = group(ranks, microbatches);
-    const int warm_up = 2 * (ranks - rank - 1) + (chunks - 1) * each + 1;
-    return {
-        detail::warm_up_order(0, chunks * microbatches, warm_up), ranks, microbatches, rank, chunks, each};
+    const int warm_up = 2 * (ranks - rank - 1) + (count - 1) * each + 1;
+    return {detail::warm_up_order(0, count * microbatches, warm_up), ranks, microbatches, rank, count, each};
   }
 };
 

@@ -37,17 +37,19 @@ template <int chunks = 2> struct InterleavedZB {
   [[nodiscard]] static constexpr MessageWindow window(int ranks, int microbatches) {
     return {2, std::max(2, detail::equal_group(ranks, microbatches) - 1)};
   }
-  [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {
-    return StagePlacement::loop(ranks, chunks);
+  /// @param count chunks per rank, if it is known at run time only
+  [[nodiscard]] static constexpr StagePlacement placement(int ranks, int, int count = chunks) {
+    return StagePlacement::loop(ranks, count);
   }
-  [[nodiscard]] static constexpr detail::InterleavedCursor cursor(int ranks, int microbatches, int rank) {
+  [[nodiscard]] static constexpr detail::InterleavedCursor cursor(int ranks, int microbatches, int rank,
+                                                                  int count = chunks) {
     const int each = detail::equal_group(ranks, microbatches);
-    const int warm_up = ranks - rank + (chunks - 1) * each;
-    return {detail::warm_up_order(0, chunks * microbatches, warm_up, rank),
+    const int warm_up = ranks - rank + (count - 1) * each;
+    return {detail::warm_up_order(0, count * microbatches, warm_up, rank),
             ranks,
             microbatches,
             rank,
-            chunks,
+            count,
             each};
   }
 };
