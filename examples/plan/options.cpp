@@ -159,6 +159,32 @@ sw::SearchSpace parse_fixed(const std::string& word) {
   return space;
 }
 
+/// Checks a fixed number of stages per rank, which only interleaved schedules have.
+void check_chunks(const Options& options) {
+  const sw::SearchSpace& fixed = options.space;
+  if (!fixed.chunks)
+    return;
+  const auto fail = [&](const std::string& must) {
+    throw UsageError("--fix chunks=" + std::to_string(*fixed.chunks) + ": " + must);
+  };
+  if (*fixed.chunks > sw::most_chunks)
+    fail("chunks must be at most " + std::to_string(sw::most_chunks));
+  if (*fixed.chunks == 1 && fixed.schedule && sw::takes_chunks(*fixed.schedule))
+    fail("an interleaved schedule has at least two (leave chunks out)");
+  if (*fixed.chunks == 1)
+    return;
+  if (fixed.schedule && !sw::takes_chunks(*fixed.schedule))
+    fail("only interleaved schedules have several, but schedule is " +
+         std::string(sw::schedule_name(*fixed.schedule)) + " (take interleaved or interleavedzb)");
+  if (fixed.pp == 1)
+    fail("only a pipeline has several, but pp is 1");
+  const int layers = options.model.stacked_layers();
+  if (const int pp = fixed.pp.value_or(2);
+      !sw::has_layers_for(sw::PlanSchedule::interleaved, pp, *fixed.chunks, layers))
+    fail("pp x chunks must be at most the " + std::to_string(layers) + " layers of " +
+         std::string(options.model.name) + ", its embedding and its output matrix together");
+}
+
 /// Checks each fixed value on its own.
 void check_fixed(const Options& options) {
   const auto divides = [](const std::optional<int>& value, const char* name, std::int64_t whole,
@@ -181,6 +207,7 @@ void check_fixed(const Options& options) {
   divides(fixed.cp, "cp", options.run.sequence_length, "tokens of a sequence");
   divides(fixed.ep, "ep", std::max(1, options.model.experts.count),
           "experts of " + std::string(options.model.name));
+  check_chunks(options);
   if (fixed.pp && *fixed.pp > options.model.layers)
     throw UsageError("--fix pp=" + std::to_string(*fixed.pp) + ": pp must be at most the " +
                      std::to_string(options.model.layers) + " layers of " + std::string(options.model.name));
@@ -296,7 +323,7 @@ ParseResult parse(int argc, const char* const* argv) {
       ->group("Plan");
   app.add_option(
          "--fix", fix,
-         "Fixed values, such as tp=8,pp=16; of tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule and recomputation.")
+         "Fixed values, such as tp=8,pp=16; of tp, cp, pp, ep, dp, chunks (stages per rank), microbatch, zero, schedule (of a pipeline, if there is one) and recomputation.")
       ->type_name("LIST")
       ->group("Plan");
   app.add_option(

@@ -106,13 +106,14 @@ Study study_of(const Options& options, bool with_sweeps) {
   unpaired.schedule = sw::PlanSchedule::one_f_one_b;
   const bool also_unpaired = pairs(out.best) && !space.schedule && !space.pp;
   Ends ends, unpaired_ends; // found concurrently with the following
-  if (out.best.found() && out.best.configuration.pp > 1 && !space.pp) {
+  if (out.best.found() && out.best.configuration.pp > 1 && !space.pp && space.chunks.value_or(1) == 1) {
     ends = ends_of(options, space);
     if (also_unpaired)
       unpaired_ends = ends_of(options, unpaired);
   }
   sw::SearchSpace flat = space;
   flat.pp = 1;
+  flat.chunks = {}; // stages of a pipeline
   // Each of these runs one or more searches.
   const auto beside = [](auto ask) { return std::async(std::launch::async, ask); };
   auto usual = beside([&] { return sw::recipe(model, cluster, run); });

@@ -23,6 +23,18 @@ shardwright_plan_run(
   fixed 0 OPTIONS --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --fix tp=8,pp=16,schedule=zbv
   SAYS "plan    tp=8 .*pp=16 .zbv. ")
 shardwright_plan_run(
+  fixed_chunks 0 OPTIONS --model llama-3.1-405b --cluster h100x1024 --sequences 256 --sequence 8192 --fix tp=8,pp=16,chunks=8
+  SAYS "plan    tp=8 .*, 8 chunks.")
+shardwright_plan_run(
+  too_many_chunks 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix chunks=21
+  SAYS "--fix chunks=21: chunks must be at most 20")
+shardwright_plan_run(
+  chunks_of_a_v 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix chunks=8,schedule=zbv
+  SAYS "--fix chunks=8: only interleaved schedules have several, but schedule is zbv .take interleaved or interleavedzb")
+shardwright_plan_run(
+  chunks_of_the_layers 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix pp=8,chunks=5
+  SAYS "--fix chunks=5: pp x chunks must be at most the 32 layers of llama-2-7b, its embedding and its output matrix together")
+shardwright_plan_run(
   launched 0 OPTIONS --model llama-3.1-8b --cluster h100x64 --sequences 512 --fix tp=2,pp=4,schedule=interleaved,chunks=2,zero=3,recomputation=full
   SAYS "place [0-9]+ of [0-9]+ last candidates"
        "launch  mpirun -n 64 train_gpt --target cuda --mesh pp=4,dp=[0-9,cp=]+,tp=2 --schedule interleaved --chunks 2 --layers 32 .*--zero 3 --sequence-parallel --recompute full")

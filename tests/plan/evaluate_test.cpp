@@ -104,6 +104,12 @@ TEST_CASE("an invalid configuration is described", "[evaluate]") {
   plan = usual;
   plan.chunks = 32;
   CHECK(problem(plan) == PlanProblem::layers_too_few);
+  // Of 80 layers, embedding and output matrix: 82 stages of an interleaved schedule, at most 80 of any other.
+  STATIC_REQUIRE(has_layers_for(PlanSchedule::interleaved, 2, 41, 80));
+  STATIC_REQUIRE(!has_layers_for(PlanSchedule::interleaved, 4, 21, 80));
+  STATIC_REQUIRE(has_layers_for(PlanSchedule::one_f_one_b, 80, 1, 80));
+  STATIC_REQUIRE(!has_layers_for(PlanSchedule::one_f_one_b, 81, 1, 80));
+  STATIC_REQUIRE(!has_layers_for(PlanSchedule::zb_v, 41, 1, 80));
   plan = usual;
   plan.ep = 2;
   CHECK(problem(plan) == PlanProblem::experts_not_divisible);

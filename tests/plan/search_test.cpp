@@ -63,7 +63,8 @@ std::vector<PlanConfiguration> all_plans(const ModelSpec& model, const ClusterSp
                 const bool interleaved = takes_chunks(plan.schedule);
                 for (plan.chunks = interleaved ? 2 : 1; plan.chunks <= (interleaved ? most_chunks : 1);
                      ++plan.chunks)
-                  if (problem_of(model, cluster, run, plan) == PlanProblem::none)
+                  if (tries_chunks(model.stacked_layers(), plan.pp, plan.chunks) &&
+                      problem_of(model, cluster, run, plan) == PlanProblem::none)
                     for (int order = 0; order < orders; ++order)
                       for (const bool outside : {false, true})
                         for (int recomputation = 0; recomputation < 3; ++recomputation) {
@@ -277,6 +278,29 @@ TEST_CASE("fixed choices are kept, and a restricted search finds no better plan"
   REQUIRE(all.configuration == PlanConfiguration{2, 2, 2, 3, PlanSchedule::interleaved, 8, 4, 2, 4,
                                                  Recompute::full, true, PlanOrder::usual, true});
   REQUIRE(search(experts, cluster, small_batch, {.tp = 3}).problem == PlanProblem::batch_not_divisible);
+}
+
+TEST_CASE("a fixed number of stages per rank is kept, and many are found where they help", "[search]") {
+  const ModelSpec& gpt = *find_model("gpt3-175b"); // 96 layers
+  const ClusterSpec cluster = cluster_of(chip::a100_80, 512);
+  const RunSpec run{.sequences = 2048, .sequence_length = 2048};
+  CHECK(search(gpt, cluster, run).configuration.chunks > 4);
+  for (const int chunks : {2, 5, 8}) {
+    const Plan plan = search(gpt, cluster, run, {.chunks = chunks});
+    REQUIRE(plan.found());
+    CHECK(plan.configuration.chunks == chunks);
+    CHECK(takes_chunks(plan.configuration.schedule));
+  }
+  CHECK(search(gpt, cluster, run, {.chunks = 1}).configuration.chunks == 1);
+  CHECK_FALSE(search(gpt, cluster, run, {.pp = 1, .chunks = 8}).found());
+  CHECK_FALSE(search(gpt, cluster, run, {.pp = 16, .chunks = 7}).found()); // 112 of 98 stages
+  CHECK_FALSE(search(gpt, cluster, run, {.chunks = 8, .schedule = PlanSchedule::zb_v}).found());
+  CHECK_FALSE(needs_no_pipeline(dense, sixteen, small_batch, {.chunks = 2}));
+  // 126 layers, embedding and output matrix are 16 x 8 stages.
+  const Plan deep = search(*find_model("llama-3.1-405b"), cluster_of(chip::h100, 1024), {256, 8192},
+                           {.tp = 8, .pp = 16, .chunks = 8});
+  REQUIRE(deep.found());
+  CHECK(deep.configuration.chunks == 8);
 }
 
 TEST_CASE("another order of the axes wins if its links are better", "[search]") {

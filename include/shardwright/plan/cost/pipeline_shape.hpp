@@ -13,6 +13,7 @@
 #include <shardwright/schedule/schedule_rule.hpp>
 
 #include <algorithm>
+#include <cstdint>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -41,6 +42,14 @@ namespace detail {
   return takes_chunks(schedule)                                                    ? chunks
          : schedule == PlanSchedule::zb_v || schedule == PlanSchedule::dual_pipe_v ? 2
                                                                                    : 1;
+}
+
+/// @brief Returns whether there are layers for all stages. In an interleaved schedule, whose stages may be
+/// single layers, the embedding and the output matrix may be stages of their own, as in Megatron-LM.
+[[nodiscard]] constexpr bool has_layers_for(PlanSchedule schedule, int ranks, int chunks,
+                                            int layers) noexcept {
+  return layers >= ranks && std::int64_t{layers} + (takes_chunks(schedule) ? 2 : 0) >=
+                                std::int64_t{ranks} * chunks_of(schedule, chunks);
 }
 
 /// @brief The rule of the schedule that these numbers break, if any.

@@ -33,7 +33,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
       "the sequences of a step must divide into dp * microbatch for some extents that divide heads, sequence and chips",
       "tp must divide the heads",
       "cp, and tp with sequence parallelism, must divide the sequence",
-      "there must be a layer for every stage of the pipeline",
+      "there must be a layer for every stage of the pipeline (if it is interleaved, embedding and output matrix count as two)",
       "ep must divide the experts and the ranks of a stage",
       "the schedule must allow the numbers of ranks and microbatches",
       "a chip has too little memory",

@@ -69,7 +69,7 @@ template <class... Values>
           (static_cast<std::int64_t>(plan.cp) * (plan.sequence_parallel && !pads ? plan.tp : 1)) !=
       0)
     return PlanProblem::sequence_not_divisible;
-  if (model.stacked_layers() < std::int64_t{plan.pp} * chunks_of(plan.schedule, plan.chunks))
+  if (!has_layers_for(plan.schedule, plan.pp, plan.chunks, model.stacked_layers()))
     return PlanProblem::layers_too_few;
   if (plan.ep > 1 && (!model.experts.used() || model.experts.count % plan.ep != 0 ||
                       (static_cast<std::int64_t>(plan.tp) * plan.cp * plan.dp) % plan.ep != 0))

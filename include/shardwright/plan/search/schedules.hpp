@@ -12,6 +12,7 @@
 #include <shardwright/plan/spec/configuration.hpp>
 #include <shardwright/plan/spec/model.hpp>
 #include <shardwright/plan/spec/run.hpp>
+#include <shardwright/schedule/stage_placement.hpp>
 
 #include <algorithm>
 #include <array>
@@ -37,7 +38,10 @@ struct SearchSchedules {
   constexpr void find(const ModelSpec& model, const RunSpec& run, const SearchSpace& space,
                       PlanConfiguration plan, std::span<const int> batches) {
     count = 0;
+    const int layers = model.stacked_layers(), fixed = space.chunks.value_or(0);
     if (plan.pp == 1) {
+      if (fixed > 1)
+        return;
       plans[static_cast<std::size_t>(count++)] = {PlanSchedule::one_f_one_b, 1};
       return;
     }
@@ -48,12 +52,13 @@ struct SearchSchedules {
     for (int number = 0; number < plan_schedule_count; ++number) {
       plan.schedule = static_cast<PlanSchedule>(number);
       const bool interleaved = takes_chunks(plan.schedule);
-      if ((space.schedule && *space.schedule != plan.schedule) ||
+      if ((space.schedule && *space.schedule != plan.schedule) || (fixed > 0 && interleaved != (fixed > 1)) ||
           !std::any_of(batches.begin(), batches.end(), legal))
         continue;
       for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most_chunks : 1); ++chunks)
-        if ((!interleaved || !space.chunks || *space.chunks == chunks) &&
-            model.stacked_layers() >= plan.pp * chunks_of(plan.schedule, chunks))
+        if (!has_layers_for(plan.schedule, plan.pp, chunks, layers))
+          break;
+        else if (fixed > 0 ? chunks == fixed : tries_chunks(layers, plan.pp, chunks))
           plans[static_cast<std::size_t>(count++)] = {plan.schedule, chunks};
     }
   }

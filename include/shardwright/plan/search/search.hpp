@@ -372,7 +372,7 @@ struct FinishedSearch {
 [[nodiscard]] constexpr bool needs_no_pipeline(const ModelSpec& model, const ClusterSpec& cluster,
                                                const RunSpec& run, const SearchSpace& space = {}) {
   constexpr std::int64_t at_once = 256; // evaluations
-  if (space.pp && *space.pp != 1)
+  if ((space.pp && *space.pp != 1) || space.chunks.value_or(1) > 1)
     return false;
   SearchSpace flat = space;
   flat.pp = 1;

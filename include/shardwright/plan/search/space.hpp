@@ -21,7 +21,7 @@ struct SearchSpace {
   std::optional<int> pp{};
   std::optional<int> ep{};
   std::optional<int> dp{};
-  std::optional<int> chunks{}; ///< Of the interleaved schedule.
+  std::optional<int> chunks{}; ///< Stages per rank: above 1, only the interleaved schedules are left.
   std::optional<int> microbatch{};
   std::optional<int> zero_stage{};
   std::optional<PlanSchedule> schedule{};
@@ -33,8 +33,12 @@ struct SearchSpace {
   double tolerance = 0.01; ///< Plans that are at most this much slower count as equal.
 };
 
-/// @brief Most stages per rank that an interleaved schedule of the library has.
-inline constexpr int most_chunks = 4;
+/// @brief Returns whether a search tries an interleaved schedule with this many stages per rank if their
+/// number is not fixed: up to four, and more if all of them have as many layers (embedding and output matrix
+/// may count as a layer each).
+[[nodiscard]] constexpr bool tries_chunks(int layers, int ranks, int chunks) noexcept {
+  return chunks <= 4 || layers % (ranks * chunks) == 0 || (layers + 2) % (ranks * chunks) == 0;
+}
 
 /// @brief The complexity of a plan to a reader: one for each axis and for recomputation, two for a pipeline,
 /// one to three for a schedule beyond GPipe and 1F1B, the stage of ZeRO, and one for an order of the mesh

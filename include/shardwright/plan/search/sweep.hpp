@@ -84,6 +84,7 @@ struct Sweep {
                                  const std::vector<double>& factors, const SearchSpace& space = {}) {
   SearchSpace flat = space;
   flat.pp = 1;
+  flat.chunks = {}; // stages of a pipeline
   const auto point_at = [&](double factor) {
     SweepPoint point{factor, with_more(now.cluster, now.run, resource, factor), {}, {}};
     point.best = search(model, point.at.cluster, point.at.run, space);
