@@ -309,26 +309,6 @@ sw::ClusterSpec cluster_of_json(const std::string& text, const std::string& name
   return cluster;
 }
 
-namespace {
-
-/// If a named cluster's chips do not fill its racks, it uses a power of two of each rack, and most of it, as
-/// published runs do: 64 of 72.
-sw::ClusterSpec even_domains(const sw::ClusterSpec& cluster) {
-  const std::int64_t each = cluster.domains[0].chips;
-  if (cluster.chips() % each == 0)
-    return cluster;
-  std::int64_t power = 1;
-  while (2 * power <= each)
-    power *= 2;
-  return 4 * power >= 3 * each && cluster.chips() % power == 0
-             ? sw::with_more(cluster, {}, sw::Resource::domain,
-                             static_cast<double>(power) / static_cast<double>(each))
-                   .cluster
-             : cluster;
-}
-
-} // namespace
-
 sw::ClusterSpec read_cluster(const std::string& name, std::int64_t domain) {
   sw::ClusterSpec cluster = known_cluster(name);
   if (domain > 0)
@@ -336,7 +316,7 @@ sw::ClusterSpec read_cluster(const std::string& name, std::int64_t domain) {
                             static_cast<double>(domain) / static_cast<double>(cluster.domains[0].chips))
                   .cluster;
   else if (!is_file(name) && cluster.domains[0].torus_dimensions == 0)
-    cluster = even_domains(cluster);
+    cluster = sw::with_even_domains(cluster);
   constexpr std::int64_t most = 1 << 24;
   if (cluster.chips() > most)
     throw sw::DataError("--cluster " + name + ": there must be at most " + std::to_string(most) +

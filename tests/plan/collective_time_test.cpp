@@ -6,6 +6,7 @@
 #include <shardwright/plan/cost/collective_time.hpp>
 #include <shardwright/plan/spec/catalogue_chips.hpp>
 
+#include <algorithm>
 #include <span>
 
 using namespace shardwright;
@@ -73,6 +74,45 @@ TEST_CASE("a group is in a domain completely, or with as many members as fit", "
         inside += member * static_cast<int>(stride) < 8 ? 1 : 0;
       CHECK((inside == 1 || in_first == inside));
     }
+}
+
+TEST_CASE("a group takes as long as the one that straddles domains worst", "[collective_time]") {
+  int straddling = 0;
+  for (const int chips : {6, 8, 9, 16, 72})
+    for (int stride = 1; stride <= chips; stride *= chips % (2 * stride) == 0 ? 2 : 3)
+      for (int extent = 2; extent <= 24 && chips % stride == 0; ++extent) {
+        // Counted over every group until groups and domains begin together again.
+        int least = extent, most = 0;
+        for (int first = 0; first < extent * stride * chips; first += extent * stride) {
+          int inside = 1, crossed = 0;
+          for (int member = 1; member <= extent; ++member) {
+            const int domain = (first + (member - 1) * stride) / chips;
+            if (member < extent && (first + member * stride) / chips == domain) {
+              ++inside;
+              continue;
+            }
+            least = std::min(least, inside);
+            inside = 1;
+            crossed += member < extent ? 1 : 0;
+          }
+          most = std::max(most, crossed);
+        }
+        CAPTURE(chips, stride, extent);
+        const AxisGroup axis{static_cast<double>(extent), static_cast<double>(stride)};
+        const double inside = detail::least_inside(axis, chips);
+        REQUIRE(inside == least);
+        REQUIRE(detail::most_crossed(axis, inside, chips) == most);
+        straddling += extent % least != 0 || most + 1 < extent / least ? 1 : 0;
+      }
+  CHECK(straddling > 100);
+  const ClusterSpec cluster = nodes_of_eight();
+  // Of five ranks, one is alone in its node: its port carries the ring, and most of what it sends to experts.
+  CHECK(gather_seconds(cluster, {5, 1}, 5e9) == Approx(4e9 / 50e9));
+  CHECK(gather_seconds(cluster, {6, 1}, 6e9) == Approx(5e9 / (2 * 50e9)));
+  CHECK(gather_seconds(cluster, {10, 1}, 10e9) == Approx(9e9 / (2 * 50e9)));
+  CHECK(all_to_all_seconds(cluster, {6, 1}, 6e9, {1, 0, 0, false}) == Approx(4e9 / 50e9));
+  // One copy to the other node, if any of two experts is there.
+  CHECK(all_to_all_seconds(cluster, {6, 1}, 6e9, 2) == Approx(6e9 / 2 * (1 - 1.0 / 9) / 50e9));
 }
 
 TEST_CASE("efficiency and latency count", "[collective_time]") {

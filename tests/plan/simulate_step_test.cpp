@@ -205,10 +205,11 @@ TEST_CASE("uneven ZB-V and DualPipe take no less than their cost, and ZB-V hardl
 }
 
 TEST_CASE("a plan that a search returns costs what its simulation says", "[simulate_step]") {
-  const auto off = [](const char* name, const ChipSpec& chip, std::int64_t chips, const RunSpec& run) {
+  const auto off = [](const char* name, const ChipSpec& chip, std::int64_t chips, const RunSpec& run,
+                      const SearchSpace& space = {}) {
     const ModelSpec& model = *find_model(name);
     const ClusterSpec cluster = cluster_of(chip, chips, 8);
-    const Plan plan = search(model, cluster, run);
+    const Plan plan = search(model, cluster, run, space);
     INFO(name << " on " << std::string(chip.name) << ", " << plan_text(plan.configuration));
     REQUIRE(plan.found());
     const double seconds =
@@ -219,6 +220,11 @@ TEST_CASE("a plan that a search returns costs what its simulation says", "[simul
   off("llama-3.1-70b", chip::a100_80, 1024, {.sequences = 96, .sequence_length = 4096});
   off("bloom-176b", chip::h100, 12'288, {.sequences = 1152, .sequence_length = 8192});
   off("bloom-176b", chip::a100_80, 768, {.sequences = 96, .sequence_length = 4096});
+  // Groups of 14 and of 7 chips cross nodes of 8; stages of single layers.
+  for (const int tp : {7, 14})
+    off("bloom-176b", chip::h100, 448, {.sequences = 96, .sequence_length = 3584}, {.tp = tp});
+  off("llama-3.1-405b", chip::h100, 1024, {.sequences = 256, .sequence_length = 8192},
+      {.pp = 16, .chunks = 8});
   std::mt19937 random(7);
   for (int searches = 0; searches < 60; ++searches) {
     const auto below = [&](unsigned most) { return static_cast<std::int64_t>(random() % most); };

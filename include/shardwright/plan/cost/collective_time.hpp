@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <numeric>
 #include <span>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -98,6 +100,25 @@ namespace detail {
   return {last - first, last - first - 1 + std::min(1.0, begin / axis.stride)};
 }
 
+/// The fewest members of a group along an axis in one domain of `chips`, among all groups of the axis.
+///
+/// Groups begin at multiples of extent * stride ranks, and domains at multiples of their chips. If neither
+/// divides the other, some group crosses into a domain by only as many ranks as both are multiples of: of
+/// five ranks in nodes of eight, the ones of the fourth group are alone in the second node.
+[[nodiscard]] constexpr double least_inside(const AxisGroup& axis, std::int64_t chips) noexcept {
+  const auto block = static_cast<std::int64_t>(axis.extent * axis.stride + 0.5);
+  const auto stride = static_cast<std::int64_t>(axis.stride + 0.5);
+  return static_cast<double>(std::max<std::int64_t>(1, std::gcd(block, chips) / stride));
+}
+
+/// The most boundaries of such domains between the first and the last member of a group that has at least
+/// `inside` members in each of them.
+[[nodiscard]] constexpr double most_crossed(const AxisGroup& axis, double inside,
+                                            std::int64_t chips) noexcept {
+  const auto span = static_cast<std::int64_t>((axis.extent - inside) * axis.stride + 0.5);
+  return std::min(axis.extent - 1, static_cast<double>((span + chips - 1) / chips));
+}
+
 /// A group over as few axes as possible, innermost first.
 struct MergedGroup {
   AxisGroups axes{};
@@ -126,8 +147,9 @@ struct MergedGroup {
 /// below.
 struct GroupLevel {
   int domain = 0;
-  double inside = 1;        ///< Members in each domain of the level below.
-  double parts = 1;         ///< Of these domains, those that have members.
+  double inside = 1;        ///< Members in each domain of the level below, the fewest if domains differ.
+  double parts = 1;         ///< Of these domains, those that have members, if each has so few.
+  double others = 0;        ///< The most domains with members beside one of these.
   double bandwidth = 0;     ///< Bytes/s of a rank.
   double used = 1;          ///< Fraction of a chip's links in the domain.
   int torus_dimensions = 0; ///< Dimensions along which the group extends; 0 behind a switch.
@@ -148,13 +170,12 @@ struct GroupLevel {
   /// line along which the group extends ("How To Scale Your Model", section 3).
   [[nodiscard]] constexpr double all_to_all_per_byte(const TokenCopies& copies) const noexcept {
     double sent = (parts - 1) / parts;
-    if (inside > 1 &&
-        copies.merged) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
+    if (copies.merged && others > 0 && others + 1 < inside * parts) {
+      // One copy per domain that has any of the experts: each with probability 1 - (1 - its share)^copies.
       double absent = 1;
       for (int copy = 0; copy < copies.experts; ++copy)
-        absent *= 1 - 1 / parts;
-      const double reached = parts * (1 - absent);
-      sent *= std::min(reached, copies.reached_of(parts)) / copies.experts;
+        absent *= 1 - sent / others;
+      sent = std::min(others * (1 - absent), copies.reached_of(others + 1) * sent) / copies.experts;
     }
     if (torus_dimensions > 0) {
       double side = 1;
@@ -191,17 +212,16 @@ constexpr void for_each_level(const ClusterLinks& of, std::span<const AxisGroup>
   double inside = 1;
   for (int level = 0; level < cluster.domain_count && inside < ranks; ++level) {
     const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
-    const auto chips = static_cast<double>(domain.chips);
     const bool outermost = level + 1 == cluster.domain_count;
     const int torus = domain.torus_dimensions;
     const double side = of.sides[static_cast<std::size_t>(level)];
     double held = 1;
     TorusSpan span;
-    for (const auto& [extent, stride] : axes) {
-      const double part = outermost ? extent : std::clamp(chips / stride, 1.0, extent);
+    for (const AxisGroup& axis : axes) {
+      const double part = outermost ? axis.extent : least_inside(axis, domain.chips);
       held *= part;
       if (torus > 0 && part > 1) {
-        const TorusSpan of_axis = torus_span({part, stride}, side, torus);
+        const TorusSpan of_axis = torus_span({part, axis.stride}, side, torus);
         span.dimensions += of_axis.dimensions;
         span.lines += of_axis.lines;
       }
@@ -210,9 +230,14 @@ constexpr void for_each_level(const ClusterLinks& of, std::span<const AxisGroup>
     const double parts = held / inside;
     if (parts <= 1)
       continue;
+    double others = parts - 1;
+    if (axes.size() == 1 && level > 0)
+      others = std::min(others, most_crossed({held, axes[0].stride}, inside,
+                                             cluster.domains[static_cast<std::size_t>(level - 1)].chips));
     GroupLevel out{level,
                    inside,
                    parts,
+                   others,
                    domain.bandwidth * (level == 0 ? of.efficiency.scale_up : of.efficiency.scale_out),
                    1,
                    0,
@@ -242,11 +267,11 @@ template <class PerByteAt>
 
 /// An all-gather or a reduce-scatter of bytes in total; an all-reduce takes twice as long.
 ///
-/// A domain is assumed to hold as many members of a group as its size allows. Behind switches a gather of B
-/// bytes over N ranks is a set of rings: (N - 1) / N B pass each of their edges, including those between
-/// domains, whose M members have a port each, so the gather takes B max_i (N - 1) / (N M_i W_i). On a torus
-/// it runs dimension by dimension: B max_i (D_i - 1) / (D_i M_i W_i) over D_i domains at level i. A ring of
-/// ranks in several domains takes N - 1 steps, each as slow as the slowest edge.
+/// All groups of an axis take as long as the one with the fewest members in some domain. Behind switches a
+/// gather of B bytes over N ranks is a set of rings: (N - 1) / N B pass each of their edges, including those
+/// between domains, whose M members have a port each, so the gather takes B max_i (N - 1) / (N M_i W_i). On a
+/// torus it runs dimension by dimension: B max_i (D_i - 1) / (D_i M_i W_i) over D_i domains at level i. A
+/// ring of ranks in several domains takes N - 1 steps, each as slow as the slowest edge.
 /// @param group axes with extents above 1, none of which continues another
 [[nodiscard]] constexpr MessageTime gather_time(const ClusterLinks& cluster,
                                                 std::span<const AxisGroup> group) noexcept {

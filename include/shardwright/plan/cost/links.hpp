@@ -75,24 +75,23 @@ struct SplitGroups {
   return out;
 }
 
-/// Calls `function(level, share)` with the fraction of an axis's neighbour hops that leave each domain: for p
-/// ranks, k of them per domain, p / k - 1 hops do.
+/// Calls `function(level, share)` with the fraction of an axis's neighbour hops that use each level, in the
+/// group that leaves most domains: for p ranks, k of them per domain, p / k - 1 hops leave one.
 template <class Function>
 constexpr void for_each_hop(const ClusterSpec& cluster, const AxisGroup& axis,
                             const Function& function) noexcept {
-  double inside = 1;
-  for (int level = 0; level < cluster.domain_count && inside < axis.extent; ++level) {
-    const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
-    const double held =
-        level + 1 == cluster.domain_count
-            ? axis.extent
-            : std::clamp(static_cast<double>(domain.chips) / axis.stride, inside, axis.extent);
-    function(level, (axis.extent / inside - axis.extent / held) / (axis.extent - 1));
-    inside = held;
+  double left = axis.extent - 1; // hops that leave the domains of the levels so far
+  for (int level = 0; level < cluster.domain_count && left > 0; ++level) {
+    const std::int64_t chips = cluster.domains[static_cast<std::size_t>(level)].chips;
+    const double leaving = level + 1 == cluster.domain_count
+                               ? 0
+                               : std::min(left, most_crossed(axis, least_inside(axis, chips), chips));
+    function(level, (left - leaving) / (axis.extent - 1));
+    left = leaving;
   }
 }
 
-/// A hop between neighbours, averaged over all of them.
+/// A hop between neighbours, averaged over all of a group.
 [[nodiscard]] constexpr MessageTime mean_hop(const ClusterSpec& cluster, const AxisGroup& axis,
                                              const LinkEfficiency& efficiency) noexcept {
   MessageTime out;

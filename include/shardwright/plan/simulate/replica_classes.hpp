@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/plan/cost/collective_time.hpp>
 #include <shardwright/plan/simulate/simulation.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
@@ -25,8 +26,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 ///
 /// A replica is a pipeline of cells, one per stage. A cell is the ranks of a stage that proceed together
 /// layer by layer: those of tp, of cp, and of the data ranks over which experts are distributed. A block is a
-/// set of replicas with chips in one innermost domain; domains are assumed to hold whole cells, or cells
-/// whole domains.
+/// set of replicas with chips in one innermost domain: as few as some domain has, if they differ.
 struct ReplicaShape {
   std::int64_t stages = 1;
   std::int64_t replicas = 1;
@@ -73,9 +73,13 @@ struct ReplicaShape {
   out.each = plan.dp / out.replicas;
   out.cell_chips = static_cast<std::int64_t>(plan.tp) * plan.cp * out.each;
   const std::int64_t domain = cluster.domains[0].chips;
-  const std::int64_t near = std::clamp<std::int64_t>(domain / out.data_stride, 1, plan.dp);
+  const auto inside = [&](PlanAxis axis) {
+    return static_cast<std::int64_t>(
+        least_inside({static_cast<double>(plan.extent(axis)), plan.stride(axis)}, domain));
+  };
+  const std::int64_t near = inside(PlanAxis::dp);
   out.block = out.scattered ? std::min(near, out.replicas) : std::max<std::int64_t>(1, near / out.each);
-  out.stages_per_domain = std::clamp<std::int64_t>(domain / out.stage_stride, 1, plan.pp);
+  out.stages_per_domain = inside(PlanAxis::pp);
   return out;
 }
 
