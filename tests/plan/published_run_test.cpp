@@ -122,6 +122,33 @@ TEST_CASE("a row may say whose kernels it ran on, and what its loss keeps", "[pu
                     ContainsSubstring("line 2: stack must be tuned, plain or compiled, but it is"));
 }
 
+TEST_CASE("a format that is not known, and parameters that contradict the dimensions, are refused",
+          "[published_run]") {
+  const auto case_of = [](const std::string& cells) {
+    return read_run_case(
+        read_published_runs("id,source,chip,n_chips,seq_len,global_batch_seqs,tp,precision,zero_stage,"
+                            "model,layers,hidden,heads,ffn,vocab,params_total_B\n"
+                            "a,b,H100-80GB-SXM,8,8192,8,1," +
+                            cells + "\n")
+            .at(0));
+  };
+  const std::string known = "llama-3.1-8b,,,,,,", own = "own,32,4096,32,14336,128256,";
+  CHECK(case_of("bf16,0," + known).plan.zero_stage == 0);
+  CHECK(case_of("bf16,," + known).plan.zero_stage == 1);
+  CHECK_THROWS_WITH(case_of("bf16,4," + known), ContainsSubstring("line 2: zero_stage must be 0 to 3"));
+  CHECK_THROWS_WITH(case_of("bf16,-1," + known),
+                    ContainsSubstring("zero_stage must be 0 or a positive number, but it is '-1'"));
+  CHECK(case_of("nvfp4,," + known).not_handled == "H100-80GB-SXM has no fp4");
+  CHECK(case_of("mxfp8,," + known).run.precision == Precision::fp8);
+  CHECK(case_of(",," + known).run.precision == Precision::bf16);
+  CHECK(case_of("int8,," + known).not_handled == "precision 'int8' is none of bf16, fp16, fp8 and fp4");
+  CHECK(case_of("bf16,," + own + "8.03").not_handled.empty());
+  CHECK(case_of("bf16,," + own).not_handled.empty());
+  CHECK(case_of("bf16,," + own + "80").not_handled ==
+        "its dimensions give 11 billion parameters, but params_total_B is 80");
+  CHECK(case_of("bf16,," + own + "0.8").not_handled.ends_with("but params_total_B is 0.8"));
+}
+
 TEST_CASE("dimensions that a row leaves out follow from its parameters", "[published_run]") {
   const auto row = read_published_runs(
       "id,source,model,chip,n_chips,layers,hidden,heads,ffn,vocab,params_total_B,seq_len,global_batch_seqs,tp\n"

@@ -10,6 +10,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
 #include <shardwright/plan/cost/model_size.hpp>
+#include <shardwright/plan/search/situation.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
@@ -18,6 +19,8 @@
 #include <shardwright/plan/spec/run.hpp>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -64,6 +67,17 @@ namespace detail {
   return best;
 }
 
+/// Stated parameters may be this many times those of the dimensions, or a part as small of them: tables
+/// round, and leave embeddings or small matrices out.
+inline constexpr double most_off = 1.25;
+
+/// "671", "3.2": a number for a message.
+[[nodiscard]] inline std::string text_of(double number) {
+  std::array<char, 32> out{};
+  const auto end = std::to_chars(out.data(), out.data() + out.size(), number, std::chars_format::general, 3);
+  return {out.data(), end.ptr};
+}
+
 [[nodiscard]] inline std::string missing_field(const PublishedRun& row, std::string_view field) {
   return row.text(field).empty() ? std::string(field) + " was not published" : std::string{};
 }
@@ -91,16 +105,25 @@ namespace detail {
     model.experts.active = row.integer("topk").value_or(1);
     model.experts.width = model.feed_forward;
   }
-  if (const auto parameters = row.number("params_total_B"))
+  if (const auto parameters = row.number("params_total_B")) {
     model = nearest_in_size(model, *parameters * 1e9);
+    const double counted = size_of(model).total / 1e9;
+    if (counted > most_off * *parameters || *parameters > most_off * counted)
+      return "its dimensions give " + text_of(counted) + " billion parameters, but params_total_B is " +
+             text_of(*parameters);
+  }
   return {};
 }
 
-[[nodiscard]] inline Precision precision_of(std::string_view text) {
-  return text.find("fp4") != text.npos   ? Precision::fp4
-         : text.find("fp8") != text.npos ? Precision::fp8
-         : text == "fp16"                ? Precision::fp16
-                                         : Precision::bf16;
+/// The format of a row's products, bf16 if it names none; nothing if it is not known.
+[[nodiscard]] inline std::optional<Precision> precision_of(std::string_view text) {
+  if (text.find("fp4") != text.npos)
+    return Precision::fp4;
+  if (text.find("fp8") != text.npos)
+    return Precision::fp8;
+  if (text == "fp16")
+    return Precision::fp16;
+  return text.empty() || text == "bf16" ? std::optional(Precision::bf16) : std::nullopt;
 }
 
 /// Returns whether a text holds a word, after which more letters may follow ("norms", "Overlapped").
@@ -194,6 +217,8 @@ namespace detail {
   if (const auto bits = row.number("network_Gbps"); bits && scale_out == 0)
     scale_out = *bits * 1e9 / 8;
   out.cluster = cluster_of(*chip, chips, row.integer("chips_per_node").value_or(0), scale_out);
+  if (chip->torus_dimensions == 0)
+    out.cluster = with_even_domains(out.cluster);
   if (const auto scale_up = row.number("scale_up_GBps"))
     out.cluster.domains[0].bandwidth = *scale_up * 1e9;
   return {};
@@ -206,7 +231,11 @@ namespace detail {
   RunSpec& run = out.run;
   run.sequences = *row.integer("global_batch_seqs");
   run.sequence_length = *row.integer("seq_len");
-  run.precision = precision_of(row.text("precision"));
+  const std::optional<Precision> precision = precision_of(row.text("precision"));
+  if (!precision)
+    return "precision " + shardwright::detail::quoted_text(row.text("precision")) +
+           " is none of bf16, fp16, fp8 and fp4";
+  run.precision = *precision;
   if (run.precision == Precision::fp8 && chip.peak_fp8 <= 0)
     return std::string(chip.name) + " has no fp8";
   if (run.precision == Precision::fp4 && chip.peak_fp4 <= 0)
@@ -304,7 +333,10 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
   if (chips % ranks != 0)
     return fail("tp * cp * pp does not divide n_chips");
   plan.dp = static_cast<int>(chips / ranks);
-  plan.zero_stage = row.integer("zero_stage").value_or(1);
+  plan.zero_stage = row.integer("zero_stage", true).value_or(1);
+  if (plan.zero_stage > 3)
+    throw DataError("Runs, line " + std::to_string(row.line()) + ": zero_stage must be 0 to 3, but it is " +
+                    std::to_string(plan.zero_stage));
   const bool fsdp = detail::uses_framework_kernels(row, plan.zero_stage, out.cluster.chip);
   const std::string_view compiler = row.text(row.text("stack").empty() ? "notes" : "stack");
   out.run.stack = !fsdp                                     ? KernelStack::tuned

@@ -35,23 +35,26 @@ public:
     const auto found = cells_.find(field);
     return found == cells_.end() ? std::string_view{} : std::string_view(found->second);
   }
-  /// @brief A cell as a positive number; nothing if it is empty.
+  /// @brief A cell as a positive number, or 0 with `zero`; nothing if it is empty.
   /// @throws DataError naming line and field if it is not one.
-  [[nodiscard]] std::optional<double> number(std::string_view field) const {
+  [[nodiscard]] std::optional<double> number(std::string_view field, bool zero = false) const {
     const std::string_view cell = text(field);
     if (cell.empty())
       return {};
     double value = 0;
     const auto [end, problem] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-    if (problem != std::errc{} || end != cell.data() + cell.size() || !(value > 0) || value > 1e18)
-      throw DataError("Runs, line " + std::to_string(line_) + ": " + std::string(field) +
-                      " must be a positive number, but it is " + shardwright::detail::quoted_text(cell));
+    if (problem != std::errc{} || end != cell.data() + cell.size() || !(zero ? value >= 0 : value > 0) ||
+        value > 1e18)
+      throw DataError(
+          "Runs, line " + std::to_string(line_) + ": " + std::string(field) +
+          (zero ? " must be 0 or a positive number, but it is " : " must be a positive number, but it is ") +
+          shardwright::detail::quoted_text(cell));
     return value;
   }
-  /// @brief A cell as a positive whole number; nothing if it is empty.
+  /// @brief A cell as a positive whole number, or 0 with `zero`; nothing if it is empty.
   /// @throws DataError naming line and field if it is not one, or exceeds two billion.
-  [[nodiscard]] std::optional<int> integer(std::string_view field) const {
-    const std::optional<double> value = number(field);
+  [[nodiscard]] std::optional<int> integer(std::string_view field, bool zero = false) const {
+    const std::optional<double> value = number(field, zero);
     if (!value)
       return {};
     if (*value > 2e9 || *value != static_cast<double>(static_cast<std::int64_t>(*value)))
