@@ -38,8 +38,9 @@ std::vector<std::string> missing_of_model(const sw::ModelSpec& model) {
 std::vector<std::string> missing_of_plan(const Options& options, const sw::PlanConfiguration& plan) {
   std::vector<std::string> out;
   const sw::ModelSpec& model = options.model;
-  if (options.cluster.chip.generation == sw::ChipGeneration::tpu)
-    out.emplace_back("the library has no kernels for TPUs");
+  if (const sw::ChipGeneration chip = options.cluster.chip.generation;
+      chip == sw::ChipGeneration::tpu || chip == sw::ChipGeneration::generic)
+    out.emplace_back("the library has kernels for NVIDIA's chips only");
   if (options.run.precision != sw::Precision::bf16)
     out.emplace_back("on GPUs its products are in bf16 (--precision bf16)");
   if (plan.zero_stage == 1 || plan.zero_stage == 2)

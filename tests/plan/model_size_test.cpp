@@ -5,6 +5,7 @@
 
 #include <shardwright/plan/cost/model_size.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
+#include <shardwright/plan/spec/cluster_name.hpp>
 
 #include <string>
 
@@ -157,6 +158,13 @@ TEST_CASE("a sliding window bounds what a token attends to", "[model_size]") {
         Approx((500 + pairs / 1000) / 2).epsilon(0.002));
   model.window = 5000; // wider than the sequence
   CHECK(attended_tokens(model, 1000, FlopsConvention::causal) == 500);
+}
+
+TEST_CASE("chips of several makers are found by the names that people write", "[catalogue]") {
+  STATIC_REQUIRE(cluster_of_name("mi300xx64")->chip.peak_fp8 == 2614.9e12);
+  STATIC_REQUIRE(chip_of_word("gaudi3")->scale_out_bandwidth == 75e9);
+  STATIC_REQUIRE(chip::trainium_2.host() == HostKind::compiled && chip::mi355x.host() == HostKind::separate);
+  STATIC_REQUIRE(chip::gb200.host() == HostKind::coupled && chip::tpu_v6e.host() == HostKind::compiled);
 }
 
 TEST_CASE("every chip and cluster of the catalogue names its source and holds together", "[catalogue]") {

@@ -99,13 +99,35 @@ inline constexpr ChipSpec tpu_v6e =
                      "cloud.google.com/tpu/docs/v6e; links: jax-ml.github.io/scaling-book/tpus");
 inline constexpr ChipSpec tpu_7x = detail::of_sheet("TPU7x", ChipGeneration::tpu, {2307, 4614}, {192, 7380},
                                                     {9216, 600, 3}, 12.5, "cloud.google.com/tpu/docs/tpu7x");
+// Of AMD's chips, peaks are compute units x operations x clock; seven links join the eight of a node in
+// pairs.
+inline constexpr ChipSpec mi300x =
+    detail::of_sheet("MI300X", ChipGeneration::generic, {1307.4, 2614.9}, {192, 5300}, {8, 448}, 50,
+                     "AMD Instinct MI300X data sheet, 2023: 304 x 4096 x 2.1 GHz, links of 64 GB/s");
+inline constexpr ChipSpec mi325x =
+    detail::of_sheet("MI325X", ChipGeneration::generic, {1307.4, 2614.9}, {256, 6000}, {8, 448}, 50,
+                     "AMD Instinct MI325X data sheet, 2024: an MI300X with other memory");
+inline constexpr ChipSpec mi355x = detail::of_sheet(
+    "MI355X", ChipGeneration::generic, {2516.6, 5033.2, 10066.3}, {288, 8000}, {8, 537.6}, 50,
+    "AMD Instinct MI355X data sheet, 2025; Hot Chips 2025: 256 x 8192 x 2.4 GHz, links of 76.8 GB/s");
+inline constexpr ChipSpec gaudi_2 = detail::of_sheet(
+    "Gaudi2", ChipGeneration::generic, {432}, {96, 2460}, {8, 262.5}, 37.5,
+    "Intel at Hot Chips 2024; 21 of 24 ports of 100 Gbit/s inside a node, as docs.habana.ai says of Gaudi 3");
+inline constexpr ChipSpec gaudi_3 = detail::of_sheet(
+    "Gaudi3", ChipGeneration::generic, {1835, 1835}, {128, 3670}, {8, 525}, 75,
+    "Intel at Hot Chips 2024; docs.habana.ai, network configuration: 21 and 3 ports of 200 Gbit/s");
+inline constexpr ChipSpec trainium_2 =
+    detail::of_sheet("Trainium2", ChipGeneration::generic, {667, 1299}, {103.1, 2900}, {16, 512, 2}, 25,
+                     "awsdocs-neuron.readthedocs-hosted.com, Trainium2 and Trn2 architecture");
 
 } // namespace chip
 
 /// @brief All chips of the catalogue.
-inline constexpr std::array<ChipSpec, 15> chip_catalogue{
-    {chip::a100_40, chip::a100_80, chip::h100, chip::h100_96, chip::h800, chip::h200, chip::b200, chip::b300,
-     chip::gb200, chip::gb300, chip::tpu_v4, chip::tpu_v5e, chip::tpu_v5p, chip::tpu_v6e, chip::tpu_7x}};
+inline constexpr std::array<ChipSpec, 21> chip_catalogue{
+    {chip::a100_40, chip::a100_80, chip::h100,      chip::h100_96, chip::h800,   chip::h200,
+     chip::b200,    chip::b300,    chip::gb200,     chip::gb300,   chip::tpu_v4, chip::tpu_v5e,
+     chip::tpu_v5p, chip::tpu_v6e, chip::tpu_7x,    chip::mi300x,  chip::mi325x, chip::mi355x,
+     chip::gaudi_2, chip::gaudi_3, chip::trainium_2}};
 
 namespace detail {
 

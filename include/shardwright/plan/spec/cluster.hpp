@@ -23,7 +23,7 @@ enum class Precision : std::uint8_t { bf16, fp16, fp8, fp4 };
 enum class HostKind : std::uint8_t {
   separate, ///< A CPU behind PCI Express, as in nodes of eight GPUs.
   coupled,  ///< A CPU on the board that shares memory with the chip (Grace).
-  compiled  ///< None: the whole step is one program (XLA on a TPU).
+  compiled  ///< None: the whole step is one program (XLA on a TPU, Neuron on Trainium).
 };
 
 /// @brief A chip with figures from its data sheet: dense peaks in FLOP/s, memory in bytes and bytes/s.
@@ -42,11 +42,12 @@ struct ChipSpec {
   std::string_view source{};
   double sustained = 1; ///< Fraction of the peaks, if the board's power is below the usual one.
 
-  /// @brief The usual host of the generation; `coupled` if a rack is one domain of GPUs.
+  /// @brief The usual host; `coupled` if a rack is one domain of GPUs. Chips in a torus run compiled
+  /// programs.
   [[nodiscard]] constexpr HostKind host() const noexcept {
-    return generation == ChipGeneration::tpu ? HostKind::compiled
-           : scale_up_chips > 8              ? HostKind::coupled
-                                             : HostKind::separate;
+    return generation == ChipGeneration::tpu || torus_dimensions > 0 ? HostKind::compiled
+           : scale_up_chips > 8                                      ? HostKind::coupled
+                                                                     : HostKind::separate;
   }
 
   [[nodiscard]] constexpr double peak(Precision precision) const noexcept {
