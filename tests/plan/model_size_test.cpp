@@ -163,6 +163,9 @@ TEST_CASE("a sliding window bounds what a token attends to", "[model_size]") {
 TEST_CASE("chips of several makers are found by the names that people write", "[catalogue]") {
   STATIC_REQUIRE(cluster_of_name("mi300xx64")->chip.peak_fp8 == 2614.9e12);
   STATIC_REQUIRE(chip_of_word("gaudi3")->scale_out_bandwidth == 75e9);
+  STATIC_REQUIRE(chip::gaudi_3.scale_out_bandwidth == 2 * chip::gaudi_2.scale_out_bandwidth);
+  STATIC_REQUIRE(chip::mi325x.peak_fp8 == chip::mi300x.peak_fp8); // with other memory
+  STATIC_REQUIRE(chip::mi325x.memory_bytes > chip::mi300x.memory_bytes);
   STATIC_REQUIRE(chip::trainium_2.host() == HostKind::compiled && chip::mi355x.host() == HostKind::separate);
   STATIC_REQUIRE(chip::gb200.host() == HostKind::coupled && chip::tpu_v6e.host() == HostKind::compiled);
 }
