@@ -16,7 +16,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct SpikeOptions {
   double deviations = 6;    ///< Distance above the mean of recent values, in standard deviations.
   double ratio = 1.2;       ///< Times that mean.
-  double memory = 50;       ///< In values: that after which an old one has lost most of its weight.
+  double memory = 50;       ///< Number of values after which an old one has lost most of its weight.
   std::int64_t settle = 20; ///< Values before the first report.
 };
 
