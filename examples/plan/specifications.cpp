@@ -270,18 +270,57 @@ sw::ClusterSpec known_cluster(const std::string& name) {
 
 } // namespace
 
+namespace {
+
+/// A chip that a cluster's file defines; its links are those of the domains.
+sw::ChipSpec chip_of_json(const nlohmann::json& object, const std::string& text, const std::string& file) {
+  Fields fields(object, text, file, "chip", text.find("\"chip\""));
+  sw::ChipSpec chip;
+  const std::string name = fields.word("name");
+  chip.name = kept_name(name.empty() ? "chip of " + file : name);
+  chip.source = kept_name(file);
+  fields.number("peak_bf16", chip.peak_bf16, 1);
+  fields.number("peak_fp8", chip.peak_fp8);
+  fields.number("peak_fp4", chip.peak_fp4);
+  fields.number("memory_bytes", chip.memory_bytes, 1);
+  fields.number("memory_bandwidth", chip.memory_bandwidth, 1);
+  const std::vector<std::string> generations{"ampere", "hopper", "blackwell", "tpu", "generic"};
+  if (const std::string word = fields.word("generation"); !word.empty()) {
+    const auto found = std::find(generations.begin(), generations.end(), word);
+    if (found == generations.end())
+      fields.fail("generation", "must be " + command_line::joined(generations, " or ") + ", but it is " +
+                                    sw::detail::quoted_text(word));
+    chip.generation = static_cast<sw::ChipGeneration>(found - generations.begin());
+  }
+  fields.end();
+  for (const auto& [field, value] :
+       std::initializer_list<std::pair<const char*, double>>{{"peak_bf16", chip.peak_bf16},
+                                                             {"memory_bytes", chip.memory_bytes},
+                                                             {"memory_bandwidth", chip.memory_bandwidth}})
+    if (value <= 0)
+      fields.fail(field, "must be given, in FLOP/s, bytes or bytes/s");
+  return chip;
+}
+
+} // namespace
+
 sw::ClusterSpec cluster_of_json(const std::string& text, const std::string& name) {
   const nlohmann::json json = parse_json(text, name);
   Fields fields(json, text, name, "");
   const std::string given = fields.word("name");
-  const std::string chip = fields.word("chip");
-  const auto found = sw::chip_of_word(chip);
-  if (!found)
-    fields.fail("chip", "must be of the catalogue, but it is " + sw::detail::quoted_text(chip) + " (" +
-                            known_chip(chip) + ")");
   sw::ClusterSpec cluster;
   cluster.name = kept_name(given.empty() ? name : given);
-  cluster.chip = *found;
+  const nlohmann::json* defined = fields.take("chip");
+  if (defined != nullptr && defined->is_object()) {
+    cluster.chip = chip_of_json(*defined, text, name);
+  } else {
+    const std::string chip = fields.word("chip");
+    const auto found = sw::chip_of_word(chip);
+    if (!found)
+      fields.fail("chip", "must be of the catalogue, or an object that defines one, but it is " +
+                              sw::detail::quoted_text(chip) + " (" + known_chip(chip) + ")");
+    cluster.chip = *found;
+  }
   fields.number("memory_bytes", cluster.chip.memory_bytes, 1);
   const nlohmann::json* domains = fields.take("domains");
   if (domains == nullptr || !domains->is_array() || domains->empty() ||
@@ -304,6 +343,13 @@ sw::ClusterSpec cluster_of_json(const std::string& text, const std::string& name
       inner.fail("chips", "must be a multiple of those of the domain inside it, from 1 up");
     if (domain.bandwidth <= 0)
       inner.fail("bandwidth", "must be given, in bytes/s, one way and per chip");
+  }
+  if (cluster.chip.scale_up_chips == 0) { // defined in this file
+    const sw::DomainSpec &inner = cluster.domains[0], &outer = cluster.domains[1];
+    cluster.chip.scale_up_chips = static_cast<int>(inner.chips);
+    cluster.chip.scale_up_bandwidth = inner.bandwidth;
+    cluster.chip.scale_out_bandwidth = outer.bandwidth;
+    cluster.chip.torus_dimensions = inner.torus_dimensions;
   }
   fields.end();
   return cluster;

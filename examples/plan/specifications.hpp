@@ -18,6 +18,9 @@ namespace plan_example {
 [[nodiscard]] shardwright::ModelSpec read_model(const std::string& name);
 
 /// @brief A cluster such as "h800x2048", or from a file: {"chip": "h100", "domains": [{"chips": 8, ...}]}.
+/// The chip may be defined there, too: {"name": ..., "peak_bf16": ..., "memory_bytes": ...,
+/// "memory_bandwidth": ...}, and if it has them "peak_fp8", "peak_fp4" and the "generation" whose constants
+/// it takes.
 /// @param domain chips per innermost domain; 0 leaves them unchanged.
 /// @throws shardwright::DataError naming file, line and field, or if chips do not fill whole domains.
 [[nodiscard]] shardwright::ClusterSpec read_cluster(const std::string& name, std::int64_t domain = 0);
