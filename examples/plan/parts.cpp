@@ -5,6 +5,10 @@
 
 #include "parts.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
 namespace plan_example {
 
 namespace sw = shardwright;
@@ -42,6 +46,15 @@ DecidingPart deciding_part(const sw::StepCost& slow, const sw::StepCost& fast) {
     if (left[i].second - right[i].second > left[most].second - right[most].second)
       most = i;
   return {left[most].first, left[most].second, right[most].second};
+}
+
+std::string_view precision_name(sw::Precision precision) {
+  constexpr std::array<std::string_view, 4> names{"bf16", "fp16", "fp8", "fp4"};
+  return names[static_cast<std::size_t>(precision)];
+}
+
+double loss_of(const sw::Plan& other, const sw::Plan& best) {
+  return std::max(0.0, other.cost.step_seconds / best.cost.step_seconds - 1);
 }
 
 Unit unit_of(sw::Resource resource) {

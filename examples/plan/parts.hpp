@@ -5,9 +5,11 @@
 /// @brief The parts of a plan's time and memory by name, and amounts in customary units.
 
 #include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/search/search.hpp>
 #include <shardwright/plan/search/situation.hpp>
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,5 +41,11 @@ struct Unit {
   double size = 1;
 };
 [[nodiscard]] Unit unit_of(shardwright::Resource resource);
+
+/// @brief "bf16", "fp16", "fp8" or "fp4".
+[[nodiscard]] std::string_view precision_name(shardwright::Precision precision);
+
+/// @brief The fraction by which a plan is slower than the best one; 0 if it is faster, but less simple.
+[[nodiscard]] double loss_of(const shardwright::Plan& other, const shardwright::Plan& best);
 
 } // namespace plan_example

@@ -103,8 +103,12 @@ std::string without_pipeline(const Options& options, const Study& study) {
 std::string runners_up(const Study& study) {
   std::string out = "runners-up, and what they lose:\n";
   for (const sw::Plan& one : study.runners_up)
-    out += "  " + sw::percent_text(one.cost.step_seconds / study.best.cost.step_seconds - 1) + ": " +
-           sw::plan_text(one.configuration) + "\n";
+    out += "  " +
+           (one.cost.step_seconds < study.best.cost.step_seconds
+                ? "nothing (" + sw::percent_text(1 - one.cost.step_seconds / study.best.cost.step_seconds) +
+                      " faster, but less simple)"
+                : sw::percent_text(loss_of(one, study.best))) +
+           ": " + sw::plan_text(one.configuration) + "\n";
   return study.runners_up.empty() ? std::string() : out;
 }
 
@@ -130,14 +134,22 @@ std::string simulated_again(const Study& study) {
   return out;
 }
 
-/// The cost of a number of sequences with few divisors.
+/// The cost of a number of sequences that chips cannot share evenly, or that has few divisors.
 std::string lost_by_batch(const Options& options, const Study& study) {
+  const std::string given = std::to_string(options.run.sequences);
+  std::string out;
+  if (!study.dividing.empty())
+    out += "batch   " + given + " sequences and " + std::to_string(options.cluster.chips()) +
+           " chips: neither divides the other; the nearest numbers that do:\n";
+  for (const Rounder& one : study.dividing)
+    out += "        " + std::to_string(one.sequences) + ": " + sw::percent_text(std::fabs(one.saves)) +
+           (one.saves < 0 ? " more" : " less") + " time per token, with " +
+           sw::plan_text(one.plan.configuration) + "\n";
   if (!study.rounder)
-    return {};
+    return out;
   const Rounder& rounder = *study.rounder;
-  return "batch   " + std::to_string(options.run.sequences) +
-         " sequences have few divisors: " + std::to_string(rounder.sequences) + " would take " +
-         sw::percent_text(rounder.saves) + " less time per token, with " +
+  return out + "batch   " + given + " sequences have few divisors: " + std::to_string(rounder.sequences) +
+         " would take " + sw::percent_text(rounder.saves) + " less time per token, with " +
          sw::plan_text(rounder.plan.configuration) + "\n";
 }
 
@@ -179,9 +191,10 @@ std::string plan_report(const Options& options, const Study& study) {
   const double memory = options.cluster.chip.memory_bytes;
   std::string out = headline(options) + "\n";
   out += "plan    " + sw::plan_text(found.configuration) + "\n";
-  out += "step    " + rates(cost) + "\n        four of five published runs lie within " +
-         short_text(cost.least_seconds) + " to " + short_text(cost.most_seconds) +
-         " s for such a prediction\n";
+  out += "step    " + rates(cost) + "\n        of the peak of " + short_text(cost.peak_flops / 1e12) +
+         " TFLOP/s in " + std::string(precision_name(options.run.precision)) +
+         "; four of five published runs lie within " + short_text(cost.least_seconds) + " to " +
+         short_text(cost.most_seconds) + " s for such a prediction\n";
   out += "time    " + listed(time_parts(cost), 1, 0.0005 * cost.step_seconds) + " (s)\n";
   out += "memory  " + short_text(cost.memory.total() / 1e9) + " of " + short_text(memory / 1e9) +
          " GB: " + listed(memory_parts(cost.memory), 1e9, 5e6) + " (GB)\n        " +

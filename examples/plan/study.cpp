@@ -38,6 +38,19 @@ std::optional<std::int64_t> divisible(const Options& options, const sw::SearchSp
   return {};
 }
 
+/// The best plan of another number of sequences, and what it saves compared with that of the given one.
+std::optional<Rounder> with_sequences(const Options& options, const sw::Plan& best, std::int64_t sequences) {
+  Rounder out{sequences};
+  sw::RunSpec run = options.run;
+  run.sequences = sequences;
+  out.plan = sw::search(options.model, options.cluster, run, options.space);
+  if (!out.plan.found())
+    return {};
+  out.saves =
+      1 - out.plan.cost.step_seconds / out.plan.cost.tokens / (best.cost.step_seconds / best.cost.tokens);
+  return out;
+}
+
 /// The number of sequences within 5% that has the most factors of two, if it saves time per token: prime
 /// numbers leave no data parallelism.
 std::optional<Rounder> rounder_of(const Options& options, const sw::Plan& best) {
@@ -51,15 +64,27 @@ std::optional<Rounder> rounder_of(const Options& options, const sw::Plan& best) 
   }
   if (near == given)
     return {};
-  Rounder out{near};
-  sw::RunSpec run = options.run;
-  run.sequences = near;
-  out.plan = sw::search(options.model, options.cluster, run, options.space);
-  if (!out.plan.found())
+  const std::optional<Rounder> out = with_sequences(options, best, near);
+  return out && out->saves > 0.02 ? out : std::nullopt;
+}
+
+/// The nearest numbers of sequences that the chips divide, or that divide the chips, if the given one does
+/// neither.
+std::vector<Rounder> dividing_of(const Options& options, const sw::Plan& best) {
+  const std::int64_t given = options.run.sequences, chips = options.cluster.chips();
+  if (given % chips == 0 || chips % given == 0)
     return {};
-  out.saves =
-      1 - out.plan.cost.step_seconds / out.plan.cost.tokens / (best.cost.step_seconds / best.cost.tokens);
-  return out.saves > 0.02 ? std::optional(out) : std::nullopt;
+  std::int64_t below = given / chips * chips, above = below + chips;
+  if (const sw::Divisors divisors = sw::divisors_of(chips); given < chips)
+    for (int i = 0; i + 1 < divisors.count && divisors[i] < given; ++i) {
+      below = divisors[i];
+      above = divisors[i + 1];
+    }
+  std::vector<Rounder> out;
+  for (const std::int64_t near : {below, above})
+    if (const auto one = with_sequences(options, best, near))
+      out.push_back(*one);
+  return out;
 }
 
 using Ends = std::vector<std::future<Counterfactual>>;
@@ -125,6 +150,7 @@ Study study_of(const Options& options, bool with_sweeps) {
   } else {
     auto gains = beside([&] { return sw::gains(found, model, cluster, run, space); });
     auto rounder = beside([&] { return rounder_of(options, out.best); });
+    auto dividing = beside([&] { return dividing_of(options, out.best); });
     // The plan comes first, so that it is simulated however long the others take.
     std::vector<sw::Plan> last = sw::last_candidates(found, model, cluster, run);
     std::stable_partition(last.begin(), last.end(),
@@ -133,6 +159,7 @@ Study study_of(const Options& options, bool with_sweeps) {
     out.gains = gains.get();
     out.runners_up = sw::runners_up(found, model, cluster, run);
     out.rounder = rounder.get();
+    out.dividing = dividing.get();
   }
   out.usual = usual.get();
   out.without_pipeline = without_pipeline.get();

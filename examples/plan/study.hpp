@@ -40,7 +40,9 @@ struct Study {
   std::vector<shardwright::Plan> runners_up; ///< Other plans, in ascending order of loss.
   /// The last candidates of the search and their simulated steps, fastest first.
   std::vector<shardwright::SimulatedRank> simulated;
-  std::optional<Rounder> rounder;     ///< If it is faster by more than 2% per token.
+  std::optional<Rounder> rounder; ///< If it is faster by more than 2% per token.
+  /// If neither sequences nor chips divide the other, the nearest numbers of sequences that do.
+  std::vector<Rounder> dividing;
   shardwright::Plan usual;            ///< Of the usual recipe.
   shardwright::Plan without_pipeline; ///< The best one with pp = 1.
   /// Where the pipeline ends or, without a plan, where plans begin to exist.

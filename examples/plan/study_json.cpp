@@ -24,11 +24,6 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-std::string_view precision_name(sw::Precision precision) {
-  constexpr std::array<std::string_view, 4> names{"bf16", "fp16", "fp8", "fp4"};
-  return names[static_cast<std::size_t>(precision)];
-}
-
 Json object_of(const Parts& parts) {
   Json out = Json::object();
   for (const auto& [name, value] : parts)
@@ -236,7 +231,7 @@ Json study_json(const Options& options, const Study& study) {
   for (const sw::Plan& one : study.runners_up)
     out["runners_up"].push_back({{"plan", sw::plan_text(one.configuration)},
                                  {"step_seconds", one.cost.step_seconds},
-                                 {"loses", one.cost.step_seconds / study.best.cost.step_seconds - 1}});
+                                 {"loses", loss_of(one, study.best)}});
   out["simulated_again"] = Json::array();
   for (const sw::SimulatedRank& one : study.simulated)
     out["simulated_again"].push_back({{"plan", sw::plan_text(one.plan.configuration)},
@@ -260,6 +255,11 @@ Json study_json(const Options& options, const Study& study) {
     out["rounder_sequences"] = {{"sequences", study.rounder->sequences},
                                 {"saves", study.rounder->saves},
                                 {"plan", sw::plan_text(study.rounder->plan.configuration)}};
+  out["dividing_sequences"] = Json::array();
+  for (const Rounder& one : study.dividing)
+    out["dividing_sequences"].push_back({{"sequences", one.sequences},
+                                         {"saves", one.saves},
+                                         {"plan", sw::plan_text(one.plan.configuration)}});
   out["turns"] = turns_of(options, study.turns);
   out["turns_with_1f1b"] = turns_of(options, study.turns_unpaired);
   out["sweeps"] = Json::array();

@@ -54,6 +54,18 @@ file(WRITE "${plan_files}/pair.json"
 shardwright_plan_run(
   own 0 OPTIONS --model "${plan_files}/small.json" --cluster "${plan_files}/pair.json" --sequences 16
   SAYS "small on .*pair.json, 16 sequences")
+file(WRITE "${plan_files}/own_chip.json"
+     "{\"chip\": {\"name\": \"mine\", \"peak_bf16\": 5e14, \"memory_bytes\": 64e9, \"memory_bandwidth\": 2e12},\n \"domains\": [{\"chips\": 4, \"bandwidth\": 300e9}, {\"chips\": 16, \"bandwidth\": 25e9}]}\n")
+shardwright_plan_run(
+  own_chip 0 OPTIONS --model llama-2-7b --cluster "${plan_files}/own_chip.json" --sequences 64
+  SAYS "of the peak of 500 TFLOP/s in bf16" "memory .* of 64 GB")
+file(WRITE "${plan_files}/half_chip.json" "{\"chip\": {\"peak_bf16\": 5e14,\n \"memory_bytes\": 64e9}, \"domains\": []}\n")
+shardwright_plan_run(
+  half_chip 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/half_chip.json" --sequences 64
+  SAYS "half_chip.json, line 1: chip.memory_bandwidth must be given, in FLOP/s, bytes or bytes/s")
+shardwright_plan_run(
+  batch_and_chips 0 OPTIONS --model llama-3.1-70b --cluster h100x1280 --sequences 2048
+  SAYS "batch   2048 sequences and 1280 chips: neither divides the other. the nearest numbers that do:\n        1280: [0-9.]+ % .* time per token, with .*\n        2560: [0-9.]+ % less time per token, with ")
 file(WRITE "${plan_files}/wrong.json" "{\"layers\": 8,\n \"hiden\": 1024}\n")
 shardwright_plan_run(
   wrong_field 2 OPTIONS --model "${plan_files}/wrong.json" --cluster h100x8 --sequences 8
@@ -112,7 +124,7 @@ shardwright_plan_run(
 file(WRITE "${plan_files}/unknown_chip.json" "{\"chip\": \"h1000\", \"domains\": []}\n")
 shardwright_plan_run(
   unknown_chip 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/unknown_chip.json" --sequences 8
-  SAYS "unknown_chip.json, line 1: chip must be of the catalogue, but it is 'h1000' .did you mean h100")
+  SAYS "unknown_chip.json, line 1: chip must be of the catalogue, or an object that defines one, but it is 'h1000' .did you mean h100")
 file(WRITE "${plan_files}/no_width.json" "{\"layers\": 8, \"hidden\": 1024, \"heads\": 8, \"vocabulary\": 9}\n")
 shardwright_plan_run(
   no_width 2 OPTIONS --model "${plan_files}/no_width.json" --cluster h100x8 --sequences 8
