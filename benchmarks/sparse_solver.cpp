@@ -37,7 +37,7 @@ struct Options {
   std::string matrix; ///< A file, or nothing: a Poisson equation.
   std::int64_t side = 64;
   int iterations = 100;
-  int turns = 11;
+  int turns = 9;
   bool check = true;
 };
 

@@ -99,7 +99,8 @@ void check_halo(const Mesh& mesh, HostCommunicator group, std::int64_t extent, c
   }
 }
 
-/// The entries of a test matrix, some of them given twice and one of them long.
+/// The entries of a test matrix, some of them given twice, one row long, and some places of the diagonal
+/// empty.
 template <class Element>
 std::vector<MatrixEntry<Element>> entries_of(const std::array<std::int64_t, 2>& shape) {
   std::vector<MatrixEntry<Element>> out;
@@ -110,10 +111,36 @@ std::vector<MatrixEntry<Element>> entries_of(const std::array<std::int64_t, 2>& 
                      static_cast<std::int64_t>(hash_of(static_cast<std::uint64_t>(row), 4 + i) %
                                                static_cast<std::uint64_t>(shape[1])),
                      static_cast<Element>(number_of(static_cast<std::uint64_t>(row), 50 + i))});
-    if (row < shape[1])
+    if (row < shape[1] && row % 4 != 3)
       out.push_back({row, row, Element(2)});
   }
   return out;
+}
+
+template <class Matrix, class Element>
+void check_diagonal(const Matrix& matrix, const std::vector<MatrixEntry<Element>>& all,
+                    const std::string& name, Findings& findings) {
+  if (matrix.shape()[0] != matrix.shape()[1]) {
+    try {
+      static_cast<void>(diagonal(matrix));
+      findings.expect(false, name, ": a diagonal of a matrix that is not square");
+    } catch (const InvalidArgument& error) {
+      findings.expect(
+          std::string(error.what()).find("the matrix must be square, but it has 13 rows and 30") !=
+              std::string::npos,
+          error.what());
+    }
+    return;
+  }
+  const auto found = diagonal(matrix);
+  std::vector<double> wanted(static_cast<std::size_t>(matrix.shape()[0]));
+  for (const auto& [row, column, value] : all)
+    if (row == column)
+      wanted[static_cast<std::size_t>(row)] += static_cast<double>(value);
+  for (std::size_t i = 0; i < found.local_size(); ++i)
+    findings.expect(
+        std::abs(found.data()[i] - wanted[static_cast<std::size_t>(found.local_offset()[0]) + i]) <= 1e-14,
+        name, ": diagonal ", i);
 }
 
 template <class Rows, class Columns, class Element, class Mesh>
@@ -147,6 +174,8 @@ void check_matrix(const Mesh& mesh, HostCommunicator group, const std::array<std
   };
   check(product, true, "row");
   check(transposed, false, "column");
+  if constexpr (std::is_same_v<Rows, Columns>)
+    check_diagonal(matrix, all, name, findings);
 }
 
 /// Plans and matrices on every mesh of a number of ranks, with blocks that are even, uneven and empty.

@@ -220,7 +220,8 @@ template <class Execution, class... Arguments>
 void moves([[maybe_unused]] const char* label, const Execution&,
            [[maybe_unused]] const Arguments&... arguments) {
   if constexpr (detail::states_bytes<Execution>)
-    detail::state_bytes<Execution>(label, static_cast<double>((detail::bytes_of(arguments) + ...)));
+    if (const std::size_t bytes = (detail::bytes_of(arguments) + ...); bytes > 0) // otherwise it does not run
+      detail::state_bytes<Execution>(label, static_cast<double>(bytes));
 }
 
 /// @brief Stores one value at every place.

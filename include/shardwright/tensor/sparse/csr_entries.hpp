@@ -5,6 +5,7 @@
 /// @brief From the entries of a sparse matrix, given on any rank, to the compressed rows of each rank.
 
 #include <shardwright/tensor/sparse/index_plan.hpp>
+#include <shardwright/tensor/sparse/matrix_entry.hpp>
 
 #include <algorithm>
 #include <array>
@@ -16,13 +17,6 @@
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief One entry of a sparse matrix, by global indices from 0.
-template <class Element> struct MatrixEntry {
-  std::int64_t row = 0;
-  std::int64_t column = 0;
-  Element value = 0;
-};
 
 namespace detail {
 
@@ -48,10 +42,10 @@ template <class Element>
 [[nodiscard]] std::string fault_of_entries(const HostCommunicator& ranks, const VectorBlocks& rows,
                                            const std::array<std::int64_t, 2>& shape,
                                            std::span<const MatrixEntry<Element>> entries) {
-  if (shape[1] < 0)
-    return "the columns must be at least 0, but they are " + std::to_string(shape[1]);
-  if (std::string fault = fault_of_extent(rows, "rows"); !fault.empty())
-    return fault;
+  // The columns are split over the same axes.
+  for (const auto& [extent, what] : {std::pair(shape[0], "rows"), std::pair(shape[1], "columns")})
+    if (std::string fault = fault_of_extent(extent, rows.ranks(), what); !fault.empty())
+      return fault;
   for (const auto& [row, column, value] : entries)
     if (row < 0 || row >= shape[0] || column < 0 || column >= shape[1])
       return "every entry must be inside the matrix of " + std::to_string(shape[0]) + " rows and " +
@@ -83,6 +77,9 @@ own_entries(MeshCore& core, const VectorBlocks& rows, const std::array<std::int6
     by_owner[blocks[owner].offset + counts[owner]++] = entry;
   }
   std::vector<Entry> own = exchange_values(ranks, by_owner, blocks, where).values;
+  // In a dry run, a rank receives what it sends: only its own rows are of use.
+  own.erase(std::remove_if(own.begin(), own.end(), [&](const Entry& entry) { return !rows.owns(entry.row); }),
+            own.end());
   const auto before = [](const Entry& a, const Entry& b) {
     return std::pair(a.row, a.column) < std::pair(b.row, b.column);
   };

@@ -9,11 +9,12 @@
 #include <shardwright/tensor/sparse/csr_entries.hpp>
 #include <shardwright/tensor/sparse/index_halo.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -27,14 +28,27 @@ template <class Element, class Where> struct CsrPart {
   std::size_t count = 0;
   ListOn<std::int32_t, Where> rows, begin, columns;
   ListOn<Element, Where> values;
+  CsrRows<Element> in_dry_run; ///< What the lists would hold, if they have no memory.
 
   CsrPart(TargetResources<Where>& resources, const CsrRows<Element>& from)
       : count(from.begin.size() - 1), rows(list_on(resources, from.rows)),
         begin(list_on(resources, from.begin)), columns(list_on(resources, from.columns)),
-        values(list_on(resources, from.values)) {}
+        values(list_on(resources, from.values)) {
+    if constexpr (counts_only<Where>)
+      in_dry_run = from;
+  }
+
+  /// Bytes of a kernel that reads the lists and at most `vector` elements, and writes an element for each
+  /// row.
+  [[nodiscard]] std::size_t moved_bytes(std::size_t vector) const {
+    return (rows.local_size() + count + columns.local_size()) * sizeof(std::int32_t) +
+           (values.local_size() + std::min(values.local_size(), vector) + count) * sizeof(Element);
+  }
 
   /// An explicit copy on the host.
   [[nodiscard]] CsrRows<Element> on_host() const {
+    if constexpr (counts_only<Where>)
+      return in_dry_run;
     CsrRows<Element> out;
     const auto copy = [&](const auto& list, auto& to) {
       to.resize(list.local_size());
@@ -49,13 +63,14 @@ template <class Element, class Where> struct CsrPart {
 };
 
 /// y = part * x, in pieces of at most `piece` rows with `between` after each.
-template <class Element, class Where, class Between>
-void multiply_rows(const CsrPart<Element, Where>& part, const Element* x, Element* y, std::size_t piece,
+template <class Element, class Where, class X, class Between>
+void multiply_rows(const CsrPart<Element, Where>& part, const X& x, Element* y, std::size_t piece,
                    Between between) {
+  kernels::moves("sw::spmv", x.execution(), part.moved_bytes(x.local_size()));
   for (std::size_t first = 0; first < part.count; first += piece) {
     kernels::run("sw::spmv", part.begin.execution(), std::min(piece, part.count - first),
                  kernels::RowsTimesVector<Element>{part.begin.data(), part.columns.data(), part.values.data(),
-                                                   x, y, first});
+                                                   x.data(), y, first});
     between();
   }
 }
@@ -127,48 +142,69 @@ public:
   /// @brief The plan for the columns.
   [[nodiscard]] const halo& plan() const noexcept { return plan_; }
   /// @brief The rows of this rank, in a matrix with so many.
+  /// @throws InvalidArgument for a negative number, or more rows on a rank than 32 bits can number.
   template <class... Axes>
-  [[nodiscard]] static DimensionBlock row_block(const DeviceMesh<Axes...>& mesh, std::int64_t rows) {
-    return row_blocks(mesh, rows).own();
+  [[nodiscard]] static DimensionBlock row_block(const DeviceMesh<Axes...>& mesh, std::int64_t rows,
+                                                SourceLocation where = SourceLocation::current()) {
+    const detail::VectorBlocks blocks = row_blocks(mesh, rows);
+    if (const std::string fault = detail::fault_of_extent(rows, blocks.ranks(), "rows"); !fault.empty())
+      detail::reject_operation("CsrMatrix", fault, mesh.core(), where);
+    return blocks.own();
   }
 
   /// @brief y = A x. @throws as spmv_into
   template <AnyShardedTensor Y, AnyShardedTensor X>
-  void multiply(Y& y, const X& x, const SourceLocation& where) const {
-    check("spmv", y, shape_[0], x, shape_[1], where);
-    Element* const out = y.mutable_data();
-    detail::BegunExchange exchange = plan_.start_gather(elements_, x, where);
-    multiply_rows(inner(), x.data(), out, piece, [&] { exchange.poll(); });
-    exchange.wait();
-    kernels::run("sw::spmv_edge", y.execution(), edge().count,
-                 kernels::ListedRowsTimesVector<Element>{
-                     edge().rows.data(), edge().begin.data(), edge().columns.data(), edge().values.data(),
-                     x.data(), elements_.local().data(), static_cast<std::int32_t>(x.local_size()), out});
+  void multiply(Y& y, const X& x, SourceLocation where = SourceLocation::current()) const {
+    if constexpr (fits<Rows, Columns, Y, X>()) {
+      check("spmv", y, shape_[0], x, shape_[1], where);
+      Element* const out = y.mutable_data();
+      detail::BegunExchange exchange = plan_.start_gather(elements_, x, where);
+      multiply_rows(inner(), x, out, piece, [&] { exchange.poll(); });
+      exchange.wait();
+      kernels::moves("sw::spmv_edge", y.execution(), edge().moved_bytes(x.local_size() + elements_.size()));
+      kernels::run("sw::spmv_edge", y.execution(), edge().count,
+                   kernels::ListedRowsTimesVector<Element>{
+                       edge().rows.data(), edge().begin.data(), edge().columns.data(), edge().values.data(),
+                       x.data(), elements_.local().data(), static_cast<std::int32_t>(x.local_size()), out});
+    }
   }
 
   /// @brief y = A' x. @throws as spmv_transposed_into
   template <AnyShardedTensor Y, AnyShardedTensor X>
-  void multiply_transposed(Y& y, const X& x, const SourceLocation& where) const {
-    check("spmv_transposed", y, shape_[1], x, shape_[0], where);
-    if (transposed_.empty())
-      transpose(y.local_size());
-    Element* const out = y.mutable_data();
-    multiply_rows(transposed_[1], x.data(), elements_.mutable_local().data(), piece, [] {});
-    detail::BegunExchange exchange = plan_.start_scatter(elements_, y, where);
-    multiply_rows(transposed_[0], x.data(), out, piece, [&] { exchange.poll(); });
-    exchange.wait();
-    plan_.add_arrived(elements_, y);
+  void multiply_transposed(Y& y, const X& x, SourceLocation where = SourceLocation::current()) const {
+    if constexpr (fits<Columns, Rows, Y, X>()) {
+      check("spmv_transposed", y, shape_[1], x, shape_[0], where);
+      Element* const out = y.mutable_data();
+      if (transposed_.empty())
+        transpose(y.local_size());
+      multiply_rows(transposed_[1], x, elements_.mutable_local().data(), piece, [] {});
+      detail::BegunExchange exchange = plan_.start_scatter(elements_, y, where);
+      multiply_rows(transposed_[0], x, out, piece, [&] { exchange.poll(); });
+      exchange.wait();
+      plan_.add_arrived(elements_, y);
+    }
   }
 
-  /// @brief The diagonal, as diagonal().
-  [[nodiscard]] ShardedTensor<Rows, Element, Where> diagonal(const SourceLocation& where) const {
+  /// @brief The diagonal. @throws as diagonal()
+  [[nodiscard]] auto diagonal(SourceLocation where = SourceLocation::current()) const {
+    static_assert(
+        std::is_same_v<Rows, Columns>,
+        "diagonal: rows and columns of the matrix must have the same layout (make a matrix with one layout for both)");
+    if (shape_[0] != shape_[1])
+      detail::reject_operation("diagonal",
+                               "the matrix must be square, but it has " + std::to_string(shape_[0]) +
+                                   " rows and " + std::to_string(shape_[1]) +
+                                   " columns (make it with as many rows as columns)",
+                               inner().begin.core(), where);
     ShardedTensor<Rows, Element, Where> out(inner().begin.resources(), {shape_[0]}, where);
     fill(out, Element(0));
-    for (const auto* part : {&inner(), &edge()})
+    for (const auto* part : {&inner(), &edge()}) {
+      kernels::moves("sw::diagonal", out.execution(), part->moved_bytes(0));
       kernels::run("sw::diagonal", out.execution(), part->count,
                    kernels::DiagonalOfRows<Element>{part == &edge() ? part->rows.data() : nullptr,
                                                     part->begin.data(), part->columns.data(),
                                                     part->values.data(), out.mutable_data()});
+    }
     return out;
   }
 
@@ -193,6 +229,14 @@ private:
       parts_.emplace_back(mesh.core().template resources<Where>(), rows);
   }
 
+  /// Whether operands have the layouts of a product, out and in; the trace names the one that does not.
+  template <class Out, class In, class Y, class X> [[nodiscard]] static consteval bool fits() {
+    if constexpr (detail::ProductVectors<Out, In, Y, X>::value && detail::SameElementAndTarget<X, Y>::value)
+      return detail::SameElementAndTarget<X, CsrMatrix>::value;
+    else
+      return false;
+  }
+
   void transpose(std::size_t owned) const {
     auto& resources = inner().begin.resources();
     for (const auto& rows :
@@ -201,12 +245,16 @@ private:
   }
 
   template <class Y, class X>
-  static void check(const char* name, const Y& y, std::int64_t rows, const X& x, std::int64_t columns,
-                    const SourceLocation& where) {
+  void check(const char* name, const Y& y, std::int64_t rows, const X& x, std::int64_t columns,
+             const SourceLocation& where) const {
     detail::require_one_mesh(name, x, y, where);
+    detail::require_one_mesh(name, x, inner().begin, where);
     detail::require_shape(name, "vector", x.shape(), std::array{columns}, x.core(), where);
     detail::require_shape(name, "result", y.shape(), std::array{rows}, y.core(), where);
-    if (static_cast<const void*>(x.data()) == y.data() && x.local_size() > 0)
+    // An empty block of the pool has an address, too, so that all ranks decide alike; one of the program's
+    // own memory need not have one.
+    const void *const read = x.data(), *const x_itself = &x, *const y_itself = &y;
+    if (x_itself == y_itself || (read == y.data() && read != nullptr))
       detail::reject_operation(
           name,
           "the result must be another tensor than the vector, which the product still reads (declare one)",
@@ -239,13 +287,11 @@ concept AnyCsrMatrix = detail::is_csr_matrix<std::remove_cvref_t<Type>>;
 /// rows that need none. Allocates nothing.
 ///
 /// x may be a read-only handle.
-/// @throws InvalidArgument if the extents differ, or x and y are one tensor; the typed errors of
-/// communicators.
+/// @throws InvalidArgument if the extents or the meshes differ, or x and y are one tensor; the typed errors
+/// of communicators.
 template <AnyShardedTensor Y, AnyCsrMatrix Matrix, AnyShardedTensor X>
 void spmv_into(Y& y, const Matrix& matrix, const X& x, SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::ProductVectors<typename Matrix::rows, typename Matrix::columns, Y, X>::value &&
-                detail::SameElementAndTarget<X, Y>::value && detail::SameElementAndTarget<X, Matrix>::value)
-    matrix.multiply(y, x, where);
+  matrix.multiply(y, x, where);
 }
 
 /// @brief y = A' x, the adjoint: a rank adds its rows by columns, and sends what belongs to neighbours, which
@@ -253,17 +299,13 @@ void spmv_into(Y& y, const Matrix& matrix, const X& x, SourceLocation where = So
 template <AnyShardedTensor Y, AnyCsrMatrix Matrix, AnyShardedTensor X>
 void spmv_transposed_into(Y& y, const Matrix& matrix, const X& x,
                           SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::ProductVectors<typename Matrix::columns, typename Matrix::rows, Y, X>::value &&
-                detail::SameElementAndTarget<X, Y>::value && detail::SameElementAndTarget<X, Matrix>::value)
-    matrix.multiply_transposed(y, x, where);
+  matrix.multiply_transposed(y, x, where);
 }
 
 /// @brief The diagonal of a square matrix; 0 where it has no entry. No communication.
+/// @throws InvalidArgument for a matrix that is not square.
 template <AnyCsrMatrix Matrix>
 [[nodiscard]] auto diagonal(const Matrix& matrix, SourceLocation where = SourceLocation::current()) {
-  static_assert(
-      std::is_same_v<typename Matrix::rows, typename Matrix::columns>,
-      "diagonal: rows and columns of the matrix must have the same layout (make a matrix with one layout for both)");
   return matrix.diagonal(where);
 }
 

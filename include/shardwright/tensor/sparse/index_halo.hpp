@@ -202,29 +202,32 @@ public:
     }
   }
 
-  /// @name Exchanges beside kernels that touch neither the elements of the halo nor, in a gather, x
-  /// @{
-  template <class Local, AnyShardedTensor X>
+private:
+  friend Name; // which may compute while an exchange is under way, if it is a class
+
+  // Exchanges beside kernels that do not touch the elements of the halo.
+  template <class Local, class X>
   [[nodiscard]] detail::BegunExchange start_gather(Local& local, const X& x, SourceLocation where) const {
     const CollectiveCall call = gather_call(local, x, where);
     return meets() ? detail::BegunExchange(group(x).start(call)) : detail::BegunExchange();
   }
-  /// @brief Followed by a wait and add_arrived.
-  template <class Local, AnyShardedTensor X>
+  /// Followed by a wait and add_arrived.
+  template <class Local, class X>
   [[nodiscard]] detail::BegunExchange start_scatter(Local& local, const X& x, SourceLocation where) const {
     const CollectiveCall call = scatter_call(local, x, where);
     return meets() ? detail::BegunExchange(group(x).start(call)) : detail::BegunExchange();
   }
-  template <class Local, AnyShardedTensor X> void add_arrived(const Local& local, X& x) const {
+  template <class Local, class X> void add_arrived(const Local& local, X& x) const {
     using Element = typename X::value_type;
+    kernels::moves("sw::halo_add", x.execution(),
+                   state_->plan.lent.size() * (sizeof(std::int32_t) + sizeof(Element)),
+                   state_->plan.sums.size() * 2 * (sizeof(std::int32_t) + sizeof(Element)));
     kernels::run("sw::halo_add", x.execution(), state_->plan.sums.size(),
                  kernels::AddIndices<Element>{local.memory_.data() + local.size(), state_->sums.data(),
                                               state_->sum_begin.data(), state_->sum_places.data(),
                                               x.mutable_data()});
   }
-  /// @}
 
-private:
   template <class Local, class X> [[nodiscard]] static consteval bool fits() {
     if constexpr (detail::ElementsOfPlan<IndexHalo, Local>::value &&
                   detail::VectorOfPlan<IndexHalo, X>::value)
@@ -258,6 +261,8 @@ private:
     using Element = typename X::value_type;
     check(local, x, where);
     Element* const elements = local.memory_.mutable_data();
+    kernels::moves("sw::halo_gather", x.execution(),
+                   state_->plan.lent.size() * (sizeof(std::int32_t) + 2 * sizeof(Element)));
     kernels::run("sw::halo_gather", x.execution(), state_->plan.lent.size(),
                  kernels::GatherIndices<Element>{x.data(), state_->lent.data(), elements + local.size()});
     return exchange_call(x, elements + local.size(), state_->plan.lent_blocks, elements,

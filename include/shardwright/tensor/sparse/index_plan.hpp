@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/all_gather_v.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/integers.hpp>
 #include <shardwright/layout/block.hpp>
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
@@ -26,7 +27,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// What lists of 32 bits can number on one rank.
 inline constexpr std::int64_t most_local_indices = std::numeric_limits<std::int32_t>::max();
 
-/// The blocks of a vector on the ranks that share it.
+/// The blocks of a vector on the ranks that share it; none of an extent that fault_of_extent refuses.
 class VectorBlocks {
 public:
   VectorBlocks(const MeshCore& core, const LayoutValue& layout, std::span<const std::string_view> axes,
@@ -62,8 +63,9 @@ private:
 void require_no_fault(const HostCommunicator& ranks, const char* operation, const std::string& own_fault,
                       SourceLocation where);
 
-/// "CsrMatrix: ..." for an extent that is negative, or a block too long for a rank; empty if there is none.
-[[nodiscard]] std::string fault_of_extent(const VectorBlocks& vector, const char* what);
+/// What is wrong with an extent that is negative, or of which a rank would hold too much; alike on all ranks.
+/// Empty if there is nothing.
+[[nodiscard]] std::string fault_of_extent(std::int64_t extent, std::size_t ranks, const char* what);
 
 /// Values in the order of the ranks that they come from, and how many each rank sent.
 template <class Value> struct ArrivedValues {
@@ -139,6 +141,8 @@ SHARDWRIGHT_INLINE VectorBlocks::VectorBlocks(const MeshCore& core, const Layout
       mask_ |= 1u << binding.mesh_axis[i];
       ranks *= static_cast<std::size_t>(binding.extents[i]);
     }
+  if (!fault_of_extent(extent, ranks, "elements").empty())
+    extent = 0; // blocks of others may not fit 64 bits
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     auto rest = static_cast<int>(rank); // the ranks of a group count along its axes in mesh order
     bool here = true;
@@ -172,26 +176,28 @@ SHARDWRIGHT_INLINE void require_no_fault(const HostCommunicator& ranks, const ch
                             {.rank = ranks.world_rank(), .operation = operation, .where = where});
 }
 
-SHARDWRIGHT_INLINE std::string fault_of_extent(const VectorBlocks& vector, const char* what) {
-  if (vector.extent() < 0)
-    return std::string("the ") + what + " must be at least 0, but they are " +
-           std::to_string(vector.extent());
-  if (vector.own().size >= most_local_indices)
+SHARDWRIGHT_INLINE std::string fault_of_extent(std::int64_t extent, std::size_t ranks, const char* what) {
+  if (extent < 0)
+    return std::string("the ") + what + " must be at least 0, but they are " + std::to_string(extent) +
+           " (give those of all ranks together)";
+  const std::int64_t longest = ceil_div(extent, static_cast<std::int64_t>(ranks)); // the first rank's block
+  if (longest >= most_local_indices)
     return "a rank must hold fewer than 2147483647 " + std::string(what) + ", but it would hold " +
-           std::to_string(vector.own().size) + " of " + std::to_string(vector.extent()) +
-           " (split them over more ranks)";
+           std::to_string(longest) + " of " + std::to_string(extent) + " (split them over more ranks)";
   return {};
 }
 
 /// The first thing that is wrong with what a rank reads, or nothing.
 [[nodiscard]] inline std::string fault_of_indices(const HostCommunicator& ranks, const VectorBlocks& vector,
                                                   std::span<const std::int64_t> indices) {
+  if (std::string fault = fault_of_extent(vector.extent(), vector.ranks(), "elements"); !fault.empty())
+    return fault;
   for (const std::int64_t index : indices)
     if (index < 0 || index >= vector.extent())
       return "every index must be at least 0 and below " + std::to_string(vector.extent()) + ", but rank " +
              std::to_string(ranks.world_rank()) + " reads " + std::to_string(index) +
              " (give global indices of the vector)";
-  return fault_of_extent(vector, "elements");
+  return {};
 }
 
 /// Lists every element that is lent once, with its places by reader: owners add in this order.
