@@ -6,7 +6,7 @@
 #include <shardwright/comm/turns.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/device/driven_transports.hpp>
-#include <shardwright/io/matrix_market.hpp>
+#include <shardwright/io/matrix_market_file.hpp>
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/layout/mesh_check.hpp>
 #include <shardwright/mesh/agreement.hpp>

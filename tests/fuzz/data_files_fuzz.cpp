@@ -5,47 +5,20 @@
 #include <shardwright/io/byte_dataset.hpp>
 #include <shardwright/io/text_files.hpp>
 
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <vector>
 
-#include <stdlib.h>
-#include <unistd.h>
-
 namespace sw = shardwright;
-
-namespace {
-
-/// A directory of the process, removed when it ends.
-class Directory {
-public:
-  Directory() : path_((std::filesystem::temp_directory_path() / "shardwright_fuzz_XXXXXX").string()) {
-    fuzz::require(::mkdtemp(path_.data()) != nullptr, "there is a scratch directory");
-  }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  ~Directory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] std::filesystem::path file() const { return std::filesystem::path(path_) / "data"; }
-
-private:
-  std::string path_;
-};
-
-} // namespace
 
 /// Bytes of a data file become windows inside it, held out or not, or an error sentence with an offset.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const Directory directory;
+  static const fuzz::Place place;
   fuzz::Input input(data, size);
-  sw::ByteDatasetOptions options{.paths = {directory.file()}};
+  sw::ByteDatasetOptions options{.paths = {place.path()}};
   options.sequence = input.number(64);
   options.vocabulary = 64 + 4 * input.number(49);
   options.least_samples = input.number(9);
-  std::ofstream(directory.file(), std::ios::binary) << input.rest();
+  place.write(input.rest());
   std::optional<sw::ByteDataset> dataset;
   if (!fuzz::accepted([&] { dataset.emplace(options); }))
     return 0;

@@ -11,8 +11,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
+
+#include <stdlib.h>
+#include <unistd.h>
 
 namespace fuzz {
 
@@ -57,6 +62,24 @@ public:
 
 private:
   std::string_view bytes_;
+};
+
+/// A file of the process, removed when it ends.
+class Place {
+public:
+  Place() : path_((std::filesystem::temp_directory_path() / "shardwright_fuzz_XXXXXX").string()) {
+    const int file = ::mkstemp(path_.data());
+    require(file >= 0, "there is a scratch file");
+    ::close(file);
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  ~Place() { ::unlink(path_.c_str()); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  void write(std::string_view bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
+
+private:
+  std::string path_;
 };
 
 } // namespace fuzz

@@ -4,34 +4,13 @@
 
 #include <shardwright/safetensors.hpp>
 
-#include <fstream>
 #include <span>
 #include <vector>
-
-#include <stdlib.h>
-#include <unistd.h>
 
 namespace sw = shardwright;
 namespace st = shardwright::safetensors;
 
 namespace {
-
-/// A file of the process, removed when it ends.
-class Place {
-public:
-  Place() : path_((std::filesystem::temp_directory_path() / "shardwright_fuzz_XXXXXX").string()) {
-    const int file = ::mkstemp(path_.data());
-    fuzz::require(file >= 0, "there is a scratch file");
-    ::close(file);
-  }
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-  ~Place() { ::unlink(path_.c_str()); }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
-private:
-  std::string path_;
-};
 
 /// Checks an accepted header against the rules of the format.
 void check_header(const st::Header& header, std::size_t file_bytes) {
@@ -85,7 +64,7 @@ void check_block(const st::File& file, const st::Entry& entry, std::string_view 
 
 /// The bytes of a file become tensors inside it (those of an index, names of files), or an error sentence.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const Place place;
+  static const fuzz::Place place;
   fuzz::Input input(data, size);
   const bool of_index = input.number(2) == 1;
   const std::string bytes = input.rest();
@@ -100,7 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!fuzz::accepted([&] { header = st::read_header(bytes, "fuzz"); }))
     return 0;
   check_header(header, bytes.size());
-  std::ofstream(place.path(), std::ios::binary) << bytes;
+  place.write(bytes);
   const st::File file(place.path());
   fuzz::require(file.bytes() == bytes.size() && file.header().tensors.size() == header.tensors.size(),
                 "a file reads as its bytes do");

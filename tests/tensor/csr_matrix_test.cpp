@@ -330,7 +330,7 @@ TEST_CASE("files in Matrix Market's format are read, and wrong ones are refused 
     INFO(found);
     CHECK(found.find(part) != std::string::npos);
   };
-  refused("", "line 1: the file must begin with '%%MatrixMarket matrix'");
+  refused("", "a.mtx: the file must begin with '%%MatrixMarket matrix'");
   refused("1 1 1\n", "the file must begin with");
   refused("%%MatrixMarket matrix array real general\n", "in the format 'coordinate', but it is 'array'");
   refused("%%MatrixMarket matrix coordinate complex general\n", "but they are 'complex' (convert them)");
@@ -341,15 +341,31 @@ TEST_CASE("files in Matrix Market's format are read, and wrong ones are refused 
   refused("%%MatrixMarket matrix coordinate real symmetric\n2 3 0\n",
           "must be square, but it has 2 rows and 3 columns");
   refused(real + "2 2 3\n1 1 1\n2 2 1\n",
-          "line 4: the file must hold 3 entries, but it ends after 2 (it is cut short)");
+          "line 4: the file must hold 3 entries, but it ends after 2 (fetch it again, as it is cut short)");
   refused(real + "2 2 1\n1 1\n",
-          "line 3: the value must be a number, but it is '' (the file may be cut short)");
+          "line 3: the value must be a number, but it is '' (correct the line; the file may be cut short)");
   refused(real + "2 2 1\n1 1 1x\n", "the value must be a number, but it is '1x'");
   refused(
       real + "2 2 1\n1 3 1\n",
       "line 3: the entry must be inside the matrix of 2 rows and 2 columns, but it is in row 1, column 3");
   refused(real + "2 2 1\n0 1 1\n", "but it is in row 0, column 1 (the format counts from 1)");
-  refused(real + "2 2 1\n99999999999999999999 1 1\n", "the row must be a number");
+  refused(real + "2 2 1\n99999999999999999999 1 1\n", "the row must be a number of at most 64 bits, but");
+  refused(real + "2 2 1\n-9223372036854775808 1 1\n", "but it is in row -9223372036854775808, column 1");
+  CHECK(text(real + "1 1 1\n1 1 -1e-400\n") == "1x1; 0 0 -0.00");
+  for (const std::string value : {"1e400", "-1e99999999999", "nan", "inf"})
+    refused(real + "1 1 1\n1 1 " + value + "\n",
+            "line 3: the value must be a finite number that a double can hold, but it is '" + value +
+                "' (correct it, or scale the matrix)");
+  refused(real + "2 2 1\n1 1 \x1b[2J\n", "but it is '\\x1b[2J'");
+  refused(
+      real + "2000000000 1 0\n",
+      "line 2: the rows, and the columns, must be at most 16777216 more than the entries, which are 0, but");
+  refused(real + "1 16777218 1\n1 1 1\n",
+          "which are 1, but they are 16777218 (set MatrixMarketLimits::empty");
+  CHECK(text(real + "16777217 1 1\n1 1 1\n") == "16777217x1; 0 0 1.000");
+  CHECK(text(real + "1 1 1\n%" + std::string(1023, ' ') + "\r\n1 1 2") == "1x1; 0 0 2.000");
+  refused(real + "1 1 1\n" + std::string(5000, '1'), "line 3: a line must have at most 1024 characters");
+  refused(std::string(5000, '%'), "line 1: a line must have at most 1024 characters");
   refused(real + "2 2 1\n1 1 1 1\n", "must be a row, a column and a value, but more follows");
   refused(real + "2 2 1\n1 1 1\n2 2 2\n", "line 4: the file must end after its 1 entries");
   refused(
@@ -358,6 +374,7 @@ TEST_CASE("files in Matrix Market's format are read, and wrong ones are refused 
   refused("%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 1\n2 2 1\n",
           "a skew-symmetric matrix must be given by its entries below the diagonal, but");
   CHECK(read(scratch.root() / "none.mtx").find("it must be a file that can be read") != std::string::npos);
+  CHECK(read(scratch.root() / std::string(300, 'n')).find("it must be a file") != std::string::npos);
   CHECK(read(scratch.root()).find("it must be a file that can be read") != std::string::npos);
 }
 
@@ -365,6 +382,10 @@ TEST_CASE("a rank keeps the entries of a file that are in its rows") {
   const shardwright_test::Scratch scratch;
   const auto path = scratch.write(
       "a.mtx", "%%MatrixMarket matrix coordinate real symmetric\n3 3 4\n1 1 2\n2 1 -1\n3 2 5\n2 1 -1\n");
+  const std::string real = "%%MatrixMarket matrix coordinate real general\n";
+  const auto huge = scratch.write("huge.mtx", real + "9223372036854775807 1 9223372036854775807\n");
+  const auto empty = scratch.write("empty.mtx", real + "2 2 0\n");
+  const auto large = scratch.write("large.mtx", real + "2 2 2\n1 1 1\n2 2 1e39\n");
   const std::string found = on_ranks(2, [&](const HostCommunicator& world, Findings& findings) {
     const DeviceMesh mesh{world, extent<x>(2)};
     const auto matrix = read_matrix_market<CsrMatrix<Line>>(mesh, path);
@@ -377,6 +398,17 @@ TEST_CASE("a rank keeps the entries of a file that are in its rows") {
       findings.expect(product.data()[i] == wanted[static_cast<std::size_t>(product.local_offset()[0]) + i],
                       "row ", i);
     findings.expect(matrix.local_entries() == (world.rank() == 0 ? 4 : 1), "entries");
+    expect_error<InvalidArgument>(findings, "CsrMatrix: a rank must hold fewer than 2147483647 rows", [&] {
+      static_cast<void>(read_matrix_market<CsrMatrix<Line>>(mesh, huge));
+    });
+    expect_error<DataError>(findings, "must be at most 1 more than the entries, which are 0, but", [&] {
+      static_cast<void>(read_matrix_market<CsrMatrix<Line>>(mesh, empty, {.empty = 1}));
+    });
+    const auto nothing = read_matrix_market<CsrMatrix<Line>>(mesh, empty, {.empty = 2});
+    findings.expect(nothing.shape()[0] == 2 && nothing.local_entries() == 0, "no entries");
+    expect_error<DataError>(findings, "line 4: the value must fit a float (give", [&] {
+      static_cast<void>(read_matrix_market<CsrMatrix<Line, Line, float>>(mesh, large));
+    });
   });
   CHECK(found == "");
 }
