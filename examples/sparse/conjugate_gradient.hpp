@@ -52,7 +52,8 @@ inline std::vector<sw::MatrixEntry<double>> poisson(std::int64_t side, sw::Dimen
 
 struct Solution {
   int steps = 0;
-  double residual = 0; ///< sqrt(r z) relative to its first value.
+  double residual =
+      0; ///< sqrt(r z) relative to its first value; not a number if A is found not to be positive.
 };
 
 //! [solve]
@@ -77,7 +78,7 @@ inline Solution solve(const Matrix& a, const Vector& b, Vector& x, double factor
     product = sw::dot_value(r, z);
     sw::axpby(1, z, product / before, p);
   }
-  return {step, first > 0 ? std::sqrt(product / first) : 0};
+  return {step, first == 0 ? 0 : std::sqrt(product / first)};
 }
 //! [solve]
 
