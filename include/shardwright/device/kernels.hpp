@@ -189,14 +189,11 @@ template <class Element> struct PeerArithmetic {
     else
       return a + b;
   }
-  /// The result of a level with this many inputs.
+  /// The result of a level with this many inputs. There are no averages of integers.
   SHARDWRIGHT_FUNCTION static Element finish(ReduceOp op, Main value, int inputs) {
-    if (op == ReduceOp::average) {
-      if constexpr (sizeof(Main) < sizeof(int))
-        value = static_cast<Main>(value / inputs);
-      else
-        value = static_cast<Main>(value / static_cast<Main>(inputs));
-    }
+    if constexpr (RealElement<Element>)
+      if (op == ReduceOp::average)
+        value /= static_cast<Main>(inputs);
     return static_cast<Element>(value);
   }
 };
