@@ -165,8 +165,9 @@ template <class Element> struct LargestBlocks {
     for (; i + (streams - 1) * lane_threads < end; i += streams * lane_threads)
       for (std::size_t s = 0; s < streams; ++s)
         largest[s] = larger_of(largest[s], x[i + s * lane_threads]);
-    for (; i < end; i += lane_threads)
-      largest[0] = larger_of(largest[0], x[i]);
+    if constexpr (streams > 1)
+      for (; i < end; i += lane_threads)
+        largest[0] = larger_of(largest[0], x[i]);
     for (std::size_t s = 1; s < streams; ++s)
       largest[0] = LargerOrNan{}(largest[0], largest[s]);
     largest[0] = over_threads(largest[0], LargerOrNan{});
