@@ -54,6 +54,10 @@ public:
   std::size_t instructions() const;
   Site site(std::size_t instruction) const;
 
+  /// @brief Of each instruction, those after which it may be the next: the one before it, unless that never
+  /// goes on, and the branches and calls that lead to it.
+  std::vector<std::vector<std::size_t>> predecessors() const;
+
   /// @brief How many warps executed an instruction, over all launches so far.
   std::uint64_t executed(std::size_t instruction) const;
   void clear_counts() const;

@@ -120,6 +120,18 @@ TEST_CASE("instructions know their text, line and source, and count their execut
   CHECK(kernel.executed(0) == 0);
 }
 
+TEST_CASE("instructions know after which others they run", "[ptx]") {
+  const std::string text =
+      ".func f()\n{\n.reg .b32 %a;\nmov.u32 %a, 1;\nret;\n}\n"                                    // 0, 1
+      ".visible .entry k()\n{\n.reg .b32 %r<3>;\n.reg .pred %p;\nmov.u32 %r1, %tid.x;\n"          // 2
+      "setp.gt.u32 %p, %r1, 31;\n$TOP:\n@%p bra $END;\ncall.uni f, ();\nbra.uni $TOP;\n"          // 3 to 6
+      "ts: .branchtargets $END, $TOP;\nbrx.idx %r1, ts;\nadd.s32 %r2, %r1, 1;\n$END:\nret;\n}\n"; // 7 to 9
+  const ptx::Module module = ptx::parse(text);
+  using Places = std::vector<std::size_t>;
+  CHECK(module.find("k")->predecessors() ==
+        std::vector<Places>{{5}, {0}, {}, {2}, {3, 6, 7}, {4}, {5}, {}, {}, {4, 7, 8}});
+}
+
 TEST_CASE("what the interpreter does not know is named, with kernel and line", "[ptx]") {
   const ptx::Fault opcode = fault_of(module_text("", ".reg .b32 %r<3>;\nfrobnicate.u32 %r1, %r2;"));
   CHECK(opcode.kind == ptx::FaultKind::unsupported);

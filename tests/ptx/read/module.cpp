@@ -270,6 +270,36 @@ Site Kernel::site(std::size_t instruction) const {
   return {origin.opcode, program->text(at), origin.line, program->source(at)};
 }
 
+std::vector<std::vector<std::size_t>> Kernel::predecessors() const {
+  const std::vector<std::uint32_t>& sites = program->sites; // ascending
+  std::vector<std::vector<std::size_t>> before(sites.size());
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    const auto leads_to = [&](std::uint32_t place) {
+      const auto behind = std::upper_bound(sites.begin(), sites.end(), place);
+      before[static_cast<std::size_t>(behind - sites.begin()) - 1].push_back(i);
+    };
+    bool goes_on = i + 1 < sites.size();
+    const std::size_t end = goes_on ? sites[i + 1] : program->code.size();
+    for (std::size_t at = sites[i]; at < end; ++at) {
+      const Instruction& part = program->code[at];
+      if (part.flow == Flow::branch || part.flow == Flow::call)
+        leads_to(part.target);
+      if (part.flow == Flow::branch_table)
+        for (std::int64_t k = 0; k < part.immediate; ++k)
+          leads_to(program->lists[part.list + static_cast<std::size_t>(k)]);
+      const bool leaves = part.flow == Flow::branch || part.flow == Flow::branch_table ||
+                          part.flow == Flow::ret || part.flow == Flow::exit;
+      if (leaves && part.guard == 0 && part.guard_flip == 0) { // the row at 0 lets all lanes pass
+        goes_on = false;
+        break;
+      }
+    }
+    if (goes_on)
+      before[i + 1].push_back(i);
+  }
+  return before;
+}
+
 std::uint64_t Kernel::executed(std::size_t instruction) const {
   return program->counts[program->sites[instruction]];
 }

@@ -25,8 +25,8 @@ inline std::FILE* open_report(const std::string& file, const char* variable) {
 }
 
 /// @brief For each kernel that ran, a line with its instructions and how many of them no warp executed, then
-/// a line for each of those: its number, source line and text. `scripts/ptx_coverage` joins the files of
-/// several runs.
+/// a line for each of those: its number, those of the instructions after which it may run, source line and
+/// text. `scripts/ptx_coverage` joins the files of several runs.
 inline void write_coverage(const std::string& file, const std::map<const void*, Function>& functions) {
   std::FILE* const out = open_report(file, "PTX_COVERAGE");
   for (const auto& [host, function] : functions) {
@@ -40,9 +40,13 @@ inline void write_coverage(const std::string& file, const std::map<const void*, 
         missed.push_back(i);
     std::fprintf(out, "kernel %zu %zu %zu %s\n", count, missed.size(),
                  static_cast<std::size_t>(function.warp_instructions), kernel.name.c_str());
+    const std::vector<std::vector<std::size_t>> predecessors = kernel.predecessors();
     for (const std::size_t i : missed) {
       const ptx::Site site = kernel.site(i);
-      std::fprintf(out, "%zu\t%s\t%s\n", i, site.source.c_str(), std::string(site.text).c_str());
+      std::string before;
+      for (const std::size_t j : predecessors[i])
+        before.append(before.empty() ? "" : ",").append(std::to_string(j));
+      std::fprintf(out, "%zu\t%s\t%s\t%s\n", i, before.c_str(), site.source.c_str(), site.text.c_str());
     }
   }
   std::fclose(out);
