@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -91,6 +93,40 @@ void order(const CudaPlace& on) {
           "a message holds what its sender wrote before it");
 }
 
+/// Blocks that begin at multiples of some bytes and end one behind such a place.
+void odd_blocks(const CudaPlace& on, std::size_t aligned) {
+  auto comm = on.comm;
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  std::vector<sw::StridedBlock> blocks;
+  for (std::size_t r = 0; r < ranks; ++r)
+    blocks.push_back(sw::contiguous_block(3 * aligned * r, aligned + 1));
+  const auto bytes_of = [&](std::size_t rank) {
+    return communicator_suite::elements_of<unsigned char>(static_cast<int>(rank), aligned + 1, 20);
+  };
+  const auto own = on.put(bytes_of(static_cast<std::size_t>(comm.rank())));
+  auto gathered = on.put(std::vector<unsigned char>(3 * aligned * ranks));
+  comm.all_gather(own, gathered, blocks);
+  const std::vector<unsigned char> found = on.get(gathered);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const std::vector<unsigned char> wanted = bytes_of(r);
+    communicator_suite::require(std::equal(wanted.begin(), wanted.end(),
+                                           found.begin() + static_cast<std::ptrdiff_t>(blocks[r].offset)),
+                                "all_gather of odd blocks");
+  }
+}
+
+template <class Of> void of_each_element(const Of& of) {
+  of(float{});
+  of(double{});
+  of(std::int32_t{});
+  of(std::int64_t{});
+  of(std::uint32_t{});
+  of(std::uint64_t{});
+  of(static_cast<unsigned char>(0));
+  of(sw::bfloat16{});
+  of(sw::float16{});
+}
+
 /// With so many ranks, a level of a nested order has more inputs than are loaded at once, and the list of
 /// blocks is too long for a kernel's arguments.
 void many_ranks(const CudaPlace& on) {
@@ -99,6 +135,84 @@ void many_ranks(const CudaPlace& on) {
   communicator_suite::nested_orders_of<sw::bfloat16>(on, 32);
   communicator_suite::nested_orders_of<sw::float16>(on, 32);
   communicator_suite::rows_scattered(on);
+  std::vector<std::size_t> counts(static_cast<std::size_t>(on.comm.size()), 16);
+  counts.back() += 3;
+  const std::size_t total = 16 * counts.size() + 3;
+  of_each_element([&]<class E>(E) {
+    communicator_suite::scatter_agrees<E>(on, sw::packed_blocks(counts), total, sw::ReduceOp::sum);
+  });
+  for (const std::size_t aligned : {2, 4, 8, 16})
+    odd_blocks(on, aligned);
+}
+
+/// The list of one block: so many ranks fill a kernel's arguments, or need more. Three ranks are reduced
+/// first.
+template <class E> void reduced_everywhere(const CudaPlace& on) {
+  using namespace communicator_suite;
+  auto comm = on.comm;
+  constexpr std::size_t count = 19;
+  const sw::ReductionOrder by_three{{{{3, 1}, {comm.size() / 3, 3}}}, 2};
+  const auto reduce = [&](std::size_t first, sw::ReduceOp op, const sw::ReductionOrder& order) {
+    auto in = on.put(elements_of<E>(comm.rank(), first + count, 21)),
+         out = on.put(std::vector<E>(first + count));
+    comm.all_reduce(std::span(in.data() + first, count), std::span(out.data() + first, count), op, order);
+    std::vector<E> found = on.get(out);
+    found.erase(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(first));
+    return found;
+  };
+  for (const std::size_t first : {0, 1}) // aligned to whole vectors, and not
+    for (const sw::ReduceOp op : {sw::ReduceOp::sum, sw::ReduceOp::maximum}) {
+      const std::vector<E> found = reduce(first, op, {});
+      for (std::size_t i = 0; i < count; ++i)
+        require(same_bits(found[i], exact<E>(comm.size(), first + i, 21, op)),
+                label<E>("all_reduce", count, op));
+    }
+  const std::vector<E> nested = reduce(0, sw::ReduceOp::sum, by_three);
+  for (std::size_t i = 0; i < count; ++i) {
+    sw::AccumulationElement<E> sum{};
+    for (int r = 0; r < comm.size(); r += 3) {
+      const auto three = [&](int k) { return sw::AccumulationElement<E>(element_at<E>(r + k, i, 21)); };
+      sum = combined(sum,
+                     sw::AccumulationElement<E>(E(combined(combined(three(0), three(1), sw::ReduceOp::sum),
+                                                           three(2), sw::ReduceOp::sum))),
+                     sw::ReduceOp::sum);
+    }
+    require(same_bits(nested[i], E(sum)), label<E>("nested all_reduce", count, sw::ReduceOp::sum));
+  }
+}
+void every_buffer(const CudaPlace& on) {
+  of_each_element([&]<class E>(E) { reduced_everywhere<E>(on); });
+}
+
+/// Levels of two ranks each.
+void deep_orders(const CudaPlace& on) {
+  using namespace communicator_suite;
+  auto comm = on.comm;
+  sw::ReductionOrder pairs;
+  for (int ranks = 1; ranks < comm.size(); ranks *= 2)
+    pairs.levels[static_cast<std::size_t>(pairs.count++)] = {2, ranks};
+  of_each_element([&]<class E>(E) {
+    using Main = sw::AccumulationElement<E>;
+    constexpr std::size_t count = 19;
+    const auto in_pairs = [&](std::size_t i, sw::ReduceOp op) {
+      std::vector<E> of;
+      for (int r = 0; r < comm.size(); ++r)
+        of.push_back(element_at<E>(r, i, 22));
+      for (std::size_t left = of.size() / 2; left > 0; left /= 2)
+        for (std::size_t k = 0; k < left; ++k) {
+          const Main both = combined<Main>(of[2 * k], of[2 * k + 1], op);
+          of[k] = static_cast<E>(op == sw::ReduceOp::average ? static_cast<Main>(both / 2) : both);
+        }
+      return of[0];
+    };
+    for (const sw::ReduceOp op : all_ops<E>()) {
+      auto out = on.put(elements_of<E>(comm.rank(), count, 22));
+      comm.all_reduce_in_place(out, op, pairs);
+      const std::vector<E> found = on.get(out);
+      for (std::size_t i = 0; i < count; ++i)
+        require(same_bits(found[i], in_pairs(i, op)), label<E>("all_reduce in pairs", count, op));
+    }
+  });
 }
 
 bool passes(const char* what, int ranks, void (*part)(const CudaPlace&)) {
@@ -123,6 +237,10 @@ int main(int argc, char** argv) {
         all = passes(part.name, ranks, part.run) && all;
       all = passes("order with kernels", ranks, order) && all;
     }
-    return passes("many ranks", 14, many_ranks) && all;
+    for (const int ranks : {8, 16})
+      all = passes("orders of many levels", ranks, deep_orders) && all;
+    for (const int ranks : {15, 87})
+      all = passes("every buffer", ranks, every_buffer) && all;
+    return passes("many ranks", 12, many_ranks) && all;
   });
 }

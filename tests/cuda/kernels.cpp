@@ -6,12 +6,14 @@
 int main(int argc, char** argv) {
   using namespace cuda_test;
   return kernel_program(argc, argv, [](std::string_view group) {
-    bool sound = kernels_agree<float>("kernels in float", small_sizes, 1e-4, group);
+    bool sound = kernels_agree<float>("kernels in float", odd_heads(small_sizes, 19, 11), 1e-4, group);
     sound &= kernels_agree<float>("kernels in float, odd sizes", shorter(odd_sizes), 3e-4, group);
     sound &= kernels_agree<float>("kernels in float, even sizes", shorter(even_sizes), 3e-4, group);
-    sound &= kernels_agree<float>("kernels in float, long rows", shorter(long_rows), 3e-4, group);
-    sound &= kernels_agree<float>("kernels in float, long odd rows", long_odd_rows, 3e-4, group);
-    sound &= wide_norms_agree<float>("norms in float, widest rows", 3e-4, group);
+    sound &= kernels_agree<float>("kernels in float, long rows", odd_heads(shorter(long_rows), 131, 130),
+                                  3e-4, group);
+    sound &= kernels_agree<float>("kernels in float, long odd rows", odd_heads(long_odd_rows, 24, 11), 3e-4,
+                                  group);
+    sound &= wide_norms_agree<float>("norms in float, wide rows", 3e-4, group);
     return sound;
   });
 }

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
     sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, even sizes", even_sizes, brain, group);
     sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, long rows", long_rows, brain, group);
     sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, long odd rows", long_odd_rows, brain, group);
-    sound &= wide_norms_agree<sw::bfloat16>("norms in bfloat16, widest rows", brain, group);
+    sound &= wide_norms_agree<sw::bfloat16>("norms in bfloat16, wide rows", brain, group);
     return sound;
   });
 }
