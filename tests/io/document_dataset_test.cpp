@@ -128,15 +128,21 @@ TEST_CASE("document_dataset: longer documents are cut or left out, and counted")
   late.learned.back() = true;
   documents.push_back(longer);
   documents.push_back(late);
+  documents.push_back({{1, 2}, {true, false}}); // learns nothing, and is not cut
   DocumentDatasetOptions options = small();
   options.held_out_every = 0;
   const DocumentDataset cut(documents, options);
-  CHECK(cut.counts().given == 5);
+  CHECK(cut.counts().given == 6);
   CHECK(cut.counts().cut.documents == 1);
   CHECK(cut.counts().cut.tokens == 9 - 6);
   CHECK(cut.counts().dropped.documents == 0);
-  CHECK(cut.counts().unlearned.documents == 1);
-  CHECK(cut.counts().unlearned.tokens == 9);
+  CHECK(cut.counts().unlearned.documents == 2);
+  CHECK(cut.counts().unlearned.tokens == 9 + 1);
+  CHECK(cut.counts().cut_off == 1);
+  CHECK_THAT(
+      cut.description(),
+      ContainsSubstring("; 2 without a token to learn are left out, of 10 tokens, 1 of them cut before "
+                        "the first"));
   CHECK(cut.training_samples() == 4);
   std::vector<std::int32_t> inputs(6), targets(6);
   for (std::size_t row = 0; row < 4; ++row) {
@@ -149,7 +155,8 @@ TEST_CASE("document_dataset: longer documents are cut or left out, and counted")
   options.origin = "a test";
   CHECK(
       sentence_of(documents, options) ==
-      "3 documents of 6 tokens, 4 of them learned (a test); 2 longer than a row are left out, of 18 tokens");
+      "3 documents of 6 tokens, 4 of them learned (a test); 2 longer than a row are left out, of 18 tokens; "
+      "1 without a token to learn are left out, of 1 tokens");
 }
 
 TEST_CASE("document_dataset: documents that cannot be trained on are named") {
@@ -159,7 +166,11 @@ TEST_CASE("document_dataset: documents that cannot be trained on are named") {
   expects(sentence_of({{{1, 2000}, {true, true}}}, small()),
           "below the vocabulary of 2000, but document 0 has 2000 (use the tokenizer of this model)");
   expects(sentence_of({{{1, 2}, {true}}}, small()), "document 0 must have a mark for each of its 2 tokens");
-  expects(sentence_of({{{1, 2}, {true, false}}, {{}, {}}}, small()), "2 have no token to learn in it");
+  expects(sentence_of({{{1, 2}, {true, false}}, {{}, {}}}, small()), "2 have no token to learn in it, and");
+  Document late{std::vector<std::int32_t>(20, 1), std::vector<bool>(20, false)};
+  late.learned.back() = true;
+  expects(sentence_of({late, {{}, {}}}, small()),
+          "2 have no token to learn in it, 1 of them cut before the first");
   expects(sentence_of({{{1, 2}, {true, true}}}, small()), "1 are held out");
   expects(sentence_of(numbered_documents(3), small(0)), "the batch must be at least 1 row");
   DocumentDatasetOptions none = small();

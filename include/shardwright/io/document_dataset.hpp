@@ -57,6 +57,7 @@ struct DocumentCounts {
   Lost cut;                ///< Longer than a row, their ends are lost.
   Lost dropped;            ///< Longer than a row, not used.
   Lost unlearned;          ///< Without a token to learn, perhaps after a cut; not used.
+  std::size_t cut_off = 0; ///< Of those, documents whose tokens to learn a row is too short for.
   std::size_t tokens = 0;  ///< Of the documents used, after a cut.
   std::size_t learned = 0; ///< Targets that count, of the documents used.
 };
@@ -93,12 +94,13 @@ public:
       training_.documents.pop_back();
     }
     if (training_.documents.empty())
-      throw DataError(
-          "DocumentDataset: a document to train on must remain, but of " + std::to_string(counts_.given) +
-          " documents " + std::to_string(counts_.dropped.documents) + " are longer than a row of " +
-          std::to_string(options.sequence) + " tokens, " + std::to_string(counts_.unlearned.documents) +
-          " have no token to learn in it, and " + std::to_string(validation_.documents.size()) +
-          " are held out (give more documents, with tokens to learn, or a longer sequence)");
+      throw DataError("DocumentDataset: a document to train on must remain, but of " +
+                      std::to_string(counts_.given) + " documents " +
+                      std::to_string(counts_.dropped.documents) + " are longer than a row of " +
+                      std::to_string(options.sequence) + " tokens, " +
+                      std::to_string(counts_.unlearned.documents) + " have no token to learn in it" +
+                      cut_off_part() + ", and " + std::to_string(validation_.documents.size()) +
+                      " are held out (give more documents, with tokens to learn, or a longer sequence)");
     training_.make_rows(options);
     validation_.make_rows(options);
   }
@@ -142,7 +144,7 @@ public:
     tell(counts_.cut, " longer than a row are cut, by");
     tell(counts_.dropped, " longer than a row are left out, of");
     tell(counts_.unlearned, " without a token to learn are left out, of");
-    return out;
+    return out + cut_off_part();
   }
 
 private:
@@ -159,6 +161,12 @@ private:
     }
   };
 
+  /// What a sentence about documents without a token to learn adds.
+  [[nodiscard]] std::string cut_off_part() const {
+    return counts_.cut_off == 0 ? ""
+                                : ", " + std::to_string(counts_.cut_off) + " of them cut before the first";
+  }
+
   /// Cuts a document that is too long, and counts it; false if it is not used.
   [[nodiscard]] bool take(Document& document, std::size_t number) {
     check(document, number);
@@ -173,14 +181,19 @@ private:
       lose(counts_.dropped, tokens);
       return false;
     }
+    const auto count_learned = [&document] {
+      const auto& marks = document.learned;
+      return marks.empty() ? 0 : std::count(marks.begin() + 1, marks.end(), true);
+    };
+    const auto given = count_learned();
     if (is_long) {
       document.tokens.resize(most);
       document.learned.resize(most);
     }
-    const auto learned =
-        document.tokens.empty() ? 0 : std::count(document.learned.begin() + 1, document.learned.end(), true);
+    const auto learned = count_learned();
     if (learned == 0) {
       lose(counts_.unlearned, tokens);
+      counts_.cut_off += given > 0 ? 1 : 0;
       return false;
     }
     if (is_long)
