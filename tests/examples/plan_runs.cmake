@@ -102,7 +102,7 @@ file(WRITE "${plan_files}/tall.json"
 shardwright_plan_run(
   tall 1 OPTIONS --model "${plan_files}/tall.json" --cluster h100x8 --sequences 8 SAYS "a chip has too little memory")
 shardwright_plan_run(
-  missing_model 2 OPTIONS --model /dev/zero.json --cluster h100x8 --sequences 8 SAYS "/dev/zero.json: cannot be opened")
+  missing_model 2 OPTIONS --model /dev/zero.json --cluster h100x8 --sequences 8 SAYS "/dev/zero.json: the file must exist")
 shardwright_plan_run(evaluate_device 1 OPTIONS --evaluate /dev/zero SAYS "/dev/zero: it must be a regular file")
 shardwright_plan_run(
   too_many_sequences 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 1099511627776 --simulate
