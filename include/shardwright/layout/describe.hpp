@@ -221,7 +221,10 @@ SHARDWRIGHT_INLINE std::string transition_table(std::string_view axis) {
         continue;
       }
       const TransitionPlan plan = plan_transition(from, to);
-      out += " " + describe(std::span<const TransitionMove>(plan.begin(), plan.end()), axes) + " |";
+      // Appended in pieces: g++ 12 warns of " " + a text that it has inlined (-Wrestrict, falsely).
+      out.append(" ")
+          .append(describe(std::span<const TransitionMove>(plan.begin(), plan.end()), axes))
+          .append(" |");
     }
   }
   return out + "\n";
