@@ -2,6 +2,7 @@
 #include "nn/block_check.hpp"
 #include "support/catch.hpp"
 #include "support/failures.hpp"
+#include "support/plain_product.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/nn/attention/latent.hpp>
@@ -37,6 +38,7 @@ using shardwright_test::failure_of;
 using shardwright_test::Findings;
 using shardwright_test::has;
 using shardwright_test::on_ranks;
+using shardwright_test::product;
 
 using Plan = sw::ModelPlan<double, sw::Frozen<sw::DataParallel>>;
 constexpr std::int64_t batch = 3, sequence = 4, width = 8;
@@ -169,19 +171,6 @@ struct Tables {
   sw::Embedding<Ids, Words, Plan> embedding;
   sw::OutputTable<Layouts::Tokens, Table> head;
 };
-
-/// op(a) op(b) of row-major matrices; `inner` is the contracted extent.
-[[nodiscard]] Vector product(const Vector& a, bool a_turned, const Vector& b, bool b_turned,
-                             std::size_t inner) {
-  const std::size_t rows = a.size() / inner, columns = b.size() / inner;
-  Vector out(rows * columns);
-  for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t c = 0; c < columns; ++c)
-      for (std::size_t k = 0; k < inner; ++k)
-        out[r * columns + c] +=
-            a[a_turned ? k * rows + r : r * inner + k] * b[b_turned ? c * inner + k : k * columns + c];
-  return out;
-}
 
 /// Loss and gradients of a batch with whole tables, by plain formulas: x = embedding[ids], the mean cross
 /// entropy of x head^T.

@@ -2,6 +2,7 @@
 #include "support/catch.hpp"
 #include "support/failures.hpp"
 #include "support/larger.hpp"
+#include "support/plain_product.hpp"
 #include "support/predicted_run.hpp"
 #include "support/ranks.hpp"
 #include "train/small_model.hpp"
@@ -39,6 +40,7 @@ using shardwright_test::failure_of;
 using shardwright_test::Findings;
 using shardwright_test::has;
 using shardwright_test::on_ranks;
+using shardwright_test::product;
 using sw::axis::cp;
 using sw::axis::dp;
 using sw::axis::tp;
@@ -73,19 +75,6 @@ template <class Model> [[nodiscard]] Named weights_of(Model& model) {
   }
   return size == 0 ? most : most / size;
 }
-/// op(a) op(b) of row-major matrices; `inner` is the contracted extent.
-[[nodiscard]] Values product(const Values& a, bool a_turned, const Values& b, bool b_turned,
-                             std::size_t inner) {
-  const std::size_t rows = a.size() / inner, columns = b.size() / inner;
-  Values out(rows * columns);
-  for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t c = 0; c < columns; ++c)
-      for (std::size_t k = 0; k < inner; ++k)
-        out[r * columns + c] +=
-            a[a_turned ? k * rows + r : r * inner + k] * b[b_turned ? c * inner + k : k * columns + c];
-  return out;
-}
-
 /// Loss and gradients of a step of two microbatches.
 struct Gradients {
   double loss = 0;

@@ -26,7 +26,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a file in Matrix Market's format may ask for.
+/// @brief Limits on the size of a matrix in a file of Matrix Market's format.
 struct MatrixMarketLimits {
   /// Rows, and columns, beyond the number of entries: they take memory, but no bytes of the file.
   std::int64_t empty = std::int64_t{1} << 24;

@@ -16,8 +16,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief What an exact sum adds: the elements of the first array, or the products of two arrays, each
-/// rounded to double.
+/// @brief The terms of an exact sum: elements of one array, or products of two, each rounded to double.
 struct ElementTerms {
   template <class V> static V of(V x, V) { return x; }
 };
