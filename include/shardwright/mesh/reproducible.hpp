@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The target of training whose bits do not depend on the mesh.
+
+#include <shardwright/core/element.hpp>
+#include <shardwright/core/fixed_point.hpp>
+#include <shardwright/mesh/target.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Like `Base`, but every sum is ordered: its bits do not depend on how the mesh cuts it. As a target
+/// is part of every type, ordered and unordered sums do not mix.
+///
+/// Three rules give that:
+/// - Where a mesh may split the terms of an element over ranks (`Partial<Sum, tp>`), the terms form
+///   `ordered_parts` equal parts; a part is added in order, and parts join in a binary tree, each node
+///   rounded to the element. Ranks hold subtrees: the extents of split axes are powers of two up to
+///   `ordered_parts`.
+/// - Raw gradients of parameters are FixedPoint. Products add them block by block, of leaf_rows() tokens.
+/// - Losses and norms are exact sums.
+template <Target Base> struct Reproducible : Base {
+  static constexpr bool is_reproducible = true;
+  static_assert(
+      Base::host_accessible,
+      "Reproducible: the target must be one of host memory, because the libraries of devices add in an order of their own (train on host ranks, or without Reproducible)");
+};
+
+/// @brief True for Reproducible targets.
+template <class Where> inline constexpr bool is_reproducible = requires { Where::is_reproducible; };
+
+/// @brief Parts of a sum that a mesh may split.
+inline constexpr std::int64_t ordered_parts = 8;
+
+namespace detail {
+
+/// The element of a parameter's raw gradients and their sums.
+template <class Element, class Where>
+using GradientElement = std::conditional_t<is_reproducible<Where>, FixedPoint, AccumulationElement<Element>>;
+
+/// Tokens of a block whose products are added as floats before they become FixedPoint. It depends on the
+/// sequence only, as a mesh may cut it into 16 (eight ranks that each hold two pieces).
+/// @param tokens the global extents of the dimensions of tokens: [batch, sequence], or only [rows], which a
+/// mesh may cut anywhere
+[[nodiscard]] constexpr std::int64_t leaf_rows(std::span<const std::int64_t> tokens) noexcept {
+  if (tokens.size() < 2)
+    return 1;
+  const std::int64_t sixteenth = tokens.back() / (2 * ordered_parts);
+  std::int64_t rows = 1;
+  while (rows < 256 && sixteenth % (2 * rows) == 0 && sixteenth > 0)
+    rows *= 2;
+  return rows;
+}
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI
