@@ -6,6 +6,7 @@
 /// fingerprints.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/fixed_point.hpp>
 #include <shardwright/core/low_precision.hpp>
 
 #include <cstddef>
@@ -124,8 +125,8 @@ namespace detail {
 template <class Element> constexpr bool is_element_type() {
   using E = std::remove_cv_t<Element>;
   return std::is_same_v<E, float> || std::is_same_v<E, double> || is_narrow<E> ||
-         (std::is_integral_v<E> && (sizeof(E) == 4 || sizeof(E) == 8)) || std::is_same_v<E, unsigned char> ||
-         std::is_same_v<E, std::byte>;
+         std::is_same_v<E, FixedPoint> || (std::is_integral_v<E> && (sizeof(E) == 4 || sizeof(E) == 8)) ||
+         std::is_same_v<E, unsigned char> || std::is_same_v<E, std::byte>;
 }
 
 } // namespace detail
@@ -134,7 +135,7 @@ template <class Element> constexpr bool is_element_type() {
 template <class Element>
 concept CollectiveElement = detail::is_element_type<Element>();
 
-/// @brief The run-time value of a C++ element type.
+/// @brief The run-time value of a C++ element type; FixedPoint is an integer to a collective.
 template <CollectiveElement Element> [[nodiscard]] constexpr ElementType element_type_of() noexcept {
   using E = std::remove_cv_t<Element>;
   if constexpr (std::is_same_v<E, float>)
@@ -145,6 +146,8 @@ template <CollectiveElement Element> [[nodiscard]] constexpr ElementType element
     return ElementType::bfloat16;
   else if constexpr (std::is_same_v<E, float16>)
     return ElementType::float16;
+  else if constexpr (std::is_same_v<E, FixedPoint>)
+    return ElementType::int64;
   else if constexpr (sizeof(E) == 1)
     return ElementType::uint8;
   else if constexpr (sizeof(E) == 4)

@@ -8,7 +8,7 @@
 #include <shardwright/core/fixed_point.hpp>
 #include <shardwright/mesh/target.hpp>
 
-#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -24,7 +24,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///   rounded to the element. Ranks hold subtrees: the extents of split axes are powers of two up to
 ///   `ordered_parts`.
 /// - Raw gradients of parameters are FixedPoint. Products add them block by block, of leaf_rows() tokens.
-/// - Losses and norms are exact sums.
+/// - Losses are sums of loss_term(), which doubles add exactly; the squares of a norm are added exactly.
 template <Target Base> struct Reproducible : Base {
   static constexpr bool is_reproducible = true;
   static_assert(
@@ -43,6 +43,12 @@ namespace detail {
 /// The element of a parameter's raw gradients and their sums.
 template <class Element, class Where>
 using GradientElement = std::conditional_t<is_reproducible<Where>, FixedPoint, AccumulationElement<Element>>;
+
+/// A token's loss as a term of a sum: rounded to a multiple of 2^-24. Doubles add such terms exactly, in any
+/// order, as long as no sum reaches 2^29; so a LossSum on a Reproducible target must consist of them.
+[[nodiscard]] SHARDWRIGHT_FUNCTION inline double loss_term(double loss) noexcept {
+  return std::nearbyint(loss * 0x1p24) * 0x1p-24;
+}
 
 /// Tokens of a block whose products are added as floats before they become FixedPoint. It depends on the
 /// sequence only, as a mesh may cut it into 16 (eight ranks that each hold two pieces).
