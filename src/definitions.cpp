@@ -12,6 +12,7 @@
 #include <shardwright/mesh/agreement.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/mesh/ordered_axes.hpp>
 #include <shardwright/schedule/layer_partition.hpp>
 #include <shardwright/schedule/message_turns.hpp>
 #include <shardwright/schedule/schedule.hpp>

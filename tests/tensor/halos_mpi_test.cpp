@@ -3,6 +3,7 @@
 #include "support/launch_ranks.hpp"
 #include "support/ranks.hpp"
 #include "tensor/halo_cases.hpp"
+#include "tensor/ordered_cases.hpp"
 #include "tensor/sparse_cases.hpp"
 
 #include <chrono>
@@ -25,6 +26,15 @@ TEST_CASE("index halos and sparse products of processes equal plain sums on ever
   Findings findings;
   shardwright_test::launch_ranks({.deadline = std::chrono::minutes(1)}, [&](const HostCommunicator& world) {
     sparse_test::check_meshes(world, findings);
+  });
+  CHECK(findings.checks() > 0);
+  CHECK(findings.text() == "");
+}
+
+TEST_CASE("sums of processes on a reproducible target are those of a plain tree") {
+  Findings findings;
+  shardwright_test::launch_ranks({.deadline = std::chrono::minutes(1)}, [&](const HostCommunicator& world) {
+    ordered_test::check_world(world, findings);
   });
   CHECK(findings.checks() > 0);
   CHECK(findings.text() == "");

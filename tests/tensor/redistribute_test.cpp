@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
+#include "tensor/ordered_cases.hpp"
 #include "tensor/reference.hpp"
 
 #include <shardwright/tensor/redistribute.hpp>
@@ -206,4 +207,9 @@ TEST_CASE("two runs on one mesh give the same bits") {
               result.assign(whole.data(), whole.data() + whole.local_size());
           }) == "");
   CHECK(results[0] == results[1]);
+}
+
+TEST_CASE("sums on a reproducible target are those of a plain tree, on every number of ranks") {
+  for (const int ranks : {1, 2, 3, 4, 8})
+    CHECK(on_ranks(ranks, ordered_test::check_world) == "");
 }

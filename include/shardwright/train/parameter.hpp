@@ -9,6 +9,7 @@
 #include <shardwright/core/hash.hpp>
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/layout/zero.hpp>
+#include <shardwright/mesh/ordered_axes.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/quantize.hpp>
@@ -136,6 +137,8 @@ public:
                                                       stored_shape(mesh.core(), given.shape, where))) {
     static_cast<void>(fits_mesh<stored_layout, typename Mesh::axis_list>);
     detail::check_shape(given.shape, sizeof(accumulation_element), where);
+    if constexpr (is_reproducible<Target>) // a product whose gradient sums over these axes
+      detail::require_ordered_axes(mesh.core(), Compute::axes, where);
   }
 
   /// @brief A parameter with given values.

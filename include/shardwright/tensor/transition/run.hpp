@@ -7,6 +7,7 @@
 #include <shardwright/comm/pending.hpp>
 #include <shardwright/core/low_precision.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/mesh/ordered_axes.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/transition/block_copy.hpp>
 #include <shardwright/tensor/transition/bound.hpp>
@@ -81,6 +82,11 @@ private:
       Collective next{&resources_->core().template communicator<Target>(bound.mask),
                       bound.with(in_, destination_, where_)};
       next.call.subject = subject_;
+      if constexpr (is_reproducible<Target> && RealElement<Element>) {
+        if ((step.kind == StepKind::all_reduce || step.kind == StepKind::reduce_scatter) &&
+            is_linear(step.op))
+          next.call.order = ordered_tree(resources_->core(), bound.mask, where_);
+      }
       order_call_after<Target>(resources_->execution());
       return next;
     }
