@@ -171,13 +171,18 @@ Study study_of(const Options& options, bool with_sweeps) {
   if (!with_sweeps || sw::is_unusable(out.best.problem))
     return out;
   const sw::Situation now{cluster, run};
-  for (const sw::Resource resource : varied(options)) {
-    const int per_doubling = out.sweeps.empty() ? 2 : 1;
-    const std::vector<double> factors = sw::sweep_factors(now, resource, per_doubling);
-    out.sweeps.push_back(sw::sweep(model, now, resource, factors, space));
-    if (!out.unpaired_sweep && also_unpaired)
-      out.unpaired_sweep = sw::sweep(model, now, resource, factors, unpaired);
-  }
+  const auto sweep_of = [&](sw::Resource resource, int per_doubling, const sw::SearchSpace& within) {
+    return std::async(std::launch::async, [&, resource, per_doubling, within] {
+      return sw::sweep(model, now, resource, sw::sweep_factors(now, resource, per_doubling), within);
+    });
+  };
+  std::vector<std::future<sw::Sweep>> sweeps;
+  for (const sw::Resource resource : varied(options))
+    sweeps.push_back(sweep_of(resource, sweeps.empty() ? 2 : 1, space));
+  if (also_unpaired)
+    out.unpaired_sweep = sweep_of(varied(options).front(), 2, unpaired).get();
+  for (std::future<sw::Sweep>& one : sweeps)
+    out.sweeps.push_back(one.get());
   return out;
 }
 

@@ -108,7 +108,8 @@ namespace detail {
 [[nodiscard]] constexpr double least_inside(const AxisGroup& axis, std::int64_t chips) noexcept {
   const auto block = static_cast<std::int64_t>(axis.extent * axis.stride + 0.5);
   const auto stride = static_cast<std::int64_t>(axis.stride + 0.5);
-  return static_cast<double>(std::max<std::int64_t>(1, std::gcd(block, chips) / stride));
+  const std::int64_t common = chips % block == 0 ? block : std::gcd(block, chips); // most often the block
+  return static_cast<double>(std::max<std::int64_t>(1, common / stride));
 }
 
 /// The most boundaries of such domains between the first and the last member of a group that has at least
@@ -149,12 +150,19 @@ struct GroupLevel {
   int domain = 0;
   double inside = 1;        ///< Members in each domain of the level below, the fewest if domains differ.
   double parts = 1;         ///< Of these domains, those that have members, if each has so few.
-  double others = 0;        ///< The most domains with members beside one of these.
   double bandwidth = 0;     ///< Bytes/s of a rank.
   double used = 1;          ///< Fraction of a chip's links in the domain.
   int torus_dimensions = 0; ///< Dimensions along which the group extends; 0 behind a switch.
   double latency_seconds = 0;
+  AxisGroup along{};             ///< The members on a single axis; none if the group has several.
+  std::int64_t chips_inside = 0; ///< Of a domain of the level below; 0 if it is a chip.
 
+  /// The most domains of the level below with members beside one of them.
+  [[nodiscard]] constexpr double others() const noexcept {
+    return along.extent > 1 && chips_inside > 0
+               ? std::min(parts - 1, most_crossed(along, inside, chips_inside))
+               : parts - 1;
+  }
   /// Seconds per byte of a gather over `ranks`: in a ring of all of them, or in one of a torus, all members
   /// but one pass a byte on.
   [[nodiscard]] constexpr double gather_per_byte(double ranks) const noexcept {
@@ -170,12 +178,13 @@ struct GroupLevel {
   /// line along which the group extends ("How To Scale Your Model", section 3).
   [[nodiscard]] constexpr double all_to_all_per_byte(const TokenCopies& copies) const noexcept {
     double sent = (parts - 1) / parts;
-    if (copies.merged && others > 0 && others + 1 < inside * parts) {
+    const double beside = copies.merged ? others() : 0;
+    if (beside > 0 && beside + 1 < inside * parts) {
       // One copy per domain that has any of the experts: each with probability 1 - (1 - its share)^copies.
       double absent = 1;
       for (int copy = 0; copy < copies.experts; ++copy)
-        absent *= 1 - sent / others;
-      sent = std::min(others * (1 - absent), copies.reached_of(others + 1) * sent) / copies.experts;
+        absent *= 1 - sent / beside;
+      sent = std::min(beside * (1 - absent), copies.reached_of(beside + 1) * sent) / copies.experts;
     }
     if (torus_dimensions > 0) {
       double side = 1;
@@ -230,18 +239,15 @@ constexpr void for_each_level(const ClusterLinks& of, std::span<const AxisGroup>
     const double parts = held / inside;
     if (parts <= 1)
       continue;
-    double others = parts - 1;
-    if (axes.size() == 1 && level > 0)
-      others = std::min(others, most_crossed({held, axes[0].stride}, inside,
-                                             cluster.domains[static_cast<std::size_t>(level - 1)].chips));
     GroupLevel out{level,
                    inside,
                    parts,
-                   others,
                    domain.bandwidth * (level == 0 ? of.efficiency.scale_up : of.efficiency.scale_out),
                    1,
                    0,
-                   domain.latency_seconds};
+                   domain.latency_seconds,
+                   axes.size() == 1 ? AxisGroup{held, axes[0].stride} : AxisGroup{},
+                   level > 0 ? cluster.domains[static_cast<std::size_t>(level - 1)].chips : 0};
     if (torus > 0) {
       out.used = std::min(1.0, span.lines / torus);
       out.bandwidth *= out.used;
