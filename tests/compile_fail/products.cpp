@@ -12,6 +12,88 @@
 using namespace shardwright;
 using namespace shardwright::axis;
 
+namespace grid_destination_average {
+// expect: Operation: the destination must have the layout of the result (redistribute the result, or declare the destination with the layout that the trace shows)
+
+using Grid = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Layers = Layout<2, Shard<0, dp>, Shard<1, tp>, Partial<Avg, cp>>; // the ranks' parts are summands
+#else
+using Layers = Layout<2, Shard<0, dp>, Shard<1, tp>, Partial<Sum, cp>>;
+#endif
+
+void multiply(const ShardedTensor<Grid>& x, const ShardedTensor<Grid>& w) {
+  static_cast<void>(matmul<Layers>(x, w));
+}
+} // namespace grid_destination_average
+
+namespace grid_gradient {
+// expect: matmul: a product over a grid has no gradient (redistribute one operand on the tape, so that the contracted dimensions are sharded alike)
+
+using Grid = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+void multiply(const Var<Grid>& x, const Var<Grid>& w) { static_cast<void>(matmul(x, w)); }
+#else
+void multiply(const Var<Grid>& x, const Var<Grid>& w) {
+  static_cast<void>(matmul(x, w.as<Layout<2, Shard<0, tp>>>()));
+}
+#endif
+} // namespace grid_gradient
+
+namespace grid_inner_axes {
+// expect: matmul: the contracted dimensions must be sharded alike, or both operands over one grid, as Layout<2, Shard<0, i>, Shard<1, j>> (redistribute one operand)
+
+using Left = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Right = Layout<2, Shard<0, cp>, Shard<1, tp>>;
+#else
+using Right = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+#endif
+
+static_assert(MatmulLayout<Left, Right>::tensor_rank >= 0);
+} // namespace grid_inner_axes
+
+namespace grid_narrow_result {
+// expect: matmul: a product over a grid adds panels in its result, which must not be of 16 bits (use float or double, or matmul_into a float destination)
+
+using Grid = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Element = bfloat16;
+#else
+using Element = float;
+#endif
+
+void multiply(ShardedTensor<Grid, Element>& y, const ShardedTensor<Grid, bfloat16>& x) {
+  matmul_into(y, x, x);
+}
+} // namespace grid_narrow_result
+
+namespace grid_of_columns_by_rows {
+// expect: matmul: an axis must not shard two dimensions of the result (gather one operand over it)
+
+using Left = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Right = Layout<2, Shard<0, tp>, Shard<1, dp>>;
+#else
+using Right = Layout<2, Shard<0, tp>, Shard<1, cp>>;
+#endif
+
+static_assert(MatmulLayout<Left, Right>::tensor_rank >= 0);
+} // namespace grid_of_columns_by_rows
+
+namespace grid_with_halos {
+// expect: Halo: this operation has no meaning on copies of the neighbours' elements (redistribute its operands to WithoutHalos of their layouts)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Grid = Layout<2, Shard<0, dp, Halo<1>>, Shard<1, tp>>;
+#else
+using Grid = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+#endif
+
+static_assert(MatmulLayout<Grid, Grid>::tensor_rank >= 0);
+} // namespace grid_with_halos
+
 namespace linear_bias_on_partial {
 // expect: BiasedLinear: the bias must be added to a complete product, as each rank of a Partial one would add it (name the layout to which the product is redistributed first, such as the stream's)
 
@@ -53,7 +135,7 @@ static_assert(MatmulLayout<Layout<2, Shard<0, tp>>, Right>::tensor_rank >= 0);
 } // namespace matmul_axis_conflict
 
 namespace matmul_contraction_differs {
-// expect: matmul: the contracted dimensions must be sharded alike (redistribute one operand)
+// expect: matmul: the contracted dimensions must be sharded alike, or both operands over one grid, as Layout<2, Shard<0, i>, Shard<1, j>> (redistribute one operand)
 
 #ifdef SHARDWRIGHT_EXPECT_FAIL
 using Right = Layout<2>;
@@ -128,6 +210,20 @@ using Right = Layout<3>;
 
 static_assert(MatmulLayout<Layout<3>, Right, MatmulForm::left_transposed>::tensor_rank >= 0);
 } // namespace matmul_tensor_rank
+
+namespace ordered_products_of_panels {
+// expect: matmul: with OrderedProducts the contracted dimension must not be sharded, nor an operand Partial, because the ranks' parts are rounded before they are added (redistribute the operands first)
+
+using Grid = ShardedTensor<Layout<2, Shard<0, dp>, Shard<1, tp>>>;
+
+void multiply(const Grid& x) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(matmul<OrderedProducts>(x, x));
+#else
+  static_cast<void>(matmul(x, x));
+#endif
+}
+} // namespace ordered_products_of_panels
 
 namespace ordered_products_of_parts {
 // expect: matmul: with OrderedProducts the contracted dimension must not be sharded, nor an operand Partial, because the ranks' parts are rounded before they are added (redistribute the operands first)

@@ -146,6 +146,42 @@ TEST_CASE("Partial passes through a product with a replicated operand", "[matmul
                                 Layout<2, Shard<0, dp>, Partial<Avg, tp>>>);
 }
 
+TEST_CASE("the plan of a product over a grid is known when it is compiled", "[matmul]") {
+  // Both operands and the result alike; not vectors, batches, or operands with halos.
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Hidden, Hidden>, Hidden>);
+  STATIC_REQUIRE(!detail::is_grid<Tokens> && !detail::is_grid<Unfinished> && !detail::is_grid<InvalidLayout>);
+  STATIC_REQUIRE(!detail::is_grid<Layout<3, Shard<0, dp>, Shard<1, cp>>>);
+  STATIC_REQUIRE(!detail::is_grid<Layout<2, Shard<0, dp, Halo<1>>, Shard<1, tp>>>);
+  // In alphabetical order: cp, dp, tp.
+  using Layers = Layout<2, Shard<0, dp>, Shard<1, tp>, Partial<Sum, cp>>;
+  STATIC_REQUIRE(detail::is_sum_of_grid<Hidden, Layers>());
+  STATIC_REQUIRE(!detail::is_sum_of_grid<Hidden, Hidden>() && !detail::is_sum_of_grid<Hidden, Unfinished>());
+  STATIC_REQUIRE(!detail::is_sum_of_grid<Hidden, Layout<2, Shard<0, dp>, Shard<1, tp>, Partial<Avg, cp>>>());
+
+  // 2 x 3 ranks: the blocks of A end at 4, 8 and 10, those of B at 5 and 10.
+  constexpr std::array<int, 2> grid{2, 3};
+  constexpr auto panels = [] {
+    std::array<ProductPanel, 5> out{};
+    std::size_t count = 0;
+    GridProduct<Hidden>::for_each_panel(std::array{2, 3}, std::array{0, 0}, 10,
+                                        [&](const ProductPanel& panel) { out.at(count++) = panel; });
+    return out;
+  }();
+  STATIC_REQUIRE(panels[0] == ProductPanel{{0, 4}, 0, 0});
+  STATIC_REQUIRE(panels[1] == ProductPanel{{4, 1}, 1, 0});
+  STATIC_REQUIRE(panels[2] == ProductPanel{{5, 3}, 1, 1});
+  STATIC_REQUIRE(panels[3] == ProductPanel{{8, 2}, 2, 1});
+  STATIC_REQUIRE(GridProduct<Hidden>::steps(grid, 10) == 4);
+  STATIC_REQUIRE(GridProduct<Hidden>::steps(grid, 1200) == 6); // at most 256 wide: 256, 144, 200, 200, ...
+  // Of A it lacks 6 of 10 columns in 4 rows, of B 5 of 10 rows in 3 columns.
+  STATIC_REQUIRE(GridProduct<Hidden>::bytes(grid, {7, 10, 9}, 4) == 4 * (6 * 4 + 5 * 3));
+
+  // Of two layers the first one takes 5 of 10: of A it lacks 1, of B none.
+  constexpr std::array<int, 3> layers{2, 2, 3};
+  STATIC_REQUIRE(GridProduct<Layers>::steps(layers, 10) == 2);
+  STATIC_REQUIRE(GridProduct<Layers>::bytes(layers, {7, 10, 9}, 4) == 4 * (1 * 4 + 0 * 3));
+}
+
 TEST_CASE("a rejected product causes no second error", "[matmul]") {
   STATIC_REQUIRE(std::is_same_v<MatmulLayout<InvalidLayout, Column>, InvalidLayout>);
   STATIC_REQUIRE(std::is_same_v<MatmulLayout<Column, InvalidLayout>, InvalidLayout>);

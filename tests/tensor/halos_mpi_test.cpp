@@ -2,6 +2,7 @@
 #include "support/catch.hpp"
 #include "support/launch_ranks.hpp"
 #include "support/ranks.hpp"
+#include "tensor/grid_product_cases.hpp"
 #include "tensor/halo_cases.hpp"
 #include "tensor/ordered_cases.hpp"
 #include "tensor/sparse_cases.hpp"
@@ -35,6 +36,15 @@ TEST_CASE("sums of processes on a reproducible target are those of a plain tree"
   Findings findings;
   shardwright_test::launch_ranks({.deadline = std::chrono::minutes(1)}, [&](const HostCommunicator& world) {
     ordered_test::check_world(world, findings);
+  });
+  CHECK(findings.checks() > 0);
+  CHECK(findings.text() == "");
+}
+
+TEST_CASE("products over a grid of processes equal plain sums, and move the bytes of their plan") {
+  Findings findings;
+  shardwright_test::launch_ranks({.deadline = std::chrono::minutes(1)}, [&](const HostCommunicator& world) {
+    check_grid_products(world, findings);
   });
   CHECK(findings.checks() > 0);
   CHECK(findings.text() == "");

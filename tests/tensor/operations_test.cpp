@@ -3,6 +3,7 @@
 #include "support/larger.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
+#include "tensor/grid_product_cases.hpp"
 
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/dot.hpp>
@@ -16,6 +17,7 @@
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/tensor/slice.hpp>
 #include <shardwright/tensor/softmax.hpp>
+#include <shardwright/train/dry_run.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -178,6 +180,43 @@ TEST_CASE("extents that do not fit and tensors of two meshes are named") {
         findings.expect(message.find("matmul: the tensors must be on one mesh") != std::string::npos,
                         message);
       }) == "");
+}
+
+TEST_CASE("products over a grid equal plain sums, and move the bytes of their plan") {
+  for (const int ranks : {1, 2, 3, 4, 6, 8})
+    CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
+            tensor_test::check_grid_products(world, findings);
+          }) == "");
+}
+
+TEST_CASE("a dry run of a product over a grid knows its calls, its memory and its operations") {
+  using Grid = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+  const auto product = []<class Where>(const HostCommunicator& world, std::type_identity<Where>) {
+    const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};
+    const ShardedTensor<Grid, double, Where> a(mesh, {50, 700}), b(mesh, {700, 30});
+    static_cast<void>(matmul(a, b));
+    return mesh.pool_statistics<Where>().peak_bytes;
+  };
+  std::size_t counted = 0;
+  const DryRun run = dry_run(4, 0, [&](const HostCommunicator& world) {
+    counted = product(world, std::type_identity<Counting<DefaultTarget>>());
+  });
+  CHECK(run.flops == 2.0 * 25 * 700 * 15);
+  constexpr std::array<int, 2> extents{2, 2};
+  std::size_t bytes = 0;
+  int calls = 0;
+  for (const RecordedCall& call : run.calls)
+    if (call.operation == Operation::broadcast) {
+      ++calls;
+      CHECK(call.started);
+      bytes += call.peer == 0 ? 0 : call.bytes;
+    }
+  CHECK(calls == 2 * GridProduct<Grid>::steps(extents, 700));
+  CHECK(bytes == static_cast<std::size_t>(GridProduct<Grid>::bytes(extents, {50, 700, 30}, 8)));
+  CHECK(on_ranks(4, [&](const HostCommunicator& world, Findings& findings) {
+          const std::size_t real = product(world, std::type_identity<DefaultTarget>());
+          findings.expect(real == counted, "peak of ", real, " bytes");
+        }) == "");
 }
 
 TEST_CASE("sums and products with a right operand of equal or lower rank") {

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/layout/detail/propagated.hpp>
+#include <shardwright/layout/grid_product.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +24,9 @@ enum class MatmulForm : std::uint8_t {
 namespace detail {
 
 template <class Axis, PropagationFault fault> struct MatmulOver {
-  static_assert(fault != PropagationFault::contraction_differs,
-                "matmul: the contracted dimensions must be sharded alike (redistribute one operand)");
+  static_assert(
+      fault != PropagationFault::contraction_differs,
+      "matmul: the contracted dimensions must be sharded alike, or both operands over one grid, as Layout<2, Shard<0, i>, Shard<1, j>> (redistribute one operand)");
   static_assert(fault != PropagationFault::axis_conflict,
                 "matmul: an axis must not shard two dimensions of the result (gather one operand over it)");
   static_assert(fault != PropagationFault::partial_times_partial,
@@ -96,13 +98,22 @@ template <MatmulForm form> struct MatmulRule {
   }
 };
 
+template <class Left, class Right, MatmulForm form>
+struct MatmulLayoutOf : Propagated<MatmulRule<form>, Left, Right> {};
+template <class Grid>
+requires is_grid<Grid>
+struct MatmulLayoutOf<Grid, Grid, MatmulForm::plain> {
+  using type = Grid;
+};
+
 } // namespace detail
 
 /// @brief Layout of a matrix product of operands laid out as `Left` and `Right`.
 ///
 /// Rows follow the left operand, columns the right one; a contracted dimension that is sharded alike in both
-/// gives Partial<Sum>; a Partial (Sum or Avg) operand stays Partial if the other one is replicated.
+/// gives Partial<Sum>; a Partial (Sum or Avg) operand stays Partial if the other one is replicated. Two
+/// matrices on one grid give a third one on it.
 template <LayoutType Left, LayoutType Right, MatmulForm form = MatmulForm::plain>
-using MatmulLayout = typename detail::Propagated<detail::MatmulRule<form>, Left, Right>::type;
+using MatmulLayout = typename detail::MatmulLayoutOf<Left, Right, form>::type;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

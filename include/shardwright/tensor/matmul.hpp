@@ -6,11 +6,13 @@
 /// type.
 
 #include <shardwright/core/element.hpp>
+#include <shardwright/layout/grid_product.hpp>
 #include <shardwright/layout/matmul_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/summa.hpp>
 
 #include <array>
 #include <concepts>
@@ -56,10 +58,15 @@ struct PlainProduct {
     return out;
   }
   template <class Products, class X, class W, class Y>
-  static void run(const X& x, const W& w, Y& y, double beta) {
+  static void run(const X& x, const W& w, Y& y, double beta, SourceLocation where) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
-    kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::no, matrix_at(w, 1),
-                    kernels::Transpose::no, mutable_matrix_at(y, tokens), 1.0, beta, Products{});
+    if constexpr (over_grid<typename X::layout, typename W::layout>) {
+      if constexpr (GridElement<typename Y::value_type>::value)
+        GridRun<X, W, Y>(x, w, y, where).run(beta);
+    } else {
+      kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::no, matrix_at(w, 1),
+                      kernels::Transpose::no, mutable_matrix_at(y, tokens), 1.0, beta, Products{});
+    }
   }
 };
 
@@ -80,7 +87,7 @@ struct InputGradientProduct {
     return out;
   }
   template <class Products, class Y, class W, class X>
-  static void run(const Y& y, const W& w, X& x, double beta) {
+  static void run(const Y& y, const W& w, X& x, double beta, SourceLocation) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     kernels::matmul(y.execution(), matrix_at(y, tokens), kernels::Transpose::no, matrix_at(w, 1),
                     kernels::Transpose::yes, mutable_matrix_at(x, tokens), 1.0, beta, Products{});
@@ -102,17 +109,26 @@ struct WeightGradientProduct {
     return out;
   }
   template <class Products, class X, class Y, class W>
-  static void run(const X& x, const Y& y, W& w, double beta) {
+  static void run(const X& x, const Y& y, W& w, double beta, SourceLocation) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::yes, matrix_at(y, tokens),
                     kernels::Transpose::no, mutable_matrix_at(w, 1), 1.0, beta, Products{});
   }
 };
 
-template <class Form, class Left, class Right, class Element = typename Left::value_type>
+/// The layout of a product into a destination of layout `To`: over a grid, that may be one of sums.
+template <class Form, class Left, class Right, class To> struct ProductLayout {
+  using type = typename Form::template layout<Left, Right>;
+};
+template <class Grid, class To>
+requires(is_grid<Grid>&& is_sum_of_grid<Grid, To>()) struct ProductLayout<PlainProduct, Grid, Grid, To> {
+  using type = To;
+};
+
+template <class Form, class Left, class Right, class To = void, class Element = typename Left::value_type>
 using ProductTensor =
-    ShardedTensor<typename Form::template layout<typename Left::layout, typename Right::layout>, Element,
-                  typename Left::target>;
+    ShardedTensor<typename ProductLayout<Form, typename Left::layout, typename Right::layout, To>::type,
+                  Element, typename Left::target>;
 
 /// The element type of a product's destination: that of the factors, or the AccumulationElement in which it
 /// is summed.
@@ -121,24 +137,28 @@ using ProductOutElement = std::conditional_t<
     std::is_same_v<typename Out::value_type, AccumulationElement<typename Left::value_type>>,
     typename Out::value_type, typename Left::value_type>;
 
-/// Whether ranks need not add the results of a product.
-template <class Products, class L> struct ProductIsWhole {
-  static constexpr bool value =
-      !std::is_same_v<Products, kernels::OrderedProducts> || !L::value.has_partial();
+/// Whether a rank computes each element of a result in one product.
+template <class Products, class Left, class Right, class L> struct ProductIsWhole {
+  static constexpr bool value = !std::is_same_v<Products, kernels::OrderedProducts> ||
+                                (!L::value.has_partial() && !over_grid<Left, Right>);
   static_assert(
       value,
       "matmul: with OrderedProducts the contracted dimension must not be sharded, nor an operand Partial, because the ranks' parts are rounded before they are added (redistribute the operands first)");
 };
 
-template <class Form, class Products = kernels::FastProducts, class Left, class Right>
-[[nodiscard]] ProductTensor<Form, Left, Right> product_of(const Left& left, const Right& right,
-                                                          SourceLocation where) {
-  using Result = ProductTensor<Form, Left, Right>;
+/// The product in its own layout, or in that of a destination.
+template <class Form, class Products = kernels::FastProducts, class To = void, class Left, class Right>
+[[nodiscard]] auto product_of(const Left& left, const Right& right, SourceLocation where) {
+  using Result = ProductTensor<Form, Left, Right, To>;
+  if constexpr (!std::is_void_v<To>)
+    static_cast<void>(
+        DestinationOf<Result, ShardedTensor<To, typename Left::value_type, typename Left::target>>::value);
   if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
     require_one_mesh(Form::name, left, right, where);
-    static_cast<void>(ProductIsWhole<Products, typename Result::layout>::value);
+    static_cast<void>(ProductIsWhole<Products, typename Left::layout, typename Right::layout,
+                                     typename Result::layout>::value);
     Result out(left.resources(), Form::shape(left, right, where), where);
-    Form::template run<Products>(left, right, out, 0.0);
+    Form::template run<Products>(left, right, out, 0.0, where);
     return out;
   } else {
     return Result(left.resources(), {}, where);
@@ -147,18 +167,27 @@ template <class Form, class Products = kernels::FastProducts, class Left, class 
 
 template <class Form, class Products = kernels::FastProducts, class Out, class Left, class Right>
 void product_into(Out& out, const Left& left, const Right& right, double beta, SourceLocation where) {
-  using Result = ProductTensor<Form, Left, Right, ProductOutElement<Left, Out>>;
+  using Result = ProductTensor<Form, Left, Right, typename Out::layout, ProductOutElement<Left, Out>>;
   if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
     if constexpr (DestinationOf<Result, Out>::value) {
       require_one_mesh(Form::name, left, right, where);
       require_one_mesh(Form::name, left, out, where);
       require_shape(Form::name, "destination", out.shape(), Form::shape(left, right, where), left.core(),
                     where);
-      static_cast<void>(ProductIsWhole<Products, typename Result::layout>::value);
-      Form::template run<Products>(left, right, out, beta);
+      static_cast<void>(ProductIsWhole<Products, typename Left::layout, typename Right::layout,
+                                       typename Result::layout>::value);
+      Form::template run<Products>(left, right, out, beta, where);
     }
   }
 }
+
+/// Whether a tape can record a product.
+template <class X, class W> struct ProductOnTape {
+  static constexpr bool value = !over_grid<typename X::layout, typename W::layout>;
+  static_assert(
+      value,
+      "matmul: a product over a grid has no gradient (redistribute one operand on the tape, so that the contracted dimensions are sharded alike)");
+};
 
 } // namespace detail
 
@@ -177,7 +206,8 @@ template <bool transposed, class Products = kernels::FastProducts> struct Matrix
     return detail::product_of<Forward, Products>(x, w, where);
   }
   template <class G, class X, class W>
-  [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, const W& w) const {
+  requires(transposed || detail::ProductOnTape<X, W>::value)
+      [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, const W& w) const {
     return detail::product_of<Backward, Products>(y_gradient, w, {});
   }
   template <class G, class X, class W>
@@ -207,6 +237,10 @@ using MatmulTransposed = MatrixProduct<true>;
 /// No communication. A dimension of the result keeps its operand's shards; if D is sharded (alike in both),
 /// the result is Partial<Sum> over those axes. Cost: 2 |T| |C| |D| local floating-point operations. Products
 /// of 16-bit elements are summed in float and rounded once.
+///
+/// Matrices of one layout that splits rows and columns, a grid of ranks, are multiplied by SUMMA: the plan is
+/// GridProduct (layout/grid_product.hpp). Panels are broadcast while earlier ones are multiplied; a rank
+/// needs memory for two of each operand. Such a product has no gradient.
 /// @throws InvalidArgument if the extents of D differ or the tensors are on two meshes.
 template <Operand X, Operand W>
 [[nodiscard]] auto matmul(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
@@ -237,6 +271,14 @@ template <std::same_as<kernels::OrderedProducts> Products, Operand X, Operand W>
   return apply(operation::MatrixProduct<true, Products>{}, where, std::forward<X>(x), std::forward<W>(w));
 }
 
+/// @brief The product in the layout `To`, which is that of matmul, or for matrices on a grid that layout with
+/// Partial<Sum, depth> over axes along which they are replicated: each rank along them multiplies its share
+/// of the panels, the 2.5-D algorithm.
+template <LayoutType To, AnyShardedTensor X, AnyShardedTensor W>
+[[nodiscard]] auto matmul(const X& x, const W& w, SourceLocation where = SourceLocation::current()) {
+  return detail::product_of<detail::PlainProduct, kernels::FastProducts, To>(x, w, where);
+}
+
 /// @brief Rejects a sharded tensor with a plain one, with an error sentence.
 template <class X, class W>
 requires(detail::MixedOperands<X, W>) auto matmul(const X& x, const W& w,
@@ -244,7 +286,7 @@ requires(detail::MixedOperands<X, W>) auto matmul(const X& x, const W& w,
   return detail::mixed_operands(x, w, where);
 }
 
-/// @brief `out` = X W + beta `out`, in the layout that matmul gives; beta 0 ignores the old content of `out`.
+/// @brief `out` = X W + beta `out`, in a layout that matmul gives; beta 0 ignores the old content of `out`.
 ///
 /// `out` must not share memory with an operand. It has the operands' element or their AccumulationElement: a
 /// float destination gets the unrounded sums of a 16-bit product.
