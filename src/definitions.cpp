@@ -30,6 +30,7 @@
 #include <shardwright/tensor/sparse/index_plan.hpp>
 #include <shardwright/tensor/transition/bound.hpp>
 #include <shardwright/tensor/transition/step_geometry.hpp>
+#include <shardwright/train/checks/mesh_hash.hpp>
 #include <shardwright/train/checks/replica_check.hpp>
 #include <shardwright/train/gradient/gathered_weight.hpp>
 #include <shardwright/train/gradient/group.hpp>

@@ -8,11 +8,8 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/mesh/agreement.hpp>
-#include <shardwright/tensor/kernels/elementwise.hpp>
-#include <shardwright/tensor/kernels/reduce.hpp>
-#include <shardwright/tensor/memory/scalars.hpp>
-#include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/train/gradient/group.hpp>
+#include <shardwright/train/gradient/squares.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/step/loss.hpp>
 #include <shardwright/train/step/loss_axes.hpp>
@@ -185,9 +182,9 @@ public:
       gradient->sum_over_copies();
     std::size_t partial_sums = 0;
     for_each_gradient([&](const auto& gradient) { partial_sums += gradient.squares_workspace(); });
-    Squares squares(core_->template resources<Target>());
-    sum_squares(squares, partial_sums);
-    return totals_.finish(*core_, ranks_.valid() ? ranks_ : core_->world(), squares,
+    detail::GradientSquares<Target> squares(core_->template resources<Target>(), partial_sums);
+    for_each_gradient([&](const auto& gradient) { gradient.add_squares(squares); });
+    return totals_.finish(*core_, ranks_.valid() ? ranks_ : core_->world(), squares.finish(),
                           origin_.scale.value_or(LossScale{}));
   }
 
@@ -215,8 +212,6 @@ public:
   [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
 
 private:
-  using Squares = detail::Scalars<1, Target>;
-
   void require_model() const {
     for (const auto& group : groups_)
       if (group.lost())
@@ -263,16 +258,6 @@ private:
       origin_.scale = detail::loss_scale_of(*model_);
     origin_.join(origin, microbatches_ == 0);
     ++microbatches_;
-  }
-
-  /// The sum of squares of the elements that this rank counts.
-  void sum_squares(Squares& squares, std::size_t partial_sums) {
-    using Execution = typename Target::execution_space;
-    detail::TargetResources<Target>& resources = squares.resources();
-    auto workspace = detail::workspace_of<double>(resources, partial_sums);
-    kernels::SquareSum<Execution> sum(resources.execution(), workspace.mutable_data());
-    for_each_gradient([&](const auto& gradient) { gradient.add_squares(sum); });
-    sum.finish(squares.view());
   }
 
   Model* model_;

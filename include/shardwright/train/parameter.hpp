@@ -10,12 +10,14 @@
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/layout/zero.hpp>
 #include <shardwright/mesh/ordered_axes.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/quantize.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/gradient/gathered_weight.hpp>
+#include <shardwright/train/gradient/gradient_slot.hpp>
 #include <shardwright/train/gradient/parameter_gradient.hpp>
 #include <shardwright/train/initial.hpp>
 #include <shardwright/train/parameter_base.hpp>
@@ -49,10 +51,11 @@ template <class P> struct TrainedParameter {
 ///
 /// Weights, as stored and as read, have `Element`; gradients, their sums and the optimizer state have
 /// AccumulationElement<Element>, and if that differs there is a master copy of the weights in the layout of
-/// the optimizer state. It gets its name and its initial values from initialize() of the model that lists it.
-/// A GradAccumulator of that model holds its gradient. A pipeline may hold a parameter twice on a rank (tied
-/// tables, one object that two stages add to) and on several meshes (stages of both directions, tied tables):
-/// copies whose gradients are summed and that count once in the norm.
+/// the optimizer state. On a Reproducible target, gradients are FixedPoint until they are reduced. It gets
+/// its name and its initial values from initialize() of the model that lists it. A GradAccumulator of that
+/// model holds its gradient. A pipeline may hold a parameter twice on a rank (tied tables, one object that
+/// two stages add to) and on several meshes (stages of both directions, tied tables): copies whose gradients
+/// are summed and that count once in the norm.
 ///
 /// If `Zero` is Frozen, it is listed, initialized, gathered and saved like any other, but nothing asks for
 /// its gradient: operations do not compute it, and what needs one does not compile. With a
@@ -64,6 +67,8 @@ class Parameter final : public ParameterBase {
 public:
   using element = Element;
   using accumulation_element = AccumulationElement<Element>;
+  /// @brief That of raw gradients and their sums: the accumulation_element, or FixedPoint.
+  using gradient_element = detail::GradientElement<Element, Target>;
   using target = Target;
   using zero = Zero;
   using compute_layout = Compute;
@@ -86,7 +91,7 @@ public:
 
   using Stored = ShardedTensor<stored_layout, stored_element, Target>;
   using Weight = ShardedTensor<Compute, const Element, Target>;
-  using RawTensor = ShardedTensor<Raw, accumulation_element, Target>;
+  using RawTensor = ShardedTensor<Raw, gradient_element, Target>;
   using GradientTensor = ShardedTensor<gradient_layout, accumulation_element, Target>;
   using GradientHandle = ShardedTensor<gradient_layout, const accumulation_element, Target>;
   using Shape = typename Stored::Shape;
@@ -105,6 +110,12 @@ public:
       RealElement<Element>,
       "Parameter: the elements must be floating-point, because a weight has a gradient (keep integers in a ShardedTensor)");
   static_assert(
+      !is_reproducible<Target> || std::is_same_v<accumulation_element, float>,
+      "Parameter: on a Reproducible target the elements must be float or bfloat16, because the sums of gradients have the range and the units of these (choose one of them, or a target that is not Reproducible)");
+  static_assert(
+      !is_reproducible<Target> || trained,
+      "Parameter: on a Reproducible target every parameter must be trained, because adapters of frozen ones have sums that are not ordered (train all parameters, or choose a target that is not Reproducible)");
+  static_assert(
       !quantized || Target::host_accessible,
       "Parameter: quantized weights must be on the host, whose processors widen them (keep weights on a device whole, with Frozen<Zero>)");
   static_assert(
@@ -114,11 +125,10 @@ public:
       !reduces_each_microbatch || std::is_same_v<accumulator_layout, reduced_layout>,
       "Parameter: the accumulator must have the layout of the raw gradient, or that of the optimizer state as far as the gradient is reduced (use ReducedGradient<Raw, State, axes>)");
 
-  /// @brief The destination of a raw gradient: `tensor = beta * tensor + gradient`.
-  struct Slot {
-    RawTensor& tensor;
-    accumulation_element beta;
-  };
+  /// @brief The destination of a raw gradient: `tensor = beta * tensor + gradient`. On a Reproducible target
+  /// its kernels add FixedPoint terms, `beta` is 0 or 1, and `bool* fault` is where they note one that does
+  /// not fit.
+  using Slot = detail::GradientSlot<RawTensor, accumulation_element>;
 
   /// @brief A parameter that initialize() names and fills; until then it has no memory. Not collective.
   /// @param shape the global extents
@@ -208,9 +218,9 @@ public:
   }
 
   /// @brief Its gradient. @throws LifecycleError if no GradAccumulator holds one.
-  [[nodiscard]] detail::ParameterGradient<accumulation_element, Target>& gradient_state() const {
+  [[nodiscard]] detail::ParameterGradient<gradient_element, Target>& gradient_state() const {
     static_assert(sizeof(detail::TrainedParameter<Parameter>) > 0);
-    return static_cast<detail::ParameterGradient<accumulation_element, Target>&>(this->held_gradient());
+    return static_cast<detail::ParameterGradient<gradient_element, Target>&>(this->held_gradient());
   }
   /// @brief Where a microbatch adds its raw gradient; the first gradient overwrites.
   /// @throws LifecycleError if no GradAccumulator holds the gradient, and after the step's last one, until
@@ -224,7 +234,11 @@ public:
     const detail::MemoryFor memory(MemoryKind::gradients);
     if (first)
       raw_ = RawTensor(*resources_, shape());
-    return {raw_, first ? accumulation_element(0) : accumulation_element(1)};
+    const auto beta = static_cast<accumulation_element>(first ? 0 : 1);
+    if constexpr (is_reproducible<Target>)
+      return {raw_, beta, &gradient_state().fault()};
+    else
+      return {raw_, beta};
   }
   [[nodiscard]] detail::BufferHandle take_raw_gradient() override {
     return raw_.valid() ? detail::TensorAccess::take_memory(std::move(raw_)) : detail::BufferHandle();

@@ -28,14 +28,14 @@ public:
   /// Adds the gradient of a parameter. @throws LifecycleError if another group holds it. Out of line: a model
   /// has several parameters of one type.
   template <class P> [[gnu::noinline]] void hold(P& parameter) {
-    hold<typename P::accumulation_element>(parameter, parameter.gradient_layouts(), parameter.resources());
+    hold<typename P::gradient_element>(parameter, parameter.gradient_layouts(), parameter.resources());
   }
-  /// Compiled for the numbers, not for each layout.
+  /// Compiled for the numbers of raw gradients, not for each layout.
   template <class Number>
   [[gnu::noinline]] void hold(ParameterBase& parameter, const GradientLayouts& layouts,
                               TargetResources<Target>& resources) {
     add(std::make_unique<ParameterGradient<Number, Target>>(parameter, layouts, resources,
-                                                            buckets<Number>(resources)));
+                                                            buckets<SummedNumber<Number>>(resources)));
   }
   /// Notes the stage of its parameters, which it must not outlive, even if there are none.
   void follow(std::weak_ptr<const void> stage) { stage_ = std::move(stage); }

@@ -6,12 +6,14 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/device_communicator_for.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/non_finite_elements.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/train/gradient/buckets.hpp>
 #include <shardwright/train/gradient/pass_position.hpp>
+#include <shardwright/train/gradient/squares.hpp>
 #include <shardwright/train/parameter_base.hpp>
 #include <shardwright/train/step/global_sum.hpp>
 #include <shardwright/train/step/loss.hpp>
@@ -22,7 +24,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -30,6 +34,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   reject_use(
       "GradAccumulator: the model must outlive it, but the model, or a parameter of it, is destroyed (declare the model before its accumulator, and make a new accumulator for a new model)");
 }
+
+/// The numbers as which gradients of FixedPoint or other numbers are summed.
+template <class Number>
+using SummedNumber = std::conditional_t<std::is_same_v<Number, FixedPoint>, std::int64_t, Number>;
 
 /// A sum of gradients in one layout, which grows in the background.
 template <class Number, class Target> class GradientSum final : private BucketMember<Number, Target> {
@@ -150,7 +158,7 @@ public:
   /// Partial sums that the squares of this rank's elements need.
   [[nodiscard]] virtual std::size_t squares_workspace() const = 0;
   /// Adds the squares of the elements that this rank counts.
-  virtual void add_squares(kernels::SquareSum<typename Target::execution_space>& sum) const = 0;
+  virtual void add_squares(GradientSquares<Target>& sum) const = 0;
 
   /// Chooses whether raw gradients are checked before they are summed with those of other ranks.
   void watch(bool on) noexcept { watched_ = on; }
@@ -172,6 +180,20 @@ private:
   ParameterBase* parameter_; // null once it is destroyed
 };
 
+/// What a gradient of FixedPoint has in addition.
+template <class Target> struct FixedPointGradient {
+  bool fault = false;       ///< Whether a term did not fit.
+  BufferHandle floats = {}; ///< The complete sum.
+
+  void round(TargetResources<Target>& resources, const VectorView<std::int64_t, Target>& sum) {
+    floats = new_block<float>(resources, sum.size());
+    kernels::copy(
+        resources.execution(),
+        VectorView<const FixedPoint, Target>(reinterpret_cast<const FixedPoint*>(sum.data()), sum.size()),
+        VectorView<float, Target>(static_cast<float*>(floats.data()), sum.size()));
+  }
+};
+
 /// The layouts of a parameter's gradient, and when it changes them.
 struct GradientLayouts {
   const TransitionSteps& over_shards; ///< From the raw gradient of a pass, over the axes of `zero`.
@@ -184,13 +206,16 @@ struct GradientLayouts {
 /// The gradient of one parameter. Its passes add to the parameter's raw gradient, this rank's part of a sum;
 /// reductions of that run in buckets and overlap with the passes (GradientBuckets). The order of the
 /// additions to an element does not depend on the sharding.
+/// @tparam Number that of raw gradients; sums of FixedPoint become floats when they are complete
 template <class Number, class Target> class ParameterGradient final : public AnyParameterGradient<Target> {
-  using Block = VectorView<const Number, Target>;
+  static constexpr bool in_fixed_point = std::is_same_v<Number, FixedPoint>;
+  using Sum = SummedNumber<Number>;
+  using Finished = std::conditional_t<in_fixed_point, float, Number>;
 
 public:
   [[gnu::noinline]] ParameterGradient(ParameterBase& parameter, const GradientLayouts& layouts,
                                       TargetResources<Target>& resources,
-                                      GradientBuckets<Number, Target>& buckets)
+                                      GradientBuckets<Sum, Target>& buckets)
       : AnyParameterGradient<Target>(parameter), layouts_(layouts), resources_(resources), buckets_(buckets),
         reduced_(buckets.over_shards, resources, layouts.over_shards, layouts.shape, parameter.where()),
         gradient_(buckets.over_rest, resources, layouts.over_rest, layouts.shape, parameter.where()),
@@ -231,14 +256,12 @@ public:
   }
   void sum_over_copies() override {
     finished_ = true;
-    const HostCommunicator& copies = this->parameter().copies();
-    if (!copies.valid() || copies.size() == 1)
-      return;
-    if (!copies_.valid())
-      copies_ = device_communicator_for<Target>(resources_.core(), copies);
-    order_call_after<Target>(resources_.execution());
-    const auto block = gradient_.block();
-    copies_.all_reduce_in_place(std::span<Number>(block.data(), block.size()));
+    add_copies();
+    if constexpr (in_fixed_point) {
+      const MemoryFor memory(MemoryKind::gradients);
+      fixed_point_.round(resources_, gradient_.block());
+      gradient_.drop();
+    }
   }
   void drop() override {
     if (reduced_.under_way() || gradient_.under_way())
@@ -252,6 +275,8 @@ public:
     finished_ = false;
     ended_ = 0;
     raw_non_finite_ = 0;
+    if constexpr (in_fixed_point)
+      fixed_point_ = {};
   }
 
   /// The memory of the reduced gradient. @throws LifecycleError before finish().
@@ -259,25 +284,48 @@ public:
     if (!finished_)
       reject_parameter(this->parameter().name(),
                        ": the gradient is not finished (call finish() of the GradAccumulator first)");
-    return gradient_.memory();
+    if constexpr (in_fixed_point)
+      return fixed_point_.floats;
+    else
+      return gradient_.memory();
   }
+  /// Where kernels note a term that does not fit, until drop().
+  [[nodiscard]] bool& fault() noexcept requires(in_fixed_point) { return fixed_point_.fault; }
   [[nodiscard]] std::size_t squares_workspace() const override {
     const auto [first, end] = counted();
     return kernels::reduce_workspace(end - first);
   }
-  void add_squares(kernels::SquareSum<typename Target::execution_space>& sum) const override {
+  void add_squares(GradientSquares<Target>& sum) const override {
     const auto [first, end] = counted();
     if (first < end)
-      sum.add(Block(gradient_.block().data() + first, end - first));
+      sum.add(VectorView<const Finished, Target>(numbers() + first, end - first));
+    if constexpr (in_fixed_point)
+      if (fixed_point_.fault)
+        sum.add_nan();
   }
+  /// In FixedPoint the number is not known: 1 stands for it.
   [[nodiscard]] std::int64_t non_finite() const override {
+    if constexpr (in_fixed_point)
+      return fixed_point_.fault ? 1 : 0;
     if (this->watched_)
       return raw_non_finite_;
-    static_cast<void>(finished());
-    return non_finite_elements<Number, Target>(resources_, gradient_.block());
+    return non_finite_elements<Finished, Target>(
+        resources_, VectorView<const Finished, Target>(numbers(), gradient_.elements()));
   }
 
 private:
+  void add_copies() {
+    const HostCommunicator& copies = this->parameter().copies();
+    if (!copies.valid() || copies.size() == 1)
+      return;
+    if (!copies_.valid())
+      copies_ = device_communicator_for<Target>(resources_.core(), copies);
+    order_call_after<Target>(resources_.execution());
+    const auto block = gradient_.block();
+    copies_.all_reduce_in_place(std::span<Sum>(block.data(), block.size()));
+  }
+  /// The reduced gradient.
+  [[nodiscard]] const Finished* numbers() const { return static_cast<const Finished*>(finished().data()); }
   /// The first element of the block that this rank counts, and the one after the last: replicas share the
   /// counting of a block, so that none waits for another to do all of it.
   [[nodiscard]] std::pair<std::size_t, std::size_t> counted() const {
@@ -293,11 +341,13 @@ private:
     BufferHandle raw = this->owner().take_raw_gradient();
     if (!raw)
       return;
-    if (this->watched_)
-      raw_non_finite_ += non_finite_elements<Number, Target>(
-          resources_, Block(static_cast<const Number*>(raw.data()),
-                            block_elements(resources_.core(), layouts_.over_shards,
-                                           *layouts_.over_shards.from, layouts_.shape)));
+    if constexpr (!in_fixed_point)
+      if (this->watched_)
+        raw_non_finite_ += non_finite_elements<Number, Target>(
+            resources_,
+            VectorView<const Number, Target>(static_cast<const Number*>(raw.data()),
+                                             block_elements(resources_.core(), layouts_.over_shards,
+                                                            *layouts_.over_shards.from, layouts_.shape)));
     reduced_.bind();
     gradient_.bind();
     reduced_.add(std::move(raw));
@@ -305,15 +355,17 @@ private:
 
   GradientLayouts layouts_;
   TargetResources<Target>& resources_;
-  GradientBuckets<Number, Target>& buckets_;
-  GradientSum<Number, Target> reduced_;  // over the axes that shard
-  GradientSum<Number, Target> gradient_; // over the rest, too, in the layout of the optimizer state
-  CommunicatorOf<Target> copies_;        // the parameter's, for the memory of gradients
+  GradientBuckets<Sum, Target>& buckets_;
+  GradientSum<Sum, Target> reduced_;  // over the axes that shard
+  GradientSum<Sum, Target> gradient_; // over the rest, too, in the layout of the optimizer state
+  CommunicatorOf<Target> copies_;     // the parameter's, for the memory of gradients
   bool ends_in_pass_; // unlike that of a parameter of several stages, whose passes end one after the other
   bool complete_ = false;
   bool finished_ = false;
   int ended_ = 0; // stages whose last pass has ended
   std::int64_t raw_non_finite_ = 0;
+  [[no_unique_address]] std::conditional_t<in_fixed_point, FixedPointGradient<Target>, std::monostate>
+      fixed_point_;
 };
 
 #if defined(SHARDWRIGHT_COMPILED)

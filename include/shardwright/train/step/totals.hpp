@@ -7,6 +7,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/mesh/device_communicator_for.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/memory/scalars.hpp>
 #include <shardwright/train/step/device_loss.hpp>
 #include <shardwright/train/step/global_sum.hpp>
@@ -41,7 +42,8 @@ struct SummarizeTotals {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { *step = summarize(totals, factor.value()); }
 };
 
-/// Adds the losses of microbatches, in order, and finishes the step; on a host.
+/// Adds the losses of microbatches, in order, and finishes the step; on a host. On a Reproducible target the
+/// losses consist of loss_term(), and all sums are exact.
 template <class Target> class StepTotals {
 public:
   /// @param counts whether this rank is the one of its replicas that counts
@@ -53,10 +55,16 @@ public:
     tokens_ += sums.tokens.value;
   }
   /// The reduced step. Collective over `ranks`: one all_reduce of three numbers.
-  [[nodiscard]] GradientSummary finish(MeshCore&, const HostCommunicator& ranks,
-                                       const Scalars<1, Target>& squares, const LossScale& scale) const {
-    std::array<double, 3> sums{loss_, static_cast<double>(tokens_), squares.read()[0]};
-    sum_over_ranks(ranks, sums);
+  template <class Squares>
+  [[nodiscard]] GradientSummary finish(MeshCore&, const HostCommunicator& ranks, const Squares& squares,
+                                       const LossScale& scale) const {
+    std::array<double, 3> sums{loss_, static_cast<double>(tokens_)};
+    if constexpr (is_reproducible<Target>) {
+      sums = exact_sums_over_ranks<3>(ranks, {ExactSum(sums[0]), ExactSum(sums[1]), squares});
+    } else {
+      sums[2] = squares.read()[0];
+      sum_over_ranks(ranks, sums);
+    }
     const double totals[] = {sums[0], sums[1], sums[2], 0};
     return summarize(totals, counts_only<Target> ? scale.factor() : scale.in_kernels().value());
   }

@@ -89,7 +89,11 @@ public:
   }
   /// Adds a gradient that has been computed elsewhere.
   template <AnyShardedTensor Raw> void give(const Raw& raw) const {
-    if constexpr (takes<typename Raw::layout>()) {
+    constexpr bool ordered = !is_reproducible<target> || std::is_same_v<typename Raw::value_type, FixedPoint>;
+    static_assert(
+        ordered,
+        "Parameter: on a Reproducible target an operation must add its gradient term by term to the parameter's sum, but this one gives floats that are already summed (add FixedPoint terms to the slot, or choose a target that is not Reproducible)");
+    if constexpr (ordered && takes<typename Raw::layout>()) {
       const typename P::Slot to = slot();
       if (to.beta == 0)
         kernels::copy(raw.execution(), raw.local_matrix(), to.tensor.mutable_local_matrix());

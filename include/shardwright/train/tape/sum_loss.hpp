@@ -7,6 +7,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/mesh/agreement.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/memory/device_value.hpp>
 #include <shardwright/tensor/memory/scalars.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -29,6 +30,9 @@ namespace detail {
 
 /// A value that can be the loss of tokens counted in layout `L`.
 template <class Value, class L> struct SumLossOf {
+  static_assert(
+      !is_reproducible<typename Value::target>,
+      "sum_loss: on a Reproducible target a loss must be summed by the library, as only then its bits do not depend on the mesh (use cross_entropy or linear_cross_entropy, or a target that is not Reproducible)");
   static constexpr bool scalar = Value::tensor_rank == 0;
   static constexpr bool over_tokens = std::is_same_v<typename Value::layout, L>;
   static_assert(scalar, "sum_loss: the loss must be one number (reduce it with sum)");
