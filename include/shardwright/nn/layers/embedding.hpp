@@ -6,6 +6,7 @@
 
 #include <shardwright/layout/embedding_layout.hpp>
 #include <shardwright/layout/gradient.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
 #include <shardwright/nn/layers/adapter.hpp>
 #include <shardwright/nn/layers/linear.hpp>
@@ -13,6 +14,7 @@
 #include <shardwright/tensor/checks/id_faults.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/ordered/layer_gradients.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/members.hpp>
@@ -84,13 +86,17 @@ template <class Ids> struct Embed {
   }
   /// @brief The same, added to the gradient of a parameter.
   template <class Slot, AnyShardedTensor G> void gradient_into(const Slot& slot, const G& y_gradient) const {
-    add_to(slot.tensor, y_gradient, slot.beta != 0);
+    if constexpr (is_reproducible<typename G::target>)
+      add_to(slot.tensor, y_gradient, slot.beta != 0, slot.fault);
+    else
+      add_to(slot.tensor, y_gradient, slot.beta != 0);
   }
 
 private:
-  template <class Out, class G> void add_to(Out& out, const G& y_gradient, bool add) const {
+  template <class Out, class G, class... Fault>
+  void add_to(Out& out, const G& y_gradient, bool add, Fault... fault) const {
     kernels::embedding_backward(y_gradient.execution(), detail::vector_of(ids), y_gradient.local_matrix(),
-                                out.local_offset()[0], out.mutable_local_matrix(), add);
+                                out.local_offset()[0], out.mutable_local_matrix(), add, fault...);
   }
 };
 

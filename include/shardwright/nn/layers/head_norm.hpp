@@ -6,10 +6,12 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/mesh/agreement.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
 #include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/tensor/kernels/norm.hpp>
+#include <shardwright/tensor/kernels/ordered/layer_gradients.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/reuse.hpp>
@@ -114,10 +116,10 @@ struct HeadNorm {
     using Element = typename Tensor::value_type;
     const auto x = kernels::span_of(detail::matrix_at(qkv, 3));
     const auto d_groups = kernels::span_of(detail::mutable_matrix_at(out, 3));
-    constexpr bool trained = sizeof...(Slot) > 0;
+    constexpr bool summed = sizeof...(Slot) > 0 && !is_reproducible<typename Tensor::target>;
     auto workspace = detail::workspace_of<AccumulationElement<Element>>(
         qkv.resources(),
-        trained ? kernels::norm_workspace(x.rows, static_cast<std::size_t>(heads.width), false) : 0);
+        summed ? kernels::norm_workspace(x.rows, static_cast<std::size_t>(heads.width), false) : 0);
     detail::each_normed_head(
         heads,
         kernels::Norm<Element>{.x = x,
@@ -129,10 +131,18 @@ struct HeadNorm {
           const bool of_key = head == static_cast<std::size_t>(heads.queries);
           norm.dx = d_groups.columns_from(head * width, width);
           norm.dy = norm.dx;
-          ((norm.d_gain = kernels::span_of(slot.tensor.mutable_local()).from(of_key ? width : 0, width),
-            norm.add_gain = slot.beta != 0 || (head > 0 && !of_key)),
-           ...);
-          kernels::norm_backward<false, trained>(qkv.execution(), norm);
+          const auto add_to = [&](const auto& gain) {
+            const auto sums = kernels::span_of(gain.tensor.mutable_local()).from(of_key ? width : 0, width);
+            const bool add = gain.beta != 0 || (head > 0 && !of_key);
+            if constexpr (summed) {
+              norm.d_gain = sums;
+              norm.add_gain = add;
+            } else {
+              kernels::norm_gain_sums<false>(qkv.execution(), norm, sums.data, add, gain.fault);
+            }
+          };
+          (add_to(slot), ...);
+          kernels::norm_backward<false, summed>(qkv.execution(), norm);
         });
     return out;
   }

@@ -10,9 +10,11 @@
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/mesh/agreement.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/kernels/norm.hpp>
+#include <shardwright/tensor/kernels/ordered/layer_gradients.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -98,6 +100,16 @@ template <class Gain, class... Bias> struct NormTrains {
   static constexpr bool value = !Gain::is_frozen;
 };
 
+/// Adds the gradients of a norm's gain and bias to slots, as FixedPoint.
+template <bool centred, class Execution, class Element, class Gain, class... Bias>
+void add_norm_terms(const Execution& execution, const kernels::Norm<Element>& norm, const Gain& gain,
+                    const Bias&... bias) {
+  kernels::norm_gain_sums<centred>(execution, norm, gain.tensor.mutable_data(), gain.beta != 0, gain.fault);
+  (kernels::column_sums(execution, kernels::detail::elements_as_terms(norm.dy.data), norm.dy.rows,
+                        norm.dy.columns, bias.tensor.mutable_data(), bias.beta != 0, bias.fault),
+   ...);
+}
+
 /// The gradient of a norm's input, in the memory of `gradient`; adds those of the gain and the bias to slots,
 /// unless they are frozen: then there are none.
 /// @param stream if the input is a residual stream, the gradient of the residual branch, which is added; or
@@ -119,14 +131,15 @@ norm_gradient(ShardedTensor<L, Element, Target>&& gradient, const X& x, Statisti
     ((norm.d_bias = kernels::span_of(bias_slot.tensor.mutable_local()), norm.add_bias = bias_slot.beta != 0),
      ...);
   };
-  constexpr bool trained = sizeof...(Slots) > 0;
-  if constexpr (trained)
+  constexpr bool summed = sizeof...(Slots) > 0 && !is_reproducible<Target>;
+  if constexpr (summed)
     add_to(slots...);
+  else if constexpr (sizeof...(Slots) > 0)
+    add_norm_terms<is_centred<Tag>>(x.execution(), norm, slots...); // before dx overwrites dy
   auto workspace = workspace_of<AccumulationElement<Element>>(
-      x.resources(),
-      trained ? kernels::norm_workspace(norm.x.rows, norm.x.columns, sizeof...(Slots) > 1) : 0);
+      x.resources(), summed ? kernels::norm_workspace(norm.x.rows, norm.x.columns, sizeof...(Slots) > 1) : 0);
   norm.workspace = kernels::span_of(workspace.mutable_local());
-  kernels::norm_backward<is_centred<Tag>, trained>(x.execution(), norm);
+  kernels::norm_backward<is_centred<Tag>, summed>(x.execution(), norm);
   return out;
 }
 

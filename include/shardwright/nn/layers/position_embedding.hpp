@@ -7,12 +7,14 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/layout/token_order.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
 #include <shardwright/nn/layers/dropout.hpp>
 #include <shardwright/nn/layers/linear.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/elementwise/arithmetic.hpp>
+#include <shardwright/tensor/kernels/ordered/layer_gradients.hpp>
 #include <shardwright/tensor/kernels/positions.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/train/members.hpp>
@@ -161,14 +163,18 @@ struct AddPositions {
   requires std::is_same_v<typename detail::SlotTensor<Slot>::layout,
                           PositionGradientLayout<typename G::layout>>
   void right_gradient_into(const Slot& slot, const G& y_gradient, const X&) const {
-    add_to(slot.tensor, y_gradient, slot.beta != 0);
+    if constexpr (is_reproducible<typename G::target>)
+      add_to(slot.tensor, y_gradient, slot.beta != 0, slot.fault);
+    else
+      add_to(slot.tensor, y_gradient, slot.beta != 0);
   }
 
 private:
-  template <class Out, class G> void add_to(Out& out, const G& y_gradient, bool add) const {
+  template <class Out, class G, class... Fault>
+  void add_to(Out& out, const G& y_gradient, bool add, Fault... fault) const {
     kernels::add_positions_backward(
         out.execution(), y_gradient.local_matrix(), static_cast<std::size_t>(y_gradient.local_shape()[1]),
-        detail::row_positions(y_gradient, order), out.mutable_local_matrix(), add);
+        detail::row_positions(y_gradient, order), out.mutable_local_matrix(), add, fault...);
   }
 };
 

@@ -10,11 +10,13 @@
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/mesh/agreement.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/layers/norm.hpp>
 #include <shardwright/tensor/checks/id_faults.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
+#include <shardwright/tensor/kernels/ordered/token_losses.hpp>
 #include <shardwright/tensor/memory/scalars.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/redistribute.hpp>
@@ -76,8 +78,26 @@ template <LayoutType Rows, class Element, class Target> struct RowStatistics {
   ShardedTensor<Rows, Element, Target> target_score;
 };
 
+/// Parts of the vocabulary in this rank's block, of ordered_parts in all.
+template <class Scores>
+[[nodiscard]] std::size_t vocabulary_parts(const Scores& scores, SourceLocation where) {
+  const std::int64_t vocabulary = scores.shape().back(), own = scores.local_shape().back();
+  const std::int64_t parts = vocabulary == 0 ? 0 : own * ordered_parts / vocabulary;
+  if (vocabulary % ordered_parts != 0 || parts == 0 || ordered_parts % parts != 0 ||
+      own * ordered_parts != parts * vocabulary)
+    reject_operation("cross_entropy",
+                     "on a Reproducible target the vocabulary must be a multiple of " +
+                         std::to_string(ordered_parts) +
+                         ", and the axes that shard it must have a power of two of ranks, up to that, but " +
+                         std::to_string(own) + " of " + std::to_string(vocabulary) +
+                         " words are on this rank (pad the vocabulary)",
+                     scores.core(), where);
+  return static_cast<std::size_t>(parts);
+}
+
 /// One read of the scores, then three reductions over the vocabulary's axes: Partial<Max>, then twice
-/// Partial<Sum>, finished by type.
+/// Partial<Sum>, finished by type. On a Reproducible target, a rank's sums are those of equal parts of the
+/// vocabulary, in a binary tree.
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] auto
 row_statistics(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
@@ -94,17 +114,34 @@ row_statistics(const ShardedTensor<L, E, Target>& scores, const ShardedTensor<I,
   ShardedTensor<Maxima, Element, Target> local_maximum(scores.resources(), shape);
   ShardedTensor<Sums, Element, Target> local_sum(scores.resources(), shape);
   ShardedTensor<Sums, Element, Target> local_target(scores.resources(), shape);
-  kernels::cross_entropy_statistics(execution, scores.local_matrix(), vector_of(targets),
-                                    scores.local_offset()[last], mutable_vector_of(local_maximum),
-                                    mutable_vector_of(local_sum), mutable_vector_of(local_target), rule,
-                                    id_check(targets, scores.shape()[last], true, order));
-  reject_unknown_ids(targets, where);
-  auto maximum = redistribute<I>(local_maximum);
-  if constexpr (Maxima::value.has_partial())
-    kernels::cross_entropy_rebase(execution, vector_of(local_maximum), vector_of(maximum),
-                                  mutable_vector_of(local_sum));
-  return RowStatistics<I, Element, Target>{std::move(maximum), redistribute<I>(std::move(local_sum)),
-                                           redistribute<I>(std::move(local_target))};
+  const auto check = id_check(targets, scores.shape()[last], true, order);
+  if constexpr (Maxima::value.has_partial() && is_reproducible<Target>) {
+    const std::size_t parts = vocabulary_parts(scores, where);
+    auto workspace = workspace_of<Element>(
+        scores.resources(), kernels::vocabulary_parts_workspace(local_sum.local_size(), parts));
+    kernels::vocabulary_parts_statistics(execution, scores.local_matrix(), vector_of(targets),
+                                         scores.local_offset()[last], parts, mutable_vector_of(local_maximum),
+                                         mutable_vector_of(local_target), workspace.mutable_data(), rule,
+                                         check);
+    reject_unknown_ids(targets, where);
+    auto maximum = redistribute<I>(local_maximum);
+    kernels::vocabulary_parts_sum(execution, parts, vector_of(maximum), mutable_vector_of(local_sum),
+                                  workspace.mutable_data());
+    return RowStatistics<I, Element, Target>{std::move(maximum), redistribute<I>(std::move(local_sum)),
+                                             redistribute<I>(std::move(local_target))};
+  } else {
+    kernels::cross_entropy_statistics(execution, scores.local_matrix(), vector_of(targets),
+                                      scores.local_offset()[last], mutable_vector_of(local_maximum),
+                                      mutable_vector_of(local_sum), mutable_vector_of(local_target), rule,
+                                      check);
+    reject_unknown_ids(targets, where);
+    auto maximum = redistribute<I>(local_maximum);
+    if constexpr (Maxima::value.has_partial())
+      kernels::cross_entropy_rebase(execution, vector_of(local_maximum), vector_of(maximum),
+                                    mutable_vector_of(local_sum));
+    return RowStatistics<I, Element, Target>{std::move(maximum), redistribute<I>(std::move(local_sum)),
+                                             redistribute<I>(std::move(local_target))};
+  }
 }
 
 template <LayoutType I, class Element, class Target, class Id>
@@ -117,7 +154,10 @@ template <LayoutType I, class Element, class Target, class Id>
                               vector_of(rows.target_score), vector_of(targets), mutable_vector_of(losses),
                               rule);
   Scalars<2, Target> totals(targets.resources());
-  kernels::sum_losses(execution, vector_of(losses), vector_of(targets), totals.view(), false, rule);
+  if constexpr (is_reproducible<Target>)
+    kernels::sum_losses_exactly(execution, vector_of(losses), vector_of(targets), totals.view(), rule);
+  else
+    kernels::sum_losses(execution, vector_of(losses), vector_of(targets), totals.view(), false, rule);
   return counted_loss<ReduceAllLayout<Sum, I>>(std::move(totals));
 }
 

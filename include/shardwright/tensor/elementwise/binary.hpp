@@ -7,10 +7,12 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/column_sums.hpp>
 #include <shardwright/tensor/kernels/lanes/value.hpp>
+#include <shardwright/tensor/kernels/ordered/fixed_point_sums.hpp>
 #include <shardwright/tensor/kernels/terms.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -151,6 +153,22 @@ void sum_terms(const Gradient& gradient, const G& dy, const X& left, const Y& ri
                                                                  elements_of<Reads::right>(right, true)),
                        rows, columns, out.mutable_data(), workspace.mutable_data(), add);
 }
+/// The same, added to the gradient of a parameter, which the terms do not read.
+template <class Gradient, class G, class X, class Slot>
+void sum_terms_into(const Gradient& gradient, const G& dy, const X& left, const Slot& slot) {
+  auto& out = slot.tensor;
+  if constexpr (is_reproducible<typename G::target>) {
+    if (const std::size_t columns = out.local_size(); columns > 0)
+      kernels::column_sums(dy.execution(),
+                           kernels::terms_of<typename G::value_type>(
+                               gradient, elements_of<true>(dy), elements_of<ReadsOf<Gradient>::left>(left),
+                               kernels::NoElements{}),
+                           dy.local_size() / columns, columns, out.mutable_data(), slot.beta != 0,
+                           slot.fault);
+  } else {
+    sum_terms(gradient, dy, left, out, out, slot.beta != 0);
+  }
+}
 
 } // namespace detail
 
@@ -256,7 +274,7 @@ template <class Function> struct Binary {
                                                    To>>) void right_gradient_into(const Slot& slot,
                                                                                   const G& y_gradient,
                                                                                   const X& left) const {
-    detail::sum_terms(RightGradient{function}, y_gradient, left, slot.tensor, slot.tensor, slot.beta != 0);
+    detail::sum_terms_into(RightGradient{function}, y_gradient, left, slot);
   }
 
 private:

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Sums of rows of floats in FixedPoint, such as raw gradients of biases in reproducible training. A
+/// term is a token's contribution, so neither ranks nor microbatches show in a sum.
+
+#include <shardwright/core/fixed_point.hpp>
+#include <shardwright/core/vector_lanes.hpp>
+#include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/terms.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// Adds floats to FixedPoint sums. Those that do not fit are left out and noted.
+class TermAdder {
+public:
+  /// The lanes of a chunk.
+  template <class Chunk>
+  SHARDWRIGHT_FUNCTION void add(Chunk chunk, const Lanes<float>& terms, FixedPoint* to) {
+    float numbers[WholeChunk<float>::width];
+    chunk.store(numbers, terms);
+    if constexpr (requires { chunk.length; })
+      add_some(numbers, chunk.length, to);
+    else
+      add_register(numbers, to);
+  }
+  /// Any number of floats.
+  SHARDWRIGHT_FUNCTION void add(const float* terms, std::size_t count, FixedPoint* to) {
+    std::size_t i = 0;
+    for (; i + WholeChunk<float>::width <= count; i += WholeChunk<float>::width)
+      add_register(terms + i, to + i);
+    add_some(terms + i, count - i, to + i);
+  }
+  [[nodiscard]] bool all_fit() const {
+    bool any = one_unfit_;
+    std::int32_t lanes[width];
+    __builtin_memcpy(lanes, &unfit_, sizeof(lanes));
+    for (const std::int32_t lane : lanes)
+      any = any || lane != 0;
+    return !any;
+  }
+
+private:
+  static constexpr std::size_t width = shardwright::detail::lane_bytes / sizeof(double);
+  using Floats = typename shardwright::detail::Vector<float, width>::type;
+  using Mask = typename shardwright::detail::Vector<std::int32_t, width>::type;
+  using Numbers = typename shardwright::detail::Vector<double, width>::type;
+  using Units = typename shardwright::detail::Vector<std::uint64_t, width>::type;
+
+  /// 1.5 * 2^52 + u rounds u to an integer, which is then the difference of the bits (as in exact_sums.hpp).
+  SHARDWRIGHT_FUNCTION void add_register(const float* terms, FixedPoint* to) {
+    constexpr double rounder = 0x1.8p52;
+    constexpr std::uint64_t rounder_bits = 0x4338000000000000;
+    for (std::size_t i = 0; i < WholeChunk<float>::width; i += width) {
+      Floats x;
+      __builtin_memcpy(&x, terms + i, sizeof(x));
+      const Mask fits = (x > -FixedPoint::limit) & (x < FixedPoint::limit);
+      unfit_ |= ~fits;
+      const Numbers shifted = __builtin_convertvector(fits ? x : Floats{}, Numbers) * 0x1p32 + rounder;
+      Units units, sum;
+      __builtin_memcpy(&units, &shifted, sizeof(units));
+      __builtin_memcpy(&sum, to + i, sizeof(sum));
+      sum += units - rounder_bits;
+      __builtin_memcpy(static_cast<void*>(to + i), &sum, sizeof(sum));
+    }
+  }
+  SHARDWRIGHT_FUNCTION void add_some(const float* terms, std::size_t count, FixedPoint* to) {
+    for (std::size_t i = 0; i < count; ++i)
+      if (FixedPoint::fits(terms[i]))
+        to[i] += FixedPoint::of(terms[i]);
+      else
+        one_unfit_ = true;
+  }
+
+  Mask unfit_{};
+  bool one_unfit_ = false;
+};
+
+/// sums[row_of(i), c] (+)= the terms of row i, for a piece of the columns; rows beyond the sums are left out.
+template <class Terms, class RowOf> struct AddTerms {
+  Terms terms;
+  std::size_t rows;
+  RowOf row_of;
+  MatrixSpan<FixedPoint> sums;
+  bool add;
+  bool* fault;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t, std::size_t begin, std::size_t end) const {
+    for (std::size_t r = 0; r < sums.rows && !add; ++r)
+      for (std::size_t c = begin; c < end; ++c)
+        sums.row(r)[c] = {};
+    TermAdder adder;
+    for (std::size_t i = 0; i < rows; ++i) {
+      const std::size_t r = row_of(i);
+      if (r >= sums.rows)
+        continue;
+      FixedPoint* const to = sums.row(r);
+      terms.of_row(i * sums.columns, [&](const auto& value, const auto*... memory) {
+        for_chunks<float>(
+            begin, end, [&](auto chunk, std::size_t c) { adder.add(chunk, value(chunk, c), to + c); },
+            memory...);
+      });
+    }
+    if (!adder.all_fit())
+      *fault = true;
+  }
+};
+
+/// All rows are added to one.
+struct OneRow {
+  SHARDWRIGHT_FUNCTION std::size_t operator()(std::size_t) const { return 0; }
+};
+/// A matrix, as terms.
+struct Unchanged {
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V dy, Unread, Unread) const { return dy; }
+};
+template <class Element> [[nodiscard]] auto elements_as_terms(const Element* data) {
+  return terms_of<Element>(Unchanged{}, Elements<Element>{data}, NoElements{}, NoElements{});
+}
+
+template <class Execution, class Terms, class RowOf>
+void run_add_terms(const char* label, const Execution& execution, const Terms& terms, std::size_t rows,
+                   const RowOf& row_of, const MatrixSpan<FixedPoint>& sums, bool add, bool* fault) {
+  static_assert(std::is_same_v<typename Terms::Number, float>,
+                "Reproducible: terms of gradients must be float (use float or bfloat16 elements)");
+  static_assert(runs_on_host<Execution> || counts_only<Execution>);
+  moves(label, execution, terms.bytes(rows * sums.columns, sums.columns), (add ? 2 : 1) * bytes_of(sums));
+  run_pieces(label, execution, 1, sums.columns, 1024,
+             AddTerms<Terms, RowOf>{terms, rows, row_of, sums, add, fault});
+}
+
+} // namespace detail
+
+/// @brief out[c] (+)= the sum of rows of terms (kernels/terms.hpp), each rounded to FixedPoint: the gradient
+/// of a bias.
+/// @param out    [columns]
+/// @param add    false overwrites `out`
+/// @param fault  in host memory; becomes true if a term does not fit: it is then left out
+template <class Execution, class Terms>
+void column_sums(const Execution& execution, const Terms& terms, std::size_t rows, std::size_t columns,
+                 FixedPoint* out, bool add, bool* fault) {
+  detail::run_add_terms("sw::column_sums", execution, terms, rows, detail::OneRow{},
+                        {out, 1, columns, columns}, add, fault);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
