@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -314,21 +315,130 @@ TEST_CASE("Every tile shape of a product gives the same sums", "[kernels]") {
   }
 }
 
-/// One element of an ordered product, by the definition: sums of 256 products in order.
-template <class Element>
-Element ordered_element(const kernels::detail::Product<Element>& p, std::size_t i, std::size_t j,
-                        bool fused) {
-  Element out = 0;
-  for (std::size_t first = 0; first < p.k; first += 256) {
-    Element sum = 0;
-    for (std::size_t k = first; k < std::min(first + 256, p.k); ++k) {
-      const Element a = *p.a.from(i, k).data, b = *p.b.from(k, j).data;
-      const volatile Element rounded = a * b;
+/// One element of an ordered product, by the definition: each part is the sums of 256 products in order, and
+/// parts join in a binary tree; FixedPoint terms are the sums of a leaf.
+template <class Element, class Out>
+Out ordered_element(const kernels::detail::Product<Element, Out>& p, std::size_t i, std::size_t j, bool fused,
+                    const kernels::ReproducibleProducts& order = {}) {
+  using Number = sw::AccumulationElement<Element>;
+  const std::size_t run = p.k / order.parts / order.runs, length = order.runs * run;
+  const auto block_sum = [&](std::size_t part, std::size_t first, std::size_t count) {
+    Number sum = 0;
+    for (std::size_t q = first; q < std::min(first + count, length); ++q) {
+      const std::size_t k = (q / run * order.parts + part) * run + q % run;
+      const auto a = static_cast<Number>(*p.a.from(i, k).data), b = static_cast<Number>(*p.b.from(k, j).data);
+      const volatile Number rounded = a * b;
       sum = fused ? std::fma(a, b, sum) : sum + rounded;
     }
-    out += sum;
+    return sum;
+  };
+  if constexpr (std::is_same_v<Out, sw::FixedPoint>) {
+    sw::FixedPoint out;
+    for (std::size_t first = 0; first < p.k; first += order.leaf)
+      out += sw::FixedPoint::of(block_sum(0, first, order.leaf));
+    return out;
+  } else {
+    std::vector<Out> nodes(order.parts);
+    for (std::size_t part = 0; part < order.parts; ++part) {
+      Number sum = 0;
+      for (std::size_t first = 0; first < length; first += 256)
+        sum += block_sum(part, first, 256);
+      nodes[part] = static_cast<Out>(sum);
+    }
+    for (; nodes.size() > 1; nodes.resize(nodes.size() / 2))
+      for (std::size_t node = 0; node < nodes.size() / 2; ++node)
+        nodes[node] =
+            static_cast<Out>(static_cast<Number>(nodes[2 * node]) + static_cast<Number>(nodes[2 * node + 1]));
+    return nodes[0];
   }
-  return out;
+}
+
+/// An ordered product of random factors in memory of its own, of which blocks can be taken.
+template <class Element, class Out> struct OrderedCase {
+  std::size_t m, n, k;
+  bool ta, tb;
+  kernels::ReproducibleProducts order;
+  Matrix<Element> a = random_matrix<Element>(ta ? k : m, ta ? m : k, 1);
+  Matrix<Element> b = random_matrix<Element>(tb ? n : k, tb ? k : n, 2);
+
+  [[nodiscard]] kernels::detail::Product<Element, Out> product(Out* out) const {
+    return {m, n, k, 1, {a.data(), a.extent(1), ta}, {b.data(), b.extent(1), tb}, 0, out, n};
+  }
+  [[nodiscard]] std::vector<Out> run() const {
+    std::vector<Out> out(m * n);
+    kernels::detail::start_ordered_product(execution(), product(out.data()), order);
+    return out;
+  }
+  /// Elements that have other bits than those of the definition, on a processor that adds in one of two ways.
+  [[nodiscard]] std::size_t differences(const std::vector<Out>& found) const {
+    std::size_t fused = 0, separate = 0;
+    auto p = product(nullptr);
+    for (std::size_t i = 0; i < m; i += i + 13 < m ? 13 : 1)
+      for (std::size_t j = 0; j < n; j += j + 3 < n ? 3 : 1) {
+        fused += ordered_element(p, i, j, true, order) == found[i * n + j] ? 0 : 1;
+        separate += ordered_element(p, i, j, false, order) == found[i * n + j] ? 0 : 1;
+      }
+    return std::min(fused, separate);
+  }
+  /// That of rows, columns and a share of the parts, copied.
+  [[nodiscard]] OrderedCase cut(std::size_t i, std::size_t rows, std::size_t j, std::size_t columns,
+                                std::size_t share, std::size_t shares) const {
+    const std::size_t length = k / order.runs / shares;
+    OrderedCase out{rows, columns, k / shares, ta, tb, order, {}, {}};
+    out.order.parts = std::max<std::size_t>(1, order.parts / shares);
+    out.a = Matrix<Element>("a", ta ? out.k : rows, ta ? rows : out.k);
+    out.b = Matrix<Element>("b", tb ? columns : out.k, tb ? out.k : columns);
+    for (std::size_t q = 0; q < out.k; ++q) {
+      const std::size_t from = (q / length * shares + share) * length + q % length;
+      for (std::size_t r = 0; r < rows; ++r)
+        (ta ? out.a(q, r) : out.a(r, q)) = ta ? a(from, i + r) : a(i + r, from);
+      for (std::size_t c = 0; c < columns; ++c)
+        (tb ? out.b(c, q) : out.b(q, c)) = tb ? b(j + c, from) : b(from, j + c);
+    }
+    return out;
+  }
+};
+
+/// The block of rows and columns from (i, j) on, as ranks compute it that each have a share of the depth.
+template <class Element, class Out>
+std::vector<Out> added_by_ranks(const OrderedCase<Element, Out>& all, std::size_t i, std::size_t rows,
+                                std::size_t j, std::size_t columns, std::size_t ranks) {
+  using Number = sw::AccumulationElement<Element>;
+  std::vector<std::vector<Out>> parts;
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    parts.push_back(all.cut(i, rows, j, columns, rank, ranks).run());
+  for (; parts.size() > 1; parts.resize(parts.size() / 2))
+    for (std::size_t node = 0; node < parts.size() / 2; ++node)
+      for (std::size_t e = 0; e < rows * columns; ++e) {
+        Out sum = parts[2 * node][e];
+        if constexpr (std::is_same_v<Out, sw::FixedPoint>)
+          sum += parts[2 * node + 1][e];
+        else
+          sum = static_cast<Out>(static_cast<Number>(sum) + static_cast<Number>(parts[2 * node + 1][e]));
+        parts[node][e] = sum;
+      }
+  return parts[0];
+}
+
+template <class Element, class Out>
+void check_reproducible(std::size_t m, std::size_t n, std::size_t k,
+                        const kernels::ReproducibleProducts& order) {
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true}) {
+      const OrderedCase<Element, Out> all{m, n, k, ta, tb, order};
+      const std::vector<Out> whole = all.run();
+      REQUIRE(all.differences(whole) == 0);
+      for (const std::size_t ranks : {1, 2, 8})
+        for (const auto& [i, j] : {std::pair<std::size_t, std::size_t>{0, 0}, {m / 3, n / 2}}) {
+          const std::size_t rows = (m - i + 1) / 2, columns = n - j;
+          const std::vector<Out> part = added_by_ranks(all, i, rows, j, columns, ranks);
+          std::size_t differ = 0;
+          for (std::size_t r = 0; r < rows; ++r)
+            for (std::size_t c = 0; c < columns; ++c)
+              differ += part[r * columns + c] == whole[(i + r) * n + j + c] ? 0 : 1;
+          REQUIRE(differ == 0);
+        }
+    }
 }
 
 TEMPLATE_TEST_CASE("Ordered products have the bits of a plain loop, wherever a product is cut", "[kernels]",
@@ -385,6 +495,59 @@ TEST_CASE("Ordered products scale, accumulate and overwrite as others do", "[ker
       kernels::matmul(execution(), a, kernels::Transpose::no, b, kernels::Transpose::no, c, 2.0, beta,
                       kernels::OrderedProducts{});
       CHECK(largest_difference(c, expected) < 1e-13);
+    }
+}
+
+TEMPLATE_TEST_CASE("Parts of a reproducible product join in a tree, however ranks share them", "[kernels]",
+                   float, sw::bfloat16) {
+  using Number = sw::AccumulationElement<TestType>;
+  check_reproducible<TestType, TestType>(29, 75, 8 * 40, {.parts = 8});
+  check_reproducible<TestType, TestType>(3, 5, 8 * 520, {.parts = 8}); // too deep to keep packed
+  check_reproducible<TestType, Number>(7, 130, 3 * 8 * 20, {.parts = 8, .runs = 3});
+  check_reproducible<TestType, TestType>(245, 9, 8 * 2, {.parts = 8}); // two blocks of rows
+}
+
+TEMPLATE_TEST_CASE("A weight's gradient sums leaves of tokens exactly, however ranks share them", "[kernels]",
+                   float, sw::bfloat16) {
+  check_reproducible<TestType, sw::FixedPoint>(29, 75, 16 * 16, {.leaf = 16});
+  check_reproducible<TestType, sw::FixedPoint>(5, 130, 8 * 3, {.leaf = 1});
+  check_reproducible<TestType, sw::FixedPoint>(245, 9, 8 * 512, {.leaf = 256});
+  check_reproducible<TestType, sw::FixedPoint>(3, 5, 8 * 576, {.leaf = 64});
+}
+
+TEST_CASE("A gradient of FixedPoint is near the sum, accumulates, and reports what does not fit",
+          "[kernels]") {
+  const auto x = random_matrix<float>(64, 9, 1);
+  const auto dy = random_matrix<float>(64, 70, 2);
+  const auto wanted = reference<float>(x, true, dy, false, Matrix<float>("c", 9, 70), 1.0, 0.0);
+  Kokkos::View<sw::FixedPoint**, Kokkos::LayoutRight, Memory> sum("sum", 9, 70);
+  bool fault = false;
+  const auto add = [&](double beta) {
+    kernels::matmul(execution(), x, kernels::Transpose::yes, dy, kernels::Transpose::no, sum, 1.0, beta,
+                    kernels::ReproducibleProducts{.leaf = 16, .fault = &fault});
+  };
+  const auto worst = [&](double times) {
+    double out = 0;
+    for (std::size_t i = 0; i < 9; ++i)
+      for (std::size_t j = 0; j < 70; ++j)
+        out = std::max(out,
+                       std::abs(static_cast<double>(static_cast<float>(sum(i, j))) - times * wanted(i, j)));
+    return out;
+  };
+  sum(2, 3).units = 77;
+  add(0.0);
+  CHECK(worst(1) < 1e-5);
+  add(1.0);
+  CHECK(worst(2) < 1e-5);
+  CHECK_FALSE(fault);
+  for (const std::size_t column : {std::size_t{3}, std::size_t{69}}) // in a register, and after the last one
+    for (const float number :
+         {2e4F, -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      const float old = std::exchange(dy(40, column), number);
+      fault = false;
+      add(1.0);
+      CHECK(fault);
+      dy(40, column) = old;
     }
 }
 

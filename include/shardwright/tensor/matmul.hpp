@@ -8,9 +8,11 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/grid_product.hpp>
 #include <shardwright/layout/matmul_layout.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/product/matmul.hpp>
+#include <shardwright/tensor/ordered_products.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/summa.hpp>
 
@@ -46,6 +48,8 @@ template <class Tensor> [[nodiscard]] auto mutable_matrix_at(Tensor& tensor, std
 struct PlainProduct {
   static constexpr const char* name = "matmul";
   template <class X, class W> using layout = MatmulLayout<X, W>;
+  template <class X, class W>
+  static constexpr ContractedDimensions contracted{X::tensor_rank - 1, X::tensor_rank};
   template <class X, class W> [[nodiscard]] static auto shape(const X& x, const W& w, SourceLocation where) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     require_equal_extents(name, "the last extent of the left tensor must be the first of the right one",
@@ -58,14 +62,14 @@ struct PlainProduct {
     return out;
   }
   template <class Products, class X, class W, class Y>
-  static void run(const X& x, const W& w, Y& y, double beta, SourceLocation where) {
+  static void run(const X& x, const W& w, Y& y, double beta, const Products& products, SourceLocation where) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     if constexpr (over_grid<typename X::layout, typename W::layout>) {
       if constexpr (GridElement<typename Y::value_type>::value)
         GridRun<X, W, Y>(x, w, y, where).run(beta);
     } else {
       kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::no, matrix_at(w, 1),
-                      kernels::Transpose::no, mutable_matrix_at(y, tokens), 1.0, beta, Products{});
+                      kernels::Transpose::no, mutable_matrix_at(y, tokens), 1.0, beta, products);
     }
   }
 };
@@ -74,6 +78,8 @@ struct PlainProduct {
 struct InputGradientProduct {
   static constexpr const char* name = "matmul_input_gradient";
   template <class Y, class W> using layout = MatmulLayout<Y, W, MatmulForm::right_transposed>;
+  template <class Y, class W>
+  static constexpr ContractedDimensions contracted{Y::tensor_rank - W::tensor_rank + 1, Y::tensor_rank};
   template <class Y, class W> [[nodiscard]] static auto shape(const Y& y, const W& w, SourceLocation where) {
     constexpr std::size_t columns = W::tensor_rank - 1;
     constexpr std::size_t tokens = Y::tensor_rank - columns;
@@ -87,10 +93,10 @@ struct InputGradientProduct {
     return out;
   }
   template <class Products, class Y, class W, class X>
-  static void run(const Y& y, const W& w, X& x, double beta, SourceLocation) {
+  static void run(const Y& y, const W& w, X& x, double beta, const Products& products, SourceLocation) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     kernels::matmul(y.execution(), matrix_at(y, tokens), kernels::Transpose::no, matrix_at(w, 1),
-                    kernels::Transpose::yes, mutable_matrix_at(x, tokens), 1.0, beta, Products{});
+                    kernels::Transpose::yes, mutable_matrix_at(x, tokens), 1.0, beta, products);
   }
 };
 
@@ -98,6 +104,7 @@ struct InputGradientProduct {
 struct WeightGradientProduct {
   static constexpr const char* name = "matmul_weight_gradient";
   template <class X, class Y> using layout = MatmulLayout<X, Y, MatmulForm::left_transposed>;
+  template <class X, class Y> static constexpr ContractedDimensions contracted{0, X::tensor_rank - 1};
   template <class X, class Y> [[nodiscard]] static auto shape(const X& x, const Y& y, SourceLocation where) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     require_equal_extents(name, "the tensors must have equal leading extents", x.shape(), 0, y.shape(), 0,
@@ -109,10 +116,10 @@ struct WeightGradientProduct {
     return out;
   }
   template <class Products, class X, class Y, class W>
-  static void run(const X& x, const Y& y, W& w, double beta, SourceLocation) {
+  static void run(const X& x, const Y& y, W& w, double beta, const Products& products, SourceLocation) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::yes, matrix_at(y, tokens),
-                    kernels::Transpose::no, mutable_matrix_at(w, 1), 1.0, beta, Products{});
+                    kernels::Transpose::no, mutable_matrix_at(w, 1), 1.0, beta, products);
   }
 };
 
@@ -130,21 +137,14 @@ using ProductTensor =
     ShardedTensor<typename ProductLayout<Form, typename Left::layout, typename Right::layout, To>::type,
                   Element, typename Left::target>;
 
-/// The element type of a product's destination: that of the factors, or the AccumulationElement in which it
-/// is summed.
+/// The element type of a product's destination: that of the factors, the AccumulationElement in which it is
+/// summed, or that of gradients.
 template <class Left, class Out>
 using ProductOutElement = std::conditional_t<
-    std::is_same_v<typename Out::value_type, AccumulationElement<typename Left::value_type>>,
+    std::is_same_v<typename Out::value_type, AccumulationElement<typename Left::value_type>> ||
+        std::is_same_v<typename Out::value_type,
+                       GradientElement<typename Left::value_type, typename Left::target>>,
     typename Out::value_type, typename Left::value_type>;
-
-/// Whether a rank computes each element of a result in one product.
-template <class Products, class Left, class Right, class L> struct ProductIsWhole {
-  static constexpr bool value = !std::is_same_v<Products, kernels::OrderedProducts> ||
-                                (!L::value.has_partial() && !over_grid<Left, Right>);
-  static_assert(
-      value,
-      "matmul: with OrderedProducts the contracted dimension must not be sharded, nor an operand Partial, because the ranks' parts are rounded before they are added (redistribute the operands first)");
-};
 
 /// The product in its own layout, or in that of a destination.
 template <class Form, class Products = kernels::FastProducts, class To = void, class Left, class Right>
@@ -158,7 +158,7 @@ template <class Form, class Products = kernels::FastProducts, class To = void, c
     static_cast<void>(ProductIsWhole<Products, typename Left::layout, typename Right::layout,
                                      typename Result::layout>::value);
     Result out(left.resources(), Form::shape(left, right, where), where);
-    Form::template run<Products>(left, right, out, 0.0, where);
+    run_product<Form, Products>(left, right, out, 0.0, nullptr, where);
     return out;
   } else {
     return Result(left.resources(), {}, where);
@@ -166,7 +166,8 @@ template <class Form, class Products = kernels::FastProducts, class To = void, c
 }
 
 template <class Form, class Products = kernels::FastProducts, class Out, class Left, class Right>
-void product_into(Out& out, const Left& left, const Right& right, double beta, SourceLocation where) {
+void product_into(Out& out, const Left& left, const Right& right, double beta, SourceLocation where,
+                  bool* fault = nullptr) {
   using Result = ProductTensor<Form, Left, Right, typename Out::layout, ProductOutElement<Left, Out>>;
   if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
     if constexpr (DestinationOf<Result, Out>::value) {
@@ -176,7 +177,7 @@ void product_into(Out& out, const Left& left, const Right& right, double beta, S
                     where);
       static_cast<void>(ProductIsWhole<Products, typename Left::layout, typename Right::layout,
                                        typename Result::layout>::value);
-      Form::template run<Products>(left, right, out, beta, where);
+      run_product<Form, Products>(left, right, out, beta, fault, where);
     }
   }
 }
@@ -220,11 +221,11 @@ template <bool transposed, class Products = kernels::FastProducts> struct Matrix
   template <class Slot, class G, class X>
   void right_gradient_into(const Slot& slot, const G& y_gradient, const X& x) const {
     if constexpr (transposed)
-      detail::product_into<detail::WeightGradientProduct, Products>(slot.tensor, y_gradient, x, slot.beta,
-                                                                    {});
+      detail::product_into<detail::WeightGradientProduct, Products>(slot.tensor, y_gradient, x, slot.beta, {},
+                                                                    detail::fault_of(slot));
     else
-      detail::product_into<detail::WeightGradientProduct, Products>(slot.tensor, x, y_gradient, slot.beta,
-                                                                    {});
+      detail::product_into<detail::WeightGradientProduct, Products>(slot.tensor, x, y_gradient, slot.beta, {},
+                                                                    detail::fault_of(slot));
   }
 };
 using Matmul = MatrixProduct<false>;

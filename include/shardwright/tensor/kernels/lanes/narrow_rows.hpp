@@ -25,16 +25,17 @@ template <class Element> struct WidenRows {
 
 /// One row per call: rounded(sum + beta old).
 template <class Out> struct RoundRows {
-  const float* from;
+  using Number = AccumulationElement<Out>;
+  const Number* from;
   std::size_t columns;
-  float beta;
+  Number beta;
   Out* to;
   std::size_t stride;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
-    const float* in = from + row * columns;
+    const Number* in = from + row * columns;
     Out* out = to + row * stride;
-    const float scale = beta;
-    for_chunks<float>(
+    const Number scale = beta;
+    for_chunks<Number>(
         0, columns,
         [in, out, scale](auto chunk, std::size_t i) {
           chunk.store(out + i,

@@ -69,17 +69,21 @@ void start_product(const Execution& execution, const Product<Element, Out>& prod
 /// @param b  [k, n], or [n, k] when transposed
 /// @param c  [m, n], not overlapping the factors; of their element type or its AccumulationElement
 ///
-/// OrderedProducts, on the host, are those of the library's register tiles, with up to 2.7 MB of workspace.
+/// OrderedProducts and ReproducibleProducts, on the host, are those of the library's register tiles, with up
+/// to 2.9 MB of workspace. ReproducibleProducts of float and 16-bit elements may be added to a FixedPoint C:
+/// beta = 1 keeps its old content.
 /// @throws InvalidArgument if the shapes do not fit
 template <class Execution, KernelMatrix A, KernelMatrix B, KernelMatrix C, class Products = FastProducts>
 void matmul(const Execution& execution, const A& a, Transpose transpose_a, const B& b, Transpose transpose_b,
-            const C& c, double alpha = 1.0, double beta = 0.0, Products = {}) {
+            const C& c, double alpha = 1.0, double beta = 0.0, const Products& products = {}) {
   using Element = typename A::non_const_value_type;
   using Out = typename C::value_type;
   using Number = AccumulationElement<Element>;
+  constexpr bool is_term = std::is_same_v<Products, ReproducibleProducts> && std::is_same_v<Number, float> &&
+                           std::is_same_v<Out, FixedPoint>;
   static_assert(
       std::is_same_v<Element, typename B::non_const_value_type> &&
-          (std::is_same_v<Element, Out> || std::is_same_v<Number, Out>),
+          (std::is_same_v<Element, Out> || std::is_same_v<Number, Out> || is_term),
       "matmul: both factors must have the same element type, and the result must have that type or its AccumulationElement.");
   const auto left = span_of(a);
   const auto right = span_of(b);
@@ -102,10 +106,10 @@ void matmul(const Execution& execution, const A& a, Transpose transpose_a, const
                                               static_cast<Number>(beta),
                                               out.data,
                                               out.stride};
-  if constexpr (std::is_same_v<Products, OrderedProducts>)
-    detail::start_ordered_product(execution, product);
-  else
+  if constexpr (std::is_same_v<Products, FastProducts>)
     detail::start_product(execution, product);
+  else
+    detail::start_product(execution, product, products);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
