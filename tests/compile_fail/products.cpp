@@ -3,6 +3,7 @@
 
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/matmul_layout.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/layers/linear.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/redistribute.hpp>
@@ -253,6 +254,53 @@ void multiply(const ShardedTensor<Layout<2>, Element>& x, const ShardedTensor<La
   static_cast<void>(matmul<OrderedProducts>(x, w));
 }
 } // namespace ordered_products_narrow
+
+namespace reproducible_grid {
+// expect: matmul: on a Reproducible target the contracted dimensions must be sharded alike, because panels of a grid are added in an order that depends on the mesh (redistribute one operand)
+
+using Target = Reproducible<DefaultTarget>;
+using Grid = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+using Matrix = ShardedTensor<Grid, float, Target>;
+
+void multiply(const Matrix& x, const Matrix& w) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(matmul(x, w));
+#else
+  static_cast<void>(matmul(x, redistribute<Layout<2, Shard<0, tp>>>(w)));
+#endif
+}
+} // namespace reproducible_grid
+
+namespace reproducible_partial_operand {
+// expect: matmul: on a Reproducible target no operand may be Partial, because the products with the parts of a sum would be rounded before they are added (redistribute the operand first)
+
+using Target = Reproducible<DefaultTarget>;
+using Sums = ShardedTensor<Layout<2, Partial<Sum, tp>>, float, Target>;
+
+void multiply(const Sums& x, const ShardedTensor<Layout<2>, float, Target>& w) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(matmul(x, w));
+#else
+  static_cast<void>(matmul(redistribute<Layout<2>>(x), w));
+#endif
+}
+} // namespace reproducible_partial_operand
+
+namespace reproducible_two_contracted {
+// expect: matmul: on a Reproducible target at most one contracted dimension may be sharded, because its parts are added in a tree (gather the others, or make the result the gradient of a Parameter)
+
+using Target = Reproducible<DefaultTarget>;
+using Tokens = ShardedTensor<Layout<3, Shard<0, dp>, Shard<1, tp>>, float, Target>;
+
+void multiply(const Tokens& x, const Tokens& y) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(matmul_weight_gradient(x, y));
+#else
+  using Whole = Layout<3, Shard<0, dp>>;
+  static_cast<void>(matmul_weight_gradient(redistribute<Whole>(x), redistribute<Whole>(y)));
+#endif
+}
+} // namespace reproducible_two_contracted
 
 namespace module_input_layout {
 // expect: Module: the input must be in the layout that the module is made for (read it with .as<In>(), or change the module's In)

@@ -366,7 +366,11 @@ template <class Element, class Out> struct OrderedCase {
   }
   [[nodiscard]] std::vector<Out> run() const {
     std::vector<Out> out(m * n);
-    kernels::detail::start_ordered_product(execution(), product(out.data()), order);
+    bool fault = false;
+    auto with_fault = order;
+    with_fault.fault = &fault;
+    kernels::detail::start_ordered_product(execution(), product(out.data()), with_fault);
+    REQUIRE_FALSE(fault);
     return out;
   }
   /// Elements that have other bits than those of the definition, on a processor that adds in one of two ways.

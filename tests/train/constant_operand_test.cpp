@@ -3,13 +3,18 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/mesh/reproducible.hpp>
+#include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/transpose.hpp>
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/tape.hpp>
 
+#include <cstdint>
+#include <cstring>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -68,6 +73,55 @@ template <bool transposed> void check_ordered(const Mesh& mesh, Findings& findin
     same(tape.gradient(right), turned(x), g, "dW");
 }
 
+using Reproducible = sw::Reproducible<sw::DefaultTarget>;
+
+/// The bits of all elements of a tensor on every rank, once ranks have added their parts.
+template <class Tensor> void append_bits(std::vector<std::uint64_t>& bits, const Tensor& tensor) {
+  const auto all = sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor);
+  for (std::size_t i = 0; i < all.local_size(); ++i)
+    std::memcpy(&bits.emplace_back(), all.data() + i, sizeof(*all.data()));
+}
+
+/// Products of layers and their gradients: row-parallel, of gate and up, and of tokens that several axes
+/// share.
+template <class Element> std::vector<std::uint64_t> reproducible_products(const Mesh& mesh) {
+  using namespace sw; // Layout, Shard, Partial
+  const auto random = [&mesh]<class L>(L, const typename ShardedTensor<L>::Shape& shape,
+                                       std::uint64_t number) {
+    ShardedTensor<L, float, Reproducible> out(mesh, {shape});
+    fill_normal(out, {11, number});
+    return convert<Element>(std::move(out));
+  };
+  constexpr std::int64_t batch = 4, tokens = 32, width = 48;
+  using Tokens = Layout<3, Shard<0, dp>>;
+  using Stream = Layout<3, Shard<0, dp>, Shard<1, tp>>;
+  std::vector<std::uint64_t> bits;
+  append_bits(bits, matmul(random(Layout<3, Shard<0, dp>, Shard<2, tp>>{}, {batch, tokens, width}, 1),
+                           random(Layout<2, Shard<0, tp>>{}, {width, 7}, 2)));
+  const auto weight = random(Layout<3, Shard<2, tp>>{}, {width, 3, 48}, 3);
+  const auto pairs = random(Layout<4, Shard<0, dp>, Shard<3, tp>>{}, {batch, tokens, 3, 48}, 4);
+  append_bits(bits, matmul_input_gradient(pairs, weight));
+  bool fault = false;
+  const auto add_gradients = [&]<class Raw>(Raw, const auto& x, const auto& y_gradient, const auto& shape) {
+    ShardedTensor<Raw, FixedPoint, Reproducible> sum(mesh, {shape});
+    struct Slot {
+      decltype(sum)& tensor;
+      float beta;
+      bool* fault;
+    };
+    for (const float beta : {0.0F, 1.0F})
+      operation::Matmul{}.right_gradient_into(Slot{sum, beta, &fault}, y_gradient, x);
+    append_bits(bits, sum);
+  };
+  add_gradients(Layout<3, Shard<2, tp>, Partial<Sum, dp>>{}, random(Tokens{}, {batch, tokens, width}, 5),
+                pairs, weight.shape());
+  add_gradients(Layout<2, Partial<Sum, dp, tp>>{}, random(Stream{}, {batch, tokens, width}, 5),
+                random(Stream{}, {batch, tokens, 5}, 6), std::array<std::int64_t, 2>{width, 5});
+  if (fault)
+    bits.clear();
+  return bits;
+}
+
 } // namespace
 
 TEST_CASE("a tensor is a constant operand of products and sums on a tape") {
@@ -99,4 +153,45 @@ TEST_CASE("ordered products on a tape have the bits of ordered products of block
             check_ordered<false>(mesh, findings);
             check_ordered<true>(mesh, findings);
           }) == "");
+}
+
+TEMPLATE_TEST_CASE("products on a Reproducible target have the same bits on every mesh", "", float,
+                   sw::bfloat16) {
+  std::vector<std::uint64_t> one_rank;
+  for (const Extents extents : {Extents{1, 1}, {2, 1}, {1, 2}, {2, 2}, {1, 8}})
+    CHECK(on_ranks(extents.data * extents.tensor, [&](sw::HostCommunicator world, Findings& findings) {
+            const auto bits = reproducible_products<TestType>(mesh_of(world, extents));
+            if (extents.data * extents.tensor == 1)
+              one_rank = bits;
+            findings.expect(bits == one_rank && !bits.empty(), "dp=", extents.data, " tp=", extents.tensor);
+          }) == "");
+}
+
+TEST_CASE("a Reproducible product names extents that its ranks cannot share") {
+  const auto message = [](const auto& product) {
+    try {
+      product();
+    } catch (const sw::InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(
+      on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
+        const Mesh mesh = mesh_of(world, {1, 2});
+        const sw::ShardedTensor<sw::Layout<2, sw::Shard<1, tp>>, float, Reproducible> x(mesh, {3, 12});
+        const sw::ShardedTensor<Row, float, Reproducible> w(mesh, {12, 5});
+        const std::string parts = message([&] { static_cast<void>(sw::matmul(x, w)); });
+        findings.expect(parts.find("must have 8 equal parts, and each rank some of them, but the extents are "
+                                   "[3, 12], and 2 ranks share dimension 1") != std::string::npos,
+                        parts);
+        using Stream = sw::Layout<3, sw::Shard<1, tp>>;
+        const sw::ShardedTensor<Stream, float, Reproducible> stream(mesh, {1, 34, 4});
+        sw::ShardedTensor<sw::Layout<2, sw::Partial<sw::Sum, tp>>, sw::FixedPoint, Reproducible> sum(mesh,
+                                                                                                     {4, 4});
+        const std::string leaves = message([&] { sw::matmul_weight_gradient_into(sum, stream, stream); });
+        findings.expect(leaves.find("each rank's tokens must be whole blocks of 2, a sixteenth of a sequence "
+                                    "or less, but 2 ranks share sequences of 34") != std::string::npos,
+                        leaves);
+      }) == "");
 }

@@ -238,6 +238,9 @@ void start_ordered_product(const Execution& execution, const Product<Element, Ou
   static_assert(
       runs_on_host<Execution> || counts_only<Execution>,
       "OrderedProducts: the tensors must be in host memory, because libraries of devices add in an order of their own (use FastProducts)");
+  if constexpr (std::is_same_v<Out, FixedPoint>)
+    require(order.fault != nullptr, "matmul",
+            "a FixedPoint result needs a flag for terms that do not fit (add to the slot of a parameter).");
   if (product.m == 0 || product.n == 0)
     return;
   moves("sw::matmul", execution, (product.m + product.n) * product.k * sizeof(Element),
