@@ -24,6 +24,7 @@
 #include <shardwright/tensor/halo/geometry.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/local_extents.hpp>
+#include <shardwright/tensor/ordered_products.hpp>
 #include <shardwright/tensor/quantize.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>

@@ -90,12 +90,12 @@ template <class Form, class Out, class Left, class Right>
   if constexpr (ReproducibleProduct<L, typename Right::layout, sharded>::value) {
     const std::span<const std::int64_t> shape(left.shape());
     if constexpr (terms)
-      order = {.leaf = ordered_leaf(Form::name, left.core(), L::value, L::axes,
-                                    shape.first(static_cast<std::size_t>(contracted.last)), where),
-               .fault = fault};
+      order.leaf = ordered_leaf(Form::name, left.core(), L::value, L::axes,
+                                shape.first(static_cast<std::size_t>(contracted.last)), where);
     else if constexpr (sharded == 1)
       order = ordered_contraction(Form::name, left.core(), L::value, L::axes, shape, contracted, where);
   }
+  order.fault = fault;
   return order;
 }
 
