@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -305,6 +306,55 @@ template <class Place> void nested_orders(Place on) {
   nested_orders_of<sw::bfloat16>(on, 704);
   nested_orders_of<double>(on, 32);
   nested_orders_of<sw::float16>(on, 32);
+}
+
+/// Complex elements are reduced as their parts are, bit for bit, and moved as one element.
+template <class Real, class Place> void complex_elements_of(const Place& on) {
+  using Complex = std::complex<Real>;
+  auto comm = on.comm;
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const auto own = static_cast<std::size_t>(comm.rank());
+  const std::size_t count = ranks * 40;
+  const std::vector<Real> reals = elements_of<Real>(comm.rank(), 2 * count, 9);
+  std::vector<Complex> numbers(count);
+  std::memcpy(static_cast<void*>(numbers.data()), reals.data(), count * sizeof(Complex));
+  const auto blocks = column_blocks(4, std::vector<std::size_t>(ranks, 10));
+  const auto halves = column_blocks(4, std::vector<std::size_t>(ranks, 20));
+  const auto in = on.put(numbers);
+  const auto parts = on.put(reals);
+  const auto same = [&](const auto& found, const auto& wanted, const char* what, sw::ReduceOp op) {
+    const auto a = on.get(found);
+    const auto b = on.get(wanted);
+    require(a.size() * sizeof(a[0]) == b.size() * sizeof(b[0]) &&
+                std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0,
+            label<Complex>(what, count, op));
+  };
+  for (const sw::ReduceOp op : {sw::ReduceOp::sum, sw::ReduceOp::average}) {
+    auto whole = on.put(std::vector<Complex>(count));
+    auto whole_parts = on.put(std::vector<Real>(2 * count));
+    comm.all_reduce(in, whole, op);
+    comm.all_reduce(parts, whole_parts, op);
+    same(whole, whole_parts, "complex all_reduce", op);
+    auto block = on.put(std::vector<Complex>(40));
+    auto block_parts = on.put(std::vector<Real>(80));
+    comm.reduce_scatter(in, block, blocks, op);
+    comm.reduce_scatter(parts, block_parts, halves, op);
+    same(block, block_parts, "complex reduce_scatter of rows", op);
+  }
+  auto exchanged = on.put(std::vector<Complex>(count));
+  auto exchanged_parts = on.put(std::vector<Real>(2 * count));
+  comm.all_to_all(in, exchanged, blocks, sw::packed_blocks(std::vector<std::size_t>(ranks, 40)));
+  comm.all_to_all(parts, exchanged_parts, halves, sw::packed_blocks(std::vector<std::size_t>(ranks, 80)));
+  same(exchanged, exchanged_parts, "complex all_to_all", sw::ReduceOp::sum);
+  auto gathered = on.put(std::vector<Complex>(ranks));
+  comm.all_gather(on.put(std::vector<Complex>{numbers[own]}), gathered);
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    require(on.get(gathered)[rank].imag() == element_at<Real>(static_cast<int>(rank), 2 * rank + 1, 9),
+            label<Complex>("complex all_gather", ranks, sw::ReduceOp::sum));
+}
+template <class Place> void complex_elements(Place on) {
+  complex_elements_of<float>(on);
+  complex_elements_of<double>(on);
 }
 
 /// A NaN on any rank, at any position of a vector, is the result everywhere.
@@ -848,6 +898,7 @@ using Part = PartOn<HostPlace>;
 template <class Place = HostPlace> const std::vector<PartOn<Place>>& parts() {
   static const std::vector<PartOn<Place>> all{{"all_reduce", all_reduces<Place>},
                                               {"large all_reduce", large_all_reduces<Place>},
+                                              {"complex elements", complex_elements<Place>},
                                               {"nested reduction orders", nested_orders<Place>},
                                               {"NaN", nans<Place>},
                                               {"all_gather", all_gathers<Place>},

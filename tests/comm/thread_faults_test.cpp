@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <complex>
 #include <cstdint>
 #include <functional>
 #include <latch>
@@ -466,6 +467,10 @@ TEST_CASE("invalid arguments are rejected on the rank that passes them", "[comm]
     order.levels[0] = {2, 1};
     CHECK_THROWS_WITH(world.all_reduce_in_place(data, sw::ReduceOp::sum, order),
                       ContainsSubstring("must visit each of the 1 ranks once"));
+    std::vector<std::complex<float>> complex(4);
+    CHECK_THROWS_WITH(world.all_reduce_in_place(complex, sw::ReduceOp::maximum),
+                      ContainsSubstring("a reduction of complex64 must be a sum or an average, but it is a "
+                                        "maximum (complex numbers have no order;"));
     const std::vector<sw::StridedBlock> outside{{4, 2, 2, 4}};
     CHECK_THROWS_WITH(
         world.all_gather(std::span<float>(small).subspan(0, 4), data, outside),

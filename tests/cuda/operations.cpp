@@ -7,6 +7,7 @@
 
 #include "cuda/compare.hpp"
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -78,6 +79,35 @@ template <class Target, class Element> Results operations(const Mesh& mesh) {
   return results;
 }
 
+/// The parts of complex elements.
+template <class Tensor> void keep_parts(Results& results, std::string name, const Tensor& tensor) {
+  std::vector<double> parts;
+  for (const auto& each : sw::gather(tensor, 0)) {
+    parts.push_back(static_cast<double>(each.real()));
+    parts.push_back(static_cast<double>(each.imag()));
+  }
+  results.add(std::move(name), parts);
+}
+
+/// Operations on complex numbers.
+template <class Target, class Element> Results complex_operations(const Mesh& mesh) {
+  using L = sw::Layout<2, sw::Shard<0, dp>>;
+  std::vector<Element> numbers(150);
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = Element(static_cast<typename Element::value_type>(i % 13) - 6,
+                         static_cast<typename Element::value_type>(i % 7) + 1);
+  const auto x = sw::scatter<L, Target>(mesh, 0, numbers, {10, 15});
+  const auto y = x * std::complex<double>(0.5, -1) + 2;
+  Results results;
+  keep_parts(results, "complex product", x * y);
+  keep_parts(results, "complex quotient", x / y);
+  keep_parts(results, "conj", conj(x) - y);
+  keep_parts(results, "complex dot", sw::redistribute<sw::Layout<0>>(sw::dot(x, y)));
+  keep(results, "complex norm", sw::norm(x));
+  keep_parts(results, "complex convert", sw::convert<std::complex<float>>(x));
+  return results;
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -89,6 +119,9 @@ int main(int argc, char** argv) {
           agrees("operations in float", operations<Device, float>(mesh), operations<Host, float>(mesh), 1e-4);
       sound &= agrees("operations in double", operations<Device, double>(mesh),
                       operations<Host, double>(mesh), 1e-11);
+      using Complex = std::complex<double>;
+      sound &= agrees("operations in complex double", complex_operations<Device, Complex>(mesh),
+                      complex_operations<Host, Complex>(mesh), 1e-11);
     }));
     return sound;
   });

@@ -96,12 +96,13 @@ inline Drawn draw_collective(std::uint64_t seed, int ranks) {
   Drawn out;
   out.seed = seed;
   out.call.operation = operations[random(5)];
-  out.call.element = static_cast<sw::ElementType>(random(9));
+  out.call.element = static_cast<sw::ElementType>(random(11));
   const bool averages =
       out.call.element == sw::ElementType::float32 || out.call.element == sw::ElementType::float64;
+  const bool complex = sw::is_complex(out.call.element);
   constexpr sw::ReduceOp reductions[] = {sw::ReduceOp::sum, sw::ReduceOp::product, sw::ReduceOp::maximum,
                                          sw::ReduceOp::minimum, sw::ReduceOp::average};
-  out.call.reduce_op = reductions[random(averages ? 5 : 4)];
+  out.call.reduce_op = reductions[random(averages ? 5 : complex ? 1 : 4)];
   out.call.root = random.number(ranks);
   constexpr std::size_t most[] = {1, 8, 60, 60, 700, 6000};
   out.call.count = random(most[random(6)] + 1);
@@ -143,11 +144,16 @@ private:
   [[nodiscard]] bool separate_out() const { return !shared_; }
   [[nodiscard]] std::size_t bytes() const { return sw::size_of(call.element); }
 
+  /// A complex element is value - i value.
   void put(Bytes& to, std::size_t at, double value) const {
+    const std::size_t parts = sw::detail::parts_of(call.element);
     sw::detail::with_element(call.element, [&](auto type) {
       using Element = typename decltype(type)::type;
-      const auto element = static_cast<Element>(static_cast<sw::AccumulationElement<Element>>(value));
-      std::memcpy(to.data() + at * sizeof element, &element, sizeof element);
+      for (std::size_t part = 0; part < parts; ++part) {
+        const double number = part == 0 ? value : 0.0 - value; // sums of zeros are not negative
+        const auto element = static_cast<Element>(static_cast<sw::AccumulationElement<Element>>(number));
+        std::memcpy(to.data() + (at * parts + part) * sizeof element, &element, sizeof element);
+      }
     });
   }
   [[nodiscard]] static std::size_t place(const sw::StridedBlock& block, std::size_t i) {

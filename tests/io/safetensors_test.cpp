@@ -7,6 +7,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/safetensors.hpp>
 
+#include <complex>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -102,6 +103,18 @@ TEST_CASE("safetensors: a file has exactly the bytes of the format") {
              ContainsSubstring("tensor 'z' must hold F32, but holds BF16 (read that, and convert it)"));
   CHECK_THAT(sentence_of([&] { (void)file.entry("y"); }),
              ContainsSubstring("must hold the tensor 'y', but none of its 4"));
+}
+
+TEST_CASE("safetensors: complex numbers are stored as C64") {
+  const Scratch scratch;
+  const fs::path path = scratch.root() / "m.safetensors";
+  const std::vector<std::complex<float>> numbers{{1, -2}, {0.5F, 3}};
+  st::write(path, {st::source<std::complex<float>>("z", {2}, numbers)});
+  const st::File file(path);
+  CHECK(file.entry("z").dtype == st::Dtype::c64);
+  CHECK(file.read_as<std::complex<float>>("z") == numbers);
+  CHECK_THAT(sentence_of([&] { (void)file.read_as<double>("z"); }),
+             ContainsSubstring("tensor 'z' must hold F64, but holds C64"));
 }
 
 TEST_CASE("safetensors: every element type survives a round trip") {

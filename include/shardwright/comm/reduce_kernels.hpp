@@ -225,7 +225,8 @@ template <class Element, class Op>
 using Reduced = typename std::conditional_t<wraps<Element, Op>, std::make_unsigned<Element>,
                                             std::type_identity<Element>>::type;
 
-template <class Op> void reduce_by(ElementType type, const ReduceRun& task) noexcept {
+template <class Op> void reduce_by(ElementType type, ReduceRun task) noexcept {
+  task.count *= parts_of(type);
   with_element(type, [&task]<class Element>(std::type_identity<Element>) {
     if constexpr (is_narrow<Element>)
       NarrowReduceKernel<Element, Op>::run(task);
@@ -234,7 +235,7 @@ template <class Op> void reduce_by(ElementType type, const ReduceRun& task) noex
   });
 }
 
-/// Runs one reduction; averages are of real elements.
+/// Runs one reduction; averages are of real elements, and complex ones are only summed or averaged.
 inline void reduce_run(ElementType type, ReduceOp op, const ReduceRun& task) noexcept {
   switch (op) {
   case ReduceOp::sum:

@@ -172,8 +172,11 @@ private:
     call_.reduce_op = op;
     call_.order = order;
     const ElementType type = call_.element;
-    const bool real = type == ElementType::float32 || type == ElementType::float64 ||
-                      type == ElementType::bfloat16 || type == ElementType::float16;
+    const bool real = is_rounded(type);
+    if (op != ReduceOp::sum && op != ReduceOp::average && is_complex(type))
+      reject("a reduction of " + std::string(name_of(type)) + " must be a sum or an average, but it is a " +
+             std::string(name_of(op)) +
+             " (complex numbers have no order; gather the factors of a product, and multiply them)");
     if (op == ReduceOp::average && !real)
       reject("an average must be of floating-point elements, but these are " + std::string(name_of(type)) +
              " (reduce them with ReduceOp::sum, and divide the sum)");

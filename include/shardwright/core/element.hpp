@@ -9,6 +9,7 @@
 #include <shardwright/core/fixed_point.hpp>
 #include <shardwright/core/low_precision.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -29,7 +30,9 @@ enum class ElementType : std::uint8_t {
   float32,
   float64,
   bfloat16,
-  float16
+  float16,
+  complex64, ///< Two floats, as numpy names it.
+  complex128 ///< Two doubles.
 };
 #pragma GCC diagnostic pop
 
@@ -40,6 +43,11 @@ enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum, or
 /// @brief Whether a reduction of sums is the sum of the reductions.
 [[nodiscard]] constexpr bool is_linear(ReduceOp op) noexcept {
   return op == ReduceOp::sum || op == ReduceOp::average;
+}
+
+/// @brief Whether an element is two real numbers, the real part first.
+[[nodiscard]] constexpr bool is_complex(ElementType type) noexcept {
+  return type == ElementType::complex64 || type == ElementType::complex128;
 }
 
 /// @brief Bytes of one element.
@@ -57,7 +65,10 @@ enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum, or
   case ElementType::int64:
   case ElementType::uint64:
   case ElementType::float64:
+  case ElementType::complex64:
     return 8;
+  case ElementType::complex128:
+    return 16;
   }
   return 0;
 }
@@ -83,6 +94,10 @@ enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum, or
     return "bfloat16";
   case ElementType::float16:
     return "float16";
+  case ElementType::complex64:
+    return "complex64";
+  case ElementType::complex128:
+    return "complex128";
   }
   return "unknown";
 }
@@ -122,9 +137,41 @@ concept RealElement = std::is_floating_point_v<AccumulationElement<Element>>;
 
 namespace detail {
 
+/// Found by its members, because the header of std::complex includes streams. Kokkos::complex is aligned to
+/// both parts, and is not one.
+template <class Element> struct ComplexParts { using Real = Element; };
+template <class Element>
+requires requires(const Element& z) {
+  typename Element::value_type;
+  { z.real() } -> std::same_as<typename Element::value_type>;
+  { z.imag() } -> std::same_as<typename Element::value_type>;
+  requires std::is_same_v<typename Element::value_type, float> ||
+      std::is_same_v<typename Element::value_type, double>;
+  requires alignof(Element) == alignof(typename Element::value_type);
+}
+struct ComplexParts<Element> {
+  using Real = typename Element::value_type;
+};
+
+} // namespace detail
+
+/// @brief The type of the real and imaginary parts: float of std::complex<float>; of a real element, itself.
+template <class Element> using RealPart = typename detail::ComplexParts<std::remove_cv_t<Element>>::Real;
+
+/// @brief std::complex<float> or std::complex<double>, on every target: kernels read it as two reals, as
+/// [complex.numbers] allows, and no function of it is called on a device.
+template <class Element>
+concept ComplexElement = !std::is_same_v<RealPart<Element>, std::remove_cv_t<Element>>;
+
+/// @brief A real or complex element: what has gradients, and what linear algebra is made of.
+template <class Element>
+concept FieldElement = RealElement<Element> || ComplexElement<Element>;
+
+namespace detail {
+
 template <class Element> constexpr bool is_element_type() {
   using E = std::remove_cv_t<Element>;
-  return std::is_same_v<E, float> || std::is_same_v<E, double> || is_narrow<E> ||
+  return std::is_same_v<E, float> || std::is_same_v<E, double> || is_narrow<E> || ComplexElement<E> ||
          std::is_same_v<E, FixedPoint> || (std::is_integral_v<E> && (sizeof(E) == 4 || sizeof(E) == 8)) ||
          std::is_same_v<E, unsigned char> || std::is_same_v<E, std::byte>;
 }
@@ -148,6 +195,8 @@ template <CollectiveElement Element> [[nodiscard]] constexpr ElementType element
     return ElementType::float16;
   else if constexpr (std::is_same_v<E, FixedPoint>)
     return ElementType::int64;
+  else if constexpr (ComplexElement<E>)
+    return sizeof(E) == 8 ? ElementType::complex64 : ElementType::complex128;
   else if constexpr (sizeof(E) == 1)
     return ElementType::uint8;
   else if constexpr (sizeof(E) == 4)
@@ -158,7 +207,28 @@ template <CollectiveElement Element> [[nodiscard]] constexpr ElementType element
 
 namespace detail {
 
-/// Calls `function(std::type_identity<Element>{})` with the C++ type of an element type.
+/// An element's parts: the element itself if it is real.
+template <class Element> SHARDWRIGHT_FUNCTION auto* as_parts(Element* elements) {
+  if constexpr (!ComplexElement<Element>)
+    return elements;
+  else if constexpr (std::is_const_v<Element>)
+    return reinterpret_cast<const RealPart<Element>*>(elements);
+  else
+    return reinterpret_cast<RealPart<Element>*>(elements);
+}
+template <class Element> inline constexpr std::size_t parts_in = sizeof(Element) / sizeof(RealPart<Element>);
+
+/// The floating-point and complex types: those whose sums are rounded.
+[[nodiscard]] constexpr bool is_rounded(ElementType type) noexcept {
+  return type == ElementType::float32 || type == ElementType::float64 || type == ElementType::bfloat16 ||
+         type == ElementType::float16 || is_complex(type);
+}
+
+/// The numbers of an element that sums and averages treat separately.
+[[nodiscard]] constexpr std::size_t parts_of(ElementType type) noexcept { return is_complex(type) ? 2 : 1; }
+
+/// Calls `function(std::type_identity<Element>{})` with the C++ type of an element type, or of its parts_of
+/// parts.
 template <class Function> constexpr void with_element(ElementType type, Function&& function) {
   switch (type) {
   case ElementType::uint8:
@@ -172,8 +242,10 @@ template <class Function> constexpr void with_element(ElementType type, Function
   case ElementType::uint64:
     return function(std::type_identity<std::uint64_t>{});
   case ElementType::float32:
+  case ElementType::complex64:
     return function(std::type_identity<float>{});
   case ElementType::float64:
+  case ElementType::complex128:
     return function(std::type_identity<double>{});
   case ElementType::bfloat16:
     return function(std::type_identity<bfloat16>{});

@@ -110,7 +110,9 @@ private:
   void begin(const CollectiveCall& call) {
     reduction_ = reduces(call.operation) && ranks_ > 1;
     element_ = call.element;
-    bytes_ = size_of(call.element);
+    // The parts of a complex element are summed like neighbouring real ones.
+    parts_ = reduction_ ? parts_of(call.element) : 1;
+    bytes_ = size_of(call.element) / parts_;
     entries_.clear();
     addresses_ = 0;
     largest_ = 0;
@@ -127,19 +129,19 @@ private:
     work_.outs = outs;
   }
   void count(std::size_t elements) {
-    entries_.push_back({nullptr, elements, 0});
-    largest_ = std::max(largest_, elements);
+    entries_.push_back({nullptr, elements * parts_, 0});
+    largest_ = std::max(largest_, elements * parts_);
   }
   void add(const ByteRange& buffer, const StridedBlock& block) {
     PeerEntry entry;
-    const std::uintptr_t begin = buffer.begin + block.offset * bytes_;
+    const std::uintptr_t begin = buffer.begin + block.offset * parts_ * bytes_;
     entry.data = reinterpret_cast<std::byte*>(begin);
     if (block.count() > 0)
       addresses_ |= begin;
     if (block.count() > 0 && !block.contiguous()) {
-      entry.row_length = block.row_length;
-      entry.row_stride = block.row_stride;
-      addresses_ |= (block.row_length | block.row_stride) * bytes_;
+      entry.row_length = block.row_length * parts_;
+      entry.row_stride = block.row_stride * parts_;
+      addresses_ |= (entry.row_length | entry.row_stride) * bytes_;
     }
     input_ = entry.data;
     entries_.push_back(entry);
@@ -174,9 +176,7 @@ private:
   }
   /// The usual case: a gradient summed over two axes that were merged.
   [[nodiscard]] bool sums_in_two_levels() const noexcept {
-    const bool real = element_ == ElementType::float32 || element_ == ElementType::float64 ||
-                      element_ == ElementType::bfloat16 || element_ == ElementType::float16;
-    return work_.depth == 2 && sums() && real;
+    return work_.depth == 2 && sums() && is_rounded(element_);
   }
 
   /// Rows in units of the vectors that all sides support.
@@ -222,6 +222,7 @@ private:
   bool reduction_ = false;
   bool writes_ = false;
   ElementType element_ = ElementType::uint8;
+  std::size_t parts_ = 1;
   std::size_t bytes_ = 1;
   std::size_t vector_bytes_ = 16;
   std::size_t largest_ = 0;      // elements of the largest block

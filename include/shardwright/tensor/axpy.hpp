@@ -26,10 +26,10 @@ template <class X, class Y> struct AxpyOperands {
       std::is_same_v<WithoutHalos<typename X::layout>, WithoutHalos<typename Y::layout>>;
   static_assert(same, "axpy: both tensors must have the same layout (redistribute x)");
   static_assert(
-      RealElement<typename Y::value_type>,
+      FieldElement<typename Y::value_type>,
       "axpy: the elements must be floating-point, because the factor would be rounded to an integer (write y = a * x + y with a whole number)");
   static_assert(!Y::read_only, "axpy: y must own its memory (give a tensor, not a read-only handle)");
-  static constexpr bool value = same && RealElement<typename Y::value_type> && !Y::read_only &&
+  static constexpr bool value = same && FieldElement<typename Y::value_type> && !Y::read_only &&
                                 WholeRows<typename Y::layout>::value && SameElementAndTarget<X, Y>::value &&
                                 !any_invalid<ElementwiseLinearLayout<typename Y::layout>>;
 };
@@ -67,7 +67,8 @@ template <class Element> struct AxpbyRows {
 
 template <class X, class Y>
 void axpby_checked(const char* name, double a, const X& x, double b, Y& y, SourceLocation where) {
-  using Element = typename Y::value_type;
+  using Element = RealPart<typename Y::value_type>; // the factors are real: parts are treated alike
+  constexpr std::size_t parts = parts_in<typename Y::value_type>;
   begin_operation(where, x, y);
   require_one_mesh(name, x, y, where);
   require_shape(name, "tensor y", y.shape(), x.shape(), x.core(), where);
@@ -78,17 +79,20 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
   const auto first = static_cast<AccumulationElement<Element>>(a);
   const auto second = static_cast<AccumulationElement<Element>>(b);
   if constexpr (!std::is_same_v<typename X::layout, typename Y::layout>) {
+    static_assert(parts == 1, "axpy: complex tensors must have equal halos (redistribute x)");
     const ElementBox box = owned_box(y);
     kernels::moves("sw::axpby", y.execution(),
                    box.count() * (sizeof(typename X::value_type) + 2 * sizeof(Element)));
-    kernels::run("sw::axpby", y.execution(), box.slabs() * box.rows,
-                 AxpbyRows<Element>{first, x.data(), owned_box(x), second, y.mutable_data(), box});
+    kernels::run(
+        "sw::axpby", y.execution(), box.slabs() * box.rows,
+        AxpbyRows<Element>{first, as_parts(x.data()), owned_box(x), second, as_parts(y.mutable_data()), box});
   } else if (b == 1) {
-    kernels::axpy(y.execution(), a, vector_of(x), mutable_vector_of(y));
+    kernels::axpy(y.execution(), a, part_vector_of(x), mutable_part_vector_of(y));
   } else {
     kernels::moves("sw::axpby", y.execution(), vector_of(x), vector_of(y), vector_of(y));
-    kernels::run_elementwise<Element>("sw::axpby", y.execution(), y.local_size(),
-                                      AxpbyElements<Element>{first, x.data(), second, y.mutable_data()});
+    kernels::run_elementwise<Element>(
+        "sw::axpby", y.execution(), y.local_size() * parts,
+        AxpbyElements<Element>{first, as_parts(x.data()), second, as_parts(y.mutable_data())});
   }
 }
 
@@ -96,8 +100,9 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
 
 /// @brief y = factor * x + y, in place and without other memory.
 ///
-/// Linear: two Partial Sums of the same layout give a third. No communication. Real elements. If the halos of
-/// the two layouts differ, only the owned elements are updated; refresh_halos then updates the halos of y.
+/// Linear: two Partial Sums of the same layout give a third. No communication. Real or complex elements. If
+/// the halos of the two layouts differ, only the owned elements are updated; refresh_halos then updates the
+/// halos of y.
 /// @throws InvalidArgument if the shapes differ or the tensors are on two meshes.
 template <AnyShardedTensor X, AnyShardedTensor Y>
 void axpy(double factor, const X& x, Y& y, SourceLocation where = SourceLocation::current()) {

@@ -11,6 +11,7 @@
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/kernels/complex.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/terms.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
@@ -39,20 +40,36 @@ template <class Left, class Right> struct DotRanks {
   static_assert(value, "dot: both operands must have the same number of dimensions (reshape one of them)");
 };
 
+template <class Element> struct ExactElement {
+  static constexpr bool value = RealElement<Element>;
+  static_assert(
+      value,
+      "dot: the elements of an exact sum must be floating-point and real (convert integers; add the dots of the parts of complex numbers)");
+};
+
 /// x * (2 factor).
 struct TwiceTimes {
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V x, V factor) const { return x * (factor + factor); }
 };
 
+/// x times the conjugate of the factor.
+struct TimesConjugate {
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V x, V factor) const { return x * conj(factor); }
+};
+
 /// Function(x, factor[0]), in place if x is moved in.
 template <class Function, class Factor, class X>
 [[nodiscard]] auto times_scalar(const Factor& factor, X&& x) {
-  using Element = typename std::remove_cvref_t<X>::value_type;
+  using Whole = typename std::remove_cvref_t<X>::value_type;
+  // A real factor multiplies the parts of complex elements.
+  constexpr bool whole = ComplexElement<typename Factor::value_type>;
+  using Element = std::conditional_t<whole, Whole, RealPart<Whole>>;
   using One = kernels::OneElement<AccumulationElement<Element>, typename Factor::value_type>;
   auto [from, out] = reuse(std::forward<X>(x));
   kernels::store_formula("sw::d_dot", out.execution(), kernels::CombineOf<Function>{}, kernels::NoElements{},
-                         kernels::Elements<Element>{from}, One{factor.data()}, out.mutable_data(),
-                         out.local_size());
+                         kernels::Elements<Element>{reinterpret_cast<const Element*>(from)},
+                         One{factor.data()}, reinterpret_cast<Element*>(out.mutable_data()),
+                         out.local_size() * (sizeof(Whole) / sizeof(Element)));
   return std::move(out);
 }
 
@@ -60,7 +77,8 @@ template <class Function, class Factor, class X>
 
 namespace operation {
 
-/// @brief The sum of left * right with its gradients, the result's times the other operand.
+/// @brief The sum of conj(left) * right with its gradients: the result's, conjugated for the left operand,
+/// times the other operand.
 struct Dot {
   static constexpr std::string_view name = "dot";
   static constexpr GradientReads left_gradient_reads{.left = false, .right = true};
@@ -76,7 +94,7 @@ struct Dot {
   }
   template <class G, class X, class Y>
   [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, Y&& right) const {
-    return detail::times_scalar<Multiply>(y_gradient, std::forward<Y>(right));
+    return detail::times_scalar<detail::TimesConjugate>(y_gradient, std::forward<Y>(right));
   }
   template <class G, class X, class Y>
   [[nodiscard]] auto right_gradient(const G& y_gradient, X&& left, const Y&) const {
@@ -92,14 +110,19 @@ private:
     Result out(left.resources(), {}, where);
     if constexpr (detail::DotRanks<X, Y>::value && detail::SameElementAndTarget<X, Y>::value &&
                   !detail::any_invalid<L>) {
-      static_assert(RealElement<typename X::value_type>,
+      static_assert(FieldElement<typename X::value_type>,
                     "dot: the elements must be floating-point (convert them first)");
       detail::require_one_mesh("dot", left, right, where);
       detail::require_shape("dot", "right tensor", right.shape(), left.shape(), left.core(), where);
       auto workspace =
-          detail::workspace_of<double>(left.resources(), kernels::reduce_workspace(left.local_size()));
-      kernels::dot(left.execution(), detail::vector_of(left), detail::vector_of(right),
-                   detail::mutable_vector_of(out), detail::mutable_vector_of(workspace));
+          detail::workspace_of<double>(left.resources(), detail::parts_in<typename X::value_type> *
+                                                             kernels::reduce_workspace(left.local_size()));
+      if constexpr (ComplexElement<typename X::value_type>)
+        kernels::conjugate_dot(left.execution(), detail::vector_of(left), detail::vector_of(right),
+                               detail::mutable_vector_of(out), detail::mutable_vector_of(workspace));
+      else
+        kernels::dot(left.execution(), detail::vector_of(left), detail::vector_of(right),
+                     detail::mutable_vector_of(out), detail::mutable_vector_of(workspace));
       detail::TensorAccess::note_reduction(out, left);
     }
     return out;
@@ -117,6 +140,8 @@ struct SquaredNorm {
     if constexpr (detail::any_invalid<L>)
       return ShardedTensor<L, AccumulationElement<typename X::value_type>, typename X::target>(x.resources(),
                                                                                                {});
+    else if constexpr (ComplexElement<typename X::value_type>)
+      return of_parts<DotLayout<typename X::layout, typename X::layout>>(where, detail::without_halos(x));
     else
       return Dot{}.forward(where, x, x);
   }
@@ -124,12 +149,24 @@ struct SquaredNorm {
   [[nodiscard]] auto gradient(const G& y_gradient, X&& x, const Y&) const {
     return detail::times_scalar<detail::TwiceTimes>(y_gradient, std::forward<X>(x));
   }
+
+private:
+  /// A real number: the squares of both parts of every element.
+  template <class L, class X> [[nodiscard]] static auto of_parts(SourceLocation where, const X& x) {
+    const auto parts = detail::part_vector_of(x);
+    ShardedTensor<L, RealPart<typename X::value_type>, typename X::target> out(x.resources(), {}, where);
+    auto workspace = detail::workspace_of<double>(x.resources(), kernels::reduce_workspace(parts.size()));
+    kernels::dot(x.execution(), parts, parts, detail::mutable_vector_of(out),
+                 detail::mutable_vector_of(workspace));
+    detail::TensorAccess::note_reduction(out, x);
+    return out;
+  }
 };
 
 } // namespace operation
 
-/// @brief The sum over all elements of left * right, a tensor of rank 0 in the AccumulationElement of the
-/// operands.
+/// @brief The sum over all elements of conj(left) * right, a tensor of rank 0 in the AccumulationElement of
+/// the operands.
 ///
 /// Partial<Sum> over the axes that shard them: redistribute<Layout<0>> completes it. No communication. Halos
 /// are ignored, at the cost of a copy of the owned elements. Summed in double, in fixed order, and rounded
@@ -155,9 +192,7 @@ requires detail::is_ordered<Op>
   } else {
     using L = DotLayout<WithoutHalos<typename Left::layout>, WithoutHalos<typename Right::layout>, Op>;
     if constexpr (detail::DotRanks<Left, Right>::value && detail::SameElementAndTarget<Left, Right>::value &&
-                  !detail::any_invalid<L>) {
-      static_assert(RealElement<typename Left::value_type>,
-                    "dot: the elements must be floating-point (convert them first)");
+                  detail::ExactElement<typename Left::value_type>::value && !detail::any_invalid<L>) {
       detail::begin_operation(where, left, right);
       detail::require_one_mesh("dot", left, right, where);
       detail::require_shape("dot", "right tensor", right.shape(), left.shape(), left.core(), where);
@@ -169,8 +204,8 @@ requires detail::is_ordered<Op>
   }
 }
 
-/// @brief The sum of the squares of all elements, as dot(x, x): Partial<Sum> over the axes that shard x. x
-/// must not be Partial.
+/// @brief The sum of the squared magnitudes of all elements, a real number, as dot(x, x): Partial<Sum> over
+/// the axes that shard x. x must not be Partial.
 template <Operand X>
 [[nodiscard]] auto squared_norm(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::SquaredNorm{}, where, std::forward<X>(x));

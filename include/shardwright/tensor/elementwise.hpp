@@ -33,12 +33,16 @@ template <class To> struct Convert {
   static constexpr bool gradient_reads_output = false;
 
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
-    static_assert(RealElement<To> && RealElement<typename X::value_type>,
+    using From = typename X::value_type;
+    static_assert(FieldElement<To> && FieldElement<From>,
                   "convert: both element types must be floating-point (rounding to integers is not linear)");
+    static_assert(
+        ComplexElement<To> == ComplexElement<From> || !FieldElement<To> || !FieldElement<From>,
+        "convert: a real tensor must not become a complex one, nor a complex one real, because one of them has a part that the other lacks (rfft and irfft transform between them)");
     ShardedTensor<ElementwiseLinearLayout<typename X::layout>, To, typename X::target> out(x.resources(),
                                                                                            x.shape(), where);
     if (x.local_size() > 0)
-      kernels::copy(x.execution(), detail::vector_of(x), detail::mutable_vector_of(out));
+      kernels::copy(x.execution(), detail::part_vector_of(x), detail::mutable_part_vector_of(out));
     return out;
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
@@ -63,8 +67,7 @@ template <AnyShardedTensor Tensor> void scale_in_place(Tensor& tensor, detail::N
   if constexpr (!detail::any_invalid<ElementwiseLinearLayout<L>>) {
     using Function = detail::TimesNumber<decltype(factor.value)>;
     tensor.require_memory(factor.where);
-    detail::agreed(tensor.core(), "scale_in_place", factor.where, detail::SplittingAxes<L>::names,
-                   GivenNumber("factor", factor.value));
+    detail::agreed_number<L>(tensor.core(), "scale_in_place", factor.where, "factor", factor.value);
     Elementwise<Function>{Function{factor.value}}.into(tensor, tensor, factor.where);
   }
 }

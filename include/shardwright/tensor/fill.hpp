@@ -70,10 +70,9 @@ void fill(Tensor& tensor, typename detail::FillValueOf<Tensor>::type value) {
   using Element = typename Tensor::value_type;
   if constexpr (detail::FillOf<Tensor>::value) {
     tensor.require_memory(value.where);
-    if constexpr (std::is_arithmetic_v<decltype(value.value)>)
-      detail::agreed(tensor.core(), "fill", value.where,
-                     detail::SplittingAxes<typename Tensor::layout>::names,
-                     GivenNumber("value", value.value));
+    if constexpr (!std::is_same_v<decltype(value.value), std::byte>)
+      detail::agreed_number<typename Tensor::layout>(tensor.core(), "fill", value.where, "value",
+                                                     value.value);
     kernels::run("sw::fill", tensor.execution(), tensor.local_size(),
                  kernels::StoreValue<Element>{tensor.mutable_data(), static_cast<Element>(value.value)});
   }

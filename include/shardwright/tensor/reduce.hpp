@@ -135,6 +135,14 @@ template <class X> struct RealMean {
       "mean: the elements must be floating-point, because a mean of integers need not be an integer (take the sum, and divide it as a floating-point number)");
 };
 
+/// Names the operand.
+template <class X> struct ReducedElement {
+  static constexpr bool value = !ComplexElement<typename X::value_type>;
+  static_assert(
+      value,
+      "reduce: the elements must be real, because complex numbers have no order, and a sum of them is a dot product (take dot with a tensor of ones)");
+};
+
 /// One ordered sum has 576 bytes.
 template <class Op> struct OrderedOfAll {
   static constexpr bool value = !is_ordered<Op>;
@@ -225,7 +233,7 @@ template <class Op, int dimension> struct Reduce {
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
     using L = typename detail::ReducedLayoutOf<Op, dimension, typename X::layout>::type;
     using Result = detail::ResultTensor<L, X>;
-    if constexpr (detail::any_invalid<L>) {
+    if constexpr (detail::any_invalid<L> || !detail::ReducedElement<X>::value) {
       return Result(x.resources(), {}, where);
     } else if constexpr (detail::has_halos<typename X::layout>) {
       return forward(where, detail::without_halos(x));

@@ -174,10 +174,15 @@ public:
 
   static_assert(
       CollectiveElement<value_type> || std::is_same_v<value_type, ExactSum>,
-      "ShardedTensor: the element must be float, double, bfloat16, float16, a byte, or an integer of 4 or 8 bytes (convert it first)");
+      "ShardedTensor: the element must be float, double, bfloat16, float16, std::complex of float or double, a byte, or an integer of 4 or 8 bytes (convert it first)");
 
   static_assert(
-      RealElement<value_type> ||
+      !ComplexElement<value_type> ||
+          (detail::partial_operations<LayoutType> &
+           ~(detail::operation_bit(ReduceOp::sum) | detail::operation_bit(ReduceOp::average))) == 0,
+      "ShardedTensor: a Partial of complex elements must be a Sum or Avg, because complex numbers have no order, and products of them are not reduced (gather the factors, and multiply them)");
+  static_assert(
+      FieldElement<value_type> ||
           (detail::partial_operations<LayoutType> & detail::operation_bit(ReduceOp::average)) == 0,
       "ShardedTensor: a Partial<Avg> must have floating-point elements, because an average of integers need not be an integer (use Partial<Sum>)");
 

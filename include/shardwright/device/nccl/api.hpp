@@ -32,7 +32,7 @@ static_assert(static_cast<int>(NcclResult::success) == ncclSuccess &&
               static_cast<int>(NcclResult::remote_error) == ncclRemoteError &&
               static_cast<int>(NcclResult::in_progress) == ncclInProgress);
 
-/// NCCL has every ElementType.
+/// NCCL's type of an element, or of the parts of a complex one.
 [[nodiscard]] constexpr ncclDataType_t nccl_type_of(ElementType type) noexcept {
   switch (type) {
   case ElementType::uint8:
@@ -46,8 +46,10 @@ static_assert(static_cast<int>(NcclResult::success) == ncclSuccess &&
   case ElementType::uint64:
     return ncclUint64;
   case ElementType::float32:
+  case ElementType::complex64:
     return ncclFloat32;
   case ElementType::float64:
+  case ElementType::complex128:
     return ncclFloat64;
   case ElementType::bfloat16:
     return ncclBfloat16;
@@ -112,34 +114,38 @@ struct NcclApi {
 
   [[nodiscard]] static Result all_reduce(const void* in, void* out, std::size_t count, ElementType type,
                                          ReduceOp op, Communicator comm, Stream stream) noexcept {
-    return result(ncclAllReduce(in, out, count, detail::nccl_type_of(type), detail::nccl_operation_of(op),
-                                comm, stream));
+    return result(ncclAllReduce(in, out, count * detail::parts_of(type), detail::nccl_type_of(type),
+                                detail::nccl_operation_of(op), comm, stream));
   }
   [[nodiscard]] static Result reduce(const void* in, void* out, std::size_t count, ElementType type,
                                      ReduceOp op, int root, Communicator comm, Stream stream) noexcept {
-    return result(ncclReduce(in, out, count, detail::nccl_type_of(type), detail::nccl_operation_of(op), root,
-                             comm, stream));
+    return result(ncclReduce(in, out, count * detail::parts_of(type), detail::nccl_type_of(type),
+                             detail::nccl_operation_of(op), root, comm, stream));
   }
   [[nodiscard]] static Result reduce_scatter(const void* in, void* out, std::size_t count, ElementType type,
                                              ReduceOp op, Communicator comm, Stream stream) noexcept {
-    return result(ncclReduceScatter(in, out, count, detail::nccl_type_of(type), detail::nccl_operation_of(op),
-                                    comm, stream));
+    return result(ncclReduceScatter(in, out, count * detail::parts_of(type), detail::nccl_type_of(type),
+                                    detail::nccl_operation_of(op), comm, stream));
   }
   [[nodiscard]] static Result all_gather(const void* in, void* out, std::size_t count, ElementType type,
                                          Communicator comm, Stream stream) noexcept {
-    return result(ncclAllGather(in, out, count, detail::nccl_type_of(type), comm, stream));
+    return result(
+        ncclAllGather(in, out, count * detail::parts_of(type), detail::nccl_type_of(type), comm, stream));
   }
   [[nodiscard]] static Result broadcast(const void* in, void* out, std::size_t count, ElementType type,
                                         int root, Communicator comm, Stream stream) noexcept {
-    return result(ncclBroadcast(in, out, count, detail::nccl_type_of(type), root, comm, stream));
+    return result(ncclBroadcast(in, out, count * detail::parts_of(type), detail::nccl_type_of(type), root,
+                                comm, stream));
   }
   [[nodiscard]] static Result send(const void* in, std::size_t count, ElementType type, int peer,
                                    Communicator comm, Stream stream) noexcept {
-    return result(ncclSend(in, count, detail::nccl_type_of(type), peer, comm, stream));
+    return result(
+        ncclSend(in, count * detail::parts_of(type), detail::nccl_type_of(type), peer, comm, stream));
   }
   [[nodiscard]] static Result receive(void* out, std::size_t count, ElementType type, int peer,
                                       Communicator comm, Stream stream) noexcept {
-    return result(ncclRecv(out, count, detail::nccl_type_of(type), peer, comm, stream));
+    return result(
+        ncclRecv(out, count * detail::parts_of(type), detail::nccl_type_of(type), peer, comm, stream));
   }
 
   /// @brief NCCL's text for a code, with its last message about this communicator.

@@ -5,6 +5,7 @@
 /// @brief The element types of safetensors files: names, bits, and the C++ types that hold them.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/element.hpp>
 #include <shardwright/core/low_precision.hpp>
 
 #include <array>
@@ -77,17 +78,24 @@ inline constexpr std::array<DtypeFacts, 22> dtypes{
   return std::nullopt;
 }
 
-/// @brief A C++ type that holds an element type of files: real numbers of 16 to 64 bits, integers, and bool.
+/// @brief A C++ type that holds an element type of files: real numbers of 16 to 64 bits, std::complex<float>,
+/// integers, and bool. std::complex<double> is one, so that dtype_of can refuse it with a sentence.
 template <class Element>
 concept StoredElement = (std::integral<Element> || std::floating_point<Element> ||
                          std::same_as<Element, bfloat16> ||
-                         std::same_as<Element, float16>)&&sizeof(Element) <= 8;
+                         std::same_as<Element, float16>)&&sizeof(Element) <= 8 ||
+                        ComplexElement<Element>;
 
 /// @brief The element type that a C++ type holds.
 template <StoredElement Element> [[nodiscard]] constexpr Dtype dtype_of() noexcept {
   if constexpr (std::same_as<Element, bool>)
     return Dtype::boolean;
-  else if constexpr (std::same_as<Element, bfloat16>)
+  else if constexpr (ComplexElement<Element>) {
+    static_assert(
+        sizeof(Element) == 8,
+        "safetensors: complex elements must be of float, because the format's only complex type is C64 (convert them to std::complex<float>, or save the parts as doubles)");
+    return Dtype::c64;
+  } else if constexpr (std::same_as<Element, bfloat16>)
     return Dtype::bf16;
   else if constexpr (std::same_as<Element, float16>)
     return Dtype::f16;

@@ -75,9 +75,15 @@ template <class First, class Second> struct SameElementAndTarget {
 
 /// An operand of an operation whose results need not be integers, unless it says so; the trace names it.
 template <class Operation, class Element> struct RealOperand {
-  static constexpr bool value = RealElement<Element> || requires { requires Operation::takes_integers; };
+  static constexpr bool value =
+      RealElement<Element> ||
+      (!ComplexElement<Element> && requires { requires Operation::takes_integers; }) ||
+      (ComplexElement<Element> && requires { requires Operation::takes_complex; });
   static_assert(
-      value,
+      value || !ComplexElement<Element>,
+      "Operation: the elements must be real, because this function is not defined for complex numbers (sums, differences, products, quotients, scale and conj are)");
+  static_assert(
+      value || ComplexElement<Element>,
       "Operation: the elements must be floating-point, because the results of integers would be rounded (use a tensor of floats)");
 };
 

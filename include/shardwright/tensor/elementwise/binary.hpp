@@ -137,6 +137,11 @@ template <class Gradient, class G, class X, class Y>
   }
 }
 
+/// x as a function of x.
+struct SameValue {
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V x) const { return x; }
+};
+
 /// out (+)= the terms of a gradient, summed over the dimensions that `out` lacks.
 template <class Gradient, class G, class X, class Y, class Out>
 void sum_terms(const Gradient& gradient, const G& dy, const X& left, const Y& right, Out& out, bool add) {
@@ -145,13 +150,29 @@ void sum_terms(const Gradient& gradient, const G& dy, const X& left, const Y& ri
   if (columns == 0)
     return;
   const std::size_t rows = dy.local_size() / columns;
-  auto workspace = workspace_of<AccumulationElement<typename G::value_type>>(
-      dy.resources(), kernels::column_sums_workspace(rows, columns));
-  kernels::column_sums(dy.execution(),
-                       kernels::terms_of<typename G::value_type>(gradient, elements_of<true>(dy),
-                                                                 elements_of<Reads::left>(left),
-                                                                 elements_of<Reads::right>(right, true)),
-                       rows, columns, out.mutable_data(), workspace.mutable_data(), add);
+  using Element = typename G::value_type;
+  if constexpr (ComplexElement<Element>) { // rows of parts, once all terms are in memory
+    auto terms = workspace_of<Element>(dy.resources(), dy.local_size());
+    kernels::store_formula<true>("sw::terms", dy.execution(), gradient, elements_of<true>(dy),
+                                 elements_of<Reads::left>(left), right_elements_of<Reads::right>(right),
+                                 terms.mutable_data(), dy.local_size());
+    auto sums =
+        workspace_of<RealPart<Element>>(dy.resources(), kernels::column_sums_workspace(rows, 2 * columns));
+    kernels::column_sums(
+        dy.execution(),
+        kernels::terms_of<RealPart<Element>>(kernels::MapOf<SameValue>{}, kernels::NoElements{},
+                                             kernels::Elements<RealPart<Element>>{as_parts(terms.data())},
+                                             kernels::NoElements{}),
+        rows, 2 * columns, as_parts(out.mutable_data()), sums.mutable_data(), add);
+  } else {
+    auto workspace = workspace_of<AccumulationElement<typename G::value_type>>(
+        dy.resources(), kernels::column_sums_workspace(rows, columns));
+    kernels::column_sums(dy.execution(),
+                         kernels::terms_of<typename G::value_type>(gradient, elements_of<true>(dy),
+                                                                   elements_of<Reads::left>(left),
+                                                                   elements_of<Reads::right>(right, true)),
+                         rows, columns, out.mutable_data(), workspace.mutable_data(), add);
+  }
 }
 /// The same, added to the gradient of a parameter, which the terms do not read.
 template <class Gradient, class G, class X, class Slot>

@@ -51,6 +51,10 @@ template <Operand X> [[nodiscard]] auto log(X&& x, SourceLocation where = Source
 template <Operand X> [[nodiscard]] auto sqrt(X&& x, SourceLocation where = SourceLocation::current()) {
   return Elementwise<operation::Sqrt>()(std::forward<X>(x), where);
 }
+/// @brief The complex conjugate; linear, so Partial Sums and Avgs are allowed.
+template <Operand X> [[nodiscard]] auto conj(X&& x, SourceLocation where = SourceLocation::current()) {
+  return Elementwise<operation::Conjugate>()(std::forward<X>(x), where);
+}
 /// @}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -9,10 +9,14 @@
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/layout/axis.hpp>
 #include <shardwright/layout/layout.hpp>
+#include <shardwright/mesh/agreement.hpp>
 
+#include <array>
+#include <complex>
 #include <concepts>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -47,9 +51,27 @@ template <class L, class A> struct PerRankOver {
 /// Names the tensor's element.
 template <class Element> struct TakesRounded {
   static_assert(
-      RealElement<Element>,
+      FieldElement<Element>,
       "Operation: a tensor of integers takes only whole numbers, because others would be rounded before they are used (write 2 in place of 2.0, or use floating-point elements)");
 };
+
+/// A number as the values that ranks compare: the parts of a complex one.
+template <class Number> [[nodiscard]] auto given_numbers(const char* what, const Number& number) {
+  if constexpr (ComplexElement<Number>)
+    return std::array<GivenNumber, 2>{GivenNumber(what, number.real(), 0),
+                                      GivenNumber(what, number.imag(), 1)};
+  else
+    return std::array<GivenNumber, 1>{GivenNumber(what, number)};
+}
+
+/// Compares a number for a tensor of layout `L`, in checked builds.
+template <class L, class Number>
+void agreed_number([[maybe_unused]] const MeshCore& core, [[maybe_unused]] std::string_view operation,
+                   [[maybe_unused]] SourceLocation where, [[maybe_unused]] const char* what,
+                   [[maybe_unused]] const Number& number) {
+  if constexpr (always_checked)
+    require_agreement(core, operation, given_numbers(what, number), SplittingAxes<L>::names, where);
+}
 
 [[noreturn, gnu::noinline]] inline void reject_number(const std::string& number, ElementType type,
                                                       SourceLocation where) {
@@ -61,9 +83,10 @@ template <class Element> struct TakesRounded {
 /// A number beside a tensor of a layout and element, and the line that gives it.
 template <class Element, class L> class NumberBeside {
 public:
-  static constexpr bool is_real = RealElement<Element>;
-  using Value = std::conditional_t<is_real, double, Element>;
-  static_assert(std::is_arithmetic_v<Value>,
+  static constexpr bool is_rounded = FieldElement<Element>; // unlike an integer
+  using Value = std::conditional_t<ComplexElement<Element>, std::complex<double>,
+                                   std::conditional_t<is_rounded, double, Element>>;
+  static_assert(is_rounded || std::is_arithmetic_v<Value>,
                 "Operation: the elements must be numbers, not bytes (use an integer element)");
 
   /// @throws InvalidArgument if an integer element cannot hold it.
@@ -71,7 +94,7 @@ public:
   requires std::integral<Given> NumberBeside(const Given& given,
                                              SourceLocation line = SourceLocation::current())
       : value(static_cast<Value>(given)), where(line) {
-    if constexpr (!RealElement<Element>) {
+    if constexpr (!is_rounded) {
       using Wide = std::conditional_t<std::is_signed_v<Given>, std::int64_t, std::uint64_t>;
       if (!std::in_range<Element>(static_cast<Wide>(given)))
         reject_number(std::to_string(given), element_type_of<Element>(), line);
@@ -82,6 +105,14 @@ public:
       NumberBeside(const Given& given, SourceLocation line = SourceLocation::current())
       : value(static_cast<Value>(static_cast<double>(given))), where(line) {
     static_cast<void>(TakesRounded<Element>{});
+  }
+  template <ComplexElement Given>
+  NumberBeside(const Given& given, SourceLocation line = SourceLocation::current()) : value(), where(line) {
+    static_assert(
+        ComplexElement<Element>,
+        "Operation: a real tensor must not be combined with a complex number, because the result would be complex (use a tensor of complex elements)");
+    if constexpr (ComplexElement<Element>)
+      value = Value(given);
   }
   /// Checks that the tensor's blocks differ along the axes.
   template <class... Axes>
@@ -94,7 +125,7 @@ public:
   /// The number times -1, which wraps for unsigned elements.
   [[nodiscard]] NumberBeside opposite() const {
     NumberBeside out = *this;
-    if constexpr (RealElement<Element>)
+    if constexpr (is_rounded)
       out.value = -value;
     else
       out.value = static_cast<Value>(std::uint64_t{0} - static_cast<std::uint64_t>(value));

@@ -12,7 +12,6 @@
 #include <shardwright/tensor/elementwise/number.hpp>
 #include <shardwright/tensor/kernels/terms.hpp>
 
-#include <array>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -23,19 +22,20 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 template <class Number> struct TimesNumber {
   static constexpr std::string_view name = "scale";
   static constexpr bool takes_integers = true;
+  static constexpr bool takes_complex = true;
   template <class L> using layout = ElementwiseLinearLayout<L>;
   Number number;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V x) const { return x * number; }
-  template <class V> SHARDWRIGHT_FUNCTION V gradient(V dy) const { return dy * number; }
-  [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("factor", number)}; }
+  template <class V> SHARDWRIGHT_FUNCTION V gradient(V dy) const { return dy * conj(V(number)); }
+  [[nodiscard]] auto numbers() const { return given_numbers("factor", number); }
 };
 
 /// x / divisor of real elements, as a product.
 template <class Number> struct OverReal : TimesNumber<Number> {
   static constexpr std::string_view name = "divide";
   Number divisor;
-  explicit OverReal(Number by) : TimesNumber<Number>{1 / by}, divisor(by) {}
-  [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("divisor", divisor)}; }
+  explicit OverReal(Number by) : TimesNumber<Number>{Number(1) / by}, divisor(by) {}
+  [[nodiscard]] auto numbers() const { return given_numbers("divisor", divisor); }
 };
 
 /// x / divisor of integers, rounded towards zero; the divisor is not 0.
@@ -50,48 +50,51 @@ template <class Number> struct OverWhole {
     return x / divisor;
   }
   template <class V> SHARDWRIGHT_FUNCTION Unchanged<V> gradient(V dy) const { return dy; } // never used
-  [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("divisor", divisor)}; }
+  [[nodiscard]] auto numbers() const { return given_numbers("divisor", divisor); }
 };
 
 /// x + number, where the program may have given its opposite.
 template <class Number> struct PlusNumber {
   static constexpr std::string_view name = "add";
   static constexpr bool takes_integers = true;
+  static constexpr bool takes_complex = true;
   template <class L> using layout = ElementwiseNonlinearLayout<NumberAdded, L>;
   Number number;
   Number given = number;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V x) const { return x + number; }
   template <class V> SHARDWRIGHT_FUNCTION Unchanged<V> gradient(V dy) const { return dy; }
-  [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("number", given)}; }
+  [[nodiscard]] auto numbers() const { return given_numbers("number", given); }
 };
 
 /// number - x.
 template <class Number> struct NumberMinus {
   static constexpr std::string_view name = "subtract";
   static constexpr bool takes_integers = true;
+  static constexpr bool takes_complex = true;
   template <class L> using layout = ElementwiseNonlinearLayout<NumberAdded, L>;
   Number number;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V x) const { return number - x; }
   template <class V> SHARDWRIGHT_FUNCTION V gradient(V dy) const { return -dy; }
-  [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("number", number)}; }
+  [[nodiscard]] auto numbers() const { return given_numbers("number", number); }
 };
 
 /// number / x; see RealDivisor.
 template <class Number> struct NumberOver {
   static constexpr std::string_view name = "divide";
   static constexpr bool takes_integers = true;
+  static constexpr bool takes_complex = true;
   static constexpr bool slope_of_result = false;
   template <class L> using layout = ElementwiseNonlinearLayout<Divisor, L>;
   Number number;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V x) const { return number / x; }
-  template <class V> SHARDWRIGHT_FUNCTION V slope(V x) const { return -number / (x * x); }
-  [[nodiscard]] std::array<GivenNumber, 1> numbers() const { return {GivenNumber("number", number)}; }
+  template <class V> SHARDWRIGHT_FUNCTION V slope(V x) const { return -(number / (x * x)); }
+  [[nodiscard]] auto numbers() const { return given_numbers("number", number); }
 };
 
 /// A number that is divided by a tensor: quotients of integers need not be integers.
 template <class Number> struct RealDivisor {
   static_assert(
-      Number::is_real,
+      Number::is_rounded,
       "divide: a divisor must have floating-point elements, because a quotient of integers need not be an integer (divide by a whole number, which rounds towards zero, or use floating-point elements)");
 };
 
@@ -112,7 +115,7 @@ template <class X, class Number> [[nodiscard]] auto minus_number(X&& x, const Nu
 }
 
 template <class X, class Number> [[nodiscard]] auto over_number(X&& x, const Number& divisor) {
-  if constexpr (Number::is_real) {
+  if constexpr (Number::is_rounded) {
     return apply_with_number<OverReal>(std::forward<X>(x), divisor, divisor.where);
   } else {
     if (divisor.value == 0)

@@ -29,7 +29,10 @@ struct UnpackElement {
 };
 struct AddElement {
   template <class Element> SHARDWRIGHT_FUNCTION static void of(Element& block, Element& packed) {
-    if constexpr (RealElement<Element>)
+    if constexpr (ComplexElement<Element>) {
+      as_parts(&block)[0] += as_parts(&packed)[0];
+      as_parts(&block)[1] += as_parts(&packed)[1];
+    } else if constexpr (RealElement<Element>)
       block =
           static_cast<Element>(AccumulationElement<Element>(block) + AccumulationElement<Element>(packed));
     else
@@ -38,7 +41,10 @@ struct AddElement {
 };
 struct ClearElement {
   template <class Element> SHARDWRIGHT_FUNCTION static void of(Element& block, Element&) {
-    block = Element(0);
+    if constexpr (ComplexElement<Element>)
+      as_parts(&block)[0] = as_parts(&block)[1] = 0;
+    else
+      block = Element(0);
   }
 };
 

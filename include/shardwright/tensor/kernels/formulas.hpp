@@ -15,7 +15,9 @@
 
 /// @brief Operations as types. An elementwise function has its name, a formula, and the slope by which the
 /// gradient is multiplied: a function of x or, if `slope_of_result` is set, of the result, so that x need not
-/// be kept. One of two operands has a gradient for each of them.
+/// be kept. One of two operands has a gradient for each of them. The gradient for a complex number z is that
+/// for its real part plus i times that for its imaginary part; that of a derivable function is therefore
+/// multiplied by the conjugate of the derivative.
 namespace shardwright::inline SHARDWRIGHT_ABI::operation {
 
 /// @brief GELU in its tanh form, x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and
@@ -110,10 +112,20 @@ struct Square {
   template <class V> SHARDWRIGHT_FUNCTION V slope(V x) const { return 2 * x; }
 };
 
+/// @brief The conjugate of a complex number.
+struct Conjugate {
+  static constexpr std::string_view name = "conj";
+  static constexpr bool takes_complex = true;
+  template <class L> using layout = ElementwiseLinearLayout<L>;
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V z) const { return conj(z); }
+  template <class V> SHARDWRIGHT_FUNCTION V gradient(V dy) const { return conj(dy); }
+};
+
 /// @brief left + right.
 struct Add {
   static constexpr std::string_view name = "add";
   static constexpr bool takes_integers = true;
+  static constexpr bool takes_complex = true;
   template <class Left, class Right> using layout = AddLayout<Left, Right>;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V left, V right) const { return left + right; }
   template <class V> SHARDWRIGHT_FUNCTION Unchanged<V> left_gradient(V dy, Unread, Unread) const {
@@ -128,6 +140,7 @@ struct Add {
 struct Subtract {
   static constexpr std::string_view name = "subtract";
   static constexpr bool takes_integers = true;
+  static constexpr bool takes_complex = true;
   template <class Left, class Right> using layout = AddLayout<Left, Right>;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V left, V right) const { return left - right; }
   template <class V> SHARDWRIGHT_FUNCTION Unchanged<V> left_gradient(V dy, Unread, Unread) const {
@@ -140,20 +153,28 @@ struct Subtract {
 struct Multiply {
   static constexpr std::string_view name = "multiply";
   static constexpr bool takes_integers = true;
+  static constexpr bool takes_complex = true;
   template <class Left, class Right> using layout = MultiplyLayout<Left, Right>;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V left, V right) const { return left * right; }
-  template <class V> SHARDWRIGHT_FUNCTION V left_gradient(V dy, Unread, V right) const { return dy * right; }
-  template <class V> SHARDWRIGHT_FUNCTION V right_gradient(V dy, V left, Unread) const { return dy * left; }
+  template <class V> SHARDWRIGHT_FUNCTION V left_gradient(V dy, Unread, V right) const {
+    return dy * conj(right);
+  }
+  template <class V> SHARDWRIGHT_FUNCTION V right_gradient(V dy, V left, Unread) const {
+    return dy * conj(left);
+  }
 };
 
 /// @brief left / right.
 struct Divide {
   static constexpr std::string_view name = "divide";
+  static constexpr bool takes_complex = true;
   template <class Left, class Right> using layout = DivideLayout<Left, Right>;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V left, V right) const { return left / right; }
-  template <class V> SHARDWRIGHT_FUNCTION V left_gradient(V dy, Unread, V right) const { return dy / right; }
+  template <class V> SHARDWRIGHT_FUNCTION V left_gradient(V dy, Unread, V right) const {
+    return dy / conj(right);
+  }
   template <class V> SHARDWRIGHT_FUNCTION V right_gradient(V dy, V left, V right) const {
-    return -(dy / right) * (left / right);
+    return -(dy / conj(right)) * conj(left / right);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/lanes/complex_value.hpp>
 #include <shardwright/tensor/kernels/lanes/value.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
@@ -52,6 +53,9 @@ template <class Number, class Element> struct OneElement {
   template <class Chunk> SHARDWRIGHT_FUNCTION Value<Number> lanes(Chunk, std::size_t) const {
     return Value<Number>::of(detail::broadcast<Number>(static_cast<Number>(*data)));
   }
+  SHARDWRIGHT_FUNCTION Value<Number, 1> one(std::size_t, std::size_t) const {
+    return Value<Number, 1>::of(static_cast<Number>(*data));
+  }
   template <class Memory> SHARDWRIGHT_FUNCTION const Memory* memory(const Memory* other) const {
     return other;
   }
@@ -89,8 +93,9 @@ template <class Element, class Function, class Dy, class Left, class Right> stru
         },
         here.dy.memory(any), here.left.memory(any), here.right.memory(any));
   }
-  SHARDWRIGHT_FUNCTION Number one(std::size_t i, std::size_t c) const {
-    return function(dy.one(i, c), left.one(i, c), right.one(i, c)).lanes;
+  SHARDWRIGHT_FUNCTION Number one(std::size_t i, std::size_t c) const { return value(i, c).lanes; }
+  SHARDWRIGHT_FUNCTION Value<Number, 1> value(std::size_t i, std::size_t c) const {
+    return function(dy.one(i, c), left.one(i, c), right.one(i, c));
   }
   /// Of the operands of `count` terms in rows of `columns`.
   [[nodiscard]] std::size_t bytes(std::size_t count, std::size_t columns) const {
@@ -120,7 +125,7 @@ template <class Function> struct MapOf {
 template <class Function> struct SlopeOf {
   [[no_unique_address]] Function function;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V dy, V at, Unread) const {
-    return dy * function.slope(at);
+    return dy * conj(function.slope(at)); // for complex numbers the adjoint of the derivative
   }
 };
 /// @brief A function of two operands as a function of three.
@@ -158,6 +163,18 @@ template <class Terms, class Element> struct StoreTerms {
   }
 };
 
+/// Stores complex terms one by one; compilers combine the parts of neighbours.
+template <class Terms, class Element> struct StoreComplexTerms {
+  Terms terms;
+  Element* out;
+  std::size_t columns;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row, std::size_t begin, std::size_t end) const {
+    for (std::size_t c = begin + lane_number(); c < end; c += lane_threads)
+      terms.value(row * columns + c, c).store(out + row * columns + c);
+  }
+};
+
 /// out = terms of `count` elements in rows of `columns`.
 template <class Terms, class Element, class Execution>
 void store_terms(const char* label, const Execution& execution, const Terms& terms, std::size_t columns,
@@ -165,12 +182,17 @@ void store_terms(const char* label, const Execution& execution, const Terms& ter
   if (count == 0)
     return;
   moves(label, execution, terms.bytes(count, columns), count * sizeof(Element));
-  const std::size_t grain = lane_grain_of<Execution>(4096);
-  const std::size_t rows = count / columns;
-  const std::size_t rows_at_once = columns < grain ? grain / columns : 1;
-  const std::size_t pieces = blocks_of(columns, grain);
-  run_lanes(label, execution, blocks_of(rows, rows_at_once) * pieces,
-            StoreTerms<Terms, Element>{terms, out, rows, columns, rows_at_once, grain, pieces});
+  if constexpr (ComplexElement<Element>) {
+    run_pieces(label, execution, count / columns, columns, 4096,
+               StoreComplexTerms<Terms, Element>{terms, out, columns});
+  } else {
+    const std::size_t grain = lane_grain_of<Execution>(4096);
+    const std::size_t rows = count / columns;
+    const std::size_t rows_at_once = columns < grain ? grain / columns : 1;
+    const std::size_t pieces = blocks_of(columns, grain);
+    run_lanes(label, execution, blocks_of(rows, rows_at_once) * pieces,
+              StoreTerms<Terms, Element>{terms, out, rows, columns, rows_at_once, grain, pieces});
+  }
 }
 
 } // namespace detail

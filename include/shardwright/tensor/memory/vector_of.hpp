@@ -4,6 +4,7 @@
 /// @file
 /// @brief A tensor's local block as one vector, and workspace for kernels.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -21,6 +22,18 @@ template <class Tensor> [[nodiscard]] auto vector_of(const Tensor& tensor) {
 template <class Tensor> [[nodiscard]] auto mutable_vector_of(Tensor& tensor) {
   return VectorView<typename Tensor::value_type, typename Tensor::target>(tensor.mutable_data(),
                                                                           tensor.local_size());
+}
+
+/// The same of the parts of complex elements; of real ones, themselves.
+template <class Tensor> [[nodiscard]] auto part_vector_of(const Tensor& tensor) {
+  using Element = typename Tensor::value_type;
+  return VectorView<const RealPart<Element>, typename Tensor::target>(
+      as_parts(tensor.data()), tensor.local_size() * parts_in<Element>);
+}
+template <class Tensor> [[nodiscard]] auto mutable_part_vector_of(Tensor& tensor) {
+  using Element = typename Tensor::value_type;
+  return VectorView<RealPart<Element>, typename Tensor::target>(as_parts(tensor.mutable_data()),
+                                                                tensor.local_size() * parts_in<Element>);
 }
 
 /// Memory for a kernel's partial results, from the pool.

@@ -47,10 +47,11 @@ template <class Element, class Target>
 [[nodiscard]] BufferHandle new_block(TargetResources<Target>& resources, std::size_t count,
                                      const SourceLocation& where = {}) {
   BufferHandle block(resources.take(count * sizeof(Element), where));
-  if constexpr (always_checked && RealElement<Element>)
-    kernels::run("sw::fill_nan", resources.execution(), count,
-                 kernels::StoreValue<Element>{static_cast<Element*>(block.data()),
-                                              static_cast<Element>(__builtin_nanf(""))});
+  using Part = RealPart<Element>;
+  if constexpr (always_checked && RealElement<Part>)
+    kernels::run(
+        "sw::fill_nan", resources.execution(), count * parts_in<Element>,
+        kernels::StoreValue<Part>{static_cast<Part*>(block.data()), static_cast<Part>(__builtin_nanf(""))});
   return block;
 }
 

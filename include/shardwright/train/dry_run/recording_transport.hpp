@@ -123,7 +123,7 @@ private:
     with_element(call.element, [&]<class Number>(std::type_identity<Number>) {
       if constexpr (std::is_same_v<Number, AccumulationElement<Number>> && sizeof(Number) > 1) {
         auto* const out = static_cast<Number*>(call.out);
-        for (std::size_t i = 0; i < call.count; ++i)
+        for (std::size_t i = 0; i < call.count * parts_of(call.element); ++i)
           out[i] = static_cast<Number>(out[i] * static_cast<Number>(size()));
       }
     });

@@ -172,7 +172,7 @@ public:
   using GradientLayout = Gradient<L>;
   using GradientHandle = ShardedTensor<GradientLayout, const Element, Target>;
   static_assert(
-      RealElement<Element>,
+      FieldElement<Element>,
       "Var: a value that has a gradient must have floating-point elements (pass integers, such as token ids, to the operation as a tensor)");
 
   using SlotBase::SlotBase;

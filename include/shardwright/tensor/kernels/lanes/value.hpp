@@ -22,8 +22,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 /// `Number`.
 ///
 /// Functions of Values are found through their argument: exp, log, sqrt, tanh, sigmoid, normal_below,
-/// normal_density, and chosen(mask, a, b) with the mask of a comparison. A formula is a template of its type:
-/// `template <class V> V operator()(V x) const { return x * sigmoid(x); }`.
+/// normal_density, conj, and chosen(mask, a, b) with the mask of a comparison. A formula is a template of its
+/// type: `template <class V> V operator()(V x) const { return x * sigmoid(x); }`.
 template <class Number, std::size_t count = detail::lane_count<Number>> struct Value {
   using Register = detail::Lanes<Number>;
   using Held = std::conditional_t<count == 1, Number, Register>;
@@ -43,6 +43,7 @@ template <class Number, std::size_t count = detail::lane_count<Number>> struct V
     return value;
   }
 
+  SHARDWRIGHT_FUNCTION friend Value conj(Value a) { return a; }
   SHARDWRIGHT_FUNCTION friend Value operator-(Value a) { return of(-a.lanes); }
   SHARDWRIGHT_FUNCTION friend Value operator+(Value a, Value b) {
     if constexpr (wraps)
