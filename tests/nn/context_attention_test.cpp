@@ -6,8 +6,11 @@
 #include <shardwright/train/tape.hpp>
 #include <shardwright/train/tape/recompute.hpp>
 
+#include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -87,6 +90,41 @@ void check_device(const ContextMesh& mesh, Findings& findings) {
 }
 
 } // namespace
+
+namespace {
+
+using Ordered = sw::Reproducible<sw::DefaultTarget>;
+
+/// Whole sequences and those that ranks share, by a ring or by all-to-all, give the same bits.
+template <class Element, class Masking>
+void check_ordered(const sw::HostCommunicator& world, Findings& findings, ContextWay way) {
+  const ContextMesh mesh(world, sw::extent<cp>(way.context), sw::extent<tp>(way.tensor));
+  const auto expect = [&](const auto& left, const auto& right, const char* what) {
+    findings.expect(!left.empty() && left.size() == right.size() &&
+                        std::memcmp(left.data(), right.data(), left.size() * sizeof(left[0])) == 0,
+                    what, ", cp ", way.context, ", tp ", way.tensor, ", ",
+                    sw::name_of(sw::element_type_of<Element>()));
+  };
+  const ContextProblem<sw::RingContext, Element, Ordered, Masking> ring(mesh);
+  const auto shared = ring.together(), alone = ring.alone();
+  expect(shared.first, alone.first, "values of a ring");
+  expect(shared.second, alone.second, "gradients of a ring");
+  const ContextProblem<sw::AllToAllContext, Element, Ordered, Masking> by_heads(mesh);
+  const auto moved = by_heads.together(), whole = by_heads.alone();
+  expect(moved.first, whole.first, "values by all-to-all");
+  expect(moved.second, whole.second, "gradients by all-to-all");
+}
+
+} // namespace
+
+TEST_CASE("attention on a reproducible target has the same bits on every number of context ranks") {
+  for (const ContextWay way : {ContextWay{1, 1}, ContextWay{2, 1}, ContextWay{2, 2}, ContextWay{4, 1}})
+    CHECK(on_ranks(way.context * way.tensor, [way](sw::HostCommunicator world, Findings& findings) {
+            check_ordered<float, ContextMask<sw::CausalMask>>(world, findings, way);
+            check_ordered<sw::bfloat16, ContextDocuments<sw::CausalMask>>(world, findings, way);
+            check_ordered<double, ContextMask<sw::SlidingWindowMask<20>, true>>(world, findings, way);
+          }) == "");
+}
 
 TEST_CASE("the ring of a device target gives the same bits as the host") {
   for (const ContextWay way : context_ways)
@@ -196,5 +234,16 @@ TEST_CASE("attention over context ranks names sizes that do not divide evenly") 
               "sequence of 8 on rank " + std::to_string(rank) + " of 2, but they are of 8 ";
           expect((here + "on rank " + std::to_string(1 - rank) + " of 2 (take").c_str(), at(2, 1 - rank));
           expect((here + "on rank 0 of 1 (take them").c_str(), at(1, 0));
+          const sw::ShardedTensor<Sharded, float, Ordered> ordered(mesh, {1, 8, 1, 4 * 8});
+          const auto in_order = [&](sw::TextOrder text) {
+            return [&, text] {
+              const sw::TokenPositions<sw::ZigZagOrder> positions(8, 2, rank, text);
+              static_cast<void>(sw::attention(ordered, positions, {2, 8}));
+            };
+          };
+          expect("must be a multiple of 16, but it is 8 (change", in_order({}));
+          const std::vector<std::int32_t> text{0, 1, 2, 3, 4, 5, 6, 7};
+          expect("must be in the order of their text, but a balanced order",
+                 in_order(std::make_shared<const std::vector<std::int32_t>>(text)));
         }) == "");
 }

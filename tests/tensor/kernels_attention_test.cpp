@@ -10,6 +10,8 @@
 #include "tensor/attention_problem.hpp"
 #include "tensor/norm_of.hpp"
 
+#include <algorithm>
+#include <array>
 #include <thread>
 #include <vector>
 
@@ -224,6 +226,40 @@ TEMPLATE_TEST_CASE("Attention by blocks of keys agrees with the whole sequence, 
     check_parts<sw::NaturalOrder, TestType>({1, 22, 1, 3, 16}, 2, rows);
     check_parts<sw::NaturalOrder, TestType>({1, 21, 2, 1, 7}, 3, rows);
     check_parts<sw::ZigZagOrder, TestType>({1, 24, 2, 2, 20, 9}, 3, rows);
+  }
+}
+
+TEST_CASE("The rows whose key gradients are added together depend only on their positions", "[kernels]") {
+  using Part = std::array<std::size_t, 3>; // leaf, position and rows
+  const auto parts_of = [](const sw::TokenRuns& runs, std::size_t sequence) {
+    const kernels::detail::QueryLeaves leaves({runs, sw::TokenRuns::one(sequence)});
+    std::vector<Part> parts;
+    std::size_t count = 0;
+    for (std::size_t first = 0; first < runs.rows; first += count) {
+      count = leaves.rows_at_once(runs.position(first), std::min<std::size_t>(32, runs.rows - first));
+      for (std::size_t row = 0; row < count;) {
+        const std::size_t at = runs.position(first + row);
+        parts.push_back({leaves.leaf_of(at), at, std::min(leaves.left(at), count - row)});
+        row += parts.back()[2];
+      }
+    }
+    return parts;
+  };
+  for (std::int64_t sequence = 16; sequence <= 1024; sequence += 16) {
+    const auto size = static_cast<std::size_t>(sequence);
+    std::vector<Part> whole = parts_of(sw::TokenRuns::one(size), size);
+    std::sort(whole.begin(), whole.end());
+    REQUIRE(whole.size() <= std::max<std::size_t>(16, 2 * size / 32));
+    for (const int ranks : {2, 4, 8}) {
+      std::vector<Part> all;
+      for (int rank = 0; rank < ranks; ++rank)
+        for (const Part& part : parts_of(sw::ZigZagOrder::runs(sequence, ranks, rank), size)) {
+          REQUIRE(part[0] / static_cast<std::size_t>(8 / ranks) == static_cast<std::size_t>(rank));
+          all.push_back(part);
+        }
+      std::sort(all.begin(), all.end());
+      REQUIRE(all == whole);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/attention/context.hpp>
+#include <shardwright/nn/attention/gathered.hpp>
 #include <shardwright/nn/attention/ring.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
@@ -42,6 +43,23 @@ ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& pos
     }
   }
   return std::nullopt;
+}
+
+/// The same on a Reproducible target, also for whole sequences, whose gradient must have the same bits.
+template <LayoutType L, class E, class Target, class Order>
+requires is_reproducible<Target>
+[[nodiscard]] std::optional<GatheredAttention<std::remove_const_t<E>, Target>>
+ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
+        const kernels::KeyMask& mask, SourceLocation where) {
+  require_own_positions("attention", qkv, positions, AttentionOrder<L, Order>::sharded, where);
+  const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
+  if (!AttentionOrder<L, Order>::value || shape.tokens() == 0)
+    return std::nullopt;
+  unsigned axes = 0;
+  if constexpr (AttentionOrder<L, Order>::sharded)
+    axes = 1u << bind_axes(qkv.core(), L::axes).mesh_axis[static_cast<std::size_t>(L::value.shard(1)[0])];
+  return GatheredAttention<std::remove_const_t<E>, Target>(qkv.resources(), axes, positions, shape, mask,
+                                                           attention_scale(heads), where);
 }
 
 } // namespace detail

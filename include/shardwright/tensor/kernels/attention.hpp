@@ -28,7 +28,7 @@ template <class Element, class Out = Element, class Execution>
     return std::max(of_library, in_sums ? shape.tokens() * shape.output_width() : std::size_t{0});
   } else {
     return detail::attention_workers(execution, shape) *
-           detail::AttentionBuffers<AccumulationElement<Element>>::size(shape, false);
+           detail::AttentionBuffers<AccumulationElement<Element>>::size(shape, shape.sequence, 0);
   }
 }
 
@@ -46,7 +46,7 @@ template <class Element, class Out = Element, class Execution>
                                     : in_sums);
   } else {
     return detail::attention_workers(execution, shape) *
-           detail::AttentionBuffers<AccumulationElement<Element>>::size(shape, true);
+           detail::AttentionBuffers<AccumulationElement<Element>>::size(shape, shape.sequence, 1);
   }
 }
 

@@ -25,7 +25,7 @@ template <class Functor> struct RowPieces;
 
 // Names only: a unit that calls none of them includes none of their headers.
 template <class Element, class Out> struct AttentionForward;
-template <class Element, class Out> struct AttentionBackward;
+template <class Element, class Out, bool in_leaves> struct AttentionBackward;
 template <class Element, bool centred, bool biased> struct NormForward;
 template <class Element, bool centred, bool biased, bool sums> struct NormBackward;
 template <class Element> struct RowStatistics;
@@ -51,7 +51,7 @@ template <class Form, class To> struct WidenBlocks;
 // Kernels of an element type and of the type in which its sums are computed.
 #define SHARDWRIGHT_KERNELS(Element, Number)                                                                 \
   SHARDWRIGHT_KERNEL(AttentionForward<Element, Element>);                                                    \
-  SHARDWRIGHT_KERNEL(AttentionBackward<Element, Element>);                                                   \
+  SHARDWRIGHT_KERNEL(AttentionBackward<Element, Element, false>);                                            \
   SHARDWRIGHT_KERNEL(NormForward<Element, true, true>);                                                      \
   SHARDWRIGHT_KERNEL(NormForward<Element, true, false>);                                                     \
   SHARDWRIGHT_KERNEL(NormForward<Element, false, false>);                                                    \

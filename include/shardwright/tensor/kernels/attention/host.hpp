@@ -36,29 +36,31 @@ template <class Number> struct AttentionBuffers {
   static constexpr std::size_t rows = attention_rows;
   std::size_t width;       // head_dim rounded up to whole registers; the padding holds zeros
   std::size_t value_width; // the same of a value
-  Number* keys;            // [sequence, width]
-  Number* values;          // [sequence, value_width]
+  Number* keys;            // [keys, width]
+  Number* values;          // [keys, value_width]
   Number* queries_across;  // [width, rows], scaled
-  Number* scores;          // [sequence, rows], then probabilities
+  Number* scores;          // [keys, rows], then probabilities
   Number* result;          // [rows, the larger width]: outputs, or query gradients
-  Number* d_keys;          // [sequence, width]; from here on for the backward pass
-  Number* d_values;        // [sequence, value_width]
+  Number* d_keys;          // [sums, keys, width]; from here on for the backward pass
+  Number* d_values;        // [sums, keys, value_width]
   Number* queries;         // [rows, width], scaled
   Number* d_out;           // [rows, value_width]
   Number* d_out_across;    // [value_width, rows]
-  Number* d_scores;        // [sequence, rows]
+  Number* d_scores;        // [keys, rows]
   std::size_t carved;      // elements
 
   SHARDWRIGHT_FUNCTION static std::size_t whole_registers(std::size_t elements) {
     return rounded_up(elements, lane_count<Number>);
   }
 
-  /// Elements of all buffers.
-  SHARDWRIGHT_FUNCTION static std::size_t size(const AttentionShape& shape, bool backward) {
-    return carve(nullptr, shape, backward).carved;
+  /// Elements of all buffers for this many keys of a sequence; `sums` of their gradients, none in the forward
+  /// pass.
+  SHARDWRIGHT_FUNCTION static std::size_t size(const AttentionShape& shape, std::size_t keys,
+                                               std::size_t sums) {
+    return carve(nullptr, shape, keys, sums).carved;
   }
   SHARDWRIGHT_FUNCTION static AttentionBuffers carve(Number* from, const AttentionShape& shape,
-                                                     bool backward) {
+                                                     std::size_t keys, std::size_t sums) {
     AttentionBuffers buffers{};
     const auto take = [&buffers, from](std::size_t count) {
       Number* const block = from == nullptr ? nullptr : from + buffers.carved;
@@ -67,19 +69,19 @@ template <class Number> struct AttentionBuffers {
     };
     const std::size_t width = buffers.width = whole_registers(shape.head_dim);
     const std::size_t values = buffers.value_width = whole_registers(shape.value_width());
-    buffers.keys = take(shape.sequence * width);
-    buffers.values = take(shape.sequence * values);
+    buffers.keys = take(keys * width);
+    buffers.values = take(keys * values);
     buffers.queries_across = take(width * rows);
-    buffers.scores = take(shape.sequence * rows);
+    buffers.scores = take(keys * rows);
     buffers.result = take((width > values ? width : values) * rows);
-    if (!backward)
+    if (sums == 0)
       return buffers;
-    buffers.d_keys = take(shape.sequence * width);
-    buffers.d_values = take(shape.sequence * values);
+    buffers.d_keys = take(sums * keys * width);
+    buffers.d_values = take(sums * keys * values);
     buffers.queries = take(width * rows);
     buffers.d_out = take(values * rows);
     buffers.d_out_across = take(values * rows);
-    buffers.d_scores = take(shape.sequence * rows);
+    buffers.d_scores = take(keys * rows);
     return buffers;
   }
 };
@@ -185,8 +187,9 @@ template <class Element, class Out = Element> struct AttentionForward {
   std::size_t workers;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t worker) const {
+    const std::size_t keys = a.block.keys.rows;
     const auto buffers = AttentionBuffers<Number>::carve(
-        workspace + worker * AttentionBuffers<Number>::size(a.shape, false), a.shape, false);
+        workspace + worker * AttentionBuffers<Number>::size(a.shape, keys, 0), a.shape, keys, 0);
     for (std::size_t unit = worker; unit < a.shape.batch * a.shape.kv_heads; unit += workers)
       group(unit, buffers);
   }

@@ -10,13 +10,47 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
+/// Sums of the gradients of keys and values that depend only on the positions of the queries, not on the
+/// ranks that share them: a sequence is 16 pieces, and the queries of pieces i and 15 - i add to leaf i of
+/// eight, in order, 32 rows or the rest of a piece at a time. A rank in zig-zag order has whole leaves, which
+/// are neighbours.
+struct QueryLeaves {
+  static constexpr std::size_t all = 8;
+  std::size_t piece;     ///< Positions; those of the whole sequence, with one leaf, unless 16 divides them.
+  std::size_t first = 0; ///< Leaf of the block.
+  std::size_t count = 1; ///< Leaves of the block.
+
+  /// @pre no text, and whole leaves
+  SHARDWRIGHT_FUNCTION explicit constexpr QueryLeaves(const AttentionBlock& block) : piece(block.keys.rows) {
+    if (piece == 0 || piece % (2 * all) != 0)
+      return;
+    piece /= 2 * all;
+    first = leaf_of(block.queries.first);
+    count = block.queries.rows / (2 * piece);
+  }
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t leaf_of(std::size_t position) const {
+    const std::size_t number = position / piece;
+    return number < all ? number : 2 * all - 1 - number;
+  }
+  /// Rows of the piece of a position that are left.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t left(std::size_t position) const {
+    return piece - position % piece;
+  }
+  /// Of at most `most` rows from a position on, those to process together: whole pieces, or part of one.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_at_once(std::size_t position,
+                                                                        std::size_t most) const {
+    const std::size_t rest = left(position);
+    return rest >= most ? most : piece >= most ? rest : rest + (most - rest) / piece * piece;
+  }
+};
+
 /// Gradient by recomputed probabilities P = exp(S - log_sum_exp): dV = P' dO, dS = P (dO V' - rowsum(dO O)),
 /// dQ = scale dS K, dK = scale dS' Q (Dao et al. 2022, arXiv 2205.14135, appendix B).
 ///
 /// `out` and `log_sum_exp` are those of all keys, so gradients of blocks of keys add up. `merge` adds dQ to
 /// the gradient from other keys in `d_qkv`; dK and dV are overwritten. Of queries that see no key, dQ is
-/// zero.
-template <class Element, class Out = Element> struct AttentionBackward {
+/// zero. `in_leaves` adds dK and dV in QueryLeaves, which then join in a binary tree.
+template <class Element, class Out = Element, bool in_leaves = false> struct AttentionBackward {
   using Number = AccumulationElement<Element>;
   static constexpr std::size_t rows = attention_rows;
   static constexpr std::size_t registers = attention_rows / lane_count<Number>;
@@ -25,29 +59,47 @@ template <class Element, class Out = Element> struct AttentionBackward {
   std::size_t workers;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t worker) const {
+    const std::size_t keys = a.block.keys.rows, sums = leaves().count;
     const auto buffers = AttentionBuffers<Number>::carve(
-        workspace + worker * AttentionBuffers<Number>::size(a.shape, true), a.shape, true);
+        workspace + worker * AttentionBuffers<Number>::size(a.shape, keys, sums), a.shape, keys, sums);
     for (std::size_t unit = worker; unit < a.shape.batch * a.shape.kv_heads; unit += workers)
       group(unit, buffers);
   }
 
 private:
+  struct OneLeaf {
+    static constexpr std::size_t count = 1;
+  };
+  [[nodiscard]] SHARDWRIGHT_FUNCTION auto leaves() const {
+    if constexpr (in_leaves)
+      return QueryLeaves(a.block);
+    else
+      return OneLeaf();
+  }
+
   SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Number>& b) const {
     const std::size_t batch = unit / a.shape.kv_heads;
     const std::size_t kv_head = unit % a.shape.kv_heads;
     const std::size_t token = batch * a.block.keys.rows;
     const AttentionBlock own = a.block.of(batch);
     pack_head(a.key_values, token, kv_head, own.seen(batch), a.shape, b);
-    for (std::size_t i = 0; i < a.block.keys.rows * b.width; ++i)
+    const std::size_t sums = leaves().count;
+    for (std::size_t i = 0; i < sums * a.block.keys.rows * b.width; ++i)
       b.d_keys[i] = Number(0);
-    for (std::size_t i = 0; i < a.block.keys.rows * b.value_width; ++i)
+    for (std::size_t i = 0; i < sums * a.block.keys.rows * b.value_width; ++i)
       b.d_values[i] = Number(0);
     for (std::size_t h = 0; h < a.shape.q_per_kv; ++h) {
       std::size_t count = 0;
       for (std::size_t first = a.merge ? own.first_query(0) : 0; first < a.shape.sequence; first += count) {
         count = own.rows_at_once(first, rows);
+        if constexpr (in_leaves)
+          count = leaves().rows_at_once(a.block.queries.position(first), count);
         row_block(own, batch, kv_head, h, first, count, b);
       }
+    }
+    if constexpr (in_leaves) {
+      join(b.d_keys, a.block.keys.rows * b.width);
+      join(b.d_values, a.block.keys.rows * b.value_width);
     }
     const auto one = [](std::size_t) { return Number(1); };
     Out* d_keys = a.d_key_values.key(token, kv_head);
@@ -91,10 +143,17 @@ private:
                                                 {b.values + values, b.value_width, 1}, b.d_out_across, rows,
                                                 b.d_scores, rows);
     score_gradients(b.scores, b.d_scores, keys, lse, dots);
-    product_in_tiles<TileStore::accumulate, Number>(keys, b.value_width, rows, {b.scores, rows, 1}, b.d_out,
-                                                    b.value_width, b.d_values + values, b.value_width);
-    product_in_tiles<TileStore::accumulate, Number>(keys, b.width, rows, {b.d_scores, rows, 1}, b.queries,
-                                                    b.width, b.d_keys + at, b.width);
+    if constexpr (in_leaves) {
+      const QueryLeaves of_all = leaves();
+      std::size_t length = 0;
+      for (std::size_t row = 0; row < count; row += length) {
+        const std::size_t position = a.block.queries.position(first + row), left = of_all.left(position);
+        length = left < count - row ? left : count - row;
+        add_key_gradients(of_all.leaf_of(position) - of_all.first, row, length, seen, b);
+      }
+    } else {
+      add_key_gradients(0, 0, rows, seen, b);
+    }
     product_in_tiles<TileStore::assign, Number>(rows, b.width, keys, {b.d_scores, 1, rows}, b.keys + at,
                                                 b.width, b.result, b.width);
     const auto factor = [by = a.scale](std::size_t) { return by; };
@@ -103,6 +162,26 @@ private:
                                          a.d_qkv.stride);
     else
       unpack_rows(b.result, b.width, count, a.shape.head_dim, factor, d_queries, a.d_qkv.stride);
+  }
+
+  /// Adds dK and dV from `count` rows of a block, from `row` on, to a leaf's.
+  SHARDWRIGHT_FUNCTION void add_key_gradients(std::size_t leaf, std::size_t row, std::size_t count,
+                                              const RowRange& seen, const AttentionBuffers<Number>& b) const {
+    const std::size_t at = leaf * a.block.keys.rows + seen.begin;
+    product_in_tiles<TileStore::accumulate, Number>(
+        seen.size(), b.value_width, count, {b.scores + row, rows, 1}, b.d_out + row * b.value_width,
+        b.value_width, b.d_values + at * b.value_width, b.value_width);
+    product_in_tiles<TileStore::accumulate, Number>(seen.size(), b.width, count, {b.d_scores + row, rows, 1},
+                                                    b.queries + row * b.width, b.width,
+                                                    b.d_keys + at * b.width, b.width);
+  }
+
+  /// The first of the leaves becomes their sum.
+  SHARDWRIGHT_FUNCTION void join(Number* sums, std::size_t size) const {
+    const std::size_t count = leaves().count;
+    for (std::size_t step = 1; step < count; step *= 2)
+      for (std::size_t leaf = 0; leaf < count; leaf += 2 * step)
+        add_lanes(sums + (leaf + step) * size, sums + leaf * size, 0, size);
   }
 
   /// log_sum_exp and rowsum(dO O) of the rows. Those of padding, and those that see no key, have probability

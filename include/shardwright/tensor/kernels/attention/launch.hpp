@@ -195,7 +195,8 @@ void run_attention_forward(const char* operation, const Execution& execution,
     attention_moves<Element, Out>(execution, false, row.merge, shape, row.block);
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
-    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::size(shape, false));
+    require_workspace(operation, workspace,
+                      workers * AttentionBuffers<Number>::size(shape, row.block.keys.rows, 0));
     run("sw::attention", execution, workers, AttentionForward<Element, Out>{row, workspace.data(), workers});
   } else {
     if constexpr (may_be_library_attention<Execution, Element, Out>)
@@ -262,8 +263,9 @@ bool run_device_backward(const char* operation, const Execution& execution,
   return false;
 }
 
-/// As run_attention_forward. Returns whether the rotation of `query` has been undone.
-template <class Execution, class Element, class Out, class Work>
+/// As run_attention_forward. Returns whether the rotation of `query` has been undone. `in_leaves` is for
+/// hosts: see AttentionBackward.
+template <class Execution, class Element, class Out, bool in_leaves = false, class Work>
 bool run_attention_backward(const char* operation, const Execution& execution,
                             const AttentionBackwardQuery<Element, Out, AttentionBlock>& query,
                             const Work& workspace) {
@@ -278,9 +280,11 @@ bool run_attention_backward(const char* operation, const Execution& execution,
            (query.merge || !library_need<Element, Out>(execution, shape, query.block, true));
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
-    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::size(shape, true));
+    const std::size_t sums = in_leaves ? QueryLeaves(query.block).count : 1;
+    require_workspace(operation, workspace,
+                      workers * AttentionBuffers<Number>::size(shape, query.block.keys.rows, sums));
     run("sw::d_attention", execution, workers,
-        AttentionBackward<Element, Out>{query, workspace.data(), workers});
+        AttentionBackward<Element, Out, in_leaves>{query, workspace.data(), workers});
   } else {
     if constexpr (may_be_library_attention<Execution, Element, Out>)
       if (run_library_backward(execution, query, workspace))
