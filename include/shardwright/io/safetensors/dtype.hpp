@@ -81,10 +81,9 @@ inline constexpr std::array<DtypeFacts, 22> dtypes{
 /// @brief A C++ type that holds an element type of files: real numbers of 16 to 64 bits, std::complex<float>,
 /// integers, and bool. std::complex<double> is one, so that dtype_of can refuse it with a sentence.
 template <class Element>
-concept StoredElement = (std::integral<Element> || std::floating_point<Element> ||
-                         std::same_as<Element, bfloat16> ||
-                         std::same_as<Element, float16>)&&sizeof(Element) <= 8 ||
-                        ComplexElement<Element>;
+concept StoredElement = ComplexElement<Element> ||
+    ((std::integral<Element> || std::floating_point<Element> || std::same_as<Element, bfloat16> ||
+      std::same_as<Element, float16>)&&sizeof(Element) <= 8);
 
 /// @brief The element type that a C++ type holds.
 template <StoredElement Element> [[nodiscard]] constexpr Dtype dtype_of() noexcept {

@@ -26,7 +26,6 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -180,19 +179,17 @@ private:
   ParameterBase* parameter_; // null once it is destroyed
 };
 
-/// What a gradient of FixedPoint has in addition.
-template <class Target> struct FixedPointGradient {
-  bool fault = false;       ///< Whether a term did not fit.
-  BufferHandle floats = {}; ///< The complete sum.
-
-  void round(TargetResources<Target>& resources, const VectorView<std::int64_t, Target>& sum) {
-    floats = new_block<float>(resources, sum.size());
-    kernels::copy(
-        resources.execution(),
-        VectorView<const FixedPoint, Target>(reinterpret_cast<const FixedPoint*>(sum.data()), sum.size()),
-        VectorView<float, Target>(static_cast<float*>(floats.data()), sum.size()));
-  }
-};
+/// Sums of FixedPoint as floats, each rounded once.
+template <class Target>
+[[nodiscard]] BufferHandle rounded(TargetResources<Target>& resources,
+                                   const VectorView<std::int64_t, Target>& sum) {
+  BufferHandle floats = new_block<float>(resources, sum.size());
+  kernels::copy(
+      resources.execution(),
+      VectorView<const FixedPoint, Target>(reinterpret_cast<const FixedPoint*>(sum.data()), sum.size()),
+      VectorView<float, Target>(static_cast<float*>(floats.data()), sum.size()));
+  return floats;
+}
 
 /// The layouts of a parameter's gradient, and when it changes them.
 struct GradientLayouts {
@@ -259,7 +256,7 @@ public:
     add_copies();
     if constexpr (in_fixed_point) {
       const MemoryFor memory(MemoryKind::gradients);
-      fixed_point_.round(resources_, gradient_.block());
+      floats_ = rounded<Target>(resources_, gradient_.block());
       gradient_.drop();
     }
   }
@@ -275,8 +272,8 @@ public:
     finished_ = false;
     ended_ = 0;
     raw_non_finite_ = 0;
-    if constexpr (in_fixed_point)
-      fixed_point_ = {};
+    floats_ = BufferHandle();
+    fault_ = false;
   }
 
   /// The memory of the reduced gradient. @throws LifecycleError before finish().
@@ -285,12 +282,12 @@ public:
       reject_parameter(this->parameter().name(),
                        ": the gradient is not finished (call finish() of the GradAccumulator first)");
     if constexpr (in_fixed_point)
-      return fixed_point_.floats;
+      return floats_;
     else
       return gradient_.memory();
   }
-  /// Where kernels note a term that does not fit, until drop().
-  [[nodiscard]] bool& fault() noexcept requires(in_fixed_point) { return fixed_point_.fault; }
+  /// Where kernels note a term that does not fit FixedPoint, until drop().
+  [[nodiscard]] bool& fault() noexcept { return fault_; }
   [[nodiscard]] std::size_t squares_workspace() const override {
     const auto [first, end] = counted();
     return kernels::reduce_workspace(end - first);
@@ -300,13 +297,13 @@ public:
     if (first < end)
       sum.add(VectorView<const Finished, Target>(numbers() + first, end - first));
     if constexpr (in_fixed_point)
-      if (fixed_point_.fault)
+      if (fault_)
         sum.add_nan();
   }
   /// In FixedPoint the number is not known: 1 stands for it.
   [[nodiscard]] std::int64_t non_finite() const override {
     if constexpr (in_fixed_point)
-      return fixed_point_.fault ? 1 : 0;
+      return fault_ ? 1 : 0;
     if (this->watched_)
       return raw_non_finite_;
     return non_finite_elements<Finished, Target>(
@@ -364,8 +361,8 @@ private:
   bool finished_ = false;
   int ended_ = 0; // stages whose last pass has ended
   std::int64_t raw_non_finite_ = 0;
-  [[no_unique_address]] std::conditional_t<in_fixed_point, FixedPointGradient<Target>, std::monostate>
-      fixed_point_;
+  BufferHandle floats_; // the complete sum of FixedPoint
+  bool fault_ = false;
 };
 
 #if defined(SHARDWRIGHT_COMPILED)
