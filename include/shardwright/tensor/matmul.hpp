@@ -148,7 +148,8 @@ using ProductOutElement = std::conditional_t<
 
 /// The product in its own layout, or in that of a destination.
 template <class Form, class Products = kernels::FastProducts, class To = void, class Left, class Right>
-[[nodiscard]] auto product_of(const Left& left, const Right& right, SourceLocation where) {
+[[nodiscard]] ProductTensor<Form, Left, Right, To> product_of(const Left& left, const Right& right,
+                                                              SourceLocation where) {
   using Result = ProductTensor<Form, Left, Right, To>;
   if constexpr (!std::is_void_v<To>)
     static_cast<void>(
@@ -211,8 +212,13 @@ template <bool transposed, class Products = kernels::FastProducts> struct Matrix
       [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, const W& w) const {
     return detail::product_of<Backward, Products>(y_gradient, w, {});
   }
+  /// Its type is known without its body, which is not compiled where right_gradient_into() is called.
+  template <class G, class X>
+  using RightGradient =
+      detail::ProductTensor<detail::WeightGradientProduct, std::conditional_t<transposed, G, X>,
+                            std::conditional_t<transposed, X, G>>;
   template <class G, class X, class W>
-  [[nodiscard]] auto right_gradient(const G& y_gradient, const X& x, const W&) const {
+  [[nodiscard]] RightGradient<G, X> right_gradient(const G& y_gradient, const X& x, const W&) const {
     if constexpr (transposed)
       return detail::product_of<detail::WeightGradientProduct, Products>(y_gradient, x, {});
     else

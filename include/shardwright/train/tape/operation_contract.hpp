@@ -113,6 +113,20 @@ template <std::size_t operand, std::size_t operands, class Operation, class G, c
     return operation.right_gradient(std::forward<G>(y_gradient), std::forward<Rest>(rest)...);
 }
 
+/// The type of that gradient: if the operation declares it, the body that computes it is not compiled.
+template <std::size_t operand, std::size_t operands, class Operation, class... Arguments>
+[[nodiscard]] constexpr auto type_of_gradient() {
+  if constexpr (operands == 1)
+    return std::type_identity<decltype(std::declval<const Operation&>().gradient(
+        std::declval<Arguments>()...))>{};
+  else if constexpr (operand == 0)
+    return std::type_identity<decltype(std::declval<const Operation&>().left_gradient(
+        std::declval<Arguments>()...))>{};
+  else
+    return std::type_identity<decltype(std::declval<const Operation&>().right_gradient(
+        std::declval<Arguments>()...))>{};
+}
+
 /// The trace shows the operation.
 template <class Operation> struct DeclaresReads {
   static constexpr bool value = requires {

@@ -194,22 +194,24 @@ private:
   }
   template <std::size_t side, class G, class First, class... Rest>
   void give(G gradient, First&& first, Rest&&... rest) {
+    using Given = typename decltype(type_of_gradient<side, count, Operation, G, First, Rest...>())::type;
     using To = std::tuple_element_t<side, std::tuple<Operands...>>;
     To& to = std::get<side>(operands_);
-    const auto compute_gradient = [&] {
-      return gradient_of<side, count>(*operation_, std::move(gradient), std::forward<First>(first),
+    // Generic, so that it is compiled only where it is called.
+    const auto compute_gradient = [&](auto&& with) {
+      return gradient_of<side, count>(*operation_, std::move(with), std::forward<First>(first),
                                       std::forward<Rest>(rest)...);
     };
     if constexpr (!To::is_parameter) {
-      to.give(compute_gradient());
-    } else if constexpr (To::template takes<typename decltype(compute_gradient())::layout>()) {
+      to.give(compute_gradient(gradient));
+    } else if constexpr (To::template takes<typename Given::layout>()) {
       if constexpr (count == 1 && requires { operation_->gradient_into(to.slot(), gradient); })
         operation_->gradient_into(to.slot(), gradient);
       else if constexpr (side == 1 &&
                          requires { operation_->right_gradient_into(to.slot(), gradient, first); })
         operation_->right_gradient_into(to.slot(), gradient, first);
       else
-        to.give(compute_gradient());
+        to.give(compute_gradient(gradient));
     }
   }
   template <bool reads_it, class Operand>
