@@ -318,10 +318,10 @@ function(shardwright_consumer_tests)
   endif()
 
   # The library of find_package is linked by the project that users copy.
-  foreach(way IN ITEMS add_subdirectory fetch_content include_path)
+  foreach(way IN ITEMS add_subdirectory fetch_content include_path descriptions)
     set(${way}_run --test-command "${work}/${way}/program")
   endforeach()
-  foreach(way IN ITEMS add_subdirectory fetch_content find_package include_path)
+  foreach(way IN ITEMS add_subdirectory fetch_content find_package include_path descriptions)
     add_test(
       NAME consumer.${way}
       COMMAND "${CMAKE_CTEST_COMMAND}" --build-and-test "${CMAKE_CURRENT_SOURCE_DIR}/consumer/${way}" "${work}/${way}"
