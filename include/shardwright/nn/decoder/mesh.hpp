@@ -36,11 +36,11 @@ struct DecoderExtents {
   /// @brief "dp=2,tp=2", without axes of extent 1.
   [[nodiscard]] std::string text() const {
     std::string out;
-    const auto add = [&out](const char* name, int extent) {
+    const auto append = [&out](const char* name, int extent) {
       if (extent > 1)
         out.append(out.empty() ? "" : ",").append(name).append("=").append(std::to_string(extent));
     };
-    add("dpr", dpr), add("dp", dp), add("ep", ep), add("cp", cp), add("tp", tp);
+    append("dpr", dpr), append("dp", dp), append("ep", ep), append("cp", cp), append("tp", tp);
     return out.empty() ? "one rank" : out;
   }
 };

@@ -14,6 +14,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+// g++ warns that the last enumerator shadows the mask of its name, although it needs Recompute::.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 /// @brief The values that a layer computes again before its input gradient, instead of keeping them.
 ///
 /// Chen et al., arXiv 1604.06174 (full), and Korthikanti et al., arXiv 2205.05198, section 5 (selective).
@@ -22,6 +25,7 @@ enum class Recompute : std::uint8_t {
   selective, ///< Attention only: its output and its log-sum-exp are not kept.
   full,      ///< The layer: only its input is kept.
 };
+#pragma GCC diagnostic pop
 
 /// @brief "none", "selective" or "full".
 [[nodiscard]] constexpr std::string_view name_of(Recompute kind) noexcept {

@@ -68,8 +68,9 @@ protected:
   void style_passes(const std::array<bool, 4>& occurs, int chunks) {
     for (int pass = 0; pass < 4; ++pass)
       for (int chunk = 0; occurs[static_cast<std::size_t>(pass)] && chunk < chunks; ++chunk)
-        out_ += "." + (letter_of(static_cast<Pass>(pass)) + std::to_string(chunk)) +
-                "{fill:" + colour_of(static_cast<Pass>(pass), chunk, chunks).text() + "}";
+        out_.append(".") // g++ 12 warns of "." + a string at -O3, without cause
+            .append(letter_of(static_cast<Pass>(pass)) + std::to_string(chunk))
+            .append("{fill:" + colour_of(static_cast<Pass>(pass), chunk, chunks).text() + "}");
   }
   /// The background, the title and the subtitle.
   void paper(double width, double height, const DrawingText& text) {

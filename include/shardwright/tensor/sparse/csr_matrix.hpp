@@ -225,8 +225,8 @@ private:
             const detail::OwnEntries<Element>& own, SourceLocation where)
       : shape_(shape), plan_(mesh, shape[1], detail::columns_of(own.list), where),
         elements_(plan_.template elements<Element>()) {
-    for (const auto& rows : detail::split_rows(row_block(mesh, shape[0]), plan_.plan(), own.list))
-      parts_.emplace_back(mesh.core().template resources<Where>(), rows);
+    for (const auto& part : detail::split_rows(row_block(mesh, shape[0]), plan_.plan(), own.list))
+      parts_.emplace_back(mesh.core().template resources<Where>(), part);
   }
 
   /// Whether operands have the layouts of a product, out and in; the trace names the one that does not.
@@ -239,18 +239,18 @@ private:
 
   void transpose(std::size_t owned) const {
     auto& resources = inner().begin.resources();
-    for (const auto& rows :
+    for (const auto& part :
          detail::transposed_rows(inner().on_host(), edge().on_host(), owned, elements_.size()))
-      transposed_.emplace_back(resources, rows);
+      transposed_.emplace_back(resources, part);
   }
 
   template <class Y, class X>
-  void check(const char* name, const Y& y, std::int64_t rows, const X& x, std::int64_t columns,
+  void check(const char* name, const Y& y, std::int64_t y_extent, const X& x, std::int64_t x_extent,
              const SourceLocation& where) const {
     detail::require_one_mesh(name, x, y, where);
     detail::require_one_mesh(name, x, inner().begin, where);
-    detail::require_shape(name, "vector", x.shape(), std::array{columns}, x.core(), where);
-    detail::require_shape(name, "result", y.shape(), std::array{rows}, y.core(), where);
+    detail::require_shape(name, "vector", x.shape(), std::array{x_extent}, x.core(), where);
+    detail::require_shape(name, "result", y.shape(), std::array{y_extent}, y.core(), where);
     // An empty block of the pool has an address, too, so that all ranks decide alike; one of the program's
     // own memory need not have one.
     const void *const read = x.data(), *const x_itself = &x, *const y_itself = &y;

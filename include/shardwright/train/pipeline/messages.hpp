@@ -83,7 +83,7 @@ public:
     if (channel.count == channel.sends.size())
       wait_for_oldest(channel, planned.action);
     Outgoing& outgoing = channel.sends[(channel.oldest + channel.count++) % channel.sends.size()];
-    outgoing.tensor = std::move(out);
+    outgoing.tensor = std::move(out.value());
     order_call_after<Target>(outgoing.tensor->execution());
     issue({&planned.output, &outgoing});
   }
