@@ -6,6 +6,7 @@
 
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/mesh/agreement.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/experts/counts.hpp>
 #include <shardwright/nn/experts/route.hpp>
 #include <shardwright/tensor/kernels/experts/balance.hpp>
@@ -100,7 +101,10 @@ template <class Over, class Choice>
 
 /// The sum of the losses of rows.
 template <LayoutType L, class Target>
-[[nodiscard]] CountedLossOn<L, Target> sum_of_rows(const ShardedTensor<Layout<1>, double, Target>& losses) {
+[[nodiscard]] CountedLossOn<L, Target> sum_of_rows(ShardedTensor<Layout<1>, double, Target>& losses) {
+  if constexpr (is_reproducible<Target>)
+    kernels::run("sw::loss_terms", losses.execution(), losses.local_size(),
+                 kernels::RoundLosses{losses.mutable_data()});
   Scalars<2, Target> totals(losses.resources());
   const auto& execution = losses.execution();
   fill_zero<Target>(execution, totals.view().data(), 2);

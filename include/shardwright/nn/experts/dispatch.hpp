@@ -7,12 +7,14 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/ragged.hpp>
 #include <shardwright/mesh/agreement.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/experts/exchange.hpp>
 #include <shardwright/tensor/experts/make_route.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/tensor/ordered_products.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/tape/lazy_sum.hpp>
 #include <shardwright/train/tape/operation_node.hpp>
@@ -52,12 +54,34 @@ template <class Gates, class Rows> struct CombineGates {
       "combine: the gates must have the element type of the rows, or float if that has 16 bits, and the same target (convert the gates)");
 };
 
+/// The trace shows the layout.
+template <class Rows, class Target> struct CombinedRows {
+  static constexpr bool value = !is_reproducible<Target> || !Rows::value.has_partial();
+  static_assert(
+      value,
+      "combine: on a Reproducible target the rows must not be Partial, because a token's sum of rounded parts depends on the ranks that share the experts' hidden dimension (let these ranks own experts, as with MoeLayouts<Zero, AxisList<ep, tp>>)");
+};
+
 template <class Owner> struct DispatchOwners {
   static constexpr bool value = Axis<Owner>;
   static_assert(
       value,
       "dispatch: its template arguments must be the axes whose ranks own the experts, as in dispatch<ep> (the number of experts belongs in the ExpertSet)");
 };
+
+/// The leaves of tokens whose choices have layout L, [tokens..., slots].
+template <class L, class Shape>
+[[nodiscard]] LeavesOfTokens leaves_of(const MeshCore& core, const Shape& shape, SourceLocation where) {
+  const auto tokens = std::span<const std::int64_t>(shape).first(shape.size() - 1);
+  const auto leaf =
+      static_cast<std::int64_t>(ordered_leaf("dispatch", core, L::value, L::axes, tokens, where));
+  std::int64_t most = 1; // tokens of a rank
+  for (std::size_t d = 0; d < tokens.size(); ++d) {
+    const std::int64_t ranks = ranks_along(core, L::value, L::axes, static_cast<int>(d));
+    most *= (tokens[d] + ranks - 1) / ranks;
+  }
+  return {leaf, (most + leaf - 1) / leaf};
+}
 
 /// Makes the route for choices in the layout of the tokens.
 template <class Owners, class L, class Id, class Target>
@@ -72,8 +96,11 @@ template <class Owners, class L, class Id, class Target>
     spread *= split.extents[i];
   const std::span<const int> order(owners.mesh_axis.data(), Owners::names.size());
   const std::int64_t slots = choices.shape()[static_cast<std::size_t>(L::tensor_rank - 1)];
+  LeavesOfTokens leaves;
+  if constexpr (is_reproducible<Target>)
+    leaves = leaves_of<L>(core, choices.shape(), where);
   return make_expert_route(resources, std::span<const std::int32_t>(choices.data(), choices.local_size()),
-                           slots, order, spread, set, where);
+                           slots, order, spread, set, leaves, where);
 }
 
 /// The sum of each token's rows, in the order of its slots, each times its gate if there are any.
@@ -93,7 +120,8 @@ template <LayoutType L, class Rows, std::size_t rank, class Number>
                 kernels::moves("sw::sum_slots", rows.resources().execution(),
                                tokens * ((slots + 1) * width * sizeof(Element) + slots * numbers));
                 loop.lanes("sw::sum_slots", tokens,
-                           kernels::SumSlots<Element, Sent>{sent, route.place(), gates, slots, to, width});
+                           kernels::SumSlots<Element, Sent, !is_reproducible<typename Rows::target>>{
+                               sent, route.place(), gates, slots, to, width});
               });
   return out;
 }
@@ -181,7 +209,8 @@ struct Combine {
   template <AnyShardedTensor Rows, AnyShardedTensor Gates>
   [[nodiscard]] auto forward(SourceLocation where, const Rows& rows, const Gates& gates) const {
     using L = CombineLayout<typename Rows::layout, typename Gates::layout>;
-    if constexpr (detail::any_invalid<L> || !detail::CombineGates<Gates, Rows>::value) {
+    if constexpr (detail::any_invalid<L> || !detail::CombineGates<Gates, Rows>::value ||
+                  !detail::CombinedRows<typename Rows::layout, typename Rows::target>::value) {
       return ShardedTensor<InvalidLayout, typename Rows::value_type, typename Rows::target>(rows.resources(),
                                                                                             {}, where);
     } else {

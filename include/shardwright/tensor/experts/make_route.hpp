@@ -9,6 +9,7 @@
 #include <shardwright/core/kept_memory.hpp>
 #include <shardwright/layout/block.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/experts/route.hpp>
 #include <shardwright/tensor/kernels/experts/rows.hpp>
@@ -212,28 +213,77 @@ template <class Target>
   }
 }
 
-/// The counts of all ranks of the group, [ranks, experts].
-template <class Target>
-[[nodiscard]] KeptVector<std::int64_t>
-exchange_counts(MeshCore& core, const ExpertOwners& owners, const ExpertSet& set,
-                const KeptVector<std::int64_t>& own_counts, SourceLocation where) {
-  const std::size_t ranks = owners.blocks.size();
-  const auto experts = static_cast<std::size_t>(set.experts);
-  const KeptMemory& memory = core.kept_memory();
-  KeptVector<std::int64_t> all(own_counts, memory);
-  if (ranks > 1) {
-    all.resize(ranks * experts);
-    core.communicator(owners.mask).all_gather(own_counts, all, {}, where);
+/// Blocks of tokens that no rank shares with another, on a Reproducible target.
+struct LeavesOfTokens {
+  std::int64_t tokens = 0; ///< Of a leaf.
+  std::int64_t most = 0;   ///< Leaves of a rank.
+};
+
+/// How many pairs of each leaf of this rank chose each expert, [leaves, experts]. @pre the choices are valid
+[[nodiscard]] inline KeptVector<std::int64_t> count_leaves(std::span<const std::int32_t> choices,
+                                                           std::int64_t slots, std::int64_t experts,
+                                                           const LeavesOfTokens& leaves,
+                                                           const KeptMemory& memory) {
+  KeptVector<std::int64_t> out(static_cast<std::size_t>(leaves.most * experts), memory);
+  for (std::size_t pair = 0; pair < choices.size(); ++pair)
+    if (choices[pair] >= 0)
+      ++out[static_cast<std::size_t>(static_cast<std::int64_t>(pair) / (slots * leaves.tokens) * experts +
+                                     choices[pair])];
+  return out;
+}
+
+/// The counts of all ranks from those of their leaves, [ranks, leaves, experts].
+[[nodiscard]] inline KeptVector<std::int64_t> sums_of_leaves(const KeptVector<std::int64_t>& of_leaves,
+                                                             std::size_t ranks, std::size_t experts) {
+  KeptVector<std::int64_t> out(ranks * experts, of_leaves.get_allocator());
+  const std::size_t of_rank = of_leaves.size() / ranks;
+  for (std::size_t i = 0; i < of_leaves.size(); ++i)
+    out[i / of_rank * experts + i % experts] += of_leaves[i];
+  return out;
+}
+
+/// The numbers of all ranks of the group, by rank.
+[[nodiscard]] inline KeptVector<std::int64_t> gather_numbers(MeshCore& core, const ExpertOwners& owners,
+                                                             const KeptVector<std::int64_t>& own,
+                                                             SourceLocation where) {
+  KeptVector<std::int64_t> all(own, core.kept_memory());
+  if (const std::size_t ranks = owners.blocks.size(); ranks > 1) {
+    all.resize(ranks * own.size());
+    core.communicator(owners.mask).all_gather(own, all, {}, where);
   }
+  return all;
+}
+
+/// Checks the counts of all ranks of the group, [ranks, experts]; in a dry run, spreads them evenly.
+template <class Target>
+void settle_counts(MeshCore& core, const ExpertOwners& owners, const ExpertSet& set,
+                   KeptVector<std::int64_t>& all, SourceLocation where) {
   if constexpr (counts_only<Target>) {
+    const std::size_t ranks = owners.blocks.size();
+    const auto experts = static_cast<std::size_t>(set.experts);
     const DimensionBlock own = owners.blocks[owners.own];
-    const auto rows = spread_evenly(set.most_rows, ranks * static_cast<std::size_t>(own.size), memory);
+    const auto rows =
+        spread_evenly(set.most_rows, ranks * static_cast<std::size_t>(own.size), core.kept_memory());
     for (std::size_t i = 0; ranks > 1 && i < rows.size(); ++i)
       all[i % ranks * experts + static_cast<std::size_t>(own.offset) + i / ranks] = rows[i];
   } else {
     require_room(core, owners, set, all, where);
   }
-  return all;
+}
+
+/// Sets the first rows of leaves, once the first rows of experts are known.
+inline void place_leaves(ExpertRoute& route, const ExpertOwners& owners,
+                         std::span<const std::int64_t> of_leaves, std::int64_t leaves) {
+  const DimensionBlock own = owners.blocks[owners.own];
+  const auto parts = static_cast<std::int64_t>(owners.blocks.size()) * leaves;
+  std::int64_t row = 0;
+  for (std::int64_t e = own.offset; e < own.offset + own.size; ++e)
+    for (std::int64_t part = 0; part < parts; ++part)
+      if (const std::int64_t rows = of_leaves[static_cast<std::size_t>(part * route.experts + e)]; rows > 0) {
+        route.leaf_rows.push_back(row);
+        row += rows;
+      }
+  route.leaf_rows.push_back(row);
 }
 
 /// The route of tokens whose choices are `choices`, [tokens, slots] in the memory of the target. Only the
@@ -244,7 +294,7 @@ template <class Target>
 [[nodiscard]] std::shared_ptr<const ExpertRoute>
 make_expert_route(TargetResources<Target>& resources, std::span<const std::int32_t> choices,
                   std::int64_t slots, std::span<const int> order, std::int64_t spread, const ExpertSet& set,
-                  SourceLocation where) {
+                  const LeavesOfTokens& leaves, SourceLocation where) {
   MeshCore& core = resources.core();
   constexpr auto most = std::numeric_limits<std::int32_t>::max();
   if (set.experts < 1 || set.experts > most - 2 || choices.size() > std::size_t(most) || set.most_rows > most)
@@ -265,9 +315,21 @@ make_expert_route(TargetResources<Target>& resources, std::span<const std::int32
   route->ranks = static_cast<std::int64_t>(owners.blocks.size());
   route->spread = spread;
   const auto counts = order_pairs(resources, *route, choices, where);
-  const auto all = exchange_counts<Target>(core, owners, set, counts, where);
+  KeptVector<std::int64_t> all(memory), of_leaves(memory);
+  if constexpr (is_reproducible<Target>) {
+    const auto known = counts_only<Target> ? std::span<const std::int32_t>() : choices;
+    of_leaves = gather_numbers(core, owners, count_leaves(known, slots, set.experts, leaves, memory), where);
+    all = owners.blocks.size() == 1 ? counts : sums_of_leaves(of_leaves, owners.blocks.size(), counts.size());
+  } else {
+    all = gather_numbers(core, owners, counts, where);
+  }
+  settle_counts<Target>(core, owners, set, all, where);
   KeptVector<kernels::RowRun> runs(memory);
   place_rows(*route, owners, counts, all, runs);
+  if constexpr (counts_only<Target> && is_reproducible<Target>)
+    route->leaf_rows = route->first_rows;
+  else if constexpr (is_reproducible<Target>)
+    place_leaves(*route, owners, of_leaves, leaves.most);
   if (route->exchanges()) {
     const BufferHandle table = on_target(resources, runs, where);
     route->groups =

@@ -25,7 +25,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// then by that number; received ones by rank; grouped ones by expert, rank, and number.
 struct ExpertRoute {
   explicit ExpertRoute(const KeptMemory& memory)
-      : first_rows(memory), sent_rows(memory), received_rows(memory) {}
+      : first_rows(memory), leaf_rows(memory), sent_rows(memory), received_rows(memory) {}
 
   std::int64_t experts = 0; ///< Of the whole layer.
   std::int64_t tokens = 0;  ///< Of this rank.
@@ -34,7 +34,10 @@ struct ExpertRoute {
   std::int64_t ranks = 1;   ///< Ranks with which this rank exchanges rows, itself included.
   std::int64_t spread = 1;  ///< Ranks over which the tokens are split.
 
-  KeptVector<std::int64_t> first_rows;    ///< First row of each of this rank's experts, and the end.
+  KeptVector<std::int64_t> first_rows; ///< First row of each of this rank's experts, and the end.
+  /// On a Reproducible target, where the rows of each leaf of tokens begin, by expert, and the end: the rows
+  /// between two form a term of the gradient of one expert's weights.
+  KeptVector<std::int64_t> leaf_rows;
   KeptVector<StridedBlock> sent_rows;     ///< By rank of the group; rows of length 1.
   KeptVector<StridedBlock> received_rows; ///< The same for received rows.
 

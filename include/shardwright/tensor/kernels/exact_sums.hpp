@@ -7,6 +7,7 @@
 
 #include <shardwright/core/exact_sum.hpp>
 #include <shardwright/core/vector_lanes.hpp>
+#include <shardwright/tensor/kernels/lanes/rounded.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
 #include <bit>
@@ -28,20 +29,6 @@ namespace detail {
 
 /// Elements that share one partial sum: as many as 64-bit integers of 51 bits can add.
 inline constexpr std::size_t exact_block = 4096;
-
-/// A number as rounded: compilers must not fuse the product with the addition that follows.
-template <class V> inline V as_rounded(V number) {
-#if defined(__AVX512F__)
-  asm("" : "+v"(number));
-#elif defined(__SSE2__)
-  asm("" : "+x"(number));
-#elif defined(__aarch64__)
-  asm("" : "+w"(number));
-#else
-  asm("" : "+m"(number));
-#endif
-  return number;
-}
 
 /// The partial sum of a block of terms.
 ///

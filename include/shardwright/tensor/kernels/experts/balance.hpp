@@ -4,6 +4,7 @@
 /// @file
 /// @brief Counts of chosen experts, and the row losses and gradients that balance them.
 
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/kernels/experts/routing.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/loss_factor.hpp>
@@ -88,6 +89,14 @@ template <class Number> struct BalanceRows {
                             slope
                       : Number(0);
     }
+  }
+};
+
+/// @brief Losses as loss_term(), so that their sum does not depend on the order.
+struct RoundLosses {
+  double* losses;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
+    losses[row] = shardwright::detail::loss_term(losses[row]);
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/tensor/kernels/lanes/math.hpp>
+#include <shardwright/tensor/kernels/lanes/rounded.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
 #include <cstddef>
@@ -50,7 +51,8 @@ template <class Element, class Rows> struct ScatterRows {
 
 /// @brief Row t of `out` is the sum of the rows of its slots, in their order, each times its gate if there
 /// are any.
-template <class Element, class Rows> struct SumSlots {
+/// @tparam fused false rounds products before they are added, for the same bits whatever the Rows
+template <class Element, class Rows, bool fused = true> struct SumSlots {
   using Number = AccumulationElement<Element>;
   Rows rows;
   const std::int32_t* places; // [tokens, slots], -1 for none
@@ -77,7 +79,10 @@ template <class Element, class Rows> struct SumSlots {
             if (place[k] < 0)
               continue;
             const Lanes<Number> row = chunk.load(from(static_cast<std::size_t>(place[k])) + c);
-            sum += gate == nullptr ? row : gate[k] * row;
+            if constexpr (fused)
+              sum += gate == nullptr ? row : gate[k] * row;
+            else
+              sum += gate == nullptr ? row : detail::as_rounded(Lanes<Number>(gate[k] * row));
           }
           chunk.store(to + c, sum);
         },

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Results of host kernels that compilers must not fuse with the next operation.
+
+#include <shardwright/core/config.hpp>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+
+/// A number as rounded: compilers must not fuse the product with the addition that follows.
+template <class V> inline V as_rounded(V number) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(number));
+#elif defined(__SSE2__)
+  asm("" : "+x"(number));
+#elif defined(__aarch64__)
+  asm("" : "+w"(number));
+#else
+  asm("" : "+m"(number));
+#endif
+  return number;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
