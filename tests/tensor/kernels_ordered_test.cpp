@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <shardwright/mesh/reproducible.hpp>
+#include <shardwright/tensor/kernels/experts/rows.hpp>
+#include <shardwright/tensor/kernels/ordered/inserted_columns.hpp>
 #include <shardwright/tensor/kernels/ordered/layer_gradients.hpp>
 #include <shardwright/tensor/kernels/ordered/token_losses.hpp>
+#include <shardwright/tensor/kernels/swiglu.hpp>
 
 #include "tensor/attention_problem.hpp"
 #include "tensor/kernels_support.hpp"
@@ -36,6 +39,23 @@ Matrix<Element> rows_of(const Matrix<Element>& all, std::size_t begin, std::size
   return out;
 }
 
+/// Columns [begin, end).
+template <class Element>
+Matrix<Element> columns_of(const Matrix<Element>& all, std::size_t begin, std::size_t end) {
+  Matrix<Element> out("columns", all.extent(0), end - begin);
+  for (std::size_t i = 0; i < all.extent(0); ++i)
+    std::copy_n(&all(i, begin), end - begin, &out(i, 0));
+  return out;
+}
+template <class Element> Matrix<Element> beside(const Matrix<Element>& left, const Matrix<Element>& right) {
+  Matrix<Element> out("both", left.extent(0), left.extent(1) + right.extent(1));
+  for (std::size_t i = 0; i < left.extent(0); ++i) {
+    std::copy_n(&left(i, 0), left.extent(1), &out(i, 0));
+    std::copy_n(&right(i, 0), right.extent(1), &out(i, left.extent(1)));
+  }
+  return out;
+}
+
 /// Sums of terms as a plain loop adds them.
 struct PlainSums {
   Matrix<FixedPoint> sums;
@@ -44,6 +64,139 @@ struct PlainSums {
 };
 
 } // namespace
+
+TEMPLATE_TEST_CASE("Functions of elements have the same bits wherever a block is cut",
+                   "[kernels][reproducible]", float, sw::bfloat16) {
+  const std::size_t rows = 5, columns = 83;
+  const auto x = random_matrix<TestType>(rows, columns, 1, 2.0),
+             dy = random_matrix<TestType>(rows, columns, 2);
+  const auto check = [&](const char* name, const auto& run) {
+    CAPTURE(name);
+    const auto whole = run(x, dy);
+    for (const std::size_t cut : {std::size_t{1}, std::size_t{16}, std::size_t{29}, std::size_t{80}}) {
+      CAPTURE(cut);
+      const auto left = run(columns_of(x, 0, cut), columns_of(dy, 0, cut));
+      const auto right = run(columns_of(x, cut, columns), columns_of(dy, cut, columns));
+      REQUIRE(same_bits(left, columns_of(whole, 0, cut)));
+      REQUIRE(same_bits(right, columns_of(whole, cut, columns)));
+    }
+  };
+  const auto check_function = [&](const char* name, const auto& function) {
+    check(name, [&](const auto& at, const auto&) {
+      const auto y = copy_of(at);
+      map(function, at, y);
+      return y;
+    });
+    check(name, [&](const auto& at, const auto& slope) {
+      const auto dx = copy_of(at);
+      map_slopes(function, at, slope, dx);
+      return dx;
+    });
+  };
+  check_function("gelu_tanh", sw::operation::GeluTanh());
+  check_function("gelu_erf", sw::operation::GeluErf());
+  check_function("silu", sw::operation::Silu());
+  check("swiglu", [&](const auto& gate, const auto& up) {
+    const Matrix<TestType> y("y", rows, gate.extent(1));
+    kernels::swiglu_forward(execution(), beside(gate, up), y);
+    return y;
+  });
+  for (const bool of_gate : {true, false})
+    check("gradient of swiglu", [&](const auto& gate, const auto& up) {
+      const auto both = beside(gate, up);
+      kernels::swiglu_backward(execution(), both, up, both);
+      const std::size_t width = gate.extent(1);
+      return columns_of(both, of_gate ? 0 : width, of_gate ? width : 2 * width);
+    });
+}
+
+TEMPLATE_TEST_CASE("A norm of a sum has the same bits whether the addition is fused",
+                   "[kernels][reproducible]", float, sw::bfloat16) {
+  const auto check = []<bool centred>(std::size_t width) {
+    CAPTURE(centred, width);
+    const auto left = random_matrix<TestType>(7, width, 1), right = random_matrix<TestType>(7, width, 2);
+    const auto gain = random_vector<TestType>(width, 3, 1.0);
+    const Vector<float> mean("mean", 7), inverse("inverse", 7);
+    const auto sum = copy_of(left), fused_sum = copy_of(left), y = copy_of(left), fused = copy_of(left);
+    combine(sw::operation::Add(), left, right, sum);
+    run_norm<centred>(norm_of(sum, gain, inverse, mean), y);
+    run_norm<centred>(norm_of(left, gain, inverse, mean), right, fused_sum, fused);
+    REQUIRE(same_bits(sum, fused_sum));
+    REQUIRE(same_bits(y, fused));
+  };
+  for (const std::size_t width : widths) {
+    check.template operator()<false>(width);
+    check.template operator()<true>(width);
+  }
+}
+
+TEMPLATE_TEST_CASE("Slots of tokens are summed with rounded products, wherever their rows are",
+                   "[kernels][reproducible]", float, sw::bfloat16) {
+  const std::size_t tokens = 9, slots = 3;
+  for (const std::size_t width : widths) {
+    CAPTURE(width);
+    const auto rows = random_matrix<TestType>(tokens * slots, width, 1);
+    const auto gates = random_vector<float>(tokens * slots, 2);
+    Vector<std::int32_t> places("places", tokens * slots);
+    std::vector<const TestType*> list;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      places(i) = i % 7 == 5 ? -1 : static_cast<std::int32_t>((i * 5) % places.size());
+      list.push_back(&rows(i, 0));
+    }
+    const Matrix<TestType> packed("packed", tokens, width), listed("listed", tokens, width);
+    using Packed = kernels::PackedRows<TestType>;
+    using Listed = kernels::ListedRows<TestType>;
+    kernels::run_lanes("sum", execution(), tokens,
+                       kernels::SumSlots<TestType, Packed, false>{
+                           {rows.data(), width}, places.data(), gates.data(), slots, packed.data(), width});
+    kernels::run_lanes("sum", execution(), tokens,
+                       kernels::SumSlots<TestType, Listed, false>{
+                           {list.data()}, places.data(), gates.data(), slots, listed.data(), width});
+    REQUIRE(same_bits(packed, listed));
+    for (std::size_t t = 0; t < tokens; ++t)
+      for (std::size_t c = 0; c < width; ++c) {
+        float sum = 0;
+        for (std::size_t k = t * slots; k < (t + 1) * slots; ++k)
+          if (places(k) >= 0) {
+            const volatile float product =
+                gates(k) * static_cast<float>(rows(static_cast<std::size_t>(places(k)), c));
+            sum += product;
+          }
+        REQUIRE(static_cast<float>(packed(t, c)) == static_cast<float>(static_cast<TestType>(sum)));
+      }
+  }
+}
+
+TEMPLATE_TEST_CASE("Columns that heads share get the same gradient however ranks share the heads",
+                   "[kernels][reproducible]", float, sw::bfloat16) {
+  for (const std::size_t heads : {std::size_t{8}, std::size_t{12}, std::size_t{1}})
+    for (const std::size_t width : {std::size_t{3}, std::size_t{16}, std::size_t{21}}) {
+      CAPTURE(heads, width);
+      const std::size_t tokens = 4, at = 2, all_parts = heads == 12 ? 4 : heads;
+      const auto from = random_matrix<TestType>(tokens * heads, at + width + 1, 1);
+      Matrix<TestType> whole("whole", tokens, width);
+      kernels::inserted_columns_in_tree(execution(), from, whole, at, heads, all_parts);
+      for (std::size_t ranks = 2; ranks <= all_parts; ranks *= 2) {
+        std::vector<Matrix<TestType>> sums;
+        const std::size_t own = heads / ranks;
+        for (std::size_t r = 0; r < ranks; ++r) {
+          Matrix<TestType> block("block", tokens * own, from.extent(1));
+          for (std::size_t i = 0; i < block.extent(0); ++i)
+            std::copy_n(&from(i / own * heads + r * own + i % own, 0), from.extent(1), &block(i, 0));
+          kernels::inserted_columns_in_tree(execution(), block, sums.emplace_back("sum", tokens, width), at,
+                                            own, all_parts / ranks);
+        }
+        for (std::size_t step = 1; step < ranks; step *= 2) // as ranks add Partial<Sum>
+          for (std::size_t r = 0; r < ranks; r += 2 * step)
+            combine(sw::operation::Add(), sums[r], sums[r + step], sums[r]);
+        REQUIRE(same_bits(sums[0], whole));
+      }
+      double plain = 0;
+      for (std::size_t h = 0; h < heads; ++h)
+        plain += static_cast<double>(static_cast<float>(from(heads + h, at + 1)));
+      REQUIRE(std::abs(static_cast<double>(static_cast<float>(whole(1, 1))) - plain) < 0.1);
+    }
+}
 
 TEMPLATE_TEST_CASE("FixedPoint sums of rows are those of their terms, at any width and in any pieces",
                    "[kernels][reproducible]", float, sw::bfloat16) {
