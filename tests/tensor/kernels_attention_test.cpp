@@ -234,15 +234,16 @@ TEST_CASE("The rows whose key gradients are added together depend only on their 
   const auto parts_of = [](const sw::TokenRuns& runs, std::size_t sequence) {
     const kernels::detail::QueryLeaves leaves({runs, sw::TokenRuns::one(sequence)});
     std::vector<Part> parts;
-    std::size_t count = 0;
-    for (std::size_t first = 0; first < runs.rows; first += count) {
-      count = leaves.rows_at_once(runs.position(first), std::min<std::size_t>(32, runs.rows - first));
-      for (std::size_t row = 0; row < count;) {
-        const std::size_t at = runs.position(first + row);
-        parts.push_back({leaves.leaf_of(at), at, std::min(leaves.left(at), count - row)});
-        row += parts.back()[2];
+    for (std::size_t leaf = 0; leaf < leaves.count; leaf += leaves.together)
+      for (const bool others : {false, true}) {
+        const auto range = leaves.rows_of(leaf, leaves.together, others);
+        for (std::size_t row = range.begin; row < range.end; row += parts.back()[2]) {
+          const std::size_t at = runs.position(row),
+                            block_end = range.begin + (row - range.begin) / 32 * 32 + 32;
+          parts.push_back(
+              {leaves.leaf_of(at), at, std::min({leaves.left(at), block_end - row, range.end - row})});
+        }
       }
-    }
     return parts;
   };
   for (std::int64_t sequence = 16; sequence <= 1024; sequence += 16) {

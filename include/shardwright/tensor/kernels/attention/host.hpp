@@ -53,6 +53,14 @@ template <class Number> struct AttentionBuffers {
     return rounded_up(elements, lane_count<Number>);
   }
 
+  /// The same with a later one of the sums as the first one.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION AttentionBuffers from_sum(std::size_t sum, std::size_t keys) const {
+    AttentionBuffers out = *this;
+    out.d_keys += sum * keys * width;
+    out.d_values += sum * keys * value_width;
+    return out;
+  }
+
   /// Elements of all buffers for this many keys of a sequence; `sums` of their gradients, none in the forward
   /// pass.
   SHARDWRIGHT_FUNCTION static std::size_t size(const AttentionShape& shape, std::size_t keys,

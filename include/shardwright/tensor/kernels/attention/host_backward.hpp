@@ -16,17 +16,30 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// are neighbours.
 struct QueryLeaves {
   static constexpr std::size_t all = 8;
-  std::size_t piece;     ///< Positions; those of the whole sequence, with one leaf, unless 16 divides them.
-  std::size_t first = 0; ///< Leaf of the block.
-  std::size_t count = 1; ///< Leaves of the block.
+  std::size_t rows;         ///< Of the block.
+  std::size_t piece;        ///< Positions; without pieces, for one leaf, unless 16 divides the sequence.
+  bool pieces = false;      ///< Whether there are any.
+  std::size_t first = 0;    ///< Leaf of the block.
+  std::size_t count = 1;    ///< Leaves of the block.
+  std::size_t together = 1; ///< Leaves whose pieces fill a block of rows.
 
   /// @pre no text, and whole leaves
-  SHARDWRIGHT_FUNCTION explicit constexpr QueryLeaves(const AttentionBlock& block) : piece(block.keys.rows) {
-    if (piece == 0 || piece % (2 * all) != 0)
+  SHARDWRIGHT_FUNCTION explicit constexpr QueryLeaves(const AttentionBlock& block)
+      : rows(block.queries.rows), piece(block.keys.rows), pieces(piece > 0 && piece % (2 * all) == 0) {
+    if (!pieces)
       return;
     piece /= 2 * all;
     first = leaf_of(block.queries.first);
-    count = block.queries.rows / (2 * piece);
+    count = rows / (2 * piece);
+    while (together < count && 2 * together * piece <= attention_rows)
+      together *= 2;
+  }
+  /// Sums that are alive at the same time.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t sums() const {
+    std::size_t out = together;
+    for (std::size_t joined = together; joined < count; joined *= 2)
+      ++out;
+    return out;
   }
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t leaf_of(std::size_t position) const {
     const std::size_t number = position / piece;
@@ -36,11 +49,13 @@ struct QueryLeaves {
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t left(std::size_t position) const {
     return piece - position % piece;
   }
-  /// Of at most `most` rows from a position on, those to process together: whole pieces, or part of one.
-  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_at_once(std::size_t position,
-                                                                        std::size_t most) const {
-    const std::size_t rest = left(position);
-    return rest >= most ? most : piece >= most ? rest : rest + (most - rest) / piece * piece;
+  /// The rows of some leaves, counted from the block's first one: of their first pieces, then of the others.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr RowRange rows_of(std::size_t leaf, std::size_t leaves,
+                                                                bool others) const {
+    if (!pieces)
+      return {others ? rows : 0, rows};
+    const std::size_t begin = leaf * piece, end = (leaf + leaves) * piece;
+    return others ? RowRange{rows - end, rows - begin} : RowRange{begin, end};
   }
 };
 
@@ -59,7 +74,7 @@ template <class Element, class Out = Element, bool in_leaves = false> struct Att
   std::size_t workers;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t worker) const {
-    const std::size_t keys = a.block.keys.rows, sums = leaves().count;
+    const std::size_t keys = a.block.keys.rows, sums = sums_alive();
     const auto buffers = AttentionBuffers<Number>::carve(
         workspace + worker * AttentionBuffers<Number>::size(a.shape, keys, sums), a.shape, keys, sums);
     for (std::size_t unit = worker; unit < a.shape.batch * a.shape.kv_heads; unit += workers)
@@ -67,14 +82,11 @@ template <class Element, class Out = Element, bool in_leaves = false> struct Att
   }
 
 private:
-  struct OneLeaf {
-    static constexpr std::size_t count = 1;
-  };
-  [[nodiscard]] SHARDWRIGHT_FUNCTION auto leaves() const {
+  [[nodiscard]] SHARDWRIGHT_FUNCTION std::size_t sums_alive() const {
     if constexpr (in_leaves)
-      return QueryLeaves(a.block);
+      return QueryLeaves(a.block).sums();
     else
-      return OneLeaf();
+      return 1;
   }
 
   SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Number>& b) const {
@@ -83,23 +95,13 @@ private:
     const std::size_t token = batch * a.block.keys.rows;
     const AttentionBlock own = a.block.of(batch);
     pack_head(a.key_values, token, kv_head, own.seen(batch), a.shape, b);
-    const std::size_t sums = leaves().count;
-    for (std::size_t i = 0; i < sums * a.block.keys.rows * b.width; ++i)
-      b.d_keys[i] = Number(0);
-    for (std::size_t i = 0; i < sums * a.block.keys.rows * b.value_width; ++i)
-      b.d_values[i] = Number(0);
-    for (std::size_t h = 0; h < a.shape.q_per_kv; ++h) {
-      std::size_t count = 0;
-      for (std::size_t first = a.merge ? own.first_query(0) : 0; first < a.shape.sequence; first += count) {
-        count = own.rows_at_once(first, rows);
-        if constexpr (in_leaves)
-          count = leaves().rows_at_once(a.block.queries.position(first), count);
-        row_block(own, batch, kv_head, h, first, count, b);
-      }
-    }
     if constexpr (in_leaves) {
-      join(b.d_keys, a.block.keys.rows * b.width);
-      join(b.d_values, a.block.keys.rows * b.value_width);
+      const QueryLeaves leaves(a.block);
+      sum_leaves(own, batch, kv_head, leaves, 0, leaves.count, b);
+    } else {
+      clear_sums(1, b);
+      for (std::size_t h = 0; h < a.shape.q_per_kv; ++h)
+        add_rows(own, batch, kv_head, h, {a.merge ? own.first_query(0) : 0, a.shape.sequence}, 0, b);
     }
     const auto one = [](std::size_t) { return Number(1); };
     Out* d_keys = a.d_key_values.key(token, kv_head);
@@ -109,8 +111,45 @@ private:
                 d_keys + a.shape.head_dim, stride);
   }
 
+  SHARDWRIGHT_FUNCTION void clear_sums(std::size_t count, const AttentionBuffers<Number>& b) const {
+    for (std::size_t i = 0; i < count * a.block.keys.rows * b.width; ++i)
+      b.d_keys[i] = Number(0);
+    for (std::size_t i = 0; i < count * a.block.keys.rows * b.value_width; ++i)
+      b.d_values[i] = Number(0);
+  }
+
+  /// The first sum of `b` becomes that of `count` leaves of the block, from `leaf` on.
+  SHARDWRIGHT_FUNCTION void sum_leaves(const AttentionBlock& own, std::size_t batch, std::size_t kv_head,
+                                       const QueryLeaves& leaves, std::size_t leaf, std::size_t count,
+                                       const AttentionBuffers<Number>& b) const {
+    const std::size_t half = count / 2;
+    if (count > leaves.together) {
+      sum_leaves(own, batch, kv_head, leaves, leaf, half, b);
+      sum_leaves(own, batch, kv_head, leaves, leaf + half, half, b.from_sum(1, a.block.keys.rows));
+      return join(2, b);
+    }
+    clear_sums(count, b);
+    for (std::size_t h = 0; h < a.shape.q_per_kv; ++h)
+      for (const bool others : {false, true})
+        add_rows(own, batch, kv_head, h, leaves.rows_of(leaf, count, others), leaf, b);
+    join(count, b);
+  }
+
+  /// The gradients of some rows of queries; of keys, they are added to the sums, the first of which is that
+  /// of `leaf`.
+  SHARDWRIGHT_FUNCTION void add_rows(const AttentionBlock& own, std::size_t batch, std::size_t kv_head,
+                                     std::size_t h, const RowRange& range, std::size_t leaf,
+                                     const AttentionBuffers<Number>& b) const {
+    std::size_t count = 0;
+    for (std::size_t first = range.begin; first < range.end; first += count) {
+      const std::size_t left = range.end - first;
+      count = own.rows_at_once(first, left < rows ? left : rows);
+      row_block(own, batch, kv_head, h, first, count, leaf, b);
+    }
+  }
+
   SHARDWRIGHT_FUNCTION void row_block(const AttentionBlock& own, std::size_t batch, std::size_t kv_head,
-                                      std::size_t h, std::size_t first, std::size_t count,
+                                      std::size_t h, std::size_t first, std::size_t count, std::size_t leaf,
                                       const AttentionBuffers<Number>& b) const {
     const RowRange seen = own.seen(batch, first, count);
     const std::size_t head = kv_head * a.shape.q_per_kv + h;
@@ -144,12 +183,12 @@ private:
                                                 b.d_scores, rows);
     score_gradients(b.scores, b.d_scores, keys, lse, dots);
     if constexpr (in_leaves) {
-      const QueryLeaves of_all = leaves();
+      const QueryLeaves leaves(a.block);
       std::size_t length = 0;
       for (std::size_t row = 0; row < count; row += length) {
-        const std::size_t position = a.block.queries.position(first + row), left = of_all.left(position);
+        const std::size_t position = a.block.queries.position(first + row), left = leaves.left(position);
         length = left < count - row ? left : count - row;
-        add_key_gradients(of_all.leaf_of(position) - of_all.first, row, length, seen, b);
+        add_key_gradients(leaves.leaf_of(position) - leaves.first - leaf, row, length, seen, b);
       }
     } else {
       add_key_gradients(0, 0, rows, seen, b);
@@ -164,10 +203,10 @@ private:
       unpack_rows(b.result, b.width, count, a.shape.head_dim, factor, d_queries, a.d_qkv.stride);
   }
 
-  /// Adds dK and dV from `count` rows of a block, from `row` on, to a leaf's.
-  SHARDWRIGHT_FUNCTION void add_key_gradients(std::size_t leaf, std::size_t row, std::size_t count,
+  /// Adds dK and dV from `count` rows of a block, from `row` on, to one of the sums.
+  SHARDWRIGHT_FUNCTION void add_key_gradients(std::size_t sum, std::size_t row, std::size_t count,
                                               const RowRange& seen, const AttentionBuffers<Number>& b) const {
-    const std::size_t at = leaf * a.block.keys.rows + seen.begin;
+    const std::size_t at = sum * a.block.keys.rows + seen.begin;
     product_in_tiles<TileStore::accumulate, Number>(
         seen.size(), b.value_width, count, {b.scores + row, rows, 1}, b.d_out + row * b.value_width,
         b.value_width, b.d_values + at * b.value_width, b.value_width);
@@ -176,12 +215,15 @@ private:
                                                     b.d_keys + at * b.width, b.width);
   }
 
-  /// The first of the leaves becomes their sum.
-  SHARDWRIGHT_FUNCTION void join(Number* sums, std::size_t size) const {
-    const std::size_t count = leaves().count;
+  /// The first of the sums becomes that of all in a binary tree.
+  SHARDWRIGHT_FUNCTION void join(std::size_t count, const AttentionBuffers<Number>& b) const {
+    const std::size_t keys = a.block.keys.rows;
     for (std::size_t step = 1; step < count; step *= 2)
-      for (std::size_t leaf = 0; leaf < count; leaf += 2 * step)
-        add_lanes(sums + (leaf + step) * size, sums + leaf * size, 0, size);
+      for (std::size_t sum = 0; sum < count; sum += 2 * step) {
+        const auto left = b.from_sum(sum, keys), right = b.from_sum(sum + step, keys);
+        add_lanes(right.d_keys, left.d_keys, 0, keys * b.width);
+        add_lanes(right.d_values, left.d_values, 0, keys * b.value_width);
+      }
   }
 
   /// log_sum_exp and rowsum(dO O) of the rows. Those of padding, and those that see no key, have probability

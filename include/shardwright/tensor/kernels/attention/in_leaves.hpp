@@ -51,7 +51,7 @@ template <class Element, class Execution>
                                                         const AttentionBlock& block) {
   return detail::attention_workers(execution, shape) *
          detail::AttentionBuffers<AccumulationElement<Element>>::size(shape, block.keys.rows,
-                                                                      detail::QueryLeaves(block).count);
+                                                                      detail::QueryLeaves(block).sums());
 }
 
 /// @brief attention_forward of the queries of a block over its keys, which may be more than its queries.

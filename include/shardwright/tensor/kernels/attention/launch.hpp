@@ -280,7 +280,7 @@ bool run_attention_backward(const char* operation, const Execution& execution,
            (query.merge || !library_need<Element, Out>(execution, shape, query.block, true));
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
-    const std::size_t sums = in_leaves ? QueryLeaves(query.block).count : 1;
+    const std::size_t sums = in_leaves ? QueryLeaves(query.block).sums() : 1;
     require_workspace(operation, workspace,
                       workers * AttentionBuffers<Number>::size(shape, query.block.keys.rows, sums));
     run("sw::d_attention", execution, workers,
