@@ -2,6 +2,7 @@
 #include "support/catch.hpp"
 #include "support/failures.hpp"
 #include "support/mimic_target.hpp"
+#include "support/predicted_run.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
@@ -27,6 +28,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -126,6 +128,45 @@ template <class Zero> [[nodiscard]] sw::MemoryTable state_of(int ranks, int rank
       .memory;
 }
 
+/// Three steps of a row-parallel product, whose result is summed over tp and its gradient over dp.
+template <class Target> struct OneProduct {
+  using target = Target;
+  using Weight =
+      sw::Parameter<sw::Layout<2, sw::Shard<0, tp>>,
+                    sw::Layout<2, sw::Shard<0, tp>, sw::Partial<sw::Sum, dp>>, float, sw::Zero2, Target>;
+  explicit OneProduct(const sw::DeviceMesh<dp, tp>& mesh) : weight(mesh, {64, 48}, sw::Initial::normal(0.1)) {
+    sw::initialize(*this, 1);
+  }
+  auto members() { return sw::members("weight", weight); }
+
+  static void train(const sw::HostCommunicator& world, const auto& at_step) {
+    using In = sw::Layout<3, sw::Shard<0, dp>, sw::Shard<2, tp>>;
+    using Out = sw::Layout<3, sw::Shard<0, dp>>;
+    using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
+    const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
+    OneProduct model(mesh);
+    sw::GradAccumulator accumulator(model);
+    sw::AdamW optimizer;
+    for (int step = 0; step < 3; ++step) {
+      sw::ShardedTensor<In, float, Target> x(mesh, {4, 32, 64});
+      sw::fill_normal(x, {1, 2});
+      sw::Tape<Target> tape;
+      {
+        const auto y = sw::gelu_tanh(sw::matmul(tape.input(std::move(x)), model.weight).template as<Out>());
+        tape.seed(y, y.value());
+      }
+      tape.backward();
+      tape.restart();
+      accumulator.add(sw::LossSum<OverDp>{1}, sw::TokenCount<OverDp>{1});
+      const auto summary = accumulator.finish();
+      optimizer.step(model, summary, 0.1);
+      accumulator.restart();
+      at_step(step, mesh.template pool_statistics<Target>());
+    }
+  }
+  Weight weight;
+};
+
 /// A program that leaves a collective out on one rank.
 struct Program {
   int odd = -1;
@@ -193,6 +234,34 @@ TEST_CASE("memory by kind agrees with the formulas of ZeRO, with masters and sum
   CHECK(gradients > 4 * elements);
   CHECK(gradients <= 4 * elements + 4 * elements / 8);
   CHECK(state_of<sw::Zero3>(8, 0)[sw::MemoryKind::gathered_weights] == 0);
+}
+
+TEST_CASE("memory and calls of a training on a reproducible target are predicted") {
+  using Ordered = sw::Reproducible<sw::DefaultTarget>;
+  CHECK(on_ranks(4, [&](sw::HostCommunicator world, Findings& findings) {
+          const sw::DryRun predicted =
+              sw::dry_run(4, world.rank(), [](const sw::HostCommunicator& pretended) {
+                OneProduct<sw::Counting<Ordered>>::train(pretended, [](int, const sw::PoolStatistics&) {});
+              });
+          shardwright_test::expect_predicted(
+              predicted, world,
+              [](const sw::HostCommunicator& logged, const auto& at_step) {
+                OneProduct<Ordered>::train(logged, at_step);
+              },
+              "ordered", findings);
+          const auto bytes = [&](std::string_view group, sw::Operation operation) {
+            std::size_t sum = 0;
+            for (const sw::RecordedCall& call : predicted.calls)
+              if (call.group == group && call.operation == operation)
+                sum += call.bytes;
+            return sum;
+          };
+          // A tree over tp moves floats, as the usual sum; gradients over dp are integers of 8 bytes.
+          const auto over_tp = bytes("tp", sw::Operation::all_reduce);
+          const auto over_dp = bytes("dp reductions", sw::Operation::reduce_scatter);
+          findings.expect(over_tp == 3 * (2 * 32 * 48) * sizeof(float), "over tp: ", over_tp);
+          findings.expect(over_dp == 3 * (32 * 48) * sizeof(sw::FixedPoint), "over dp: ", over_dp);
+        }) == "");
 }
 
 TEST_CASE("operations are counted, and can be counted anew") {

@@ -5,6 +5,7 @@
 /// @brief A target without storage and kernels: tensors on it have shapes, and the pool counts them.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/train/dry_run/dry_run_record.hpp>
 #include <shardwright/train/dry_run/recording_transport.hpp>
@@ -46,5 +47,8 @@ template <class Base> struct Counting {
   }
   [[nodiscard]] static bool idle(const execution_space&) noexcept { return true; }
 };
+
+/// @brief A dry run of ordered sums counts their memory, kernels and calls.
+template <class Base> inline constexpr bool is_reproducible<Counting<Base>> = is_reproducible<Base>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
