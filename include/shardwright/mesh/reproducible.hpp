@@ -34,6 +34,9 @@ template <Target Base> struct Reproducible : Base {
 
 /// @brief True for Reproducible targets.
 template <class Where> inline constexpr bool is_reproducible = requires { Where::is_reproducible; };
+template <class Where>
+requires counts_only<Where>
+inline constexpr bool is_reproducible<Where> = is_reproducible<typename Where::base>;
 
 /// @brief Parts of a sum that a mesh may split.
 inline constexpr std::int64_t ordered_parts = 8;

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,6 +45,9 @@ struct TrainingOptions {
   bool check_inputs = true;
   bool capture = false;           ///< Capture steps on a device, and replay them, if possible.
   std::shared_ptr<Turns> turns{}; ///< Of the mesh, if it was created with in_turns: see PipelineOptions.
+  std::function<void(int microbatch, double loss)> on_loss{}; ///< Of a pipeline: see PipelineOptions.
+  /// Called on each rank when the gradients of a step are reduced, before the optimizer; on a host.
+  std::function<void(const GradientSummary&)> on_gradients{};
 };
 
 namespace detail {
@@ -125,7 +129,8 @@ public:
                const TrainingOptions& options = {})
       : Training(mesh, model, world, std::move(optimizer), options, detail::MakeRunner{}, pipeline,
                  std::move(schedule), model.chunks(),
-                 typename Runner::Options{.record = options.record, .turns = options.turns}) {}
+                 typename Runner::Options{
+                     .record = options.record, .turns = options.turns, .on_loss = options.on_loss}) {}
 
   /// @brief Executes the next step.
   ///
@@ -288,6 +293,8 @@ private:
         if (summary.finite())
           report.note = "not finite at first, but finite when repeated (look for a faulty machine)";
       }
+      if (options_.on_gradients)
+        options_.on_gradients(summary);
       report.skipped = !guard_.admit(accumulator_, summary, number + 1);
       if (report.skipped)
         report.note = guard_.sentence();

@@ -20,6 +20,7 @@
 #include <shardwright/train/pipeline/saved_states.hpp>
 #include <shardwright/train/pipeline/stage_contract.hpp>
 #include <shardwright/train/pipeline/timeline.hpp>
+#include <shardwright/train/step/global_sum.hpp>
 
 #include <algorithm>
 #include <array>
@@ -27,6 +28,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,6 +44,9 @@ struct PipelineOptions {
   /// The turns of the stages' mesh (in_turns): the passes of an overlapped step hide each other's
   /// all_to_alls.
   std::shared_ptr<Turns> turns{};
+  /// Called after each forward pass of the last stage in a step, on its ranks, with the microbatch and its
+  /// summed loss on this rank: 0 on replicas of another rank. Only for losses on a host.
+  std::function<void(int microbatch, double loss)> on_loss{};
 };
 
 /// @brief Executes a schedule on the ranks of a pipeline, step after step.
@@ -84,7 +89,8 @@ public:
         forwards_(detail::PipelinePlan::forward_schedule(schedule_, plan_.microbatches), ranks_.rank()),
         recorder_(options.record, 8 * plan_.steps.size() + 64),
         messages_(plan_, schedule_.window().sends_in_flight, recorder_),
-        saved_(plan_.chunks, plan_.microbatches), turns_(std::move(options.turns)) {
+        saved_(plan_.chunks, plan_.microbatches), turns_(std::move(options.turns)),
+        on_loss_(std::move(options.on_loss)) {
     static_cast<void>(carries_loss<Loss, S>);
     if constexpr (chosen_at_run_time) {
       if (any_reads_whole_batch())
@@ -329,6 +335,20 @@ private:
     }
   }
 
+  [[nodiscard]] std::optional<Boundary> forward(Stage& stage, const PlannedAction& planned,
+                                                std::optional<Boundary> in, const Batch& batch, Loss& loss) {
+    Saved& saved = saved_.at(planned.chunk, planned.action.microbatch);
+    if constexpr (requires { stage.core(), loss.loss.value; })
+      if (on_loss_ && planned.action.stage == schedule_.stages() - 1) {
+        Loss own{};
+        auto out = stage.forward(std::move(in), batch, saved, own);
+        loss += own;
+        on_loss_(planned.action.microbatch,
+                 detail::counts_once<typename Loss::layout>(stage.core()) ? own.loss.value : 0.0);
+        return out;
+      }
+    return stage.forward(std::move(in), batch, saved, loss);
+  }
   [[nodiscard]] std::optional<Boundary> perform(const PlannedAction& planned, std::optional<Boundary> in,
                                                 const Batch& batch, Loss& loss) {
     const auto span = recorder_.span(PipelineWork::compute, planned.action);
@@ -338,7 +358,7 @@ private:
     Saved& saved = saved_.at(planned.chunk, planned.action.microbatch);
     switch (planned.action.pass) {
     case Pass::forward:
-      return stage.forward(std::move(in), batch, saved, loss);
+      return forward(stage, planned, std::move(in), batch, loss);
     case Pass::backward:
       return stage.backward(std::move(in), batch, saved, planned.position);
     case Pass::input_gradient:
@@ -358,6 +378,7 @@ private:
   std::array<std::pair<int, MessageTurns>, 2> message_turns_{}; ///< Of steps and of forwards only.
   detail::SavedStates<Saved> saved_;
   std::shared_ptr<Turns> turns_;
+  std::function<void(int, double)> on_loss_;
   bool running_ = false;
   void (PipelineRunner::*count_first_)(std::span<const Batch>, SourceLocation) = nullptr;
 };
