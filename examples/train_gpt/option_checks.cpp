@@ -266,6 +266,22 @@ static void check_target(const Options& options) {
                      " needs different random numbers in each (leave one of them out)");
 }
 
+/// Trainings that have ordered sums.
+static void check_reproducible(const Options& options) {
+  if (!options.reproducible) {
+    if (!options.record_hashes.empty())
+      throw UsageError(
+          "--record-hashes compares runs that have the same bits, but this one is not reproducible (add --reproducible, or leave it out)");
+    return;
+  }
+  const bool ordered = (options.precision == Precision::fp32 || options.precision == Precision::bf16) &&
+                       options.target == Device::host && options.size.experts == 0 && !options.lora &&
+                       !options.ring;
+  if (!ordered)
+    throw UsageError(
+        "--reproducible is for --precision fp32 or bf16, --context all-to-all and --target host, and for models without experts and adapters in this program (leave one of them out)");
+}
+
 void settle_training(Options& options, const IsGiven& given) {
   const std::string precision(name_of(options.precision));
   const bool compiled = options.zero == 0 || options.precision == Precision::fp32 ||
@@ -290,6 +306,7 @@ void settle_training(Options& options, const IsGiven& given) {
     throw UsageError("--precision " + precision + " needs --sequence-parallel with tp=" +
                      text(options.extent("tp")) + " in this program (add it, or leave tp out)");
   check_target(options);
+  check_reproducible(options);
   if (options.ring && options.extent("cp") == 1)
     throw UsageError("--context ring is attention over the ranks of cp, but the mesh " + options.mesh_text() +
                      " has cp=1 (leave it out, or give a mesh with cp such as --mesh cp=2)");

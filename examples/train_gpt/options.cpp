@@ -105,6 +105,8 @@ std::string Options::continued_text(std::uint64_t data_hash) const {
     out << "--experts " << size.experts << "\n--chosen " << size.chosen << "\n--expert-hidden "
         << size.expert_hidden << "\n--dense-layers " << size.dense_layers << "\n--capacity " << capacity
         << "\n";
+  if (reproducible) // a checkpoint from before there was this option belongs to its default
+    out << "--reproducible\n";
   if (!balance.empty()) // a checkpoint from before there was this option belongs to its default
     out << "--balance " << balance << "\n";
   return out.str();
@@ -120,8 +122,10 @@ Options on_one_rank(Options options) {
   options.microbatch *= options.data_ranks();
   put_on_one_rank(options);
   options.sequence_parallel = false;
-  options.zero = 0;
-  options.ring = false;
+  if (!options.reproducible) { // whose bits do not depend on the sharding: it needs no other training
+    options.zero = 0;
+    options.ring = false;
+  }
   if (options.target == Device::cuda) {
     // A GPU is compared with the most precise arithmetic of the host.
     options.target = Device::host;
@@ -144,7 +148,7 @@ struct Words : trainer::RunWords {
   std::string target = "host";
   std::string recompute = "none";
   std::string context = "all-to-all";
-  std::string init, export_to, adapter; ///< Paths.
+  std::string init, export_to, adapter, record_hashes; ///< Paths.
   std::string lora;
   std::string longer = "cut";
   std::string base; // a form
@@ -214,6 +218,10 @@ void add_model_options(CLI::App& app, Options& options, Words& words) {
         "Default: fp32.")
       ->check(one_of({"fp32", "fp64", "bf16", "fp16"}))
       ->type_name("NAME");
+  in.flag(
+      "--reproducible", options.reproducible,
+      "Train with the same bits on every mesh, schedule, --zero and microbatches: gradients are summed as "
+      "integers, other sums in a fixed order. With --precision fp32 or bf16.");
   in.flag("--sequence-parallel", options.sequence_parallel,
           "Split norms and residuals over tp as well: less memory, the same losses. Needs tp of 2 or more.");
   in.add(
@@ -261,6 +269,10 @@ void add_training_options(CLI::App& app, Options& options, Words& words) {
 void add_output_options(CLI::App& app, Options& options, Words& words) {
   OptionGroup in(app, "Output");
   trainer::add_output_options(in, options, words);
+  in.add("--record-hashes", words.record_hashes,
+         "File for hashes of the losses, gradients and weights of each step of a --reproducible run; "
+         "compare_hashes names the first difference between two.")
+      ->type_name("FILE");
   in.whole("--sample", options.sample, 0, "Bytes of text to generate at the end; 0 for none.");
   in.count("--sample-every", options.sample_every, 0,
            "Steps between answers to two held-out questions of conversations, and before the first step and "
@@ -318,6 +330,7 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
   options.target = words.target == "cuda" ? Device::cuda : Device::host;
   options.init = words.init;
   options.export_to = words.export_to;
+  options.record_hashes = words.record_hashes;
   options.drop_longer = words.longer == "drop";
   for (const std::string& path : words.data)
     options.data.emplace_back(path);

@@ -84,6 +84,7 @@ struct TrainingKind {
   bool experts = false;
   bool adapters = false;
   Base base = Base::whole;
+  bool reproducible = false;
 
   friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
 };
@@ -138,7 +139,7 @@ struct Options : trainer::RunOptions {
   }
   /// @brief The compiled training that runs it.
   [[nodiscard]] TrainingKind kind() const {
-    return {precision, zero, ring, target, size.experts > 0, lora.has_value(), base};
+    return {precision, zero, ring, target, size.experts > 0, lora.has_value(), base, reproducible};
   }
   /// @brief Every setting that all ranks must share, one per line.
   [[nodiscard]] std::string configuration_text() const;

@@ -17,6 +17,8 @@ namespace {
 std::string build_name(const TrainingKind& kind) {
   std::string out;
   const auto add = [&](const std::string& word) { out += (out.empty() ? "" : "_") + word; };
+  if (kind.reproducible)
+    add("reproducible");
   if (kind.precision != Precision::fp32)
     add(std::string(name_of(kind.precision)));
   if (kind.ring)
@@ -45,8 +47,8 @@ template <class Compiled> auto find(const Options& options) {
   throw shardwright::InvalidArgument(
       "this build must hold the training that the options name, but --precision " +
       std::string(name_of(kind.precision)) + " with --zero " + std::to_string(kind.zero) +
-      (kind.ring ? " and --context ring" : "") + (kind.experts ? " and experts" : "") +
-      (kind.adapters ? " and --lora" : "") +
+      (kind.reproducible ? " and --reproducible" : "") + (kind.ring ? " and --context ring" : "") +
+      (kind.experts ? " and experts" : "") + (kind.adapters ? " and --lora" : "") +
       (kind.base == Base::whole ? "" : " and --quantize-base " + std::string(name_of(kind.base))) +
       " was left out (to build it, run: cmake -B " + folder + " -DTRAIN_GPT_TRAININGS=\"" + names +
       "\" -DTRAIN_GPT_DRY_RUNS=ON && cmake --build " + folder + " --target " + std::string(options.program) +

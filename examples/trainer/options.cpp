@@ -70,7 +70,8 @@ std::string RunOptions::run_text() const {
       << static_cast<int>(non_finite) << "\n--empty-batch " << static_cast<int>(empty_batch)
       << "\n--check-replicas " << check_replicas << "\n--link-latency " << link.latency_seconds
       << "\n--link-bandwidth " << link.bytes_per_second << "\n--timeline " << records() << "\n--verify "
-      << verify << "\n--checkpoint " << checkpoint.directory.string() << "\n--save-every " << checkpoint.every
+      << verify << "\n--reproducible " << reproducible << "\n--record-hashes " << record_hashes.string()
+      << "\n--checkpoint " << checkpoint.directory.string() << "\n--save-every " << checkpoint.every
       << "\n--keep " << checkpoint.keep << "\n--resume " << checkpoint.resume << "\n--stop-after "
       << checkpoint.stop_after << "\n";
   return out.str();
@@ -85,6 +86,7 @@ void put_on_one_rank(RunOptions& options) {
   options.tensorboard.clear();
   options.timeline.clear();
   options.timeline_svg.clear();
+  options.record_hashes.clear();
   options.checkpoint = {};
   options.check_replicas = 0;
 }

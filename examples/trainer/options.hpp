@@ -106,6 +106,8 @@ struct RunOptions {
   std::filesystem::path timeline;     ///< Trace of the last step; empty: none.
   std::filesystem::path timeline_svg; ///< Drawing of it, planned and measured; empty: none.
   bool verify = false;
+  bool reproducible = false;           ///< Train with the same bits on every mesh.
+  std::filesystem::path record_hashes; ///< File for the hashes of each step; empty: none.
   CheckpointOptions checkpoint;
 
   bool dry_run = false;               ///< Count instead of training.

@@ -49,6 +49,8 @@ int verify(const RunOptions& options, const std::string& reference, double toler
     std::cout << "verify: repeating the run on one rank" << how << std::endl;
     return on_one_rank(sw::thread_world(1).front(), rate_factor);
   };
+  if (options.reproducible)
+    return report_bits(std::cout, run, repeat("", 1));
   return report_differences(std::cout, options, reference, tolerance, run, repeat("", 1), [&] {
     return repeat(" with another rounding of the learning rate", nearby_rate(options.precision));
   });

@@ -10,12 +10,16 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/element.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/train/checks/step_hashes.hpp>
 #include <shardwright/train/pipeline/model.hpp>
 #include <shardwright/train/training.hpp>
 
+#include <optional>
 #include <type_traits>
+#include <variant>
 
 namespace trainer {
 
@@ -61,6 +65,8 @@ template <class AnyTask> struct RunParts {
   using Target = typename Task::Model::target;
   /// Only the small range of float16 needs it.
   static constexpr bool scales_loss = std::is_same_v<Element, sw::float16>;
+  /// Whether steps can be hashed.
+  static constexpr bool reproducible = sw::is_reproducible<Target> && !sw::counts_only<Target>;
 
   //! [training]
   RunParts(const sw::HostCommunicator& world, const Options& options)
@@ -70,7 +76,7 @@ template <class AnyTask> struct RunParts {
               sw::LayerPartition(static_cast<int>(config.layers), schedule.stages()), config, options.seed),
         training(mesh, model, whole.world(), pipeline, schedule,
                  sw::AdamW(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
-                 training_options(options, scales_loss)) {}
+                 watched(training_options(options, scales_loss), options)) {}
   //! [training]
 
   typename Model::Config config;
@@ -79,7 +85,17 @@ template <class AnyTask> struct RunParts {
   sw::HostCommunicator pipeline;
   sw::Schedule schedule;
   Model model;
+  /// Of each step, if a reproducible run records or verifies them.
+  std::conditional_t<reproducible, std::optional<sw::StepHashes<Model>>, std::monostate> hashes;
   sw::Training<Model> training;
+
+private:
+  [[nodiscard]] sw::TrainingOptions watched(sw::TrainingOptions out, const Options& options) {
+    if constexpr (reproducible)
+      if (options.verify || !options.record_hashes.empty())
+        hashes.emplace(model, whole.world()).watch(out);
+    return out;
+  }
 };
 
 } // namespace trainer

@@ -4,6 +4,8 @@
 /// @file
 /// @brief The results of a run.
 
+#include <shardwright/io/hash_record.hpp>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -28,6 +30,7 @@ struct RunResult {
   std::vector<StepRecord> steps;
   double validation_loss = 0;          ///< Of the final parameters.
   std::vector<NamedTensor> parameters; ///< Final values, if they were asked for; on the first rank only.
+  shardwright::HashRecord hashes{};    ///< Of the steps of a reproducible run, if it records or verifies.
   double seconds = 0;
   bool stopped = false; ///< Before its last step, by a signal or an option.
   std::int64_t pool_allocations =

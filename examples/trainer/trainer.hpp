@@ -6,6 +6,7 @@
 
 #include "checkpoints.hpp"
 #include "compiled.hpp"
+#include "hash_file.hpp"
 #include "named_tensors.hpp"
 #include "run_monitor.hpp"
 #include "run_parts.hpp"
@@ -116,6 +117,7 @@ public:
           monitor.begin_step();
         }
       //! [step]
+      record_hashes(step + 1, result);
       //! [replicas]
       if (due(options_.check_replicas, step))
         run_.training.require_equal_replicas();
@@ -337,6 +339,14 @@ private:
     if (lines_)
       for (const std::string& line : lines_())
         monitor.note("step " + std::to_string(step) + "  " + line);
+  }
+  void record_hashes(std::int64_t step, RunResult& result) {
+    if constexpr (Parts::reproducible)
+      if (run_.hashes) {
+        const auto& values = result.hashes[step] = run_.hashes->take();
+        if (reports_ && !options_.record_hashes.empty())
+          append_hashes(options_.record_hashes, step, values);
+      }
   }
   [[nodiscard]] static bool due(std::int64_t every, std::int64_t step) {
     return every > 0 && (step + 1) % every == 0;

@@ -5,6 +5,9 @@
 
 #include "verify.hpp"
 
+#include <shardwright/core/hash.hpp>
+#include <shardwright/io/hash_record.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -149,6 +152,28 @@ void repeat_steps(RunOptions& options, const RunResult& run, double rate_factor)
   options.steps = static_cast<std::int64_t>(run.steps.size());
   options.patience = 0;
   options.learning_rate *= rate_factor;
+}
+
+int report_bits(std::ostream& out, const RunResult& run, const RunResult& one) {
+  if (const auto difference = shardwright::first_difference(run.hashes, one.hashes)) {
+    out << "verify: FAILED: the runs must have the same bits, but they differ in " << difference->text()
+        << std::endl;
+    return 1;
+  }
+  shardwright::detail::Fnv1a all;
+  for (const auto& [step, values] : run.hashes)
+    for (const shardwright::HashedValue& value : values)
+      if (!value.name.starts_with("loss of microbatch"))
+        all.add(value.hash);
+  const bool validated = run.validation_loss == one.validation_loss;
+  char line[200];
+  std::snprintf(
+      line, sizeof line,
+      "verify: %s: the same bits in %zu steps, losses, gradients, norms and weights: hash %016llx\n",
+      validated ? "passed" : "FAILED: other validation losses after", run.hashes.size(),
+      static_cast<unsigned long long>(all.value()));
+  out << line << std::flush;
+  return validated ? 0 : 1;
 }
 
 int report_differences(std::ostream& out, const RunOptions& options, const std::string& reference,

@@ -24,6 +24,10 @@ namespace trainer {
 /// same learning rates times a factor.
 void repeat_steps(RunOptions& options, const RunResult& run, double rate_factor);
 
+/// @brief Judges a reproducible run by its repetition: prints the hash of all bits, or the first step and the
+/// values in it that differ. @return 0 if the bits are equal, else 1
+[[nodiscard]] int report_bits(std::ostream& out, const RunResult& run, const RunResult& one);
+
 /// @brief Judges a run by its repetition, and prints the largest difference of each quantity.
 ///
 /// A step multiplies the differences that roundings have made so far, so after many steps those of two
