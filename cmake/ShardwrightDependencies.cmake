@@ -26,6 +26,28 @@ macro(shardwright_find_mpi found_var)
   endif()
 endmacro()
 
+# FFTW in both precisions, with the headers and libraries of one folder.
+macro(shardwright_find_fftw found_var)
+  set(${found_var} FALSE)
+  set(_shardwright_fftw_hints ${FFTW_ROOT} $ENV{FFTW_ROOT})
+  find_path(SHARDWRIGHT_FFTW_INCLUDE_DIR fftw3.h HINTS ${_shardwright_fftw_hints} PATH_SUFFIXES include)
+  find_library(SHARDWRIGHT_FFTW_LIBRARY NAMES fftw3 HINTS ${_shardwright_fftw_hints} PATH_SUFFIXES lib lib64)
+  find_library(SHARDWRIGHT_FFTWF_LIBRARY NAMES fftw3f HINTS ${_shardwright_fftw_hints} PATH_SUFFIXES lib lib64)
+  mark_as_advanced(SHARDWRIGHT_FFTW_INCLUDE_DIR SHARDWRIGHT_FFTW_LIBRARY SHARDWRIGHT_FFTWF_LIBRARY)
+  if(SHARDWRIGHT_FFTW_INCLUDE_DIR AND SHARDWRIGHT_FFTW_LIBRARY AND SHARDWRIGHT_FFTWF_LIBRARY)
+    if(NOT TARGET shardwright::fftw)
+      add_library(shardwright::fftw INTERFACE IMPORTED)
+      set_target_properties(
+        shardwright::fftw
+        PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${SHARDWRIGHT_FFTW_INCLUDE_DIR}"
+                   INTERFACE_LINK_LIBRARIES "${SHARDWRIGHT_FFTW_LIBRARY};${SHARDWRIGHT_FFTWF_LIBRARY}"
+                   INTERFACE_COMPILE_DEFINITIONS SHARDWRIGHT_WITH_FFTW=1)
+      message(STATUS "shardwright: FFTW ${SHARDWRIGHT_FFTW_LIBRARY}")
+    endif()
+    set(${found_var} TRUE)
+  endif()
+endmacro()
+
 # Folders of CUDA's libraries that pip has installed, such as site-packages/nvidia/cublas.
 function(shardwright_pip_cuda_folders folders_var)
   execute_process(
@@ -84,6 +106,10 @@ macro(shardwright_find_cuda found_var)
         target_compile_definitions(shardwright::cuda INTERFACE SHARDWRIGHT_WITH_CUBLAS=1)
       else()
         message(STATUS "shardwright: cuBLAS not found, matrix products on the device are much slower without it")
+      endif()
+      if(TARGET CUDA::cufft)
+        target_link_libraries(shardwright::cuda INTERFACE CUDA::cufft)
+        target_compile_definitions(shardwright::cuda INTERFACE SHARDWRIGHT_WITH_CUFFT=1)
       endif()
     endif()
     message(STATUS "shardwright: CUDA ${CUDAToolkit_VERSION}")
@@ -167,8 +193,8 @@ macro(shardwright_find_cudnn found_var)
   endif()
 endmacro()
 
-# shardwright_find_dependencies(<variable> COMPONENTS [MPI|OPTIONAL_MPI] [BLAS|OPTIONAL_BLAS] [CUDA] [NCCL]
-# [CUDNN]): the targets to link to. A component that is required but missing is listed in <variable>_MISSING
+# shardwright_find_dependencies(<variable> COMPONENTS [MPI|OPTIONAL_MPI] [BLAS|OPTIONAL_BLAS] [FFTW|OPTIONAL_FFTW]
+# [CUDA] [NCCL] [CUDNN]): the targets to link to. A component that is required but missing is listed in <variable>_MISSING
 # and stops a project that does not check it; a missing optional one is only reported.
 macro(shardwright_find_dependencies variable)
   cmake_parse_arguments(_shardwright "KEEP_GOING" "" "COMPONENTS" ${ARGN})
@@ -180,7 +206,7 @@ macro(shardwright_find_dependencies variable)
   endif()
   set(${variable} shardwright::kokkos Threads::Threads)
   set(${variable}_MISSING)
-  foreach(_shardwright_component IN ITEMS MPI BLAS CUDA NCCL CUDNN)
+  foreach(_shardwright_component IN ITEMS MPI BLAS FFTW CUDA NCCL CUDNN)
     if(_shardwright_component IN_LIST _shardwright_COMPONENTS
        OR OPTIONAL_${_shardwright_component} IN_LIST _shardwright_COMPONENTS)
       string(TOLOWER ${_shardwright_component} _shardwright_name)

@@ -21,7 +21,7 @@ install(
 # Requested without components, the package offers those that it was configured with, as far as they are found again;
 # without Kokkos none was looked for.
 set(SHARDWRIGHT_DEFAULT_COMPONENTS)
-foreach(component IN ITEMS MPI BLAS CUDA NCCL CUDNN)
+foreach(component IN ITEMS MPI BLAS FFTW CUDA NCCL CUDNN)
   string(TOLOWER ${component} name)
   if(shardwright::${name} IN_LIST shardwright_dependencies
      OR (NOT SHARDWRIGHT_WITH_KOKKOS AND shardwright_components MATCHES "(^|[;_])${component}(;|$)"))

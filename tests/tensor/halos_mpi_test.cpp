@@ -2,6 +2,7 @@
 #include "support/catch.hpp"
 #include "support/launch_ranks.hpp"
 #include "support/ranks.hpp"
+#include "tensor/fourier_cases.hpp"
 #include "tensor/grid_product_cases.hpp"
 #include "tensor/halo_cases.hpp"
 #include "tensor/ordered_cases.hpp"
@@ -40,6 +41,18 @@ TEST_CASE("sums of processes on a reproducible target are those of a plain tree"
   CHECK(findings.checks() > 0);
   CHECK(findings.text() == "");
 }
+
+#if defined(SHARDWRIGHT_WITH_FFTW)
+TEST_CASE("Fourier transforms of processes equal the plain formula") {
+  Findings findings;
+  shardwright_test::launch_ranks({.deadline = std::chrono::minutes(1)}, [&](const HostCommunicator& world) {
+    fourier_test::check_slabs<double>(world, {5, 6, 7}, findings);
+    fourier_test::check_pencils<double>(world, world.size() % 2 == 0 ? 2 : 1, {5, 6, 7}, findings);
+  });
+  CHECK(findings.checks() > 0);
+  CHECK(findings.text() == "");
+}
+#endif
 
 TEST_CASE("products over a grid of processes equal plain sums, and move the bytes of their plan") {
   Findings findings;

@@ -182,7 +182,7 @@ template <class Element> constexpr bool is_element_type() {
 template <class Element>
 concept CollectiveElement = detail::is_element_type<Element>();
 
-/// @brief The run-time value of a C++ element type; FixedPoint is an integer to a collective.
+/// @brief The run-time value of a C++ element type; FixedPoint travels as an integer.
 template <CollectiveElement Element> [[nodiscard]] constexpr ElementType element_type_of() noexcept {
   using E = std::remove_cv_t<Element>;
   if constexpr (std::is_same_v<E, float>)

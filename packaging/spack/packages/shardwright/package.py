@@ -13,6 +13,7 @@ class Shardwright(CMakePackage):
     version("0.1.0")
 
     variant("mpi", default=True, description="Ranks that are MPI processes")
+    variant("fftw", default=True, description="Fourier transforms in host memory by FFTW")
     variant("blas", default=True, description="Matrix products by a BLAS with cblas.h")
     variant("cuda", default=False, description="Device memory, with a Kokkos that has the Cuda backend")
     variant("nccl", default=False, description="Collectives by NCCL, one rank for each GPU", when="+cuda")
@@ -22,6 +23,7 @@ class Shardwright(CMakePackage):
     depends_on("kokkos@3.4:5")
     depends_on("kokkos@4.7: +cuda+wrapper", when="+cuda")
     depends_on("mpi", when="+mpi")
+    depends_on("fftw@3 ~mpi precision=float,double", when="+fftw")
     depends_on("openblas", when="+blas")
     depends_on("nccl@2.18.1:", when="+nccl")
 
@@ -32,6 +34,7 @@ class Shardwright(CMakePackage):
         return [
             self.define_from_variant("SHARDWRIGHT_WITH_MPI", "mpi"),
             self.define_from_variant("SHARDWRIGHT_WITH_BLAS", "blas"),
+            self.define_from_variant("SHARDWRIGHT_WITH_FFTW", "fftw"),
             self.define_from_variant("SHARDWRIGHT_WITH_CUDA", "cuda"),
             self.define("SHARDWRIGHT_WITH_NCCL", self.spec.satisfies("+nccl")),
             self.define("SHARDWRIGHT_BUILD_TESTS", False),
