@@ -89,11 +89,13 @@ Kind named(const std::string& value, int count, std::string_view (*name_of)(Kind
 sw::RecomputedOperations parse_operations(const std::string& list) {
   if (const auto operations = sw::find_operations(list))
     return *operations;
+  if (const auto policy = sw::find_policy(list))
+    return *policy;
   std::vector<std::string> names;
   for (int i = 0; i < sw::layer_operations; ++i)
     names.emplace_back(sw::name_of(static_cast<sw::LayerOperation>(i)));
   throw UsageError("--recompute must list some of " + joined(names, " and ") +
-                   ", such as norm,act, but has '" + list + "'");
+                   ", such as norm,act, or name a policy such as save_qkv_proj, but has '" + list + "'");
 }
 
 std::optional<sw::Resource> parse_sweep(const std::string& word, const sw::ClusterSpec& cluster) {
@@ -215,7 +217,7 @@ void check_fixed(const Options& options) {
 
 /// Chooses the run's kernels and formats from those that the chip supports.
 void settle_run(Options& options, const std::string& precision, const std::string& stack,
-                const std::string& experts, const std::string& dispatch) {
+                const std::string& experts, const std::string& dispatch, const std::string& attention) {
   const sw::ChipSpec& chip = options.cluster.chip;
   options.run.precision = precision == "fp16"  ? sw::Precision::fp16
                           : precision == "fp8" ? sw::Precision::fp8
@@ -232,6 +234,7 @@ void settle_run(Options& options, const std::string& precision, const std::strin
                                                   : sw::ExpertDispatch::fused;
   options.run.captured_experts = experts == "captured";
   options.run.overlapped_experts = experts == "overlapped";
+  options.run.fused_attention = attention != "unfused";
 }
 
 std::vector<std::string> names_of_sweeps() {
@@ -260,7 +263,7 @@ ParseResult parse(int argc, const char* const* argv) {
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
   std::string model, cluster, tokens, fix, evaluate, svg, swept, trace, timeline, precision = "bf16";
-  std::string stack = "tuned", experts = "launched", dispatch = "fused", recomputed;
+  std::string stack = "tuned", experts = "launched", dispatch = "fused", attention = "fused", recomputed;
   std::vector<std::string> stragglers;
   std::int64_t sequences = 0, length = 4096, domain = 0;
   app.add_option("--model", model, "A model of the catalogue, or a JSON file.")
@@ -311,9 +314,26 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(real_from(0, true, 64))
       ->type_name("N")
       ->group("Run");
+  app.add_option("--gathered-bytes", options.run.optimizer.gathered_bytes,
+                 "On the wire per gathered parameter, such as 1 in fp8. Default: 2.")
+      ->check(real_from(0.25, true, 64))
+      ->type_name("N")
+      ->group("Run");
+  app.add_option("--reduced-bytes", options.run.optimizer.reduced_bytes,
+                 "On the wire per reduced gradient. Default: 3, between bf16 and fp32.")
+      ->check(real_from(0.25, true, 64))
+      ->type_name("N")
+      ->group("Run");
+  app.add_flag("--overlap-tensor", options.run.overlapped_tensor,
+               "Tensor-parallel traffic runs beside parts of its products, as with user buffers.")
+      ->group("Run");
+  app.add_option("--attention", attention, "fused, or unfused: scores pass through memory. Default: fused.")
+      ->check(one_of({"fused", "unfused"}))
+      ->type_name("NAME")
+      ->group("Run");
   app.add_option(
          "--recompute", recomputed,
-         "What a selective recomputation runs again, such as norm,act; of attention, norm, act, mla_up_proj, mlp, shared_experts and moe. Default: attention, norms, activations and the projections of latents.")
+         "What a selective recomputation runs again: a list such as norm,act, of attention, norm, act, mla_up_proj, mlp, shared_experts, moe, qkv_proj, out_proj and up_proj, or a policy of MaxText, such as save_qkv_proj. Default: attention, norms, activations and the projections of latents.")
       ->type_name("LIST")
       ->group("Run");
   app.add_option("--headroom", options.space.headroom,
@@ -416,7 +436,7 @@ ParseResult parse(int argc, const char* const* argv) {
     if (options.run.sequences > most_sequences)
       throw UsageError("--tokens must be at most " + text(most_sequences) + " sequences of " + text(length) +
                        " tokens, but it is " + tokens + " (--sequence lengthens a sequence)");
-    settle_run(options, precision, stack, experts, dispatch);
+    settle_run(options, precision, stack, experts, dispatch, attention);
     const double headroom = options.space.headroom;
     options.space = parse_fixed(fix);
     options.space.headroom = headroom;

@@ -42,6 +42,13 @@ shardwright_plan_run(
   not_launched 0 OPTIONS --model qwen3-235b-a22b --cluster h100x256 --sequences 2048 --dispatch all-to-all
   SAYS "launch  not by train_gpt of this library: its layers have no experts")
 shardwright_plan_run(
+  policy 0 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --recompute save_qkv_proj --fix recomputation=selective
+                   --gathered-bytes 1 --reduced-bytes 2 --overlap-tensor --attention unfused
+  SAYS "recomputation=attention.norm.act.moe.out_proj.up_proj")
+shardwright_plan_run(
+  no_policy 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --recompute save_everything
+  SAYS "--recompute must list some of .* or name a policy such as save_qkv_proj, but has 'save_everything'")
+shardwright_plan_run(
   prime_batch 0 OPTIONS --model llama-3.1-8b --cluster h100x64 --sequences 127
   SAYS "127 sequences have few divisors: 128 would take [0-9.]+ % less time per token, with dp=64")
 shardwright_plan_run(

@@ -115,6 +115,18 @@ TEST_CASE("a group takes as long as the one that straddles domains worst", "[col
   CHECK(all_to_all_seconds(cluster, {6, 1}, 6e9, 2) == Approx(6e9 / 2 * (1 - 1.0 / 9) / 50e9));
 }
 
+TEST_CASE("outside its domain a gather takes longer, the more domains it spans", "[collective_time]") {
+  const ClusterSpec cluster = cluster_of(chip::h100, 1024);
+  const auto per_byte = [&](double ranks, double falls) {
+    const AxisGroup group{ranks, 1};
+    return detail::gather_time({cluster, {1, 1, falls}}, {&group, 1}).per_byte;
+  };
+  CHECK(per_byte(8, 0.1) == per_byte(8, 0));
+  CHECK(per_byte(16, 0.1) == Approx(1.1 * per_byte(16, 0)));
+  CHECK(per_byte(128, 0.1) == Approx(1.4 * per_byte(128, 0)));
+  CHECK(per_byte(1024, 0.1) == Approx(1.7 * per_byte(1024, 0)));
+}
+
 TEST_CASE("efficiency and latency count", "[collective_time]") {
   ClusterSpec cluster = cluster_of(chip::h100, 64);
   CHECK(gather_seconds(cluster, {8, 1}, 8e9, {0.5, 1}) == Approx(7e9 / 225e9 + 7e-6));

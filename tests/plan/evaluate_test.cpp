@@ -224,6 +224,44 @@ TEST_CASE("a compiler fuses operations between products, but not attention", "[e
   CHECK(compiled.attention_seconds > tuned.attention_seconds);
 }
 
+TEST_CASE("bytes on the wire, overlap, casts and copies of shards count", "[evaluate]") {
+  const ModelSpec llama = *find_model("llama-3.1-70b");
+  const ClusterSpec cluster = cluster_of(chip::h100, 512);
+  RunSpec run{.sequences = 512, .sequence_length = 4096, .precision = Precision::fp8};
+  const PlanConfiguration plan{.tp = 8, .pp = 4, .dp = 16, .zero_stage = 1};
+  const auto of = [&](const PlanConfiguration& how) { return evaluate(llama, cluster, run, how); };
+  const StepCost usual = of(plan);
+  run.optimizer.reduced_bytes = 3; // as usual, with gathers of two bytes
+  run.optimizer.gathered_bytes = 1;
+  const StepCost narrow = of(plan);
+  CHECK(narrow.of(Traffic::data).bytes == Approx(usual.of(Traffic::data).bytes * 4 / 5));
+  // Casts are paid once a step, however many microbatches there are, and only of its shards if they precede
+  // the gather.
+  const double casts =
+      calibration_of(ChipGeneration::hopper).shared.weight_cast_bytes / chip::h100.memory_bandwidth;
+  const double held = usual.memory.parameters / run.optimizer.parameter_bytes;
+  CHECK(usual.optimizer_seconds - narrow.optimizer_seconds == Approx(held * 15 / 16 * casts).epsilon(0.01));
+  run.optimizer = {};
+  run.sequences = 1024;
+  CHECK(of(plan).optimizer_seconds == Approx(usual.optimizer_seconds));
+  run.precision = Precision::bf16;
+  CHECK(of(plan).optimizer_seconds < usual.optimizer_seconds);
+  const StepCost apart = of(plan);
+  run.overlapped_tensor = true;
+  CHECK(of(plan).of(Traffic::tensor).exposed_seconds < 0.6 * apart.of(Traffic::tensor).exposed_seconds);
+  CHECK(of(plan).of(Traffic::tensor).seconds == Approx(apart.of(Traffic::tensor).seconds));
+  // Parts that a node's ranks share are gathered inside it, and their gradients summed between nodes: less
+  // traffic outside, more memory.
+  PlanConfiguration whole{.dp = 512, .zero_stage = 3, .recomputation = Recompute::full}, copied = whole;
+  copied.shard_ranks = 8;
+  CHECK(of(copied).of(Traffic::data).seconds < 0.9 * of(whole).of(Traffic::data).seconds);
+  CHECK(of(copied).memory.optimizer == Approx(64 * of(whole).memory.optimizer));
+  copied.shard_ranks = 512;
+  CHECK(of(copied).step_seconds == Approx(of(whole).step_seconds));
+  copied.shard_ranks = 3;
+  CHECK(of(copied).problem == PlanProblem::shards_not_divisible);
+}
+
 TEST_CASE("the recipe's levers act as they do in practice", "[evaluate]") {
   const auto cost = [](PlanConfiguration plan, std::int64_t sequences = 2048) {
     return evaluate(llama_70b, cluster, {.sequences = sequences, .sequence_length = 8192}, plan);

@@ -36,6 +36,45 @@ TEST_CASE("lists of recomputed operations are read as people write them", "[reco
   CHECK(recomputation_text({.recomputation = Recompute::full, .recomputed = both}) == "full");
 }
 
+TEST_CASE("a policy runs again what it does not keep", "[recompute_names]") {
+  using enum LayerOperation;
+  const RecomputedOperations all{attention,          norm,          activation,
+                                 latent_projections, experts,       qkv_projections,
+                                 output_projection,  up_projections};
+  CHECK(find_kept("decoder_layer_input") == all);
+  CHECK(find_kept("decoder_layer_input+key_proj+value_proj+mlpwo") == all);
+  CHECK(find_policy("minimal") == RecomputedOperations{attention, norm, activation});
+  CHECK(find_policy("minimal_with_context") == RecomputedOperations{norm, activation});
+  CHECK(find_policy("save_dot_except_mlp") ==
+        RecomputedOperations{attention, norm, activation, experts, up_projections});
+  CHECK(find_policy("keep query_proj, context") ==
+        RecomputedOperations{norm, activation, experts, output_projection, up_projections});
+  CHECK(find_policy("save_qkv_proj") == find_policy("qkv_proj_offloaded"));
+  for (const char* unknown : {"", "keep ", "keep everything", "custom", "query_proj"})
+    CHECK(!find_policy(unknown));
+  // The less is kept, the longer a step takes and the less memory it needs; XLA never runs a layer's last
+  // product again, so that a policy that keeps nothing costs as much as a full recomputation.
+  const ModelSpec llama = *find_model("llama-3.1-70b");
+  const ClusterSpec cluster = cluster_of(chip::tpu_v5p, 64);
+  const RunSpec run{.sequences = 128, .sequence_length = 8192};
+  PlanConfiguration plan{.dp = 64, .zero_stage = 3, .recomputation = Recompute::selective};
+  StepCost before;
+  for (const char* policy : {"minimal_with_context", "minimal", "save_dot_except_mlp", "save_qkv_proj",
+                             "keep decoder_layer_input"}) {
+    plan.recomputed = *find_policy(policy);
+    const StepCost cost = evaluate(llama, cluster, run, plan);
+    CAPTURE(policy);
+    CHECK(cost.step_seconds > before.step_seconds);
+    if (before.step_seconds > 0)
+      CHECK(cost.memory.activations < before.memory.activations);
+    before = cost;
+  }
+  plan.recomputation = Recompute::full;
+  CHECK(evaluate(llama, cluster, run, plan).matmul_seconds == Approx(before.matmul_seconds));
+  CHECK(evaluate(llama, cluster_of(chip::h100, 64), run, plan).matmul_seconds >
+        1.05 * before.matmul_seconds * chip::tpu_v5p.peak_bf16 / chip::h100.peak_bf16);
+}
+
 TEST_CASE("recomputed operations take time and free memory", "[recompute_names]") {
   const RunSpec run{.sequences = 512, .sequence_length = 4096};
   const PlanConfiguration whole{.tp = 2, .ep = 32, .dp = 32, .zero_stage = 1};

@@ -357,12 +357,12 @@ TEST_CASE("the plans of published runs are within 5% of the best", "[search]") {
   CHECK(over_best(v3, cluster_of(chip::gb300, 256, 64), rack,
                   {.tp = 1, .cp = 1, .pp = 2, .ep = 32, .recomputed = latents, .headroom = 0.07})
             .pp == 2);
-  // arXiv 2412.19437, section 3: 16 ranks, which the planner cannot tell from 8.
+  // arXiv 2412.19437, section 3: 16 ranks, which the planner cannot tell from 32.
   const PlanConfiguration nodes =
       over_best(v3, cluster_of(chip::h800, 2048),
                 {.sequences = 15360, .sequence_length = 4096, .precision = Precision::fp8},
                 {.tp = 1, .cp = 1, .pp = 16, .ep = 64, .zero_stage = 1});
-  CHECK((nodes.pp == 8 || nodes.pp == 16));
+  CHECK((nodes.pp == 16 || nodes.pp == 32));
   CHECK((nodes.tp == 1 && nodes.cp == 1 && nodes.zero_stage == 1));
   // arXiv 2406.11704, table 2.
   over_best(*find_model("nemotron-4-340b"), cluster_of(chip::h100, 6144),

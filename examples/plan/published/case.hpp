@@ -82,11 +82,31 @@ inline constexpr double most_off = 1.25;
   return row.text(field).empty() ? std::string(field) + " was not published" : std::string{};
 }
 
+/// Fills in what a row says of a model's layers beyond their dimensions.
+inline void read_layers(const PublishedRun& row, ModelSpec& model) {
+  const auto set = [&row](const char* field, int& value) {
+    value = row.integer(field, true).value_or(value);
+  };
+  set("window", model.window);
+  set("window_layers", model.window_layers);
+  if (model.window > 0 && row.text("window_layers").empty() && model.window_layers == 0)
+    model.window_layers = model.layers;
+  model.parallel_block = row.integer("parallel_block", true).value_or(model.parallel_block ? 1 : 0) != 0;
+  if (!model.experts.used())
+    return;
+  model.experts.every = row.integer("expert_every").value_or(model.experts.every);
+  set("leading_dense_layers", model.experts.leading_dense_layers);
+  set("expert_ffn", model.experts.width);
+  set("shared_experts", model.experts.shared);
+  set("shared_ffn", model.experts.shared_width);
+}
+
 [[nodiscard]] inline std::string read_model(const PublishedRun& row, ModelSpec& model) {
   if (const ModelSpec* known = find_model(row.text("model"))) {
     const int layers = row.integer("layers").value_or(known->layers);
     if (layers == known->layers && row.integer("hidden").value_or(known->hidden) == known->hidden) {
       model = *known;
+      read_layers(row, model);
       return {};
     }
   }
@@ -105,6 +125,7 @@ inline constexpr double most_off = 1.25;
     model.experts.active = row.integer("topk").value_or(1);
     model.experts.width = model.feed_forward;
   }
+  read_layers(row, model);
   if (const auto parameters = row.number("params_total_B")) {
     model = nearest_in_size(model, *parameters * 1e9);
     const double counted = size_of(model).total / 1e9;
@@ -134,15 +155,30 @@ inline constexpr double most_off = 1.25;
   return found != text.end();
 }
 
-/// Settles what a plan recomputes: a kind of recomputation, or a list of operations ("norm, act"). Any other
-/// text names a policy that keeps some products, and counts as full recomputation.
-inline void read_recomputation(std::string_view text, PlanConfiguration& plan) {
-  const std::optional<RecomputedOperations> listed = find_operations(text);
-  if (listed)
+/// Settles what a plan recomputes: a kind of recomputation, a list of operations ("norm, act"), a policy by
+/// name, or the values that are kept ("keep query_proj+context"). MaxText's own lists ("custom") count as
+/// those of most of its recipes that are published: queries, keys, values and the result of attention without
+/// experts, and with experts the input of a layer only. Returns why not, if it is none of these.
+[[nodiscard]] inline std::string read_recomputation(std::string_view text, bool experts,
+                                                    PlanConfiguration& plan) {
+  const bool custom = text == "custom";
+  if (text.empty() || text == "none")
+    return {};
+  plan.recomputation = Recompute::selective;
+  if (text == "selective")
+    return {};
+  if (const auto listed = custom ? find_kept("query_proj+context") : find_operations(text))
     plan.recomputed = *listed;
-  plan.recomputation = text.empty() || text == "none"                       ? Recompute::none
-                       : listed || text == "selective" || text == "minimal" ? Recompute::selective
-                                                                            : Recompute::full;
+  else if (const auto policy = find_policy(text))
+    plan.recomputed = *policy;
+  if ((custom && experts) || text == "full" || plan.recomputed == find_kept("decoder_layer_input")) {
+    plan.recomputation = Recompute::full;
+    plan.recomputed = {};
+  } else if (plan.recomputed.empty()) {
+    return "recompute " + shardwright::detail::quoted_text(text) +
+           " is neither a kind of recomputation, nor a list of operations, nor a known policy";
+  }
+  return {};
 }
 
 /// Returns whether a row ran in a container of NVIDIA's from a release ("26.06") on.
@@ -180,6 +216,26 @@ inline void read_recomputation(std::string_view text, PlanConfiguration& plan) {
 [[nodiscard]] inline bool captures_experts(const PublishedRun& row, const ChipSpec& chip) {
   return chip.generation == ChipGeneration::blackwell && runs_in_container(row, "26.06") &&
          !names_word(row.text("dispatch"), "launched");
+}
+
+/// What a row overlaps: the words of its column, or without one, of its notes and its dispatch.
+inline void read_overlap(const PublishedRun& row, const ModelSpec& model, RunSpec& run) {
+  const std::string_view overlap = row.text("overlap");
+  run.overlapped_tensor = names_word(overlap, "tensor");
+  run.overlapped_experts =
+      model.experts.used() && (overlap.empty() ? names_word(row.text("notes"), "overlap") ||
+                                                     names_word(row.text("dispatch"), "overlap")
+                                               : names_word(overlap, "expert"));
+}
+
+/// Returns whether attention is fused: as the row says; else runs in fp16 are assumed to predate it.
+[[nodiscard]] inline bool fuses_attention(const PublishedRun& row, Precision precision) {
+  const std::string_view text = row.text("attention");
+  if (!text.empty() && text != "fused" && text != "unfused")
+    throw DataError("Runs, line " + std::to_string(row.line()) +
+                    ": attention must be fused or unfused, but it is " +
+                    shardwright::detail::quoted_text(text));
+  return text.empty() ? precision != Precision::fp16 : text == "fused";
 }
 
 /// Returns whether a row ran on a framework's own kernels: as it says; else where ZeRO-2 or 3 on GPUs means
@@ -227,7 +283,6 @@ namespace detail {
 /// The work of a step, according to the row and its notes.
 [[nodiscard]] inline std::string read_run(const PublishedRun& row, RunCase& out) {
   const ChipSpec& chip = out.cluster.chip;
-  const std::string_view notes = row.text("notes");
   RunSpec& run = out.run;
   run.sequences = *row.integer("global_batch_seqs");
   run.sequence_length = *row.integer("seq_len");
@@ -241,11 +296,9 @@ namespace detail {
   if (run.precision == Precision::fp4 && chip.peak_fp4 <= 0)
     return std::string(chip.name) + " has no fp4";
   run.captured_experts = captures_experts(row, chip);
-  const std::string_view dispatch = row.text("dispatch");
-  run.overlapped_experts =
-      out.model.experts.used() && (names_word(notes, "overlap") || names_word(dispatch, "overlap"));
+  read_overlap(row, out.model, run);
   run.dispatch = dispatch_of(row, out.model, chip);
-  run.fused_attention = run.precision != Precision::fp16;
+  run.fused_attention = fuses_attention(row, run.precision);
   if (chip.generation == ChipGeneration::tpu) { // XLA's static shapes; policies that keep inputs on the host
     run.expert_capacity = 1.25;
     run.offloads_layers = row.text("recompute") == "custom" || names_word(row.text("recompute"), "offload");
@@ -253,6 +306,8 @@ namespace detail {
   run.logit_bytes = row.number("logit_bytes").value_or(0);
   if (const auto bytes = row.number("optimizer_bytes"))
     run.optimizer.state_bytes = *bytes;
+  run.optimizer.gathered_bytes = row.number("gathered_bytes").value_or(0);
+  run.optimizer.reduced_bytes = row.number("reduced_bytes").value_or(0);
   return {};
 }
 
@@ -291,15 +346,19 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
 
 /// @brief Reads a row: columns as in data/published_runs.csv, and where it has them scale_up_GBps,
 /// scale_out_GBps or network_Gbps of its own machine (one way and per chip), optimizer_bytes per parameter,
-/// logit_bytes that its loss keeps per logit, and the stack of its kernels (tuned, plain or compiled).
+/// gathered_bytes and reduced_bytes per parameter on the wire, logit_bytes that its loss keeps per logit, the
+/// stack of its kernels (tuned, plain or compiled), attention (fused or unfused), what it overlaps (overlap:
+/// tensor, experts or none), shard_ranks (HSDP: the ranks that share what ZeRO shards), and of its model
+/// window and window_layers, parallel_block (0 or 1), expert_every, leading_dense_layers, expert_ffn,
+/// shared_experts and shared_ffn.
 ///
 /// Defaults for empty columns: ZeRO-1, one sequence per microbatch (on a TPU all of a rank's), nothing
 /// recomputed, 1F1B (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an
 /// overlap mean that all-to-alls run beside other microbatches. TPU runs pad experts to 1.25 of the mean load
-/// (GShard's capacity). Runs in fp16 are assumed to predate fused attention. Recomputation is a kind, or
-/// a list of operations of `find_operations`; policies that keep some products count as full ones. If the
-/// stack is empty, ZeRO-2 and 3 on GPUs mean PyTorch FSDP, and so the plain one, or the compiled one if notes
-/// name a compiler, unless source or notes name MaxText, JAX, Megatron or NeMo.
+/// (GShard's capacity). Runs in fp16 are assumed to predate fused attention. Recomputation is a kind, a list
+/// of operations of `find_operations`, or a policy of `find_policy`. If the stack is empty, ZeRO-2 and 3 on
+/// GPUs mean PyTorch FSDP, and so the plain one, or the compiled one if notes name a compiler, unless source
+/// or notes name MaxText, JAX, Megatron or NeMo.
 /// @throws DataError naming line and field of an invalid cell.
 [[nodiscard]] inline RunCase read_run_case(const PublishedRun& row) {
   RunCase out;
@@ -337,12 +396,15 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
   if (plan.zero_stage > 3)
     throw DataError("Runs, line " + std::to_string(row.line()) + ": zero_stage must be 0 to 3, but it is " +
                     std::to_string(plan.zero_stage));
+  plan.shard_ranks = row.integer("shard_ranks").value_or(0);
   const bool fsdp = detail::uses_framework_kernels(row, plan.zero_stage, out.cluster.chip);
   const std::string_view compiler = row.text(row.text("stack").empty() ? "notes" : "stack");
   out.run.stack = !fsdp                                     ? KernelStack::tuned
                   : detail::names_word(compiler, "compile") ? KernelStack::compiled
                                                             : KernelStack::plain;
-  detail::read_recomputation(row.text("recompute"), plan);
+  if (std::string reason = detail::read_recomputation(row.text("recompute"), out.model.experts.used(), plan);
+      !reason.empty())
+    return fail(std::move(reason));
   detail::read_schedule(row, plan);
   plan.microbatch = row.integer("microbatch_size").value_or(1);
   if (row.text("microbatch_size").empty())

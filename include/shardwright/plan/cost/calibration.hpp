@@ -24,30 +24,30 @@ struct ChipCalibration {
 /// `scripts/fit_planner` fits the first to the runs of data/ and writes them here. The others are round
 /// figures that the runs hardly determine; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
 struct SharedCalibration {
-  double attention_reached = 0.645; ///< Fraction of the published rates of attention kernels, in a model.
-  double attention_half = 453;      ///< Tokens in reach of a chip whose attention runs at half of its rate.
-  double eight_bit = 0.859;         ///< Fraction of the saving that the peaks of 8-bit formats promise.
-  double rows_half = 358;           ///< Tokens of a product that takes twice its asymptotic time.
-  double width_half = 169;          ///< The same for its columns and its inner dimension.
-  double element_bytes = 131;       ///< Memory traffic per token and hidden element of a layer, both passes.
-  double plain_traffic = 1.68;      ///< Factor on the traffic of a layer in the plain stack.
-  double score_bytes = 49;          ///< Traffic per score if attention is not fused.
-  double tensor_exposed = 0.63;     ///< Share of tensor-parallel traffic that nothing hides.
-  double torus_exposed = 0.279;     ///< The same on a torus, where XLA splits products to overlap them.
-  double jitter = 0.00463;          ///< Growth of the step per doubling of the chips above eight.
-  double expert_seconds = 0.00388;  ///< Time of a separate host for both passes of a layer with experts.
-  double each_expert_seconds = 0.000221; ///< The same for each expert of a rank, which has its own kernels.
-  double behind_host = 0.312;     ///< Share of the shorter of host and chip time, added for such a layer.
-  double coupled_host = 0.63;     ///< Fraction of this for a host on the chip's board.
+  double attention_reached = 0.641; ///< Fraction of the published rates of attention kernels, in a model.
+  double attention_half = 466;      ///< Tokens in reach of a chip whose attention runs at half of its rate.
+  double eight_bit = 0.885;         ///< Fraction of the saving that the peaks of 8-bit formats promise.
+  double rows_half = 390;           ///< Tokens of a product that takes twice its asymptotic time.
+  double width_half = 179;          ///< The same for its columns and its inner dimension.
+  double element_bytes = 142;       ///< Memory traffic per token and hidden element of a layer, both passes.
+  double plain_traffic = 1.7;       ///< Factor on the traffic of a layer in the plain stack.
+  double score_bytes = 45.6;        ///< Traffic per score if attention is not fused.
+  double tensor_exposed = 0.643;    ///< Share of tensor-parallel traffic that nothing hides.
+  double split_exposed = 0.278;     ///< The same if products are split to overlap it, as XLA does on a torus.
+  double jitter = 0.00481;          ///< Growth of the step per doubling of the chips above eight.
+  double expert_seconds = 0.00385;  ///< Time of a separate host for both passes of a layer with experts.
+  double each_expert_seconds = 0.000223; ///< The same for each expert of a rank, which has its own kernels.
+  double behind_host = 0.304;     ///< Share of the shorter of host and chip time, added for such a layer.
+  double coupled_host = 0.607;    ///< Fraction of this for a host on the chip's board.
   double sizing_host = 1.12;      ///< The same if the host sizes all-to-alls.
-  double padded_host = 0.49;      ///< The same if it knows all sizes beforehand.
+  double padded_host = 0.489;     ///< The same if it knows all sizes beforehand.
   double overlapping_host = 1.23; ///< The same if all-to-alls run beside another microbatch.
-  double latent_host = 1.47;      ///< The same with latent attention, which has more kernels.
-  double captured_share = 0.27;   ///< Fraction of this, and of exposed all-to-alls, with captured graphs.
-  double sorting_traffic = 2.72;  ///< Factor on routed_bytes if no fused dispatch sorts copies of tokens.
-  double biased_traffic = 6.7;    ///< Factor on branch_bytes for experts with biases.
-  double cast_bytes = 12.4;       ///< Traffic per element that a product of experts casts to 8 bits.
-  double scan_flops = 3.61e+13;   ///< FLOP/s of the scans of state spaces, whatever the chip.
+  double latent_host = 1.45;      ///< The same with latent attention, which has more kernels.
+  double captured_share = 0.261;  ///< Fraction of this, and of exposed all-to-alls, with captured graphs.
+  double sorting_traffic = 2.7;   ///< Factor on routed_bytes if no fused dispatch sorts copies of tokens.
+  double biased_traffic = 6.52;   ///< Factor on branch_bytes for experts with biases.
+  double cast_bytes = 12.1;       ///< Traffic per element that a product of experts casts to 8 bits.
+  double scan_flops = 3.71e+13;   ///< FLOP/s of the scans of state spaces, whatever the chip.
 
   double branch_bytes = 20;     ///< Traffic per element of the feed-forward.
   double logit_bytes = 20;      ///< Traffic per logit.
@@ -62,7 +62,9 @@ struct SharedCalibration {
   double contention = 0.15;    ///< Slow-down of computation by the traffic that it hides, per second of it.
   double host_seconds = 0.0004; ///< Time of a separate host to launch one pass of a layer.
   double layer_seconds = 30e-6; ///< Time of a layer and microbatch besides computation: launches, gaps.
-  double gradient_bytes = 3;    ///< On the wire per parameter; bf16 and fp32 gradients are not distinguished.
+  double gradient_bytes = 3;    ///< On the wire per parameter, if the run does not say.
+  double weight_cast_bytes = 6; ///< Traffic per parameter of its cast to 8 or 4 bits, in both orientations.
+  double falls = 0.0165;        ///< Growth of a collective's time per doubling of the domains that it spans.
   double optimizer_bytes = 40;  ///< Traffic per parameter and step.
 };
 
@@ -79,7 +81,7 @@ struct RatioInterval {
 struct Calibration {
   ChipCalibration chip{};
   SharedCalibration shared{};
-  RatioInterval dense{0.941, 1.31};   // of models without experts
+  RatioInterval dense{0.921, 1.19};   // of models without experts
   RatioInterval experts{0.858, 1.14}; // of models with experts
 };
 
@@ -88,10 +90,10 @@ struct Calibration {
 /// taken down to 300 for a causal mask), and arXiv 2407.08608, section 4 (740 TFLOP/s forward on an H100,
 /// less backward); later chips are assumed to behave alike.
 inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
-    {0.846, 0.55, 0.55}, // ampere
-    {0.763, 0.60, 0.30}, // hopper
-    {0.747, 0.60, 0.30}, // blackwell
-    {0.86, 0.50, 0.50},  // tpu
+    {0.837, 0.55, 0.55}, // ampere
+    {0.783, 0.60, 0.30}, // hopper
+    {0.705, 0.60, 0.30}, // blackwell
+    {0.815, 0.50, 0.50}, // tpu
     {0.75, 0.60, 0.30},  // generic
 }};
 

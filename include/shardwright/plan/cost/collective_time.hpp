@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -46,10 +47,11 @@ struct AxisGroup {
 using AxisGroups = std::array<AxisGroup, 3>;
 
 /// @brief Fraction of a domain's bandwidth that collectives achieve, inside the innermost domain and outside
-/// it.
+/// it, where it falls with the number of domains.
 struct LinkEfficiency {
   double scale_up = 1;
   double scale_out = 1;
+  double falls = 0; ///< Growth of the time per doubling of the domains that a group spans.
 };
 
 /// @brief Time of one kind of message on its links: `seconds(bytes)`.
@@ -78,6 +80,14 @@ struct TorusSpan {
 };
 
 namespace detail {
+
+/// The number of times that 1 is doubled to give a number of at least 1; a part of a doubling counts in
+/// proportion.
+[[nodiscard]] constexpr double doublings(double number) noexcept {
+  const auto whole = static_cast<std::uint64_t>(number);
+  const int all = static_cast<int>(std::bit_width(whole)) - 1;
+  return all + number / static_cast<double>(std::uint64_t{1} << all) - 1;
+}
 
 /// Chips along a side of a torus of `chips`.
 [[nodiscard]] constexpr double torus_side(double chips, int dimensions) noexcept {
@@ -248,6 +258,8 @@ constexpr void for_each_level(const ClusterLinks& of, std::span<const AxisGroup>
                    domain.latency_seconds,
                    axes.size() == 1 ? AxisGroup{held, axes[0].stride} : AxisGroup{},
                    level > 0 ? cluster.domains[static_cast<std::size_t>(level - 1)].chips : 0};
+    if (torus == 0 && level > 0)
+      out.bandwidth /= 1 + of.efficiency.falls * doublings(parts);
     if (torus > 0) {
       out.used = std::min(1.0, span.lines / torus);
       out.bandwidth *= out.used;

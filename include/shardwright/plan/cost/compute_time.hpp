@@ -39,7 +39,8 @@ struct RankComputation {
   ForwardSeconds expert_layer{}; ///< A layer with experts, on the mean load of a rank.
   ForwardSeconds dense_again{};  ///< The parts of each that a selective recomputation runs again.
   ForwardSeconds expert_again{};
-  ForwardSeconds head{};  ///< Logits and loss of the next token.
+  ForwardSeconds dense_skipped{}; ///< The part of a layer that even a full recomputation leaves out.
+  ForwardSeconds head{};          ///< Logits and loss of the next token.
   double expert_host = 0; ///< Seconds that a host takes to launch both passes of a layer with experts.
   double host = 0;        ///< Seconds that a host takes to launch one pass of a layer.
 };
@@ -81,10 +82,11 @@ struct ProductRates {
          rates.sides(a * latent.value_width / t, h);
 }
 
-/// Forward seconds of a feed-forward, and the part of these between its products.
+/// Forward seconds of a feed-forward, and the parts of these before, between and after its activation.
 struct FeedForwardSeconds {
   ForwardSeconds all{};
   double activation = 0;
+  double up = 0, down = 0; ///< Of a dense one's products.
 };
 
 /// The dense feed-forward of a layer, or shared experts that are `width` wide together.
@@ -97,9 +99,9 @@ struct FeedForwardSeconds {
     return {};
   const double h = model.hidden, columns = model.gated ? 2 : 1;
   const double activation = shared.branch_bytes * tokens * (columns + 1) * width / t / 2 * traffic;
-  return {{rates.rows * (rates.sides(h, columns * width / t) + rates.sides(width / t, h)) / rates.narrow, 0,
-           activation},
-          activation};
+  const double up = rates.rows * rates.sides(h, columns * width / t) / rates.narrow;
+  const double down = rates.rows * rates.sides(width / t, h) / rates.narrow;
+  return {{up + down, 0, activation}, activation, up, down};
 }
 
 /// The routed experts of a layer, on the mean load of a rank.
@@ -176,15 +178,22 @@ struct FeedForwardSeconds {
                             rates.sides(latent.key_value_rank, a * (latent.plain_width + latent.value_width));
     out.matmul = rates.rows * products / rates.narrow;
   }
+  const double width = model.latent.used() ? model.latent.value_width : model.width_per_head();
+  const double output = model.attention_share() * rates.rows *
+                        rates.sides(model.heads * width / plan.tp, model.hidden) / rates.narrow;
+  if (again.has(LayerOperation::qkv_projections)) // those out of latents among them
+    out.matmul = common.matmul - output;
+  if (again.has(LayerOperation::output_projection))
+    out.matmul += output;
   return out;
 }
 
-/// The part of a feed-forward that is run again if it is listed itself, or if activations are.
+/// The part of a feed-forward that is run again if it is listed itself, or if parts of it are.
 [[nodiscard]] constexpr ForwardSeconds again_of(const FeedForwardSeconds& feed_forward,
                                                 const RecomputedOperations& again, bool listed) noexcept {
-  return listed                                  ? feed_forward.all
-         : again.has(LayerOperation::activation) ? ForwardSeconds{0, 0, feed_forward.activation}
-                                                 : ForwardSeconds{};
+  return listed ? feed_forward.all
+                : ForwardSeconds{again.has(LayerOperation::up_projections) ? feed_forward.up : 0, 0,
+                                 again.has(LayerOperation::activation) ? feed_forward.activation : 0};
 }
 
 /// Seconds that a separate host takes to launch both passes of a layer with experts: a kernel or more for
@@ -278,6 +287,8 @@ constexpr void add_experts(RankComputation& out, const ModelSpec& model, const R
   if (model.dense_layers() > 0) {
     const FeedForwardSeconds dense = feed_forward(model.feed_forward);
     out.dense_layer += dense.all;
+    if (chip.host() == HostKind::compiled) // XLA drops a product whose result nothing reads
+      out.dense_skipped.matmul = dense.down;
     if (selects)
       out.dense_again += again_of(dense, listed, listed.has(LayerOperation::feed_forward));
   }

@@ -40,14 +40,23 @@ namespace detail {
   if (again.has(LayerOperation::attention))
     flops += model.attention_layers() * attention_flops_per_pair(model) *
              attended_tokens(model, sequence, convention);
+  const double width = model.latent.used() ? model.latent.value_width : model.width_per_head();
+  const double output = width * model.heads * model.hidden;
+  if (again.has(LayerOperation::qkv_projections))
+    flops += 2 * model.attention_layers() * (size.attention_per_layer - output);
+  if (again.has(LayerOperation::output_projection))
+    flops += 2 * model.attention_layers() * output;
   if (again.has(LayerOperation::feed_forward))
     flops += 2 * model.dense_layers() * size.dense_per_layer;
+  else if (again.has(LayerOperation::up_projections))
+    flops += 2 * model.dense_layers() * size.dense_per_layer * (matrices - 1) / matrices;
   if (experts || again.has(LayerOperation::shared_experts))
     flops += 2 * expert_layers * matrices * model.hidden * model.shared_expert_width();
   if (experts)
     flops += 2 * expert_layers * matrices * model.routed_width() * model.experts.width * model.experts.active;
-  if (const LatentAttention& latent = model.latent;
-      latent.used() && again.has(LayerOperation::latent_projections))
+  if (const LatentAttention& latent = model.latent; latent.used() &&
+                                                    again.has(LayerOperation::latent_projections) &&
+                                                    !again.has(LayerOperation::qkv_projections))
     flops += 2.0 * model.attention_layers() * model.heads *
              (latent.query_rank * (latent.plain_width + latent.rotary_width) +
               latent.key_value_rank * (latent.plain_width + latent.value_width));

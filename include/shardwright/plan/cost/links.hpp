@@ -28,12 +28,14 @@ struct PlanLinks {
   MessageTime expert{};      ///< All-to-alls over ep.
   MessageTime pipeline{};    ///< A send to the next stage, averaged over the stages.
   MessageTime data{};        ///< Gathers over dp and cp, of everything except the experts.
+  MessageTime copies{};      ///< Gathers over ranks that hold the same parts of these (HSDP).
   MessageTime expert_data{}; ///< Gathers over the ranks that hold copies of an expert.
 
   [[nodiscard]] constexpr bool no_worse_than(const PlanLinks& other) const noexcept {
     return tensor.no_worse_than(other.tensor) && context.no_worse_than(other.context) &&
            expert.no_worse_than(other.expert) && pipeline.no_worse_than(other.pipeline) &&
-           data.no_worse_than(other.data) && expert_data.no_worse_than(other.expert_data);
+           data.no_worse_than(other.data) && copies.no_worse_than(other.copies) &&
+           expert_data.no_worse_than(other.expert_data);
   }
 };
 
@@ -56,15 +58,16 @@ struct PlacedAxes {
   }
 };
 
-/// The ranks of a stage as two groups: `inner` of them, neighbours first, and the number of such groups.
+/// The ranks of a stage, or those of them along dp and cp, as two groups: `inner` of them, neighbours first,
+/// and the number of such groups.
 struct SplitGroups {
   MergedGroup inner{}, outer{};
 };
 [[nodiscard]] constexpr SplitGroups split_stage(const PlanConfiguration& plan, const PlacedAxes& placed,
-                                                double inner) noexcept {
+                                                double inner, bool tensor = true) noexcept {
   SplitGroups out;
   for (const PlanAxis axis : axes_of(plan.order)) {
-    if (axis == PlanAxis::pp)
+    if (axis == PlanAxis::pp || (axis == PlanAxis::tp && !tensor))
       continue;
     const double extent = placed[axis].extent, stride = placed[axis].stride;
     const double taken = std::min(extent, inner);
@@ -118,7 +121,13 @@ template <class Out, class Gather, class AllToAll, class Hop>
     out.context = gather(along(PlanAxis::cp));
   if (plan.pp > 1)
     out.pipeline = hop(placed[PlanAxis::pp]);
-  if (plan.cp == 1 && plan.dp > 1) {
+  if (plan.shard_ranks > 0) {
+    const SplitGroups split = split_stage(plan, placed, plan.shard_ranks, false);
+    if (split.inner.count > 0)
+      out.data = gather(split.inner.all());
+    if (split.outer.count > 0)
+      out.copies = gather(split.outer.all());
+  } else if (plan.cp == 1 && plan.dp > 1) {
     out.data = gather(along(PlanAxis::dp));
   } else if (static_cast<std::int64_t>(plan.dp) * plan.cp > 1) {
     const bool context_first = placed[PlanAxis::cp].stride < placed[PlanAxis::dp].stride;
@@ -163,20 +172,20 @@ namespace detail {
 [[nodiscard]] constexpr PlanLinks plan_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                              const TokenCopies& copies,
                                              const SharedCalibration& shared) noexcept {
-  return detail::plan_links({cluster, {shared.scale_up, shared.scale_out}}, plan, copies);
+  return detail::plan_links({cluster, {shared.scale_up, shared.scale_out, shared.falls}}, plan, copies);
 }
 
 namespace detail {
 
 /// The fractions of a chip's links that each kind of traffic in a plan uses.
 struct PlanShares {
-  LinkShares tensor{}, context{}, expert{}, pipeline{}, data{}, expert_data{};
+  LinkShares tensor{}, context{}, expert{}, pipeline{}, data{}, copies{}, expert_data{};
 };
 
 [[nodiscard]] constexpr PlanShares plan_shares(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                                const TokenCopies& copies,
                                                const SharedCalibration& shared) noexcept {
-  const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
+  const LinkEfficiency efficiency{shared.scale_up, shared.scale_out, shared.falls};
   const ClusterLinks achieved(cluster, efficiency);
   return of_plan_groups<PlanShares>(
       plan, copies, [&](std::span<const AxisGroup> group) { return gather_shares(achieved, group); },
@@ -214,7 +223,10 @@ struct PlanShares {
   const auto gather = [sum](double members) { // a bound may have fewer ranks than experts
     return MessageTime{members > 1 ? (members - 1) / (members * sum) : 0, 0, false};
   };
-  PlanLinks out{gather(plan.tp), gather(plan.cp), {}, {}, gather(static_cast<double>(plan.dp) * plan.cp), {}};
+  PlanLinks out;
+  out.tensor = gather(plan.tp);
+  out.context = gather(plan.cp);
+  out.data = gather(plan.data_shards());
   if (copies.experts > 0) {
     const double ep = plan.ep; // with more than two levels, the bound is zero
     const double members = cluster.domain_count == 1   ? ep

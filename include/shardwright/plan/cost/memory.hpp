@@ -68,9 +68,9 @@ namespace detail {
       run.stack == KernelStack::tuned && (run.precision == Precision::fp8 || run.precision == Precision::fp4);
   const double input = narrow ? 1 : 2;                      // bytes of an element that a product reads
   const double norms = run.fused_attention ? 2 * input : 4; // both of them
-  const double of_stream = (run.fused_attention ? 4 + norms : 10) -
-                           (again.has(LayerOperation::norm) ? norms : 0) -
-                           (usual && run.fused_attention ? input : 0);
+  const double of_stream =
+      (run.fused_attention ? 4 + norms : 10) - (again.has(LayerOperation::norm) ? norms : 0) -
+      (again.has(LayerOperation::output_projection) ? 2 : 0) - (usual && run.fused_attention ? input : 0);
   const double outside = of_stream * (model.parallel_block ? 0.5 : model.branch_share()); // one norm, not two
   const bool policy = run.fused_attention && usual; // norms, latents' products, activations, other products
   const LatentAttention& latent = model.latent;
@@ -78,14 +78,17 @@ namespace detail {
   const double value_width = latent.used() ? latent.value_width : width;
   const bool attends = again.has(LayerOperation::attention);
   const bool expands = policy || again.has(LayerOperation::latent_projections);
-  const double queries = 2.0 * (model.heads * width + model.key_value_heads * (width + value_width));
+  const double queries = again.has(LayerOperation::qkv_projections)
+                             ? 0
+                             : 2.0 * (model.heads * width + model.key_value_heads * (width + value_width));
   const double attention = latent.used() && expands
                                ? input * (latent.query_rank + latent.key_value_rank + latent.rotary_width +
                                           (attends ? 0 : model.heads * value_width))
                                : queries + (attends ? 0 : 2.0 * model.heads * value_width);
   const double branches = model.gated ? 2 : 1; // the input of the activation function
   const double kept = policy ? 2 : 2 * branches + (again.has(LayerOperation::activation) ? 0 : input);
-  double feed_forward = again.has(LayerOperation::feed_forward) ? 0 : kept * model.feed_forward;
+  const double up = again.has(LayerOperation::up_projections) ? 2 * branches : 0;
+  double feed_forward = again.has(LayerOperation::feed_forward) ? 0 : (kept - up) * model.feed_forward;
   if (model.experts.used()) {
     const double expert = kept * model.experts.width + (policy ? input : 2 + input) * model.routed_width();
     const double share = static_cast<double>(model.expert_layers()) / model.feed_forwards();
@@ -124,6 +127,7 @@ namespace detail {
 struct RankParameters {
   double dense = 0;   ///< Over tp and pp.
   double experts = 0; ///< Over ep and pp.
+  double layers = 0;  ///< Of the stage, each of which has messages of its own.
 
   [[nodiscard]] constexpr double total() const noexcept { return dense + experts; }
 };
@@ -172,7 +176,7 @@ struct StageShare {
   return {copies *
               (branches / t + layers * size.vectors_per_layer + expert_layers * size.shared_per_layer / t +
                dense_layers * size.dense_per_layer / t + ends / t),
-          copies * expert_layers * model.experts.count * size.one_expert / plan.ep};
+          copies * expert_layers * model.experts.count * size.one_expert / plan.ep, layers};
 }
 
 /// The stages that need the most, with the parameters of a rank in each.
@@ -207,8 +211,7 @@ struct RankStates {
                                                bool compiled) noexcept {
   const bool own_shards =
       plan.zero_stage < 3 || plan.pp > 1 || (run.stack == KernelStack::tuned && !compiled);
-  const StateBytes dense =
-      state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.dp) * plan.cp);
+  const StateBytes dense = state_bytes(run.optimizer, plan.zero_stage, plan.data_shards());
   const StateBytes expert =
       state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.expert_dp()));
   RankStates out{own_shards ? held.dense * dense.parameters + held.experts * expert.parameters : 0,

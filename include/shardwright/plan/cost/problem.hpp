@@ -74,6 +74,10 @@ template <class... Values>
   if (plan.ep > 1 && (!model.experts.used() || model.experts.count % plan.ep != 0 ||
                       (static_cast<std::int64_t>(plan.tp) * plan.cp * plan.dp) % plan.ep != 0))
     return PlanProblem::experts_not_divisible;
+  if (plan.shard_ranks < 0 ||
+      (plan.shard_ranks > 0 &&
+       (model.experts.used() || static_cast<std::int64_t>(plan.dp) * plan.cp % plan.shard_ranks != 0)))
+    return PlanProblem::shards_not_divisible;
   if (!rule_of(plan.schedule, plan.pp, static_cast<int>(run.sequences / at_once)).holds())
     return PlanProblem::schedule_rule;
   return PlanProblem::none;

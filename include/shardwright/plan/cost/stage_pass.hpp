@@ -32,24 +32,30 @@ struct Repeats {
   double context = 0;       ///< Gathers of keys and values.
   double expert = 0;        ///< All-to-alls, and the host's time for the experts.
 
-  [[nodiscard]] constexpr ForwardSeconds of(const ForwardSeconds& all,
-                                            const ForwardSeconds& again) const noexcept {
+  [[nodiscard]] constexpr ForwardSeconds of(const ForwardSeconds& all, const ForwardSeconds& again,
+                                            const ForwardSeconds& skipped = {}) const noexcept {
     ForwardSeconds out = layer * all;
+    out += -layer * skipped;
     out += selected * again;
     return out;
   }
 };
 
-/// Half of a layer's tensor-parallel traffic is that of its feed-forward.
+/// Half of a layer's tensor-parallel traffic is that of its feed-forward, half of that before its products.
 [[nodiscard]] constexpr Repeats repeats_of(const PlanConfiguration& plan) noexcept {
   if (plan.recomputation == Recompute::full)
     return {1, 0, 1, 1, 1, 1};
   if (plan.recomputation == Recompute::none)
     return {};
-  const bool experts = plan.recomputed.has(LayerOperation::experts);
+  const RecomputedOperations& again = plan.recomputed;
+  const bool experts = again.has(LayerOperation::experts);
+  const auto part = [&again](LayerOperation one) { return again.has(one) ? 0.25 : 0; };
+  const double attended = part(LayerOperation::qkv_projections) + part(LayerOperation::output_projection);
   return {.selected = 1,
-          .dense_tensor = plan.recomputed.has(LayerOperation::feed_forward) ? 0.5 : 0,
-          .expert_tensor = experts ? 0.5 : 0,
+          .dense_tensor =
+              attended +
+              (again.has(LayerOperation::feed_forward) ? 0.5 : part(LayerOperation::up_projections)),
+          .expert_tensor = attended + (experts ? 0.5 : 0),
           .expert = experts ? 1.0 : 0.0};
 }
 
@@ -128,7 +134,7 @@ struct LayerPasses {
     const double both = traffic.tensor.exposed_seconds + traffic.context.exposed_seconds;
     const double gathered = (1 + repeats.context) * traffic.context.exposed_seconds;
     if (model.dense_layers() > 0) {
-      dense.again = repeats.of(computed.dense_layer, computed.dense_again);
+      dense.again = repeats.of(computed.dense_layer, computed.dense_again, computed.dense_skipped);
       dense.waits = host_waits(computed.dense_layer, dense.again, both,
                                (1 + repeats.dense_tensor) * traffic.tensor.exposed_seconds + gathered,
                                computed.host, 1 + repeats.layer, 0);

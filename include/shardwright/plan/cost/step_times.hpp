@@ -21,7 +21,6 @@
 #include <shardwright/plan/spec/run.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -249,7 +248,7 @@ struct ScheduleTime {
 }
 
 /// The time that data parallelism adds: gathers and reductions, and the optimizer on the parameters
-/// that a rank updates.
+/// that a rank updates, with the casts of all that it holds to 8 or 4 bits, which microbatches share.
 struct ShardingTime {
   DataTraffic data{};
   double optimizer_seconds = 0;
@@ -260,19 +259,18 @@ struct ShardingTime {
                                                    const PlanLinks& links, const SharedCalibration& shared,
                                                    const BesideSeconds& beside) noexcept {
   const bool shards = plan.zero_stage >= 1;
-  const double updated = held.dense / (shards ? static_cast<double>(plan.dp) * plan.cp : 1) +
+  const double updated = held.dense / (shards ? plan.data_shards() : 1) +
                          held.experts / (shards ? static_cast<double>(plan.expert_dp()) : 1);
+  const bool casts = run.precision == Precision::fp8 || run.precision == Precision::fp4;
+  const bool before = run.optimizer.gathered_bytes > 0 && run.optimizer.gathered_bytes < 2; // the gather
+  const double cast = casts ? shared.weight_cast_bytes * (before ? updated : held.total()) : 0;
   return {data_traffic(run, plan, held, links, shared, microbatches_of(run, plan), beside),
-          updated * shared.optimizer_bytes / cluster.chip.memory_bandwidth};
+          (updated * shared.optimizer_bytes + cast) / cluster.chip.memory_bandwidth};
 }
 
-/// The number of times that eight chips are doubled; a part of a doubling counts in proportion.
+/// The number of times that eight chips are doubled.
 [[nodiscard]] constexpr double doublings_above_eight(std::int64_t chips) noexcept {
-  if (chips <= 8)
-    return 0;
-  const int doublings = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(chips))) - 4;
-  const double left = static_cast<double>(chips) / static_cast<double>(std::int64_t{8} << doublings);
-  return doublings + left - 1;
+  return doublings(std::max(1.0, static_cast<double>(chips) / 8));
 }
 
 /// One microbatch on the mean stage, and its time on others.

@@ -41,9 +41,10 @@ struct LayerTraffic {
 /// recomputed forward pass.
 ///
 /// Tensor parallelism gathers and scatters the tokens around attention and around the feed-forward (4 (t-1)/t
-/// 2 b s h bytes, as many as two all-reduces; half of that if both are one parallel block); XLA splits
-/// products on a torus to overlap them. Context parallelism gathers keys and values. Experts receive and
-/// return each copy of a token; DualPipe was designed to hide this (arXiv 2412.19437, section 3.2.1).
+/// 2 b s h bytes, as many as two all-reduces; half of that if both are one parallel block); XLA on a torus,
+/// and user buffers on GPUs, split products to overlap them. Context parallelism gathers keys and values.
+/// Experts receive and return each copy of a token; DualPipe was designed to hide this (arXiv 2412.19437,
+/// section 3.2.1).
 /// @param links of the plan in the cluster.
 [[nodiscard]] constexpr LayerTraffic layer_traffic(const ModelSpec& model, const ClusterSpec& cluster,
                                                    const RunSpec& run, const PlanConfiguration& plan,
@@ -56,7 +57,9 @@ struct LayerTraffic {
     traffic.tensor.bytes = times * residual * (t - 1) / t;
     traffic.tensor.seconds = times * links.tensor.seconds(residual);
     const bool torus = cluster.domains[0].torus_dimensions > 0;
-    const double exposed = links.tensor.leaves ? 1 : torus ? shared.torus_exposed : shared.tensor_exposed;
+    const double exposed = links.tensor.leaves              ? 1
+                           : torus || run.overlapped_tensor ? shared.split_exposed
+                                                            : shared.tensor_exposed;
     traffic.tensor.exposed_seconds = traffic.tensor.seconds * exposed;
   }
   if (plan.cp > 1) {
@@ -99,21 +102,29 @@ struct LayerTraffic {
 /// a reduction and a gather under ZeRO-1 and 2, an all-reduce otherwise: arXiv 1910.02054, section 7.
 ///
 /// ZeRO-2 does not store whole gradients, so it reduces those of each microbatch during its backward passes.
+/// With copies of the parts (HSDP), gradients are then summed over these.
 struct DataBytes {
   double reduced = 0;
   double gathered = 0;
-  double each = 0; ///< Reduced with every microbatch.
+  double each = 0;   ///< Reduced with every microbatch.
+  double rounds = 1; ///< Gathers and reductions of a layer, beside those of every microbatch.
+  double copied = 0; ///< Moved between copies of a parameter's part.
 
   [[nodiscard]] constexpr double together() const noexcept { return reduced + gathered; }
 };
 
 [[nodiscard]] constexpr DataBytes data_bytes(const RunSpec& run, const PlanConfiguration& plan,
                                              const SharedCalibration& shared) noexcept {
-  const double parameter = run.optimizer.parameter_bytes, gradient = shared.gradient_bytes;
-  return plan.zero_stage >= 3   ? DataBytes{gradient, 2 * parameter, 0}
-         : plan.zero_stage == 2 ? DataBytes{0, parameter, gradient}
-         : plan.zero_stage == 1 ? DataBytes{gradient, parameter, 0}
-                                : DataBytes{2 * gradient, 0, 0};
+  const OptimizerSpec& bytes = run.optimizer;
+  const double parameter = bytes.gathered_bytes > 0 ? bytes.gathered_bytes : bytes.parameter_bytes;
+  const double gradient = bytes.reduced_bytes > 0 ? bytes.reduced_bytes : shared.gradient_bytes;
+  DataBytes out = plan.zero_stage >= 3   ? DataBytes{gradient, 2 * parameter, 0, 3}
+                  : plan.zero_stage == 2 ? DataBytes{0, parameter, gradient, 1}
+                  : plan.zero_stage == 1 ? DataBytes{gradient, parameter, 0, 2}
+                                         : DataBytes{2 * gradient, 0, 0, 2};
+  if (plan.shard_ranks > 0)
+    out.copied = 2 * gradient / plan.data_shards();
+  return out;
 }
 
 /// Returns whether parameters are gathered and gradients reduced with every microbatch, as in ZeRO-3
@@ -128,18 +139,32 @@ struct DataBytes {
   return data_each_microbatch(plan) ? 1 : 0.7;
 }
 
-/// Seconds for one round of data-parallel traffic, of dense and of expert parameters.
+/// Seconds of data-parallel traffic, of dense parameters, between copies of their parts, and of experts.
 struct DataSeconds {
   double dense = 0;
+  double copies = 0;
   double experts = 0;
+  bool beside = false; ///< Gathers stay in their domain, so that sums over copies run beside them.
+
+  [[nodiscard]] constexpr double sum() const noexcept {
+    return (beside ? std::max(dense, copies) : dense + copies) + experts;
+  }
 };
 
+/// Every layer sends a message of its own in each of `rounds` gathers and reductions.
 [[nodiscard]] constexpr DataSeconds data_seconds(const PlanConfiguration& plan, const RankParameters& held,
-                                                 const PlanLinks& links, double per_parameter) noexcept {
-  const bool dense = static_cast<double>(plan.dp) * plan.cp > 1 && held.dense > 0;
+                                                 const PlanLinks& links, double per_parameter, double rounds,
+                                                 double copied) noexcept {
+  const double messages = std::max(1.0, held.layers * rounds);
+  const auto seconds = [](const MessageTime& link, double bytes, double times) {
+    return bytes * link.per_byte + times * link.latency_seconds;
+  };
+  const bool dense = plan.data_shards() > 1 && held.dense > 0;
   const bool experts = plan.expert_dp() > 1 && held.experts > 0;
-  return {dense ? links.data.seconds(per_parameter * held.dense) : 0,
-          experts ? links.expert_data.seconds(per_parameter * held.experts) : 0};
+  return {dense ? seconds(links.data, per_parameter * held.dense, messages) : 0,
+          copied > 0 ? seconds(links.copies, copied * held.dense, held.layers) : 0,
+          experts ? seconds(links.expert_data, per_parameter * held.experts, messages) : 0,
+          !links.data.leaves};
 }
 
 /// Seconds of one microbatch that data-parallel traffic can overlap.
@@ -160,20 +185,19 @@ struct DataTraffic {
                                                  const BesideSeconds& beside) noexcept {
   const DataBytes bytes = data_bytes(run, plan, shared);
   const auto others = [](double ranks) { return ranks > 1 ? (ranks - 1) / ranks : 0; };
-  const double parameters = held.dense * others(static_cast<double>(plan.dp) * plan.cp) +
-                            held.experts * others(static_cast<double>(plan.expert_dp()));
-  const auto moved = [&](double per_parameter, double hides) {
+  const double parameters =
+      held.dense * others(plan.data_shards()) + held.experts * others(static_cast<double>(plan.expert_dp()));
+  const auto moved = [&](double per_parameter, double rounds, double copied, double hides) {
     if (per_parameter <= 0)
       return TrafficCost{};
-    const DataSeconds parts = data_seconds(plan, held, links, per_parameter);
-    const double seconds = parts.dense + parts.experts;
-    return TrafficCost{per_parameter * parameters, seconds,
+    const double seconds = data_seconds(plan, held, links, per_parameter, rounds, copied).sum();
+    return TrafficCost{per_parameter * parameters + copied * held.dense, seconds,
                        std::max(seconds * shared.data_exposed, seconds - hides)};
   };
   const double times = data_each_microbatch(plan) ? microbatches : 1;
   const double copies = parameter_copies(plan); // a microbatch has gradients of one of them
-  return {times * moved(bytes.together(), data_beside(plan) * beside.pass),
-          moved(bytes.each / copies, beside.backward)};
+  return {times * moved(bytes.together(), bytes.rounds, bytes.copied, data_beside(plan) * beside.pass),
+          moved(bytes.each / copies, 1, 0, beside.backward)};
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

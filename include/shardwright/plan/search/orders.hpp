@@ -43,7 +43,7 @@ struct SearchOrders {
     std::array<int, plan_order_count> seen{};
     int distinct = 0;
     const bool splits = plan.ep > 1 && plan.expert_dp() > 1;
-    const ClusterLinks achieved(cluster, {shared.scale_up, shared.scale_out});
+    const ClusterLinks achieved(cluster, {shared.scale_up, shared.scale_out, shared.falls});
     for (int number = 0; number < plan_order_count; ++number) {
       plan.order = static_cast<PlanOrder>(number);
       if (space.order && *space.order != plan.order)
@@ -73,9 +73,13 @@ private:
             left.leaves && right.leaves};
   }
   [[nodiscard]] static constexpr PlanLinks least_of(const PlanLinks& left, const PlanLinks& right) {
-    return {least_of(left.tensor, right.tensor), least_of(left.context, right.context),
-            least_of(left.expert, right.expert), least_of(left.pipeline, right.pipeline),
-            least_of(left.data, right.data),     least_of(left.expert_data, right.expert_data)};
+    return {least_of(left.tensor, right.tensor),
+            least_of(left.context, right.context),
+            least_of(left.expert, right.expert),
+            least_of(left.pipeline, right.pipeline),
+            least_of(left.data, right.data),
+            least_of(left.copies, right.copies),
+            least_of(left.expert_data, right.expert_data)};
   }
 
   constexpr void add(const PlanConfiguration& plan, const PlanLinks& found) {

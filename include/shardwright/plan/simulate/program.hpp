@@ -119,11 +119,12 @@ public:
     out_.send_link = link(shares.pipeline);
     const DataBytes bytes = data_bytes(run, plan, shared_);
     reduced_ = bytes.reduced / bytes.together();
-    const DataSeconds data =
-        data_seconds(plan, rank_parameters(model, size_of(model), plan), links, bytes.together());
-    data_seconds_ = data.dense + data.experts;
+    const DataSeconds data = data_seconds(plan, rank_parameters(model, size_of(model), plan), links,
+                                          bytes.together(), bytes.rounds, bytes.copied);
+    data_seconds_ = data.sum();
     if (data_seconds_ > 0) {
       add(data_links_, shares.data, data.dense / data_seconds_);
+      add(data_links_, shares.copies, data.copies / data_seconds_);
       add(data_links_, shares.expert_data, data.experts / data_seconds_);
       data_link_ = link(data_links_);
     }

@@ -107,6 +107,9 @@ inline constexpr ChipSpec mi300x =
 inline constexpr ChipSpec mi325x =
     detail::of_sheet("MI325X", ChipGeneration::generic, {1307.4, 2614.9}, {256, 6000}, {8, 448}, 50,
                      "AMD Instinct MI325X data sheet, 2024: an MI300X with other memory");
+inline constexpr ChipSpec mi350x =
+    detail::of_sheet("MI350X", ChipGeneration::generic, {2306.9, 4613.7, 9227.5}, {288, 8000}, {8, 537.6}, 50,
+                     "AMD Instinct MI350X data sheet, 2025: an MI355X at 2.2 GHz");
 inline constexpr ChipSpec mi355x = detail::of_sheet(
     "MI355X", ChipGeneration::generic, {2516.6, 5033.2, 10066.3}, {288, 8000}, {8, 537.6}, 50,
     "AMD Instinct MI355X data sheet, 2025; Hot Chips 2025: 256 x 8192 x 2.4 GHz, links of 76.8 GB/s");
@@ -123,11 +126,11 @@ inline constexpr ChipSpec trainium_2 =
 } // namespace chip
 
 /// @brief All chips of the catalogue.
-inline constexpr std::array<ChipSpec, 21> chip_catalogue{
-    {chip::a100_40, chip::a100_80, chip::h100,      chip::h100_96, chip::h800,   chip::h200,
-     chip::b200,    chip::b300,    chip::gb200,     chip::gb300,   chip::tpu_v4, chip::tpu_v5e,
-     chip::tpu_v5p, chip::tpu_v6e, chip::tpu_7x,    chip::mi300x,  chip::mi325x, chip::mi355x,
-     chip::gaudi_2, chip::gaudi_3, chip::trainium_2}};
+inline constexpr std::array<ChipSpec, 22> chip_catalogue{
+    {chip::a100_40, chip::a100_80, chip::h100,    chip::h100_96,   chip::h800,   chip::h200,
+     chip::b200,    chip::b300,    chip::gb200,   chip::gb300,     chip::tpu_v4, chip::tpu_v5e,
+     chip::tpu_v5p, chip::tpu_v6e, chip::tpu_7x,  chip::mi300x,    chip::mi325x, chip::mi350x,
+     chip::mi355x,  chip::gaudi_2, chip::gaudi_3, chip::trainium_2}};
 
 namespace detail {
 

@@ -52,6 +52,7 @@ struct PlanConfiguration {
   PlanOrder order = PlanOrder::usual;
   bool experts_outside = false;      ///< Copies of an expert are neighbours, rather than different experts.
   RecomputedOperations recomputed{}; ///< By a selective recomputation; the usual ones if empty.
+  int shard_ranks = 0; ///< That share what ZeRO shards, with copies on others (HSDP); 0: all of dp * cp.
 
   [[nodiscard]] constexpr int extent(PlanAxis axis) const noexcept {
     return axis == PlanAxis::tp ? tp : axis == PlanAxis::cp ? cp : axis == PlanAxis::dp ? dp : pp;
@@ -74,6 +75,10 @@ struct PlanConfiguration {
   [[nodiscard]] constexpr std::int64_t expert_dp() const noexcept {
     const std::int64_t copies = static_cast<std::int64_t>(tp) * cp * dp / ep;
     return copies > 1 ? copies : 1;
+  }
+  /// @brief Ranks that share what ZeRO shards of the parameters beside experts.
+  [[nodiscard]] constexpr double data_shards() const noexcept {
+    return shard_ranks > 0 ? shard_ranks : static_cast<double>(dp) * cp;
   }
   friend constexpr bool operator==(const PlanConfiguration&, const PlanConfiguration&) = default;
 };

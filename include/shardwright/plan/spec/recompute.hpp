@@ -41,22 +41,26 @@ enum class LayerOperation : std::uint8_t {
   latent_projections, ///< Queries, keys and values out of the latents of latent attention.
   feed_forward,       ///< The dense feed-forward, its products included.
   shared_experts,     ///< The experts that every token passes.
-  experts             ///< All experts, including the exchanges of tokens.
+  experts,            ///< All experts, including the exchanges of tokens.
+  qkv_projections,    ///< The products that give queries, keys and values.
+  output_projection,  ///< The product after attention, and the sum with the stream.
+  up_projections      ///< The products before the activation of the dense feed-forward.
 };
 /// @brief How many operations there are.
-inline constexpr int layer_operations = 7;
+inline constexpr int layer_operations = 10;
 
 /// @brief The name of an operation, as used in lists: "attention", "norm", "act", "mla_up_proj", "mlp",
-/// "shared_experts" or "moe".
+/// "shared_experts", "moe", "qkv_proj", "out_proj" or "up_proj".
 [[nodiscard]] constexpr std::string_view name_of(LayerOperation operation) noexcept {
   constexpr std::array<std::string_view, layer_operations> names{
-      "attention", "norm", "act", "mla_up_proj", "mlp", "shared_experts", "moe"};
+      "attention",      "norm", "act",      "mla_up_proj", "mlp",
+      "shared_experts", "moe",  "qkv_proj", "out_proj",    "up_proj"};
   return names[static_cast<std::size_t>(operation)];
 }
 
 /// @brief The operations that a selective recomputation runs again; none for the usual ones.
 struct RecomputedOperations {
-  std::uint8_t bits = 0; ///< One for each LayerOperation, the first the lowest.
+  std::uint16_t bits = 0; ///< One for each LayerOperation, the first the lowest.
 
   constexpr RecomputedOperations() noexcept = default;
   constexpr RecomputedOperations(std::initializer_list<LayerOperation> operations) noexcept {
@@ -64,7 +68,10 @@ struct RecomputedOperations {
       add(one);
   }
   constexpr void add(LayerOperation operation) noexcept {
-    bits = static_cast<std::uint8_t>(bits | 1U << static_cast<unsigned>(operation));
+    bits = static_cast<std::uint16_t>(bits | 1U << static_cast<unsigned>(operation));
+  }
+  constexpr void remove(LayerOperation operation) noexcept {
+    bits = static_cast<std::uint16_t>(bits & ~(1U << static_cast<unsigned>(operation)));
   }
   [[nodiscard]] constexpr bool has(LayerOperation operation) const noexcept {
     return (bits >> static_cast<unsigned>(operation) & 1U) != 0;

@@ -17,6 +17,8 @@ struct OptimizerSpec {
   double parameter_bytes = 2; ///< Of the copy that computes.
   double gradient_bytes = 4;  ///< Of the accumulated gradient.
   double state_bytes = 12;    ///< fp32 parameter and both moments.
+  double gathered_bytes = 0;  ///< On the wire per gathered parameter; 0 takes `parameter_bytes`.
+  double reduced_bytes = 0;   ///< On the wire per reduced gradient; 0 takes what is usual.
 };
 
 /// @brief The origin of the kernels between the matrix products.
@@ -44,8 +46,9 @@ struct RunSpec {
   ExpertDispatch dispatch = ExpertDispatch::fused;
   bool captured_experts = false; ///< Layers with experts run from captured graphs, without the host.
   bool overlapped_experts =
-      false;                   ///< All-to-alls run beside another microbatch's passes, whatever the schedule.
-  bool fused_attention = true; ///< Scores never leave the chip's registers; false for runs before 2022.
+      false; ///< All-to-alls run beside another microbatch's passes, whatever the schedule.
+  bool overlapped_tensor = false; ///< Tensor-parallel traffic runs beside parts of its own products.
+  bool fused_attention = true;    ///< Scores never leave the chip's registers; false for runs before 2022.
   double logit_bytes =
       0; ///< Kept per logit of a microbatch; 0 takes what is usual, a chunked loss much less.
   bool offloads_layers =
