@@ -53,6 +53,24 @@ void read(Tape<>& tape, Words& words, const ShardedTensor<Layout<2, Shard<0, dp,
 }
 } // namespace embedding_ids_layout
 
+namespace reproducible_table_value {
+// expect: Reproducible: an operand whose gradient is a sum over the rows of a result, such as a bias, a gain or a table, must be a Parameter, to which terms are added without rounding (make it one, or use the target without Reproducible)
+
+using Target = Reproducible<DefaultTarget>;
+using Ids = ShardedTensor<Layout<1, Shard<0, dp>>, const std::int32_t, Target>;
+using Table = Parameter<Layout<2>, Layout<2, Partial<Sum, dp>>, float, DataParallel, Target>;
+
+auto look_up(Tape<Target>& tape, const Ids& ids, Table& table, Var<Layout<2>, float, Target>& value) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(table);
+  return embed(ids, value);
+#else
+  static_cast<void>(value);
+  return embed(tape, ids, table);
+#endif
+}
+} // namespace reproducible_table_value
+
 namespace tied_layouts_differ {
 // expect: TiedLayouts: tied weights must have the same layout
 // expect: (give both the same, or redistribute before the second use)

@@ -7,6 +7,7 @@
 #include <shardwright/nn/experts/dispatch.hpp>
 #include <shardwright/nn/experts/route.hpp>
 #include <shardwright/nn/experts/router.hpp>
+#include <shardwright/tensor/experts/grouped_product.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;
@@ -167,6 +168,26 @@ using Weights = Layout<3, Shard<0, ep>, Shard<2, tp>>;
 
 static_assert(GroupedLayout<Rows, Weights>::tensor_rank >= 0);
 } // namespace grouped_weights_over_tokens
+
+namespace reproducible_experts_shared {
+// expect: grouped: on a Reproducible target no rank may hold a part of an expert's matrix, because the slots of a token would be added before the parts are (let these ranks own experts, as with MoeLayouts<Zero, AxisList<ep, tp>>)
+
+using Target = Reproducible<DefaultTarget>;
+using Rows = DispatchLayout<Layout<2, Shard<0, ep>>, AxisList<ep>>;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Hidden = GroupedLayout<Rows, Layout<3, Shard<0, ep>, Shard<2, tp>>>;
+using Weights = Layout<3, Shard<0, ep>, Shard<1, tp>>;
+#else
+using Hidden = Rows;
+using Weights = Layout<3, Shard<0, ep>>;
+#endif
+
+auto multiply(const ShardedTensor<Hidden, float, Target>& rows,
+              const ShardedTensor<Weights, float, Target>& weights) {
+  return grouped(rows, weights);
+}
+} // namespace reproducible_experts_shared
 
 namespace route_without_tokens {
 // expect: route: logits must be [tokens, experts], or have more dimensions of tokens before the experts (reshape them)

@@ -47,6 +47,14 @@ namespace detail {
 template <class Element, class Where>
 using GradientElement = std::conditional_t<is_reproducible<Where>, FixedPoint, AccumulationElement<Element>>;
 
+/// Whether a sum over rows, the gradient of an operand that the rows share, may be of floats.
+template <class Where> struct TermsOfParameter {
+  static constexpr bool value = !is_reproducible<Where>;
+  static_assert(
+      value,
+      "Reproducible: an operand whose gradient is a sum over the rows of a result, such as a bias, a gain or a table, must be a Parameter, to which terms are added without rounding (make it one, or use the target without Reproducible)");
+};
+
 /// A token's loss as a term of a sum: rounded to a multiple of 2^-24. Doubles add such terms exactly, in any
 /// order, as long as no sum reaches 2^29; so a LossSum on a Reproducible target must consist of them.
 [[nodiscard]] SHARDWRIGHT_FUNCTION inline double loss_term(double loss) noexcept {

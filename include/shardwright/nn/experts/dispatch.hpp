@@ -54,14 +54,6 @@ template <class Gates, class Rows> struct CombineGates {
       "combine: the gates must have the element type of the rows, or float if that has 16 bits, and the same target (convert the gates)");
 };
 
-/// The trace shows the layout.
-template <class Rows, class Target> struct CombinedRows {
-  static constexpr bool value = !is_reproducible<Target> || !Rows::value.has_partial();
-  static_assert(
-      value,
-      "combine: on a Reproducible target the rows must not be Partial, because a token's sum of rounded parts depends on the ranks that share the experts' hidden dimension (let these ranks own experts, as with MoeLayouts<Zero, AxisList<ep, tp>>)");
-};
-
 template <class Owner> struct DispatchOwners {
   static constexpr bool value = Axis<Owner>;
   static_assert(
@@ -209,8 +201,7 @@ struct Combine {
   template <AnyShardedTensor Rows, AnyShardedTensor Gates>
   [[nodiscard]] auto forward(SourceLocation where, const Rows& rows, const Gates& gates) const {
     using L = CombineLayout<typename Rows::layout, typename Gates::layout>;
-    if constexpr (detail::any_invalid<L> || !detail::CombineGates<Gates, Rows>::value ||
-                  !detail::CombinedRows<typename Rows::layout, typename Rows::target>::value) {
+    if constexpr (detail::any_invalid<L> || !detail::CombineGates<Gates, Rows>::value) {
       return ShardedTensor<InvalidLayout, typename Rows::value_type, typename Rows::target>(rows.resources(),
                                                                                             {}, where);
     } else {

@@ -73,14 +73,19 @@ template <class Ids> struct Embed {
   Ids ids;
   RowOrder order{}; ///< That of the rows of the batch's sequences, for errors.
 
+  template <class G, class Table>
+  using GradientTensor =
+      ShardedTensor<EmbeddingGradientLayout<typename Ids::layout, typename G::layout, typename Table::layout>,
+                    typename G::value_type, typename G::target>;
+
   template <AnyShardedTensor Table>
   [[nodiscard]] auto forward(SourceLocation where, const Table& table) const {
     return detail::embedded(ids, table, order, where);
   }
   template <AnyShardedTensor G, AnyShardedTensor Table, AnyShardedTensor Y>
-  [[nodiscard]] auto gradient(const G& y_gradient, const Table& table, const Y&) const {
-    using L = EmbeddingGradientLayout<typename Ids::layout, typename G::layout, typename Table::layout>;
-    ShardedTensor<L, typename G::value_type, typename G::target> out(y_gradient.resources(), table.shape());
+  [[nodiscard]] GradientTensor<G, Table> gradient(const G& y_gradient, const Table& table, const Y&) const {
+    static_cast<void>(detail::TermsOfParameter<typename G::target>::value);
+    GradientTensor<G, Table> out(y_gradient.resources(), table.shape());
     add_to(out, y_gradient, false);
     return out;
   }

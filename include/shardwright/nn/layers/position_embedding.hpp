@@ -152,7 +152,10 @@ struct AddPositions {
     return y_gradient;
   }
   template <class G, class X, class Table>
-  [[nodiscard]] auto right_gradient(const G& y_gradient, const X&, const Table& table) const {
+  [[nodiscard]] ShardedTensor<PositionGradientLayout<typename G::layout>, typename Table::value_type,
+                              typename Table::target>
+  right_gradient(const G& y_gradient, const X&, const Table& table) const {
+    static_cast<void>(detail::TermsOfParameter<typename G::target>::value);
     ShardedTensor<PositionGradientLayout<typename G::layout>, typename Table::value_type,
                   typename Table::target>
         out(y_gradient.resources(), table.shape());

@@ -142,6 +142,19 @@ struct SameValue {
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V x) const { return x; }
 };
 
+/// The type of the gradient of a right operand; that of a sum is known without the body that adds it.
+template <class Gradient, class G, class X, class Y> [[nodiscard]] constexpr auto type_of_right_gradient() {
+  using Slope = std::remove_cvref_t<G>;
+  using Right = std::remove_cvref_t<Y>;
+  if constexpr (Slope::tensor_rank == Right::tensor_rank)
+    return std::type_identity<decltype(full_gradient(std::string_view(), std::declval<const Gradient&>(),
+                                                     std::declval<G>(), std::declval<X>(),
+                                                     std::declval<Y>()))>{};
+  else
+    return std::type_identity<
+        ResultTensor<SumOfTermsLayout<Gradient, Slope, std::remove_cvref_t<X>, Right>, Slope>>{};
+}
+
 /// out (+)= the terms of a gradient, summed over the dimensions that `out` lacks.
 template <class Gradient, class G, class X, class Y, class Out>
 void sum_terms(const Gradient& gradient, const G& dy, const X& left, const Y& right, Out& out, bool add) {
@@ -273,13 +286,15 @@ template <class Function> struct Binary {
   }
   /// @brief The gradient of the right operand, for apply().
   template <class G, class X, class Y>
-  [[nodiscard]] auto right_gradient(G&& y_gradient, X&& left, Y&& right) const {
+  [[nodiscard]] auto right_gradient(G&& y_gradient, X&& left, Y&& right) const ->
+      typename decltype(detail::type_of_right_gradient<RightGradient, G, X, Y>())::type {
     using Slope = std::remove_cvref_t<G>;
     using Second = std::remove_cvref_t<Y>;
     if constexpr (Slope::tensor_rank == Second::tensor_rank) {
       return detail::full_gradient(name, RightGradient{function}, std::forward<G>(y_gradient),
                                    std::forward<X>(left), std::forward<Y>(right));
     } else {
+      static_cast<void>(detail::TermsOfParameter<typename Slope::target>::value);
       using L = detail::SumOfTermsLayout<RightGradient, Slope, std::remove_cvref_t<X>, Second>;
       detail::ResultTensor<L, Slope> out(y_gradient.resources(), right.shape());
       if constexpr (!detail::any_invalid<L>)

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/ragged.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/product/grouped_matmul.hpp>
@@ -43,6 +44,25 @@ void require_experts(const Rows& rows, const Weights& weights, int dimension, So
                    rows.core(), where);
 }
 
+/// The trace shows the layout of the result.
+template <class L, class Target> struct WholeExperts {
+  static constexpr bool value = !is_reproducible<Target> || !L::value.has_partial();
+  static_assert(
+      value,
+      "grouped: on a Reproducible target no rank may hold a part of an expert's matrix, because the slots of a token would be added before the parts are (let these ranks own experts, as with MoeLayouts<Zero, AxisList<ep, tp>>)");
+};
+
+/// out_e = rows_e W_e or rows_e W_e^T, of every expert of this rank.
+template <class Rows, class Weights, class Out>
+void grouped_into(const Rows& rows, const Weights& weights, kernels::Transpose transpose, Out& out) {
+  if constexpr (is_reproducible<typename Rows::target>)
+    kernels::grouped_matmul(rows.execution(), first_rows_of(rows), rows.local(), weights.local(), transpose,
+                            out.mutable_local(), kernels::ReproducibleProducts{});
+  else
+    kernels::grouped_matmul(rows.execution(), first_rows_of(rows), rows.local(), weights.local(), transpose,
+                            out.mutable_local());
+}
+
 /// out_e (+)= rows_e^T gradient_e, of every expert of this rank.
 template <class Out, class Rows, class G>
 void grouped_weight_gradient_into(Out& out, const Rows& rows, const G& y_gradient, double beta) {
@@ -68,14 +88,14 @@ struct Grouped {
   [[nodiscard]] auto forward(SourceLocation where, const Rows& rows, const Weights& weights) const {
     using L = GroupedLayout<typename Rows::layout, typename Weights::layout>;
     using Result = detail::GroupedTensor<Rows, Weights, L>;
-    if constexpr (!detail::SameElementAndTarget<Rows, Weights>::value || detail::any_invalid<L>) {
+    if constexpr (!detail::SameElementAndTarget<Rows, Weights>::value || detail::any_invalid<L> ||
+                  !detail::WholeExperts<L, typename Rows::target>::value) {
       return Result(rows.resources(), {}, where);
     } else {
       detail::require_one_mesh("grouped", rows, weights, where);
       detail::require_experts(rows, weights, 1, where);
       Result out(rows.resources(), rows.shape().with_columns(weights.shape()[2]), where);
-      kernels::grouped_matmul(rows.execution(), detail::first_rows_of(rows), rows.local(), weights.local(),
-                              kernels::Transpose::no, out.mutable_local());
+      detail::grouped_into(rows, weights, kernels::Transpose::no, out);
       return out;
     }
   }
@@ -83,27 +103,34 @@ struct Grouped {
   [[nodiscard]] auto left_gradient(const G& y_gradient, const Rows&, const Weights& weights) const {
     using L = GroupedInputGradientLayout<typename G::layout, typename Weights::layout>;
     using Result = detail::GroupedTensor<G, Weights, L>;
-    if constexpr (detail::any_invalid<L>) {
+    if constexpr (detail::any_invalid<L> || !detail::WholeExperts<L, typename G::target>::value) {
       return Result(y_gradient.resources(), {});
     } else {
       detail::require_experts(y_gradient, weights, 2, {});
       Result out(y_gradient.resources(), y_gradient.shape().with_columns(weights.shape()[1]));
-      kernels::grouped_matmul(y_gradient.execution(), detail::first_rows_of(y_gradient), y_gradient.local(),
-                              weights.local(), kernels::Transpose::yes, out.mutable_local());
+      detail::grouped_into(y_gradient, weights, kernels::Transpose::yes, out);
       return out;
     }
   }
   template <class G, class Rows, class Weights>
-  [[nodiscard]] auto right_gradient(const G& y_gradient, const Rows& rows, const Weights& weights) const {
+  [[nodiscard]] detail::GroupedTensor<Rows, Weights,
+                                      GroupedWeightGradientLayout<typename Rows::layout, typename G::layout>>
+  right_gradient(const G& y_gradient, const Rows& rows, const Weights& weights) const {
     using L = GroupedWeightGradientLayout<typename Rows::layout, typename G::layout>;
     detail::GroupedTensor<Rows, Weights, L> out(rows.resources(), weights.shape());
-    if constexpr (!detail::any_invalid<L>)
+    if constexpr (detail::TermsOfParameter<typename Rows::target>::value && !detail::any_invalid<L>)
       detail::grouped_weight_gradient_into(out, rows, y_gradient, 0.0);
     return out;
   }
   template <class Slot, class G, class Rows>
   void right_gradient_into(const Slot& slot, const G& y_gradient, const Rows& rows) const {
-    detail::grouped_weight_gradient_into(slot.tensor, rows, y_gradient, static_cast<double>(slot.beta));
+    if constexpr (is_reproducible<typename Rows::target>)
+      kernels::grouped_weight_gradient(rows.execution(), detail::first_rows_of(rows),
+                                       std::span<const std::int64_t>(rows.shape().route().leaf_rows),
+                                       rows.local(), y_gradient.local(), slot.tensor.mutable_local(),
+                                       slot.beta != 0, slot.fault);
+    else
+      detail::grouped_weight_gradient_into(slot.tensor, rows, y_gradient, static_cast<double>(slot.beta));
   }
 };
 

@@ -31,9 +31,11 @@ struct GroupOfRows {
 
 /// Starts product(g) for each of `count` groups: in one call if the device library has one, else one after
 /// the other.
-template <class Element, class Out, class Execution, class ProductOf>
-void run_group(const Execution& execution, std::size_t count, const ProductOf& product) {
-  if constexpr (LibraryGemmGroup<Execution>::available && RealElement<Element>) {
+template <class Element, class Out, class Execution, class ProductOf, class Products = FastProducts>
+void run_group(const Execution& execution, std::size_t count, const ProductOf& product,
+               [[maybe_unused]] const Products& products = {}) {
+  if constexpr (LibraryGemmGroup<Execution>::available && RealElement<Element> &&
+                std::is_same_v<Products, FastProducts>) {
     static thread_local GemmGroup group;
     group.clear();
     for (std::size_t g = 0; g < count; ++g) {
@@ -53,8 +55,12 @@ void run_group(const Execution& execution, std::size_t count, const ProductOf& p
       return;
     }
   }
-  for (std::size_t g = 0; g < count; ++g)
-    start_product<Execution, Element, Out>(execution, product(g));
+  for (std::size_t g = 0; g < count; ++g) {
+    if constexpr (std::is_same_v<Products, FastProducts>)
+      start_product<Execution, Element, Out>(execution, product(g));
+    else
+      start_product<Execution, Element, Out>(execution, product(g), products);
+  }
 }
 
 } // namespace detail
@@ -67,9 +73,11 @@ void run_group(const Execution& execution, std::size_t count, const ProductOf& p
 /// @param first_rows [groups + 1] on the host, ascending from 0 to the number of rows
 /// @param weights    [groups, in, out], or [groups, out, in] when transposed
 /// @throws InvalidArgument for other shapes.
-template <class Execution, KernelMatrix Rows, KernelView Weights, KernelMatrix Out>
+template <class Execution, KernelMatrix Rows, KernelView Weights, KernelMatrix Out,
+          class Products = FastProducts>
 void grouped_matmul(const Execution& execution, std::span<const std::int64_t> first_rows, const Rows& rows,
-                    const Weights& weights, Transpose transpose, const Out& out) {
+                    const Weights& weights, Transpose transpose, const Out& out,
+                    const Products& products = {}) {
   using Element = typename Rows::non_const_value_type;
   const bool turned = transpose == Transpose::yes;
   const std::size_t in = rows.extent(1);
@@ -80,18 +88,21 @@ void grouped_matmul(const Execution& execution, std::span<const std::int64_t> fi
           "grouped_matmul", "the weights must be [groups, in, out], or [groups, out, in] transposed.");
   require(rows.extent(0) == out.extent(0) && rows.extent(0) == static_cast<std::size_t>(first_rows.back()),
           "grouped_matmul", "both matrices must have the rows of all groups.");
-  detail::run_group<Element, Element>(execution, groups, [&](std::size_t g) {
-    const auto own = detail::GroupOfRows::of(first_rows, g);
-    return detail::Product<Element>{own.count,
-                                    columns,
-                                    in,
-                                    1,
-                                    {rows.data() + own.begin * in, in, false},
-                                    {weights.data() + g * in * columns, turned ? in : columns, turned},
-                                    0,
-                                    out.data() + own.begin * columns,
-                                    columns};
-  });
+  detail::run_group<Element, Element>(
+      execution, groups,
+      [&](std::size_t g) {
+        const auto own = detail::GroupOfRows::of(first_rows, g);
+        return detail::Product<Element>{own.count,
+                                        columns,
+                                        in,
+                                        1,
+                                        {rows.data() + own.begin * in, in, false},
+                                        {weights.data() + g * in * columns, turned ? in : columns, turned},
+                                        0,
+                                        out.data() + own.begin * columns,
+                                        columns};
+      },
+      products);
 }
 
 /// @brief Matrix g of `out` = rows_g^T gradient_g + beta times its old value: 0 for a group without rows if
@@ -127,6 +138,45 @@ void grouped_weight_gradient(const Execution& execution, std::span<const std::in
                                         out.data() + g * in * columns,
                                         columns};
   });
+}
+
+/// @brief The same of FixedPoint: the products of the rows of each leaf are added as floats, and each sum is
+/// a term of the gradient of its group.
+/// @param leaf_rows  where leaves begin, ascending, and the end; each is within a group and has at most 256
+/// rows
+/// @param add        false overwrites `out`
+/// @param fault      becomes true if a term does not fit
+/// @throws InvalidArgument for other shapes.
+template <class Execution, KernelMatrix Rows, KernelMatrix Gradient, KernelView Out>
+void grouped_weight_gradient(const Execution& execution, std::span<const std::int64_t> first_rows,
+                             std::span<const std::int64_t> leaf_rows, const Rows& rows,
+                             const Gradient& gradient, const Out& out, bool add, bool* fault) {
+  using Element = typename Rows::non_const_value_type;
+  const std::size_t in = rows.extent(1), columns = gradient.extent(1);
+  const std::size_t groups = first_rows.size() - 1;
+  require(out.extent(0) == groups && out.extent(1) == in && out.extent(2) == columns &&
+              rows.extent(0) == gradient.extent(0) && leaf_rows.back() == first_rows.back() &&
+              rows.extent(0) == static_cast<std::size_t>(first_rows.back()),
+          "grouped_weight_gradient",
+          "the gradients must be [groups, in, out], and both matrices must have the rows of all leaves.");
+  std::size_t leaf = 0;
+  for (std::size_t g = 0; g < groups; ++g)
+    for (bool first = true; first || leaf_rows[leaf] < first_rows[g + 1]; first = false) {
+      const bool any = leaf_rows[leaf] < first_rows[g + 1]; // else the matrix becomes 0
+      const auto own = any ? detail::GroupOfRows::of(leaf_rows, leaf++) : detail::GroupOfRows{0, 0};
+      detail::start_product(
+          execution,
+          detail::Product<Element, FixedPoint>{in,
+                                               columns,
+                                               own.count,
+                                               1,
+                                               {rows.data() + own.begin * in, in, true},
+                                               {gradient.data() + own.begin * columns, columns, false},
+                                               first && !add ? 0.0F : 1.0F,
+                                               out.data() + g * in * columns,
+                                               columns},
+          ReproducibleProducts{.fault = fault});
+    }
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
