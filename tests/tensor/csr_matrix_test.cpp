@@ -244,6 +244,35 @@ private:
   Counts& counts_;
 };
 
+TEST_CASE("rows of unlike lengths are grouped within windows, and keep their entries") {
+  const auto rows_of = [](std::size_t count, auto length) {
+    detail::CsrRows<double> out;
+    for (std::size_t row = 0; row < count; ++row) {
+      for (std::uint64_t k = 0; k < length(row); ++k)
+        out.add(static_cast<std::int32_t>(k), static_cast<double>(1000 * row + k));
+      out.end_row();
+    }
+    return out;
+  };
+  const auto random = [](std::size_t row) { return hash_of(row, 9) % 6; };
+  const auto grouped = detail::grouped_by_length(rows_of(600, random));
+  REQUIRE(grouped.count() == 600);
+  int changes = 0;
+  for (std::size_t i = 0; i < 600; ++i) {
+    const auto row = static_cast<std::size_t>(grouped.row(i));
+    CHECK(row / 256 == i / 256);
+    REQUIRE(grouped.length(i) == static_cast<std::int32_t>(random(row)));
+    for (std::int32_t k = 0; k < grouped.length(i); ++k) {
+      const auto at = static_cast<std::size_t>(grouped.begin[i] + k);
+      CHECK((grouped.columns[at] == k && grouped.values[at] == 1000 * static_cast<double>(row) + k));
+    }
+    changes += i > 0 && grouped.length(i) != grouped.length(i - 1) ? 1 : 0;
+  }
+  CHECK(changes <= 3 * 5 + 2); // the lengths of three windows, and their ends
+  CHECK(detail::grouped_by_length(rows_of(600, [](std::size_t row) { return row % 4 < 2 ? 3u : 4u; })).rows ==
+        std::vector<std::int32_t>());
+}
+
 TEST_CASE("an iteration of conjugate gradients allocates nothing and sends one message to each neighbour") {
   constexpr std::int64_t side = 5, points = side * side * side;
   std::vector<double> first; // of a product on one rank

@@ -35,8 +35,10 @@ template <class Element> struct AddIndices {
   }
 };
 
-/// @brief y[row] = sum of values * x over a row's entries in their order, from row `first` on.
-template <class Element> struct RowsTimesVector {
+/// @brief y[row] = sum of values * x over a row's entries in their order, from row `first` on: of all rows,
+/// or of those that `rows` lists.
+template <class Element, bool listed> struct RowsTimesVector {
+  const std::int32_t* rows;
   const std::int32_t* begin;
   const std::int32_t* columns;
   const Element* values;
@@ -44,11 +46,14 @@ template <class Element> struct RowsTimesVector {
   Element* y;
   std::size_t first = 0;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    const std::size_t row = first + i;
+    const std::size_t at = first + i;
     Element sum(0);
-    for (std::int32_t k = begin[row]; k < begin[row + 1]; ++k)
+    for (std::int32_t k = begin[at]; k < begin[at + 1]; ++k)
       sum += values[k] * x[columns[k]];
-    y[row] = sum;
+    if constexpr (listed)
+      y[rows[at]] = sum;
+    else
+      y[at] = sum;
   }
 };
 

@@ -31,9 +31,8 @@ template <class Element, class Where> struct CsrPart {
   CsrRows<Element> in_dry_run; ///< What the lists would hold, if they have no memory.
 
   CsrPart(TargetResources<Where>& resources, const CsrRows<Element>& from)
-      : count(from.begin.size() - 1), rows(list_on(resources, from.rows)),
-        begin(list_on(resources, from.begin)), columns(list_on(resources, from.columns)),
-        values(list_on(resources, from.values)) {
+      : count(from.count()), rows(list_on(resources, from.rows)), begin(list_on(resources, from.begin)),
+        columns(list_on(resources, from.columns)), values(list_on(resources, from.values)) {
     if constexpr (counts_only<Where>)
       in_dry_run = from;
   }
@@ -60,6 +59,9 @@ template <class Element, class Where> struct CsrPart {
     copy(values, out.values);
     return out;
   }
+
+  /// The rows that are listed, or null.
+  [[nodiscard]] const std::int32_t* listed() const { return rows.local_size() == 0 ? nullptr : rows.data(); }
 };
 
 /// y = part * x, in pieces of at most `piece` rows with `between` after each.
@@ -67,12 +69,16 @@ template <class Element, class Where, class X, class Between>
 void multiply_rows(const CsrPart<Element, Where>& part, const X& x, Element* y, std::size_t piece,
                    Between between) {
   kernels::moves("sw::spmv", x.execution(), part.moved_bytes(x.local_size()));
-  for (std::size_t first = 0; first < part.count; first += piece) {
-    kernels::run("sw::spmv", part.begin.execution(), std::min(piece, part.count - first),
-                 kernels::RowsTimesVector<Element>{part.begin.data(), part.columns.data(), part.values.data(),
-                                                   x.data(), y, first});
-    between();
-  }
+  const auto run = [&]<bool listed>(std::bool_constant<listed>) {
+    for (std::size_t first = 0; first < part.count; first += piece) {
+      kernels::run("sw::spmv", part.begin.execution(), std::min(piece, part.count - first),
+                   kernels::RowsTimesVector<Element, listed>{part.listed(), part.begin.data(),
+                                                             part.columns.data(), part.values.data(),
+                                                             x.data(), y, first});
+      between();
+    }
+  };
+  part.listed() == nullptr ? run(std::false_type()) : run(std::true_type());
 }
 
 /// Names the layouts of the rows and of the columns.
@@ -106,7 +112,8 @@ template <class Out, class In, class Y, class X> struct ProductVectors {
 /// -ffp-contract=off the same bits on any number of ranks, and otherwise but for fused multiplications. Rows
 /// whose columns the rank owns itself are computed while the others' elements are on their way. Over axes
 /// that neither layout names, ranks hold copies. A matrix belongs to its rank's thread. Cost: per entry 4
-/// bytes and an element, per row 4 bytes; the first transposed product makes a transposed copy.
+/// bytes and an element, per row 4 bytes, or 8 where lengths vary; the first transposed product makes a
+/// transposed copy.
 template <LayoutType Rows, LayoutType Columns = Rows, class Element = double, Target Where = DefaultTarget>
 class CsrMatrix {
   static_assert(sizeof(detail::OwnedVector<Rows>) != 0 && sizeof(detail::SameAxes<Rows, Columns>) != 0 &&
@@ -201,8 +208,7 @@ public:
     for (const auto* part : {&inner(), &edge()}) {
       kernels::moves("sw::diagonal", out.execution(), part->moved_bytes(0));
       kernels::run("sw::diagonal", out.execution(), part->count,
-                   kernels::DiagonalOfRows<Element>{part == &edge() ? part->rows.data() : nullptr,
-                                                    part->begin.data(), part->columns.data(),
+                   kernels::DiagonalOfRows<Element>{part->listed(), part->begin.data(), part->columns.data(),
                                                     part->values.data(), out.mutable_data()});
     }
     return out;
@@ -226,7 +232,7 @@ private:
       : shape_(shape), plan_(mesh, shape[1], detail::columns_of(own.list), where),
         elements_(plan_.template elements<Element>()) {
     for (const auto& part : detail::split_rows(row_block(mesh, shape[0]), plan_.plan(), own.list))
-      parts_.emplace_back(mesh.core().template resources<Where>(), part);
+      parts_.emplace_back(mesh.core().template resources<Where>(), detail::grouped_by_length(part));
   }
 
   /// Whether operands have the layouts of a product, out and in; the trace names the one that does not.
@@ -241,7 +247,7 @@ private:
     auto& resources = inner().begin.resources();
     for (const auto& part :
          detail::transposed_rows(inner().on_host(), edge().on_host(), owned, elements_.size()))
-      transposed_.emplace_back(resources, part);
+      transposed_.emplace_back(resources, detail::grouped_by_length(part));
   }
 
   template <class Y, class X>
