@@ -48,6 +48,47 @@ DecidingPart deciding_part(const sw::StepCost& slow, const sw::StepCost& fast) {
   return {left[most].first, left[most].second, right[most].second};
 }
 
+std::string_view DecidingPart::remedy() const {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> remedies{
+      {{"matrix products", "larger microbatches, less tensor parallelism or less recomputation"},
+       {"attention", "less recomputation, or longer parts of a sequence per chip"},
+       {"memory-bound operations", "less recomputation, or more chips per sequence"},
+       {"launches and contention", "larger microbatches, or less traffic beside computation"},
+       {"optimizer", "a higher stage of ZeRO, or more ranks that share states"},
+       {"uneven stages", "a number of stages that divides the layers"},
+       {"pipeline bubble", "more microbatches, or more stages per rank"},
+       {"tensor-parallel traffic", "less tensor parallelism, or all of it inside a domain"},
+       {"context-parallel traffic", "less context parallelism, or all of it inside a domain"},
+       {"expert traffic", "experts inside a domain, or a schedule that hides their exchanges"},
+       {"pipeline sends", "fewer stages"},
+       {"data-parallel traffic",
+        "larger microbatches, a lower stage of ZeRO, or more bandwidth between domains"},
+       {"stragglers", "fewer chips"}}};
+  for (const auto& [part, helps] : remedies)
+    if (name == part)
+      return helps;
+  return {};
+}
+
+std::string programs_with(sw::PlanSchedule schedule) {
+  constexpr std::array<std::string_view, sw::plan_schedule_count> others{
+      " and torch.distributed.pipelining",
+      ", Megatron-LM, DeepSpeed and torch.distributed.pipelining",
+      ", Megatron-LM and torch.distributed.pipelining",
+      " and Sea AI Lab's zero-bubble fork of Megatron-LM",
+      " and Sea AI Lab's zero-bubble fork of Megatron-LM",
+      " and torch.distributed.pipelining",
+      ", torch.distributed.pipelining and Sea AI Lab's zero-bubble fork of Megatron-LM",
+      " and DeepSeek's DualPipe",
+      ", torch.distributed.pipelining and DeepSeek's DualPipe"};
+  return "this library" + std::string(others[static_cast<std::size_t>(schedule)]);
+}
+
+double second_copy_bytes(const sw::Plan& plan) {
+  const bool twice = plan.configuration.pp > 1 && plan.configuration.schedule == sw::PlanSchedule::dual_pipe;
+  return twice ? (plan.cost.memory.parameters + plan.cost.memory.gradients) / 2 : 0;
+}
+
 std::string_view precision_name(sw::Precision precision) {
   constexpr std::array<std::string_view, 4> names{"bf16", "fp16", "fp8", "fp4"};
   return names[static_cast<std::size_t>(precision)];

@@ -30,6 +30,9 @@ struct DecidingPart {
   std::string name;
   double slow_seconds = 0;
   double fast_seconds = 0;
+
+  /// @brief What a user can do about it: "more microbatches, or more stages per rank".
+  [[nodiscard]] std::string_view remedy() const;
 };
 [[nodiscard]] DecidingPart deciding_part(const shardwright::StepCost& slow,
                                          const shardwright::StepCost& fast);
@@ -44,6 +47,13 @@ struct Unit {
 
 /// @brief "bf16", "fp16", "fp8" or "fp4".
 [[nodiscard]] std::string_view precision_name(shardwright::Precision precision);
+
+/// @brief The programs known to have a pipeline's schedule: "this library and Megatron-LM".
+[[nodiscard]] std::string programs_with(shardwright::PlanSchedule schedule);
+
+/// @brief Bytes of parameters and gradients that a rank holds because DualPipe keeps its stages twice; 0 with
+/// any other schedule.
+[[nodiscard]] double second_copy_bytes(const shardwright::Plan& plan);
 
 /// @brief The fraction by which a plan is slower than the best one; 0 if it is faster, but less simple.
 [[nodiscard]] double loss_of(const shardwright::Plan& other, const shardwright::Plan& best);

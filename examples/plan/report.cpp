@@ -46,7 +46,17 @@ std::string rates(const sw::StepCost& cost) {
 
 std::string decided(const sw::StepCost& slow, const sw::StepCost& fast) {
   const DecidingPart part = deciding_part(slow, fast);
-  return part.name + " " + short_text(part.slow_seconds) + " s > " + short_text(part.fast_seconds) + " s";
+  return part.name + ", " + short_text(part.slow_seconds) + " s > " + short_text(part.fast_seconds) +
+         " s (what helps: " + std::string(part.remedy()) + ")";
+}
+
+/// The time of the usual recipe's plan beside that of the best one, which may have to keep fixed values.
+std::string beside_recipe(const sw::StepCost& usual, const sw::StepCost& best) {
+  const double ratio = usual.step_seconds / best.step_seconds;
+  return ratio > 1.005 ? sw::number_text(ratio, 2) + " times the time; decided by " + decided(usual, best)
+         : ratio < 0.995
+             ? sw::percent_text(1 - ratio) + " less time, but less simple, or without what --fix asks for"
+             : std::string("as fast as the plan");
 }
 
 std::string quantity(const Options& options, sw::Resource resource, double factor) {
@@ -200,6 +210,11 @@ std::string plan_report(const Options& options, const Study& study) {
          " GB: " + listed(memory_parts(cost.memory), 1e9, 5e6) + " (GB)\n        " +
          sw::percent_text(1 - cost.memory.total() / memory) + " are left free, of which a plan must leave " +
          sw::percent_text(options.space.headroom) + "\n";
+  if (const double twice = second_copy_bytes(found); twice > 0)
+    out += "        DualPipe keeps every stage on two ranks: " + short_text(twice / 1e9) +
+           " GB of parameters and gradients are second copies, which dualpipev has not\n";
+  if (found.configuration.pp > 1)
+    out += "runs in " + programs_with(found.configuration.schedule) + "\n";
   out += "search  " + std::to_string(found.evaluations) + " configurations costed; " + simulated_again(study);
   out += lost_by_batch(options, study) + launch_text(options, study);
 
@@ -216,16 +231,12 @@ std::string plan_report(const Options& options, const Study& study) {
           : "the usual recipe (tensor parallel over the domain, stages until it fits, then data parallel):\n";
   if (usual.found())
     out += "  " + sw::plan_text(usual.configuration) + "\n  " + rates(usual.cost) + "\n  " +
-           (usual.cost.step_seconds > cost.step_seconds
-                ? sw::number_text(usual.cost.step_seconds / cost.step_seconds, 2) +
-                      " times the time; decided by " + decided(usual.cost, cost)
-                : "as fast as the plan") +
-           "\n";
+           beside_recipe(usual.cost, cost) + "\n";
   else
     out += "  finds no plan: " + std::string(sw::problem_text(usual.problem)) + "\n";
   if (found.configuration.pp > 1)
     out += without_pipeline(options, study);
-  return out + where_it_ends(options, study);
+  return out + where_it_ends(options, study) + "took " + short_text(study.seconds) + " s\n";
 }
 
 std::string no_plan_report(const Options& options, const Study& study) {

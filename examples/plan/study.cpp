@@ -6,6 +6,7 @@
 #include "study.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <future>
@@ -119,7 +120,9 @@ std::vector<sw::Resource> varied(const Options& options) {
 
 } // namespace
 
-Study study_of(const Options& options, bool with_sweeps) {
+namespace {
+
+Study timeless_study_of(const Options& options, bool with_sweeps) {
   const sw::ModelSpec& model = options.model;
   const sw::ClusterSpec& cluster = options.cluster;
   const sw::RunSpec& run = options.run;
@@ -183,6 +186,15 @@ Study study_of(const Options& options, bool with_sweeps) {
     out.unpaired_sweep = sweep_of(varied(options).front(), 2, unpaired).get();
   for (std::future<sw::Sweep>& one : sweeps)
     out.sweeps.push_back(one.get());
+  return out;
+}
+
+} // namespace
+
+Study study_of(const Options& options, bool with_sweeps) {
+  const auto begin = std::chrono::steady_clock::now();
+  Study out = timeless_study_of(options, with_sweeps);
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return out;
 }
 

@@ -55,9 +55,11 @@ struct Study {
   /// A number of sequences that all chips can share, if no plan, or none without a pipeline, can divide the
   /// given number.
   std::optional<std::int64_t> divisible_sequences;
+  double seconds = 0; ///< That all of this took.
 };
 
-/// @brief The best plan and its reasons, and on request the sweeps that only JSON has.
+/// @brief The best plan and its reasons, the time that finding them took, and on request the sweeps that only
+/// JSON has.
 [[nodiscard]] Study study_of(const Options& options, bool with_sweeps);
 
 } // namespace plan_example

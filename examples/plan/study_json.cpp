@@ -104,7 +104,10 @@ Json ranks_of(const Options& options, const sw::Plan& found) {
 
 Json decided_by(const sw::Plan& slow, const sw::Plan& fast) {
   const DecidingPart part = deciding_part(slow.cost, fast.cost);
-  return {{"part", part.name}, {"seconds", part.slow_seconds}, {"best_seconds", part.fast_seconds}};
+  return {{"part", part.name},
+          {"seconds", part.slow_seconds},
+          {"best_seconds", part.fast_seconds},
+          {"helps", part.remedy()}};
 }
 
 /// A plan compared with the best one, with the part of the step in which it loses most.
@@ -240,6 +243,11 @@ Json study_json(const Options& options, const Study& study) {
                                       {"over_cost", one.over_cost()}});
   out["headroom"] = options.space.headroom;
   out["memory_free"] = 1 - study.best.cost.memory.total() / options.cluster.chip.memory_bytes;
+  out["second_copy_bytes"] = second_copy_bytes(study.best);
+  out["programs"] = nullptr;
+  if (study.best.found() && study.best.configuration.pp > 1)
+    out["programs"] = programs_with(study.best.configuration.schedule);
+  out["took_seconds"] = study.seconds;
   out["launch"] = nullptr;
   if (study.best.found()) {
     const Launch launch = launch_of(options, study.best.configuration);

@@ -44,12 +44,29 @@ sw::PlanConfiguration pipeline_of(const Document& study) {
   return plan;
 }
 
-/// Enough microbatches to show a schedule's warm-up, its steady state and its end.
-std::int64_t drawn_microbatches(const sw::PlanConfiguration& plan, std::int64_t microbatches) {
-  const std::int64_t enough = plan.pp * std::max<std::int64_t>(2, (8 + plan.pp - 1) / plan.pp);
-  return enough < microbatches && sw::rule_of(plan.schedule, plan.pp, static_cast<int>(enough)).holds()
-             ? enough
-             : microbatches;
+/// A part of a pipeline that shows a schedule's warm-up, its steady state and its end.
+struct DrawnPart {
+  int ranks = 1;
+  std::int64_t microbatches = 1;
+};
+
+/// The most ranks, up to eight, with at most 700 boxes, so that a page stays small.
+DrawnPart drawn_part(const sw::PlanConfiguration& plan, std::int64_t microbatches) {
+  constexpr std::int64_t most_boxes = 700;
+  const int chunks = sw::chunks_of(plan.schedule, plan.chunks);
+  DrawnPart least{plan.pp, microbatches};
+  for (const int ranks : {std::min(plan.pp, 8), 4, 2})
+    for (const std::int64_t each : {std::int64_t{2} * ranks, std::int64_t{ranks}, microbatches}) {
+      if (ranks > plan.pp || each > microbatches ||
+          !sw::rule_of(plan.schedule, ranks, static_cast<int>(each)).holds())
+        continue;
+      const std::int64_t boxes = ranks * each * chunks * 3;
+      if (boxes <= most_boxes)
+        return {ranks, each};
+      if (boxes < std::int64_t{least.ranks} * least.microbatches * chunks * 3)
+        least = {ranks, each};
+    }
+  return least;
 }
 
 /// A separate frame, so that the styles of drawing and page do not mix.
@@ -58,20 +75,25 @@ std::string schedule_section(const Document& study) {
   const sw::PlanConfiguration plan = pipeline_of(study);
   if (plan.pp == 1)
     return out + "<p>There is no pipeline: every rank runs its microbatches one after the other.</p>\n";
-  const auto all = study.at("/plan/microbatches").get<std::int64_t>(), drawn = drawn_microbatches(plan, all);
+  const auto all = study.at("/plan/microbatches").get<std::int64_t>();
+  const DrawnPart drawn = drawn_part(plan, all);
   const auto seconds = [&](const char* pass) { return study.figure(std::string("/passes/") + pass).value; };
   sw::StepCost cost;
   cost.passes = {seconds("forward"), seconds("input_gradient"), seconds("weight_gradient")};
-  const sw::Timetable table = sw::plan_timetable(plan, {.sequences = drawn}, cost);
+  sw::PlanConfiguration part = plan;
+  part.pp = drawn.ranks;
+  const sw::Timetable table = sw::plan_timetable(part, {.sequences = drawn.microbatches}, cost);
+  const auto of = [](std::int64_t some, std::int64_t whole) {
+    return std::to_string(some) + (some < whole ? " of " + std::to_string(whole) : std::string());
+  };
   const std::string svg =
-      sw::draw_svg(std::span(&table, 1),
-                   {"One pipeline of " + std::to_string(plan.pp) + " ranks, " + std::to_string(drawn) +
-                        (drawn < all ? " of " + std::to_string(all) : "") + " microbatches",
-                    study.word("/plan/text"), "s", 810});
-  if (drawn < all)
+      sw::draw_svg(std::span(&table, 1), {"One pipeline of " + of(drawn.ranks, plan.pp) + " ranks, " +
+                                              of(drawn.microbatches, all) + " microbatches",
+                                          study.word("/plan/text"), "s", 810});
+  if (drawn.ranks < plan.pp || drawn.microbatches < all)
     out +=
-        "<p>Drawn with " + std::to_string(drawn) + " of the " + std::to_string(all) +
-        " microbatches of a step: the others repeat its middle, and the idle share falls with their number.</p>\n";
+        "<p>Drawn as if there were only these ranks and microbatches: the others repeat its middle, and the "
+        "idle share depends on both numbers. <code>plan --svg</code> draws the whole schedule.</p>\n";
   const std::size_t height = svg.find(" height=\"") + 9;
   const double shown = std::min(std::strtod(svg.c_str() + height, nullptr) + 4, 1400.0);
   return out +

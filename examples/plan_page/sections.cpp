@@ -128,11 +128,17 @@ std::string head_section(const Document& study) {
                   study.number("/most_seconds", 1, "s") + " for such a prediction");
   out += card("Throughput", study.number("/tokens_per_second_per_chip") + " tokens/s",
               "per chip; microbatches a step: " + study.number("/plan/microbatches"));
-  out += card("MFU, causal", study.percent("/mfu_causal"),
-              study.percent("/mfu_non_causal") + " counted without the mask; HFU " +
-                  study.percent("/hfu_causal") + " with what is recomputed");
+  out +=
+      card("MFU, causal", study.percent("/mfu_causal"),
+           "of " + study.number("/inputs/chip/peak", 1e12, "TFLOP/s") + " in " +
+               escaped(study.word("/precision")) + "; " + study.percent("/mfu_non_causal") +
+               " counted without the mask; HFU " + study.percent("/hfu_causal") + " with what is recomputed");
   out += card("Memory", study.number("/memory_bytes", 1e9, "GB"),
-              "of " + study.number("/inputs/chip/memory_bytes", 1e9, "GB") + " on the fullest rank");
+              "of " + study.number("/inputs/chip/memory_bytes", 1e9, "GB") + " on the fullest rank" +
+                  (study.figure("/second_copy_bytes").value > 0
+                       ? ", " + study.number("/second_copy_bytes", 1e9, "GB") +
+                             " for the second copies that DualPipe keeps of parameters and gradients"
+                       : std::string()));
   return out + "</div>\n";
 }
 
@@ -276,7 +282,8 @@ std::string plans_section(const Document& study) {
     rows[row++].push_back(study.has(at + "/decided_by")
                               ? escaped(study.word(at + "/decided_by/part")) + " " +
                                     study.number(at + "/decided_by/seconds", 1, "s") + " &gt; " +
-                                    study.number(at + "/decided_by/best_seconds", 1, "s")
+                                    study.number(at + "/decided_by/best_seconds", 1, "s") +
+                                    "; what helps: " + escaped(study.word(at + "/decided_by/helps"))
                               : "");
   }
   std::string out =
@@ -300,6 +307,8 @@ std::string choice_section(const Document& study) {
       out += (i == 0 ? " " : "; ") + escaped(study.word("/launch/reasons/" + std::to_string(i)));
     out += ".</p>\n";
   }
+  if (study.has("/programs"))
+    out += "<p>The schedule runs in " + escaped(study.word("/programs")) + ".</p>\n";
   out += "<p>The fullest chip keeps " + study.percent("/memory_free") +
          " of its memory free, of which a plan must leave " + study.percent("/headroom") + ".</p>\n";
   if (study.has("/rounder_sequences"))
@@ -307,6 +316,16 @@ std::string choice_section(const Document& study) {
            " sequences have few divisors. " + study.number("/rounder_sequences/sequences") + " would take " +
            study.percent("/rounder_sequences/saves") + " less time per token, with <code>" +
            escaped(study.word("/rounder_sequences/plan")) + "</code>.</p>\n";
+  std::vector<std::vector<std::string>> batches;
+  for (std::size_t i = 0; i < study.at("/dividing_sequences").size(); ++i) {
+    const std::string at = "/dividing_sequences/" + std::to_string(i);
+    batches.push_back({study.number(at + "/sequences"), study.percent(at + "/saves"),
+                       "<code>" + escaped(study.word(at + "/plan")) + "</code>"});
+  }
+  if (!batches.empty())
+    out += table("Of " + study.number("/sequences") + " sequences and " + study.number("/inputs/chips") +
+                     " chips neither divides the other; the nearest numbers that do",
+                 {"Sequences", "save of the time per token", "Plan"}, batches);
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < study.at("/runners_up").size(); ++i) {
     const std::string at = "/runners_up/" + std::to_string(i);
@@ -352,8 +371,9 @@ std::string source_section(const Document& study) {
   out += source("Model", "/inputs/model/source") + source("Chip", "/inputs/chip/source") +
          source("Cluster", "/inputs/cluster_source");
   out +=
-      "<li>Constants: fitted to the published runs of data/published_runs.csv, each with its source; docs/explanation/planner.md derives every term and says where it is wrong.</li>\n</ul>\n";
-  return out + "<footer>Made by <code>" + escaped(study.word("/command")) + "</code></footer>\n";
+      "<li>Constants: fitted to published runs of data/, each with its source; docs/explanation/planner.md derives every term and says where it is wrong.</li>\n</ul>\n";
+  return out + "<footer>Made by <code>" + escaped(study.word("/command")) + "</code> in " +
+         study.number("/took_seconds", 1, "s") + "</footer>\n";
 }
 
 } // namespace plan_page

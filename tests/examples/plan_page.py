@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 SKIPPED = 77
+MOST_BYTES = 400_000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 EMPTY = {"meta", "link", "img", "br", "hr", "input", "path", "rect", "circle"}
 DATA = {"rect": "width", "circle": "cy"}
@@ -148,6 +149,10 @@ def expected_points(document):
 def check(text, document, in_browser):
     page = Page(text)
     check_figures(page, document)
+    needed = {f"/dividing_sequences/{i}/saves" for i in range(len(document["dividing_sequences"]))}
+    needed |= set() if document["problem"] else {"/inputs/chip/peak", "/took_seconds"}
+    if missing := needed - {attributes["data-path"] for _, attributes, _ in page.figures}:
+        fail(f"show {missing}")
     check_marks(page)
     for tag, expected in (("rect", expected_bars(document)), ("circle", expected_points(document))):
         shown = collections.Counter(attributes["data-path"] for one, attributes, _ in page.figures if one == tag)
@@ -159,6 +164,8 @@ def check(text, document, in_browser):
         for name in ("src", "href", "data", "action"):
             if name in attributes:
                 fail(f"load nothing, but <{tag}> has {name}={attributes[name]}")
+    if len(text.encode()) > MOST_BYTES:
+        fail(f"have at most {MOST_BYTES} bytes, but has {len(text.encode())}")
     if re.search(r"url\((?!#)|@import", text):
         fail("load nothing in its style")
     if in_browser and dict(page.attributes[0][1]).get("data-script") != "ran":

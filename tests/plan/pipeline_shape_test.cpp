@@ -80,7 +80,7 @@ TEST_CASE("the closed form of a schedule agrees with its proof", "[pipeline_shap
 
 TEST_CASE("the closed form holds for up to twenty stages per rank", "[pipeline_shape]") {
   for (const PlanSchedule schedule : {PlanSchedule::interleaved, PlanSchedule::interleaved_zb})
-    for (const int chunks : {3, 7, 12, most_chunks})
+    for (const int chunks : {3, 7, 17, most_chunks})
       for (const auto& [ranks, microbatches] : {std::pair(4, 3), std::pair(4, 8), std::pair(7, 14)}) {
         const Schedule named = make_schedule(schedule_name(schedule), ranks, microbatches, chunks);
         CAPTURE(named.name(), chunks, ranks, microbatches);
