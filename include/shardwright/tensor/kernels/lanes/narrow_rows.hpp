@@ -45,5 +45,15 @@ template <class Out> struct RoundRows {
   }
 };
 
+/// The numbers as if stored as elements and loaded again; `count` is a multiple of the lanes.
+template <class Element> void round_numbers(AccumulationElement<Element>* numbers, std::size_t count) {
+  using Number = AccumulationElement<Element>;
+  if constexpr (is_narrow<Element>)
+    for (std::size_t i = 0; i < count; i += lane_count<Number>)
+      store_lanes<Number, lane_count<Number>>(
+          numbers + i,
+          stored_lanes<Element, lane_count<Number>>(load_lanes<Number, lane_count<Number>>(numbers + i)));
+}
+
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

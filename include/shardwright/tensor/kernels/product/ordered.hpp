@@ -9,7 +9,7 @@
 #include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/tensor/kernels/lanes/narrow_rows.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
-#include <shardwright/tensor/kernels/product/ordered_terms.hpp>
+#include <shardwright/tensor/kernels/ordered/fixed_point_sums.hpp>
 #include <shardwright/tensor/kernels/product/portable.hpp>
 #include <shardwright/tensor/kernels/product/tiles.hpp>
 
@@ -167,10 +167,10 @@ private:
       product_in_tiles<TileStore::assign>(rows, panel, std::min(order_.leaf, depth - k),
                                           {a.data + k * a.step, a.row_stride, a.step}, b + k * panel, panel,
                                           edge, panel);
-      bool fits = true;
+      TermAdder adder;
       for (std::size_t r = 0; r < rows; ++r)
-        fits = add_terms(edge + r * panel, to + r * stride, columns) && fits;
-      if (!fits)
+        adder.add(edge + r * panel, columns, to + r * stride);
+      if (!adder.all_fit())
         *order_.fault = true;
     }
   }
