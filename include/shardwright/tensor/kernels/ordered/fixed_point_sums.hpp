@@ -24,23 +24,24 @@ public:
   /// The lanes of a chunk.
   template <class Chunk>
   SHARDWRIGHT_FUNCTION void add(Chunk chunk, const Lanes<float>& terms, FixedPoint* to) {
-    float numbers[WholeChunk<float>::width];
-    chunk.store(numbers, terms);
-    if constexpr (requires { chunk.length; })
+    if constexpr (requires { chunk.length; }) {
+      float numbers[WholeChunk<float>::width];
+      chunk.store(numbers, terms);
       add_some(numbers, chunk.length, to);
-    else
-      add_register(numbers, to);
+    } else {
+      add_register(terms, to);
+    }
   }
   /// Any number of floats.
   SHARDWRIGHT_FUNCTION void add(const float* terms, std::size_t count, FixedPoint* to) {
     std::size_t i = 0;
     for (; i + WholeChunk<float>::width <= count; i += WholeChunk<float>::width)
-      add_register(terms + i, to + i);
+      add_register(WholeChunk<float>{}.load(terms + i), to + i);
     add_some(terms + i, count - i, to + i);
   }
   [[nodiscard]] bool all_fit() const {
     bool any = one_unfit_;
-    std::int32_t lanes[width];
+    std::int32_t lanes[2 * width];
     __builtin_memcpy(lanes, &unfit_, sizeof(lanes));
     for (const std::int32_t lane : lanes)
       any = any || lane != 0;
@@ -49,26 +50,36 @@ public:
 
 private:
   static constexpr std::size_t width = shardwright::detail::lane_bytes / sizeof(double);
-  using Floats = typename shardwright::detail::Vector<float, width>::type;
-  using Mask = typename shardwright::detail::Vector<std::int32_t, width>::type;
+  using Halves = typename shardwright::detail::Vector<float, width>::type;
   using Numbers = typename shardwright::detail::Vector<double, width>::type;
-  using Units = typename shardwright::detail::Vector<std::uint64_t, width>::type;
+  using Units = typename shardwright::detail::Vector<std::int64_t, width>::type;
+  using Mask = Lanes<std::int32_t>;
 
-  /// 1.5 * 2^52 + u rounds u to an integer, which is then the difference of the bits (as in exact_sums.hpp).
-  SHARDWRIGHT_FUNCTION void add_register(const float* terms, FixedPoint* to) {
-    constexpr double rounder = 0x1.8p52;
-    constexpr std::uint64_t rounder_bits = 0x4338000000000000;
-    for (std::size_t i = 0; i < WholeChunk<float>::width; i += width) {
-      Floats x;
-      __builtin_memcpy(&x, terms + i, sizeof(x));
-      const Mask fits = (x > -FixedPoint::limit) & (x < FixedPoint::limit);
-      unfit_ |= ~fits;
-      const Numbers shifted = __builtin_convertvector(fits ? x : Floats{}, Numbers) * 0x1p32 + rounder;
-      Units units, sum;
-      __builtin_memcpy(&units, &shifted, sizeof(units));
-      __builtin_memcpy(&sum, to + i, sizeof(sum));
-      sum += units - rounder_bits;
-      __builtin_memcpy(static_cast<void*>(to + i), &sum, sizeof(sum));
+  /// The nearest integers of half a register of floats.
+  SHARDWRIGHT_FUNCTION static Units nearest(const Halves& numbers) {
+#if defined(__AVX512DQ__)
+    typedef long long Wide __attribute__((vector_size(64)));
+    return Units(__builtin_ia32_cvtps2qq512_mask(numbers, Wide{}, static_cast<char>(-1), 4));
+#else
+    // 1.5 * 2^52 + u rounds u to an integer, which is then the difference of the bits (as in exact_sums.hpp).
+    const Numbers shifted = __builtin_convertvector(numbers, Numbers) + 0x1.8p52;
+    Units bits;
+    __builtin_memcpy(&bits, &shifted, sizeof(bits));
+    return bits - 0x4338000000000000;
+#endif
+  }
+  SHARDWRIGHT_FUNCTION void add_register(const Lanes<float>& terms, FixedPoint* to) {
+    const auto fits = (terms > -FixedPoint::limit) & (terms < FixedPoint::limit);
+    unfit_ = fits ? unfit_ : ~Mask{};
+    const Lanes<float> numbers = (fits ? terms : Lanes<float>{}) * 0x1p32F; // exact
+    Halves half[2];
+    static_assert(sizeof(half) == sizeof(numbers));
+    __builtin_memcpy(half, &numbers, sizeof(half));
+    for (std::size_t i = 0; i < 2; ++i) {
+      Units sum;
+      __builtin_memcpy(&sum, to + i * width, sizeof(sum));
+      sum += nearest(half[i]);
+      __builtin_memcpy(static_cast<void*>(to + i * width), &sum, sizeof(sum));
     }
   }
   SHARDWRIGHT_FUNCTION void add_some(const float* terms, std::size_t count, FixedPoint* to) {

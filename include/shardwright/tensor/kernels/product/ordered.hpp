@@ -8,6 +8,7 @@
 #include <shardwright/core/fixed_point.hpp>
 #include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/tensor/kernels/lanes/narrow_rows.hpp>
+#include <shardwright/tensor/kernels/lanes/transposed.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/ordered/fixed_point_sums.hpp>
 #include <shardwright/tensor/kernels/product/portable.hpp>
@@ -17,6 +18,7 @@
 #include <cstddef>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
@@ -41,6 +43,40 @@ struct ReproducibleProducts {
 
 namespace detail {
 
+/// Float sums of a leaf of products each, which become terms of FixedPoint sums.
+struct LeafSums {
+  std::size_t leaf;
+  bool fresh; ///< Whether the old content is ignored.
+  TermAdder adder;
+};
+template <TileStore store, int rows, int registers>
+__attribute__((noinline)) void tile_product(TileLeft<float> a, const float* b, std::size_t b_stride,
+                                            std::size_t depth, FixedPoint* c, std::size_t c_stride,
+                                            LeafSums& terms) {
+  static_assert(store == TileStore::accumulate);
+  TermAdder adder = terms.adder; // which no element of C aliases
+  constexpr std::size_t columns = registers * lane_count<float>;
+  for (int i = 0; i < rows; ++i) { // requests memory before it is needed
+    FixedPoint* const row = c + static_cast<std::size_t>(i) * c_stride;
+    if (terms.fresh)
+      std::fill_n(row, columns, FixedPoint{});
+    else
+      for (std::size_t l = 0; l < columns; l += 64 / sizeof(FixedPoint))
+        __builtin_prefetch(row + l, 1);
+  }
+  for (std::size_t k = 0; k < depth; k += terms.leaf) { // C stays in the nearest cache
+    Lanes<float> sums[rows][registers] = {};
+    add_products(TileLeft<float>{a.data + k * a.step, a.row_stride, a.step}, b + k * b_stride, b_stride,
+                 std::min(terms.leaf, depth - k), sums);
+    for (int i = 0; i < rows; ++i)
+      for (int r = 0; r < registers; ++r)
+        adder.add(WholeChunk<float>{}, sums[i][r],
+                  c + static_cast<std::size_t>(i) * c_stride +
+                      static_cast<std::size_t>(r) * lane_count<float>);
+  }
+  terms.adder = adder;
+}
+
 /// Sums of 256 products from the first of a part on; then these sums in order. Register tiles add the
 /// products of each element alone, so neither the tile nor the place in it matters.
 ///
@@ -55,30 +91,40 @@ public:
   static constexpr std::size_t depth_block = 256;
 
   explicit OrderedProduct(const Product<Element, Out>& product, const ReproducibleProducts& order = {})
-      : p_(product), order_(order), run_(product.k / (order.parts * order.runs)) {}
+      : p_(product), order_(order), run_(product.k / (order.parts * order.runs)), width_(block_columns()) {}
 
   /// @param memory  Number [workspace], aligned to a cache line
   void run(Number* memory) const {
-    const Memory m{memory, memory + row_block * depth_block,
-                   memory + row_block * depth_block + kept_depth * column_block,
-                   memory + row_block * depth_block + kept_depth * column_block + row_block * panel};
-    for (std::size_t j = 0; j < p_.n; j += column_block)
+    Number* const right = memory + row_block * depth_block;
+    Number* const edge = right + kept_numbers;
+    const Memory m{memory, right, edge, edge + row_block * panel};
+    for (std::size_t j = 0; j < p_.n; j += width_)
       for (std::size_t i = 0; i < p_.m; i += row_block)
-        add_block(m, {i, std::min(row_block, p_.m - i), j, std::min(column_block, p_.n - j)});
+        add_block(m, {i, std::min(row_block, p_.m - i), j, std::min(width_, p_.n - j)});
   }
 
 private:
   static constexpr std::size_t panel = (wide_tile == 4 ? 4 : 2) * lane_count<Number>;
   static constexpr std::size_t row_block = 240; // a multiple of the tiles' rows
-  static constexpr std::size_t column_block = 128;
-  static_assert(column_block % panel == 0);
-  static constexpr std::size_t kept_depth = 4096; // up to it, a block of columns is packed once
-  static constexpr std::size_t most_nodes = 4;    // of a tree of 8 parts, at a time
-  static constexpr std::size_t node_size = row_block * column_block;
+  static constexpr std::size_t most_columns = 256;
+  static_assert(most_columns % panel == 0);
+  static constexpr std::size_t kept_numbers = 2048 * most_columns; // of the packed right factor
+  static constexpr std::size_t most_nodes = 4;                     // of a tree of 8 parts, at a time
+  static constexpr std::size_t node_size = row_block * most_columns;
+
+  /// Columns of a block: if possible, few enough to keep all their depth packed for all rows.
+  [[nodiscard]] std::size_t block_columns() const {
+    const std::size_t kept = kept_numbers / std::max<std::size_t>(p_.k, 1) / panel * panel;
+    return kept == 0 ? most_columns : std::min(most_columns, kept);
+  }
+  /// Whether sums need memory of their own.
+  [[nodiscard]] bool in_tree() const {
+    return !fixed_point && (order_.parts > 1 || !std::is_same_v<Number, Out>);
+  }
 
 public:
   static constexpr std::size_t workspace =
-      row_block * depth_block + kept_depth * column_block + row_block * panel + most_nodes * node_size;
+      row_block * depth_block + kept_numbers + row_block * panel + most_nodes * node_size;
 
 private:
   struct Memory {
@@ -93,35 +139,28 @@ private:
   };
 
   void add_block(const Memory& m, const Block& block) const {
-    if constexpr (fixed_point) {
-      if (p_.beta == 0)
-        for_rows(block, [&block](FixedPoint* c) { std::fill_n(c, block.columns, FixedPoint{}); });
-      add_part<false>(m, block, 0, p_.c + block.i * p_.c_stride + block.j, p_.c_stride);
-    } else {
-      if constexpr (std::is_same_v<Number, Out>)
-        if (order_.parts == 1) {
-          for_rows(block, [&](Number* c) {
+    if constexpr (!fixed_point)
+      if (in_tree())
+        return add_tree(m, block);
+    if constexpr (fixed_point || std::is_same_v<Number, Out>) {
+      Out* const c = p_.c + block.i * p_.c_stride + block.j;
+      const bool fresh = p_.beta == 0;
+      if constexpr (!fixed_point)
+        if (!fresh && p_.beta != 1)
+          for (std::size_t r = 0; r < block.rows; ++r)
             for (std::size_t l = 0; l < block.columns; ++l)
-              c[l] = blend(p_.beta, c[l]);
-          });
-          return add_part<false>(m, block, 0, p_.c + block.i * p_.c_stride + block.j, p_.c_stride);
-        }
-      add_tree(m, block);
+              c[r * p_.c_stride + l] *= p_.beta;
+      add_part<false>(m, block, 0, c, p_.c_stride, fresh);
     }
-  }
-  template <class Visit> void for_rows(const Block& block, const Visit& visit) const {
-    for (std::size_t r = 0; r < block.rows; ++r)
-      visit(p_.c + (block.i + r) * p_.c_stride + block.j);
   }
 
   /// All parts in a binary tree, whose nodes wait in memory for their right sibling.
   void add_tree(const Memory& m, const Block& block) const {
     std::size_t held = 0;
-    const std::size_t size = block.rows * column_block;
+    const std::size_t size = block.rows * width_;
     for (std::size_t part = 0; part < order_.parts; ++part) {
       Number* node = m.nodes + held++ * node_size;
-      std::fill_n(node, size, Number(0));
-      add_part<true>(m, block, part, node, column_block);
+      add_part<true>(m, block, part, node, width_, true);
       if (order_.parts > 1)
         round_numbers<Out>(node, size);
       for (std::size_t ended = part + 1; ended % 2 == 0; ended /= 2, --held) {
@@ -131,48 +170,63 @@ private:
       }
     }
     for (std::size_t r = 0; r < block.rows; ++r)
-      RoundRows<Out>{m.nodes + r * column_block, block.columns, p_.beta,
+      RoundRows<Out>{m.nodes + r * width_, block.columns, p_.beta,
                      p_.c + (block.i + r) * p_.c_stride + block.j, 0}(0);
   }
 
-  /// `to` += one part of the products.
-  template <bool whole_panels, class To>
-  void add_part(const Memory& m, const Block& block, std::size_t part, To* to, std::size_t stride) const {
+  /// `to` (+)= one part of the products. A node of a tree has memory for whole panels.
+  template <bool is_node, class To>
+  void add_part(const Memory& m, const Block& block, std::size_t part, To* to, std::size_t stride,
+                bool fresh) const {
     const std::size_t length = order_.runs * run_;
-    const bool kept = p_.k <= kept_depth;
-    for (std::size_t k = 0; k < length; k += depth_block) {
+    const bool kept = p_.k * width_ <= kept_numbers;
+    for (std::size_t k = 0; k == 0 || k < length; k += depth_block, fresh = false) { // once even for no depth
       const std::size_t depth = std::min(depth_block, length - k);
-      Number* const right = m.right + (kept ? (part * length + k) * column_block : 0);
+      Number* const right = m.right + (kept ? (part * length + k) * width_ : 0);
       if (block.i == 0 || !kept)
         pack_right(right, part, k, depth, block);
       const TileLeft<Number> left = pack_left(m.left, part, k, depth, block);
-      for (std::size_t c = 0; c < block.columns; c += panel) {
-        const std::size_t columns = whole_panels ? panel : std::min(panel, block.columns - c);
-        add_panel(left, right + c * depth, block.rows, depth, to + c, stride, columns, m.edge);
+      for (std::size_t c = 0; c < block.columns; c += panel)
+        add_panel({left, right + c * depth, depth}, to + c, stride, block.rows,
+                  is_node ? panel : std::min(panel, block.columns - c), fresh, m.edge);
+    }
+  }
+  /// Packed rows and a panel of columns.
+  struct Factors {
+    TileLeft<Number> a;
+    const Number* b;
+    std::size_t depth;
+  };
+  static void add_panel(const Factors& f, Number* to, std::size_t stride, std::size_t rows,
+                        std::size_t columns, bool fresh, Number* edge) {
+    const bool whole = columns == panel;
+    if (whole && !fresh)
+      return product_in_tiles<TileStore::accumulate>(rows, panel, f.depth, f.a, f.b, panel, to, stride);
+    product_in_tiles<TileStore::assign>(rows, panel, f.depth, f.a, f.b, panel, whole ? to : edge,
+                                        whole ? stride : panel);
+    for (std::size_t r = 0; r < rows && !whole; ++r)
+      for (std::size_t l = 0; l < columns; ++l)
+        to[r * stride + l] = edge[r * panel + l] + (fresh ? Number(0) : to[r * stride + l]);
+  }
+  void add_panel(const Factors& f, FixedPoint* to, std::size_t stride, std::size_t rows, std::size_t columns,
+                 bool fresh, Number* edge) const {
+    LeafSums sums{order_.leaf, fresh, {}};
+    if (columns == panel) {
+      product_in_tiles<TileStore::accumulate>(rows, panel, f.depth, f.a, f.b, panel, to, stride, sums);
+    } else {
+      for (std::size_t r = 0; r < rows && fresh; ++r)
+        std::fill_n(to + r * stride, columns, FixedPoint{});
+      for (std::size_t k = 0; k < f.depth; k += order_.leaf) {
+        product_in_tiles<TileStore::assign>(
+            rows, panel, std::min(order_.leaf, f.depth - k),
+            TileLeft<Number>{f.a.data + k * f.a.step, f.a.row_stride, f.a.step}, f.b + k * panel, panel, edge,
+            panel);
+        for (std::size_t r = 0; r < rows; ++r)
+          sums.adder.add(edge + r * panel, columns, to + r * stride);
       }
     }
-  }
-  void add_panel(const TileLeft<Number>& a, const Number* b, std::size_t rows, std::size_t depth, Number* to,
-                 std::size_t stride, std::size_t columns, Number* edge) const {
-    if (columns == panel)
-      return product_in_tiles<TileStore::accumulate>(rows, panel, depth, a, b, panel, to, stride);
-    product_in_tiles<TileStore::assign>(rows, panel, depth, a, b, panel, edge, panel);
-    for (std::size_t r = 0; r < rows; ++r)
-      for (std::size_t l = 0; l < columns; ++l)
-        to[r * stride + l] += edge[r * panel + l];
-  }
-  void add_panel(const TileLeft<Number>& a, const Number* b, std::size_t rows, std::size_t depth,
-                 FixedPoint* to, std::size_t stride, std::size_t columns, Number* edge) const {
-    for (std::size_t k = 0; k < depth; k += order_.leaf) {
-      product_in_tiles<TileStore::assign>(rows, panel, std::min(order_.leaf, depth - k),
-                                          {a.data + k * a.step, a.row_stride, a.step}, b + k * panel, panel,
-                                          edge, panel);
-      TermAdder adder;
-      for (std::size_t r = 0; r < rows; ++r)
-        adder.add(edge + r * panel, columns, to + r * stride);
-      if (!adder.all_fit())
-        *order_.fault = true;
-    }
+    if (!sums.adder.all_fit())
+      *order_.fault = true;
   }
 
   /// Calls visit(index in the block, index in the factors, length) for contiguous pieces of a part's block.
@@ -186,20 +240,37 @@ private:
     }
   }
   void pack_right(Number* to, std::size_t part, std::size_t k, std::size_t depth, const Block& block) const {
-    const std::size_t step = p_.b.column_stride();
-    for (std::size_t c = 0; c < block.columns; c += panel) {
-      const std::size_t width = std::min(panel, block.columns - c);
+    for (std::size_t c = 0; c < block.columns; c += panel)
       for_pieces(part, k, depth, [&](std::size_t at, std::size_t index, std::size_t length) {
-        for (std::size_t i = 0; i < length; ++i) {
-          Number* const row = to + c * depth + (at + i) * panel;
-          const Element* const from = p_.b.from(index + i, block.j + c).data;
-          for (std::size_t l = 0; l < width; ++l)
-            row[l] = static_cast<Number>(from[l * step]);
-          for (std::size_t l = width; l < panel; ++l)
-            row[l] = Number(0);
-        }
+        pack_panel(to + c * depth + at * panel, p_.b.from(index, block.j + c), length,
+                   std::min(panel, block.columns - c));
       });
-    }
+  }
+  /// A factor's columns side by side, and zeros up to a panel.
+  static void pack_panel(Number* to, const Factor<Element>& from, std::size_t depth, std::size_t columns) {
+    constexpr std::size_t width = lane_count<Number>;
+    if (columns < panel)
+      std::fill_n(to, depth * panel, Number(0));
+    const std::size_t whole = columns / width * width;
+    const std::size_t squares = from.transposed ? depth / width * width : depth;
+    const auto load = [&from](std::size_t k, std::size_t c) {
+      return load_lanes<Element, width>(from.from(k, c).data);
+    };
+    for (std::size_t k = 0; k < depth && !from.transposed; ++k)
+      for (std::size_t c = 0; c < whole; c += width)
+        store_lanes<Number, width>(to + k * panel + c, load(k, c));
+    for (std::size_t k = 0; k < squares && from.transposed; k += width)
+      for (std::size_t c = 0; c < whole; c += width) {
+        Lanes<Number> lines[width];
+        for (std::size_t l = 0; l < width; ++l)
+          lines[l] = load(k, c + l);
+        transpose_registers(lines, std::make_index_sequence<width>{});
+        for (std::size_t l = 0; l < width; ++l)
+          store_lanes<Number, width>(to + (k + l) * panel + c, lines[l]);
+      }
+    for (std::size_t k = 0; k < depth; ++k)
+      for (std::size_t c = k < squares ? whole : 0; c < columns; ++c)
+        to[k * panel + c] = static_cast<Number>(*from.from(k, c).data);
   }
   [[nodiscard]] TileLeft<Number> pack_left(Number* to, std::size_t part, std::size_t k, std::size_t depth,
                                            const Block& block) const {
@@ -219,7 +290,8 @@ private:
 
   Product<Element, Out> p_;
   ReproducibleProducts order_;
-  std::size_t run_; // indices of a part in one run
+  std::size_t run_;   // indices of a part in one run
+  std::size_t width_; // columns of a block
 };
 
 /// Memory for the factors and sums of ordered products, kept for the next one of the thread.
