@@ -57,7 +57,7 @@ private:
 
   /// The nearest integers of half a register of floats.
   SHARDWRIGHT_FUNCTION static Units nearest(const Halves& numbers) {
-#if defined(__AVX512DQ__)
+#if defined(__AVX512DQ__) && !defined(__clang__) // which makes as good code of the general form
     typedef long long Wide __attribute__((vector_size(64)));
     return Units(__builtin_ia32_cvtps2qq512_mask(numbers, Wide{}, static_cast<char>(-1), 4));
 #else
