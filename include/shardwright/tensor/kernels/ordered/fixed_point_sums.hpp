@@ -22,8 +22,7 @@ namespace detail {
 class TermAdder {
 public:
   /// The lanes of a chunk.
-  template <class Chunk>
-  SHARDWRIGHT_FUNCTION void add(Chunk chunk, const Lanes<float>& terms, FixedPoint* to) {
+  template <class Chunk> void add(Chunk chunk, const Lanes<float>& terms, FixedPoint* to) {
     if constexpr (requires { chunk.length; }) {
       float numbers[WholeChunk<float>::width];
       chunk.store(numbers, terms);
@@ -33,7 +32,7 @@ public:
     }
   }
   /// Any number of floats.
-  SHARDWRIGHT_FUNCTION void add(const float* terms, std::size_t count, FixedPoint* to) {
+  void add(const float* terms, std::size_t count, FixedPoint* to) {
     std::size_t i = 0;
     for (; i + WholeChunk<float>::width <= count; i += WholeChunk<float>::width)
       add_register(WholeChunk<float>{}.load(terms + i), to + i);
@@ -53,10 +52,10 @@ private:
   using Halves = typename shardwright::detail::Vector<float, width>::type;
   using Numbers = typename shardwright::detail::Vector<double, width>::type;
   using Units = typename shardwright::detail::Vector<std::int64_t, width>::type;
-  using Mask = Lanes<std::int32_t>;
+  using Mask = typename shardwright::detail::Vector<std::int32_t, 2 * width>::type;
 
   /// The nearest integers of half a register of floats.
-  SHARDWRIGHT_FUNCTION static Units nearest(const Halves& numbers) {
+  static Units nearest(const Halves& numbers) {
 #if defined(__AVX512DQ__) && !defined(__clang__) // which makes as good code of the general form
     typedef long long Wide __attribute__((vector_size(64)));
     return Units(__builtin_ia32_cvtps2qq512_mask(numbers, Wide{}, static_cast<char>(-1), 4));
@@ -68,10 +67,12 @@ private:
     return bits - 0x4338000000000000;
 #endif
   }
-  SHARDWRIGHT_FUNCTION void add_register(const Lanes<float>& terms, FixedPoint* to) {
+  template <class Register>
+  void add_register([[maybe_unused]] const Register& terms, [[maybe_unused]] FixedPoint* to) {
+#if !defined(__CUDA_ARCH__) // where no kernel calls it
     const auto fits = (terms > -FixedPoint::limit) & (terms < FixedPoint::limit);
     unfit_ = fits ? unfit_ : ~Mask{};
-    const Lanes<float> numbers = (fits ? terms : Lanes<float>{}) * 0x1p32F; // exact
+    const Register numbers = (fits ? terms : Register{}) * 0x1p32F; // exact
     Halves half[2];
     static_assert(sizeof(half) == sizeof(numbers));
     __builtin_memcpy(half, &numbers, sizeof(half));
@@ -81,8 +82,9 @@ private:
       sum += nearest(half[i]);
       __builtin_memcpy(static_cast<void*>(to + i * width), &sum, sizeof(sum));
     }
+#endif
   }
-  SHARDWRIGHT_FUNCTION void add_some(const float* terms, std::size_t count, FixedPoint* to) {
+  void add_some(const float* terms, std::size_t count, FixedPoint* to) {
     for (std::size_t i = 0; i < count; ++i)
       if (FixedPoint::fits(terms[i]))
         to[i] += FixedPoint::of(terms[i]);
