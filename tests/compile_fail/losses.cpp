@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
 
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/losses/cross_entropy.hpp>
 #include <shardwright/nn/losses/linear_cross_entropy.hpp>
 #include <shardwright/tensor/reduce.hpp>
@@ -104,3 +105,17 @@ using Over = Layout<0, Partial<Sum, dp>>;
 
 TokenCount<Over> tokens{4};
 } // namespace token_count_average
+
+namespace sum_loss_reproducible {
+// expect: sum_loss: on a Reproducible target a loss must be summed by the library, as only then its bits do not depend on the mesh (use cross_entropy or linear_cross_entropy, or a target that is not Reproducible)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Target = Reproducible<DefaultTarget>;
+#else
+using Target = DefaultTarget;
+#endif
+
+void finish(const Var<PerToken, float, Target>& loss, TokenCount<PerToken> tokens) {
+  static_cast<void>(sum_loss(loss, tokens));
+}
+} // namespace sum_loss_reproducible

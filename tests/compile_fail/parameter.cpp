@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
 
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/layers/embedding.hpp>
 #include <shardwright/nn/layers/linear.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/train/parameter.hpp>
 #include <shardwright/train/tape.hpp>
 #include <shardwright/train/tape/operation_node.hpp>
+#include <shardwright/train/tape/parameter_operand.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;
@@ -69,3 +71,66 @@ void look_up(Tape<>& tape, const ShardedTensor<Ids, std::int32_t>& ids, Paramete
   static_cast<void>(embed(tape, ids, table));
 }
 } // namespace parameter_raw_layout_table
+
+namespace parameter_reproducible_double {
+// expect: Parameter: on a Reproducible target the elements must be float or bfloat16, because the sums of gradients have the range and the units of these (choose one of them, or a target that is not Reproducible)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Element = double;
+#else
+using Element = bfloat16;
+#endif
+
+using Weight =
+    Parameter<Layout<2>, Layout<2, Partial<Sum, dp>>, Element, DataParallel, Reproducible<DefaultTarget>>;
+
+static_assert(sizeof(Weight) != 0);
+} // namespace parameter_reproducible_double
+
+namespace parameter_reproducible_frozen {
+// expect: Parameter: on a Reproducible target every parameter must be trained, because adapters of frozen ones have sums that are not ordered (train all parameters, or choose a target that is not Reproducible)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Zero = Frozen<Zero3>;
+#else
+using Zero = Zero3;
+#endif
+
+using Weight = Parameter<Layout<2>, Layout<2, Partial<Sum, dp>>, float, Zero, Reproducible<DefaultTarget>>;
+
+static_assert(sizeof(Weight) != 0);
+} // namespace parameter_reproducible_frozen
+
+namespace parameter_reproducible_mixed {
+// expect: Operation: both tensors must be on the same target
+
+using Rows = Layout<2, Shard<0, dp>>;
+using Ordered = Reproducible<DefaultTarget>;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Target = DefaultTarget; // its gradient would be an unordered sum
+#else
+using Target = Ordered;
+#endif
+
+using Weight = Parameter<Layout<2>, Layout<2, Partial<Sum, dp>>, float, DataParallel, Target>;
+
+void project(const Var<Rows, float, Ordered>& x, Weight& weight) { static_cast<void>(matmul(x, weight)); }
+} // namespace parameter_reproducible_mixed
+
+namespace parameter_reproducible_summed {
+// expect: Parameter: on a Reproducible target an operation must add its gradient term by term to the parameter's sum, but this one gives floats that are already summed (add FixedPoint terms to the slot, or choose a target that is not Reproducible)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Target = Reproducible<DefaultTarget>;
+#else
+using Target = DefaultTarget;
+#endif
+
+using Raw = Layout<1, Partial<Sum, dp>>;
+using Gain = Parameter<Layout<1>, Raw, float, DataParallel, Target>;
+
+void give(const detail::ParameterOperand<Gain>& gain, const ShardedTensor<Raw, float, Target>& sum) {
+  gain.give(sum);
+}
+} // namespace parameter_reproducible_summed
