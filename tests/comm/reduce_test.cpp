@@ -173,3 +173,45 @@ TEST_CASE("nested orders add level by level", "[comm]") {
     REQUIRE(out[i] == over_c(0) + over_c(1));
   }
 }
+
+namespace {
+
+/// Each node is rounded to the element, whichever kernel adds; NaNs pass, and an output may be an input.
+template <class E> bool adds_in_tree(int ranks, std::size_t count, bool stream, bool in_place) {
+  std::mt19937_64 random(count);
+  std::vector<std::vector<E>> data;
+  std::vector<const void*> ins;
+  sw::ReductionOrder order;
+  for (int stride = 1; stride < ranks; stride *= 2)
+    order.levels[static_cast<std::size_t>(order.count++)] = {2, stride};
+  for (int rank = 0; rank < ranks; ++rank)
+    ins.push_back(data.emplace_back(random_elements<E>(count, random)).data());
+  std::vector<std::vector<E>> sums = data;
+  for (std::size_t step = 1; step < sums.size(); step *= 2)
+    for (std::size_t rank = 0; rank < sums.size(); rank += 2 * step)
+      for (std::size_t i = 0; i < count; ++i)
+        sums[rank][i] = static_cast<E>(sums[rank][i] + sums[rank + step][i]);
+  std::vector<E> out(count);
+  void* outs[] = {out.data(), in_place ? data.back().data() : out.data()};
+  sw::detail::NestedReduction reduction(ranks);
+  reduction.begin(sw::element_type_of<E>(), sw::ReduceOp::sum, order);
+  reduction.run(ins.data(), outs, in_place ? 2 : 1, count, stream);
+  sw::detail::finish_streaming();
+  bool equal = true;
+  for (std::size_t i = 0; i < count; ++i)
+    equal = equal && agrees(out[i], sums[0][i]) && (!in_place || agrees(data.back()[i], sums[0][i]));
+  return equal;
+}
+
+} // namespace
+
+TEST_CASE("a binary tree of ranks is added pairwise", "[comm]") {
+  for (const int ranks : {2, 4, 8, 16})
+    for (const std::size_t count : {1, 5, 24, 63, 64, 65, 300, 1700})
+      for (const bool in_place : {false, true}) {
+        INFO(ranks << " ranks, " << count << " elements");
+        CHECK(adds_in_tree<float>(ranks, count, count % 2 == 0, in_place));
+        CHECK(adds_in_tree<double>(ranks, count, count % 2 == 0, in_place));
+        CHECK(adds_in_tree<sw::bfloat16>(ranks, count, false, in_place));
+      }
+}

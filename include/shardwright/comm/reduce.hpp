@@ -37,7 +37,8 @@ public:
       levels_[depth_++] = candidate;
       inputs += static_cast<std::size_t>(candidate.extent);
     }
-    if (depth_ == 1 && levels_[0].stride == 1)
+    tree_ = is_tree();
+    if (tree_ || (depth_ == 1 && levels_[0].stride == 1))
       depth_ = 0;
     if (depth_ == 0)
       return;
@@ -54,7 +55,7 @@ public:
     if (count == 0)
       return;
     if (depth_ == 0) {
-      reduce_run(type_, op_, {ins, ranks_, outs, out_count, count, divisor(ranks_), stream});
+      reduce_run(type_, op_, {ins, ranks_, outs, out_count, count, divisor(ranks_), stream, tree_});
       return;
     }
     const std::size_t step = piece_bytes / size_of(type_);
@@ -68,6 +69,15 @@ public:
 
 private:
   static constexpr std::size_t piece_bytes = 2048;
+
+  /// Whether the levels are a binary tree that one kernel adds in registers, with the same rounding.
+  [[nodiscard]] bool is_tree() const noexcept {
+    bool binary = (ranks_ == 4 || ranks_ == 8) && ranks_ == 1 << depth_ && op_ == ReduceOp::sum &&
+                  (type_ == ElementType::float32 || type_ == ElementType::float64);
+    for (std::size_t level = 0; level < depth_; ++level)
+      binary = binary && levels_[level].extent == 2 && levels_[level].stride == 1 << level;
+    return binary;
+  }
 
   void level(std::size_t depth, int base, const void* const* ins, std::size_t at, std::size_t length,
              std::size_t used, void* const* outs, int out_count, bool stream) noexcept {
@@ -98,6 +108,7 @@ private:
   ElementType type_ = ElementType::float32;
   ReduceOp op_ = ReduceOp::sum;
   std::size_t depth_ = 0;
+  bool tree_ = false;
   std::array<ReductionOrder::Level, ReductionOrder::max_levels> levels_{};
   std::vector<void*> outs_ = std::vector<void*>(static_cast<std::size_t>(ranks_));
   std::vector<const void*> pointers_;

@@ -37,7 +37,7 @@ struct MinimumOf {
   }
 };
 
-/// One reduction over runs: `outs[j][i] = divide(op over s of ins[s][i])`, s ascending.
+/// One reduction over runs: `outs[j][i] = divide(op over s of ins[s][i])`, s ascending, or in a binary tree.
 ///
 /// Any output may be one of the inputs: element i of every input is read before element i of any output is
 /// written, and whole registers move in between, so other overlaps are not allowed.
@@ -49,6 +49,7 @@ struct ReduceRun {
   std::size_t count = 0; ///< Elements.
   int divisor = 1;       ///< Applied once, after the last input; 1 unless the operation is an average.
   bool stream = false;   ///< Use non-temporal stores if the outputs allow it.
+  bool tree = false;     ///< Four or eight inputs of a sum of reals are added as a binary tree.
 };
 
 template <class Element, class Op> class ReduceKernel {
@@ -67,17 +68,46 @@ template <class Element, class Op> class ReduceKernel {
 
 public:
   static void run(const ReduceRun& task) noexcept {
-    if constexpr (real_sum) {
-      const std::size_t head = task.stream ? streaming_head(task) : task.count + 1;
-      if (head <= task.count) {
-        one_by_one(task, 0, head);
-        return rest(task, blocks<true>(task, head));
-      }
-    }
-    rest(task, blocks<false>(task, 0));
+    if constexpr (real_sum)
+      if (task.tree)
+        return task.in_count == 4 ? run_as<4>(task) : run_as<8>(task);
+    run_as<0>(task);
   }
 
 private:
+  /// @tparam tree inputs of a binary tree, or 0
+  template <int tree> static void run_as(const ReduceRun& task) noexcept {
+    if constexpr (real_sum) {
+      const std::size_t head = task.stream ? streaming_head(task) : task.count + 1;
+      if (head <= task.count) {
+        one_by_one<tree>(task, 0, head);
+        return rest<tree>(task, blocks<true, tree>(task, head));
+      }
+    }
+    rest<tree>(task, blocks<false, tree>(task, 0));
+  }
+
+  /// The inputs, as `read(s)` gives them. A tree reads all of them before the next block, which memory can
+  /// deliver at the same time.
+  template <int tree, class Read, class Add>
+  static auto combined(const ReduceRun& task, const Read& read, const Add& add) noexcept {
+    if constexpr (tree != 0) {
+      return subtree<tree>(0, read, add);
+    } else {
+      auto r = read(0);
+      for (int s = 1; s < task.in_count; ++s)
+        r = add(r, read(s));
+      return r;
+    }
+  }
+  template <int leaves, class Read, class Add>
+  static auto subtree(int first, const Read& read, const Add& add) noexcept {
+    if constexpr (leaves == 1)
+      return read(first);
+    else
+      return add(subtree<leaves / 2>(first, read, add), subtree<leaves / 2>(first + leaves / 2, read, add));
+  }
+
   static const Element* in(const ReduceRun& task, int s) noexcept {
     return static_cast<const Element*>(task.ins[s]);
   }
@@ -123,11 +153,10 @@ private:
       store<Stream>(out(task, j) + i, value);
   }
 
-  template <bool Stream> static std::size_t blocks(const ReduceRun& task, std::size_t i) noexcept {
+  template <bool Stream, int tree> static std::size_t blocks(const ReduceRun& task, std::size_t i) noexcept {
     for (; i + block <= task.count; i += block) {
-      Four r = load(in(task, 0) + i);
-      for (int s = 1; s < task.in_count; ++s)
-        r = combine(r, load(in(task, s) + i));
+      Four r = combined<tree>(
+          task, [&](int s) { return load(in(task, s) + i); }, combine);
       if constexpr (real_sum)
         if (task.divisor != 1) {
           const auto divisor = static_cast<Element>(task.divisor);
@@ -139,22 +168,24 @@ private:
   }
 
   /// Less than a block, which is all of a small call: elements one by one take several times as long.
-  static void rest(const ReduceRun& task, std::size_t i) noexcept {
-    i = registers<lane_bytes>(task, i);
+  template <int tree> static void rest(const ReduceRun& task, std::size_t i) noexcept {
+    i = registers<lane_bytes, tree>(task, i);
     if constexpr (lane_bytes > 32)
-      i = registers<32>(task, i);
+      i = registers<32, tree>(task, i);
     if constexpr (lane_bytes > 16)
-      i = registers<16>(task, i);
-    one_by_one(task, i, task.count);
+      i = registers<16, tree>(task, i);
+    one_by_one<tree>(task, i, task.count);
   }
 
-  template <std::size_t bytes> static std::size_t registers(const ReduceRun& task, std::size_t i) noexcept {
+  template <std::size_t bytes, int tree>
+  static std::size_t registers(const ReduceRun& task, std::size_t i) noexcept {
     using Some = LanesOf<Element, bytes>;
+    using Register = typename Some::Register;
     constexpr std::size_t step = bytes / sizeof(Element);
+    const auto add = [](const Register& x, const Register& y) { return Op::apply(x, y); };
     for (; i + step <= task.count; i += step) {
-      auto r = Some::load(in(task, 0) + i);
-      for (int s = 1; s < task.in_count; ++s)
-        r = Op::apply(r, Some::load(in(task, s) + i));
+      Register r = combined<tree>(
+          task, [&](int s) { return Some::load(in(task, s) + i); }, add);
       if constexpr (real_sum)
         if (task.divisor != 1)
           r = r / static_cast<Element>(task.divisor);
@@ -164,11 +195,10 @@ private:
     return i;
   }
 
-  static void one_by_one(const ReduceRun& task, std::size_t i, std::size_t end) noexcept {
+  template <int tree> static void one_by_one(const ReduceRun& task, std::size_t i, std::size_t end) noexcept {
     for (; i < end; ++i) {
-      Element r = in(task, 0)[i];
-      for (int s = 1; s < task.in_count; ++s)
-        r = scalar(r, in(task, s)[i]);
+      Element r = combined<tree>(
+          task, [&](int s) { return in(task, s)[i]; }, scalar);
       if constexpr (real_sum)
         if (task.divisor != 1)
           r = r / static_cast<Element>(task.divisor);
