@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Runs of a model on a Reproducible target, on meshes that must not show in its bits.
+
+#include <shardwright/core/hash.hpp>
+#include <shardwright/io/hash_record.hpp>
+#include <shardwright/mesh/reproducible.hpp>
+#include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
+#include <shardwright/tensor/load_rows.hpp>
+#include <shardwright/train/checks/step_hashes.hpp>
+#include <shardwright/train/pipeline/model.hpp>
+#include <shardwright/train/training.hpp>
+
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace nn_test {
+
+namespace sw = shardwright;
+using namespace sw::axis;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+constexpr int steps = 3;
+constexpr std::int64_t batch = 8;
+
+struct Cut {
+  int pp = 1;
+  sw::DecoderExtents inside{};
+  int microbatches = 1;
+  std::string schedule = "1f1b";
+
+  [[nodiscard]] int ranks() const { return pp * inside.dpr * inside.dp * inside.ep * inside.cp * inside.tp; }
+  [[nodiscard]] std::string text() const {
+    return "pp=" + std::to_string(pp) + " dpr=" + std::to_string(inside.dpr) +
+           " dp=" + std::to_string(inside.dp) + " ep=" + std::to_string(inside.ep) +
+           " cp=" + std::to_string(inside.cp) + " tp=" + std::to_string(inside.tp) + ", " +
+           std::to_string(microbatches) + " microbatches, " + schedule;
+  }
+};
+
+/// A fault that a test plants.
+enum class Fault : std::uint8_t { none, weight, token };
+
+/// The steps of a run, the same on every rank. Collective.
+template <class Whole>
+sw::HashRecord train(const sw::HostCommunicator& world, const Cut& cut, const typename Whole::Config& config,
+                     Fault fault) {
+  using Model = sw::PipelineModel<Whole>;
+  using Ids = typename Model::Batch::Ids;
+  const auto whole = sw::decoder_pipeline_mesh(world, cut.pp, cut.inside);
+  const auto mesh = sw::stage_mesh(whole);
+  const sw::HostCommunicator pipeline = whole.template communicator<pp>();
+  const sw::Schedule schedule = sw::make_schedule(cut.schedule, cut.pp, cut.microbatches);
+  Model model(mesh, pipeline, schedule.placement(),
+              sw::LayerPartition(static_cast<int>(config.layers), schedule.stages()), config, 5);
+  sw::StepHashes<Model> hashes(model, world);
+  sw::TrainingOptions options;
+  hashes.watch(options);
+  sw::Training<Model> training(mesh, model, world, pipeline, schedule, sw::AdamW({.max_norm = 0.5}), options);
+  sw::HashRecord out;
+  for (int step = 0; step < steps; ++step) {
+    const auto batches = [&](std::int64_t) {
+      std::vector<typename Model::Batch> made;
+      const std::int64_t rows = batch / cut.microbatches;
+      for (int pass = 0; pass < cut.microbatches; ++pass) {
+        const auto read = [&](std::int64_t row, std::span<std::int32_t> ids, int shift) {
+          for (std::size_t i = 0; i < ids.size(); ++i)
+            ids[i] = static_cast<std::int32_t>(
+                (sw::detail::mixed(static_cast<std::uint64_t>(step * batch + row), i / 2) + i +
+                 static_cast<std::size_t>(shift)) %
+                16);
+          if (fault == Fault::token && step == 1 && row == 5)
+            ids[7] ^= 1;
+        };
+        Ids ids(mesh, {rows, config.sequence}), targets(mesh, {rows, config.sequence});
+        sw::load_rows(
+            ids, [&](std::int64_t row, std::span<std::int32_t> to) { read(row, to, 0); }, pass * rows);
+        sw::load_rows(
+            targets, [&](std::int64_t row, std::span<std::int32_t> to) { read(row, to, 1); }, pass * rows);
+        made.push_back(
+            {ids.share(),
+             targets.share(),
+             sw::BatchOrigin{static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)},
+             {}});
+      }
+      return made;
+    };
+    static_cast<void>(training.step(batches, 0.01));
+    if (fault == Fault::weight && step == 1)
+      model.for_each_parameter([&](auto& parameter) {
+        if (parameter.name() == "layers.2.mlp_norm")
+          parameter.update_weights([&](auto& weights) {
+            if (world.rank() == world.size() - 1 && weights.local_size() > 0) {
+              auto* const last =
+                  reinterpret_cast<unsigned char*>(weights.mutable_data() + weights.local_size() - 1);
+              *last ^= 1U;
+            }
+          });
+      });
+    out[step + 1] = hashes.take();
+  }
+  return out;
+}
+
+/// A run on thread ranks.
+template <class Whole>
+sw::HashRecord on_mesh(const Cut& cut, const typename Whole::Config& config, Fault fault = Fault::none) {
+  sw::HashRecord out;
+  CHECK(on_ranks(cut.ranks(), [&](sw::HostCommunicator world, Findings& findings) {
+          sw::HashRecord own = train<Whole>(world, cut, config, fault);
+          findings.expect(own.size() == steps, "steps");
+          if (world.rank() == 0)
+            out = std::move(own);
+        }) == "");
+  return out;
+}
+
+inline std::string text_of(const sw::HashRecord& left, const sw::HashRecord& right) {
+  const auto difference = sw::first_difference(left, right);
+  return difference ? difference->text() : "";
+}
+
+} // namespace nn_test
