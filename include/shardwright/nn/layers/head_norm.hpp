@@ -131,14 +131,14 @@ struct HeadNorm {
           const bool of_key = head == static_cast<std::size_t>(heads.queries);
           norm.dx = d_groups.columns_from(head * width, width);
           norm.dy = norm.dx;
-          const auto add_to = [&](const auto& gain) {
-            const auto sums = kernels::span_of(gain.tensor.mutable_local()).from(of_key ? width : 0, width);
-            const bool add = gain.beta != 0 || (head > 0 && !of_key);
+          const auto add_to = [&](const auto& into) {
+            const auto sums = kernels::span_of(into.tensor.mutable_local()).from(of_key ? width : 0, width);
+            const bool add = into.beta != 0 || (head > 0 && !of_key);
             if constexpr (summed) {
               norm.d_gain = sums;
               norm.add_gain = add;
             } else {
-              kernels::norm_gain_sums<false>(qkv.execution(), norm, sums.data, add, gain.fault);
+              kernels::norm_gain_sums<false>(qkv.execution(), norm, sums.data, add, into.fault);
             }
           };
           (add_to(slot), ...);
