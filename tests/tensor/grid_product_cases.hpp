@@ -57,7 +57,7 @@ template <class Grid, class Result, class Element = double, class Mesh>
 void check_grid_product(const Mesh& mesh, CountedBroadcasts::Counts& counts,
                         const std::array<std::int64_t, 3>& shape, const std::string& name,
                         Findings& findings) {
-  const auto [m, k, n] = shape;
+  const std::int64_t m = shape[0], k = shape[1], n = shape[2]; // clang 14 captures no structured binding
   ShardedTensor<Grid, Element> a(mesh, {m, k}), b(mesh, {k, n});
   fill_numbers(a, 1);
   fill_numbers(b, 2);
