@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/check_release on copies of the files that it reads: a version that is another, or shorter, must be found."""
+"""scripts/check_release on copies of the files that it reads: a version that is another, or shorter, must be found, a new
+one must reach every place, and what a release lacks must be said."""
 import pathlib
 import re
 import runpy
@@ -17,7 +18,7 @@ class CheckRelease(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for file in {CONFIG, *(file for file, _ in PLACES)}:
+        for file in {"CHANGELOG.md", CONFIG, *(file for file, _ in PLACES)}:
             (self.root / file).parent.mkdir(parents=True, exist_ok=True)
             (self.root / file).write_text((ROOT / file).read_text())
 
@@ -33,7 +34,8 @@ class CheckRelease(unittest.TestCase):
         for file, form in PLACES:
             text = (ROOT / file).read_text()
             at = RELEASE["pattern_of"](form).search(text)
-            for other in (at[1].rpartition(".")[0], at[1] + ".0", "9" + at[1], "none"):
+            others = ("9_9",) if "X_Y" in form else (at[1].rpartition(".")[0], at[1] + ".0", "9" + at[1], "none")
+            for other in others:
                 with self.subTest(file=file, other=other):
                     found = self.complaints(file, text.replace(at[0], at[0].replace(at[1], other)))
                     self.assertEqual({line.partition(": ")[0] for line in found}, {file})
@@ -41,7 +43,26 @@ class CheckRelease(unittest.TestCase):
     def test_config(self):
         text = (ROOT / CONFIG).read_text()
         self.assertIn("must define SHARDWRIGHT_VERSION", self.complaints(CONFIG, text.replace("_MAJOR", "_FIRST"))[0])
-        self.assertIn("the namespace v9_", self.complaints(CONFIG, re.sub("ABI v[0-9]+", "ABI v9", text))[0])
+
+    def test_release(self):
+        RELEASE["set_version"](self.root, "7.8.9")
+        self.assertEqual(list(RELEASE["complaints"](self.root)), [])
+        self.assertIn("ABI v7_8_host", (self.root / CONFIG).read_text())
+
+        def lacks(version="7.8.9"):
+            return [line.partition(": ")[0] for line in RELEASE["missing"](self.root, version)]
+
+        changes, citation = self.root / "CHANGELOG.md", self.root / "CITATION.cff"
+        changes.write_text("# Changelog\n\n## [Unreleased]\n\n## [7.8.9] - 2030-01-02\n\n### Added\n")
+        citation.write_text(re.sub("^date-released: .*\n", "", citation.read_text(), flags=re.MULTILINE) + "date-released: 2030-01-02\n")
+        self.assertEqual(lacks(), [])
+        self.assertEqual(lacks("7.8.10"), [CONFIG, "CHANGELOG.md"])
+        for found, other, lacking in (("2030-01-02", "soon", [changes.name]), ("2030-01-02", "2030-01-03", [citation.name]),
+                                      ("## [7", "No version has been released.\n\n## [7", [changes.name, changes.name])):
+            before = changes.read_text()
+            changes.write_text(before.replace(found, other))
+            self.assertEqual(lacks(), lacking)
+            changes.write_text(before)
 
 
 if __name__ == "__main__":
