@@ -54,10 +54,10 @@ template <class Number> struct AttentionBuffers {
   }
 
   /// The same with a later one of the sums as the first one.
-  [[nodiscard]] SHARDWRIGHT_FUNCTION AttentionBuffers from_sum(std::size_t sum, std::size_t keys) const {
+  [[nodiscard]] SHARDWRIGHT_FUNCTION AttentionBuffers from_sum(std::size_t sum, std::size_t key_count) const {
     AttentionBuffers out = *this;
-    out.d_keys += sum * keys * width;
-    out.d_values += sum * keys * value_width;
+    out.d_keys += sum * key_count * width;
+    out.d_values += sum * key_count * value_width;
     return out;
   }
 
