@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/communicator_suite.hpp"
+#include "comm/mpi_parts.hpp"
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 #include "support/standard_error.hpp"
@@ -56,14 +56,14 @@ template <class Error, class Call> std::string message_of(Call call) {
 
 TEST_CASE("MPI ranks pass the communicator suite", "[comm]") {
   const bool check = GENERATE(true, false);
-  for (const communicator_suite::Part& part : communicator_suite::parts()) {
+  for (const communicator_suite::Part& part : communicator_suite::mpi_parts()) {
     INFO(part.name);
     REQUIRE(sw::launch(options(check), part.run) == 0);
   }
 }
 
 TEST_CASE("MPI ranks behind a slow link and a clock pass the communicator suite", "[comm]") {
-  for (const communicator_suite::Part& part : communicator_suite::parts()) {
+  for (const communicator_suite::Part& part : communicator_suite::mpi_parts()) {
     INFO(part.name);
     REQUIRE(sw::launch(options(), [&](sw::HostCommunicator world) {
               const auto clock = std::make_shared<sw::CommunicationClock>();
@@ -79,7 +79,7 @@ TEST_CASE("MPI ranks behind a slow link and a clock pass the communicator suite"
 }
 
 TEST_CASE("MPI ranks pass the suite if each is on a separate node", "[comm]") {
-  for (const communicator_suite::Part& part : communicator_suite::parts()) {
+  for (const communicator_suite::Part& part : communicator_suite::mpi_parts()) {
     if (std::string(part.name) == "all_reduce")
       continue; // it takes the longest; the next test has one
     INFO(part.name);

@@ -55,17 +55,24 @@ bool is_busy(const sw::HostCommunicator& world, const std::string& fault) {
   return (fault == "caught_goes_on" || fault == "killed_while_busy") && world.rank() != world.size() - 1;
 }
 
+/// The rank of three that fails, before MPI has started: by the variables of Open MPI's mpirun or of Hydra.
+bool is_last_by_launcher() {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (rank == nullptr)
+    rank = std::getenv("PMI_RANK");
+  return rank != nullptr && std::string(rank) == "2";
+}
+
 /// The last rank does this instead of starting MPI.
 void fail_to_start(const std::string& fault) {
   if (fault.starts_with("starts")) {
     std::printf("pid %d\n", static_cast<int>(::getpid()));
     std::fflush(stdout);
   }
-  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
   // If another rank already waits, the launcher notices an exit; before that, it does not.
-  if (fault == "starts_not" && rank != nullptr && std::string(rank) != "2")
+  if (fault == "starts_not" && !is_last_by_launcher())
     std::this_thread::sleep_for(std::chrono::seconds(1));
-  if (rank == nullptr || std::string(rank) != "2")
+  if (!is_last_by_launcher())
     return;
   if (fault == "starts_not")
     std::_Exit(0);
@@ -349,11 +356,10 @@ void lifecycle() {
 extern "C" int shm_open(const char* name, int flags, mode_t mode) {
   using Open = int (*)(const char*, int, mode_t);
   static const Open open = reinterpret_cast<Open>(::dlsym(RTLD_NEXT, "shm_open"));
-  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
   if (stops_before_the_memory && std::string(name).starts_with("/shardwright")) {
     std::printf("pid %d\nboard %s\n", static_cast<int>(::getpid()), name);
     std::fflush(stdout);
-    if (rank != nullptr && std::string(rank) == "2")
+    if (is_last_by_launcher())
       std::raise(SIGSTOP);
   }
   return open(name, flags, mode);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/communicator_suite.hpp"
+#include "comm/mpi_parts.hpp"
 #include "support/catch.hpp"
 #include "support/launch_ranks.hpp"
 #include "support/matchers.hpp"
@@ -66,7 +66,7 @@ TEST_CASE("a world made from a program's communicator has the same ranks in the 
   sw::HostCommunicator world = sw::world_from(backwards, options);
   CHECK(world.size() == job_size());
   CHECK(world.rank() == job_size() - 1 - job_rank());
-  for (const communicator_suite::Part& part : communicator_suite::parts()) {
+  for (const communicator_suite::Part& part : communicator_suite::mpi_parts()) {
     if (std::string(part.name) == "all_reduce")
       continue; // the longest; others reduce as well
     INFO(part.name);
