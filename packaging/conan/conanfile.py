@@ -38,8 +38,7 @@ class Shardwright(ConanFile):
 
     def generate(self):
         toolchain = CMakeToolchain(self)
-        for part in ("TESTS", "EXAMPLES", "BENCHMARKS"):
-            toolchain.cache_variables[f"SHARDWRIGHT_BUILD_{part}"] = False
+        toolchain.cache_variables["SHARDWRIGHT_WITH_KOKKOS"] = False  # what is installed is the same
         toolchain.generate()
 
     def build(self):

@@ -5,7 +5,7 @@ set(VCPKG_BUILD_TYPE release) # header-only
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
-  OPTIONS -DSHARDWRIGHT_BUILD_TESTS=OFF -DSHARDWRIGHT_BUILD_EXAMPLES=OFF -DSHARDWRIGHT_BUILD_BENCHMARKS=OFF)
+  OPTIONS -DSHARDWRIGHT_WITH_KOKKOS=OFF) # what is installed is the same
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/shardwright)
 vcpkg_fixup_pkgconfig()
