@@ -36,7 +36,8 @@ struct AxisBinding {
 
 /// Those axes of a list that divide the model, as bits.
 template <class... Axes> [[nodiscard]] constexpr unsigned model_axes_of(AxisList<Axes...>) {
-  unsigned bit = 1, out = 0;
+  [[maybe_unused]] unsigned bit = 1; // a list may be empty
+  unsigned out = 0;
   ((out |= divides_model<Axes> ? bit : 0, bit <<= 1), ...);
   return out;
 }
