@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Nanoseconds of operations on tensors of 4 x 4 floats on one rank, with layouts in their types and in plain
-/// loops.
+/// @brief Nanoseconds of operations on tensors of 4 x 4 floats on one rank, with layouts in their types and
+/// in plain loops.
 ///
-/// benchmarks/price_of_types.py starts it beside PyTorch: for each line that it reads it measures all operations
-/// once, and writes a line `OPERATION SIDE NANOSECONDS` for each, then `end`.
+/// benchmarks/price_of_types.py starts it beside PyTorch: for each line that it reads it measures all
+/// operations once, and writes a line `OPERATION SIDE NANOSECONDS` for each, then `end`.
 #include "timing.hpp"
 
 #include <shardwright/run.hpp>
