@@ -645,7 +645,8 @@ TEST_CASE("MPI's error codes become TransportError with MPI's text", "[comm]") {
     FAIL("no error");
   } catch (const sw::TransportError& error) {
     CHECK(error.code() == MPI_ERR_RANK);
-    CHECK_THAT(error.what(), ContainsSubstring("MPI_Isend") && ContainsSubstring("MPI_ERR_RANK"));
+    CHECK_THAT(error.what(), ContainsSubstring("MPI_Isend") &&
+                                 (ContainsSubstring("MPI_ERR_RANK") || ContainsSubstring("Invalid rank")));
   }
   // A code that MPI itself returns: a message to a rank that does not exist.
   const auto transport = sw::detail::make_mpi_transport(MPI_COMM_WORLD, options(), 0);
@@ -681,7 +682,8 @@ TEST_CASE("contradicting launch variables are named with their values", "[comm]"
   };
   {
     const Variable world("WORLD_SIZE", "77");
-    CHECK_THAT(told(), ContainsSubstring("WORLD_SIZE=77") && ContainsSubstring("OMPI_COMM_WORLD_SIZE="));
+    CHECK_THAT(told(), ContainsSubstring("WORLD_SIZE=77") &&
+                           (ContainsSubstring("OMPI_COMM_WORLD_SIZE=") || ContainsSubstring("PMI_SIZE=")));
   }
   {
     const Variable rank("RANK", "two");

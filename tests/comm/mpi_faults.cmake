@@ -4,12 +4,25 @@ add_executable(comm_mpi_fault_program "${CMAKE_CURRENT_LIST_DIR}/mpi_fault_progr
 target_link_libraries(comm_mpi_fault_program PRIVATE shardwright::shardwright)
 shardwright_program_flags(comm_mpi_fault_program)
 
-# shardwright_mpi_fault(<name> zero|nonzero <lines of the first cause>|any <regex>... [NOT <regex>] [RANKS <n>]): on 3
-# ranks by default.
+# MPICH's launcher kills all ranks as soon as one is gone or aborts, before they can say more.
+set(launcher_kills_at_once FALSE)
+if(MPI_CXX_LIBRARIES MATCHES "mpich")
+  set(launcher_kills_at_once TRUE)
+endif()
+
+# shardwright_mpi_fault(<name> zero|nonzero|gone <lines of the first cause>|any <regex>... [NOT <regex>] [RANKS <n>]): on
+# 3 ranks by default. "gone": nonzero, because a process has ended without a message.
 function(shardwright_mpi_fault name exit lines)
   cmake_parse_arguments(PARSE_ARGV 3 fault "" "NOT;RANKS" "")
   if(NOT fault_RANKS)
     set(fault_RANKS 3)
+  endif()
+  if(exit STREQUAL "gone")
+    set(exit nonzero)
+    if(launcher_kills_at_once)
+      set(lines any)
+      set(fault_UNPARSED_ARGUMENTS "pid [0-9]+")
+    endif()
   endif()
   # Lists would be split on the command line.
   string(REPLACE ";" "|" says "${fault_UNPARSED_ARGUMENTS}")
@@ -23,16 +36,6 @@ function(shardwright_mpi_fault name exit lines)
   # One processor is enough: these jobs wait.
   set_tests_properties(
     comm.mpi_fault.${name} PROPERTIES TIMEOUT 90 ENVIRONMENT "${shardwright_mpi_environment}" LABELS mpi)
-endfunction()
-
-# shardwright_mpi_death(<name> <regex>...): of a rank whose process is gone. MPICH's launcher kills the others at once,
-# before they can say which.
-function(shardwright_mpi_death name)
-  if(MPI_CXX_LIBRARIES MATCHES "mpich")
-    shardwright_mpi_fault(${name} nonzero any "pid [0-9]+")
-  else()
-    shardwright_mpi_fault(${name} nonzero 1 ${ARGN})
-  endif()
 endfunction()
 
 shardwright_mpi_fault(none zero 0 "pid [0-9]+")
@@ -60,24 +63,27 @@ foreach(rank IN ITEMS 0 1)
 endforeach()
 shardwright_mpi_fault(throws nonzero 1 "rank 2 failed: the disk is on fire" ${woken})
 # launch throws on the rank that failed, whose main then returns, continues for minutes, or finalises MPI.
+set(caught)
+if(NOT launcher_kills_at_once)
+  set(caught
+      "caught: broadcast: the root must be .*rank 2, group world, broadcast #2, at [^\n]*mpi_fault_program.cpp:[0-9]+"
+      "destroyed.*caught")
+endif()
 foreach(way IN ITEMS caught caught_goes_on caught_finalises)
-  shardwright_mpi_fault(
-    ${way} nonzero 1
-    "caught: broadcast: the root must be .*rank 2, group world, broadcast #2, at [^\n]*mpi_fault_program.cpp:[0-9]+"
-    "destroyed.*caught" "rank 2 failed: broadcast: the root must .*mpi_fault_program.cpp:[0-9]+")
+  shardwright_mpi_fault(${way} nonzero 1 ${caught} "rank 2 failed: broadcast: the root must .*mpi_fault_program.cpp:[0-9]+")
 endforeach()
 # As the ranks of three nodes, which share no memory.
 shardwright_mpi_fault(throws_on_a_node_of_its_own nonzero 1 "rank 2 failed: the disk is on fire" ${woken})
 set_property(TEST comm.mpi_fault.throws_on_a_node_of_its_own APPEND PROPERTY ENVIRONMENT
                                                                              SHARDWRIGHT_MPI_RANKS_PER_NODE=1)
-shardwright_mpi_death(killed "pid [0-9]+" "signal 9"
+shardwright_mpi_fault(killed gone 1 "pid [0-9]+" "signal 9"
                       "rank 2 left: its process ended without a message .*, its last operation was all_reduce #1 on group world at [^ ]*mpi_fault_program.cpp:[0-9]+"
 )
-shardwright_mpi_death(
-  killed_inside "pid [0-9]+" "signal 9"
+shardwright_mpi_fault(
+  killed_inside gone 1 "pid [0-9]+" "signal 9"
   "rank 2 left: its process ended without a message .* all_reduce #[0-9]+ on group world at [^ ]*mpi_fault_program.cpp:[0-9]+")
 # The others do not communicate, so none of them would notice.
-shardwright_mpi_death(killed_while_busy "pid [0-9]+" "signal 9" "rank 2 left: its process ended without a message")
+shardwright_mpi_fault(killed_while_busy gone 1 "pid [0-9]+" "signal 9" "rank 2 left: its process ended without a message")
 shardwright_mpi_fault(
   freezes nonzero 1
   "must enter all_reduce.sum, 1048576 float32. #2 at [^ ]*mpi_fault_program.cpp:[0-9]+ within 1.5 s, but rank 2 did not arrive: rank 2: its process is stopped .by a signal or a debugger., its last operation was all_reduce #1 on group world at [^ ]*mpi_fault_program.cpp:[0-9]+"
@@ -107,7 +113,7 @@ shardwright_mpi_fault(
 # The failure begins a line, whatever the ranks have written before, and cannot control the terminal.
 shardwright_mpi_fault(throws_controls nonzero 1 "rank 2 failed: the disk.x1b.2J is .x07 on.x0dfire")
 shardwright_mpi_fault(exits nonzero 1 "rank 2 left: it called exit")
-shardwright_mpi_death(leaves "pid [0-9]+" "rank 2 left: its process ended without a message")
+shardwright_mpi_fault(leaves gone 1 "pid [0-9]+" "rank 2 left: its process ended without a message")
 shardwright_mpi_fault(returns nonzero 1 "rank 2 left: its program returned while other ranks of the group continued, its last operation was all_reduce #1")
 # One line for each of the two waits, by one of the ranks that wait, and some for the end.
 shardwright_mpi_fault(

@@ -10,6 +10,10 @@
 int main(int argc, char** argv) {
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+#if defined(MPICH_VERSION) // it tells these, not a message's communicator, of an error among several messages
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+#endif
   Kokkos::initialize();
   const int status = shardwright_test::run_session(argc, argv);
   int rank = 0;
