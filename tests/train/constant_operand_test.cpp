@@ -117,6 +117,15 @@ template <class Element> std::vector<std::uint64_t> reproducible_products(const 
                 pairs, weight.shape());
   add_gradients(Layout<2, Partial<Sum, dp, tp>>{}, random(Stream{}, {batch, tokens, width}, 5),
                 random(Stream{}, {batch, tokens, 5}, 6), std::array<std::int64_t, 2>{width, 5});
+  // Two column-parallel products read one value: both parts of its gradient are sums over tp.
+  Tape<Reproducible> tape;
+  const auto read = tape.variable(random(Tokens{}, {batch, tokens, width}, 7));
+  for (const std::uint64_t number : {8U, 9U}) {
+    const auto y = matmul(read, random(Layout<2, Shard<1, tp>>{}, {width, 24}, number));
+    tape.seed(y, random(Layout<3, Shard<0, dp>, Shard<2, tp>>{}, {batch, tokens, 24}, 2 + number));
+  }
+  tape.backward();
+  append_bits(bits, tape.gradient(read));
   if (fault)
     bits.clear();
   return bits;

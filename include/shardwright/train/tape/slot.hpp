@@ -6,6 +6,7 @@
 
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -226,7 +227,8 @@ public:
   [[nodiscard]] GradientHandle take_gradient() { return gradient_in(std::move(gradient_)); }
   [[nodiscard]] GradientHandle gradient() const { return gradient_in(gradient_); }
   /// Adds a raw gradient. Those of the same layout are summed before they are redistributed to the layout in
-  /// which gradients of this value are passed back.
+  /// which gradients of this value are passed back, unless that would round the parts of two ordered sums
+  /// together.
   template <class Raw, class E> void give(ShardedTensor<Raw, E, Target>&& raw, SourceLocation where) {
     using RawHandle = ShardedTensor<Raw, const Element, Target>;
     auto handle = TensorAccess::take<RawHandle>(std::move(raw));
@@ -234,9 +236,13 @@ public:
       add_gradient(std::move(handle));
     } else {
       PendingGradient& place = pending(&type_identity<Raw>);
-      if (place.memory)
-        handle =
-            sum_of(TensorAccess::in_memory<RawHandle>(std::move(place.memory), shape_), std::move(handle));
+      if (place.memory) {
+        if constexpr (sums_parts<Raw>)
+          handle =
+              sum_of(TensorAccess::in_memory<RawHandle>(std::move(place.memory), shape_), std::move(handle));
+        else
+          place.hand_over(this, place);
+      }
       place.memory = TensorAccess::take_memory(std::move(handle));
       place.where = where;
       place.hand_over = [](void* slot, PendingGradient& given) {
@@ -255,7 +261,7 @@ public:
       else
         return pending(&type_identity<Raw>).memory;
     }();
-    if (!memory || !memory.reusable())
+    if (!sums_parts<Raw> || !memory || !memory.reusable())
       return std::nullopt;
     return TensorAccess::in_memory<ShardedTensor<Raw, Element, Target>>(std::move(memory), shape_);
   }
@@ -266,6 +272,9 @@ public:
   }
 
 private:
+  template <class Raw>
+  static constexpr bool sums_parts = !is_reproducible<Target> || !Raw::value.has_partial();
+
   [[nodiscard]] GradientHandle gradient_in(BufferHandle memory) const {
     if constexpr (std::is_same_v<GradientLayout, L>)
       return TensorAccess::in_memory<GradientHandle>(std::move(memory), shape_, local_);
