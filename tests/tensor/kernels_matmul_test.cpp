@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -517,6 +518,29 @@ TEMPLATE_TEST_CASE("A weight's gradient sums leaves of tokens exactly, however r
   check_reproducible<TestType, sw::FixedPoint>(5, 130, 8 * 3, {.leaf = 1});
   check_reproducible<TestType, sw::FixedPoint>(245, 9, 8 * 512, {.leaf = 256});
   check_reproducible<TestType, sw::FixedPoint>(3, 5, 8 * 576, {.leaf = 64});
+}
+
+TEST_CASE("Leaves may have differing sizes, and none is cut", "[kernels]") {
+  const std::vector<std::int64_t> leaves{7, 8, 19, 200, 261, 270, 500, 521}; // of 514 indices
+  OrderedCase<float, sw::FixedPoint> all{13, 75, 514, true, false, {}};
+  all.order.leaves = leaves;
+  std::vector<sw::FixedPoint> wanted(all.m * all.n);
+  bool fault = false;
+  for (std::size_t leaf = 0; leaf + 1 < leaves.size(); ++leaf) {
+    auto one = all.product(wanted.data());
+    one.k = static_cast<std::size_t>(leaves[leaf + 1] - leaves[leaf]);
+    one.a = one.a.from(0, static_cast<std::size_t>(leaves[leaf] - 7));
+    one.b = one.b.from(static_cast<std::size_t>(leaves[leaf] - 7), 0);
+    one.beta = 1;
+    kernels::detail::start_ordered_product(execution(), one, {.fault = &fault});
+  }
+  CHECK(all.run() == wanted);
+  CHECK_FALSE(fault);
+  all.order.leaves = std::span(leaves).first(6); // not all indices
+  CHECK_THROWS_AS(all.run(), sw::InvalidArgument);
+  const std::vector<std::int64_t> large{0, 257, 514};
+  all.order.leaves = large;
+  CHECK_THROWS_AS(all.run(), sw::InvalidArgument);
 }
 
 TEST_CASE("A gradient of FixedPoint is near the sum, accumulates, and reports what does not fit",

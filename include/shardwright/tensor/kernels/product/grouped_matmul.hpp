@@ -160,23 +160,27 @@ void grouped_weight_gradient(const Execution& execution, std::span<const std::in
           "grouped_weight_gradient",
           "the gradients must be [groups, in, out], and both matrices must have the rows of all leaves.");
   std::size_t leaf = 0;
-  for (std::size_t g = 0; g < groups; ++g)
-    for (bool first = true; first || leaf_rows[leaf] < first_rows[g + 1]; first = false) {
-      const bool any = leaf_rows[leaf] < first_rows[g + 1]; // else the matrix becomes 0
-      const auto own = any ? detail::GroupOfRows::of(leaf_rows, leaf++) : detail::GroupOfRows{0, 0};
-      detail::start_product(
-          execution,
-          detail::Product<Element, FixedPoint>{in,
-                                               columns,
-                                               own.count,
-                                               1,
-                                               {rows.data() + own.begin * in, in, true},
-                                               {gradient.data() + own.begin * columns, columns, false},
-                                               first && !add ? 0.0F : 1.0F,
-                                               out.data() + g * in * columns,
-                                               columns},
-          ReproducibleProducts{.fault = fault});
-    }
+  for (std::size_t g = 0; g < groups; ++g) {
+    const std::size_t first_leaf = leaf;
+    while (leaf_rows[leaf] < first_rows[g + 1])
+      ++leaf;
+    ReproducibleProducts order;
+    order.leaves = leaf_rows.subspan(first_leaf, leaf - first_leaf + 1);
+    order.fault = fault;
+    const auto own = detail::GroupOfRows::of(first_rows, g);
+    detail::start_product(
+        execution,
+        detail::Product<Element, FixedPoint>{in,
+                                             columns,
+                                             own.count,
+                                             1,
+                                             {rows.data() + own.begin * in, in, true},
+                                             {gradient.data() + own.begin * columns, columns, false},
+                                             add ? 1.0F : 0.0F,
+                                             out.data() + g * in * columns,
+                                             columns},
+        order);
+  }
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

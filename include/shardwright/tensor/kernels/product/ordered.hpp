@@ -16,7 +16,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -38,6 +40,9 @@ struct ReproducibleProducts {
   std::size_t runs = 1;
   /// For a FixedPoint result: products whose sum, a float, becomes a term of it. A power of two up to 256.
   std::size_t leaf = 256;
+  /// Instead of equal leaves: the indices of the contracted dimension at which they begin, from any number
+  /// on, and the end. Each has at most 256.
+  std::span<const std::int64_t> leaves{};
   bool* fault = nullptr; ///< Becomes true if a term does not fit a FixedPoint result.
 };
 
@@ -45,13 +50,13 @@ namespace detail {
 
 /// Float sums of a leaf of products each, which become terms of FixedPoint sums.
 struct LeafSums {
-  std::size_t leaf;
-  bool fresh; ///< Whether the old content is ignored.
-  TermAdder adder;
+  std::span<const std::size_t> ends; ///< Of the leaves, in the packed factors.
+  bool fresh;                        ///< Whether the old content is ignored.
+  TermAdder adder{};
 };
 template <TileStore store, int rows, int registers>
 __attribute__((noinline)) void tile_product(TileLeft<float> a, const float* b, std::size_t b_stride,
-                                            std::size_t depth, FixedPoint* c, std::size_t c_stride,
+                                            std::size_t /*depth*/, FixedPoint* c, std::size_t c_stride,
                                             LeafSums& terms) {
   static_assert(store == TileStore::accumulate);
   TermAdder adder = terms.adder; // which no element of C aliases
@@ -64,10 +69,12 @@ __attribute__((noinline)) void tile_product(TileLeft<float> a, const float* b, s
       for (std::size_t l = 0; l < columns; l += 64 / sizeof(FixedPoint))
         __builtin_prefetch(row + l, 1);
   }
-  for (std::size_t k = 0; k < depth; k += terms.leaf) { // C stays in the nearest cache
+  std::size_t k = 0;
+  for (const std::size_t end : terms.ends) { // C stays in the nearest cache
     Lanes<float> sums[rows][registers] = {};
     add_products(TileLeft<float>{a.data + k * a.step, a.row_stride, a.step}, b + k * b_stride, b_stride,
-                 std::min(terms.leaf, depth - k), sums);
+                 end - k, sums);
+    k = end;
     for (int i = 0; i < rows; ++i)
       for (int r = 0; r < registers; ++r)
         adder.add(WholeChunk<float>{}, sums[i][r],
@@ -180,22 +187,57 @@ private:
                 bool fresh) const {
     const std::size_t length = order_.runs * run_;
     const bool kept = p_.k * width_ <= kept_numbers;
-    for (std::size_t k = 0; k == 0 || k < length; k += depth_block, fresh = false) { // once even for no depth
-      const std::size_t depth = std::min(depth_block, length - k);
+    std::size_t k = 0;
+    do { // once even for no depth
+      const std::size_t depth = depth_from(k, length);
       Number* const right = m.right + (kept ? (part * length + k) * width_ : 0);
       if (block.i == 0 || !kept)
         pack_right(right, part, k, depth, block);
       const TileLeft<Number> left = pack_left(m.left, part, k, depth, block);
+      LeafEnds ends;
+      if constexpr (fixed_point)
+        ends = leaf_ends(k, depth);
       for (std::size_t c = 0; c < block.columns; c += panel)
-        add_panel({left, right + c * depth, depth}, to + c, stride, block.rows,
+        add_panel({left, right + c * depth, depth, ends.all()}, to + c, stride, block.rows,
                   is_node ? panel : std::min(panel, block.columns - c), fresh, m.edge);
+      fresh = false;
+      k += depth;
+    } while (k < length);
+  }
+  /// The packed depth from an index of a part on, which cuts no leaf.
+  [[nodiscard]] std::size_t depth_from(std::size_t k, std::size_t length) const {
+    if (order_.leaves.empty())
+      return std::min(depth_block, length - k);
+    const std::int64_t first = order_.leaves.front() + static_cast<std::int64_t>(k);
+    const auto beyond = std::upper_bound(order_.leaves.begin(), order_.leaves.end(),
+                                         first + static_cast<std::int64_t>(depth_block));
+    return static_cast<std::size_t>(*(beyond - 1) - first);
+  }
+  struct LeafEnds {
+    std::size_t end[depth_block];
+    std::size_t count = 0;
+    [[nodiscard]] std::span<const std::size_t> all() const { return {end, count}; }
+  };
+  [[nodiscard]] LeafEnds leaf_ends(std::size_t k, std::size_t depth) const {
+    LeafEnds ends;
+    if (order_.leaves.empty()) {
+      for (std::size_t end = order_.leaf; end < depth; end += order_.leaf)
+        ends.end[ends.count++] = end;
+      ends.end[ends.count++] = depth;
+    } else {
+      const std::int64_t first = order_.leaves.front() + static_cast<std::int64_t>(k);
+      auto leaf = std::upper_bound(order_.leaves.begin(), order_.leaves.end(), first);
+      for (; leaf != order_.leaves.end() && *leaf - first <= static_cast<std::int64_t>(depth); ++leaf)
+        ends.end[ends.count++] = static_cast<std::size_t>(*leaf - first);
     }
+    return ends;
   }
   /// Packed rows and a panel of columns.
   struct Factors {
     TileLeft<Number> a;
     const Number* b;
     std::size_t depth;
+    std::span<const std::size_t> leaf_ends;
   };
   static void add_panel(const Factors& f, Number* to, std::size_t stride, std::size_t rows,
                         std::size_t columns, bool fresh, Number* edge) {
@@ -210,17 +252,18 @@ private:
   }
   void add_panel(const Factors& f, FixedPoint* to, std::size_t stride, std::size_t rows, std::size_t columns,
                  bool fresh, Number* edge) const {
-    LeafSums sums{order_.leaf, fresh, {}};
+    LeafSums sums{f.leaf_ends, fresh};
     if (columns == panel) {
       product_in_tiles<TileStore::accumulate>(rows, panel, f.depth, f.a, f.b, panel, to, stride, sums);
     } else {
       for (std::size_t r = 0; r < rows && fresh; ++r)
         std::fill_n(to + r * stride, columns, FixedPoint{});
-      for (std::size_t k = 0; k < f.depth; k += order_.leaf) {
+      std::size_t k = 0;
+      for (const std::size_t end : f.leaf_ends) {
         product_in_tiles<TileStore::assign>(
-            rows, panel, std::min(order_.leaf, f.depth - k),
-            TileLeft<Number>{f.a.data + k * f.a.step, f.a.row_stride, f.a.step}, f.b + k * panel, panel, edge,
-            panel);
+            rows, panel, end - k, TileLeft<Number>{f.a.data + k * f.a.step, f.a.row_stride, f.a.step},
+            f.b + k * panel, panel, edge, panel);
+        k = end;
         for (std::size_t r = 0; r < rows; ++r)
           sums.adder.add(edge + r * panel, columns, to + r * stride);
       }
@@ -310,9 +353,15 @@ void start_ordered_product(const Execution& execution, const Product<Element, Ou
   static_assert(
       runs_on_host<Execution> || counts_only<Execution>,
       "OrderedProducts: the tensors must be in host memory, because libraries of devices add in an order of their own (use FastProducts)");
-  if constexpr (std::is_same_v<Out, FixedPoint>)
+  if constexpr (std::is_same_v<Out, FixedPoint>) {
     require(order.fault != nullptr, "matmul",
             "a FixedPoint result needs a flag for terms that do not fit (add to the slot of a parameter).");
+    const auto wrong = [](std::int64_t begin, std::int64_t end) { return end <= begin || end - begin > 256; };
+    require(std::adjacent_find(order.leaves.begin(), order.leaves.end(), wrong) == order.leaves.end() &&
+                (order.leaves.empty() ||
+                 static_cast<std::size_t>(order.leaves.back() - order.leaves.front()) == product.k),
+            "matmul", "leaves must have 1 to 256 indices each, and together the contracted dimension.");
+  }
   if (product.m == 0 || product.n == 0)
     return;
   moves("sw::matmul", execution, (product.m + product.n) * product.k * sizeof(Element),
