@@ -169,6 +169,23 @@ using Weights = Layout<3, Shard<0, ep>, Shard<2, tp>>;
 static_assert(GroupedLayout<Rows, Weights>::tensor_rank >= 0);
 } // namespace grouped_weights_over_tokens
 
+namespace reproducible_balance_of_ranks {
+// expect: balance_loss: on a Reproducible target the sets must not be EachMicrobatch, whose sequences depend on the mesh (take EachSequence or WholeMicrobatch)
+
+using Target = Reproducible<DefaultTarget>;
+using Tokens = Layout<3, Shard<0, dp>>;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Over = EachMicrobatch;
+#else
+using Over = EachSequence;
+#endif
+
+void balance(const Var<Tokens, float, Target>& logits, const ExpertChoice<Tokens, Target>& choice) {
+  static_cast<void>(balance_loss<Over>(logits, choice));
+}
+} // namespace reproducible_balance_of_ranks
+
 namespace reproducible_experts_shared {
 // expect: grouped: on a Reproducible target no rank may hold a part of an expert's matrix, because the slots of a token would be added before the parts are (let these ranks own experts, as with MoeLayouts<Zero, AxisList<ep, tp>>)
 

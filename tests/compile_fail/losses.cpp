@@ -4,6 +4,7 @@
 #include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/losses/cross_entropy.hpp>
 #include <shardwright/nn/losses/linear_cross_entropy.hpp>
+#include <shardwright/nn/losses/mse.hpp>
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/train/step/loss.hpp>
 #include <shardwright/train/tape/sum_loss.hpp>
@@ -69,6 +70,19 @@ using Over = Layout<0, Partial<Sum, dp>>;
 
 LossSum<Over> loss{1.0};
 } // namespace loss_sum_not_scalar
+
+namespace reproducible_mse {
+// expect: mse: on a Reproducible target a loss must consist of loss terms, which squares are too small for (use cross_entropy, or a target that is not Reproducible)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Target = Reproducible<DefaultTarget>;
+#else
+using Target = DefaultTarget;
+#endif
+using Rows = ShardedTensor<Layout<2, Shard<0, dp>>, float, Target>;
+
+auto distance(const Rows& x, const Rows& wanted) { return mse(x, wanted); }
+} // namespace reproducible_mse
 
 namespace sum_loss_not_scalar {
 // expect: sum_loss: the loss must be one number (reduce it with sum)

@@ -86,6 +86,20 @@ void sum(const ShardedTensor<Layout<2, Shard<0, dp>>>& x) {
 }
 } // namespace ordered_rows
 
+namespace reproducible_sum_of_ranks {
+// expect: sum: on a Reproducible target a floating-point sum must not be over a sharded dimension, because each rank adds its own part first, and the parts depend on the mesh (use OrderedSum for all elements, or gather the dimension)
+
+using Rows = ShardedTensor<Layout<2, Shard<0, dp>>, float, Reproducible<DefaultTarget>>;
+
+auto total(const Rows& x) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  return reduce_all<Sum>(x);
+#else
+  return reduce_all<OrderedSum>(x);
+#endif
+}
+} // namespace reproducible_sum_of_ranks
+
 namespace ordered_integers {
 // expect: OrderedSum: the elements must be floating-point (use Sum, which is exact for integers)
 

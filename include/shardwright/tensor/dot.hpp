@@ -108,6 +108,7 @@ private:
     using L = DotLayout<typename X::layout, typename Y::layout>;
     using Result = ShardedTensor<L, AccumulationElement<typename X::value_type>, typename X::target>;
     Result out(left.resources(), {}, where);
+    static_cast<void>(detail::SumOfRanks<L, typename X::target>::value);
     if constexpr (detail::DotRanks<X, Y>::value && detail::SameElementAndTarget<X, Y>::value &&
                   !detail::any_invalid<L>) {
       static_assert(FieldElement<typename X::value_type>,

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/exact_sum.hpp>
 #include <shardwright/layout/placement.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/kernels/exact_sums.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -15,6 +16,14 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 template <class Op> inline constexpr bool is_ordered = std::is_same_v<Op, OrderedSum>;
+
+/// Whether floating-point numbers of several ranks may be added to a result; the trace shows its layout.
+template <class L, class Target> struct SumOfRanks {
+  static constexpr bool value = !is_reproducible<Target> || !L::value.has_partial();
+  static_assert(
+      value,
+      "sum: on a Reproducible target a floating-point sum must not be over a sharded dimension, because each rank adds its own part first, and the parts depend on the mesh (use OrderedSum for all elements, or gather the dimension)");
+};
 
 /// What an ordered sum of an operand needs.
 template <class X> struct OrderedOperand {

@@ -233,6 +233,8 @@ template <class Op, int dimension> struct Reduce {
   template <AnyShardedTensor X> [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
     using L = typename detail::ReducedLayoutOf<Op, dimension, typename X::layout>::type;
     using Result = detail::ResultTensor<L, X>;
+    if constexpr (!detail::is_extreme<Op> && !std::is_integral_v<typename Result::value_type>)
+      static_cast<void>(detail::SumOfRanks<L, typename X::target>::value);
     if constexpr (detail::any_invalid<L> || !detail::ReducedElement<X>::value) {
       return Result(x.resources(), {}, where);
     } else if constexpr (detail::has_halos<typename X::layout>) {

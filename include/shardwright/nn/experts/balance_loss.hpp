@@ -58,6 +58,14 @@ template <class Logits> struct HasSequences {
       "balance_loss: logits must be [sequences, positions, experts], whose layout says which axes split a sequence (reshape them, or take WholeMicrobatch)");
 };
 
+/// The trace shows the sets.
+template <class Over, class Target> struct SetsOfEveryMesh {
+  static constexpr bool value = !is_reproducible<Target> || !std::is_same_v<Over, EachMicrobatch>;
+  static_assert(
+      value,
+      "balance_loss: on a Reproducible target the sets must not be EachMicrobatch, whose sequences depend on the mesh (take EachSequence or WholeMicrobatch)");
+};
+
 /// How tokens form sets: the layout and shape of the counts, and the rows of a block in each set.
 template <class Over, class Choice> struct TokenSets {
   using L = typename Choice::layout;
@@ -285,6 +293,7 @@ template <class Over, detail::TapeValue X>
   using Input = std::remove_cvref_t<X>;
   if constexpr (!std::is_same_v<Over, WholeMicrobatch>)
     static_assert(detail::HasSequences<Input>::value);
+  static_cast<void>(detail::SetsOfEveryMesh<Over, typename Input::target>::value);
   detail::require_choice("balance_loss", logits, choice, where);
   auto counts = detail::counts_of_sets<Over>(choice, logits.shape().back(), where);
   const std::size_t rows = detail::TokenSets<Over, detail::ChoiceFor<X>>::rows(choice);

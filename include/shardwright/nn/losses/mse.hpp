@@ -7,6 +7,7 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
@@ -35,7 +36,11 @@ namespace detail {
 template <class X, class T> struct MseOperands {
   static constexpr bool alike = std::is_same_v<typename X::layout, typename T::layout>;
   static_assert(alike, "mse: the target must have the layout of the value (redistribute one of them)");
-  static constexpr bool value = alike && SameElementAndTarget<X, T>::value &&
+  static constexpr bool ordered = !is_reproducible<typename X::target>;
+  static_assert(
+      ordered,
+      "mse: on a Reproducible target a loss must consist of loss terms, which squares are too small for (use cross_entropy, or a target that is not Reproducible)");
+  static constexpr bool value = alike && ordered && SameElementAndTarget<X, T>::value &&
                                 !any_invalid<ElementwiseNonlinearLayout<operation::mse, typename X::layout>>;
 };
 
