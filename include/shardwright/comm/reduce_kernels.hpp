@@ -180,11 +180,11 @@ private:
   template <std::size_t bytes, int tree>
   static std::size_t registers(const ReduceRun& task, std::size_t i) noexcept {
     using Some = LanesOf<Element, bytes>;
-    using Register = typename Some::Register;
+    using SomeRegister = typename Some::Register;
     constexpr std::size_t step = bytes / sizeof(Element);
-    const auto add = [](const Register& x, const Register& y) { return Op::apply(x, y); };
+    const auto add = [](const SomeRegister& x, const SomeRegister& y) { return Op::apply(x, y); };
     for (; i + step <= task.count; i += step) {
-      Register r = combined<tree>(
+      SomeRegister r = combined<tree>(
           task, [&](int s) { return Some::load(in(task, s) + i); }, add);
       if constexpr (real_sum)
         if (task.divisor != 1)

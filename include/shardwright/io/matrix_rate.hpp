@@ -81,8 +81,8 @@ measure_matrix_rate(HostCommunicator world,
   if (!(seconds > 0) || !std::isfinite(seconds))
     throw InvalidArgument("measure_matrix_rate: the time to measure must be positive (0.25 s is enough)",
                           {world.world_rank(), world.name(), "measure_matrix_rate", 0, {}, where});
-  using Product = detail::RateProduct<Where>;
-  constexpr std::size_t rows = Product::rows, inner = Product::inner, columns = Product::columns;
+  using Size = detail::RateProduct<Where>;
+  constexpr std::size_t rows = Size::rows, inner = Size::inner, columns = Size::columns;
   const detail::ScratchMemory<Where> memory(execution, (rows * inner + inner * columns + rows * columns) *
                                                            sizeof(Element));
   auto* const a = static_cast<Element*>(memory.data());
@@ -93,7 +93,7 @@ measure_matrix_rate(HostCommunicator world,
   using Matrix = MatrixView<Element, Where>;
   using Clock = std::chrono::steady_clock;
   const auto product = [&] {
-    for (int i = 0; i < Product::products; ++i)
+    for (int i = 0; i < Size::products; ++i)
       kernels::matmul(execution, Matrix(a, rows, inner), kernels::Transpose::no, Matrix(b, inner, columns),
                       kernels::Transpose::no, Matrix(c, rows, columns));
     detail::wait_for_kernels(execution); // the measured part
@@ -111,7 +111,7 @@ measure_matrix_rate(HostCommunicator world,
   }
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
-  std::array<double, 1> rate{2.0 * Product::products * rows * inner * columns / *middle};
+  std::array<double, 1> rate{2.0 * Size::products * rows * inner * columns / *middle};
   world.all_reduce_in_place(rate, ReduceOp::sum, {}, where);
   return rate[0];
 }
