@@ -2,11 +2,13 @@
 #include "support/catch.hpp"
 #include "support/launch_ranks.hpp"
 #include "support/ranks.hpp"
-#include "tensor/fourier_cases.hpp"
 #include "tensor/grid_product_cases.hpp"
 #include "tensor/halo_cases.hpp"
 #include "tensor/ordered_cases.hpp"
 #include "tensor/sparse_cases.hpp"
+#if defined(SHARDWRIGHT_WITH_FFTW)
+#include "tensor/fourier_cases.hpp"
+#endif
 
 #include <chrono>
 
