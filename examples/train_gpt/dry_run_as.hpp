@@ -33,10 +33,11 @@ template <class Element, class Zero, class Form = void>
 }
 
 /// @brief The same with experts in the layers.
-template <class Element, class Zero>
+template <class Element, class Zero, class Target = sw::DefaultTarget,
+          class Owners = sw::AxisList<sw::axis::ep>>
 [[nodiscard]] sw::DryRun dry_run_experts(const Options& options, int rank) {
-  return trainer::dry_run_of<TextTask<sw::MoeLayouts<Zero>, Element, sw::Counting<sw::DefaultTarget>>>(
-      options, rank);
+  return trainer::dry_run_of<TextTask<sw::MoeLayouts<Zero, Owners>, Element, sw::Counting<Target>>>(options,
+                                                                                                    rank);
 }
 
 /// @brief Of adapters, with experts in the layers.

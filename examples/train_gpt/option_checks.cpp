@@ -274,12 +274,13 @@ static void check_reproducible(const Options& options) {
           "--record-hashes compares runs that have the same bits, but this one is not reproducible (add --reproducible, or leave it out)");
     return;
   }
-  const bool ordered = (options.precision == Precision::fp32 || options.precision == Precision::bf16) &&
-                       options.target == Device::host && options.size.experts == 0 && !options.lora &&
-                       !options.ring;
+  const bool ordered =
+      (options.precision == Precision::fp32 || options.precision == Precision::bf16) &&
+      options.target == Device::host && !options.lora &&
+      (options.size.experts == 0 || (options.precision == Precision::fp32 && options.zero == 0));
   if (!ordered)
     throw UsageError(
-        "--reproducible is for --precision fp32 or bf16, --context all-to-all and --target host, and for models without experts and adapters in this program (leave one of them out)");
+        "--reproducible is for --precision fp32 or bf16 and --target host, without adapters, and of models with experts for fp32 with --zero 0 in this program (leave one of them out)");
 }
 
 void settle_training(Options& options, const IsGiven& given) {

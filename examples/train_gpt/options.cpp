@@ -122,10 +122,9 @@ Options on_one_rank(Options options) {
   options.microbatch *= options.data_ranks();
   put_on_one_rank(options);
   options.sequence_parallel = false;
-  if (!options.reproducible) { // whose bits do not depend on the sharding: it needs no other training
+  if (!options.reproducible) // whose bits do not depend on the sharding: it needs no other training
     options.zero = 0;
-    options.ring = false;
-  }
+  options.ring = options.ring && options.reproducible;
   if (options.target == Device::cuda) {
     // A GPU is compared with the most precise arithmetic of the host.
     options.target = Device::host;

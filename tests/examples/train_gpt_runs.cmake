@@ -117,6 +117,33 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   verify_bf16_experts_zero3 0 TRAINING bf16_experts bf16_experts_zero3 OPTIONS ${experts} --mesh dp=2,ep=2 --zero 3 --precision bf16
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 4e-03 is allowed")
+set(reproducible ${any_batch} --batch 8 --steps 3 --reproducible --verify)
+foreach(way IN ITEMS "" _zero1 _zero2 _zero3)
+  string(REPLACE "_zero" "--zero;" zero "${way}")
+  shardwright_train_gpt_run(
+    verify_reproducible${way} 0 TRAINING reproducible${way} OPTIONS ${reproducible} ${zero} --mesh pp=2,dp=2,tp=2 --schedule zbh1
+    --accumulation 4 --dropout 0.1 SAYS "verify: passed: the same bits in 3 steps, losses, gradients, norms and weights: hash [0-9a-f]+")
+endforeach()
+foreach(way IN ITEMS bf16 bf16_zero3)
+  string(REGEX REPLACE "bf16(_zero)?" "\\1" zero "${way}")
+  string(REPLACE "_zero" "--zero;" zero "${zero}")
+  shardwright_train_gpt_run(
+    verify_reproducible_${way} 0 TRAINING reproducible_${way} OPTIONS ${reproducible} --precision bf16 ${zero} --mesh dp=2,tp=2
+    --sequence-parallel --tied SAYS "verify: passed: the same bits in 3 steps")
+endforeach()
+shardwright_train_gpt_run(
+  verify_reproducible_ring 0 TRAINING reproducible_ring OPTIONS ${reproducible} --context ring --mesh dp=2,cp=2
+  SAYS "verify: passed: the same bits in 3 steps")
+shardwright_train_gpt_run(
+  verify_reproducible_experts 0 TRAINING reproducible_experts OPTIONS --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include"
+  --validation-batches 2 --batch 8 --steps 3 --reproducible --verify --mesh dp=2,ep=2,tp=2
+  SAYS "verify: passed: the same bits in 3 steps")
+shardwright_train_gpt_run(
+  reproducible_refused 2 OPTIONS ${tiny} --reproducible --precision fp64
+  SAYS "--reproducible is for --precision fp32 or bf16 and --target host, without adapters" "leave one of them out")
+shardwright_train_gpt_run(
+  record_hashes_alone 2 OPTIONS ${tiny} --record-hashes hashes.txt
+  SAYS "--record-hashes compares runs that have the same bits, but this one is not reproducible .add --reproducible, or leave it out")
 set(counted "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_dry_run")
 shardwright_train_gpt_run(
   dry_run 0 OPTIONS --dry-run --mesh dp=256,tp=8,pp=8 --rank 0,17 --dry-run-json "${counted}.json"

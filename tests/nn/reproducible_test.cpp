@@ -23,10 +23,14 @@ sw::DecoderConfig config() {
   return out;
 }
 
+//! [model]
+template <class Layouts, class Element>
+using Model = sw::Decoder<Layouts, Element, sw::Reproducible<sw::DefaultTarget>>;
+//! [model]
+
 /// A run of a decoder.
 template <class Layouts, class Element> sw::HashRecord on_mesh(const Cut& cut, Fault fault = Fault::none) {
-  return nn_test::on_mesh<sw::Decoder<Layouts, Element, sw::Reproducible<sw::DefaultTarget>>>(cut, config(),
-                                                                                              fault);
+  return nn_test::on_mesh<Model<Layouts, Element>>(cut, config(), fault);
 }
 
 using Single = sw::DecoderLayouts<true, sw::Zero2>; // the stream is split over tp
