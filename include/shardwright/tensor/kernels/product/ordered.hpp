@@ -8,9 +8,9 @@
 #include <shardwright/core/fixed_point.hpp>
 #include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/tensor/kernels/lanes/narrow_rows.hpp>
-#include <shardwright/tensor/kernels/lanes/transposed.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/ordered/fixed_point_sums.hpp>
+#include <shardwright/tensor/kernels/product/packed.hpp>
 #include <shardwright/tensor/kernels/product/portable.hpp>
 #include <shardwright/tensor/kernels/product/tiles.hpp>
 
@@ -20,7 +20,6 @@
 #include <memory>
 #include <span>
 #include <type_traits>
-#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
@@ -115,7 +114,7 @@ private:
   static constexpr std::size_t row_block = 240; // a multiple of the tiles' rows
   static constexpr std::size_t most_columns = 256;
   static_assert(most_columns % panel == 0);
-  static constexpr std::size_t kept_numbers = 2048 * most_columns; // of the packed right factor
+  static constexpr std::size_t kept_numbers = 4096 * most_columns; // of the packed right factor
   static constexpr std::size_t most_nodes = 4;                     // of a tree of 8 parts, at a time
   static constexpr std::size_t node_size = row_block * most_columns;
 
@@ -285,35 +284,9 @@ private:
   void pack_right(Number* to, std::size_t part, std::size_t k, std::size_t depth, const Block& block) const {
     for (std::size_t c = 0; c < block.columns; c += panel)
       for_pieces(part, k, depth, [&](std::size_t at, std::size_t index, std::size_t length) {
-        pack_panel(to + c * depth + at * panel, p_.b.from(index, block.j + c), length,
-                   std::min(panel, block.columns - c));
+        pack_panel<panel>(to + c * depth + at * panel, p_.b.from(index, block.j + c), length,
+                          std::min(panel, block.columns - c));
       });
-  }
-  /// A factor's columns side by side, and zeros up to a panel.
-  static void pack_panel(Number* to, const Factor<Element>& from, std::size_t depth, std::size_t columns) {
-    constexpr std::size_t width = lane_count<Number>;
-    if (columns < panel)
-      std::fill_n(to, depth * panel, Number(0));
-    const std::size_t whole = columns / width * width;
-    const std::size_t squares = from.transposed ? depth / width * width : depth;
-    const auto load = [&from](std::size_t k, std::size_t c) {
-      return load_lanes<Element, width>(from.from(k, c).data);
-    };
-    for (std::size_t k = 0; k < depth && !from.transposed; ++k)
-      for (std::size_t c = 0; c < whole; c += width)
-        store_lanes<Number, width>(to + k * panel + c, load(k, c));
-    for (std::size_t k = 0; k < squares && from.transposed; k += width)
-      for (std::size_t c = 0; c < whole; c += width) {
-        Lanes<Number> lines[width];
-        for (std::size_t l = 0; l < width; ++l)
-          lines[l] = load(k, c + l);
-        transpose_registers(lines, std::make_index_sequence<width>{});
-        for (std::size_t l = 0; l < width; ++l)
-          store_lanes<Number, width>(to + (k + l) * panel + c, lines[l]);
-      }
-    for (std::size_t k = 0; k < depth; ++k)
-      for (std::size_t c = k < squares ? whole : 0; c < columns; ++c)
-        to[k * panel + c] = static_cast<Number>(*from.from(k, c).data);
   }
   [[nodiscard]] TileLeft<Number> pack_left(Number* to, std::size_t part, std::size_t k, std::size_t depth,
                                            const Block& block) const {
@@ -325,8 +298,7 @@ private:
       const std::size_t numbers = transposed ? block.rows : length;
       const std::size_t stride = transposed ? row_block : depth_block;
       for (std::size_t line = 0; line < lines; ++line)
-        for (std::size_t l = 0; l < numbers; ++l)
-          piece[line * stride + l] = p_.alpha * static_cast<Number>(from[line * p_.a.stride + l]);
+        pack_line(piece + line * stride, from + line * p_.a.stride, p_.a.stride, numbers, p_.alpha);
     });
     return {to, transposed ? 1 : depth_block, transposed ? row_block : 1};
   }
