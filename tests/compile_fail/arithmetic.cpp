@@ -125,3 +125,29 @@ auto weighted(const DeviceMesh<dp, tp>& mesh, const ShardedTensor<L>& x) {
   return x * PerRank<dp>(1 + mesh.coordinate<dp>());
 }
 } // namespace per_rank_on_replicated
+
+namespace reproducible_scale_of_parts {
+// expect: Operation: on a Reproducible target no operand may be Partial, because each rank would round its part of the result, and the parts depend on the mesh (redistribute the operand first)
+
+void scale_parts(const ShardedTensor<Layout<1, Partial<Sum, dp>>, float, Reproducible<DefaultTarget>>& x) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(scale(x, 0.3F));
+#else
+  static_cast<void>(scale(redistribute<Layout<1>>(x), 0.3F));
+#endif
+}
+} // namespace reproducible_scale_of_parts
+
+namespace reproducible_sum_of_parts {
+// expect: Operation: on a Reproducible target no operand may be Partial
+
+using Sums = ShardedTensor<Layout<1, Partial<Sum, dp>>, float, Reproducible<DefaultTarget>>;
+
+void add_parts(const Sums& x, const Sums& y) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(add(x, y));
+#else
+  static_cast<void>(add(redistribute<Layout<1>>(x), redistribute<Layout<1>>(y)));
+#endif
+}
+} // namespace reproducible_sum_of_parts

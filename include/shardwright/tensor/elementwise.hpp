@@ -39,8 +39,9 @@ template <class To> struct Convert {
     static_assert(
         ComplexElement<To> == ComplexElement<From> || !FieldElement<To> || !FieldElement<From>,
         "convert: a real tensor must not become a complex one, nor a complex one real, because one of them has a part that the other lacks (rfft and irfft transform between them)");
-    ShardedTensor<ElementwiseLinearLayout<typename X::layout>, To, typename X::target> out(x.resources(),
-                                                                                           x.shape(), where);
+    using Result = ShardedTensor<ElementwiseLinearLayout<typename X::layout>, To, typename X::target>;
+    static_cast<void>(detail::RoundedOnce<Result>::value);
+    Result out(x.resources(), x.shape(), where);
     if (x.local_size() > 0)
       kernels::copy(x.execution(), detail::part_vector_of(x), detail::mutable_part_vector_of(out));
     return out;

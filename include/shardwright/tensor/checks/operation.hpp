@@ -7,6 +7,7 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
@@ -85,6 +86,22 @@ template <class Operation, class Element> struct RealOperand {
   static_assert(
       value || ComplexElement<Element>,
       "Operation: the elements must be floating-point, because the results of integers would be rounded (use a tensor of floats)");
+};
+
+/// The result of an elementwise operation. On a Reproducible target it must not be a sum that ranks have yet
+/// to add, as those of the operands were. The trace shows its layout.
+template <class Result> struct RoundedOnce {
+  static constexpr bool of_ranks = [] {
+    for (int axis = 0; axis < Result::layout::axis_list::size; ++axis)
+      if (Result::layout::value.is_partial(axis) && is_linear(Result::layout::value.op(axis)))
+        return true;
+    return false;
+  }();
+  static constexpr bool value =
+      !is_reproducible<typename Result::target> || !RealElement<typename Result::value_type> || !of_ranks;
+  static_assert(
+      value,
+      "Operation: on a Reproducible target no operand may be Partial, because each rank would round its part of the result, and the parts depend on the mesh (redistribute the operand first)");
 };
 
 /// The destination of an `_into` form must have the layout and element type of the result.

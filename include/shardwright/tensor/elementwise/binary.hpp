@@ -324,6 +324,7 @@ private:
   template <class Left, class Right>
   static constexpr bool takes = detail::SameElementAndTarget<Left, Right>::value &&
                                 !detail::any_invalid<typename Result<Left, Right>::layout> &&
+                                detail::RoundedOnce<Result<Left, Right>>::value &&
                                 detail::RealOperand<Function, typename Left::value_type>::value;
   /// The trailing extents must agree.
   template <class Left, class Right>

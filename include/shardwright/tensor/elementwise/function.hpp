@@ -146,8 +146,9 @@ private:
   using Result = detail::ResultTensor<typename detail::FunctionLayout<Function, typename X::layout>::type, X>;
   /// Checks the operand.
   template <class X>
-  static constexpr bool takes = !detail::any_invalid<typename Result<X>::layout> &&
-                                detail::RealOperand<Function, typename X::value_type>::value;
+  static constexpr bool takes =
+      !detail::any_invalid<typename Result<X>::layout> && detail::RoundedOnce<Result<X>>::value &&
+      detail::RealOperand<Function, typename X::value_type>::value;
   template <class Element> [[nodiscard]] static kernels::Elements<Element> elements(const Element* data) {
     return {data};
   }
