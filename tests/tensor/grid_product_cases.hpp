@@ -112,8 +112,8 @@ inline void check_grid_products(const HostCommunicator& world, Findings& finding
         check_grid_product<Grid, Layout<2, Shard<0, x>, Shard<1, y>, Partial<Sum, depth>>>(
             mesh, counts, shape, "layers" + on, findings);
       }
-      // Ranks of a column count in another order than the blocks.
-      using Nested = Layout<2, Shard<1, x>, Shard<0, y, depth>>;
+      // Ranks of a column count in the order of the mesh, which is neither that of the blocks nor of names.
+      using Nested = Layout<2, Shard<0, depth, x>, Shard<1, y>>;
       check_grid_product<Nested, Nested>(mesh, counts, {13, 19, 11}, "nested" + on, findings);
       if (layers == 1)
         check_grid_product<Grid, Grid, bfloat16>(mesh, counts, {13, 19, 11}, "narrow" + on, findings);
