@@ -4,7 +4,7 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-set(package_directory "${CMAKE_INSTALL_LIBDIR}/cmake/shardwright")
+set(package_directory "${CMAKE_INSTALL_DATADIR}/cmake/shardwright") # nothing in it is for one architecture
 set(bare_targets shardwright shardwright_descriptions)
 if(TARGET shardwright_safetensors)
   list(APPEND bare_targets shardwright_safetensors)

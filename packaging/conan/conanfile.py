@@ -50,6 +50,6 @@ class Shardwright(ConanFile):
     def package_info(self):
         # The configuration that CMake installed finds Kokkos, MPI and the BLAS where it is used.
         self.cpp_info.set_property("cmake_find_mode", "none")
-        self.cpp_info.builddirs = ["lib/cmake/shardwright"]
+        self.cpp_info.builddirs = ["share/cmake/shardwright"]
         self.cpp_info.bindirs = []
         self.cpp_info.libdirs = []
