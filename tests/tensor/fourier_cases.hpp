@@ -161,13 +161,14 @@ void check_pencils(const HostCommunicator& world, int first, const Shape& shape,
 
 /// @brief All of them, where blocks are even, uneven and empty.
 inline void check_world(const HostCommunicator& world, Findings& findings) {
-  for (const Shape& shape : {Shape{5, 6, 7}, Shape{3, 2, 4}, Shape{8, 8, 16}}) {
+  for (const Shape& shape : {Shape{5, 6, 7}, Shape{3, 2, 4}, Shape{8, 8, 19}}) {
     check_slabs<double>(world, shape, findings);
     for (int first = 1; first <= world.size(); ++first)
       if (world.size() % first == 0)
         check_pencils<double>(world, first, shape, findings);
   }
   check_slabs<float>(world, {5, 6, 7}, findings);
+  check_slabs<float>(world, {5, 3, 17}, findings); // groups of columns off the alignment
 }
 
 } // namespace fourier_test

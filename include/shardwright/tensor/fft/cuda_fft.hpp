@@ -93,53 +93,32 @@ template <> struct TransformLibrary<Kokkos::Cuda> {
   static void transform(const Kokkos::Cuda& execution, const TransformProblem& problem, const In* in,
                         Out* out) {
     auto& plans = kernels::detail::of_stream<CufftPlans>(execution);
-    bool first = true;
-    for (int i = 0; i < problem.transformed.count; ++i) {
-      const TransformExtent& along = problem.transformed.each[static_cast<std::size_t>(i)];
-      if (first)
-        lines(plans, problem, along, in, out);
-      else // complex, and in place
-        lines(plans, problem, {along.count, along.out, along.out}, out, out);
-      first = false;
-    }
+    lines(plans, problem.kind, problem.lines(0), in, out);
+    for (int i = 1; i < problem.transformed.count; ++i) // complex, and in place
+      lines(plans, problem.kind, problem.lines(i), out, out);
   }
 
 private:
   /// All lines along a dimension.
   template <class In, class Out>
-  static void lines(CufftPlans& plans, const TransformProblem& problem, const TransformExtent& along,
-                    const In* in, Out* out) {
+  static void lines(CufftPlans& plans, TransformKind kind, const TransformLines& along, const In* in,
+                    Out* out) {
     using Real = RealPart<Out>;
-    // Elements behind the dimension, which neighbour in memory, and lines before it.
-    const std::int64_t inner = along.out;
-    const std::int64_t in_length =
-        ComplexElement<In> && !ComplexElement<Out> ? along.count / 2 + 1 : along.count;
-    const std::int64_t out_length =
-        ComplexElement<Out> && !ComplexElement<In> ? along.count / 2 + 1 : along.count;
-    const std::int64_t outer = elements_of(problem, along) / inner;
+    const std::int64_t half = along.count / 2 + 1, inner = along.inner;
+    const std::int64_t in_length = kind == TransformKind::to_real ? half : along.count;
+    const std::int64_t out_length = kind == TransformKind::from_real ? half : along.count;
     const bool contiguous = inner == 1;
     const CufftLines key{type_of<In, Out>(),
                          along.count,
-                         contiguous ? outer : inner,
+                         contiguous ? along.outer : inner,
                          {inner, inner},
                          {contiguous ? in_length : 1, contiguous ? out_length : 1}};
     const cufftHandle plan = plans.of(key);
-    for (std::int64_t at = 0; at < (contiguous ? 1 : outer); ++at) {
+    for (std::int64_t at = 0; at < (contiguous ? 1 : along.outer); ++at) {
       auto* const from = const_cast<Real*>(as_parts(in + at * in_length * inner));
       Real* const to = as_parts(out + at * out_length * inner);
-      run(plan, problem.kind, from, to);
+      run(plan, kind, from, to);
     }
-  }
-  /// Lines along a dimension: all other extents together.
-  [[nodiscard]] static std::int64_t elements_of(const TransformProblem& problem,
-                                                const TransformExtent& along) {
-    std::int64_t out = 1;
-    for (int i = 0; i < problem.repeated.count; ++i)
-      out *= problem.repeated.each[static_cast<std::size_t>(i)].count;
-    for (int i = 0; i < problem.transformed.count; ++i)
-      if (problem.transformed.each[static_cast<std::size_t>(i)].out != along.out)
-        out *= problem.transformed.each[static_cast<std::size_t>(i)].count;
-    return out;
   }
   template <class In, class Out> [[nodiscard]] static constexpr cufftType type_of() {
     constexpr bool wide = std::is_same_v<RealPart<Out>, double>;

@@ -12,12 +12,15 @@
 #if defined(SHARDWRIGHT_WITH_FFTW)
 #include <fftw3.h>
 
+#include <algorithm>
 #include <array>
 #include <complex>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <type_traits>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -98,6 +101,20 @@ template <class Real>
   return plan;
 }
 
+/// The same for memory of an execution space; a dry run has none, and needs no plan.
+template <class Execution, class Real>
+[[nodiscard]] typename Fftw<Real>::Plan fftw_plan_on([[maybe_unused]] TransformProblem problem,
+                                                     [[maybe_unused]] const FftwArguments<Real>& on) {
+  if constexpr (counts_only<Execution>) {
+    return nullptr;
+  } else {
+    problem.in_place = on.in == on.out;
+    problem.aligned =
+        problem.aligned && Fftw<Real>::alignment_of(on.in) == 0 && Fftw<Real>::alignment_of(on.out) == 0;
+    return fftw_plan_of(problem, on);
+  }
+}
+
 /// A transform as a kernel.
 template <class Real> struct FftwCall {
   typename Fftw<Real>::Plan plan;
@@ -115,6 +132,32 @@ template <class Real> struct FftwCall {
   }
 };
 
+/// Complex lines with a stride: some neighbours at a time go into a buffer that stays in cache, and back in
+/// rows. Their memory is read and written once, in whole cache lines; estimated plans read it once per pass
+/// of the algorithm.
+template <class Real> struct FftwColumns {
+  using Complex = std::complex<Real>;
+  static constexpr std::int64_t width = 16;
+  typename Fftw<Real>::Plan whole;
+  typename Fftw<Real>::Plan rest; ///< Of the last inner % width neighbours.
+  TransformLines lines;
+  FftwArguments<Real> on;
+
+  void operator()(std::size_t) const {
+    std::vector<Complex> buffer(static_cast<std::size_t>(width * lines.count));
+    for (std::int64_t group = 0; group < lines.outer; ++group)
+      for (std::int64_t column = 0; column < lines.inner; column += width) {
+        const std::int64_t first = group * lines.count * lines.inner + column;
+        const std::int64_t columns = std::min(width, lines.inner - column);
+        Fftw<Real>::run_complex(columns == width ? whole : rest, on.complex_in() + first,
+                                reinterpret_cast<typename Fftw<Real>::Complex*>(buffer.data()));
+        auto* const to = reinterpret_cast<Complex*>(on.out) + first;
+        for (std::int64_t j = 0; j < lines.count; ++j)
+          std::copy_n(buffer.data() + j * columns, columns, to + j * lines.inner);
+      }
+  }
+};
+
 template <class Execution>
 requires(kernels::runs_on_host<Execution> || counts_only<Execution>) struct TransformLibrary<Execution> {
   static constexpr bool available = true;
@@ -124,14 +167,45 @@ requires(kernels::runs_on_host<Execution> || counts_only<Execution>) struct Tran
   template <class In, class Out>
   static void transform(const Execution& execution, TransformProblem problem, const In* in, Out* out) {
     using Real = RealPart<Out>;
-    const FftwArguments<Real> on{as_parts(const_cast<In*>(in)), as_parts(out)};
-    typename Fftw<Real>::Plan plan = nullptr;
-    if constexpr (!counts_only<Execution>) {
-      problem.in_place = on.in == on.out;
-      problem.aligned = Fftw<Real>::alignment_of(on.in) == 0 && Fftw<Real>::alignment_of(on.out) == 0;
-      plan = fftw_plan_of(problem, on);
+    FftwArguments<Real> on{as_parts(const_cast<In*>(in)), as_parts(out)};
+    if constexpr (std::is_same_v<In, Out>) {
+      for (int i = 0; i < problem.transformed.count; ++i) { // the others in place
+        lines(execution, problem.kind, problem.lines(i), on);
+        on.in = on.out;
+      }
+    } else {
+      kernels::run("sw::fft", execution, 1,
+                   FftwCall<Real>{fftw_plan_on<Execution>(problem, on), problem.kind, on});
     }
-    kernels::run("sw::fft", execution, 1, FftwCall<Real>{plan, problem.kind, on});
+  }
+
+private:
+  /// All complex lines along a dimension.
+  template <class Real>
+  static void lines(const Execution& execution, TransformKind kind, const TransformLines& along,
+                    const FftwArguments<Real>& on) {
+    using Columns = FftwColumns<Real>;
+    TransformProblem problem;
+    problem.kind = kind;
+    const std::int64_t group = along.count * along.inner;
+    if (along.inner < Columns::width / 2) {
+      problem.transformed.add({along.count, along.inner, along.inner});
+      problem.repeated.add({along.inner, 1, 1});
+      problem.repeated.add({along.outer, group, group});
+      return kernels::run("sw::fft", execution, 1,
+                          FftwCall<Real>{fftw_plan_on<Execution>(problem, on), kind, on});
+    }
+    alignas(64) Real buffer[2]; // in place of the kernel's: estimates do not touch memory
+    const FftwArguments<Real> into{on.in, buffer};
+    problem.aligned = group * static_cast<std::int64_t>(2 * sizeof(Real)) % 16 == 0;
+    const auto plan_for = [&](std::int64_t columns) {
+      problem.transformed.count = problem.repeated.count = 0;
+      problem.transformed.add({along.count, along.inner, columns});
+      problem.repeated.add({columns, 1, 1});
+      return columns == 0 ? typename Fftw<Real>::Plan{} : fftw_plan_on<Execution>(problem, into);
+    };
+    const auto whole = along.inner < Columns::width ? typename Fftw<Real>::Plan{} : plan_for(Columns::width);
+    kernels::run("sw::fft", execution, 1, Columns{whole, plan_for(along.inner % Columns::width), along, on});
   }
 };
 

@@ -33,6 +33,13 @@ struct TransformExtents {
   auto operator<=>(const TransformExtents&) const = default;
 };
 
+/// All lines along a dimension of a block: `outer` groups of `inner` neighbours.
+struct TransformLines {
+  std::int64_t count; ///< Elements of a line, `inner` apart.
+  std::int64_t inner;
+  std::int64_t outer;
+};
+
 /// A transform of contiguous row-major blocks over some dimensions, repeated over the others. It is also the
 /// key of its plan.
 struct TransformProblem {
@@ -42,6 +49,17 @@ struct TransformProblem {
   TransformExtents transformed;
   TransformExtents repeated;
   auto operator<=>(const TransformProblem&) const = default;
+
+  /// The lines along transformed dimension `index`, counted from the fastest.
+  [[nodiscard]] TransformLines lines(int index) const {
+    const TransformExtent& along = transformed.each[static_cast<std::size_t>(index)];
+    std::int64_t all = 1;
+    for (int i = 0; i < repeated.count; ++i)
+      all *= repeated.each[static_cast<std::size_t>(i)].count;
+    for (int i = 0; i < transformed.count; ++i)
+      all *= i == index ? 1 : transformed.each[static_cast<std::size_t>(i)].count;
+    return {along.count, along.out, all / along.out};
+  }
 };
 
 /// The transform of a block over the dimensions for which `is_transformed`. Of a real block, a dimension of n
