@@ -11,6 +11,7 @@
 #include <command_line/checks.hpp>
 #include <command_line/words.hpp>
 
+#include <shardwright/core/fixed_point.hpp>
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/spec/recompute_names.hpp>
 
@@ -263,6 +264,7 @@ ParseResult parse(int argc, const char* const* argv) {
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
   std::string model, cluster, tokens, fix, evaluate, svg, swept, trace, timeline, precision = "bf16";
+  bool reproducible = false;
   std::string stack = "tuned", experts = "launched", dispatch = "fused", attention = "fused", recomputed;
   std::vector<std::string> stragglers;
   std::int64_t sequences = 0, length = 4096, domain = 0;
@@ -323,6 +325,10 @@ ParseResult parse(int argc, const char* const* argv) {
                  "On the wire per reduced gradient. Default: 3, between bf16 and fp32.")
       ->check(real_from(0.25, true, 64))
       ->type_name("N")
+      ->group("Run");
+  app.add_flag("--reproducible", reproducible,
+               "Gradients are integers of 8 bytes, in memory and between ranks, as on a Reproducible target.")
+      ->excludes("--reduced-bytes")
       ->group("Run");
   app.add_flag("--overlap-tensor", options.run.overlapped_tensor,
                "Tensor-parallel traffic runs beside parts of its products, as with user buffers.")
@@ -437,6 +443,8 @@ ParseResult parse(int argc, const char* const* argv) {
       throw UsageError("--tokens must be at most " + text(most_sequences) + " sequences of " + text(length) +
                        " tokens, but it is " + tokens + " (--sequence lengthens a sequence)");
     settle_run(options, precision, stack, experts, dispatch, attention);
+    if (reproducible)
+      options.run.optimizer.gradient_bytes = options.run.optimizer.reduced_bytes = sizeof(sw::FixedPoint);
     const double headroom = options.space.headroom;
     options.space = parse_fixed(fix);
     options.space.headroom = headroom;
