@@ -120,7 +120,6 @@ template <class Slot> [[nodiscard]] bool* fault_of(const Slot& slot) {
     return nullptr;
 }
 
-#if !defined(SHARDWRIGHT_COMPILED)
 /// Ranks that share a dimension.
 [[nodiscard]] inline std::int64_t ranks_along(const MeshCore& core, const LayoutValue& layout,
                                               std::span<const std::string_view> axes, int dimension) {
@@ -131,6 +130,7 @@ template <class Slot> [[nodiscard]] bool* fault_of(const Slot& slot) {
   return ranks;
 }
 
+#if !defined(SHARDWRIGHT_COMPILED)
 SHARDWRIGHT_INLINE kernels::ReproducibleProducts
 ordered_contraction(const char* operation, const MeshCore& core, const LayoutValue& layout,
                     std::span<const std::string_view> axes, std::span<const std::int64_t> shape,
