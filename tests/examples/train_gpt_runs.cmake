@@ -272,9 +272,13 @@ shardwright_train_gpt_run(
   SAYS "step [0-9]+  skipped: loss and gradients must be finite" "the last of 10 skipped steps in a row")
 
 # A run that stops and resumes writes bitwise the same files as one that never stopped.
-# shardwright_train_gpt_resumed(<name> [TRAINING <name>] [RANKS <n>] OPTIONS <word>...)
+# shardwright_train_gpt_resumed(<name> [TRAINING <name>] [RANKS <n>] OPTIONS <word>... [THEN <word>...]): the resumed run
+# has the options THEN, if there are some, in place of OPTIONS.
 function(shardwright_train_gpt_resumed name)
-  cmake_parse_arguments(run "" "TRAINING;RANKS" "OPTIONS" ${ARGN})
+  cmake_parse_arguments(run "" "TRAINING;RANKS" "OPTIONS;THEN" ${ARGN})
+  if(NOT run_THEN)
+    set(run_THEN ${run_OPTIONS})
+  endif()
   set(where)
   foreach(word IN ITEMS TRAINING RANKS)
     if(run_${word})
@@ -289,7 +293,7 @@ function(shardwright_train_gpt_resumed name)
                             "step 3  saved: [0-9.]+ [KM]iB in [0-9.]+ s, [0-9.]+ [KMG]?i?B/s" "step 6  saved: ")
   shardwright_train_gpt_run(${name}_stopped 0 ${where} FRESH "${directory}" OPTIONS ${options} --checkpoint "${directory}" --save-every 2
                             --keep 1 --validate-every 2 --stop-after 3 SAYS "step 3  saved: " "step 2  validation loss" "[0-9.]+ at last\n")
-  shardwright_train_gpt_run(${name}_resumed 0 ${where} OPTIONS ${options} --checkpoint "${directory}" --resume
+  shardwright_train_gpt_run(${name}_resumed 0 ${where} OPTIONS ${tiny} --steps 6 ${run_THEN} --checkpoint "${directory}" --resume
                             SAYS "resume: from .*step-3, saved on " "step 6/6" "step 6  saved: ")
   if(NOT TEST "${prefix}_whole")
     return()
@@ -303,6 +307,8 @@ function(shardwright_train_gpt_resumed name)
 endfunction()
 shardwright_train_gpt_resumed(saved OPTIONS --mesh pp=2,dp=2 --tied --microbatches 2 --dropout 0.1)
 shardwright_train_gpt_resumed(saved_bf16_zero3 TRAINING bf16_zero3 OPTIONS --mesh dp=2,cp=2 --zero 3 --precision bf16)
+shardwright_train_gpt_resumed(saved_reproducible TRAINING reproducible OPTIONS --reproducible --mesh pp=2,dp=2 --microbatches 2
+                              --schedule zbh1 THEN --reproducible --mesh cp=2,tp=2 --sequence-parallel)
 # The checkpoint of the first on another mesh, and with other options.
 set(saved "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_saved")
 shardwright_train_gpt_run(
@@ -384,6 +390,9 @@ if(TARGET shardwright::mpi)
   shardwright_train_gpt_run(
     mpi_verify 0 RANKS 4 OPTIONS ${tiny} --steps 6 --mesh dp=2,tp=2 --sequence-parallel --verify
     SAYS "131392 parameters on dp=2,tp=2" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+  shardwright_train_gpt_run(
+    mpi_verify_reproducible 0 RANKS 4 TRAINING reproducible OPTIONS ${tiny} --steps 3 --mesh dp=2,tp=2 --sequence-parallel
+    --reproducible --verify SAYS "verify: passed: the same bits in 3 steps")
   shardwright_train_gpt_run(
     mpi_verify_pipeline 0 RANKS 4 OPTIONS ${tiny} --steps 4 --mesh pp=2,tp=2 --schedule zbv --verify
     SAYS "schedule zbv: 4 stages on 2 ranks, 4 microbatches" "verify: passed: losses differ by")
