@@ -17,6 +17,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 // Gradients on a Reproducible target: the test itself adds the terms of tokens, as kernels do.
@@ -232,4 +233,20 @@ TEST_CASE("a hash in place differs for one bit of one element, and not for the c
           }) == "");
   }
   CHECK(sums == std::vector<std::uint64_t>(4, sums[0]));
+}
+
+TEST_CASE("a parameter names an extent that a reproducible sum cannot be cut by") {
+  CHECK(on_ranks(3, [](sw::HostCommunicator world, Findings& findings) {
+          using Model = Small<float, sw::DataParallel>;
+          const Model::Mesh mesh{world, sw::extent<dp>(1), sw::extent<cp>(1), sw::extent<tp>(3)};
+          std::string said;
+          try {
+            const Model model(mesh);
+          } catch (const sw::InvalidArgument& error) {
+            said = error.what();
+          }
+          findings.expect(said.find("must have extents of 1, 2, 4 or 8") != std::string::npos &&
+                              said.find("but they are tp=3 (choose") != std::string::npos,
+                          said);
+        }) == "");
 }
