@@ -293,8 +293,12 @@ function(shardwright_consumer_tests)
   endif()
   set(prefixes ${CMAKE_PREFIX_PATH})
 
+  # Without what an earlier version has installed elsewhere, which would be found as well.
+  add_test(NAME consumer.empty_prefix COMMAND "${CMAKE_COMMAND}" -E rm -rf "${work}/prefix")
+  set_tests_properties(consumer.empty_prefix PROPERTIES TIMEOUT 60 LABELS consumer FIXTURES_SETUP shardwright_empty_prefix)
   add_test(NAME consumer.install COMMAND "${CMAKE_COMMAND}" --install "${PROJECT_BINARY_DIR}" --prefix "${work}/prefix")
-  set_tests_properties(consumer.install PROPERTIES TIMEOUT 60 LABELS consumer FIXTURES_SETUP shardwright_prefix)
+  set_tests_properties(consumer.install PROPERTIES TIMEOUT 60 LABELS consumer FIXTURES_SETUP shardwright_prefix
+                                                   FIXTURES_REQUIRED shardwright_empty_prefix)
 
   set(components)
   foreach(component IN ITEMS MPI BLAS)
