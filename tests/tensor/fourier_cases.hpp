@@ -53,13 +53,15 @@ template <class Element> [[nodiscard]] Numbers whole(const Shape& shape) {
   std::size_t inner = 1;
   for (std::size_t d = dimension + 1; d < 3; ++d)
     inner *= static_cast<std::size_t>(shape[d]);
+  Numbers factors(n);
+  for (std::size_t j = 0; j < n; ++j)
+    factors[j] = std::polar(1.0L, -2 * std::numbers::pi_v<long double> * static_cast<long double>(j) /
+                                      static_cast<long double>(n));
   Numbers out(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t k = i / inner % n;
     for (std::size_t j = 0; j < n; ++j)
-      out[i] += x[i + j * inner - k * inner] *
-                std::polar(1.0L, -2 * std::numbers::pi_v<long double> * static_cast<long double>(j * k % n) /
-                                     static_cast<long double>(n));
+      out[i] += x[i + j * inner - k * inner] * factors[j * k % n];
   }
   return out;
 }
