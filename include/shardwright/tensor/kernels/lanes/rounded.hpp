@@ -9,8 +9,9 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// A number as rounded: compilers must not fuse the product with the addition that follows.
-template <class V> inline V as_rounded(V number) {
-#if defined(__AVX512F__)
+template <class V> SHARDWRIGHT_FUNCTION inline V as_rounded(V number) {
+#if defined(__CUDA_ARCH__) // where no kernel calls it
+#elif defined(__AVX512F__)
   asm("" : "+v"(number));
 #elif defined(__SSE2__)
   asm("" : "+x"(number));

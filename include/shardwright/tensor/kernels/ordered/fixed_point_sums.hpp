@@ -105,7 +105,9 @@ template <class Terms, class RowOf> struct AddTerms {
   bool add;
   bool* fault;
 
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t, std::size_t begin, std::size_t end) const {
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t, [[maybe_unused]] std::size_t begin,
+                                       [[maybe_unused]] std::size_t end) const {
+#if !defined(__CUDA_ARCH__) // where no kernel calls it
     for (std::size_t r = 0; r < sums.rows && !add; ++r)
       for (std::size_t c = begin; c < end; ++c)
         sums.row(r)[c] = {};
@@ -123,6 +125,7 @@ template <class Terms, class RowOf> struct AddTerms {
     }
     if (!adder.all_fit())
       *fault = true;
+#endif
   }
 };
 
