@@ -84,17 +84,20 @@ template <class Function>
                              latent_projections, experts,       qkv_projections,
                              output_projection,  up_projections};
   const bool known = detail::for_each_name(list, [&again](std::string_view name) {
-    if (name == "context")
+    if (name == "context") {
       again.remove(attention);
-    else if (name == "query_proj" || name == "qkv_proj")
-      again.remove(qkv_projections), again.remove(latent_projections);
-    else if (name == "out_proj")
+    } else if (name == "query_proj" || name == "qkv_proj") {
+      again.remove(qkv_projections);
+      again.remove(latent_projections);
+    } else if (name == "out_proj") {
       again.remove(output_projection);
-    else if (name == "mlpwi" || name == "mlpwi_0")
-      again.remove(up_projections), again.remove(experts);
-    else
+    } else if (name == "mlpwi" || name == "mlpwi_0") {
+      again.remove(up_projections);
+      again.remove(experts);
+    } else {
       return name == "decoder_layer_input" || name == "key_proj" || name == "value_proj" ||
              name == "mlpwi_1" || name == "mlpwo";
+    }
     return true;
   });
   return known ? std::optional(again) : std::nullopt;
