@@ -105,6 +105,12 @@ template <class Form, class Products, class Left, class Right, class Out>
 void run_product(const Left& left, const Right& right, Out& out, double beta, bool* fault,
                  SourceLocation where) {
   if constexpr (is_reproducible<typename Left::target> && std::is_same_v<Products, kernels::FastProducts>) {
+    if constexpr (Out::layout::value.has_partial() && !std::is_same_v<typename Out::value_type, FixedPoint>)
+      if (beta != 0)
+        reject_operation(
+            Form::name,
+            "on a Reproducible target a product that ranks share must not be added to its destination, because the sum of both would be rounded before ranks add their parts (give beta 0, and add when the sums are complete)",
+            left.core(), where);
     Form::run(left, right, out, beta,
               ordered_products<Form, typename Out::value_type>(left, right, fault, where), where);
   } else {
