@@ -57,16 +57,16 @@ public:
     if (ranks_->size() == 1)
       return kernels::attention_forward(execution(), qkv, out, log_sum_exp, shape_, block_, scale_,
                                         work.mutable_local());
-    kernels::attention_forward_over(execution(), qkv, whole_keys(qkv).local_matrix(), out, log_sum_exp,
-                                    shape_, block_, scale_, work.mutable_local());
+    kernels::detail::attention_forward_over(execution(), qkv, whole_keys(qkv).local_matrix(), out,
+                                            log_sum_exp, shape_, block_, scale_, work.mutable_local());
   }
 
   void backward(const ConstRows& qkv, const ConstRows& out, const ConstVector& log_sum_exp,
                 const ConstRows& d_out, const Rows& d_qkv) const {
     if (ranks_->size() > 1)
       return shared_backward(qkv, out, log_sum_exp, d_out, d_qkv);
-    kernels::attention_backward_in_leaves(execution(), qkv, out, log_sum_exp, d_out, d_qkv, shape_, block_,
-                                          scale_, workspace().mutable_local());
+    kernels::detail::attention_backward_in_leaves(execution(), qkv, out, log_sum_exp, d_out, d_qkv, shape_,
+                                                  block_, scale_, workspace().mutable_local());
   }
 
 private:
@@ -76,18 +76,18 @@ private:
       auto parts = buffer<Accumulated>(ranks_->size());
       {
         const auto keys = whole_keys(qkv);
-        kernels::attention_backward_in_leaves(execution(), qkv, keys.local_matrix(), out, log_sum_exp, d_out,
-                                              d_rows, parts.mutable_local_matrix(), shape_, block_, scale_,
-                                              workspace().mutable_local());
+        kernels::detail::attention_backward_in_leaves(execution(), qkv, keys.local_matrix(), out, log_sum_exp,
+                                                      d_out, d_rows, parts.mutable_local_matrix(), shape_,
+                                                      block_, scale_, workspace().mutable_local());
       }
       auto by_rank = buffer<Accumulated>(ranks_->size());
-      kernels::reorder_tokens<false>(execution(), parts.local_matrix(), by_rank.mutable_local_matrix(),
-                                     shape_, order_);
+      kernels::detail::reorder_tokens<false>(execution(), parts.local_matrix(),
+                                             by_rank.mutable_local_matrix(), shape_, order_);
       auto own = buffer<Accumulated>(1);
       order_call_after<Target>(execution());
       ranks_->reduce_scatter(std::span(by_rank.data(), by_rank.local_size()),
                              std::span(own.mutable_data(), own.local_size()), ReduceOp::sum, tree_, where_);
-      kernels::unpack_key_values(execution(), own.local_matrix(), d_rows, shape_);
+      kernels::detail::unpack_key_values(execution(), own.local_matrix(), d_rows, shape_);
     };
     if constexpr (is_narrow<Element>) { // rounded once, as on one rank
       Buffer<Accumulated> sums(*resources_, {static_cast<std::int64_t>(d_qkv.extent(0)),
@@ -108,8 +108,8 @@ private:
     ranks_->all_gather(std::span(own.data(), own.local_size()),
                        std::span(by_rank.mutable_data(), by_rank.local_size()), {}, where_);
     auto keys = buffer<Element>(ranks_->size());
-    kernels::reorder_tokens<true>(execution(), by_rank.local_matrix(), keys.mutable_local_matrix(), shape_,
-                                  order_);
+    kernels::detail::reorder_tokens<true>(execution(), by_rank.local_matrix(), keys.mutable_local_matrix(),
+                                          shape_, order_);
     return keys;
   }
 
@@ -125,7 +125,7 @@ private:
   }
   [[nodiscard]] auto workspace() const {
     return workspace_of<Accumulated, Target>(
-        *resources_, kernels::attention_in_leaves_workspace<Element>(execution(), shape_, block_));
+        *resources_, kernels::detail::attention_in_leaves_workspace<Element>(execution(), shape_, block_));
   }
   [[noreturn]] void reject(const std::string& sentence) const {
     reject_operation("attention", sentence, resources_->core(), where_);

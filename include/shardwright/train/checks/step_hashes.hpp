@@ -49,7 +49,8 @@ public:
     };
   }
 
-  /// @brief The values of the step that has ended, the same on every rank. Collective.
+  /// @brief The values of the step that has ended, the same on every rank. Collective; cost: the weights are
+  /// read once, and four all_reduces of a number for each microbatch or parameter.
   [[nodiscard]] std::vector<HashedValue> take() {
     if (names_.empty())
       learn_names();

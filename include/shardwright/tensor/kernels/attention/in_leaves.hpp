@@ -30,9 +30,7 @@ template <class Element, bool to_text> struct ReorderTokens {
   }
 };
 
-} // namespace detail
-
-/// @brief Copies `from` [ranks * tokens, width], the tokens of each rank in `order`, to the order of the
+/// Copies `from` [ranks * tokens, width], the tokens of each rank in `order`, to the order of the
 /// text; or back, with `to_text` false. `shape` is that of one rank.
 template <bool to_text, class Execution, KernelMatrix From, KernelMatrix To>
 void reorder_tokens(const Execution& execution, const From& from, const To& to, const AttentionShape& shape,
@@ -40,21 +38,20 @@ void reorder_tokens(const Execution& execution, const From& from, const To& to, 
   using Element = typename To::value_type;
   moves("sw::reorder_tokens", execution, from, to);
   run_lanes("sw::reorder_tokens", execution, from.extent(0),
-            detail::ReorderTokens<Element, to_text>{from.data(), to.data(), from.extent(1), shape.batch,
-                                                    shape.sequence, order});
+            ReorderTokens<Element, to_text>{from.data(), to.data(), from.extent(1), shape.batch,
+                                            shape.sequence, order});
 }
 
-/// @brief Elements (AccumulationElement) of workspace for both functions below.
+/// Elements (AccumulationElement) of workspace for both functions below.
 template <class Element, class Execution>
 [[nodiscard]] std::size_t attention_in_leaves_workspace(const Execution& execution,
                                                         const AttentionShape& shape,
                                                         const AttentionBlock& block) {
-  return detail::attention_workers(execution, shape) *
-         detail::AttentionBuffers<AccumulationElement<Element>>::size(shape, block.keys.rows,
-                                                                      detail::QueryLeaves(block).sums());
+  return attention_workers(execution, shape) * AttentionBuffers<AccumulationElement<Element>>::size(
+                                                   shape, block.keys.rows, QueryLeaves(block).sums());
 }
 
-/// @brief attention_forward of the queries of a block over its keys, which may be more than its queries.
+/// attention_forward of the queries of a block over its keys, which may be more than its queries.
 /// @param key_values  [batch * keys, kv_heads * key_value_width], as pack_key_values makes it
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out, KernelVector Lse,
           KernelVector Work>
@@ -63,16 +60,16 @@ void attention_forward_over(const Execution& execution, const Qkv& qkv, const Ke
                             const AttentionBlock& block, double scale, const Work& workspace) {
   using Element = typename Qkv::non_const_value_type;
   constexpr const char* operation = "attention_forward_over";
-  detail::require_attention(operation, shape, qkv, out, log_sum_exp);
-  detail::run_attention_forward<Execution, Element, typename Out::value_type>(
+  require_attention(operation, shape, qkv, out, log_sum_exp);
+  run_attention_forward<Execution, Element, typename Out::value_type>(
       operation, execution,
-      {span_of(qkv), detail::KeyValueSpan<const Element>::packed(span_of(key_values), shape), span_of(out),
+      {span_of(qkv), KeyValueSpan<const Element>::packed(span_of(key_values), shape), span_of(out),
        log_sum_exp.data(), shape, block, false, static_cast<AccumulationElement<Element>>(scale)},
       workspace);
 }
 
-/// @brief attention_backward of whole sequences, with dK and dV summed in leaves that ranks may share
-/// (detail::QueryLeaves).
+/// attention_backward of whole sequences, with dK and dV summed in leaves that ranks may share
+/// (QueryLeaves).
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelMatrix DOut,
           KernelMatrix DQkv, KernelVector Work>
 void attention_backward_in_leaves(const Execution& execution, const Qkv& qkv, const Out& out,
@@ -82,20 +79,20 @@ void attention_backward_in_leaves(const Execution& execution, const Qkv& qkv, co
   using Element = typename Qkv::non_const_value_type;
   using Sum = typename DQkv::value_type;
   constexpr const char* operation = "attention_backward_in_leaves";
-  detail::require_attention(operation, shape, qkv, out, log_sum_exp);
-  detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
-  detail::require_own_keys(operation, shape, block);
+  require_attention(operation, shape, qkv, out, log_sum_exp);
+  require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
+  require_own_keys(operation, shape, block);
   const auto input = span_of(qkv);
   const auto gradient = span_of(d_qkv);
-  detail::run_attention_backward<Execution, Element, Sum, true>(
+  run_attention_backward<Execution, Element, Sum, true>(
       operation, execution,
-      {input, detail::KeyValueSpan<const Element>::fused(input, shape), span_of(out), log_sum_exp.data(),
-       span_of(d_out), gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape, block, false,
+      {input, KeyValueSpan<const Element>::fused(input, shape), span_of(out), log_sum_exp.data(),
+       span_of(d_out), gradient, KeyValueSpan<Sum>::fused(gradient, shape), shape, block, false,
        static_cast<AccumulationElement<Element>>(scale)},
       workspace);
 }
 
-/// @brief The same for the queries of one rank over the keys of whole sequences. `d_key_values` is the sum
+/// The same for the queries of one rank over the keys of whole sequences. `d_key_values` is the sum
 /// over its queries; of `d_qkv`, only the queries' part is written.
 /// @param key_values, d_key_values  [batch * keys, kv_heads * key_value_width], in the order of the text
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out, KernelVector Lse,
@@ -108,15 +105,16 @@ void attention_backward_in_leaves(const Execution& execution, const Qkv& qkv, co
   using Element = typename Qkv::non_const_value_type;
   using Sum = typename DQkv::value_type;
   constexpr const char* operation = "attention_backward_in_leaves";
-  detail::require_attention(operation, shape, qkv, out, log_sum_exp);
-  detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
-  detail::run_attention_backward<Execution, Element, Sum, true>(
+  require_attention(operation, shape, qkv, out, log_sum_exp);
+  require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
+  run_attention_backward<Execution, Element, Sum, true>(
       operation, execution,
-      {span_of(qkv), detail::KeyValueSpan<const Element>::packed(span_of(key_values), shape), span_of(out),
+      {span_of(qkv), KeyValueSpan<const Element>::packed(span_of(key_values), shape), span_of(out),
        log_sum_exp.data(), span_of(d_out), span_of(d_qkv),
-       detail::KeyValueSpan<Sum>::packed(span_of(d_key_values), shape), shape, block, false,
+       KeyValueSpan<Sum>::packed(span_of(d_key_values), shape), shape, block, false,
        static_cast<AccumulationElement<Element>>(scale)},
       workspace);
 }
 
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

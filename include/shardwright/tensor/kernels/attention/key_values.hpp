@@ -71,19 +71,21 @@ void add_key_values(const Execution& execution, const KeyValues& key_values, con
                 detail::KeyValueSpan<Element>::fused(span_of(qkv), shape), shape});
 }
 
-/// @brief Copies `key_values` [tokens, kv_heads * key_value_width] into the keys and values of a fused buffer
+namespace detail {
+
+/// Copies `key_values` [tokens, kv_heads * key_value_width] into the keys and values of a fused buffer
 /// of `shape`.
 /// @throws InvalidArgument for other shapes.
 template <class Execution, KernelMatrix KeyValues, KernelMatrix Qkv>
 void unpack_key_values(const Execution& execution, const KeyValues& key_values, const Qkv& qkv,
                        const AttentionShape& shape) {
   using Element = typename Qkv::value_type;
-  detail::require_key_values("unpack_key_values", shape, qkv, key_values);
+  require_key_values("unpack_key_values", shape, qkv, key_values);
   moves("sw::unpack_kv", execution, key_values, key_values);
   run_lanes("sw::unpack_kv", execution, shape.tokens(),
-            detail::CopyKeyValues<Element, false>{
-                detail::KeyValueSpan<const Element>::packed(span_of(key_values), shape),
-                detail::KeyValueSpan<Element>::fused(span_of(qkv), shape), shape});
+            CopyKeyValues<Element, false>{KeyValueSpan<const Element>::packed(span_of(key_values), shape),
+                                          KeyValueSpan<Element>::fused(span_of(qkv), shape), shape});
 }
 
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
