@@ -166,6 +166,8 @@ TEST_CASE("chips of several makers are found by the names that people write", "[
   STATIC_REQUIRE(chip::gaudi_3.scale_out_bandwidth == 2 * chip::gaudi_2.scale_out_bandwidth);
   STATIC_REQUIRE(chip::mi325x.peak_fp8 == chip::mi300x.peak_fp8); // with other memory
   STATIC_REQUIRE(chip::mi325x.memory_bytes > chip::mi300x.memory_bytes);
+  STATIC_REQUIRE(chip::mi350x.peak_fp8 < chip::mi355x.peak_fp8 && // at a lower clock
+                 chip::mi350x.memory_bytes == chip::mi355x.memory_bytes);
   STATIC_REQUIRE(chip::trainium_2.host() == HostKind::compiled && chip::mi355x.host() == HostKind::separate);
   STATIC_REQUIRE(chip::gb200.host() == HostKind::coupled && chip::tpu_v6e.host() == HostKind::compiled);
 }
