@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -81,6 +82,14 @@ bool is(const Tensor& found, const std::function<Complex(Complex, Complex)>& wan
   return true;
 }
 
+struct Tripled {
+  static constexpr std::string_view name = "tripled";
+  static constexpr bool slope_of_result = false;
+  static constexpr bool takes_complex = true;
+  template <class V> V operator()(V x) const { return 3 * x; }
+  template <class V> double slope(V) const { return 3; }
+};
+
 using OnMesh = std::function<void(const DeviceMesh<dp>&, Findings&)>;
 std::string on_mesh(int ranks, const OnMesh& function) {
   return on_ranks(ranks, [&](const HostCommunicator& world, Findings& findings) {
@@ -124,6 +133,19 @@ TEST_CASE("complex tensors have the arithmetic of std::complex") {
             fill(row, n);
             findings.expect(is(x * row, [&](Z a, Z) { return a * n; }), "a row that is repeated");
           }) == "");
+}
+
+TEST_CASE("a slope may be a plain number, of real and of complex elements") {
+  CHECK(on_mesh(2, [](const DeviceMesh<dp>& mesh, Findings& findings) {
+          const Elementwise<Tripled> tripled;
+          const Field x = filled(mesh, 1);
+          findings.expect(is(tripled.gradient(x, x, tripled(x)), [](Complex a, Complex) { return 3.0 * a; }),
+                          "complex");
+          ShardedTensor<Rows, double> y(mesh, shape);
+          fill(y, 2);
+          findings.expect(is(tripled.gradient(y, y, tripled(y)), [](Complex, Complex) { return 6.0; }),
+                          "real");
+        }) == "");
 }
 
 TEST_CASE("a quotient of complex numbers does not overflow where the result fits") {

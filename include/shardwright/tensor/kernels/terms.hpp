@@ -125,7 +125,7 @@ template <class Function> struct MapOf {
 template <class Function> struct SlopeOf {
   [[no_unique_address]] Function function;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V dy, V at, Unread) const {
-    return dy * conj(function.slope(at)); // for complex numbers the adjoint of the derivative
+    return dy * conj(V(function.slope(at))); // for complex numbers the adjoint of the derivative
   }
 };
 /// @brief A function of two operands as a function of three.
