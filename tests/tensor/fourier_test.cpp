@@ -68,6 +68,7 @@ TEST_CASE("gradients of Fourier transforms agree with differences") {
             const auto x = complex(shape, 3), way = complex(shape, 4), w = complex(shape, 5);
             agrees("fft, a transition and ifft", x, way,
                    [&](const auto& z) { return in<Slab>(ifft<0>(in<Other>(fftn<1, 2>(z)))) * w + z; });
+            agrees("fft and ifftn", x, way, [&](const auto& z) { return ifftn<1, 2>(fft<1>(z) * w) * z; });
             for (const std::int64_t extent : {6, 7}) { // with and without an element in the middle
               const Shape of{3, 4, extent}, half{3, 4, extent / 2 + 1};
               const auto weights = complex(half, 6);
