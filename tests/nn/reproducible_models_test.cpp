@@ -13,13 +13,9 @@ using namespace nn_test;
 
 using Ordered = sw::Reproducible<sw::DefaultTarget>;
 
-template <class Model> void check(const typename Model::Config& config, const std::vector<Cut>& cuts) {
-  const sw::HashRecord one = on_mesh<Model>({}, config);
-  for (const Cut& cut : cuts) {
-    INFO(cut.text());
-    CHECK(text_of(one, on_mesh<Model>(cut, config)) == "");
-  }
-}
+using Gpt2 = models::Gpt2<sw::ModelPlan<sw::bfloat16, sw::Zero3, Ordered>>;
+using Experts = sw::MoeDecoder<sw::MoeLayouts<sw::DataParallelOver<sw::MoeZeroAxes>, sw::AxisList<ep, tp>>,
+                               float, Ordered>;
 
 /// In the style of DeepSeek-V3, with latent attention.
 sw::MoeConfig experts_config() {
@@ -54,17 +50,46 @@ sw::MoeConfig experts_config() {
 } // namespace
 
 TEST_CASE("GPT-2 of bfloat16 has the same bits on every mesh", "[reproducible]") {
-  using Model = models::Gpt2<sw::ModelPlan<sw::bfloat16, sw::Zero3, Ordered>>;
-  check<Model>({.layers = 2, .vocabulary = 16},
-               {Cut{.inside = {.dp = 4}}, Cut{.inside = {.tp = 4}, .microbatches = 2},
-                Cut{.inside = {.dp = 2, .cp = 2}}, Cut{.pp = 2, .inside = {.tp = 2}, .microbatches = 4}});
+  check<Gpt2>({.layers = 2, .vocabulary = 16}, other_cuts());
+}
+
+TEST_CASE("GPT-2 of bfloat16 has the same bits on four threads or processes",
+          "[reproducible][four_processes]") {
+  check_four<Gpt2>({.layers = 2, .vocabulary = 16}, cuts_of_four());
+  check_four<Gpt2>({.layers = 2, .vocabulary = 16, .sequence = 64}, {{.inside = {.cp = 2, .tp = 2}}},
+                   {.sequences = 2});
 }
 
 TEST_CASE("a decoder with experts has the same bits on every mesh", "[reproducible]") {
-  using Layouts = sw::MoeLayouts<sw::DataParallelOver<sw::MoeZeroAxes>, sw::AxisList<ep, tp>>;
-  using Model = sw::MoeDecoder<Layouts, float, Ordered>;
-  check<Model>(experts_config(),
-               {Cut{.inside = {.dp = 4}}, Cut{.inside = {.ep = 4}, .microbatches = 2},
-                Cut{.inside = {.tp = 2, .ep = 2}}, Cut{.inside = {.dp = 2, .cp = 2, .ep = 2}},
-                Cut{.pp = 2, .inside = {.ep = 2}, .microbatches = 4}});
+  check<Experts>(experts_config(), {{.microbatches = 8},
+                                    {.inside = {.dp = 2}, .microbatches = 4},
+                                    {.inside = {.ep = 2}, .microbatches = 2},
+                                    {.inside = {.tp = 2}, .microbatches = 4},
+                                    {.inside = {.ep = 8}},
+                                    {.inside = {.dp = 2, .cp = 2, .ep = 2}, .microbatches = 2},
+                                    {.inside = {.cp = 2, .tp = 2, .ep = 2}},
+                                    {.pp = 2, .inside = {.dp = 2, .ep = 2}, .microbatches = 2}});
+}
+
+TEST_CASE("a decoder with experts has the same bits on four threads or processes",
+          "[reproducible][four_processes]") {
+  std::vector<Cut> cuts = cuts_of_four();
+  cuts.push_back({.inside = {.ep = 4}, .microbatches = 2});
+  cuts.push_back({.inside = {.dp = 2, .ep = 2}});
+  cuts.push_back({.inside = {.tp = 2, .ep = 2}, .microbatches = 4});
+  cuts.push_back({.inside = {.cp = 2, .ep = 2}, .microbatches = 2});
+  cuts.push_back({.pp = 2, .inside = {.ep = 2}, .microbatches = 4});
+  check_four<Experts>(experts_config(), cuts);
+}
+
+TEST_CASE("the rows of an expert from leaves of several tokens have the same sum",
+          "[reproducible][four_processes]") {
+  sw::MoeConfig config = experts_config();
+  config.sequence = 128;
+  config.batch_sequences = 2;
+  check_four<Experts>(config,
+                      {{.inside = {.cp = 2, .ep = 2}},
+                       {.inside = {.tp = 2, .ep = 2}},
+                       {.inside = {.cp = 2, .tp = 2}, .microbatches = 2}},
+                      {.sequences = 2});
 }

@@ -31,8 +31,7 @@ using namespace sw::axis;
 using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 
-constexpr int steps = 3;
-constexpr std::int64_t batch = 8;
+constexpr int steps = 2;
 
 struct Cut {
   int pp = 1;
@@ -52,10 +51,16 @@ struct Cut {
 /// A fault that a test plants.
 enum class Fault : std::uint8_t { none, weight, token };
 
+/// What all runs do that are compared, but for the faults.
+struct Work {
+  std::int64_t sequences = 8; ///< Of a step.
+  Fault fault = Fault::none;
+};
+
 /// The steps of a run, the same on every rank. Collective.
 template <class Whole>
 sw::HashRecord train(const sw::HostCommunicator& world, const Cut& cut, const typename Whole::Config& config,
-                     Fault fault) {
+                     const Work& work) {
   using Model = sw::PipelineModel<Whole>;
   using Ids = typename Model::Batch::Ids;
   const auto whole = sw::decoder_pipeline_mesh(world, cut.pp, cut.inside);
@@ -72,15 +77,15 @@ sw::HashRecord train(const sw::HostCommunicator& world, const Cut& cut, const ty
   for (int step = 0; step < steps; ++step) {
     const auto batches = [&](std::int64_t) {
       std::vector<typename Model::Batch> made;
-      const std::int64_t rows = batch / cut.microbatches;
+      const std::int64_t rows = work.sequences / cut.microbatches;
       for (int pass = 0; pass < cut.microbatches; ++pass) {
         const auto read = [&](std::int64_t row, std::span<std::int32_t> ids, int shift) {
           for (std::size_t i = 0; i < ids.size(); ++i)
             ids[i] = static_cast<std::int32_t>(
-                (sw::detail::mixed(static_cast<std::uint64_t>(step * batch + row), i / 2) + i +
+                (sw::detail::mixed(static_cast<std::uint64_t>(step * work.sequences + row), i / 2) + i +
                  static_cast<std::size_t>(shift)) %
                 16);
-          if (fault == Fault::token && step == 1 && row == 5)
+          if (work.fault == Fault::token && step == 1 && row == 5)
             ids[7] ^= 1;
         };
         Ids ids(mesh, {rows, config.sequence}), targets(mesh, {rows, config.sequence});
@@ -97,7 +102,7 @@ sw::HashRecord train(const sw::HostCommunicator& world, const Cut& cut, const ty
       return made;
     };
     static_cast<void>(training.step(batches, 0.01));
-    if (fault == Fault::weight && step == 1)
+    if (work.fault == Fault::weight && step == 1)
       model.for_each_parameter([&](auto& parameter) {
         if (parameter.name() == "layers.2.mlp_norm")
           parameter.update_weights([&](auto& weights) {
@@ -115,10 +120,10 @@ sw::HashRecord train(const sw::HostCommunicator& world, const Cut& cut, const ty
 
 /// A run on thread ranks.
 template <class Whole>
-sw::HashRecord on_mesh(const Cut& cut, const typename Whole::Config& config, Fault fault = Fault::none) {
+sw::HashRecord on_mesh(const Cut& cut, const typename Whole::Config& config, const Work& work = {}) {
   sw::HashRecord out;
   CHECK(on_ranks(cut.ranks(), [&](sw::HostCommunicator world, Findings& findings) {
-          sw::HashRecord own = train<Whole>(world, cut, config, fault);
+          sw::HashRecord own = train<Whole>(world, cut, config, work);
           findings.expect(own.size() == steps, "steps");
           if (world.rank() == 0)
             out = std::move(own);
@@ -129,6 +134,55 @@ sw::HashRecord on_mesh(const Cut& cut, const typename Whole::Config& config, Fau
 inline std::string text_of(const sw::HashRecord& left, const sw::HashRecord& right) {
   const auto difference = sw::first_difference(left, right);
   return difference ? difference->text() : "";
+}
+
+/// Compares runs on thread ranks with that of one rank.
+template <class Whole>
+void check(const typename Whole::Config& config, const std::vector<Cut>& cuts, const Work& work = {}) {
+  const sw::HashRecord one = on_mesh<Whole>({}, config, work);
+  for (const Cut& cut : cuts) {
+    INFO(cut.text());
+    CHECK(text_of(one, on_mesh<Whole>(cut, config, work)) == "");
+  }
+}
+
+/// Compares runs on four ranks, threads or processes, with that of one rank.
+template <class Whole>
+void check_four(const typename Whole::Config& config, const std::vector<Cut>& cuts, const Work& work = {}) {
+  CHECK(on_ranks(4, [&](sw::HostCommunicator world, Findings& findings) {
+          const sw::HashRecord one = train<Whole>(world.split(world.rank(), 0, "alone"), {}, config, work);
+          for (const Cut& cut : cuts) {
+            const std::string difference = text_of(one, train<Whole>(world, cut, config, work));
+            findings.expect(difference.empty(), cut.text(), ": ", difference);
+          }
+        }) == "");
+}
+
+/// Meshes of four ranks for a model of two layers and four heads.
+inline std::vector<Cut> cuts_of_four() {
+  return {{.inside = {.dp = 4}, .microbatches = 2},
+          {.inside = {.dpr = 2, .dp = 2}, .microbatches = 4},
+          {.inside = {.tp = 4}, .microbatches = 2},
+          {.inside = {.cp = 4}, .microbatches = 8},
+          {.inside = {.dp = 2, .tp = 2}},
+          {.inside = {.dp = 2, .cp = 2}, .microbatches = 2},
+          {.inside = {.cp = 2, .tp = 2}, .microbatches = 4},
+          {.pp = 2, .inside = {.tp = 2}, .microbatches = 8},
+          {.pp = 2, .inside = {.cp = 2}, .microbatches = 2, .schedule = "gpipe"},
+          {.pp = 2, .inside = {.dp = 2}, .microbatches = 4, .schedule = "dualpipe"}};
+}
+
+/// Other meshes for such a model.
+inline std::vector<Cut> other_cuts() {
+  return {{.microbatches = 8},
+          {.inside = {.dp = 2}, .microbatches = 4},
+          {.inside = {.dp = 8}},
+          {.inside = {.tp = 2}},
+          {.inside = {.cp = 2}, .microbatches = 2},
+          {.pp = 2, .microbatches = 8},
+          {.inside = {.dp = 2, .tp = 4}, .microbatches = 4},
+          {.inside = {.dp = 2, .cp = 2, .tp = 2}},
+          {.pp = 2, .inside = {.dp = 2, .tp = 2}, .microbatches = 4}};
 }
 
 } // namespace nn_test
