@@ -186,7 +186,11 @@ TEST_CASE("a row may state what its program overlaps, sends, fuses and keeps", "
   CHECK(again("").recomputation == Recompute::none);
   CHECK(again("save_qkv_proj").recomputed == find_policy("save_qkv_proj"));
   CHECK(again("keep decoder_layer_input").recomputation == Recompute::full);
-  CHECK(again("custom").recomputation == Recompute::full); // of a model with experts
+  CHECK_FALSE(with("recompute", "keep query_proj").run.offloads_layers);
+  CHECK(with("recompute", "offload query_proj").run.offloads_layers);
+  CHECK(again("offload query_proj").recomputed == find_kept("query_proj"));
+  CHECK(again("offload decoder_layer_input").recomputation == Recompute::full);
+  CHECK_THAT(with("recompute", "offload everything").not_handled, ContainsSubstring("nor a known policy"));
   CHECK(
       with("recompute", "everything").not_handled ==
       "recompute 'everything' is neither a kind of recomputation, nor a list of operations, nor a known policy");

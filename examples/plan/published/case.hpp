@@ -156,22 +156,23 @@ inline void read_layers(const PublishedRun& row, ModelSpec& model) {
 }
 
 /// Settles what a plan recomputes: a kind of recomputation, a list of operations ("norm, act"), a policy by
-/// name, or the values that are kept ("keep query_proj+context"). MaxText's own lists ("custom") count as
-/// those of most of its recipes that are published: queries, keys, values and the result of attention without
-/// experts, and with experts the input of a layer only. Returns why not, if it is none of these.
-[[nodiscard]] inline std::string read_recomputation(std::string_view text, bool experts,
+/// name, or the values that are kept, on the chip ("keep query_proj+context") or in the host's memory
+/// ("offload decoder_layer_input"). Returns why not, if it is none of these.
+[[nodiscard]] inline std::string read_recomputation(std::string_view text, RunSpec& run,
                                                     PlanConfiguration& plan) {
-  const bool custom = text == "custom";
+  constexpr std::string_view offload = "offload ";
+  run.offloads_layers = text.starts_with(offload);
   if (text.empty() || text == "none")
     return {};
   plan.recomputation = Recompute::selective;
   if (text == "selective")
     return {};
-  if (const auto listed = custom ? find_kept("query_proj+context") : find_operations(text))
+  if (const auto listed =
+          run.offloads_layers ? find_kept(text.substr(offload.size())) : find_operations(text))
     plan.recomputed = *listed;
   else if (const auto policy = find_policy(text))
     plan.recomputed = *policy;
-  if ((custom && experts) || text == "full" || plan.recomputed == find_kept("decoder_layer_input")) {
+  if (text == "full" || plan.recomputed == find_kept("decoder_layer_input")) {
     plan.recomputation = Recompute::full;
     plan.recomputed = {};
   } else if (plan.recomputed.empty()) {
@@ -299,10 +300,8 @@ namespace detail {
   read_overlap(row, out.model, run);
   run.dispatch = dispatch_of(row, out.model, chip);
   run.fused_attention = fuses_attention(row, run.precision);
-  if (chip.generation == ChipGeneration::tpu) { // XLA's static shapes; policies that keep inputs on the host
+  if (chip.generation == ChipGeneration::tpu) // XLA's static shapes
     run.expert_capacity = 1.25;
-    run.offloads_layers = row.text("recompute") == "custom" || names_word(row.text("recompute"), "offload");
-  }
   run.logit_bytes = row.number("logit_bytes").value_or(0);
   if (const auto bytes = row.number("optimizer_bytes"))
     run.optimizer.state_bytes = *bytes;
@@ -356,7 +355,8 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
 /// recomputed, 1F1B (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an
 /// overlap mean that all-to-alls run beside other microbatches. TPU runs pad experts to 1.25 of the mean load
 /// (GShard's capacity). Runs in fp16 are assumed to predate fused attention. Recomputation is a kind, a list
-/// of operations of `find_operations`, or a policy of `find_policy`. If the stack is empty, ZeRO-2 and 3 on
+/// of operations of `find_operations`, a policy of `find_policy`, or after the word "offload" the values that
+/// wait in the host's memory, by the names of `find_kept`. If the stack is empty, ZeRO-2 and 3 on
 /// GPUs mean PyTorch FSDP, and so the plain one, or the compiled one if notes name a compiler, unless source
 /// or notes name MaxText, JAX, Megatron or NeMo.
 /// @throws DataError naming line and field of an invalid cell.
@@ -402,8 +402,7 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
   out.run.stack = !fsdp                                     ? KernelStack::tuned
                   : detail::names_word(compiler, "compile") ? KernelStack::compiled
                                                             : KernelStack::plain;
-  if (std::string reason = detail::read_recomputation(row.text("recompute"), out.model.experts.used(), plan);
-      !reason.empty())
+  if (std::string reason = detail::read_recomputation(row.text("recompute"), out.run, plan); !reason.empty())
     return fail(std::move(reason));
   detail::read_schedule(row, plan);
   plan.microbatch = row.integer("microbatch_size").value_or(1);

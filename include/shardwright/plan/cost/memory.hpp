@@ -271,7 +271,7 @@ struct RankStates {
   const double of_layer = activation_bytes_per_layer(model, run, plan);
   const int most_layers =
       (model.stacked_layers() + plan.pp - 1) / plan.pp; // a stage between the ends may keep them
-  const bool offloads = run.offloads_layers && plan.recomputation == Recompute::full;
+  const bool offloads = run.offloads_layers && plan.recomputation != Recompute::none;
   const double usual = compiled ? 2 : run.stack == KernelStack::tuned ? 8 : 14;
   const double logits = (run.logit_bytes > 0 ? run.logit_bytes : usual) * detail::rank_tokens(run, plan) *
                         (1 + model.prediction_layers) * model.vocabulary / plan.tp;

@@ -51,8 +51,7 @@ struct RunSpec {
   bool fused_attention = true;    ///< Scores never leave the chip's registers; false for runs before 2022.
   double logit_bytes =
       0; ///< Kept per logit of a microbatch; 0 takes what is usual, a chunked loss much less.
-  bool offloads_layers =
-      false; ///< Inputs of layers, which are recomputed in full, wait in the host's memory.
+  bool offloads_layers = false; ///< What layers that are recomputed keep waits in the host's memory.
 
   [[nodiscard]] constexpr std::int64_t tokens() const noexcept { return sequences * sequence_length; }
 };
