@@ -109,6 +109,22 @@ TEST_CASE("selective recomputation saves as much as the paper says", "[memory_co
   }
 }
 
+TEST_CASE("a full recomputation repeats the layers, but no product that XLA drops", "[memory_cost]") {
+  const ModelSpec model = known("llama-3.1-8b");
+  const RunSpec run{.sequences = 64, .sequence_length = 8192};
+  PlanConfiguration plan{.dp = 64, .zero_stage = 3};
+  plan.recomputation = Recompute::full;
+  const StepCost gpu = evaluate(model, cluster_of(chip::h100, 64), run, plan);
+  const StepCost tpu = evaluate(model, cluster_of(chip::tpu_v5p, 64), run, plan);
+  const double h = model.hidden, tokens = static_cast<double>(run.tokens());
+  CHECK(gpu.causal_recomputed ==
+        Approx(gpu.causal_flops / 3 - tokens * 2 * h * model.vocabulary)); // without the logits
+  CHECK(gpu.causal_recomputed - tpu.causal_recomputed ==
+        Approx(tokens * 2 * model.layers * h * model.feed_forward));
+  CHECK(tpu.hfu(FlopsConvention::causal) / tpu.mfu(FlopsConvention::causal) ==
+        Approx(1 + tpu.causal_recomputed / tpu.causal_flops));
+}
+
 TEST_CASE("states per parameter are those of ZeRO", "[memory_cost]") {
   // arXiv 1910.02054, figure 1: 16 bytes; 4 + 12/N; 2 + 14/N; 16/N with gradients of two bytes.
   const OptimizerSpec adam{2, 2, 12};

@@ -63,17 +63,20 @@ namespace detail {
   return flops;
 }
 
-/// The operations that recomputation adds to a step. A full one is a forward pass of the layers; a
-/// selective one counts the scores' 12 s h per token and layer again, as arXiv 2205.05198, appendix A, does,
-/// although it computes a third of that.
+/// The operations that recomputation adds to a step. A full one is a forward pass of the layers, in which XLA
+/// drops the last product of a dense one, whose result nothing reads; a selective one counts the scores'
+/// 12 s h per token and layer again, as arXiv 2205.05198, appendix A, does, although it computes a third.
 [[nodiscard]] constexpr double recomputed_flops(const ModelSpec& model, const ModelSize& size,
                                                 const RunSpec& run, const PlanConfiguration& plan,
-                                                double flops, FlopsConvention convention) noexcept {
+                                                HostKind host, double flops,
+                                                FlopsConvention convention) noexcept {
   const double tokens = static_cast<double>(run.tokens());
   if (plan.recomputation == Recompute::none)
     return 0;
-  if (plan.recomputation == Recompute::full)
-    return flops / 3 - tokens * head_flops(model);
+  if (plan.recomputation == Recompute::full) {
+    const double last = 2 * model.dense_layers() * size.dense_per_layer / (model.gated ? 3 : 2);
+    return flops / 3 - tokens * (head_flops(model) + (host == HostKind::compiled ? last : 0));
+  }
   const RecomputedOperations& again = plan.recomputed;
   if (!again.empty())
     return tokens * listed_flops(model, size, static_cast<double>(run.sequence_length), again, convention);
@@ -114,10 +117,11 @@ namespace detail {
   };
   cost.causal_flops = flops(FlopsConvention::causal);
   cost.non_causal_flops = flops(FlopsConvention::non_causal);
-  cost.causal_recomputed =
-      detail::recomputed_flops(model, size, run, plan, cost.causal_flops, FlopsConvention::causal);
-  cost.non_causal_recomputed =
-      detail::recomputed_flops(model, size, run, plan, cost.non_causal_flops, FlopsConvention::non_causal);
+  const auto recomputed = [&](double of_step, FlopsConvention convention) {
+    return detail::recomputed_flops(model, size, run, plan, cluster.chip.host(), of_step, convention);
+  };
+  cost.causal_recomputed = recomputed(cost.causal_flops, FlopsConvention::causal);
+  cost.non_causal_recomputed = recomputed(cost.non_causal_flops, FlopsConvention::non_causal);
   cost.peak_flops = cluster.chip.peak(run.precision);
   return cost;
 }
