@@ -326,8 +326,9 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(real_from(0.25, true, 64))
       ->type_name("N")
       ->group("Run");
-  app.add_flag("--reproducible", reproducible,
-               "Gradients are integers of 8 bytes, in memory and between ranks, as on a Reproducible target.")
+  app.add_flag(
+         "--reproducible", reproducible,
+         "Gradients are integers of 8 bytes, in memory and between ranks, as on a Reproducible target. Its tp, and cp in a ring, must be 1, 2, 4 or 8: --fix them. The time of its products counts as usual.")
       ->excludes("--reduced-bytes")
       ->group("Run");
   app.add_flag("--overlap-tensor", options.run.overlapped_tensor,

@@ -201,6 +201,8 @@ std::string plan_report(const Options& options, const Study& study) {
   const double memory = options.cluster.chip.memory_bytes;
   std::string out = headline(options) + "\n";
   out += "plan    " + sw::plan_text(found.configuration) + "\n";
+  if (found.configuration.pp > 1)
+    out += "its schedule is in " + programs_with(found.configuration.schedule) + "\n";
   out += "step    " + rates(cost) + "\n        of the peak of " + short_text(cost.peak_flops / 1e12) +
          " TFLOP/s in " + std::string(precision_name(options.run.precision)) +
          "; four of five published runs lie within " + short_text(cost.least_seconds) + " to " +
@@ -213,8 +215,6 @@ std::string plan_report(const Options& options, const Study& study) {
   if (const double twice = second_copy_bytes(found); twice > 0)
     out += "        DualPipe keeps every stage on two ranks: " + short_text(twice / 1e9) +
            " GB of parameters and gradients are second copies, which dualpipev has not\n";
-  if (found.configuration.pp > 1)
-    out += "runs in " + programs_with(found.configuration.schedule) + "\n";
   out += "search  " + std::to_string(found.evaluations) + " configurations costed; " + simulated_again(study);
   out += lost_by_batch(options, study) + launch_text(options, study);
 

@@ -118,10 +118,6 @@ std::vector<sw::Resource> varied(const Options& options) {
   return out;
 }
 
-} // namespace
-
-namespace {
-
 Study timeless_study_of(const Options& options, bool with_sweeps) {
   const sw::ModelSpec& model = options.model;
   const sw::ClusterSpec& cluster = options.cluster;

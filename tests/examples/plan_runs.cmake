@@ -21,14 +21,14 @@ shardwright_plan_run(
        "what binds" "the usual recipe" "decided by" "the best without a pipeline" "where the pipeline ends")
 shardwright_plan_run(
   fixed 0 OPTIONS --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --fix tp=8,pp=16,schedule=zbv
-  SAYS "plan    tp=8 .*pp=16 .zbv. " "runs in this library, torch.distributed.pipelining and" "took [0-9.]+ s")
+  SAYS "plan    tp=8 .*pp=16 .zbv. " "its schedule is in this library, torch.distributed.pipelining and" "took [0-9.]+ s")
 shardwright_plan_run(
   faster_recipe 0 OPTIONS --model llama-3.1-8b --cluster h100x64 --sequences 512 --fix pp=16
   SAYS "MFU [^\n]*\n  [0-9.]+ % less time, but less simple, or without what --fix asks for")
 shardwright_plan_run(
   second_copies 0 OPTIONS --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --fix schedule=dualpipe,pp=16
   SAYS "DualPipe keeps every stage on two ranks: [0-9.]+ GB of parameters and gradients are second copies"
-       "runs in this library and DeepSeek.s DualPipe" "s .what helps: ")
+       "its schedule is in this library and DeepSeek.s DualPipe" "s .what helps: ")
 shardwright_plan_run(
   fixed_chunks 0 OPTIONS --model llama-3.1-405b --cluster h100x1024 --sequences 256 --sequence 8192 --fix tp=8,pp=16,chunks=8
   SAYS "plan    tp=8 .*, 8 chunks.")
