@@ -19,10 +19,11 @@ struct ChipCalibration {
   double plain_attention = 0.5; ///< The same for FlashAttention-2.
 };
 
-/// @brief Constants that all generations share: first the fitted ones, then the assumed ones.
+/// @brief Constants that all generations share: first the fitted ones, down to `falls`.
 ///
-/// `scripts/fit_planner` fits the first to the runs of data/ and writes them here. The others are round
-/// figures that the runs hardly determine; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
+/// `scripts/fit_planner` fits these to the published, further and later runs of data/ and writes them here.
+/// The others are assumed: round figures that the runs hardly determine; 0.82 of NVLink is 370 of 450 GB/s,
+/// as NCCL reaches on an H100.
 struct SharedCalibration {
   double attention_reached = 0.641; ///< Fraction of the published rates of attention kernels, in a model.
   double attention_half = 466;      ///< Tokens in reach of a chip whose attention runs at half of its rate.
@@ -48,6 +49,7 @@ struct SharedCalibration {
   double biased_traffic = 6.52;   ///< Factor on branch_bytes for experts with biases.
   double cast_bytes = 12.1;       ///< Traffic per element that a product of experts casts to 8 bits.
   double scan_flops = 3.71e+13;   ///< FLOP/s of the scans of state spaces, whatever the chip.
+  double falls = 0.0165; ///< Growth of a collective's time per doubling of the domains that it spans.
 
   double branch_bytes = 20;     ///< Traffic per element of the feed-forward.
   double logit_bytes = 20;      ///< Traffic per logit.
@@ -64,7 +66,6 @@ struct SharedCalibration {
   double layer_seconds = 30e-6; ///< Time of a layer and microbatch besides computation: launches, gaps.
   double gradient_bytes = 3;    ///< On the wire per parameter, if the run does not say.
   double weight_cast_bytes = 6; ///< Traffic per parameter of its cast to 8 or 4 bits, in both orientations.
-  double falls = 0.0165;        ///< Growth of a collective's time per doubling of the domains that it spans.
   double optimizer_bytes = 40;  ///< Traffic per parameter and step.
 };
 
