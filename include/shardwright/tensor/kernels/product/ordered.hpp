@@ -54,9 +54,9 @@ struct LeafSums {
   TermAdder adder{};
 };
 template <TileStore store, int rows, int registers>
-__attribute__((noinline)) void tile_product(TileLeft<float> a, const float* b, std::size_t b_stride,
-                                            std::size_t /*depth*/, FixedPoint* c, std::size_t c_stride,
-                                            LeafSums& terms) {
+[[gnu::noinline]] void tile_product(TileLeft<float> a, const float* b, std::size_t b_stride,
+                                    std::size_t /*depth*/, FixedPoint* c, std::size_t c_stride,
+                                    LeafSums& terms) {
   static_assert(store == TileStore::accumulate);
   TermAdder adder = terms.adder; // which no element of C aliases
   constexpr std::size_t columns = registers * lane_count<float>;
