@@ -264,7 +264,6 @@ ParseResult parse(int argc, const char* const* argv) {
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
   std::string model, cluster, tokens, fix, evaluate, svg, swept, trace, timeline, precision = "bf16";
-  bool reproducible = false;
   std::string stack = "tuned", experts = "launched", dispatch = "fused", attention = "fused", recomputed;
   std::vector<std::string> stragglers;
   std::int64_t sequences = 0, length = 4096, domain = 0;
@@ -327,7 +326,7 @@ ParseResult parse(int argc, const char* const* argv) {
       ->type_name("N")
       ->group("Run");
   app.add_flag(
-         "--reproducible", reproducible,
+         "--reproducible", options.reproducible,
          "Gradients are integers of 8 bytes, in memory and between ranks, as on a Reproducible target. Its tp, and cp in a ring, must be 1, 2, 4 or 8: --fix them. The time of its products counts as usual.")
       ->excludes("--reduced-bytes")
       ->group("Run");
@@ -444,7 +443,7 @@ ParseResult parse(int argc, const char* const* argv) {
       throw UsageError("--tokens must be at most " + text(most_sequences) + " sequences of " + text(length) +
                        " tokens, but it is " + tokens + " (--sequence lengthens a sequence)");
     settle_run(options, precision, stack, experts, dispatch, attention);
-    if (reproducible)
+    if (options.reproducible)
       options.run.optimizer.gradient_bytes = options.run.optimizer.reduced_bytes = sizeof(sw::FixedPoint);
     const double headroom = options.space.headroom;
     options.space = parse_fixed(fix);
