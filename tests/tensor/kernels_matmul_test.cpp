@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <type_traits>
@@ -486,6 +487,19 @@ TEMPLATE_TEST_CASE("Ordered products have the bits of a plain loop, wherever a p
       }
       CHECK(differ == 0);
     }
+}
+
+TEST_CASE("A product that underflows has the same zeros in every panel", "[kernels]") {
+  constexpr std::size_t n = 131;
+  const Matrix<float> a("a", 1, 1), b("b", 1, n), c("c", 1, n);
+  a(0, 0) = -1e-30F;
+  Kokkos::deep_copy(b, 1e-30F);
+  kernels::matmul(execution(), a, kernels::Transpose::no, b, kernels::Transpose::no, c, 1.0, 0.0,
+                  kernels::OrderedProducts{});
+  std::size_t differ = 0;
+  for (std::size_t j = 0; j < n; ++j)
+    differ += std::memcmp(&c(0, j), &c(0, 0), sizeof(float)) == 0 ? 0 : 1;
+  CHECK(differ == 0);
 }
 
 TEST_CASE("Ordered products scale, accumulate and overwrite as others do", "[kernels]") {

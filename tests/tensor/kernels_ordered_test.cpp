@@ -222,7 +222,7 @@ TEMPLATE_TEST_CASE("FixedPoint sums of rows are those of their terms, at any wid
     std::size_t begin = 0;
     for (const std::size_t end : {std::size_t{1}, std::size_t{20}, rows}) { // as microbatches or ranks
       const auto piece = rows_of(dy, begin, end);
-      kernels::column_sums(execution(), kernels::detail::elements_as_terms(piece.data()), end - begin, width,
+      kernels::column_sums(execution(), kernels::elements_as_terms(piece.data()), end - begin, width,
                            column.data(), begin > 0, &fault);
       kernels::embedding_backward(execution(), Kokkos::subview(ids, std::pair(begin, end)), piece,
                                   std::int64_t{first_id}, words, begin > 0, &fault);
@@ -247,15 +247,30 @@ TEST_CASE("A term that does not fit is noted and left out", "[kernels][reproduci
       dy(1, place) = term;
       Vector<FixedPoint> sums("sums", width);
       bool fault = false;
-      kernels::column_sums(execution(), kernels::detail::elements_as_terms(dy.data()), 1, width, sums.data(),
-                           false, &fault);
+      kernels::column_sums(execution(), kernels::elements_as_terms(dy.data()), 1, width, sums.data(), false,
+                           &fault);
       REQUIRE_FALSE(fault);
-      kernels::column_sums(execution(), kernels::detail::elements_as_terms(dy.data()), 2, width, sums.data(),
-                           false, &fault);
+      kernels::column_sums(execution(), kernels::elements_as_terms(dy.data()), 2, width, sums.data(), false,
+                           &fault);
       REQUIRE(fault);
       for (std::size_t c = 0; c < width; ++c)
         REQUIRE(static_cast<float>(sums(c)) == (c == place ? 0.5F : 1.0F));
     }
+}
+
+TEST_CASE("A sum out of range is noted when it becomes a float", "[kernels][reproducible]") {
+  constexpr std::int64_t limit = FixedPoint::unit_limit;
+  for (const auto& [units, noted] :
+       {std::pair{limit - 1, false}, {1 - limit, false}, {limit, true}, {-limit, true}}) {
+    Vector<FixedPoint> sums("sums", 21);
+    Vector<float> floats("floats", 21);
+    sums(20) = {units - 1};
+    sums(20) += {1};
+    bool fault = false;
+    kernels::round_sums(execution(), sums, floats, &fault);
+    CHECK(fault == noted);
+    CHECK(floats(20) == static_cast<float>(units) * 0x1p-32F);
+  }
 }
 
 TEMPLATE_TEST_CASE("A gain's FixedPoint gradient is that of its terms, and no row depends on its place",

@@ -15,11 +15,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// Sums of integers are the same in any order, so neither the mesh nor the schedule shows in them. The unit
 /// suits gradients of a *sum* of token losses: a float of 2^-8 or more is exact, a smaller one is rounded to
-/// 2.3e-10. A term is below 8,192, and no sum of 2^18 terms overflows.
+/// 2.3e-10. A term is below 8,192, and no sum of 2^17 terms exceeds the range of sums.
 struct FixedPoint {
   static constexpr int fraction_bits = 32;
   /// Terms of this size and more do not fit: infinite and NaN ones, too.
   static constexpr float limit = 0x1p13F;
+
+  /// Sums of this many units and more do not fit: a step shows them, although integers may wrap beyond.
+  static constexpr std::int64_t unit_limit = std::int64_t{1} << 62;
 
   std::int64_t units = 0;
 
@@ -31,11 +34,14 @@ struct FixedPoint {
   [[nodiscard]] static constexpr bool fits(float number) noexcept {
     return number > -limit && number < limit;
   }
+  /// @brief Whether a sum is in range.
+  [[nodiscard]] constexpr bool in_range() const noexcept { return units > -unit_limit && units < unit_limit; }
   /// @brief The nearest float.
   [[nodiscard]] explicit operator float() const noexcept { return static_cast<float>(units) * 0x1p-32F; }
 
   FixedPoint& operator+=(FixedPoint other) noexcept {
-    units += other.units;
+    units = static_cast<std::int64_t>(static_cast<std::uint64_t>(units) +
+                                      static_cast<std::uint64_t>(other.units)); // it may wrap
     return *this;
   }
   [[nodiscard]] bool operator==(const FixedPoint&) const = default;

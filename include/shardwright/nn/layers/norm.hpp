@@ -105,8 +105,8 @@ template <bool centred, class Execution, class Element, class Gain, class... Bia
 void add_norm_terms(const Execution& execution, const kernels::Norm<Element>& norm, const Gain& gain,
                     const Bias&... bias) {
   kernels::norm_gain_sums<centred>(execution, norm, gain.tensor.mutable_data(), gain.beta != 0, gain.fault);
-  (kernels::column_sums(execution, kernels::detail::elements_as_terms(norm.dy.data), norm.dy.rows,
-                        norm.dy.columns, bias.tensor.mutable_data(), bias.beta != 0, bias.fault),
+  (kernels::column_sums(execution, kernels::elements_as_terms(norm.dy.data), norm.dy.rows, norm.dy.columns,
+                        bias.tensor.mutable_data(), bias.beta != 0, bias.fault),
    ...);
 }
 

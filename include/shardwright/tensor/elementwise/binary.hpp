@@ -137,11 +137,6 @@ template <class Gradient, class G, class X, class Y>
   }
 }
 
-/// x as a function of x.
-struct SameValue {
-  template <class V> SHARDWRIGHT_FUNCTION V operator()(V x) const { return x; }
-};
-
 /// The type of the gradient of a right operand; that of a sum is known without the body that adds it.
 template <class Gradient, class G, class X, class Y> [[nodiscard]] constexpr auto type_of_right_gradient() {
   using Slope = std::remove_cvref_t<G>;
@@ -171,12 +166,9 @@ void sum_terms(const Gradient& gradient, const G& dy, const X& left, const Y& ri
                                  terms.mutable_data(), dy.local_size());
     auto sums =
         workspace_of<RealPart<Element>>(dy.resources(), kernels::column_sums_workspace(rows, 2 * columns));
-    kernels::column_sums(
-        dy.execution(),
-        kernels::terms_of<RealPart<Element>>(kernels::MapOf<SameValue>{}, kernels::NoElements{},
-                                             kernels::Elements<RealPart<Element>>{as_parts(terms.data())},
-                                             kernels::NoElements{}),
-        rows, 2 * columns, as_parts(out.mutable_data()), sums.mutable_data(), add);
+    kernels::column_sums(dy.execution(),
+                         kernels::elements_as_terms<RealPart<Element>>(as_parts(terms.data())), rows,
+                         2 * columns, as_parts(out.mutable_data()), sums.mutable_data(), add);
   } else {
     auto workspace = workspace_of<AccumulationElement<typename G::value_type>>(
         dy.resources(), kernels::column_sums_workspace(rows, columns));

@@ -121,7 +121,15 @@ template <class Function> struct MapOf {
   [[no_unique_address]] Function function;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(Unread, V x, Unread) const { return function(x); }
 };
-/// @brief Its gradient, dy times the slope at x or at the result.
+/// @brief x as a function of x.
+struct SameValue {
+  template <class V> SHARDWRIGHT_FUNCTION V operator()(V x) const { return x; }
+};
+/// @brief A matrix as terms.
+template <class Element> [[nodiscard]] auto elements_as_terms(const Element* data) {
+  return terms_of<Element>(MapOf<SameValue>{}, NoElements{}, Elements<Element>{data}, NoElements{});
+}
+/// @brief The gradient of a function of one operand, dy times the slope at x or at the result.
 template <class Function> struct SlopeOf {
   [[no_unique_address]] Function function;
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V dy, V at, Unread) const {

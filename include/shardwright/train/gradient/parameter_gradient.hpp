@@ -8,6 +8,7 @@
 #include <shardwright/mesh/device_communicator_for.hpp>
 #include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/ordered/fixed_point_sums.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/non_finite_elements.hpp>
 #include <shardwright/tensor/redistribute.hpp>
@@ -179,15 +180,15 @@ private:
   ParameterBase* parameter_; // null once it is destroyed
 };
 
-/// Sums of FixedPoint as floats, each rounded once.
+/// Sums of FixedPoint as floats, each rounded once; a sum out of range sets `fault`.
 template <class Target>
 [[nodiscard]] BufferHandle rounded(TargetResources<Target>& resources,
-                                   const VectorView<std::int64_t, Target>& sum) {
+                                   const VectorView<std::int64_t, Target>& sum, bool& fault) {
   BufferHandle floats = new_block<float>(resources, sum.size());
-  kernels::copy(
+  kernels::round_sums(
       resources.execution(),
       VectorView<const FixedPoint, Target>(reinterpret_cast<const FixedPoint*>(sum.data()), sum.size()),
-      VectorView<float, Target>(static_cast<float*>(floats.data()), sum.size()));
+      VectorView<float, Target>(static_cast<float*>(floats.data()), sum.size()), &fault);
   return floats;
 }
 
@@ -256,7 +257,7 @@ public:
     add_copies();
     if constexpr (in_fixed_point) {
       const MemoryFor memory(MemoryKind::gradients);
-      floats_ = rounded<Target>(resources_, gradient_.block());
+      floats_ = rounded<Target>(resources_, gradient_.block(), fault_);
       gradient_.drop();
     }
   }
@@ -286,7 +287,7 @@ public:
     else
       return gradient_.memory();
   }
-  /// Where kernels note a term that does not fit FixedPoint, until drop().
+  /// Where kernels note a term, or a sum, that does not fit FixedPoint, until drop().
   [[nodiscard]] bool& fault() noexcept { return fault_; }
   [[nodiscard]] std::size_t squares_workspace() const override {
     const auto [first, end] = counted();

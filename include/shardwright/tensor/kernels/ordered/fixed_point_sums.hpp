@@ -11,12 +11,16 @@
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/terms.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
+
+/// Sets a flag, which several threads may do at once.
+inline void note_fault(bool* fault) { std::atomic_ref(*fault).store(true, std::memory_order_relaxed); }
 
 /// Adds floats to FixedPoint sums. Those that do not fit are left out and noted.
 class TermAdder {
@@ -51,7 +55,7 @@ private:
   static constexpr std::size_t width = shardwright::detail::lane_bytes / sizeof(double);
   using Halves = typename shardwright::detail::Vector<float, width>::type;
   using Numbers = typename shardwright::detail::Vector<double, width>::type;
-  using Units = typename shardwright::detail::Vector<std::int64_t, width>::type;
+  using Units = typename shardwright::detail::Vector<std::uint64_t, width>::type; // sums may wrap
   using Mask = typename shardwright::detail::Vector<std::int32_t, 2 * width>::type;
 
   /// The nearest integers of half a register of floats.
@@ -64,7 +68,7 @@ private:
     const Numbers shifted = __builtin_convertvector(numbers, Numbers) + 0x1.8p52;
     Units bits;
     __builtin_memcpy(&bits, &shifted, sizeof(bits));
-    return bits - 0x4338000000000000;
+    return bits - 0x4338000000000000U;
 #endif
   }
   template <class Register>
@@ -124,7 +128,27 @@ template <class Terms, class RowOf> struct AddTerms {
       });
     }
     if (!adder.all_fit())
-      *fault = true;
+      note_fault(fault);
+#endif
+  }
+};
+
+/// Stores sums as floats, and notes those out of range.
+struct RoundSums {
+  const FixedPoint* from;
+  float* to;
+  bool* fault;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t, [[maybe_unused]] std::size_t begin,
+                                       [[maybe_unused]] std::size_t end) const {
+#if !defined(__CUDA_ARCH__) // where no kernel calls it
+    bool fit = true;
+    for (std::size_t i = begin; i < end; ++i) {
+      to[i] = static_cast<float>(from[i]);
+      fit &= from[i].in_range(); // without a branch
+    }
+    if (!fit)
+      note_fault(fault);
 #endif
   }
 };
@@ -133,13 +157,6 @@ template <class Terms, class RowOf> struct AddTerms {
 struct OneRow {
   SHARDWRIGHT_FUNCTION std::size_t operator()(std::size_t) const { return 0; }
 };
-/// A matrix, as terms.
-struct Unchanged {
-  template <class V> SHARDWRIGHT_FUNCTION V operator()(V dy, Unread, Unread) const { return dy; }
-};
-template <class Element> [[nodiscard]] auto elements_as_terms(const Element* data) {
-  return terms_of<Element>(Unchanged{}, Elements<Element>{data}, NoElements{}, NoElements{});
-}
 
 template <class Execution, class Terms, class RowOf>
 void run_add_terms(const char* label, const Execution& execution, const Terms& terms, std::size_t rows,
@@ -164,6 +181,18 @@ void column_sums(const Execution& execution, const Terms& terms, std::size_t row
                  FixedPoint* out, bool add, bool* fault) {
   detail::run_add_terms("sw::column_sums", execution, terms, rows, detail::OneRow{},
                         {out, 1, columns, columns}, add, fault);
+}
+
+/// @brief The nearest floats of complete sums.
+/// @param fault  in host memory; becomes true if a sum is out of range
+/// @throws InvalidArgument for views of different sizes, or that are not contiguous.
+template <class Execution, KernelView Sums, KernelView Floats>
+void round_sums(const Execution& execution, const Sums& sums, const Floats& floats, bool* fault) {
+  const auto from = flat_span_of(sums, "round_sums");
+  const auto to = flat_span_of(floats, "round_sums");
+  require(from.size == to.size, "round_sums", "both views must have the same size.");
+  moves("sw::round_sums", execution, from, to);
+  run_pieces("sw::round_sums", execution, 1, to.size, 4096, detail::RoundSums{from.data, to.data, fault});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -68,7 +68,7 @@ void embedding_backward(const Execution& execution, const Ids& ids, const DOut& 
   require(ids.extent(0) == d_out.extent(0) && d_table.extent(1) == d_out.extent(1), "embedding_backward",
           "ids and gradient must have the same number of tokens, and the gradient the table's width.");
   const auto from = flat_span_of(d_out, "embedding_backward");
-  detail::run_add_terms("sw::d_embedding", execution, detail::elements_as_terms(from.data), d_out.extent(0),
+  detail::run_add_terms("sw::d_embedding", execution, elements_as_terms(from.data), d_out.extent(0),
                         detail::RowOfId{ids.data(), first_id, d_table.extent(0)}, span_of(d_table), add,
                         fault);
 }
@@ -85,7 +85,7 @@ void add_positions_backward(const Execution& execution, const DY& dy, std::size_
           "add_positions_backward",
           "the gradient must be [sequences * rows, width] for a table [positions, width].");
   detail::require_positions("add_positions_backward", positions, rows, d_table.extent(0));
-  detail::run_add_terms("sw::d_positions", execution, detail::elements_as_terms(from.data), dy.extent(0),
+  detail::run_add_terms("sw::d_positions", execution, elements_as_terms(from.data), dy.extent(0),
                         detail::RowOfPosition{positions, rows}, span_of(d_table), add, fault);
 }
 

@@ -247,7 +247,8 @@ private:
                                         whole ? stride : panel);
     for (std::size_t r = 0; r < rows && !whole; ++r)
       for (std::size_t l = 0; l < columns; ++l)
-        to[r * stride + l] = edge[r * panel + l] + (fresh ? Number(0) : to[r * stride + l]);
+        to[r * stride + l] = // a fresh sum is stored as it is, as in whole panels, with the sign of a zero
+            fresh ? edge[r * panel + l] : edge[r * panel + l] + to[r * stride + l];
   }
   void add_panel(const Factors& f, FixedPoint* to, std::size_t stride, std::size_t rows, std::size_t columns,
                  bool fresh, Number* edge) const {
@@ -268,7 +269,7 @@ private:
       }
     }
     if (!sums.adder.all_fit())
-      *order_.fault = true;
+      note_fault(order_.fault);
   }
 
   /// Calls visit(index in the block, index in the factors, length) for contiguous pieces of a part's block.
