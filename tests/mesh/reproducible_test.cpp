@@ -48,6 +48,9 @@ TEST_CASE("a leaf of tokens is cut by no mesh", "[reproducible]") {
   CHECK(leaf(3, 4096) == 256);
   CHECK(leaf(1, 8192) == 256);
   CHECK(leaf(7, 96) == 2); // 16 pieces of 6 tokens
+  CHECK(leaf(1, 1024) == 64);
+  CHECK(leaf(1, 66) == 2); // 4 are in a sixteenth, but do not divide the sequence
+  CHECK(leaf(1, 33) == 1);
   CHECK(leaf(2, 8) == 1);
   CHECK(sw::detail::leaf_rows(std::array{std::int64_t{4096}}) == 1);
 }

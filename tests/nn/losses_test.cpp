@@ -280,6 +280,17 @@ struct OwnHead {
 
 } // namespace
 
+TEST_CASE("a reproducible cross entropy refuses ranks that share no parts, on every rank") {
+  CHECK(on_ranks(3, [](sw::HostCommunicator world, Findings& findings) {
+          using Scores =
+              sw::ShardedTensor<sw::Layout<2, sw::Shard<1, tp>>, float, sw::Reproducible<sw::DefaultTarget>>;
+          const Scores scores(mesh_of(world, {1, 3}), {tokens, 8}); // blocks of 3, 3 and 2 words
+          const auto said = failure_of<sw::InvalidArgument>(
+              [&] { static_cast<void>(sw::detail::vocabulary_parts(scores, {})); });
+          findings.expect(has(said, "3 ranks share 8 words (pad"), said);
+        }) == "");
+}
+
 TEST_CASE("a tape's loss scale travels with its sums, and the accumulator removes it") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {2, 1});

@@ -194,6 +194,9 @@ TEST_CASE("a Reproducible product names extents that its ranks cannot share") {
         findings.expect(parts.find("must have 8 equal parts, and each rank some of them, but the extents are "
                                    "[3, 12], and 2 ranks share dimension 1") != std::string::npos,
                         parts);
+        const std::string ordered =
+            message([&] { static_cast<void>(sw::matmul<sw::OrderedProducts>(x, w)); });
+        findings.expect(ordered == parts, ordered); // such products are those of the target
         sw::ShardedTensor<sw::Layout<2, sw::Partial<sw::Sum, tp>>, float, Reproducible> y(mesh, {3, 5});
         const std::string added = message([&] { sw::matmul_into(y, x, w, 1.0); });
         findings.expect(added.find("must not be added to its destination") != std::string::npos, added);

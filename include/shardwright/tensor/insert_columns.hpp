@@ -11,6 +11,7 @@
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/insert_columns.hpp>
 #include <shardwright/tensor/kernels/ordered/inserted_columns.hpp>
+#include <shardwright/tensor/local_extents.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <cstddef>
@@ -117,35 +118,38 @@ struct InsertColumns {
     ShardedTensor<L, std::remove_const_t<typename G::value_type>, typename G::target> out(
         y_gradient.resources(), columns.shape());
     const std::size_t groups = groups_of<lacks_groups>(y_gradient);
-    if (out.local_size() == 0)
-      return out;
-    if constexpr (is_reproducible<typename G::target> && L::value.has_partial())
-      kernels::inserted_columns_in_tree(out.execution(), y_gradient.local_matrix(),
-                                        out.mutable_local_matrix(), static_cast<std::size_t>(at), groups,
-                                        parts_of(y_gradient));
-    else
+    if constexpr (is_reproducible<typename G::target> && L::value.has_partial()) {
+      const std::size_t parts = parts_of(y_gradient);
+      if (out.local_size() > 0)
+        kernels::inserted_columns_in_tree(out.execution(), y_gradient.local_matrix(),
+                                          out.mutable_local_matrix(), static_cast<std::size_t>(at), groups,
+                                          parts);
+    } else if (out.local_size() > 0) {
       kernels::inserted_columns(out.execution(), y_gradient.local_matrix(), out.mutable_local_matrix(),
                                 static_cast<std::size_t>(at), groups);
+    }
     return out;
   }
 
 private:
   template <LayoutType L, bool lacks_groups> struct SumOf { using type = L; };
   template <LayoutType L> struct SumOf<L, true> { using type = ReductionLayout<Sum, L::tensor_rank - 2, L>; };
-  /// Parts of these rows on this rank, of the most that all rows have on a Reproducible target.
+  /// Parts of these rows on each rank, of the most that all rows have on a Reproducible target.
+  /// @throws InvalidArgument if ranks cannot share them, alike on all ranks
   template <class Tensor> [[nodiscard]] static std::size_t parts_of(const Tensor& tensor) {
+    using L = typename Tensor::layout;
     const std::int64_t all = tensor.shape()[Tensor::tensor_rank - 2];
-    const std::int64_t own = tensor.local_shape()[Tensor::tensor_rank - 2];
+    const std::int64_t ranks = detail::ranks_along(tensor.core(), L::value, L::axes, Tensor::tensor_rank - 2);
     const std::int64_t parts = std::gcd(all, ordered_parts);
-    if (own * parts % all != 0)
+    if (parts % ranks != 0)
       detail::reject_operation(
           "insert_columns",
           "on a Reproducible target a power of two of ranks must share the rows that get "
           "the same columns, such as heads, but " +
-              std::to_string(own) + " of " + std::to_string(all) +
-              " are on this rank (choose 1, 2, 4 or 8 ranks, and a multiple of heads)",
+              std::to_string(ranks) + " ranks share " + std::to_string(all) +
+              " (choose 1, 2, 4 or 8 ranks, and a multiple of heads)",
           tensor.core(), {});
-    return static_cast<std::size_t>(own * parts / all);
+    return static_cast<std::size_t>(parts / ranks);
   }
   /// Rows of this rank's block that share a row of columns.
   template <bool lacks_groups, class Tensor>

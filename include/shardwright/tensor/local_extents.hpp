@@ -47,6 +47,16 @@ void require_model_axes(const MeshCore& core, std::span<const std::string_view> 
 /// An axis that the mesh lacks has extent 1.
 [[nodiscard]] AxisBinding bind_axes(const MeshCore& core, std::span<const std::string_view> names);
 
+/// Ranks that share a dimension.
+[[nodiscard]] inline std::int64_t ranks_along(const MeshCore& core, const LayoutValue& layout,
+                                              std::span<const std::string_view> axes, int dimension) {
+  const AxisBinding binding = bind_axes(core, axes);
+  std::int64_t ranks = 1;
+  for (const int axis : layout.shard(dimension))
+    ranks *= binding.extents[static_cast<std::size_t>(axis)];
+  return ranks;
+}
+
 /// The block of a dimension of a bound layout.
 [[nodiscard]] inline DimensionBlock block_at(const LayoutValue& layout, std::size_t dimension,
                                              const AxisBinding& binding, std::int64_t extent) {

@@ -156,8 +156,8 @@ template <class Form, class Products = kernels::FastProducts, class To = void, c
         DestinationOf<Result, ShardedTensor<To, typename Left::value_type, typename Left::target>>::value);
   if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
     require_one_mesh(Form::name, left, right, where);
-    static_cast<void>(ProductIsWhole<Products, typename Left::layout, typename Right::layout,
-                                     typename Result::layout>::value);
+    static_cast<void>(ProductIsWhole<ProductsOn<Products, typename Left::target>, typename Left::layout,
+                                     typename Right::layout, typename Result::layout>::value);
     Result out(left.resources(), Form::shape(left, right, where), where);
     run_product<Form, Products>(left, right, out, 0.0, nullptr, where);
     return out;
@@ -176,8 +176,8 @@ void product_into(Out& out, const Left& left, const Right& right, double beta, S
       require_one_mesh(Form::name, left, out, where);
       require_shape(Form::name, "destination", out.shape(), Form::shape(left, right, where), left.core(),
                     where);
-      static_cast<void>(ProductIsWhole<Products, typename Left::layout, typename Right::layout,
-                                       typename Result::layout>::value);
+      static_cast<void>(ProductIsWhole<ProductsOn<Products, typename Left::target>, typename Left::layout,
+                                       typename Right::layout, typename Result::layout>::value);
       run_product<Form, Products>(left, right, out, beta, fault, where);
     }
   }

@@ -20,6 +20,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
+/// How products on a target are added, if a caller asks for `Products`.
+template <class Products, class Target>
+using ProductsOn = std::conditional_t<is_reproducible<Target>, kernels::ReproducibleProducts, Products>;
+
 /// Whether a rank computes each element of a result in one product.
 template <class Products, class Left, class Right, class L> struct ProductIsWhole {
   static constexpr bool value = !std::is_same_v<Products, kernels::OrderedProducts> ||
@@ -104,7 +108,7 @@ template <class Form, class Out, class Left, class Right>
 template <class Form, class Products, class Left, class Right, class Out>
 void run_product(const Left& left, const Right& right, Out& out, double beta, bool* fault,
                  SourceLocation where) {
-  if constexpr (is_reproducible<typename Left::target> && std::is_same_v<Products, kernels::FastProducts>) {
+  if constexpr (is_reproducible<typename Left::target>) {
     if constexpr (Out::layout::value.has_partial() && !std::is_same_v<typename Out::value_type, FixedPoint>)
       if (beta != 0)
         reject_operation(
@@ -124,16 +128,6 @@ template <class Slot> [[nodiscard]] bool* fault_of(const Slot& slot) {
     return slot.fault;
   else
     return nullptr;
-}
-
-/// Ranks that share a dimension.
-[[nodiscard]] inline std::int64_t ranks_along(const MeshCore& core, const LayoutValue& layout,
-                                              std::span<const std::string_view> axes, int dimension) {
-  const AxisBinding binding = bind_axes(core, axes);
-  std::int64_t ranks = 1;
-  for (const int axis : layout.shard(dimension))
-    ranks *= binding.extents[static_cast<std::size_t>(axis)];
-  return ranks;
 }
 
 #if !defined(SHARDWRIGHT_COMPILED)

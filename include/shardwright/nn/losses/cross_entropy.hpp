@@ -17,6 +17,7 @@
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/ordered/token_losses.hpp>
+#include <shardwright/tensor/local_extents.hpp>
 #include <shardwright/tensor/memory/scalars.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/redistribute.hpp>
@@ -78,21 +79,22 @@ template <LayoutType Rows, class Element, class Target> struct RowStatistics {
   ShardedTensor<Rows, Element, Target> target_score;
 };
 
-/// Parts of the vocabulary in this rank's block, of ordered_parts in all.
+/// Parts of the vocabulary in a rank's block, of ordered_parts in all.
+/// @throws InvalidArgument if they cannot be shared, alike on all ranks
 template <class Scores>
 [[nodiscard]] std::size_t vocabulary_parts(const Scores& scores, SourceLocation where) {
-  const std::int64_t vocabulary = scores.shape().back(), own = scores.local_shape().back();
-  const std::int64_t parts = vocabulary == 0 ? 0 : own * ordered_parts / vocabulary;
-  if (vocabulary % ordered_parts != 0 || parts == 0 || ordered_parts % parts != 0 ||
-      own * ordered_parts != parts * vocabulary)
+  using L = typename Scores::layout;
+  const std::int64_t vocabulary = scores.shape().back();
+  const std::int64_t ranks = ranks_along(scores.core(), L::value, L::axes, L::tensor_rank - 1);
+  if (vocabulary == 0 || vocabulary % ordered_parts != 0 || ordered_parts % ranks != 0)
     reject_operation("cross_entropy",
                      "on a Reproducible target the vocabulary must be a multiple of " +
                          std::to_string(ordered_parts) +
                          ", and the axes that shard it must have a power of two of ranks, up to that, but " +
-                         std::to_string(own) + " of " + std::to_string(vocabulary) +
-                         " words are on this rank (pad the vocabulary)",
+                         std::to_string(ranks) + " ranks share " + std::to_string(vocabulary) +
+                         " words (pad the vocabulary, and choose 1, 2, 4 or 8 ranks)",
                      scores.core(), where);
-  return static_cast<std::size_t>(parts);
+  return static_cast<std::size_t>(ordered_parts / ranks);
 }
 
 /// One read of the scores, then three reductions over the vocabulary's axes: Partial<Max>, then twice

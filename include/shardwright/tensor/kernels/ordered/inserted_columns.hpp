@@ -8,6 +8,7 @@
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
+#include <bit>
 #include <cstddef>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
@@ -51,9 +52,10 @@ template <class Execution, KernelMatrix From, KernelMatrix Out>
 void inserted_columns_in_tree(const Execution& execution, const From& from, const Out& out, std::size_t at,
                               std::size_t groups, std::size_t parts) {
   using Element = typename Out::value_type;
-  require(at + out.extent(1) <= from.extent(1) && out.extent(0) * groups == from.extent(0) && parts > 0 &&
-              parts <= 8 && groups % parts == 0,
-          "inserted_columns", "there must be a row for each group of rows, and equal parts of a group.");
+  require(at + out.extent(1) <= from.extent(1) && out.extent(0) * groups == from.extent(0) &&
+              std::has_single_bit(parts) && parts <= 8 && groups % parts == 0,
+          "inserted_columns",
+          "there must be a row for each group of rows, and 1, 2, 4 or 8 equal parts of a group.");
   moves("sw::inserted", execution, out, groups * detail::bytes_of(out));
   run_lanes("sw::inserted", execution, out.extent(0),
             detail::InsertedColumnsInTree<Element>{span_of(from), span_of(out), at, groups, parts});
