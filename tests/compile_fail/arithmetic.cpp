@@ -126,6 +126,19 @@ auto weighted(const DeviceMesh<dp, tp>& mesh, const ShardedTensor<L>& x) {
 }
 } // namespace per_rank_on_replicated
 
+namespace reproducible_axpy_of_parts {
+// expect: Operation: on a Reproducible target no operand may be Partial
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Sums = Layout<1, Partial<Sum, dp>>;
+#else
+using Sums = Layout<1>;
+#endif
+using Vector = ShardedTensor<Sums, float, Reproducible<DefaultTarget>>;
+
+void step(const Vector& x, Vector& y) { axpy(-0.1, x, y); }
+} // namespace reproducible_axpy_of_parts
+
 namespace reproducible_scale_of_parts {
 // expect: Operation: on a Reproducible target no operand may be Partial, because each rank would round its part of the result, and the parts depend on the mesh (redistribute the operand first)
 

@@ -170,7 +170,7 @@ static_assert(GroupedLayout<Rows, Weights>::tensor_rank >= 0);
 } // namespace grouped_weights_over_tokens
 
 namespace reproducible_balance_of_ranks {
-// expect: balance_loss: on a Reproducible target the sets must not be EachMicrobatch, whose sequences depend on the mesh (take EachSequence or WholeMicrobatch)
+// expect: balance_loss: on a Reproducible target the sets must not be EachMicrobatch, whose sequences depend on the mesh (take EachSequence)
 
 using Target = Reproducible<DefaultTarget>;
 using Tokens = Layout<3, Shard<0, dp>>;

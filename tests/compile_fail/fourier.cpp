@@ -48,6 +48,18 @@ constexpr int last = 2;
 auto spectrum(const Spectrum& x) { return ifft<last>(x); }
 } // namespace fourier_dimension_outside
 
+namespace fourier_reproducible {
+// expect: Fourier transform: the target must not be Reproducible, because libraries of transforms choose an algorithm by the number of lines on a rank (use the target without Reproducible)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Target = Reproducible<DefaultTarget>;
+#else
+using Target = DefaultTarget;
+#endif
+
+auto spectrum(const ShardedTensor<Slab, std::complex<double>, Target>& x) { return fft<1>(x); }
+} // namespace fourier_reproducible
+
 namespace fourier_dimension_twice {
 // expect: Fourier transform: a dimension must be named once (remove the second one)
 

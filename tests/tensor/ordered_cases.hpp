@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -113,11 +114,28 @@ inline void check_refusal(const HostCommunicator& world, Findings& findings) {
                   "a sum over three ranks says: ", sentence);
 }
 
+/// Both parts of complex numbers are summed as floats are.
+inline void check_complex(const HostCommunicator& world, Findings& findings) {
+  const DeviceMesh mesh{world, extent<tp>(world.size())};
+  ShardedTensor<Layout<1, Partial<Sum, tp>>, std::complex<float>, Ordered> sums(mesh, {37});
+  const std::int64_t parts = ordered_parts / world.size();
+  for (std::int64_t i = 0; i < 37; ++i)
+    sums.mutable_data()[i] = {tree_of<float>(parts * world.rank(), parts, i),
+                              tree_of<float>(parts * world.rank(), parts, i + 37)};
+  const auto whole = redistribute<Layout<1>>(redistribute<Layout<1, Shard<0, tp>>>(sums));
+  bool equal = true;
+  for (std::int64_t i = 0; i < 37; ++i)
+    equal = equal && whole.data()[i] == std::complex<float>(tree_of<float>(0, ordered_parts, i),
+                                                            tree_of<float>(0, ordered_parts, i + 37));
+  findings.expect(equal, "complex numbers, ", world.size(), " ranks");
+}
+
 /// Everything on the meshes of a world of up to eight ranks.
 inline void check_world(const HostCommunicator& world, Findings& findings) {
   check_fixed_point(world, findings);
   if (world.size() == 3)
     return check_refusal(world, findings);
+  check_complex(world, findings);
   for (int outer = 1; outer <= world.size(); outer *= 2) {
     const DeviceMesh mesh{world, extent<dp>(outer), extent<tp>(world.size() / outer)};
     check_sums<float>(mesh, findings);

@@ -62,7 +62,7 @@ SHARDWRIGHT_INLINE void require_ordered_axes(const MeshCore& core, unsigned mask
   }
   if (!fits)
     throw InvalidArgument(
-        "Reproducible: the axes that split a sum must have extents of 1, 2, 4 or 8, and at most 256 ranks together, so that each rank has a subtree of its parts, but they are " +
+        "Reproducible: the axes that split a sum or a weight, those of experts too, must have extents of 1, 2, 4 or 8, and at most 256 ranks together, so that each rank has a subtree of its parts, but they are " +
             axes + " (choose other extents, or a target that is not Reproducible)",
         {.rank = core.world().rank(), .where = where});
 }

@@ -20,7 +20,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Two tensors of the same layout, which must allow Partial sums.
+/// Two tensors of the same layout, which must allow Partial sums, but not those of a Reproducible target.
 template <class X, class Y> struct AxpyOperands {
   static constexpr bool same =
       std::is_same_v<WithoutHalos<typename X::layout>, WithoutHalos<typename Y::layout>>;
@@ -31,6 +31,7 @@ template <class X, class Y> struct AxpyOperands {
   static_assert(!Y::read_only, "axpy: y must own its memory (give a tensor, not a read-only handle)");
   static constexpr bool value = same && FieldElement<typename Y::value_type> && !Y::read_only &&
                                 WholeRows<typename Y::layout>::value && SameElementAndTarget<X, Y>::value &&
+                                RoundedOnce<Y>::value &&
                                 !any_invalid<ElementwiseLinearLayout<typename Y::layout>>;
 };
 
@@ -100,9 +101,9 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
 
 /// @brief y = factor * x + y, in place and without other memory.
 ///
-/// Linear: two Partial Sums of the same layout give a third. No communication. Real or complex elements. If
-/// the halos of the two layouts differ, only the owned elements are updated; refresh_halos then updates the
-/// halos of y.
+/// Linear: two Partial Sums of the same layout give a third, but not on a Reproducible target. No
+/// communication. Real or complex elements. If the halos of the two layouts differ, only the owned elements
+/// are updated; refresh_halos then updates the halos of y.
 /// @throws InvalidArgument if the shapes differ or the tensors are on two meshes.
 template <AnyShardedTensor X, AnyShardedTensor Y>
 void axpy(double factor, const X& x, Y& y, SourceLocation where = SourceLocation::current()) {

@@ -63,7 +63,7 @@ template <class Over, class Target> struct SetsOfEveryMesh {
   static constexpr bool value = !is_reproducible<Target> || !std::is_same_v<Over, EachMicrobatch>;
   static_assert(
       value,
-      "balance_loss: on a Reproducible target the sets must not be EachMicrobatch, whose sequences depend on the mesh (take EachSequence or WholeMicrobatch)");
+      "balance_loss: on a Reproducible target the sets must not be EachMicrobatch, whose sequences depend on the mesh (take EachSequence)");
 };
 
 /// How tokens form sets: the layout and shape of the counts, and the rows of a block in each set.

@@ -98,7 +98,7 @@ template <class Result> struct RoundedOnce {
     return false;
   }();
   static constexpr bool value =
-      !is_reproducible<typename Result::target> || !RealElement<typename Result::value_type> || !of_ranks;
+      !is_reproducible<typename Result::target> || !FieldElement<typename Result::value_type> || !of_ranks;
   static_assert(
       value,
       "Operation: on a Reproducible target no operand may be Partial, because each rank would round its part of the result, and the parts depend on the mesh (redistribute the operand first)");

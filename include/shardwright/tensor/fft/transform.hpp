@@ -49,14 +49,18 @@ template <class X, bool complex> struct TransformInput {
   static_assert(complex || of_element,
                 "rfft: its input must be float or double (fft transforms complex elements; convert others)");
   static_assert(
+      !is_reproducible<typename X::target>,
+      "Fourier transform: the target must not be Reproducible, because libraries of transforms choose an algorithm by the number of lines on a rank (use the target without Reproducible)");
+  static_assert(
       on_target,
       "Fourier transform: a library of transforms must be found when the program is configured (install libfftw3-dev for host memory, or cuFFT for that of a device, and configure again)");
 };
 
 /// Whether a transform is defined: of a complex input, or of a real one.
 template <class X, bool complex, class L>
-inline constexpr bool transforms = !any_invalid<L> && transforms_element<typename X::value_type, complex> &&
-                                   TransformLibrary<typename X::target::execution_space>::available;
+inline constexpr bool transforms =
+    !any_invalid<L> && transforms_element<typename X::value_type, complex> &&
+    !is_reproducible<typename X::target> && TransformLibrary<typename X::target::execution_space>::available;
 
 [[noreturn, gnu::noinline]] inline void reject_empty_transform(std::string_view name, int dimension,
                                                                const MeshCore& core, SourceLocation where) {

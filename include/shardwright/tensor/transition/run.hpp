@@ -82,7 +82,7 @@ private:
       Collective next{&resources_->core().template communicator<Target>(bound.mask),
                       bound.with(in_, destination_, where_)};
       next.call.subject = subject_;
-      if constexpr (is_reproducible<Target> && RealElement<Element>) {
+      if constexpr (is_reproducible<Target> && FieldElement<Element>) {
         if ((step.kind == StepKind::all_reduce || step.kind == StepKind::reduce_scatter) &&
             is_linear(step.op))
           next.call.order = ordered_tree(resources_->core(), bound.mask, where_);
