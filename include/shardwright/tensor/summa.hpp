@@ -195,10 +195,11 @@ private:
   typename Y::value_type* out_;
   SourceLocation where_;
   AxisBinding binding_;
+  BufferHandle left_memory_,
+      right_memory_; ///< Outlives the broadcasts, which may be pending when one throws.
   PanelBroadcast<Element, Where> left_, right_;
   std::size_t rows_, columns_;
   std::int64_t first_left_, first_right_; ///< First index of the contracted dimension in the own blocks.
-  BufferHandle left_memory_, right_memory_;
   bool odd_ = false;
 };
 
