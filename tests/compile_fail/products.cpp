@@ -8,10 +8,24 @@
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 
+#include <complex>
 #include <vector>
 
 using namespace shardwright;
 using namespace shardwright::axis;
+
+namespace complex_matrix_product {
+// expect: matmul: the elements must be real, because matrices of complex elements are not multiplied (multiply the real and the imaginary parts as tensors of their own)
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Element = std::complex<double>;
+#else
+using Element = double;
+#endif
+using Matrix = ShardedTensor<Layout<2, Shard<0, dp>>, Element>;
+
+auto multiply(const Matrix& x, const ShardedTensor<Layout<2>, Element>& w) { return matmul(x, w); }
+} // namespace complex_matrix_product
 
 namespace grid_destination_average {
 // expect: Operation: the destination must have the layout of the result (redistribute the result, or declare the destination with the layout that the trace shows)

@@ -163,7 +163,8 @@ template <class Element> using RealPart = typename detail::ComplexParts<std::rem
 template <class Element>
 concept ComplexElement = !std::is_same_v<RealPart<Element>, std::remove_cv_t<Element>>;
 
-/// @brief A real or complex element: what has gradients, and what linear algebra is made of.
+/// @brief A real or complex element: what has gradients, and what vectors are made of. Matrix products take
+/// real ones.
 template <class Element>
 concept FieldElement = RealElement<Element> || ComplexElement<Element>;
 

@@ -146,6 +146,14 @@ using ProductOutElement = std::conditional_t<
                        GradientElement<typename Left::value_type, typename Left::target>>,
     typename Out::value_type, typename Left::value_type>;
 
+/// Gradients of products conjugate nothing, and kernels multiply real elements.
+template <class Element> struct ProductElement {
+  static constexpr bool value = !ComplexElement<Element>;
+  static_assert(
+      value,
+      "matmul: the elements must be real, because matrices of complex elements are not multiplied (multiply the real and the imaginary parts as tensors of their own)");
+};
+
 /// The product in its own layout, or in that of a destination.
 template <class Form, class Products = kernels::FastProducts, class To = void, class Left, class Right>
 [[nodiscard]] ProductTensor<Form, Left, Right, To> product_of(const Left& left, const Right& right,
@@ -154,7 +162,8 @@ template <class Form, class Products = kernels::FastProducts, class To = void, c
   if constexpr (!std::is_void_v<To>)
     static_cast<void>(
         DestinationOf<Result, ShardedTensor<To, typename Left::value_type, typename Left::target>>::value);
-  if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
+  if constexpr (SameElementAndTarget<Left, Right>::value &&
+                ProductElement<typename Left::value_type>::value && !any_invalid<typename Result::layout>) {
     require_one_mesh(Form::name, left, right, where);
     static_cast<void>(ProductIsWhole<ProductsOn<Products, typename Left::target>, typename Left::layout,
                                      typename Right::layout, typename Result::layout>::value);
@@ -170,7 +179,8 @@ template <class Form, class Products = kernels::FastProducts, class Out, class L
 void product_into(Out& out, const Left& left, const Right& right, double beta, SourceLocation where,
                   bool* fault = nullptr) {
   using Result = ProductTensor<Form, Left, Right, typename Out::layout, ProductOutElement<Left, Out>>;
-  if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
+  if constexpr (SameElementAndTarget<Left, Right>::value &&
+                ProductElement<typename Left::value_type>::value && !any_invalid<typename Result::layout>) {
     if constexpr (DestinationOf<Result, Out>::value) {
       require_one_mesh(Form::name, left, right, where);
       require_one_mesh(Form::name, left, out, where);
