@@ -80,6 +80,16 @@ TEST_CASE("gradients of Fourier transforms agree with differences") {
               const auto field = real(9);
               agrees("irfft", complex(half, 10), complex(half, 11),
                      [&](const auto& z) { return irfft<2>(z * weights, extent) + field; });
+              const Shape strided{3, extent, 4}, strided_half{3, extent / 2 + 1, 4}; // lines with a stride
+              const auto strided_real = [&](std::uint64_t seed) {
+                return tensor(std::type_identity<double>{}, strided, seed);
+              };
+              const auto strided_weights = complex(strided_half, 12);
+              agrees("strided rfft", strided_real(13), strided_real(14),
+                     [&](const auto& z) { return rfft<1>(z) * strided_weights + rfft<1>(z); });
+              const auto strided_field = strided_real(15);
+              agrees("strided irfft", complex(strided_half, 16), complex(strided_half, 17),
+                     [&](const auto& z) { return irfft<1>(z * strided_weights, extent) + strided_field; });
             }
           }) == "");
 }
@@ -130,6 +140,11 @@ TEST_CASE("a Fourier transform refuses what has no elements, and a spectrum of a
               error.find("irfft: the spectrum of 7 real numbers must have n / 2 + 1 = 4 elements, but "
                          "dimension 2 has 3 (give the extent that the real tensor had)") != std::string::npos,
               error);
+          const std::string extent_error = sentence([&] { static_cast<void>(irfft<2>(none, 0)); });
+          findings.expect(
+              extent_error.find("irfft: the extent must be at least 1, but it is 0 (give the extent "
+                                "that the real tensor had)") != std::string::npos,
+              extent_error);
         }) == "");
 }
 #else

@@ -18,9 +18,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <type_traits>
-#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -142,18 +142,18 @@ template <class Real> struct FftwColumns {
   typename Fftw<Real>::Plan rest; ///< Of the last inner % width neighbours.
   TransformLines lines;
   FftwArguments<Real> on;
+  std::shared_ptr<Complex[]> buffer; ///< Of width * lines.count; allocated here, a kernel could not throw.
 
   void operator()(std::size_t) const {
-    std::vector<Complex> buffer(static_cast<std::size_t>(width * lines.count));
     for (std::int64_t group = 0; group < lines.outer; ++group)
       for (std::int64_t column = 0; column < lines.inner; column += width) {
         const std::int64_t first = group * lines.count * lines.inner + column;
         const std::int64_t columns = std::min(width, lines.inner - column);
         Fftw<Real>::run_complex(columns == width ? whole : rest, on.complex_in() + first,
-                                reinterpret_cast<typename Fftw<Real>::Complex*>(buffer.data()));
+                                reinterpret_cast<typename Fftw<Real>::Complex*>(buffer.get()));
         auto* const to = reinterpret_cast<Complex*>(on.out) + first;
         for (std::int64_t j = 0; j < lines.count; ++j)
-          std::copy_n(buffer.data() + j * columns, columns, to + j * lines.inner);
+          std::copy_n(buffer.get() + j * columns, columns, to + j * lines.inner);
       }
   }
 };
@@ -205,7 +205,10 @@ private:
       return columns == 0 ? typename Fftw<Real>::Plan{} : fftw_plan_on<Execution>(problem, into);
     };
     const auto whole = along.inner < Columns::width ? typename Fftw<Real>::Plan{} : plan_for(Columns::width);
-    kernels::run("sw::fft", execution, 1, Columns{whole, plan_for(along.inner % Columns::width), along, on});
+    Columns columns{whole, plan_for(along.inner % Columns::width), along, on, {}};
+    if constexpr (!counts_only<Execution>)
+      columns.buffer.reset(new std::complex<Real>[static_cast<std::size_t>(Columns::width * along.count)]);
+    kernels::run("sw::fft", execution, 1, columns);
   }
 };
 

@@ -70,6 +70,13 @@ inline constexpr bool transforms =
           " must have at least one element to be transformed, but it has none (check its extent)",
       core, where);
 }
+[[noreturn, gnu::noinline]] inline void reject_real_extent(std::int64_t extent, const MeshCore& core,
+                                                           SourceLocation where) {
+  reject_operation("irfft",
+                   "the extent must be at least 1, but it is " + std::to_string(extent) +
+                       " (give the extent that the real tensor had)",
+                   core, where);
+}
 [[noreturn, gnu::noinline]] inline void reject_spectrum(std::int64_t extent, std::int64_t held, int dimension,
                                                         const MeshCore& core, SourceLocation where) {
   reject_operation("irfft",
@@ -235,7 +242,9 @@ template <int dimension> struct InverseRealFourier {
       return Result(x.resources(), {}, where);
     } else {
       const std::int64_t held = x.shape()[static_cast<std::size_t>(dimension)];
-      if (extent < 1 || held != extent / 2 + 1)
+      if (extent < 1)
+        detail::reject_real_extent(extent, x.core(), where);
+      if (held != extent / 2 + 1)
         detail::reject_spectrum(extent, held, dimension, x.core(), where);
       Result out(x.resources(), detail::with_extent(x.shape(), dimension, extent), where);
       const auto spectrum = [&] {
@@ -298,7 +307,7 @@ template <int dimension, Operand X>
 /// @brief The inverse of rfft, normalised by 1 / n. Imaginary parts that a real tensor does not have, of the
 /// first element and of the last for an even n, are not read.
 /// @param extent n, which the n / 2 + 1 elements do not say
-/// @throws InvalidArgument if there are not n / 2 + 1 elements.
+/// @throws InvalidArgument if n is less than 1, or there are not n / 2 + 1 elements.
 template <int dimension, Operand X>
 [[nodiscard]] auto irfft(X&& x, std::int64_t extent, SourceLocation where = SourceLocation::current()) {
   return apply(operation::InverseRealFourier<dimension>{extent}, where, std::forward<X>(x));
