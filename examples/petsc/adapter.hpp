@@ -99,14 +99,23 @@ private:
     PetscCall(MatShellGetContext(matrix, &self));
     PetscCall(VecGetArrayRead(x, &from));
     PetscCall(VecGetArray(y, &to));
+    std::exception_ptr thrown; // which must not pass through PETSc, a library in C
     try {
       auto result = self->tensor_in(to);
       self->multiply_(result, self->tensor_in(from));
-    } catch (const std::exception& error) { // which must not pass through PETSc, a library in C
-      SETERRQ(PETSC_COMM_SELF, PETSC_ERR_LIB, "%s", error.what());
+    } catch (...) {
+      thrown = std::current_exception();
     }
     PetscCall(VecRestoreArray(y, &to));
     PetscCall(VecRestoreArrayRead(x, &from));
+    try {
+      if (thrown)
+        std::rethrow_exception(thrown);
+    } catch (const std::exception& error) {
+      SETERRQ(PETSC_COMM_SELF, PETSC_ERR_LIB, "%s", error.what());
+    } catch (...) {
+      SETERRQ(PETSC_COMM_SELF, PETSC_ERR_LIB, "the product threw what is not a std::exception");
+    }
     PetscFunctionReturn(0);
   }
   //! [product]
