@@ -5,6 +5,7 @@ one must reach every place, and what a release lacks must be said."""
 import pathlib
 import re
 import runpy
+import subprocess
 import tempfile
 import unittest
 
@@ -63,6 +64,32 @@ class CheckRelease(unittest.TestCase):
             changes.write_text(before.replace(found, other))
             self.assertEqual(lacks(), lacking)
             changes.write_text(before)
+
+    def test_git(self):
+        def lacks():
+            return [line.split(" (")[0] for line in RELEASE["missing_in_git"](self.root, "7.8.9")]
+
+        def git(*words):
+            subprocess.run(["git", "-C", self.root, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True)
+
+        no_clone = "git: the folder must be a clone with a commit, not an unpacked archive"
+        no_tag = "git: the annotated tag v7.8.9 must stand at this commit"
+        self.assertEqual(lacks(), [no_clone])
+        git("init")
+        self.assertEqual(lacks(), [no_clone])
+        git("add", ".")
+        git("commit", "--message", "first")
+        self.assertEqual(lacks(), [no_tag])
+        git("tag", "v7.8.9")
+        self.assertEqual(lacks(), [no_tag])
+        git("tag", "--delete", "v7.8.9")
+        git("tag", "--annotate", "--message", "7.8.9", "v7.8.9")
+        self.assertEqual(lacks(), [])
+        (self.root / "more").touch()
+        self.assertEqual(lacks(), ["git: every change must be committed"])
+        git("add", ".")
+        git("commit", "--message", "second")
+        self.assertEqual(lacks(), [no_tag])
 
 
 if __name__ == "__main__":
