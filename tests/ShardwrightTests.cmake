@@ -301,7 +301,7 @@ function(shardwright_consumer_tests)
                                                    FIXTURES_REQUIRED shardwright_empty_prefix)
 
   set(components)
-  foreach(component IN ITEMS MPI BLAS)
+  foreach(component IN ITEMS MPI BLAS FFTW)
     string(TOLOWER ${component} name)
     if(TARGET shardwright::${name})
       list(APPEND components ${component})
