@@ -6,6 +6,7 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/device/cuda_runtime.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/fft/strided_transform.hpp>
 #include <shardwright/tensor/kernels/device/cuda_streams.hpp>
@@ -58,6 +59,7 @@ public:
       cufftDestroy(plan);
   }
 
+  [[nodiscard]] cudaStream_t stream() const { return stream_; }
   [[nodiscard]] cufftHandle of(const CufftLines& lines) {
     const auto found = plans_.find(lines);
     if (found != plans_.end())
@@ -83,6 +85,44 @@ private:
   std::map<CufftLines, cufftHandle> plans_;
 };
 
+/// Elements where cuFFT takes them, at an address aligned as a complex element (cuFFT documentation,
+/// cufftExecR2C): there, or if theirs is another, in memory of the stream.
+template <class Element> class AlignedElements {
+public:
+  AlignedElements(Element* elements, std::int64_t count, cudaStream_t stream)
+      : elements_(elements), data_(elements), bytes_(static_cast<std::size_t>(count) * sizeof(Element)),
+        stream_(stream) {
+    if (reinterpret_cast<std::uintptr_t>(elements) % (2 * sizeof(RealPart<Element>)) != 0) {
+      void* memory = nullptr;
+      check_cuda(cudaMallocAsync(&memory, bytes_, stream_), "allocating device memory");
+      data_ = static_cast<Element*>(memory);
+    }
+  }
+  AlignedElements(const AlignedElements&) = delete;
+  AlignedElements& operator=(const AlignedElements&) = delete;
+  ~AlignedElements() {
+    if (moved())
+      cudaFreeAsync(data_, stream_);
+  }
+
+  [[nodiscard]] auto* parts() const { return as_parts(data_); }
+  void fetch() const { copy(data_, elements_); }
+  void give_back() const { copy(elements_, data_); }
+
+private:
+  [[nodiscard]] bool moved() const { return data_ != elements_; }
+  void copy(Element* to, const Element* from) const {
+    if (moved())
+      check_cuda(cudaMemcpyAsync(to, from, bytes_, cudaMemcpyDeviceToDevice, stream_),
+                 "copying device memory");
+  }
+
+  Element* elements_;
+  Element* data_;
+  std::size_t bytes_;
+  cudaStream_t stream_;
+};
+
 /// cuFFT repeats a transform along one stride, so that the lines before a dimension take a call each.
 template <> struct TransformLibrary<Kokkos::Cuda> {
   static constexpr bool available = true;
@@ -103,7 +143,6 @@ private:
   template <class In, class Out>
   static void lines(CufftPlans& plans, TransformKind kind, const TransformLines& along, const In* in,
                     Out* out) {
-    using Real = RealPart<Out>;
     const std::int64_t half = along.count / 2 + 1, inner = along.inner;
     const std::int64_t in_length = kind == TransformKind::to_real ? half : along.count;
     const std::int64_t out_length = kind == TransformKind::from_real ? half : along.count;
@@ -114,10 +153,15 @@ private:
                          {inner, inner},
                          {contiguous ? in_length : 1, contiguous ? out_length : 1}};
     const cufftHandle plan = plans.of(key);
-    for (std::int64_t at = 0; at < (contiguous ? 1 : along.outer); ++at) {
-      auto* const from = const_cast<Real*>(as_parts(in + at * in_length * inner));
-      Real* const to = as_parts(out + at * out_length * inner);
-      run(plan, kind, from, to);
+    const std::int64_t groups = contiguous ? 1 : along.outer,
+                       lines_in_group = contiguous ? along.outer : inner;
+    for (std::int64_t at = 0; at < groups; ++at) {
+      const std::int64_t in_count = in_length * lines_in_group, out_count = out_length * lines_in_group;
+      const AlignedElements<In> from(const_cast<In*>(in) + at * in_count, in_count, plans.stream());
+      const AlignedElements<Out> to(out + at * out_count, out_count, plans.stream());
+      from.fetch();
+      run(plan, kind, from.parts(), to.parts());
+      to.give_back();
     }
   }
   template <class In, class Out> [[nodiscard]] static constexpr cufftType type_of() {
