@@ -38,13 +38,14 @@ int main(int argc, char** argv) {
     }
     const sw::HashRecord left = read(argv[1]);
     const sw::HashRecord right = read(argv[2]);
-    if (const auto difference = sw::first_difference(left, right)) {
+    const sw::HashComparison found = sw::compare_hashes(left, right);
+    if (const auto& difference = found.difference) {
       std::cout << "the runs first differ in step " << difference->step << ":\n";
       for (const std::string& name : difference->names)
         std::cout << "  " << name << "\n";
       return 1;
     }
-    std::cout << "no difference in " << left.size() << " and " << right.size() << " steps\n";
+    std::cout << "no difference: " << found.text() << "\n";
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "compare_hashes: " << error.what() << std::endl;

@@ -281,6 +281,10 @@ static void check_reproducible(const Options& options) {
   if (!ordered)
     throw UsageError(
         "--reproducible is for --precision fp32 or bf16 and --target host, without adapters, and of models with experts for fp32 with --zero 0 in this program (leave one of them out)");
+  if (options.capacity > 0 || options.balance == "microbatch")
+    throw UsageError("--reproducible gives the same bits for every --microbatch, but " +
+                     std::string(options.capacity > 0 ? "--capacity" : "--balance microbatch") +
+                     " counts the tokens of each microbatch (leave one of them out)");
 }
 
 void settle_training(Options& options, const IsGiven& given) {

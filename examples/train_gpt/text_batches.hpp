@@ -8,6 +8,7 @@
 
 #include <shardwright/io/token_rows.hpp>
 #include <shardwright/layout/attention_mask.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/attention/mask.hpp>
 #include <shardwright/nn/decoder/token_batch.hpp>
 #include <shardwright/tensor/load_rows.hpp>
@@ -140,11 +141,11 @@ private:
     };
   }
   /// Keeps the documents of each sequence apart, and distributes their work over a ring. Dropout needs the
-  /// usual order, which its masks are keyed by.
+  /// usual order, which its masks are keyed by, and so do sums that are the same on every mesh.
   template <class Read> [[nodiscard]] Mask read_mask(Ids& ids, Ids& targets, Read& read, std::size_t pass) {
     Starts starts = make_starts(ids);
     sw::load_rows(starts, one_of(read, Column::starts), first_row(pass));
-    if constexpr (requires { ids.arrange({}); })
+    if constexpr (!sw::is_reproducible<Target> && requires { ids.arrange({}); })
       if (run_.config.dropout == 0 && (!options_.lora || options_.lora->dropout == 0)) {
         const sw::TextOrder order = sw::order_of_documents(ids, starts);
         ids.arrange(order);

@@ -30,7 +30,7 @@ struct RunResult {
   std::vector<StepRecord> steps;
   double validation_loss = 0;          ///< Of the final parameters.
   std::vector<NamedTensor> parameters; ///< Final values, if they were asked for; on the first rank only.
-  shardwright::HashRecord hashes{};    ///< Of the steps of a reproducible run, if it records or verifies.
+  shardwright::HashRecord hashes{};    ///< Of the steps of a reproducible run, if it is verified.
   double seconds = 0;
   bool stopped = false; ///< Before its last step, by a signal or an option.
   std::int64_t pool_allocations =

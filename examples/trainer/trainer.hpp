@@ -95,6 +95,8 @@ public:
     resume();
     tell_saves(monitor);
     const std::int64_t first = run_.training.steps();
+    if (reports_ && !options_.record_hashes.empty())
+      begin_hashes(options_.record_hashes, first);
     if (first >= options_.steps && first > 0)
       monitor.note(
           "resume: all " + std::to_string(first) +
@@ -343,9 +345,11 @@ private:
   void record_hashes(std::int64_t step, RunResult& result) {
     if constexpr (Parts::reproducible)
       if (run_.hashes) {
-        const auto& values = result.hashes[step] = run_.hashes->take();
+        std::vector<sw::HashedValue> values = run_.hashes->take();
         if (reports_ && !options_.record_hashes.empty())
           append_hashes(options_.record_hashes, step, values);
+        if (options_.verify)
+          result.hashes.emplace(step, std::move(values));
       }
   }
   [[nodiscard]] static bool due(std::int64_t every, std::int64_t step) {

@@ -155,24 +155,37 @@ void repeat_steps(RunOptions& options, const RunResult& run, double rate_factor)
 }
 
 int report_bits(std::ostream& out, const RunResult& run, const RunResult& one) {
-  if (const auto difference = shardwright::first_difference(run.hashes, one.hashes)) {
-    out << "verify: FAILED: the runs must have the same bits, but they differ in " << difference->text()
+  if (run.hashes.empty() && one.hashes.empty()) {
+    out << "verify: no step was run, so nothing is compared" << std::endl;
+    return 0;
+  }
+  const shardwright::HashComparison found = shardwright::compare_hashes(run.hashes, one.hashes);
+  if (found.difference) {
+    out << "verify: FAILED: the runs must have the same bits, but they differ in " << found.difference->text()
         << std::endl;
     return 1;
   }
-  shardwright::detail::Fnv1a all;
+  if (!found.unmatched.empty()) {
+    out << "verify: FAILED: the runs must have the same steps, gradients and weights, but: " << found.text()
+        << std::endl;
+    return 1;
+  }
+  // The order of names depends on which rank holds which stages, so the terms are added.
+  std::uint64_t all = 0;
   for (const auto& [step, values] : run.hashes)
     for (const shardwright::HashedValue& value : values)
-      if (!value.name.starts_with("loss of microbatch"))
-        all.add(value.hash);
+      if (!of_microbatch(value))
+        all += shardwright::detail::mixed(
+            shardwright::detail::Fnv1a().add(value.name).add(static_cast<std::uint64_t>(step)).value(),
+            value.hash);
   const bool validated = run.validation_loss == one.validation_loss;
   char line[200];
   std::snprintf(
       line, sizeof line,
       "verify: %s: the same bits in %zu steps, losses, gradients, norms and weights: hash %016llx\n",
-      validated ? "passed" : "FAILED: other validation losses after", run.hashes.size(),
-      static_cast<unsigned long long>(all.value()));
-  out << line << std::flush;
+      validated ? "passed" : "FAILED: other validation losses after", found.steps,
+      static_cast<unsigned long long>(all));
+  out << line << "  " << found.text() << std::endl;
   return validated ? 0 : 1;
 }
 

@@ -230,3 +230,24 @@ TEST_CASE("a NaN never agrees, and equal infinite gradient norms do", "[examples
   std::ostringstream text;
   CHECK(trainer::report_differences(text, {}, "", tolerance, run, one, [&] { return one; }) == 0);
 }
+
+TEST_CASE("equal bits are reported with one hash in any order of names", "[verify]") {
+  const auto report = [](const RunResult& run, const RunResult& one) {
+    std::ostringstream text;
+    const int code = trainer::report_bits(text, run, one);
+    return std::to_string(code) + " " + text.str();
+  };
+  RunResult run;
+  CHECK(report(run, run) == "0 verify: no step was run, so nothing is compared\n");
+  run.hashes = {{1, {{"loss", 5}, {"weights of a", 6}, {"weights of b", 7}}}};
+  RunResult other = run;
+  std::swap(other.hashes[1][0], other.hashes[1][2]);
+  CHECK(report(run, other) == report(other, run));
+  CHECK(report(run, other).find("3 values of 1 steps compared") != std::string::npos);
+  RunResult exchanged = run; // the hashes of two names
+  std::swap(exchanged.hashes[1][1].hash, exchanged.hashes[1][2].hash);
+  CHECK(report(exchanged, exchanged) != report(run, run));
+  CHECK(report(run, exchanged).find("FAILED") != std::string::npos);
+  other.hashes[1].pop_back();
+  CHECK(report(run, other).starts_with("1 verify: FAILED: the runs must have the same steps"));
+}

@@ -43,24 +43,38 @@ TEST_CASE("hashes are written as lines and read again", "[hash_record]") {
 
 TEST_CASE("the first step that differs is named, and what differs in it", "[hash_record]") {
   const sw::HashRecord record = record_of(three);
-  CHECK(!sw::first_difference(record, record));
+  const sw::HashComparison same = sw::compare_hashes(record, record);
+  CHECK(!same.difference);
+  CHECK(same.text() == "6 values of 2 steps compared");
 
   sw::HashRecord other = record;
   other[2][1].hash ^= 1;
   other[2][2].hash ^= 1;
-  const auto found = sw::first_difference(record, other);
+  const auto found = sw::compare_hashes(record, other).difference;
   REQUIRE(found);
   CHECK(found->text() == "step 2: gradient of layers.0.up; then 1 more, such as weights of layers.0.up");
   other[1][2].hash ^= std::uint64_t{1} << 63;
-  CHECK(sw::first_difference(other, record)->text() == "step 1: weights of layers.0.up");
+  CHECK(sw::compare_hashes(other, record).difference->text() == "step 1: weights of layers.0.up");
 }
 
-TEST_CASE("what only one record has is not compared, but something must be", "[hash_record]") {
+TEST_CASE("what only one record has is named, and something must be compared", "[hash_record]") {
   const sw::HashRecord record = record_of(three);
-  CHECK(!sw::first_difference(
-      record, record_of("2 0000000000000005 gradient of layers.0.up\n2 07 loss of microbatch 1\n")));
+  const sw::HashRecord part =
+      record_of("2 0000000000000005 gradient of layers.0.up\n2 07 loss of microbatch 1\n");
+  CHECK(!sw::compare_hashes(record, part).difference);
+  CHECK(sw::compare_hashes(record, part).text() ==
+        "1 values of 1 steps compared; step 1: loss is in one run only");
+  CHECK(sw::compare_hashes(part, record).unmatched == "step 1: loss");
+  sw::HashRecord other = record; // of other microbatches
+  other[2][0].name = "loss of microbatch 1";
+  CHECK(sw::compare_hashes(record, other).text() == "5 values of 2 steps compared");
   for (const std::string text : {"", "3 0000000000000001 loss\n", "1 0000000000000001 another\n"})
     CHECK(has(
-        failure_of<sw::DataError>([&] { static_cast<void>(sw::first_difference(record, record_of(text))); }),
+        failure_of<sw::DataError>([&] { static_cast<void>(sw::compare_hashes(record, record_of(text))); }),
         "the two records must have steps and names in common"));
+}
+
+TEST_CASE("a line that a killed run has not ended is left out", "[hash_record]") {
+  for (const std::string cut : {"3", "3 00000", "3 0000000000000001 lo"})
+    CHECK(record_of(three + cut) == record_of(three));
 }

@@ -131,9 +131,10 @@ sw::HashRecord on_mesh(const Cut& cut, const typename Whole::Config& config, con
   return out;
 }
 
+/// Empty if all that both runs must have is equal.
 inline std::string text_of(const sw::HashRecord& left, const sw::HashRecord& right) {
-  const auto difference = sw::first_difference(left, right);
-  return difference ? difference->text() : "";
+  const sw::HashComparison found = sw::compare_hashes(left, right);
+  return found.difference ? found.difference->text() : found.unmatched;
 }
 
 /// Compares runs on thread ranks with that of one rank.

@@ -16,10 +16,12 @@
 #include <map>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -52,11 +54,12 @@ inline void write_hashes(std::ostream& out, std::int64_t step, std::span<const H
   out.flush();
 }
 
-/// @brief Reads such lines. @throws DataError for another line, naming it.
+/// @brief Reads such lines; a last one without its end, which a killed run leaves, is left out.
+/// @throws DataError for another line, naming it.
 [[nodiscard]] inline HashRecord read_hashes(std::istream& in, const std::string& file) {
   HashRecord out;
   std::string line;
-  for (int number = 1; std::getline(in, line); ++number) {
+  for (int number = 1; std::getline(in, line) && !in.eof(); ++number) {
     const char* const end = line.data() + line.size();
     std::int64_t step = 0;
     std::uint64_t hash = 0;
@@ -72,12 +75,56 @@ inline void write_hashes(std::ostream& out, std::int64_t step, std::span<const H
   return out;
 }
 
-/// @brief The first step of both records in which a value of the same name has different hashes; nothing if
-/// there is none. Values that only one record has are not compared, such as the losses of other microbatches.
+/// @brief What a comparison of two runs looked at, and found.
+struct HashComparison {
+  std::optional<HashDifference> difference; ///< The first; nothing if there is none.
+  std::size_t steps = 0, values = 0;        ///< That were compared, up to the difference.
+  std::string
+      unmatched; ///< The first value that only one run has, but for losses of microbatches; empty: none.
+
+  /// @brief "22 values of 2 steps compared; step 3: loss is in one run only".
+  [[nodiscard]] std::string text() const {
+    return std::to_string(values) + " values of " + std::to_string(steps) + " steps compared" +
+           (unmatched.empty() ? "" : "; " + unmatched + " is in one run only");
+  }
+};
+
+/// @brief Whether this is the loss of a microbatch, which a run with another number of them does not have.
+[[nodiscard]] inline bool of_microbatch(const HashedValue& value) {
+  return value.name.starts_with("loss of microbatch ");
+}
+
+namespace detail {
+
+/// The first value that only `left` has, given the names of a step of `right`; empty: none.
+[[nodiscard]] inline std::string unmatched_in(std::int64_t step, const std::vector<HashedValue>& left,
+                                              const std::vector<HashedValue>* right) {
+  std::set<std::string_view> names;
+  if (right != nullptr)
+    for (const HashedValue& value : *right)
+      names.insert(value.name);
+  for (const HashedValue& value : left)
+    if (!of_microbatch(value) && !names.contains(value.name))
+      return "step " + std::to_string(step) + ": " + value.name;
+  return "";
+}
+
+} // namespace detail
+
+/// @brief Compares the values of the same step and name, up to the first step with other hashes. What only
+/// one record has is not compared, but named.
 /// @throws DataError if the records have no step, or no value of a step, in common.
-[[nodiscard]] inline std::optional<HashDifference> first_difference(const HashRecord& left,
-                                                                    const HashRecord& right) {
-  std::size_t compared = 0;
+[[nodiscard]] inline HashComparison compare_hashes(const HashRecord& left, const HashRecord& right) {
+  HashComparison out;
+  const auto note_unmatched = [&out](const HashRecord& one, const HashRecord& other) {
+    for (auto at = one.begin(); at != one.end() && out.unmatched.empty(); ++at) {
+      const auto same = other.find(at->first);
+      out.unmatched =
+          detail::unmatched_in(at->first, at->second, same == other.end() ? nullptr : &same->second);
+    }
+  };
+  note_unmatched(left, right);
+  note_unmatched(right, left);
   for (const auto& [step, values] : left) {
     const auto other = right.find(step);
     if (other == right.end())
@@ -86,19 +133,22 @@ inline void write_hashes(std::ostream& out, std::int64_t step, std::span<const H
     for (const HashedValue& value : other->second)
       known.emplace(value.name, value.hash);
     HashDifference found{step, {}};
+    ++out.steps;
     for (const HashedValue& value : values)
       if (const auto same = known.find(value.name); same != known.end()) {
-        ++compared;
+        ++out.values;
         if (same->second != value.hash)
           found.names.push_back(value.name);
       }
-    if (!found.names.empty())
-      return found;
+    if (!found.names.empty()) {
+      out.difference = std::move(found);
+      return out;
+    }
   }
-  if (compared == 0)
+  if (out.values == 0)
     throw DataError(
         "Hashes: the two records must have steps and names in common, but they have none (record two runs of one model with --record-hashes)");
-  return std::nullopt;
+  return out;
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -27,8 +27,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// weights after the step, in this order.
 ///
 /// On a host. `watch(options)` before the Training is made, then take() after each of its steps. A gradient
-/// is the reduced one, before clipping; the weights of a parameter with a master copy are that. Cost: each
-/// rank reads its gradients and weights once, and two all_reduces of a number for each.
+/// is the reduced one, before clipping; the weights of a parameter with a master copy are that. Cost of a
+/// step: each rank reads its gradients and weights once; three all_reduces, of a number for each parameter
+/// twice and for each microbatch once, and one of a single number.
 template <ParameterSet Model> class StepHashes {
 public:
   /// @param world all ranks that hold a part of the model
@@ -49,8 +50,8 @@ public:
     };
   }
 
-  /// @brief The values of the step that has ended, the same on every rank. Collective; cost: the weights are
-  /// read once, and four all_reduces of a number for each microbatch or parameter.
+  /// @brief The values of the step that has ended, the same on every rank, in an order of names
+  /// that depends on the mesh. Collective.
   [[nodiscard]] std::vector<HashedValue> take() {
     if (names_.empty())
       learn_names();

@@ -163,7 +163,7 @@ public:
   /// Chooses whether raw gradients are checked before they are summed with those of other ranks.
   void watch(bool on) noexcept { watched_ = on; }
   /// Number of non-finite elements: in this rank's raw gradients of the step, if they were watched, else in
-  /// the reduced gradient.
+  /// the reduced gradient. Negative: some, of which the number is not known, as terms did not fit FixedPoint.
   [[nodiscard]] virtual std::int64_t non_finite() const = 0;
 
 protected:
@@ -301,14 +301,15 @@ public:
       if (fault_)
         sum.add_nan();
   }
-  /// In FixedPoint the number is not known: 1 stands for it.
   [[nodiscard]] std::int64_t non_finite() const override {
-    if constexpr (in_fixed_point)
-      return fault_ ? 1 : 0;
-    if (this->watched_)
-      return raw_non_finite_;
-    return non_finite_elements<Finished, Target>(
-        resources_, VectorView<const Finished, Target>(numbers(), gradient_.elements()));
+    if constexpr (in_fixed_point) {
+      return fault_ ? -1 : 0;
+    } else {
+      if (this->watched_)
+        return raw_non_finite_;
+      return non_finite_elements<Finished, Target>(
+          resources_, VectorView<const Finished, Target>(numbers(), gradient_.elements()));
+    }
   }
 
 private:

@@ -27,13 +27,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct NonFinitePlace {
   std::string name; ///< Name of the gradient's parameter; empty for the loss.
   std::vector<int> ranks;
-  std::int64_t elements = 0; ///< Number of non-finite elements, on all of these ranks together.
+  std::int64_t elements =
+      0; ///< Number of non-finite elements, on all of these ranks together; negative: not known.
 
   /// @brief "the gradient of layers.0.down on ranks 2 and 3 (17 elements)", "the loss on rank 1".
   [[nodiscard]] std::string text() const {
     return (name.empty() ? "the loss" : "the gradient of " + name) + " on " + detail::ranks_text(ranks) +
-           (name.empty() ? ""
-                         : " (" + std::to_string(elements) + (elements == 1 ? " element)" : " elements)"));
+           (name.empty() || elements < 0
+                ? ""
+                : " (" + std::to_string(elements) + (elements == 1 ? " element)" : " elements)"));
   }
 };
 
@@ -87,7 +89,7 @@ template <ParameterSet Model>
   if (!std::isfinite(gradients.local_loss()))
     own.insert(own.end(), {"", "1"});
   gradients.for_each_gradient([&](const auto& gradient) {
-    if (const std::int64_t elements = gradient.non_finite(); elements > 0)
+    if (const std::int64_t elements = gradient.non_finite(); elements != 0)
       own.insert(own.end(), {gradient.parameter().name(), std::to_string(elements)});
   });
   return detail::places_of_all(own, ranks);
