@@ -26,7 +26,7 @@ macro(shardwright_find_mpi found_var)
   endif()
 endmacro()
 
-# FFTW in both precisions, with the headers and libraries of one folder.
+# FFTW in both precisions.
 macro(shardwright_find_fftw found_var)
   set(${found_var} FALSE)
   set(_shardwright_fftw_hints ${FFTW_ROOT} $ENV{FFTW_ROOT})

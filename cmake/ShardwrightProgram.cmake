@@ -31,3 +31,36 @@ endfunction()
 # The host's kernels, optimised, for what a tree without optimisation builds: see tests/ShardwrightTests.cmake. Of a
 # function that several files hold, the linker takes the first.
 set(shardwright_fast_kernels $<$<TARGET_EXISTS:shardwright_test_kernels>:$<TARGET_OBJECTS:shardwright_test_kernels>>)
+
+# shardwright_find_libraries_beside(): what examples and benchmarks use beside the library, installed for the MPI found:
+# PkgConfig::hdf5, PkgConfig::scalapack, and PkgConfig::petsc, which fits if SHARDWRIGHT_PETSC_FITS.
+function(shardwright_find_libraries_beside)
+  find_package(PkgConfig QUIET)
+  if(NOT PkgConfig_FOUND OR NOT TARGET shardwright::mpi)
+    return()
+  endif()
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_QUIET ON)
+  set(CMAKE_REQUIRED_LIBRARIES shardwright::mpi)
+  check_cxx_source_compiles("#include <mpi.h>
+#ifndef OMPI_MAJOR_VERSION
+#error another MPI
+#endif
+int main() {}" SHARDWRIGHT_MPI_IS_OPENMPI)
+  set(mpi mpich)
+  if(SHARDWRIGHT_MPI_IS_OPENMPI)
+    set(mpi openmpi)
+  endif()
+  pkg_check_modules(hdf5 QUIET IMPORTED_TARGET hdf5-${mpi})
+  pkg_search_module(scalapack QUIET IMPORTED_TARGET scalapack-${mpi} scalapack)
+  pkg_check_modules(petsc QUIET IMPORTED_TARGET PETSc)
+  if(TARGET PkgConfig::petsc)
+    # Its headers refuse the mpi.h of another MPI.
+    set(CMAKE_REQUIRED_LIBRARIES shardwright::mpi PkgConfig::petsc)
+    check_cxx_source_compiles("#include <mpi.h>
+#include <petscksp.h>
+#include <type_traits>
+static_assert(std::is_same<PetscScalar, double>::value, \"\");
+int main(int argc, char** argv) { return PetscInitialize(&argc, &argv, nullptr, nullptr); }" SHARDWRIGHT_PETSC_FITS)
+  endif()
+endfunction()
