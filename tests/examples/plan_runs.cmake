@@ -182,7 +182,7 @@ shardwright_plan_run(
        "no pipeline is needed from [0-9]+ GB/s on\n")
 shardwright_plan_run(
   sweep_chips 0 OPTIONS --model llama-3.1-70b --cluster h100x64 --sequences 1024 --sweep chips
-  SAYS "\n +chips +pp" "\n +4 +- .*a chip has too little memory" "\n +64 [*] +[0-9]" "\n1024 +[0-9]" "no pipeline is needed from [0-9]+ chips on")
+  SAYS "\n +chips +pp" "\n +4 +- .*a chip has too little memory" "\n +64 [*] +[0-9]" "\n1024 +[0-9]" "a pipeline is needed up to the last of them")
 shardwright_plan_run(
   sweep_json 0 OPTIONS --model llama-2-7b --cluster h100x64 --sequences 64 --sweep domain --json
   SAYS "\"resource\": \"chips of a domain\"" "\"amount\": 8.0,.*\"mfu_causal\": 0[.][0-9]+")
