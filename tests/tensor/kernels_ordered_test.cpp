@@ -261,7 +261,7 @@ TEST_CASE("A term that does not fit is noted and left out", "[kernels][reproduci
 TEST_CASE("A sum out of range is noted when it becomes a float", "[kernels][reproducible]") {
   constexpr std::int64_t limit = FixedPoint::unit_limit;
   for (const auto& [units, noted] :
-       {std::pair{limit - 1, false}, {1 - limit, false}, {limit, true}, {-limit, true}}) {
+       {std::pair{limit - 1, false}, {-limit, false}, {limit, true}, {-limit - 1, true}}) {
     Vector<FixedPoint> sums("sums", 21);
     Vector<float> floats("floats", 21);
     sums(20) = {units - 1};

@@ -21,7 +21,8 @@ struct FixedPoint {
   /// Terms of this size and more do not fit: infinite and NaN ones, too.
   static constexpr float limit = 0x1p13F;
 
-  /// Sums of this many units and more do not fit: a step shows them, although integers may wrap beyond.
+  /// Sums fit from -unit_limit to below unit_limit; others do not: a step shows them, although integers may
+  /// wrap beyond.
   static constexpr std::int64_t unit_limit = std::int64_t{1} << 62;
 
   std::int64_t units = 0;
@@ -34,8 +35,6 @@ struct FixedPoint {
   [[nodiscard]] static constexpr bool fits(float number) noexcept {
     return number > -limit && number < limit;
   }
-  /// @brief Whether a sum is in range.
-  [[nodiscard]] constexpr bool in_range() const noexcept { return units > -unit_limit && units < unit_limit; }
   /// @brief The nearest float.
   [[nodiscard]] explicit operator float() const noexcept { return static_cast<float>(units) * 0x1p-32F; }
 

@@ -141,13 +141,15 @@ struct RoundSums {
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t, [[maybe_unused]] std::size_t begin,
                                        [[maybe_unused]] std::size_t end) const {
-#if !defined(__CUDA_ARCH__) // where no kernel calls it
-    bool fit = true;
+#if !defined(__CUDA_ARCH__)   // where no kernel calls it
+    std::uint64_t differ = 0; // whose top bit is set if the two top bits of a sum differ
     for (std::size_t i = begin; i < end; ++i) {
       to[i] = static_cast<float>(from[i]);
-      fit &= from[i].in_range(); // without a branch
+      const auto bits = static_cast<std::uint64_t>(from[i].units);
+      differ |= bits ^ bits << 1;
     }
-    if (!fit)
+    static_assert(FixedPoint::unit_limit == std::int64_t{1} << 62);
+    if (differ >> 63 != 0)
       note_fault(fault);
 #endif
   }
