@@ -141,6 +141,9 @@ shardwright_train_gpt_run(
   reproducible_refused 2 OPTIONS ${tiny} --reproducible --precision fp64
   SAYS "--reproducible is for --precision fp32 or bf16 and --target host, without adapters" "leave one of them out")
 shardwright_train_gpt_run(
+  reproducible_capacity 2 OPTIONS --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --reproducible --capacity 1.5
+  SAYS "--reproducible gives the same bits for every --microbatch, but --capacity counts the tokens of each microbatch")
+shardwright_train_gpt_run(
   record_hashes_alone 2 OPTIONS ${tiny} --record-hashes hashes.txt
   SAYS "--record-hashes compares runs that have the same bits, but this one is not reproducible .add --reproducible, or leave it out")
 set(counted "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_dry_run")
