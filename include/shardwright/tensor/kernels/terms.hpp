@@ -126,6 +126,7 @@ struct SameValue {
   template <class V> SHARDWRIGHT_FUNCTION V operator()(V x) const { return x; }
 };
 /// @brief A matrix as terms.
+/// @param data [rows, columns]
 template <class Element> [[nodiscard]] auto elements_as_terms(const Element* data) {
   return terms_of<Element>(MapOf<SameValue>{}, NoElements{}, Elements<Element>{data}, NoElements{});
 }

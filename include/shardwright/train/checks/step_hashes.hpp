@@ -51,7 +51,7 @@ public:
   }
 
   /// @brief The values of the step that has ended, the same on every rank, in an order of names
-  /// that depends on the mesh. Collective.
+  /// that depends on the mesh. Collective; cost: as above.
   [[nodiscard]] std::vector<HashedValue> take() {
     if (names_.empty())
       learn_names();
