@@ -66,9 +66,9 @@ TEST_CASE("what only one record has is named, and something must be compared", "
         "1 values of 1 steps compared; step 1: loss is in one run only");
   CHECK(sw::compare_hashes(part, record).unmatched == "step 1: loss");
   sw::HashRecord other = record; // of other microbatches
-  CHECK(!sw::of_microbatch(other[2][0]));
-  other[2][0].name = "loss of microbatch 1";
   CHECK(sw::of_microbatch(other[2][0]));
+  CHECK_FALSE(sw::of_microbatch(other[1][0]));
+  other[2][0].name = "loss of microbatch 1";
   CHECK(sw::compare_hashes(record, other).text() == "5 values of 2 steps compared");
   for (const std::string text : {"", "3 0000000000000001 loss\n", "1 0000000000000001 another\n"})
     CHECK(has(
