@@ -57,18 +57,3 @@ using Others = OtherAdapters<SingleStageModel<Adapted<Model>>>;
 
 static_assert(sizeof(Others) > 0);
 } // namespace lora_exchanged_without_adapters
-
-namespace lora_on_a_reproducible_target {
-// expect: Lora: layers with frozen weights must not be trained on a Reproducible target, because adapters add to products in place, in an order that depends on the mesh (train all weights, or use the target without Reproducible)
-
-#ifdef SHARDWRIGHT_EXPECT_FAIL
-using Target = Reproducible<DefaultTarget>;
-#else
-using Target = DefaultTarget;
-#endif
-using Plan = ModelPlan<float, Frozen<Zero2>, Target>;
-
-void project(const Var<Layout<2>, float, Target>& x, Linear<Layout<2>, Layout<2>, Plan>& layer) {
-  static_cast<void>(layer(x));
-}
-} // namespace lora_on_a_reproducible_target

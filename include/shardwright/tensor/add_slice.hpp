@@ -7,7 +7,6 @@
 
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/layout/matmul_layout.hpp>
-#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/kernels/insert_columns.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/reuse.hpp>
@@ -48,14 +47,6 @@ template <class Target, class Matrix>
   return Kokkos::subview(matrix, Kokkos::ALL, std::pair{begin, begin + count});
 }
 
-/// The operations of adapters; the trace shows the target.
-template <class Target> struct AdapterTarget {
-  static_assert(
-      !is_reproducible<Target>,
-      "Lora: layers with frozen weights must not be trained on a Reproducible target, because adapters add to products in place, in an order that depends on the mesh (train all weights, or use the target without Reproducible)");
-  static constexpr bool value = !is_reproducible<Target>;
-};
-
 /// x[T..., i] W[i, ...], for a layer beside whose frozen W there may be adapters, and for their A: they all
 /// read one x. Each adds its part to the gradient of x in the memory of the sum so far.
 /// @tparam trains whether W has a gradient
@@ -67,7 +58,6 @@ template <bool trains> struct LayerProduct {
     return product_of<PlainProduct>(x, w, where);
   }
   template <class G, class X, class W> void gradients(const G& y_gradient, X& x, W& w) const {
-    static_cast<void>(AdapterTarget<typename G::target>::value);
     using L = typename G::layout;
     if constexpr (trains) {
       if constexpr (W::template takes<MatmulLayout<typename X::layout, L, MatmulForm::left_transposed>>()) {
