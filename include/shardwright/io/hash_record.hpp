@@ -75,7 +75,7 @@ inline void write_hashes(std::ostream& out, std::int64_t step, std::span<const H
   return out;
 }
 
-/// @brief What a comparison of two runs looked at, and found.
+/// @brief The result of a comparison of two runs, and how much was compared.
 struct HashComparison {
   std::optional<HashDifference> difference; ///< The first; nothing if there is none.
   std::size_t steps = 0, values = 0;        ///< That were compared, up to the difference.
