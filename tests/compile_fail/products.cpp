@@ -42,19 +42,18 @@ void multiply(const ShardedTensor<Grid>& x, const ShardedTensor<Grid>& w) {
 }
 } // namespace grid_destination_average
 
-namespace grid_gradient {
-// expect: matmul: a product over a grid has no gradient (redistribute one operand on the tape, so that the contracted dimensions are sharded alike)
+namespace grid_destination_on_a_tape {
+// expect: Operation: the destination must have the layout of the result (redistribute the result, or declare the destination with the layout that the trace shows)
 
 using Grid = Layout<2, Shard<0, dp>, Shard<1, tp>>;
-
 #ifdef SHARDWRIGHT_EXPECT_FAIL
-void multiply(const Var<Grid>& x, const Var<Grid>& w) { static_cast<void>(matmul(x, w)); }
+using Result = Layout<2, Shard<0, dp>, Partial<Sum, tp>>; // that of a gathered operand
 #else
-void multiply(const Var<Grid>& x, const Var<Grid>& w) {
-  static_cast<void>(matmul(x, w.as<Layout<2, Shard<0, tp>>>()));
-}
+using Result = Layout<2, Shard<0, dp>, Shard<1, tp>, Partial<Sum, cp>>;
 #endif
-} // namespace grid_gradient
+
+void multiply(const Var<Grid>& x, const Var<Grid>& w) { static_cast<void>(matmul<Result>(x, w)); }
+} // namespace grid_destination_on_a_tape
 
 namespace grid_inner_axes {
 // expect: matmul: the contracted dimensions must be sharded alike, or both operands over one grid, as Layout<2, Shard<0, i>, Shard<1, j>> (redistribute one operand)

@@ -11,6 +11,8 @@
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/tape.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -71,6 +73,49 @@ template <bool transposed> void check_ordered(const Mesh& mesh, Findings& findin
     same(tape.gradient(right), turned(g), x, "dW");
   else
     same(tape.gradient(right), turned(x), g, "dW");
+}
+
+/// rows of A x columns of B, of whole matrices in memory.
+Vector plain_product(const Vector& a, const Vector& b, std::size_t rows, std::size_t columns) {
+  const std::size_t contracted = a.size() / rows;
+  Vector out(rows * columns);
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t l = 0; l < contracted; ++l)
+      for (std::size_t j = 0; j < columns; ++j)
+        out[i * columns + j] += a[i * contracted + l] * b[l * columns + j];
+  return out;
+}
+
+/// A product over a grid on a tape, and its gradients, also where they are added to a parameter's sum.
+template <class Result, class GridMesh> void check_grid(const GridMesh& mesh, Findings& findings) {
+  using Grid = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
+  const auto x = random_tensor<Grid>(mesh, {7, 5}, 1);
+  const auto w = random_tensor<Grid>(mesh, {5, 2}, 2); // some blocks are empty
+  const auto g = random_tensor<Grid>(mesh, {7, 2}, 3);
+  sw::Tape<> tape;
+  const auto left = tape.variable(x), right = tape.variable(w);
+  const auto y = sw::matmul<Result>(left, right);
+  tape.seed(y, g.clone());
+  const auto same = [&](const auto& found, const Vector& wanted, const char* what) {
+    findings.expect(difference(whole_of(found), wanted) < 1e-14, what);
+  };
+  same(y.value(), plain_product(whole_of(x), whole_of(w), 7, 2), "y");
+  tape.backward();
+  const Vector xt = whole_of(sw::transpose<0, 1>(x)), wt = whole_of(sw::transpose<0, 1>(w));
+  same(tape.gradient(left), plain_product(whole_of(g), wt, 7, 5), "dX");
+  Vector dw = plain_product(xt, whole_of(g), 5, 2);
+  same(tape.gradient(right), dw, "dW");
+  sw::ShardedTensor<Result, double> sum(mesh, {5, 2});
+  struct Slot {
+    decltype(sum)& tensor;
+    float beta;
+  };
+  for (const float beta : {0.0F, 1.0F})
+    sw::operation::MatrixProduct<false, sw::FastProducts, Result>{}.right_gradient_into(Slot{sum, beta}, g,
+                                                                                        x);
+  for (double& element : dw)
+    element *= 2;
+  same(sum, dw, "dW twice");
 }
 
 using Reproducible = sw::Reproducible<sw::DefaultTarget>;
@@ -161,6 +206,18 @@ TEST_CASE("ordered products on a tape have the bits of ordered products of block
             const Mesh mesh = mesh_of(world, extents);
             check_ordered<false>(mesh, findings);
             check_ordered<true>(mesh, findings);
+          }) == "");
+}
+
+TEST_CASE("gradients of products over a grid are products over it, in layers, too") {
+  using Grid = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
+  using Layers = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>, sw::Partial<sw::Sum, cp>>;
+  for (const std::array<int, 3>& sizes : {std::array{1, 1, 1}, {2, 1, 2}, {1, 1, 3}, {2, 1, 3}, {2, 2, 2}})
+    CHECK(on_ranks(sizes[0] * sizes[1] * sizes[2], [sizes](sw::HostCommunicator world, Findings& findings) {
+            const sw::DeviceMesh mesh{world, sw::extent<dp>(sizes[0]), sw::extent<cp>(sizes[1]),
+                                      sw::extent<tp>(sizes[2])};
+            check_grid<Grid>(mesh, findings);
+            check_grid<Layers>(mesh, findings);
           }) == "");
 }
 

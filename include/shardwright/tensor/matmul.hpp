@@ -13,8 +13,10 @@
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/product/matmul.hpp>
 #include <shardwright/tensor/ordered_products.hpp>
+#include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/summa.hpp>
+#include <shardwright/tensor/transpose.hpp>
 
 #include <array>
 #include <concepts>
@@ -193,50 +195,60 @@ void product_into(Out& out, const Left& left, const Right& right, double beta, S
   }
 }
 
-/// Whether a tape can record a product.
-template <class X, class W> struct ProductOnTape {
-  static constexpr bool value = !over_grid<typename X::layout, typename W::layout>;
-  static_assert(
-      value,
-      "matmul: a product over a grid has no gradient (redistribute one operand on the tape, so that the contracted dimensions are sharded alike)");
-};
+/// The transpose of a matrix on its grid, for gradients: the same product multiplies it.
+template <class Matrix> [[nodiscard]] auto transposed_on_grid(const Matrix& matrix) {
+  return redistribute<typename Matrix::layout>(operation::Transpose<0, 1>{}.forward({}, matrix));
+}
 
 } // namespace detail
 
 namespace operation {
 
 /// @brief Y = X W with its gradients, dX = dY W^T and dW = X^T dY; or, with W transposed, Y = X W^T with
-/// dX = dY W and dW = dY^T X.
-template <bool transposed, class Products = kernels::FastProducts> struct MatrixProduct {
+/// dX = dY W and dW = dY^T X. `To` is the layout of Y, if it is asked for; over a grid also that of
+/// gradients.
+template <bool transposed, class Products = kernels::FastProducts, class To = void> struct MatrixProduct {
   static constexpr std::string_view name = transposed ? "matmul_transposed" : "matmul";
   static constexpr GradientReads left_gradient_reads{.left = false, .right = true};
   static constexpr GradientReads right_gradient_reads{.left = true, .right = false};
   using Forward = std::conditional_t<transposed, detail::InputGradientProduct, detail::PlainProduct>;
   using Backward = std::conditional_t<transposed, detail::PlainProduct, detail::InputGradientProduct>;
+  template <class Left, class Right>
+  static constexpr bool over_grid = detail::over_grid<typename Left::layout, typename Right::layout>;
 
   template <class X, class W> [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
-    return detail::product_of<Forward, Products>(x, w, where);
+    return detail::product_of<Forward, Products, To>(x, w, where);
   }
   template <class G, class X, class W>
-  requires(transposed || detail::ProductOnTape<X, W>::value)
-      [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, const W& w) const {
-    return detail::product_of<Backward, Products>(y_gradient, w, {});
+  [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, const W& w) const {
+    if constexpr (over_grid<G, W>)
+      return detail::product_of<detail::PlainProduct, Products, To>(y_gradient, detail::transposed_on_grid(w),
+                                                                    {});
+    else
+      return detail::product_of<Backward, Products>(y_gradient, w, {});
   }
   /// Its type is known without its body, which is not compiled where right_gradient_into() is called.
   template <class G, class X>
-  using RightGradient =
-      detail::ProductTensor<detail::WeightGradientProduct, std::conditional_t<transposed, G, X>,
-                            std::conditional_t<transposed, X, G>>;
+  using RightGradient = detail::ProductTensor<
+      std::conditional_t<over_grid<X, G>, detail::PlainProduct, detail::WeightGradientProduct>,
+      std::conditional_t<transposed, G, X>, std::conditional_t<transposed, X, G>,
+      std::conditional_t<over_grid<X, G>, To, void>>;
   template <class G, class X, class W>
   [[nodiscard]] RightGradient<G, X> right_gradient(const G& y_gradient, const X& x, const W&) const {
-    if constexpr (transposed)
+    if constexpr (over_grid<X, G>)
+      return detail::product_of<detail::PlainProduct, Products, To>(detail::transposed_on_grid(x), y_gradient,
+                                                                    {});
+    else if constexpr (transposed)
       return detail::product_of<detail::WeightGradientProduct, Products>(y_gradient, x, {});
     else
       return detail::product_of<detail::WeightGradientProduct, Products>(x, y_gradient, {});
   }
   template <class Slot, class G, class X>
   void right_gradient_into(const Slot& slot, const G& y_gradient, const X& x) const {
-    if constexpr (transposed)
+    if constexpr (over_grid<X, G>)
+      detail::product_into<detail::PlainProduct, Products>(slot.tensor, detail::transposed_on_grid(x),
+                                                           y_gradient, slot.beta, {}, detail::fault_of(slot));
+    else if constexpr (transposed)
       detail::product_into<detail::WeightGradientProduct, Products>(slot.tensor, y_gradient, x, slot.beta, {},
                                                                     detail::fault_of(slot));
     else
@@ -257,7 +269,9 @@ using MatmulTransposed = MatrixProduct<true>;
 ///
 /// Matrices of one layout that splits rows and columns, a grid of ranks, are multiplied by SUMMA: the plan is
 /// GridProduct (layout/grid_product.hpp). Panels are broadcast while earlier ones are multiplied; a rank
-/// needs memory for two of each operand. Such a product has no gradient.
+/// needs memory for two of each operand. Its gradients are such products, dY W^T and X^T dY. Before each, the
+/// transposed operand is redistributed to the grid: fewer than two blocks for each row of the grid move to a
+/// rank, which holds twice as many blocks as the grid has rows until then.
 /// @throws InvalidArgument if the extents of D differ or the tensors are on two meshes.
 template <Operand X, Operand W>
 [[nodiscard]] auto matmul(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
@@ -290,10 +304,11 @@ template <std::same_as<kernels::OrderedProducts> Products, Operand X, Operand W>
 
 /// @brief The product in the layout `To`, which is that of matmul, or for matrices on a grid that layout with
 /// Partial<Sum, depth> over axes along which they are replicated: each rank along them multiplies its share
-/// of the panels, the 2.5-D algorithm.
-template <LayoutType To, AnyShardedTensor X, AnyShardedTensor W>
-[[nodiscard]] auto matmul(const X& x, const W& w, SourceLocation where = SourceLocation::current()) {
-  return detail::product_of<detail::PlainProduct, kernels::FastProducts, To>(x, w, where);
+/// of the panels, the 2.5-D algorithm. On a tape the gradients are sums over these axes, too.
+template <LayoutType To, Operand X, Operand W>
+[[nodiscard]] auto matmul(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::MatrixProduct<false, kernels::FastProducts, To>{}, where, std::forward<X>(x),
+               std::forward<W>(w));
 }
 
 /// @brief Rejects a sharded tensor with a plain one, with an error sentence.
