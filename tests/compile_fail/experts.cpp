@@ -186,25 +186,23 @@ void balance(const Var<Tokens, float, Target>& logits, const ExpertChoice<Tokens
 }
 } // namespace reproducible_balance_of_ranks
 
-namespace reproducible_experts_shared {
-// expect: grouped: on a Reproducible target no rank may hold a part of an expert's matrix, because the slots of a token would be added before the parts are (let these ranks own experts, as with MoeLayouts<Zero, AxisList<ep, tp>>)
+namespace reproducible_combine_parts {
+// expect: combine: on a Reproducible target each rank must hold whole rows, neither Partial nor sharded in their columns, because it adds the slots of a token, and the columns of a gate's gradient, before ranks add theirs (redistribute the rows to the layout in which they were dispatched)
 
 using Target = Reproducible<DefaultTarget>;
-using Rows = DispatchLayout<Layout<2, Shard<0, ep>>, AxisList<ep>>;
+using Rows = DispatchLayout<Tokens, AxisList<ep>>;
 
 #ifdef SHARDWRIGHT_EXPECT_FAIL
-using Hidden = GroupedLayout<Rows, Layout<3, Shard<0, ep>, Shard<2, tp>>>;
-using Weights = Layout<3, Shard<0, ep>, Shard<1, tp>>;
+using Returned = Rows::with_columns<Layout<1, Partial<Sum, tp>>>;
 #else
-using Hidden = Rows;
-using Weights = Layout<3, Shard<0, ep>>;
+using Returned = Rows;
 #endif
 
-auto multiply(const ShardedTensor<Hidden, float, Target>& rows,
-              const ShardedTensor<Weights, float, Target>& weights) {
-  return grouped(rows, weights);
+auto add(const ShardedTensor<Returned, float, Target>& rows,
+         const ShardedTensor<Tokens, float, Target>& gates) {
+  return combine(rows, gates);
 }
-} // namespace reproducible_experts_shared
+} // namespace reproducible_combine_parts
 
 namespace route_without_tokens {
 // expect: route: logits must be [tokens, experts], or have more dimensions of tokens before the experts (reshape them)

@@ -14,8 +14,7 @@ using namespace nn_test;
 using Ordered = sw::Reproducible<sw::DefaultTarget>;
 
 using Gpt2 = models::Gpt2<sw::ModelPlan<sw::bfloat16, sw::Zero3, Ordered>>;
-using Experts = sw::MoeDecoder<sw::MoeLayouts<sw::DataParallelOver<sw::MoeZeroAxes>, sw::AxisList<ep, tp>>,
-                               float, Ordered>;
+using Experts = sw::MoeDecoder<sw::MoeLayouts<>, float, Ordered>; // tp shards their hidden dimension
 
 /// In the style of DeepSeek-V3, with latent attention.
 sw::MoeConfig experts_config() {
@@ -32,7 +31,7 @@ sw::MoeConfig experts_config() {
   out.sequence = 16;
   out.dense_layers = 1;
   out.experts = 8;
-  out.expert_hidden = 12;
+  out.expert_hidden = 16;
   out.shared_hidden = 8;
   out.batch_sequences = 8;
   out.routing = {.chosen = 2,
@@ -65,6 +64,7 @@ TEST_CASE("a decoder with experts has the same bits on every mesh", "[reproducib
                                     {.inside = {.dp = 2}, .microbatches = 4},
                                     {.inside = {.ep = 2}, .microbatches = 2},
                                     {.inside = {.tp = 2}, .microbatches = 4},
+                                    {.inside = {.tp = 4, .ep = 2}},
                                     {.inside = {.ep = 8}},
                                     {.inside = {.dp = 2, .cp = 2, .ep = 2}, .microbatches = 2},
                                     {.inside = {.cp = 2, .tp = 2, .ep = 2}},
@@ -80,6 +80,15 @@ TEST_CASE("a decoder with experts has the same bits on four threads or processes
   cuts.push_back({.inside = {.cp = 2, .ep = 2}, .microbatches = 2});
   cuts.push_back({.pp = 2, .inside = {.ep = 2}, .microbatches = 4});
   check_four<Experts>(experts_config(), cuts);
+}
+
+TEST_CASE("three ranks may own experts, as no sum is split over them", "[reproducible]") {
+  sw::MoeConfig config = experts_config();
+  config.experts = 6;
+  config.routing.groups = 3;
+  config.batch_sequences = 6;
+  check<Experts>(config, {{.inside = {.ep = 3}}, {.inside = {.tp = 2, .ep = 3}, .microbatches = 2}},
+                 {.sequences = 6});
 }
 
 TEST_CASE("the rows of an expert from leaves of several tokens have the same sum",

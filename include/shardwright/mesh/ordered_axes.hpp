@@ -13,9 +13,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -23,12 +21,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// @throws InvalidArgument that names the axes otherwise
 void require_ordered_axes(const MeshCore& core, unsigned mask, SourceLocation where);
 
-/// The same for the axes of a layout.
-inline void require_ordered_axes(const MeshCore& core, std::span<const std::string_view> names,
-                                 SourceLocation where) {
+/// The same for the axes over which products with a weight add: all of its layout but those that shard the
+/// first of three dimensions, and so hold whole matrices, each with rows of its own, as of experts.
+template <class L> void require_ordered_weight(const MeshCore& core, SourceLocation where) {
   unsigned mask = 0;
-  for (const std::string_view name : names)
-    mask |= 1u << core.axis_index(name);
+  for (int axis = 0; axis < static_cast<int>(L::axes.size()); ++axis)
+    if (L::tensor_rank != 3 || L::value.dimension_of(axis) != 0)
+      mask |= 1u << core.axis_index(L::axes[static_cast<std::size_t>(axis)]);
   require_ordered_axes(core, mask, where);
 }
 
@@ -62,7 +61,7 @@ SHARDWRIGHT_INLINE void require_ordered_axes(const MeshCore& core, unsigned mask
   }
   if (!fits)
     throw InvalidArgument(
-        "Reproducible: the axes that split a sum or a weight, those of experts too, must have extents of 1, 2, 4 or 8, and at most 256 ranks together, so that each rank has a subtree of its parts, but they are " +
+        "Reproducible: the axes that split a sum or a weight must have extents of 1, 2, 4 or 8, and at most 256 ranks together, so that each rank has a subtree of its parts, but they are " +
             axes + " (choose other extents, or a target that is not Reproducible)",
         {.rank = core.world().rank(), .where = where});
 }

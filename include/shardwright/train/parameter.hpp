@@ -148,7 +148,7 @@ public:
     static_cast<void>(fits_mesh<stored_layout, typename Mesh::axis_list>);
     detail::check_shape(given.shape, sizeof(accumulation_element), where);
     if constexpr (is_reproducible<Target>) // a product whose gradient sums over these axes
-      detail::require_ordered_axes(mesh.core(), Compute::axes, where);
+      detail::require_ordered_weight<Compute>(mesh.core(), where);
   }
 
   /// @brief A parameter with given values.

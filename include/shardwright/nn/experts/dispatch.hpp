@@ -54,6 +54,15 @@ template <class Gates, class Rows> struct CombineGates {
       "combine: the gates must have the element type of the rows, or float if that has 16 bits, and the same target (convert the gates)");
 };
 
+/// The trace shows the layout of the rows.
+template <class Rows, class Target> struct CombinesWholeRows {
+  static constexpr bool value = !is_reproducible<Target> || any_invalid<Rows> ||
+                                (!Rows::value.has_partial() && Rows::value.shard(1).empty());
+  static_assert(
+      value,
+      "combine: on a Reproducible target each rank must hold whole rows, neither Partial nor sharded in their columns, because it adds the slots of a token, and the columns of a gate's gradient, before ranks add theirs (redistribute the rows to the layout in which they were dispatched)");
+};
+
 template <class Owner> struct DispatchOwners {
   static constexpr bool value = Axis<Owner>;
   static_assert(
@@ -201,7 +210,8 @@ struct Combine {
   template <AnyShardedTensor Rows, AnyShardedTensor Gates>
   [[nodiscard]] auto forward(SourceLocation where, const Rows& rows, const Gates& gates) const {
     using L = CombineLayout<typename Rows::layout, typename Gates::layout>;
-    if constexpr (detail::any_invalid<L> || !detail::CombineGates<Gates, Rows>::value) {
+    if constexpr (detail::any_invalid<L> || !detail::CombineGates<Gates, Rows>::value ||
+                  !detail::CombinesWholeRows<typename Rows::layout, typename Rows::target>::value) {
       return ShardedTensor<InvalidLayout, typename Rows::value_type, typename Rows::target>(rows.resources(),
                                                                                             {}, where);
     } else {

@@ -4,7 +4,9 @@
 /// @file
 /// @brief The load of experts over steps, and a bias that balances it without a loss.
 
+#include <shardwright/core/exact_sum.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/experts/counts.hpp>
 #include <shardwright/nn/experts/report.hpp>
 #include <shardwright/nn/experts/router_options.hpp>
@@ -112,8 +114,9 @@ public:
   /// @brief Sums for the report, to which the losses of first passes are added; null on a device, and before
   /// report_losses().
   [[nodiscard]] Losses* losses() noexcept { return losses_ ? &*losses_ : nullptr; }
-  /// @brief From now on, end_step() sums losses() over the ranks, with one more all_reduce of two numbers,
-  /// and another if the layer has copies. Does nothing on a device, where a step would wait for them.
+  /// @brief From now on, end_step() sums losses() over the ranks, with one more all_reduce of two numbers
+  /// (on a Reproducible target, two of an ExactSum), and another if the layer has copies. Does nothing on a
+  /// device, where a step would wait for them.
   void report_losses() {
     if constexpr (Target::host_accessible)
       losses_.emplace();
@@ -180,13 +183,18 @@ public:
 private:
   /// Over all tokens of the step, which last_ has counted.
   [[nodiscard]] std::array<double, 2> means_of(const Losses& losses) {
-    ShardedTensor<ExpertCountsLayout<Logits>, double, Target> parts(bias_.resources(), {2});
     std::array<double, 2> out{losses.balance.loss.value, losses.z.loss.value};
-    if constexpr (!counts_only<Target>)
-      std::copy(out.begin(), out.end(), parts.mutable_data());
-    const auto sums = redistribute<Layout<1>>(std::move(parts));
-    if constexpr (!counts_only<Target>)
-      std::copy_n(sums.data(), out.size(), out.begin());
+    if constexpr (is_reproducible<Target>) {
+      for (double& each : out)
+        each = exact_sum_of(each);
+    } else {
+      ShardedTensor<ExpertCountsLayout<Logits>, double, Target> parts(bias_.resources(), {2});
+      if constexpr (!counts_only<Target>)
+        std::copy(out.begin(), out.end(), parts.mutable_data());
+      const auto sums = redistribute<Layout<1>>(std::move(parts));
+      if constexpr (!counts_only<Target>)
+        std::copy_n(sums.data(), out.size(), out.begin());
+    }
     if (copies_.valid())
       copies_.all_reduce_in_place(std::span<double>(out));
     if constexpr (counts_only<Target>)
@@ -195,6 +203,18 @@ private:
     for (double& each : out)
       each = tokens > 0 ? each / tokens : 0;
     return out;
+  }
+
+  /// Of numbers of the ranks that split the tokens, of which any number may.
+  [[nodiscard]] double exact_sum_of(double number) {
+    ShardedTensor<ReduceAllLayout<OrderedSum, Logits>, ExactSum, Target> part(bias_.resources(), {});
+    if constexpr (!counts_only<Target>)
+      *part.mutable_data() = ExactSum(number);
+    const auto sum = redistribute<Layout<0>>(std::move(part));
+    if constexpr (counts_only<Target>)
+      return number;
+    else
+      return sum.data()->value();
   }
 
   ExpertBiasOptions options_;

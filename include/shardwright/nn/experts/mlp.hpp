@@ -112,8 +112,9 @@ struct ExpertSizes {
 ///
 /// Tokens come in layout `Tokens`, [tokens..., width]; the AxisList `Owners` names axes that split them and
 /// own the experts, and `Inner` those over which each expert's hidden dimension is sharded, which replicate
-/// tokens: the result is then Partial over them. Parameters: gate and up [experts, width, hidden], down
-/// [experts, hidden, width].
+/// tokens: the result is then Partial over them. On a Reproducible target these ranks add their parts of each
+/// row before tokens add their rows: an all_reduce of rows, not of tokens. Parameters: gate and up [experts,
+/// width, hidden], down [experts, hidden, width].
 template <LayoutType Tokens, class Owners, class Inner = AxisList<>, class Plan = ModelPlan<>>
 class ExpertMlp;
 template <LayoutType Tokens, class... Owners, class Inner, class Plan>
@@ -122,10 +123,13 @@ class ExpertMlp<Tokens, AxisList<Owners...>, Inner, Plan> {
   using Rows = DispatchLayout<Tokens, AxisList<Owners...>>;
   using Up = GroupedLinear<Rows, typename Weights::Up, Plan>;
   using Down = GroupedLinear<typename Up::Out, typename Weights::Down, Plan>;
+  /// Whether ranks add their parts of a row before a token adds its rows.
+  static constexpr bool completes =
+      is_reproducible<typename Plan::target> && !std::is_same_v<typename Down::Out, Rows>;
 
 public:
   using target = typename Plan::target;
-  using Out = CombineLayout<typename Down::Out, Tokens>;
+  using Out = CombineLayout<std::conditional_t<completes, Rows, typename Down::Out>, Tokens>;
 
   template <class Mesh>
   ExpertMlp(const Mesh& mesh, const ExpertSizes& sizes, const Initial& up, const Initial& down,
@@ -144,7 +148,11 @@ public:
     auto activate = recompute([&](auto gate) { return silu(std::move(gate), where); }, Recompute::selective);
     auto gated = activate(gate_(rows, where));
     auto hidden = multiply(std::move(gated), up_(std::move(rows), where), where);
-    return combine(down_(std::move(hidden), where), std::forward<Gates>(gates), where);
+    auto returned = down_(std::move(hidden), where);
+    if constexpr (completes)
+      return combine(std::move(returned).template as<Rows>(where), std::forward<Gates>(gates), where);
+    else
+      return combine(std::move(returned), std::forward<Gates>(gates), where);
   }
   [[nodiscard]] auto members() { return shardwright::members("gate", gate_, "up", up_, "down", down_); }
 

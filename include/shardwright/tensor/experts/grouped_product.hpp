@@ -10,8 +10,10 @@
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/kernels/product/grouped_matmul.hpp>
+#include <shardwright/tensor/ordered_products.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -44,20 +46,25 @@ void require_experts(const Rows& rows, const Weights& weights, int dimension, So
                    rows.core(), where);
 }
 
-/// The trace shows the layout of the result.
-template <class L, class Target> struct WholeExperts {
-  static constexpr bool value = !is_reproducible<Target> || !L::value.has_partial();
-  static_assert(
-      value,
-      "grouped: on a Reproducible target no rank may hold a part of an expert's matrix, because the slots of a token would be added before the parts are (let these ranks own experts, as with MoeLayouts<Zero, AxisList<ep, tp>>)");
-};
+/// How the products of rows are added on a Reproducible target: columns that ranks may share form the parts
+/// of a tree.
+template <class Rows>
+[[nodiscard]] kernels::ReproducibleProducts grouped_order(const Rows& rows, SourceLocation where) {
+  using L = typename Rows::layout;
+  if constexpr (L::value.shard(1).empty())
+    return {};
+  else
+    return ordered_contraction("grouped", rows.core(), L::value, L::axes,
+                               std::array{rows.shape()[0], rows.shape().columns()}, {1, 2}, where);
+}
 
 /// out_e = rows_e W_e or rows_e W_e^T, of every expert of this rank.
 template <class Rows, class Weights, class Out>
-void grouped_into(const Rows& rows, const Weights& weights, kernels::Transpose transpose, Out& out) {
+void grouped_into(const Rows& rows, const Weights& weights, kernels::Transpose transpose, Out& out,
+                  SourceLocation where) {
   if constexpr (is_reproducible<typename Rows::target>)
     kernels::grouped_matmul(rows.execution(), first_rows_of(rows), rows.local(), weights.local(), transpose,
-                            out.mutable_local(), kernels::ReproducibleProducts{});
+                            out.mutable_local(), grouped_order(rows, where));
   else
     kernels::grouped_matmul(rows.execution(), first_rows_of(rows), rows.local(), weights.local(), transpose,
                             out.mutable_local());
@@ -88,14 +95,13 @@ struct Grouped {
   [[nodiscard]] auto forward(SourceLocation where, const Rows& rows, const Weights& weights) const {
     using L = GroupedLayout<typename Rows::layout, typename Weights::layout>;
     using Result = detail::GroupedTensor<Rows, Weights, L>;
-    if constexpr (!detail::SameElementAndTarget<Rows, Weights>::value || detail::any_invalid<L> ||
-                  !detail::WholeExperts<L, typename Rows::target>::value) {
+    if constexpr (!detail::SameElementAndTarget<Rows, Weights>::value || detail::any_invalid<L>) {
       return Result(rows.resources(), {}, where);
     } else {
       detail::require_one_mesh("grouped", rows, weights, where);
       detail::require_experts(rows, weights, 1, where);
       Result out(rows.resources(), rows.shape().with_columns(weights.shape()[2]), where);
-      detail::grouped_into(rows, weights, kernels::Transpose::no, out);
+      detail::grouped_into(rows, weights, kernels::Transpose::no, out, where);
       return out;
     }
   }
@@ -103,12 +109,12 @@ struct Grouped {
   [[nodiscard]] auto left_gradient(const G& y_gradient, const Rows&, const Weights& weights) const {
     using L = GroupedInputGradientLayout<typename G::layout, typename Weights::layout>;
     using Result = detail::GroupedTensor<G, Weights, L>;
-    if constexpr (detail::any_invalid<L> || !detail::WholeExperts<L, typename G::target>::value) {
+    if constexpr (detail::any_invalid<L>) {
       return Result(y_gradient.resources(), {});
     } else {
       detail::require_experts(y_gradient, weights, 2, {});
       Result out(y_gradient.resources(), y_gradient.shape().with_columns(weights.shape()[1]));
-      detail::grouped_into(y_gradient, weights, kernels::Transpose::yes, out);
+      detail::grouped_into(y_gradient, weights, kernels::Transpose::yes, out, {});
       return out;
     }
   }
