@@ -87,20 +87,6 @@ using Weight =
 static_assert(sizeof(Weight) != 0);
 } // namespace parameter_reproducible_double
 
-namespace parameter_reproducible_frozen {
-// expect: Parameter: on a Reproducible target every parameter must be trained, because adapters of frozen ones have sums that are not ordered (train all parameters, or choose a target that is not Reproducible)
-
-#ifdef SHARDWRIGHT_EXPECT_FAIL
-using Zero = Frozen<Zero3>;
-#else
-using Zero = Zero3;
-#endif
-
-using Weight = Parameter<Layout<2>, Layout<2, Partial<Sum, dp>>, float, Zero, Reproducible<DefaultTarget>>;
-
-static_assert(sizeof(Weight) != 0);
-} // namespace parameter_reproducible_frozen
-
 namespace parameter_reproducible_mixed {
 // expect: Operation: both tensors must be on the same target
 

@@ -5,7 +5,7 @@
 
 #include <shardwright/nn/decoder/moe.hpp>
 
-// GPT-2 and a decoder with experts on a Reproducible target: the same bits on every mesh.
+// GPT-2, a decoder with experts and its adapters on a Reproducible target: the same bits on every mesh.
 
 namespace {
 
@@ -15,6 +15,8 @@ using Ordered = sw::Reproducible<sw::DefaultTarget>;
 
 using Gpt2 = models::Gpt2<sw::ModelPlan<sw::bfloat16, sw::Zero3, Ordered>>;
 using Experts = sw::MoeDecoder<sw::MoeLayouts<>, float, Ordered>; // tp shards their hidden dimension
+
+using Tuned = sw::Adapted<sw::MoeDecoder<sw::FrozenLayouts<sw::MoeLayouts<>>, float, Ordered>>;
 
 /// In the style of DeepSeek-V3, with latent attention.
 sw::MoeConfig experts_config() {
@@ -43,6 +45,15 @@ sw::MoeConfig experts_config() {
   out.bias = {.rate = 0.01};
   out.balance = 0.01;
   out.z_loss = 0.001;
+  return out;
+}
+/// Adapters of it, or of a decoder with one product for queries, keys and values.
+Tuned::Config tuned_config(bool latent) {
+  Tuned::Config out{experts_config(), {.rank = 3, .alpha = 5, .tables = true}};
+  if (!latent) {
+    out.latent.reset();
+    out.head_elements = 0;
+  }
   return out;
 }
 
@@ -89,6 +100,24 @@ TEST_CASE("three ranks may own experts, as no sum is split over them", "[reprodu
   config.batch_sequences = 6;
   check<Experts>(config, {{.inside = {.ep = 3}}, {.inside = {.tp = 2, .ep = 3}, .microbatches = 2}},
                  {.sequences = 6});
+}
+
+TEST_CASE("adapters of a decoder with experts have the same bits on every mesh, merged, too",
+          "[reproducible]") {
+  check<Tuned>(tuned_config(false), {{.microbatches = 8},
+                                     {.inside = {.dp = 2}, .microbatches = 4},
+                                     {.inside = {.tp = 2}, .microbatches = 4},
+                                     {.inside = {.tp = 4}},
+                                     {.inside = {.ep = 4}},
+                                     {.inside = {.dp = 2, .cp = 2, .ep = 2}, .microbatches = 2},
+                                     {.inside = {.cp = 2, .tp = 2, .ep = 2}},
+                                     {.pp = 2, .inside = {.dp = 2, .tp = 2}, .microbatches = 2}});
+  check<Tuned>(tuned_config(true), {{.inside = {.dp = 2, .tp = 2}, .microbatches = 2}});
+}
+
+TEST_CASE("adapters have the same bits on four threads or processes", "[reproducible][four_processes]") {
+  check_four<Tuned>(tuned_config(false), {{.inside = {.dp = 2, .tp = 2}, .microbatches = 2},
+                                          {.pp = 2, .inside = {.ep = 2}, .microbatches = 4}});
 }
 
 TEST_CASE("the rows of an expert from leaves of several tokens have the same sum",

@@ -6,8 +6,10 @@
 
 #include <shardwright/core/hash.hpp>
 #include <shardwright/io/hash_record.hpp>
+#include <shardwright/layout/zero.hpp>
 #include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/decoder/mesh.hpp>
+#include <shardwright/nn/layers/lora.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/train/checks/step_hashes.hpp>
@@ -21,6 +23,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -56,6 +59,24 @@ struct Work {
   std::int64_t sequences = 8; ///< Of a step.
   Fault fault = Fault::none;
 };
+
+/// Whether adapters of a model can be merged: not into quantized weights.
+template <class Whole> inline constexpr bool merges = requires(typename Whole::Config config) {
+  config.adapters;
+  requires std::is_void_v<typename sw::detail::FormOf<typename Whole::Plan::matrix_zero>::type>;
+};
+
+/// The frozen weights with the adapters merged into them, the same on every rank. Collective.
+template <class Model> sw::HashedValue merged_weights(Model& model, sw::HostCommunicator world) {
+  sw::merge_adapters(model);
+  std::uint64_t hash = 0;
+  model.for_each_parameter([&]<class P>(P& parameter) {
+    if (!P::trained && parameter.first_copy())
+      hash += (sw::detail::key_of(parameter.name()) | 1) * sw::mesh_hash_part(parameter.stored());
+  });
+  world.all_reduce_in_place(std::span<std::uint64_t>(&hash, 1));
+  return {"merged weights", hash};
+}
 
 /// The steps of a run, the same on every rank. Collective.
 template <class Whole>
@@ -103,7 +124,7 @@ sw::HashRecord train(const sw::HostCommunicator& world, const Cut& cut, const ty
     };
     static_cast<void>(training.step(batches, 0.01));
     if (work.fault == Fault::weight && step == 1)
-      model.for_each_parameter([&](auto& parameter) {
+      sw::for_each_trained_parameter(model, [&](auto& parameter) {
         if (parameter.name() == "layers.2.mlp_norm")
           parameter.update_weights([&](auto& weights) {
             if (world.rank() == world.size() - 1 && weights.local_size() > 0) {
@@ -115,6 +136,8 @@ sw::HashRecord train(const sw::HostCommunicator& world, const Cut& cut, const ty
       });
     out[step + 1] = hashes.take();
   }
+  if constexpr (merges<Whole>)
+    out[steps].push_back(merged_weights(model, world));
   return out;
 }
 

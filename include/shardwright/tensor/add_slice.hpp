@@ -63,7 +63,7 @@ template <bool trains> struct LayerProduct {
       if constexpr (W::template takes<MatmulLayout<typename X::layout, L, MatmulForm::left_transposed>>()) {
         const auto slot = w.slot();
         product_into<WeightGradientProduct>(slot.tensor, x.read_last(), y_gradient,
-                                            static_cast<double>(slot.beta), {});
+                                            static_cast<double>(slot.beta), {}, fault_of(slot));
       }
     }
     if (!x.wants_gradient())
@@ -90,15 +90,16 @@ struct AddProduct {
   double factor;
 
   template <AnyShardedTensor Y, AnyShardedTensor H, AnyShardedTensor B>
-  [[nodiscard]] auto forward(SourceLocation, Y&& y, const H& h, const B& b) const {
+  [[nodiscard]] auto forward(SourceLocation where, Y&& y, const H& h, const B& b) const {
     static_assert(std::is_same_v<typename std::remove_cvref_t<Y>::layout,
                                  MatmulLayout<typename H::layout, typename B::layout>>);
     constexpr std::size_t tokens = H::tensor_rank - 1;
     auto out = owned(std::forward<Y>(y));
     const auto inner = matrix_at(h, tokens);
+    const auto products = kernel_products<PlainProduct, typename H::value_type>(h, b, nullptr, where);
     each_group(out, mutable_matrix_at(out, tokens), b, [&](bool, const auto& to, const auto& columns) {
       kernels::matmul(out.execution(), inner, kernels::Transpose::no, columns, kernels::Transpose::no, to,
-                      factor, 1.0);
+                      factor, 1.0, products);
     });
     return out;
   }
@@ -112,17 +113,26 @@ struct AddProduct {
       const auto given = matrix_at(y_gradient, tokens);
       const auto slot = b.slot();
       auto& total = slot.tensor;
+      const auto terms = kernel_products<WeightGradientProduct, typename B::gradient_element>(
+          inner, y_gradient, fault_of(slot));
       each_group(y_gradient, given, total, [&](bool, const auto& from, const auto& to) {
         kernels::matmul(execution, matrix_at(inner, tokens), kernels::Transpose::yes, from,
-                        kernels::Transpose::no, to, factor, static_cast<double>(slot.beta));
+                        kernels::Transpose::no, to, factor, static_cast<double>(slot.beta), terms);
       });
       if (h.wants_gradient()) {
         using To = MatmulLayout<L, typename B::layout, MatmulForm::right_transposed>;
         ShardedTensor<To, typename H::element, typename H::target> to(inner.resources(), inner.shape());
-        each_group(y_gradient, given, weight, [&](bool first, const auto& from, const auto& columns) {
-          kernels::matmul(execution, from, kernels::Transpose::no, columns, kernels::Transpose::yes,
-                          mutable_matrix_at(to, tokens), factor, first ? 0.0 : 1.0);
-        });
+        if constexpr (is_reproducible<typename G::target>) { // one product, whose parts join in a tree
+          const auto own = part_of(y_gradient, weight);
+          kernels::matmul(execution, matrix_at(own, tokens), kernels::Transpose::no, matrix_at(weight, 1),
+                          kernels::Transpose::yes, mutable_matrix_at(to, tokens), factor, 0.0,
+                          kernel_products<InputGradientProduct, typename H::element>(own, weight));
+        } else {
+          each_group(y_gradient, given, weight, [&](bool first, const auto& from, const auto& columns) {
+            kernels::matmul(execution, from, kernels::Transpose::no, columns, kernels::Transpose::yes,
+                            mutable_matrix_at(to, tokens), factor, first ? 0.0 : 1.0);
+          });
+        }
         h.give(std::move(to));
       }
       if (y.wants_gradient())
@@ -131,6 +141,21 @@ struct AddProduct {
   }
 
 private:
+  /// The part of y to which b belongs, in memory of its own if it is not all of y.
+  template <class Y, class B> [[nodiscard]] auto part_of(const Y& y, const B& b) const {
+    constexpr std::size_t tokens = Y::tensor_rank - B::tensor_rank + 1;
+    const std::size_t d = tokens + dimension - 1;
+    auto shape = y.shape();
+    if (shape[d] == b.shape()[dimension])
+      return y.share();
+    shape[d] = b.shape()[dimension];
+    ShardedTensor<typename Y::layout, std::remove_const_t<typename Y::value_type>, typename Y::target> out(
+        y.resources(), shape);
+    if (out.local_size() > 0)
+      kernels::inserted_columns(out.execution(), matrix_at(y, d), mutable_matrix_at(out, d),
+                                static_cast<std::size_t>(at) * elements_after(y, d), 1);
+    return out.share();
+  }
   /// Calls visit(first, columns of y, columns of b) for each index of the dimensions of b before `dimension`;
   /// once if there is none here.
   template <class Y, class Matrix, class B, class Visit>

@@ -122,6 +122,16 @@ void run_product(const Left& left, const Right& right, Out& out, double beta, bo
   }
 }
 
+/// How a kernel must add the products of two tensors that Form contracts.
+template <class Form, class Out, class Left, class Right>
+[[nodiscard]] auto kernel_products(const Left& left, const Right& right, bool* fault = nullptr,
+                                   SourceLocation where = {}) {
+  if constexpr (is_reproducible<typename Left::target>)
+    return ordered_products<Form, Out>(left, right, fault, where);
+  else
+    return kernels::FastProducts{};
+}
+
 /// Where a kernel notes a term that its FixedPoint sum cannot hold; null for other gradients.
 template <class Slot> [[nodiscard]] bool* fault_of(const Slot& slot) {
   if constexpr (requires { slot.fault; })

@@ -113,9 +113,6 @@ public:
       !is_reproducible<Target> || std::is_same_v<accumulation_element, float>,
       "Parameter: on a Reproducible target the elements must be float or bfloat16, because the sums of gradients have the range and the units of these (choose one of them, or a target that is not Reproducible)");
   static_assert(
-      !is_reproducible<Target> || trained,
-      "Parameter: on a Reproducible target every parameter must be trained, because adapters of frozen ones have sums that are not ordered (train all parameters, or choose a target that is not Reproducible)");
-  static_assert(
       !quantized || Target::host_accessible,
       "Parameter: quantized weights must be on the host, whose processors widen them (keep weights on a device whole, with Frozen<Zero>)");
   static_assert(

@@ -143,7 +143,7 @@ private:
   Norm norm_;
   Expand up_;
   Compress rotary_key_;
-  Linear<Attended, typename Layouts::Output, Plan> out_;
+  Linear<Attended, typename Layouts::Output, Plan, Residual> out_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

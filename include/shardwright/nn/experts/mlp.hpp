@@ -31,6 +31,7 @@ struct GroupedLinearKind : MatrixKind {
   static constexpr std::size_t contracted = 1;
   template <LayoutType Rows, LayoutType Weight, class Plan> using Down = GroupedLinear<Rows, Weight, Plan>;
   template <LayoutType Rows, LayoutType Weight, class Plan> using Up = GroupedLinear<Rows, Weight, Plan>;
+  template <class Result, class B> using Inner = Result; // neither is sharded in its columns
   /// out_e = a_e b_e of each expert e of this rank: the rows of all a_e, grouped by expert. Low-precision
   /// products are rounded.
   template <class Out, class A, class B> static void multiply(Out& out, const A& a, const B& b) {
@@ -40,7 +41,8 @@ struct GroupedLinearKind : MatrixKind {
     ShardedTensor<typename Out::layout, typename A::value_type, typename Out::target> product(out.resources(),
                                                                                               out.shape());
     kernels::grouped_matmul(out.execution(), std::span<const std::int64_t>(first_rows), matrix_at(a, 2),
-                            b.local(), kernels::Transpose::no, mutable_matrix_at(product, 2));
+                            b.local(), kernels::Transpose::no, mutable_matrix_at(product, 2),
+                            ProductsOn<kernels::FastProducts, typename Out::target>{});
     out = convert<typename Out::value_type>(std::move(product));
   }
 };
@@ -51,10 +53,11 @@ struct GroupedLinearKind : MatrixKind {
 ///
 /// The weights' gradient is Partial<Sum> over the axes that split the tokens and own no experts. It is
 /// reduced like any parameter's gradient, and divided only by the count of all tokens. If the plan is frozen,
-/// adapt() may add a low-rank adapter for each expert.
+/// adapt() may add a low-rank adapter for each expert; on a Reproducible target the result is then complete.
 template <LayoutType Rows, LayoutType Weight, class Plan = ModelPlan<>> class GroupedLinear {
 public:
-  using Out = GroupedLayout<Rows, Weight>;
+  using Out =
+      typename detail::AdaptedLayout<GroupedLayout<Rows, Weight>, GroupedLayout<Rows, Weight>, Plan>::type;
   using Matrices = Parameter<Weight, GroupedWeightGradientLayout<Rows, Gradient<Out>>, typename Plan::element,
                              typename Plan::matrix_zero, typename Plan::target>;
 
@@ -83,7 +86,7 @@ public:
 
 private:
   Matrices weight_;
-  [[no_unique_address]] detail::AdapterOf<detail::GroupedLinearKind, Rows, Weight, Plan> adapter_;
+  [[no_unique_address]] detail::AdapterOf<detail::GroupedLinearKind, Rows, Weight, Plan, Out> adapter_;
 };
 
 namespace detail {

@@ -5,10 +5,11 @@
 /// @brief The low-rank adapter of a layer with frozen weights.
 
 #include <shardwright/core/error.hpp>
-#include <shardwright/layout/layout.hpp>
-#include <shardwright/layout/ragged.hpp>
+#include <shardwright/layout/matmul_layout.hpp>
 #include <shardwright/layout/zero.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/nn/decoder/model_plan.hpp>
+#include <shardwright/nn/layers/adapter_layouts.hpp>
 #include <shardwright/nn/layers/dropout.hpp>
 #include <shardwright/tensor/add_slice.hpp>
 #include <shardwright/tensor/elementwise.hpp>
@@ -78,29 +79,6 @@ struct LoraOptions {
 
 namespace detail {
 
-/// The layouts of A and B, given that of the weight, whose dimension `contracted` is the input: A is split as
-/// the weight's input, B as its outputs. Dimensions before `contracted`, those of experts, are split alike.
-template <class Weight, std::size_t contracted> struct LoraLayouts {
-  struct Down {
-    static constexpr LayoutValue value = [] {
-      LayoutValue out = Weight::value;
-      for (int d = int(contracted) + 1; d < out.tensor_rank; ++d)
-        out.shard(d) = {};
-      out.tensor_rank = int(contracted) + 2;
-      return out;
-    }();
-  };
-  struct Up {
-    static constexpr LayoutValue value = [] {
-      LayoutValue out = Weight::value;
-      out.shard(int(contracted)) = {};
-      return out;
-    }();
-  };
-  using A = LayoutOf<typename Weight::axis_list, Down>;
-  using B = LayoutOf<typename Weight::axis_list, Up>;
-};
-
 /// The mesh of a parameter, for others that are split over no other axes.
 template <class P> struct MeshOf {
   using axis_list = typename P::stored_layout::axis_list;
@@ -108,14 +86,10 @@ template <class P> struct MeshOf {
   [[nodiscard]] MeshCore& core() const noexcept { return mesh; }
 };
 
-/// Whether elements of a layer's input can be dropped: not those of an incomplete sum, nor of rows whose
-/// order depends on the mesh.
-template <class In> inline constexpr bool can_drop = !In::value.has_partial() && !is_ragged<In>;
-
 /// factor (x A) B: two layers, such as Linear, for a weight that has its input in dimension `contracted`. If
 /// A is an embedding, x are ids with their tape, a Lookup; as in PEFT, A is then zeros at first and B is not,
-/// so that words that no batch has keep their rows.
-template <class A, class B, std::size_t contracted> class Lora {
+/// so that words that no batch has keep their rows. B reads x A in layout `Inner`.
+template <class A, class Inner, class B, std::size_t contracted> class Lora {
   static constexpr bool looks_up = requires { typename A::Table; };
 
 public:
@@ -129,13 +103,14 @@ public:
            looks_up ? Initial::normal(1) : Initial::zeros(), weight.where()) {}
 
   template <TapeOperand X> [[nodiscard]] auto operator()(X&& x, SourceLocation where) {
-    return b_(scale(inner(std::forward<X>(x), where), factor_, where), where);
+    return b_(scale(inner(std::forward<X>(x), where).template as<Inner>(where), factor_, where), where);
   }
   /// y with that added to its indices from `at` on, of a dimension of outputs, in its memory.
   template <class Y, class X>
   [[nodiscard]] auto add_to(Y&& y, X&& x, std::size_t dimension, std::int64_t at, SourceLocation where) {
     auto read = inner(std::forward<X>(x), where);
-    return apply(AddProduct{dimension, at, factor_}, where, std::forward<Y>(y), std::move(read), b_.weight());
+    return apply(AddProduct{dimension, at, factor_}, where, std::forward<Y>(y),
+                 std::move(read).template as<Inner>(where), b_.weight());
   }
   [[nodiscard]] auto members() {
     return shardwright::members("lora.a", a_, "lora.b", b_, "lora.dropout", dropout_);
@@ -206,6 +181,8 @@ struct MatrixKind {
   /// The layout and the shape of the matrix that takes the input, given those of the weight.
   template <LayoutType Weight> using Matrix = Weight;
   template <class Shape> [[nodiscard]] static const Shape& matrix(const Shape& weight) { return weight; }
+  /// The layout of x A, completed for a result A B of a layout.
+  template <class Result, class B> using Inner = MatmulLayout<Result, B, MatmulForm::right_transposed>;
   /// out = A B, in the form of the weight, not rounded.
   template <class Out, class A, class B> static void multiply(Out& out, const A& a, const B& b) {
     matmul_into(out, a, b);
@@ -213,13 +190,15 @@ struct MatrixKind {
 };
 
 /// The adapters of a module of a Kind, which names the layers Down, of A, and Up, of B, with a frozen weight,
-/// if it has any.
-template <class Kind, class In, class Weight, class Plan> class Adapter {
+/// if it has any. It gives its product in layout `Result`.
+template <class Kind, class In, class Weight, class Plan, class Result> class Adapter {
   static constexpr std::size_t contracted = Kind::contracted;
   using Layouts = LoraLayouts<typename Kind::template Matrix<Weight>, contracted>;
   using Trained = ModelPlan<typename Plan::element, typename Plan::zero::Trained, typename Plan::target>;
   using A = typename Kind::template Down<In, typename Layouts::A, Trained>;
-  using B = typename Kind::template Up<typename A::Out, typename Layouts::B, Trained>;
+  using Inner =
+      typename AdapterInner<Kind, typename A::Out, Result, typename Layouts::B, typename Plan::target>::type;
+  using B = typename Kind::template Up<Inner, typename Layouts::B, Trained>;
   static constexpr bool allows_dropout = can_drop<In>; // ids have none
 
 public:
@@ -268,10 +247,17 @@ public:
 
   /// base(x), and the adapters' part of it.
   template <class Base, class X> [[nodiscard]] auto add_to(const Base& base, X&& x, SourceLocation where) {
+    const auto product = [&](auto&& read) {
+      auto y = base(std::forward<decltype(read)>(read));
+      if constexpr (std::is_same_v<typename decltype(y)::layout, Result>)
+        return y;
+      else
+        return as_var(std::move(y).template as<Result>(where), where);
+    };
     if (merged_ ||
         std::none_of(lora_.begin(), lora_.end(), [](const auto& each) { return each.has_value(); }))
-      return base(std::forward<X>(x));
-    auto y = base(x);
+      return product(std::forward<X>(x));
+    auto y = product(x);
     if constexpr (contracted > 0) { // rows of experts
       return shardwright::add(std::move(y), (*lora_[0])(std::forward<X>(x), where), where);
     } else {
@@ -346,12 +332,16 @@ private:
         !P::quantized,
         "Lora: adapters must not be merged into quantized weights, which would round them again (merge them into the same model with FrozenLayouts, or unquantized weights from a file)");
     using Number = typename P::accumulation_element;
-    const auto own = redistribute<typename P::stored_layout>(product(weight, i));
+    auto own = redistribute<typename P::stored_layout>(product(weight, i));
+    double factor = merged ? lora_[i]->factor() : -lora_[i]->factor();
+    if constexpr (is_reproducible<typename P::target>) { // so that no element's product and sum are fused
+      own = scale(std::move(own), factor);
+      factor = 1;
+    }
     weight.fill_weights([&](auto& weights) {
       if constexpr (!std::is_same_v<typename P::element, Number>)
         weights = convert<Number>(weight.stored());
-      add_to_slice(weights, own, parts_.dimension, parts_.part[i].at,
-                   merged ? lora_[i]->factor() : -lora_[i]->factor());
+      add_to_slice(weights, own, parts_.dimension, parts_.part[i].at, factor);
     });
   }
   /// A B, not rounded.
@@ -367,7 +357,7 @@ private:
   }
 
   OutputParts parts_{.dimension = contracted + 1};
-  std::array<std::optional<Lora<A, B, contracted>>, OutputParts::most> lora_;
+  std::array<std::optional<Lora<A, Inner, B, contracted>>, OutputParts::most> lora_;
   bool merged_ = false;
 };
 
@@ -387,9 +377,11 @@ struct NoAdapter {
   }
 };
 
-/// The adapter of a module of a Kind with input In and a weight, whose plan says whether it is frozen.
-template <class Kind, class In, class Weight, class Plan>
-using AdapterOf = std::conditional_t<trains<typename Plan::zero>, NoAdapter, Adapter<Kind, In, Weight, Plan>>;
+/// The adapter of a module of a Kind with input In, a weight, whose plan says whether it is frozen, and a
+/// result.
+template <class Kind, class In, class Weight, class Plan, class Result>
+using AdapterOf =
+    std::conditional_t<trains<typename Plan::zero>, NoAdapter, Adapter<Kind, In, Weight, Plan, Result>>;
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -165,7 +165,7 @@ template <class Target, class Ids> struct Lookup {
 struct EmbeddingKind : MatrixKind {
   static constexpr bool is_table = true;
   template <LayoutType Ids, LayoutType Weight, class Plan> using Down = Embedding<Ids, Weight, Plan, false>;
-  template <LayoutType In, LayoutType Weight, class Plan> using Up = Linear<In, Weight, Plan>;
+  template <LayoutType In, LayoutType Weight, class Plan> using Up = PlainLinear<In, Weight, Plan>;
 };
 
 } // namespace detail
@@ -173,11 +173,12 @@ struct EmbeddingKind : MatrixKind {
 /// @brief A row of a table in layout `Weight`, [vocabulary, width], for each id of a tensor in layout `Ids`.
 ///
 /// The result is Partial over the axes that shard the vocabulary, and `.as<Stream>()` completes it. If the
-/// plan is frozen, adapt() may add a low-rank adapter.
+/// plan is frozen, adapt() may add a low-rank adapter; on a Reproducible target the result is then complete.
 /// @tparam tied whether the table is a TiedParameter<Table>, which other parts of a model may read, too
 template <LayoutType Ids, LayoutType Weight, class Plan = ModelPlan<>, bool tied = false> class Embedding {
 public:
-  using Out = EmbeddingLayout<Ids, Weight>;
+  using Out =
+      typename detail::AdaptedLayout<EmbeddingLayout<Ids, Weight>, EmbeddingLayout<Ids, Weight>, Plan>::type;
   using Table = Parameter<Weight, EmbeddingGradientLayout<Ids, Gradient<Out>, Weight>, typename Plan::element,
                           typename Plan::zero, typename Plan::target>;
 
@@ -216,7 +217,7 @@ public:
 
 private:
   std::conditional_t<tied, TiedParameter<Table>, Table> table_;
-  [[no_unique_address]] detail::AdapterOf<detail::EmbeddingKind, Ids, Weight, Plan> adapter_;
+  [[no_unique_address]] detail::AdapterOf<detail::EmbeddingKind, Ids, Weight, Plan, Out> adapter_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -131,7 +131,7 @@ struct HeadNorm {
           const bool of_key = head == static_cast<std::size_t>(heads.queries);
           norm.dx = d_groups.columns_from(head * width, width);
           norm.dy = norm.dx;
-          const auto add_to = [&](const auto& into) {
+          [[maybe_unused]] const auto add_to = [&](const auto& into) {
             const auto sums = kernels::span_of(into.tensor.mutable_local()).from(of_key ? width : 0, width);
             const bool add = into.beta != 0 || (head > 0 && !of_key);
             if constexpr (summed) {

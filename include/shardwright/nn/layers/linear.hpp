@@ -44,13 +44,16 @@ template <class Result> struct BiasInput {
 
 } // namespace detail
 
-template <LayoutType In, LayoutType Weight, class Plan> class Linear;
+template <LayoutType In, LayoutType Weight, class Plan, LayoutType Result> class Linear;
 
 namespace detail {
+template <LayoutType In, LayoutType Weight, class Plan>
+using PlainLinear = Linear<In, Weight, Plan, MatmulLayout<In, Weight>>;
+
 /// For the two layers of an adapter.
 struct LinearKind : MatrixKind {
-  template <LayoutType In, LayoutType Weight, class Plan> using Down = Linear<In, Weight, Plan>;
-  template <LayoutType In, LayoutType Weight, class Plan> using Up = Linear<In, Weight, Plan>;
+  template <LayoutType In, LayoutType Weight, class Plan> using Down = PlainLinear<In, Weight, Plan>;
+  template <LayoutType In, LayoutType Weight, class Plan> using Up = PlainLinear<In, Weight, Plan>;
 };
 } // namespace detail
 
@@ -58,11 +61,16 @@ struct LinearKind : MatrixKind {
 /// layer, depending on the layouts.
 ///
 /// W is [width, outputs...] with any number of output dimensions; y has the layout MatmulLayout<In, Weight>.
-/// If the plan is frozen, adapt() may add a low-rank adapter.
-template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>> class Linear {
+/// If the plan is frozen, adapt() may add a low-rank adapter. If it is frozen on a Reproducible target, a
+/// Partial y is redistributed to layout `Result`, or completed.
+template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>,
+          LayoutType Result = MatmulLayout<In, Weight>>
+class Linear {
+  using Product = MatmulLayout<In, Weight>;
+
 public:
-  using Out = MatmulLayout<In, Weight>;
-  using Matrix = Parameter<Weight, MatmulLayout<In, Gradient<Out>, MatmulForm::left_transposed>,
+  using Out = typename detail::AdaptedLayout<Product, Result, Plan>::type;
+  using Matrix = Parameter<Weight, MatmulLayout<In, Gradient<Product>, MatmulForm::left_transposed>,
                            typename Plan::element, typename Plan::matrix_zero, typename Plan::target>;
 
   /// @param shape of W
@@ -103,7 +111,7 @@ public:
 
 private:
   Matrix weight_;
-  [[no_unique_address]] detail::AdapterOf<detail::LinearKind, In, Weight, Plan> adapter_;
+  [[no_unique_address]] detail::AdapterOf<detail::LinearKind, In, Weight, Plan, Out> adapter_;
 };
 
 /// @brief y = x W + b, where the product is redistributed to layout `Result` before the bias is added: to
@@ -115,7 +123,7 @@ class BiasedLinear {
 
 public:
   using Out = Result;
-  using Product = Linear<In, Weight, Plan>;
+  using Product = Linear<In, Weight, Plan, Result>;
   using BiasGradient = LeadingSumLayout<Gradient<Out>, Out::tensor_rank - kept>;
   using Bias = Parameter<Gradient<BiasGradient>, BiasGradient, typename Plan::element, typename Plan::zero,
                          typename Plan::target>;
@@ -158,7 +166,7 @@ namespace detail {
 template <bool biased, LayoutType In, LayoutType Weight, class Plan,
           LayoutType Result = MatmulLayout<In, Weight>>
 using MaybeBiased =
-    std::conditional_t<biased, BiasedLinear<In, Weight, Plan, Result>, Linear<In, Weight, Plan>>;
+    std::conditional_t<biased, BiasedLinear<In, Weight, Plan, Result>, Linear<In, Weight, Plan, Result>>;
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

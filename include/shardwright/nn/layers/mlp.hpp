@@ -47,7 +47,7 @@ private:
 /// @brief down(silu(gate(x)) * up(x)) without biases (Shazeer, arXiv 2002.05202), gate and up as one product.
 ///
 /// `Layouts`: as Mlp, with GateUp for the matrix [width, 2, hidden]. The result is Partial over the axes that
-/// shard the hidden dimension.
+/// shard the hidden dimension; frozen on a Reproducible target it is in layout Residual.
 template <class Layouts, class Plan = ModelPlan<>> class SwiGlu {
   using In = typename Layouts::Tokens;
   using Hidden = SwigluLayout<MatmulLayout<In, typename Layouts::GateUp>>;
@@ -68,7 +68,7 @@ public:
 
 private:
   Linear<In, typename Layouts::GateUp, Plan> gate_up_;
-  Linear<Hidden, typename Layouts::Down, Plan> down_;
+  Linear<Hidden, typename Layouts::Down, Plan, typename Layouts::Residual> down_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -33,13 +33,14 @@ struct OutputTableKind : MatrixKind {
   template <class Shape> [[nodiscard]] static Shape matrix(const Shape& weight) {
     return {weight[1], weight[0]};
   }
-  template <LayoutType In, LayoutType Weight, class Plan> using Down = Linear<In, Weight, Plan>;
-  template <LayoutType In, LayoutType Weight, class Plan> using Up = Linear<In, Weight, Plan>;
+  template <LayoutType In, LayoutType Weight, class Plan> using Down = PlainLinear<In, Weight, Plan>;
+  template <LayoutType In, LayoutType Weight, class Plan> using Up = PlainLinear<In, Weight, Plan>;
   /// out = (A B)^T: the blocks of a rank fit, as A is split as the table's second dimension and B as its
   /// first.
   template <class Out, class A, class B> static void multiply(Out& out, const A& a, const B& b) {
     kernels::matmul(out.execution(), b.local_matrix(), kernels::Transpose::yes, a.local_matrix(),
-                    kernels::Transpose::yes, out.mutable_local_matrix());
+                    kernels::Transpose::yes, out.mutable_local_matrix(), 1.0, 0.0,
+                    ProductsOn<kernels::FastProducts, typename Out::target>{});
   }
 };
 
@@ -86,7 +87,9 @@ public:
 
 private:
   TiedParameter<Table> table_;
-  [[no_unique_address]] detail::AdapterOf<detail::OutputTableKind, In, typename Table::compute_layout, Plan>
+  using Scores = MatmulLayout<In, typename Table::compute_layout, MatmulForm::right_transposed>;
+  [[no_unique_address]] detail::AdapterOf<detail::OutputTableKind, In, typename Table::compute_layout, Plan,
+                                          Scores>
       adapter_;
 };
 

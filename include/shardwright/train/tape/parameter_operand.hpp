@@ -41,6 +41,7 @@ template <class P> class ParameterOperand {
 public:
   using layout = typename P::compute_layout;
   using element = typename P::element;
+  using gradient_element = typename P::gradient_element;
   using target = typename P::target;
   using Value = ShardedTensor<layout, const element, target>;
   static constexpr bool is_parameter = true;

@@ -253,7 +253,8 @@ public:
     }
   }
   /// The sum of the raw gradients so far in a layout, for a node that adds its own in that memory; nothing if
-  /// there is none, or if it has other handles.
+  /// there is none, or if it has other handles. Nor on a Reproducible target: the mesh decides whether a
+  /// transition shares memory, and a sum in place rounds otherwise.
   template <class Raw> [[nodiscard]] std::optional<ShardedTensor<Raw, Element, Target>> take_sum() {
     BufferHandle& memory = [this]() -> BufferHandle& {
       if constexpr (std::is_same_v<Raw, GradientLayout>)
@@ -261,7 +262,7 @@ public:
       else
         return pending(&type_identity<Raw>).memory;
     }();
-    if (!sums_parts<Raw> || !memory || !memory.reusable())
+    if (is_reproducible<Target> || !memory || !memory.reusable())
       return std::nullopt;
     return TensorAccess::in_memory<ShardedTensor<Raw, Element, Target>>(std::move(memory), shape_);
   }
