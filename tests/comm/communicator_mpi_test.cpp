@@ -18,6 +18,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -218,6 +219,45 @@ TEST_CASE("MPI and thread ranks reduce to the same bits", "[comm]") {
       }
 }
 
+TEST_CASE("blocks of every size, in long rows and short ones, are exchanged on one node and on several",
+          "[comm]") {
+  const int ranks_per_node = GENERATE(0, 2);
+  sw::HostCommunicator world = breakable_world(ranks_per_node == 0, std::chrono::seconds(60), ranks_per_node);
+  const auto ranks = static_cast<std::size_t>(world.size()), own = static_cast<std::size_t>(world.rank());
+  // Rank r has rows_of(r) rows, and rank s wants the columns of width_of(s): read where they lie, packed
+  // into several messages, in one message, or empty.
+  const auto rows_of = [](std::size_t rank) { return rank == 2 ? std::size_t{0} : 3 + 500 * (rank % 2); };
+  const auto width_of = [](std::size_t rank) { return std::array<std::size_t, 3>{4099, 333, 2}[rank % 3]; };
+  const auto element = [](std::size_t from, std::size_t to, std::size_t i) {
+    return static_cast<std::uint32_t>((from * 8 + to) * 3'000'000 + i);
+  };
+  std::vector<sw::StridedBlock> columns;
+  std::vector<std::size_t> counts;
+  std::size_t width = 0;
+  for (std::size_t r = 0; r < ranks; width += width_of(r++)) {
+    columns.push_back({width, rows_of(own), width_of(r), 0});
+    counts.push_back(rows_of(r) * width_of(own));
+  }
+  const std::vector<sw::StridedBlock> packed = sw::packed_blocks(counts);
+  std::vector<std::uint32_t> matrix(rows_of(own) * width), block(packed.back().end());
+  for (std::size_t r = 0; r < ranks; ++r) {
+    columns[r].row_stride = width;
+    for (std::size_t i = 0; i < columns[r].count(); ++i)
+      matrix[columns[r].offset + i / width_of(r) * width + i % width_of(r)] = element(own, r, i);
+  }
+  block.resize(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+  world.all_to_all(matrix, block, columns, packed);
+  std::size_t at = 0, wrong = 0;
+  for (std::size_t r = 0; r < ranks; ++r)
+    for (std::size_t i = 0; i < counts[r]; ++i)
+      wrong += block[at++] == element(r, own, i) ? 0 : 1;
+  CHECK(wrong == 0);
+  std::vector<std::uint32_t> back(matrix.size());
+  sw::Pending pending = world.async().all_to_all(block, back, packed, columns);
+  pending.wait();
+  CHECK(back == matrix);
+}
+
 TEST_CASE("the calls of all MPI ranks must agree, and buffers stay unchanged otherwise", "[comm]") {
   const int kind = GENERATE(range(0, 7));
   sw::HostCommunicator world = breakable_world();
@@ -308,6 +348,37 @@ TEST_CASE("without fingerprints the lengths of messages are still compared", "[c
   } catch (const sw::PeerFailed& error) {
     CHECK_THAT(error.what(), ContainsSubstring("must send"));
   }
+}
+
+TEST_CASE("without fingerprints the lengths of blocks are compared, whether or not they are messages",
+          "[comm]") {
+  const auto [sent, expected] = GENERATE(table<std::size_t, std::size_t>(
+      {{20'000, 40'000}, {40'000, 20'000}, {100, 20'000}, {5'000, 20'000}, {20'000, 100}, {20'000, 5'000}}));
+  sw::HostCommunicator world = breakable_world(false);
+  if (world.size() == 1)
+    return;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<std::size_t> to(ranks, 0), from(ranks, 0);
+  if (world.rank() == 0)
+    to[1] = sent;
+  if (world.rank() == 1)
+    from[0] = expected;
+  std::vector<std::uint8_t> in(world.rank() == 0 ? sent : 0), out(world.rank() == 1 ? expected : 0);
+  std::string told = "no error";
+  try {
+    world.all_to_all(in, out, to, from);
+  } catch (const sw::CollectiveMismatch& error) {
+    told = error.what();
+  } catch (const sw::PeerFailed&) { // of rank 1
+  }
+  if (world.rank() != 1)
+    return;
+  INFO(sent << " sent, " << expected << " expected");
+  CHECK_THAT(told, ContainsSubstring("all_to_all: rank 0 of the group must send "));
+  if (expected != 5'000) // in parts
+    CHECK_THAT(told, ContainsSubstring("must send " + std::to_string(expected) + " bytes"));
+  CHECK_THAT(told, ContainsSubstring(sent < expected ? "but it sent fewer" : "but it sent more") ||
+                       ContainsSubstring("but it sent " + std::to_string(sent) + " bytes"));
 }
 
 TEST_CASE("without fingerprints a message that ends at a part boundary of another is detected", "[comm]") {

@@ -116,8 +116,11 @@ void collectives(sw::HostCommunicator world, const std::string& fault) {
   if (is_busy(world, fault))
     std::this_thread::sleep_for(std::chrono::minutes(5));
   try {
+    const std::size_t largest = data.size() / static_cast<std::size_t>(world.size());
+    const std::span<float> in(data.data(), largest * static_cast<std::size_t>(world.size()));
+    std::vector<float> out(in.size());
     for (int round = 0; round < (fault == "killed_inside" ? 100000 : 1); ++round)
-      world.all_reduce_in_place(data);
+      round % 2 == 0 ? world.all_reduce_in_place(data) : world.all_to_all(in, out);
   } catch (const sw::PeerFailed& error) {
     std::printf("rank %d woke by rank %d: %s\n", world.rank(), error.peer(), error.what());
     std::fflush(stdout);
@@ -167,7 +170,7 @@ void halts_at_random(sw::HostCommunicator world, const std::string& fault) {
     for (;;) {
       while (spins && rank == victim && std::chrono::steady_clock::now() - begin > until_stop)
         std::this_thread::yield();
-      const std::uint64_t kind = choose(6);
+      const std::uint64_t kind = choose(7);
       const std::span<float> part(data.data(), choose(2) == 0 ? 100 : data.size());
       if (kind == 0)
         world.all_reduce_in_place(part);
@@ -184,6 +187,8 @@ void halts_at_random(sw::HostCommunicator world, const std::string& fault) {
       }
       if (kind == 5 && rank % 2 == 0)
         std::this_thread::sleep_for(std::chrono::microseconds(200));
+      if (kind == 6)
+        world.all_to_all(std::span<const float>(part), std::span<float>(other.data(), part.size()));
       std::fill(part.begin(), part.end(), 1.0F);
     }
   } catch (const sw::DeadlineExceeded& error) {

@@ -3,6 +3,7 @@
 
 #include <shardwright/comm/cores.hpp>
 #include <shardwright/comm/mpi/process.hpp>
+#include <shardwright/comm/mpi/process_memory.hpp>
 
 #include <sched.h>
 #include <signal.h>
@@ -10,7 +11,11 @@
 #include <unistd.h>
 
 #include <bit>
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <vector>
 
 namespace sw = shardwright;
 using sw::detail::ProcessState;
@@ -32,6 +37,28 @@ TEST_CASE("a process is alive, stopped or gone", "[comm]") {
   ::kill(child, SIGKILL);
   ::waitpid(child, &status, 0);
   CHECK(sw::detail::state_of_process(child) == ProcessState::gone);
+}
+
+TEST_CASE("memory of a process is read from strides to strides", "[comm]") {
+  std::vector<std::uint8_t> from(6000), to(6000, 255);
+  std::iota(from.begin(), from.end(), std::uint8_t{0});
+  // More rows than one system call takes, which end at other places on the two sides.
+  const sw::StridedBlock theirs{5, 300, 7, 19}, own{2, 700, 3, 8};
+  const auto read = [&](int process, std::uint64_t address) {
+    return sw::detail::read_memory(process, address, theirs, reinterpret_cast<std::byte*>(to.data()), own);
+  };
+  const auto address = reinterpret_cast<std::uintptr_t>(from.data());
+  REQUIRE(read(::getpid(), address) == 0);
+  std::vector<std::uint8_t> expected(6000, 255);
+  for (std::size_t i = 0; i < own.count(); ++i)
+    expected[2 + i / 3 * 8 + i % 3] = from[5 + i / 7 * 19 + i % 7];
+  CHECK(to == expected);
+  CHECK(read(::getpid(), 0) == EFAULT);
+  const pid_t child = ::fork();
+  if (child == 0)
+    ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  CHECK(read(child, address) == ESRCH);
 }
 
 TEST_CASE("any command name leaves the state of its process readable", "[comm]") {

@@ -25,7 +25,10 @@ public:
   MpiGroup(std::shared_ptr<MpiWorld> world, MpiChannel channel, int rank, std::string name, std::uint64_t id)
       : world_(std::move(world)), channel_(std::move(channel)), rank_(rank), name_(std::move(name)), id_(id),
         scratch_(size()),
-        agreement_(rank, size(), world_->node().exchange().entries(id_, channel_.world_ranks)) {}
+        agreement_(rank, size(), world_->node().exchange().entries(id_, channel_.world_ranks)) {
+    for (const int member : channel_.world_ranks)
+      channel_.processes.push_back(world_->node().readable_process(member));
+  }
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
   ~MpiGroup() {

@@ -11,6 +11,7 @@
 #include <shardwright/comm/mpi/node_memory.hpp>
 #include <shardwright/comm/mpi/node_waits.hpp>
 #include <shardwright/comm/mpi/process.hpp>
+#include <shardwright/comm/mpi/process_memory.hpp>
 #include <shardwright/comm/mpi/shared_segment.hpp>
 #include <shardwright/comm/observe/flight_dump.hpp>
 #include <shardwright/comm/wait_graph.hpp>
@@ -51,6 +52,7 @@ public:
     Slot& mine = slot(own_);
     mine.pid.store(::getpid(), std::memory_order_relaxed);
     mine.pid_namespace.store(pid_namespace(), std::memory_order_relaxed);
+    mine.address_of_rank.store(reinterpret_cast<std::uintptr_t>(&own_), std::memory_order_relaxed);
     const UsableCores cores;
     for (std::size_t i = 0; i < cores.bits.size(); ++i)
       mine.cores[i].store(cores.bits[i], std::memory_order_relaxed);
@@ -70,6 +72,25 @@ public:
     for (int rank = 0; rank < ranks_; ++rank)
       if (rank != own_ && sees(rank) && !process_gone(rank))
         watched_.push_back(rank);
+  }
+  /// Finds out whether this rank may read the memory of the others; all have opened the segment.
+  void try_to_read() noexcept {
+    for (const int rank : waits_.here()) {
+      int found = -1;
+      const auto word = contiguous_block(0, sizeof found);
+      if (!sees(rank) ||
+          read_memory(slot(rank).pid, slot(rank).address_of_rank, word, reinterpret_cast<std::byte*>(&found),
+                      word) != 0 ||
+          found != rank)
+        return;
+    }
+    header_->readers.fetch_add(1);
+  }
+  /// The process of a rank of this node if all of its ranks may read one another's memory, or 0; once all
+  /// have tried.
+  [[nodiscard]] int readable_process(int rank) const noexcept {
+    return header_->readers.load() == static_cast<std::int32_t>(waits_.here().size()) ? slot(rank).pid.load()
+                                                                                      : 0;
   }
   /// Whether the process of a rank is visible here: on the same node, and in the same PID namespace.
   [[nodiscard]] bool sees(int rank) const noexcept {

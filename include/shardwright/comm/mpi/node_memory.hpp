@@ -27,6 +27,7 @@ struct alignas(128) NodeHeader {
   std::atomic<bool> flights_written;
   std::atomic<std::int32_t> opened; ///< Number of ranks that have opened it.
   std::atomic<std::uint64_t> noticed;
+  std::atomic<std::int32_t> readers; ///< Number of ranks that can read the memory of all others.
   std::atomic<bool> has_exchange;
 };
 
@@ -41,6 +42,7 @@ struct alignas(128) NodeSlot {
   std::atomic<std::chrono::steady_clock::rep> beat;
   std::atomic<std::int32_t> core_and_one; ///< Of the last beat; 0 if it is unknown.
   std::atomic<std::uint64_t> pid_namespace;
+  std::atomic<std::uint64_t> address_of_rank; ///< In its process, to try to read.
   std::array<std::atomic<std::uint64_t>, UsableCores::words> cores;
   std::array<std::atomic<std::uint64_t>, words_per_record> record;
   MpiCause world_failure;

@@ -5,9 +5,12 @@
 /// @brief The messages in flight of one step of a call, and the ranks for which they wait.
 
 #include <shardwright/comm/mpi/environment.hpp>
+#include <shardwright/core/strided_block.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -17,6 +20,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 struct MpiChannel {
   MPI_Comm comm = MPI_COMM_NULL;
   std::vector<int> world_ranks; ///< Rank in the world of each rank of the group.
+  std::vector<int> processes;   ///< Of each rank, if this one may read its memory and it this one's; else 0.
+};
+
+/// Announces a large block to the rank that takes it.
+struct BlockOffer {
+  static constexpr std::uint64_t unlike_data = 0x7f3a'91c5'e8d2'604b;
+
+  std::uint64_t mark = 0;
+  std::uint64_t address = 0; ///< Where the sender's buffer begins; 0 if the block comes by messages.
+  StridedBlock block{};      ///< In bytes.
 };
 
 /// Messages that have been posted and not yet completed; the arrays are reused from step to step.
@@ -43,7 +56,7 @@ public:
     const auto* const from = static_cast<const std::byte*>(data);
     const auto post = mode == Mode::synchronous ? MPI_Issend : MPI_Isend;
     in_parts(bytes, mode, [&](std::size_t at, std::size_t part) {
-      MPI_Request& request = add({peer, part});
+      MPI_Request& request = add({peer, part, part});
       check_mpi(post(from + at, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request),
                 "MPI_Isend", &site);
     });
@@ -53,10 +66,13 @@ public:
                const MpiCallSite& site, Mode mode = Mode::standard) {
     auto* const to = static_cast<std::byte*>(data);
     in_parts(bytes, mode, [&](std::size_t at, std::size_t part) {
-      MPI_Request& request = add({peer, part, true, mode == Mode::ragged});
-      check_mpi(MPI_Irecv(to + at, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request),
-                "MPI_Irecv", &site);
+      post_receive(channel, to + at, {peer, part, part, true, mode == Mode::ragged}, tag, site);
     });
+  }
+  /// Receives the announcement of a block of so many bytes.
+  void receive_offer(const MpiChannel& channel, BlockOffer& offer, std::size_t bytes, int peer, int tag,
+                     const MpiCallSite& site) {
+    post_receive(channel, &offer, {peer, sizeof offer, bytes, true}, tag, site);
   }
 
   /// Whether all messages are done; the set is empty then.
@@ -114,9 +130,11 @@ public:
 private:
   struct Message {
     int peer = 0;
-    std::size_t bytes = 0;
+    std::size_t bytes = 0;      ///< Of itself.
+    std::size_t data_bytes = 0; ///< The same, or those that it announces.
     bool receive = false;
     bool ragged = false;
+    const void* data = nullptr; ///< Of a receive.
   };
 
   /// Calls post(offset, bytes) for every part; the last one is shorter, so that different lengths on the two
@@ -128,6 +146,15 @@ private:
       part = std::min(bytes - at, most);
       post(at, part);
     }
+  }
+
+  void post_receive(const MpiChannel& channel, void* data, Message message, int tag,
+                    const MpiCallSite& site) {
+    message.data = data;
+    MPI_Request& request = add(message);
+    check_mpi(
+        MPI_Irecv(data, static_cast<int>(message.bytes), MPI_BYTE, message.peer, tag, channel.comm, &request),
+        "MPI_Irecv", &site);
   }
 
   MPI_Request& add(const Message& message) {
@@ -148,10 +175,17 @@ private:
   void check_length(std::size_t i, const MpiCallSite& site) const {
     if (!messages_[i].receive || messages_[i].ragged)
       return;
-    int bytes = 0;
-    MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes);
-    if (static_cast<std::size_t>(bytes) != messages_[i].bytes)
-      mismatch(i, site, "sent " + std::to_string(bytes) + " bytes");
+    int count = 0;
+    MPI_Get_count(&statuses_[i], MPI_BYTE, &count);
+    const auto bytes = static_cast<std::size_t>(count);
+    const bool announces = messages_[i].bytes != messages_[i].data_bytes;
+    BlockOffer offer;
+    if (bytes == sizeof offer)
+      std::memcpy(&offer, messages_[i].data, sizeof offer);
+    const bool announced = offer.mark == BlockOffer::unlike_data;
+    const std::size_t sent = announced ? offer.block.count() : bytes;
+    if (announced != announces || sent != messages_[i].data_bytes)
+      mismatch(i, site, "sent " + std::to_string(sent) + " bytes");
   }
 
   [[noreturn]] void fail(int code, const MpiCallSite& site) const {
@@ -161,8 +195,9 @@ private:
         continue;
       int error_class = own;
       MPI_Error_class(own, &error_class);
-      if (error_class == MPI_ERR_TRUNCATE)
-        mismatch(i, site, "sent more");
+      if (error_class ==
+          MPI_ERR_TRUNCATE) // Data instead of an announcement are less than would be announced.
+        mismatch(i, site, messages_[i].bytes == messages_[i].data_bytes ? "sent more" : "sent fewer");
       check_mpi(own, "MPI_Testall", &site);
     }
     check_mpi(code, "MPI_Testall", &site);
@@ -173,7 +208,7 @@ private:
   [[noreturn]] void mismatch(std::size_t i, const MpiCallSite& site, const std::string& what) const {
     throw CollectiveMismatch(std::string(name_of(site.operation)) + ": rank " +
                                  std::to_string(messages_[i].peer) + " of the group must send " +
-                                 std::to_string(messages_[i].bytes) + " bytes, but it " + what +
+                                 std::to_string(messages_[i].data_bytes) + " bytes, but it " + what +
                                  " (pass equal counts and element types on all ranks)",
                              site.context());
   }

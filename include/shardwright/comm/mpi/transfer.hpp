@@ -8,6 +8,8 @@
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/copy_kernels.hpp>
 #include <shardwright/comm/mpi/blocks.hpp>
+#include <shardwright/comm/mpi/call_messages.hpp>
+#include <shardwright/comm/mpi/direct_blocks.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
 #include <shardwright/comm/validate.hpp>
 
@@ -21,17 +23,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Moves the data of one call after another; its requests are reused between calls.
 ///
-/// Every block is cut into segments, and two segments are in flight at a time. An all_reduce exchanges
-/// slices, combines this rank's slice in the fixed order, and gathers the results: each of P ranks sends 2
-/// (P-1)/P of its bytes.
-class MpiTransfer {
+/// Large blocks of an exchange are read in the other process where that is allowed. Every other block is cut
+/// into segments, and two segments are in flight at a time. An all_reduce exchanges slices, combines this
+/// rank's slice in the fixed order, and gathers the results: each of P ranks sends 2 (P-1)/P of its bytes.
+class MpiTransfer : private MpiCallMessages {
 public:
-  /// Bytes of a block in one message. All ranks cut blocks alike, whatever their strides; with many ranks the
-  /// pieces are smaller, so that scratch memory does not grow with their number.
-  static constexpr std::size_t segment_bytes(int ranks) noexcept {
-    return std::clamp((std::size_t{4} << 20) / static_cast<std::size_t>(ranks), std::size_t{32} << 10,
-                      std::size_t{512} << 10);
-  }
   /// broadcast runs along a tree up to this many bytes, along a chain above.
   static constexpr std::size_t tree_bytes = std::size_t{32} << 10;
 
@@ -39,21 +35,11 @@ public:
   /// next tag.
   void start(const CollectiveCall& call, const MpiChannel& channel, MpiScratch& scratch, int rank, int ranks,
              int tag, const MpiCallSite& site) {
-    call_ = &call;
-    channel_ = &channel;
+    set(call, channel, rank, ranks, tag, site);
     scratch_ = &scratch;
-    rank_ = rank;
-    tag_ = tag;
-    site_ = site;
-    if (const std::size_t bytes = size_of(call.element); ranks_ != ranks || element_bytes_ != bytes) {
-      ranks_ = ranks;
-      element_bytes_ = bytes;
-      segment_ = segment_bytes(ranks) / bytes;
-    }
-    in_ = static_cast<const std::byte*>(call.in);
-    out_ = static_cast<std::byte*>(call.out);
     step_ = 0;
     reduced_ = false;
+    direct_.start(channel, tag, site);
     plan();
     post(0);
     post(1);
@@ -71,22 +57,26 @@ public:
 
   /// Advances as far as messages allow. @return whether the call is done.
   [[nodiscard]] bool advance() {
+    if (plan_ == Plan::exchange && !read_blocks())
+      return false;
     for (; step_ < steps_; ++step_)
       if (!finish_step())
         return false;
-    return second_[0].test(site_) && second_[1].test(site_);
+    return second_[0].test(site_) && second_[1].test(site_) && direct_.answered();
   }
 
   /// Steps done so far, to tell whether anything has moved.
-  [[nodiscard]] std::size_t steps_done() const noexcept { return step_; }
+  [[nodiscard]] std::size_t steps_done() const noexcept { return step_ + direct_.reads(); }
 
   /// Adds the ranks of the group for which this one waits.
   void add_missing(std::vector<bool>& missing) {
     for (auto* requests : {&first_, &second_})
       for (MpiRequests& one : *requests)
         one.add_missing(missing);
+    direct_.add_missing(missing);
   }
   void cancel() noexcept {
+    direct_.cancel();
     for (auto* requests : {&first_, &second_})
       for (MpiRequests& one : *requests)
         one.cancel();
@@ -131,24 +121,39 @@ private:
     scratch_->reduction.begin(call_->element, call_->reduce_op, call_->order);
   }
 
+  /// Announces the large blocks, so that others may read them while this rank copies its own.
   void plan_exchange() {
     plan_ = Plan::exchange;
-    const bool has_blocks = !call_->in_blocks.empty() && !call_->out_blocks.empty();
-    std::size_t largest = has_blocks ? 0 : call_->count;
-    bool packed = false;
-    unpacks_ = false;
-    for (const StridedBlock& block : call_->in_blocks) {
-      largest = std::max(largest, block.count());
-      packed = packed || !block.contiguous();
-    }
-    for (const StridedBlock& block : call_->out_blocks) {
-      largest = std::max(largest, block.count());
-      unpacks_ = unpacks_ || !block.contiguous();
+    peers_seen_ = 0;
+    for (int i = 1; i < ranks_; ++i) {
+      const int from = (rank_ + ranks_ - i) % ranks_, to = (rank_ + i) % ranks_;
+      direct_.take(from, target(from), element_bytes_);
+      direct_.give(to, in_, source(to), element_bytes_);
     }
     if (!in_place(*call_, rank_))
       copy_block(out_, target(rank_), in_, source(rank_), element_bytes_, false);
-    steps_ = ranks_ == 1 ? 0 : steps_for(largest);
+  }
+
+  /// The rest of an exchange: the blocks that need messages.
+  void plan_messages() {
+    std::size_t largest = 0;
+    bool packed = false;
+    unpacks_ = false;
+    for (int i = 1; i < ranks_; ++i) {
+      const int peer = (rank_ + i) % ranks_;
+      if (const StridedBlock block = source(peer); !direct_.gives(peer)) {
+        largest = std::max(largest, block.count());
+        packed = packed || !block.contiguous();
+      }
+      if (const StridedBlock block = target(peer); !direct_.takes(peer)) {
+        largest = std::max(largest, block.count());
+        unpacks_ = unpacks_ || !block.contiguous();
+      }
+    }
+    steps_ = steps_for(largest);
     scratch_->reserve(std::min(largest, segment_) * element_bytes_, unpacks_, packed);
+    post(0);
+    post(1);
   }
 
   void plan_broadcast() {
@@ -292,10 +297,31 @@ private:
 
   // Exchanges of blocks.
 
+  /// Reads the large blocks. @return false if announcements are still missing, or a process is gone.
+  [[nodiscard]] bool read_blocks() {
+    if (peers_seen_ == 0) {
+      if (!direct_.known())
+        return false;
+      plan_messages();
+      peers_seen_ = 1;
+    }
+    for (; peers_seen_ < ranks_; ++peers_seen_) {
+      const int from = (rank_ + ranks_ - peers_seen_) % ranks_;
+      if (direct_.takes(from) && !direct_.read(from, out_, target(from), element_bytes_))
+        return false;
+    }
+    return true;
+  }
+
+  /// The part of a block that comes by messages in a step.
+  [[nodiscard]] BlockPart incoming(int from, std::size_t step) const noexcept {
+    return direct_.takes(from) ? BlockPart{} : part_of(target(from), step, segment_);
+  }
+
   void post_exchange(std::size_t step, MpiRequests& requests) {
     for (int i = 1; i < ranks_; ++i) {
       const int from = (rank_ + ranks_ - i) % ranks_;
-      const BlockPart part = part_of(target(from), step, segment_);
+      const BlockPart part = incoming(from, step);
       if (part.block.contiguous())
         receive_part(requests, part, out_, from, 0);
       else if (part.count() != 0)
@@ -308,14 +334,14 @@ private:
 
   void unpack_step() {
     for (int from = 0; from < ranks_; ++from) {
-      const BlockPart part = part_of(target(from), step_, segment_);
+      const BlockPart part = incoming(from, step_);
       if (from != rank_ && !part.block.contiguous())
         unpack(scratch_->received(step_, from), part, element_bytes_, out_);
     }
   }
 
   void send_source(std::size_t step, int to, MpiRequests& requests) {
-    const BlockPart part = part_of(source(to), step, segment_);
+    const BlockPart part = direct_.gives(to) ? BlockPart{} : part_of(source(to), step, segment_);
     if (part.block.contiguous() || part.count() == 0)
       return send_part(requests, part, in_, to, 0);
     std::byte* const packed = scratch_->packed(step, to);
@@ -328,55 +354,20 @@ private:
         [&](int child) { send_part(requests, whole(step_), route_.begins() ? in_ : out_, child, 0); });
   }
 
-  // Messages.
-
-  void send_message(MpiRequests& requests, std::size_t step) {
-    const BlockPart part = whole(step);
-    // A send ends when its receive has begun, so that a send without a receive is detected.
-    requests.send(*channel_, in_ == nullptr ? nullptr : in_ + part.begin * element_bytes_,
-                  part.count() * element_bytes_, call_->root, tag_, site_, MpiRequests::Mode::synchronous);
-  }
-
-  [[nodiscard]] BlockPart whole(std::size_t step) const noexcept {
-    return part_of(contiguous_block(0, call_->count), step, segment_);
-  }
-  void send_part(MpiRequests& requests, const BlockPart& part, const std::byte* base, int to, int phase) {
-    if (part.count() != 0)
-      requests.send(*channel_, base + (part.block.offset + part.begin) * element_bytes_,
-                    part.count() * element_bytes_, to, tag_ + phase, site_);
-  }
-  void receive_part(MpiRequests& requests, const BlockPart& part, std::byte* base, int from, int phase) {
-    if (part.count() != 0)
-      requests.receive(*channel_, base + (part.block.offset + part.begin) * element_bytes_,
-                       part.count() * element_bytes_, from, tag_ + phase, site_);
-  }
-
-  [[nodiscard]] std::size_t steps_for(std::size_t count) const noexcept {
-    return count <= segment_ ? (count == 0 ? 0 : 1) : (count + segment_ - 1) / segment_;
-  }
-
   static constexpr std::size_t line = 64;
 
-  const CollectiveCall* call_ = nullptr;
-  const MpiChannel* channel_ = nullptr;
   MpiScratch* scratch_ = nullptr;
-  int rank_ = 0;
-  int ranks_ = 0; ///< Like element_bytes_ and segment_, kept from the previous call if unchanged.
-  int tag_ = 0;
-  MpiCallSite site_{};
-  const std::byte* in_ = nullptr;
-  std::byte* out_ = nullptr;
-  std::size_t element_bytes_ = 0;
-  std::size_t segment_ = 0; ///< Elements.
-  std::size_t slice_ = 0;   ///< Elements of an all_reduce that one rank combines.
+  std::size_t slice_ = 0; ///< Elements of an all_reduce that one rank combines.
   Plan plan_ = Plan::nothing;
   BroadcastRoute route_{};
   std::size_t step_ = 0;
   std::size_t steps_ = 0;
   bool reduced_ = false;
+  int peers_seen_ = 0; ///< Ranks whose blocks have been read, or need messages, and this one.
   bool unpacks_ = false;
   std::array<MpiRequests, 2> first_;
   std::array<MpiRequests, 2> second_;
+  DirectBlocks direct_;
   std::vector<const void*> runs_;
 };
 

@@ -201,7 +201,7 @@ private:
       if (all[2 * static_cast<std::size_t>(rank)] == colour)
         members.push_back(rank);
     std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return key(a) < key(b); });
-    MpiChannel channel{create_mpi_subgroup(group_, members, site), {}};
+    MpiChannel channel{create_mpi_subgroup(group_, members, site), {}, {}};
     for (const int member : members)
       channel.world_ranks.push_back(world_rank(member));
     const auto own = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());

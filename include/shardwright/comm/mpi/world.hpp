@@ -358,6 +358,8 @@ private:
       meet();
       node_ = creates ? node : open();
       meet();
+      node_->try_to_read();
+      meet();
     } catch (...) {
       if (node_ || node)
         (node_ ? node_ : node)->unlink();
