@@ -593,6 +593,33 @@ TEST_CASE("A gradient of FixedPoint is near the sum, accumulates, and reports wh
     }
 }
 
+TEST_CASE("FixedPoint terms near the limit are exact, in tiles and beside them", "[kernels]") {
+  const auto x = random_matrix<float>(32, 12, 1);
+  const auto dy = random_matrix<float>(32, 70, 2);
+  for (std::size_t j = 0; j < 70; ++j)
+    dy(17, j) = 8191.999F;
+  for (std::size_t i = 0; i < 12; ++i)
+    x(17, i) = i % 2 == 0 ? 1.0F : -0.625F - 0.01F * static_cast<float>(i);
+  Kokkos::View<sw::FixedPoint**, Kokkos::LayoutRight, Memory> sum("sum", 12, 70);
+  bool fault = false;
+  kernels::matmul(execution(), x, kernels::Transpose::yes, dy, kernels::Transpose::no, sum, 1.0, 0.0,
+                  kernels::ReproducibleProducts{.leaf = 1, .fault = &fault});
+  CHECK_FALSE(fault);
+  bool large = false, equal = true;
+  for (std::size_t i = 0; i < 12; ++i)
+    for (std::size_t j = 0; j < 70; ++j) {
+      sw::FixedPoint wanted;
+      for (std::size_t k = 0; k < 32; ++k) {
+        const float term = x(k, i) * dy(k, j);
+        large = large || std::abs(term) > 8191;
+        wanted += sw::FixedPoint::of(term);
+      }
+      equal = equal && sum(i, j) == wanted;
+    }
+  CHECK(large);
+  CHECK(equal);
+}
+
 TEST_CASE("A NaN in a factor reaches only its row", "[kernels]") {
   const auto a = random_matrix<float>(9, 20, 1);
   const auto b = random_matrix<float>(20, 17, 2);

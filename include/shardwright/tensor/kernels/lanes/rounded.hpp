@@ -23,4 +23,19 @@ template <class V> SHARDWRIGHT_FUNCTION inline V as_rounded(V number) {
   return number;
 }
 
+/// Makes compilers compute what follows from `second` after `first`, and not much earlier, where many results
+/// that wait would run out of registers.
+template <class V, class W> SHARDWRIGHT_FUNCTION inline void in_order(V& first, W& second) {
+#if defined(__CUDA_ARCH__) // where no kernel calls it
+#elif defined(__AVX512F__)
+  asm("" : "+v"(first), "+v"(second));
+#elif defined(__SSE2__)
+  asm("" : "+x"(first), "+x"(second));
+#elif defined(__aarch64__)
+  asm("" : "+w"(first), "+w"(second));
+#else
+  asm("" : "+m"(first), "+m"(second));
+#endif
+}
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

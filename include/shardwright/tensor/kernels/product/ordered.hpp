@@ -10,6 +10,7 @@
 #include <shardwright/tensor/kernels/lanes/narrow_rows.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/ordered/fixed_point_sums.hpp>
+#include <shardwright/tensor/kernels/product/leaf_sums.hpp>
 #include <shardwright/tensor/kernels/product/packed.hpp>
 #include <shardwright/tensor/kernels/product/portable.hpp>
 #include <shardwright/tensor/kernels/product/tiles.hpp>
@@ -46,42 +47,6 @@ struct ReproducibleProducts {
 };
 
 namespace detail {
-
-/// Float sums of a leaf of products each, which become terms of FixedPoint sums.
-struct LeafSums {
-  std::span<const std::size_t> ends; ///< Of the leaves, in the packed factors.
-  bool fresh;                        ///< Whether the old content is ignored.
-  TermAdder adder{};
-};
-template <TileStore store, int rows, int registers>
-[[gnu::noinline]] void tile_product(TileLeft<float> a, const float* b, std::size_t b_stride,
-                                    std::size_t /*depth*/, FixedPoint* c, std::size_t c_stride,
-                                    LeafSums& terms) {
-  static_assert(store == TileStore::accumulate);
-  TermAdder adder = terms.adder; // which no element of C aliases
-  constexpr std::size_t columns = registers * lane_count<float>;
-  for (int i = 0; i < rows; ++i) { // requests memory before it is needed
-    FixedPoint* const row = c + static_cast<std::size_t>(i) * c_stride;
-    if (terms.fresh)
-      std::fill_n(row, columns, FixedPoint{});
-    else
-      for (std::size_t l = 0; l < columns; l += 64 / sizeof(FixedPoint))
-        __builtin_prefetch(row + l, 1);
-  }
-  std::size_t k = 0;
-  for (const std::size_t end : terms.ends) { // C stays in the nearest cache
-    Lanes<float> sums[rows][registers] = {};
-    add_products(TileLeft<float>{a.data + k * a.step, a.row_stride, a.step}, b + k * b_stride, b_stride,
-                 end - k, sums);
-    k = end;
-    for (int i = 0; i < rows; ++i)
-      for (int r = 0; r < registers; ++r)
-        adder.add(WholeChunk<float>{}, sums[i][r],
-                  c + static_cast<std::size_t>(i) * c_stride +
-                      static_cast<std::size_t>(r) * lane_count<float>);
-  }
-  terms.adder = adder;
-}
 
 /// Sums of 256 products from the first of a part on; then these sums in order. Register tiles add the
 /// products of each element alone, so neither the tile nor the place in it matters.
@@ -258,6 +223,7 @@ private:
     } else {
       for (std::size_t r = 0; r < rows && fresh; ++r)
         std::fill_n(to + r * stride, columns, FixedPoint{});
+      TermAdder adder;
       std::size_t k = 0;
       for (const std::size_t end : f.leaf_ends) {
         product_in_tiles<TileStore::assign>(
@@ -265,10 +231,11 @@ private:
             f.b + k * panel, panel, edge, panel);
         k = end;
         for (std::size_t r = 0; r < rows; ++r)
-          sums.adder.add(edge + r * panel, columns, to + r * stride);
+          adder.add(edge + r * panel, columns, to + r * stride);
       }
+      sums.all_fit = adder.all_fit();
     }
-    if (!sums.adder.all_fit())
+    if (!sums.all_fit)
       note_fault(order_.fault);
   }
 
