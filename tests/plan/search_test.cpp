@@ -448,6 +448,12 @@ TEST_CASE("the inner axes of an order are neighbours", "[search]") {
         plan.order = static_cast<PlanOrder>(number);
         plan.experts_outside = outside;
         REQUIRE(least_links(on, plan, 8, {}).no_worse_than(plan_links(on, plan, 8, {})));
+        // 96 ranks are 24 of the 72 along dp and 4 of those along tp, if dp is the inner one.
+        const ClusterSpec racks = cluster_of(chip::gb200, 16128);
+        PlanConfiguration parts{.tp = 8, .pp = 28, .ep = 96, .dp = 72};
+        parts.order = plan.order;
+        parts.experts_outside = outside;
+        REQUIRE(least_links(racks, parts, 8, {}).no_worse_than(plan_links(racks, parts, 8, {})));
       }
 }
 

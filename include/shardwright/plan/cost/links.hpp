@@ -17,6 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -59,21 +60,22 @@ struct PlacedAxes {
 };
 
 /// The ranks of a stage, or those of them along dp and cp, as two groups: `inner` of them, neighbours first,
-/// and the number of such groups.
+/// and the number of such groups. Each axis gives as many ranks as divide both it and what is left.
 struct SplitGroups {
   MergedGroup inner{}, outer{};
 };
 [[nodiscard]] constexpr SplitGroups split_stage(const PlanConfiguration& plan, const PlacedAxes& placed,
-                                                double inner, bool tensor = true) noexcept {
+                                                std::int64_t inner, bool tensor = true) noexcept {
   SplitGroups out;
   for (const PlanAxis axis : axes_of(plan.order)) {
     if (axis == PlanAxis::pp || (axis == PlanAxis::tp && !tensor))
       continue;
     const double extent = placed[axis].extent, stride = placed[axis].stride;
-    const double taken = std::min(extent, inner);
+    const std::int64_t common = std::gcd(std::int64_t{plan.extent(axis)}, inner);
+    const auto taken = static_cast<double>(common);
     out.inner.add({taken, stride});
     out.outer.add({extent / taken, stride * taken});
-    inner /= taken;
+    inner /= common;
   }
   return out;
 }
@@ -137,7 +139,7 @@ template <class Out, class Gather, class AllToAll, class Hop>
     out.data = gather(data.all());
   }
   if (copies.experts > 0) {
-    const auto copies_of_expert = static_cast<double>(plan.expert_dp());
+    const std::int64_t copies_of_expert = plan.expert_dp();
     const SplitGroups split = split_stage(plan, placed, plan.experts_outside ? copies_of_expert : plan.ep);
     if (plan.ep > 1)
       out.expert = all_to_all((plan.experts_outside ? split.outer : split.inner).all());
@@ -208,17 +210,18 @@ struct PlanShares {
 ///
 /// Whatever the placement, a gather among N ranks takes per_byte >= (1 / M_i - 1 / (M_i D_i)) / W_i at each
 /// level, with M_i members in each of D_i domains; the mean of these weighted by W_i telescopes to (N - 1) /
-/// N over the sum of all bandwidths. In an all-to-all, some level has at least N^(1 / levels) members, each
-/// of which sends at least one copy of a token to another.
+/// N over the sum of all bandwidths. An all-to-all stays in an innermost domain of C chips, or some level
+/// outside joins at least two of them, and N / C if it is the only one.
 [[nodiscard]] constexpr PlanLinks least_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                               const TokenCopies& copies,
                                               const SharedCalibration& shared) noexcept {
-  double sum = 0, fastest = 0;
-  for (int level = 0; level < cluster.domain_count; ++level) {
-    const double bandwidth = cluster.domains[static_cast<std::size_t>(level)].bandwidth *
-                             (level == 0 ? shared.scale_up : shared.scale_out);
+  const DomainSpec& innermost = cluster.domains[0];
+  const double inside = innermost.bandwidth * shared.scale_up;
+  double sum = inside, fastest_outside = 0;
+  for (int level = 1; level < cluster.domain_count; ++level) {
+    const double bandwidth = cluster.domains[static_cast<std::size_t>(level)].bandwidth * shared.scale_out;
     sum += bandwidth;
-    fastest = std::max(fastest, bandwidth * (level == 0 ? 1 : copies.experts));
+    fastest_outside = std::max(fastest_outside, bandwidth);
   }
   const auto gather = [sum](double members) { // a bound may have fewer ranks than experts
     return MessageTime{members > 1 ? (members - 1) / (members * sum) : 0, 0, false};
@@ -228,11 +231,19 @@ struct PlanShares {
   out.context = gather(plan.cp);
   out.data = gather(plan.data_shards());
   if (copies.experts > 0) {
-    const double ep = plan.ep; // with more than two levels, the bound is zero
-    const double members = cluster.domain_count == 1   ? ep
-                           : cluster.domain_count == 2 ? detail::root<2>(ep)
-                                                       : 1;
-    out.expert.per_byte = (1 - 1 / members) * (1 - 1e-9) / fastest;
+    const double ep = plan.ep, chips = static_cast<double>(innermost.chips);
+    const auto one_level = [&](double parts, double bandwidth) {
+      return detail::GroupLevel{.inside = ep, .parts = parts, .bandwidth = bandwidth}.all_to_all_per_byte(
+          copies);
+    };
+    const double leaving =
+        ep == 1 || fastest_outside == 0
+            ? 0
+            : one_level(cluster.domain_count == 2 ? std::max(2.0, ep / chips) : 2.0, fastest_outside);
+    const double staying = (1 - 1 / ep) / inside;
+    out.expert.per_byte = (1 - 1e-9) * (fastest_outside == 0 ? staying
+                                        : ep > chips         ? leaving
+                                                             : std::min(staying, leaving));
     out.expert_data = gather(static_cast<double>(plan.expert_dp()));
   }
   return out;
