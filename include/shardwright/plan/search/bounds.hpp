@@ -152,10 +152,6 @@ struct PipelineFilling {
   return {least_of(left.tensor, right.tensor), least_of(left.context, right.context),
           least_of(left.expert, right.expert)};
 }
-[[nodiscard]] constexpr ScheduleTime least_of(const ScheduleTime& left, const ScheduleTime& right) {
-  return {std::min(left.bubble_seconds, right.bubble_seconds),
-          std::min(left.imbalance_seconds, right.imbalance_seconds), least_of(left.sends, right.sends)};
-}
 [[nodiscard]] constexpr ShardingTime least_of(const ShardingTime& left, const ShardingTime& right) {
   return {{least_of(left.data.apart, right.data.apart), least_of(left.data.each, right.data.each)},
           std::min(left.optimizer_seconds, right.optimizer_seconds)};
@@ -217,42 +213,44 @@ struct PipelineFilling {
                                                      {.paired = 1}});
 }
 
-/// The least time that the schedules of a kind add.
+/// Seconds of a step that no plan of a branch can beat, by the place of its schedule.
+using ScheduleBounds = std::array<double, SearchSchedules::most>;
+
+/// The least time that each schedule of a set adds.
 ///
 /// Over several microbatches, the smallest has the least bubble, since more microbatches and shorter passes
 /// leave less of it, and the largest the least excess of the heaviest stage. Schedules that fill their bubble
 /// with weight gradients may hide that excess.
-[[nodiscard]] constexpr ScheduleTime least_schedule_time(const SearchInput& in, const SearchBranch& branch,
-                                                         const PlanLinks& links, ScheduleKind kind,
-                                                         const PipelineFilling& filling,
-                                                         const PassCosts& passes,
-                                                         const StageSeconds& stages) {
+constexpr void add_schedules(ScheduleBounds& bounds, const SearchInput& in, const SearchBranch& branch,
+                             const PlanLinks& links, ScheduleSet of, const PipelineFilling& filling,
+                             const PassCosts& passes, const StageSeconds& stages) {
   PlanLinks at_once = links; // a larger microbatch has fewer sends
   if (!filling.own)
     at_once.pipeline.latency_seconds = 0;
-  ScheduleTime least;
-  bool first = true;
-  branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration one) {
+  branch.schedules.for_each(branch.plan, of, [&](PlanConfiguration one, int place) {
     const double heaviest =
         fills_with_weights(one.schedule) ? 0 : heaviest_seconds(in.model, in.run, one, stages);
     if (!filling.own)
       one.microbatch = filling.plan.microbatch;
     const ScheduleTime time = schedule_time(in.model, in.run, one, at_once, in.calibration.shared,
                                             filling.own ? passes : filling.passes, {}, heaviest);
-    least = first ? time : least_of(least, time);
-    first = false;
+    // Ranks of an interleaved schedule wait for more sends if their number divides that of the microbatches.
+    const bool either = !filling.own && takes_chunks(one.schedule);
+    const double exposed = either ? 0 : time.sends.exposed_seconds;
+    const double hidden = either ? time.sends.bytes * at_once.pipeline.per_byte : time.sends.hidden_seconds();
+    bounds[static_cast<std::size_t>(place)] =
+        time.bubble_seconds + time.imbalance_seconds + exposed + in.calibration.shared.contention * hidden;
   });
-  return least;
 }
 
-/// The least time that the branch's stage of ZeRO, or a higher one, adds with the schedules of a kind: for
+/// The least time that the branch's stage of ZeRO, or a higher one, adds with the schedules of a set: for
 /// each number of copies and place of the ends, because the rank with most parameters may be another one.
 [[nodiscard]] constexpr ShardingTime least_sharding_time(const SearchInput& in, const SearchBranch& branch,
-                                                         const PlanLinks& links, ScheduleKind kind,
+                                                         const PlanLinks& links, ScheduleSet of,
                                                          const BesideSeconds& beside) {
   ShardingTime least;
   int kinds = 0; // that were seen
-  branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration one) {
+  branch.schedules.for_each(branch.plan, of, [&](PlanConfiguration one, int) {
     const std::size_t ends = ends_of(one);
     const int bit = 1 << ends;
     if ((kinds & bit) != 0 || (bit == 2 && (kinds & 1) != 0 && branch.both_hold_more))
@@ -269,31 +267,54 @@ struct PipelineFilling {
   return least;
 }
 
-/// Seconds of a step that no plan of the branch with schedules of a kind can beat; infinite if there is no
-/// such schedule. Counts the times that it computes.
-[[nodiscard]] constexpr double least_seconds(const SearchInput& in, const SearchBranch& branch,
-                                             const PlanLinks& links, ScheduleKind kind,
-                                             const PipelineFilling& filling, std::int64_t& evaluations) {
-  if (!branch.schedules.has(branch.plan, kind))
-    return std::numeric_limits<double>::infinity();
+/// The bounds of plans with the schedules of a set, which all pair passes, or none of which does. Counts as
+/// one evaluation.
+constexpr void bound_schedules(ScheduleBounds& bounds, const SearchInput& in, const SearchBranch& branch,
+                               const PlanLinks& links, ScheduleSet of, const PipelineFilling& filling,
+                               std::int64_t& evaluations) {
+  if (of == 0)
+    return;
+  const SharedCalibration& shared = in.calibration.shared;
   PlanConfiguration plan = branch.plan;
   // For each kind, the schedule that has each stage on one rank, which takes the least time. The smallest
   // microbatch pairs the greatest share of its passes.
-  plan.schedule = kind == ScheduleKind::paired ? PlanSchedule::dual_pipe_v : PlanSchedule::one_f_one_b;
+  plan.schedule = (of & branch.schedules.paired) != 0 ? PlanSchedule::dual_pipe_v : PlanSchedule::one_f_one_b;
   PlanConfiguration smallest = plan;
   if (!filling.own)
     smallest.microbatch = filling.plan.microbatch;
   StepCost cost;
   ++evaluations;
   add_times(
-      cost, in.model, in.run, plan, in.calibration.shared, branch.computed,
-      layer_traffic(in.model, in.cluster, in.run, plan, links, in.calibration.shared),
+      cost, in.model, in.run, plan, shared, branch.computed,
+      layer_traffic(in.model, in.cluster, in.run, plan, links, shared),
       pass_form(smallest, microbatches_of(in.run, smallest)),
       [&](const PassCosts& passes, const StageSeconds& stages) {
-        return least_schedule_time(in, branch, links, kind, filling, passes, stages);
+        add_schedules(bounds, in, branch, links, of, filling, passes, stages);
+        return ScheduleTime{};
       },
-      [&](const BesideSeconds& beside) { return least_sharding_time(in, branch, links, kind, beside); });
-  return below(cost.step_seconds);
+      [&](const BesideSeconds& beside) { return least_sharding_time(in, branch, links, of, beside); });
+  const double stragglers = 1 + shared.jitter * doublings_above_eight(plan.chips());
+  branch.schedules.for_each(plan, of, [&](const PlanConfiguration&, int place) {
+    double& bound = bounds[static_cast<std::size_t>(place)];
+    bound = below(cost.step_seconds + stragglers * bound);
+  });
+}
+
+/// Those schedules of a set whose plans may take at most `limit(plan)` seconds.
+template <class Limit>
+[[nodiscard]] constexpr ScheduleSet
+within(const SearchInput& in, const SearchBranch& branch, const PlanLinks& links, ScheduleSet of,
+       const PipelineFilling& filling, const Limit& limit, std::int64_t& evaluations) {
+  ScheduleBounds bounds{};
+  const ScheduleSet paired = branch.schedules.paired;
+  bound_schedules(bounds, in, branch, links, of & ~paired, filling, evaluations);
+  bound_schedules(bounds, in, branch, links, of & paired, filling, evaluations);
+  ScheduleSet out = of;
+  branch.schedules.for_each(branch.plan, of, [&](const PlanConfiguration& plan, int place) {
+    if (bounds[static_cast<std::size_t>(place)] > limit(plan))
+      out &= ~(ScheduleSet{1} << place);
+  });
+  return out;
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -12,18 +12,16 @@
 #include <shardwright/plan/spec/configuration.hpp>
 #include <shardwright/plan/spec/model.hpp>
 #include <shardwright/plan/spec/run.hpp>
-#include <shardwright/schedule/stage_placement.hpp>
 
-#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The schedules that a bound applies to: whether they overlap a forward with a backward pass.
-enum class ScheduleKind : std::uint8_t { unpaired, paired, any };
+/// Some of the schedules of a search, by their places in its list.
+using ScheduleSet = std::uint64_t;
 
 /// Schedules with their numbers of chunks.
 struct SearchSchedules {
@@ -31,52 +29,62 @@ struct SearchSchedules {
     PlanSchedule schedule = PlanSchedule::one_f_one_b;
     int chunks = 1;
   };
-  std::array<One, plan_schedule_count + 2 * most_chunks> plans{};
+  static constexpr std::size_t most = plan_schedule_count + 2 * most_chunks;
+  static_assert(most <= 64, "a ScheduleSet has a bit for each");
+  std::array<One, most> plans{};
   int count = 0;
+  ScheduleSet paired = 0; ///< Those that overlap a forward with a backward pass.
 
-  /// Those that a space, and the numbers of a plan with any of these microbatches, do not rule out.
-  constexpr void find(const ModelSpec& model, const RunSpec& run, const SearchSpace& space,
-                      PlanConfiguration plan, std::span<const int> batches) {
+  /// Those that a space, and the numbers of a plan, do not rule out, whatever its microbatch.
+  constexpr void find(const ModelSpec& model, const SearchSpace& space, PlanConfiguration plan) {
     count = 0;
+    paired = 0;
     const int layers = model.stacked_layers(), fixed = space.chunks.value_or(0);
+    const auto push = [&](PlanSchedule schedule, int chunks) {
+      plan.schedule = schedule;
+      paired |= ScheduleSet{pairs_passes(plan)} << count;
+      plans[static_cast<std::size_t>(count++)] = {schedule, chunks};
+    };
     if (plan.pp == 1) {
-      if (fixed > 1)
-        return;
-      plans[static_cast<std::size_t>(count++)] = {PlanSchedule::one_f_one_b, 1};
+      if (fixed <= 1)
+        push(PlanSchedule::one_f_one_b, 1);
       return;
     }
-    const auto legal = [&](int batch) {
-      plan.microbatch = batch;
-      return rule_of(plan.schedule, plan.pp, static_cast<int>(microbatches_of(run, plan))).holds();
-    };
     for (int number = 0; number < plan_schedule_count; ++number) {
-      plan.schedule = static_cast<PlanSchedule>(number);
-      const bool interleaved = takes_chunks(plan.schedule);
-      if ((space.schedule && *space.schedule != plan.schedule) || (fixed > 0 && interleaved != (fixed > 1)) ||
-          !std::any_of(batches.begin(), batches.end(), legal))
+      const auto schedule = static_cast<PlanSchedule>(number);
+      const bool interleaved = takes_chunks(schedule);
+      if ((space.schedule && *space.schedule != schedule) || (fixed > 0 && interleaved != (fixed > 1)))
         continue;
       for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most_chunks : 1); ++chunks)
-        if (!has_layers_for(plan.schedule, plan.pp, chunks, layers))
+        if (!has_layers_for(schedule, plan.pp, chunks, layers))
           break;
         else if (fixed > 0 ? chunks == fixed : tries_chunks(layers, plan.pp, chunks))
-          plans[static_cast<std::size_t>(count++)] = {plan.schedule, chunks};
+          push(schedule, chunks);
     }
   }
 
-  [[nodiscard]] constexpr bool has(const PlanConfiguration& plan, ScheduleKind kind) const {
-    bool found = false;
-    for_each(plan, kind, [&found](const PlanConfiguration&) { found = true; });
-    return found;
+  [[nodiscard]] constexpr ScheduleSet all() const noexcept { return (ScheduleSet{1} << count) - 1; }
+
+  /// Those of a set that allow a plan's number of microbatches.
+  [[nodiscard]] constexpr ScheduleSet legal(const RunSpec& run, const PlanConfiguration& plan,
+                                            ScheduleSet of) const {
+    const auto microbatches = static_cast<int>(microbatches_of(run, plan));
+    ScheduleSet out = of;
+    for_each(plan, of, [&](const PlanConfiguration& one, int place) {
+      if (one.pp > 1 && !rule_of(one.schedule, one.pp, microbatches).holds())
+        out &= ~(ScheduleSet{1} << place);
+    });
+    return out;
   }
 
-  /// Calls `function(plan)` for each schedule of a kind.
+  /// Calls `function(plan, place)` for each schedule of a set.
   template <class Function>
-  constexpr void for_each(PlanConfiguration plan, ScheduleKind kind, const Function& function) const {
-    for (int i = 0; i < count; ++i) {
-      plan.schedule = plans[static_cast<std::size_t>(i)].schedule;
-      plan.chunks = plans[static_cast<std::size_t>(i)].chunks;
-      if (kind == ScheduleKind::any || pairs_passes(plan) == (kind == ScheduleKind::paired))
-        function(plan);
+  constexpr void for_each(PlanConfiguration plan, ScheduleSet of, const Function& function) const {
+    for (; of != 0; of &= of - 1) {
+      const int place = std::countr_zero(of);
+      plan.schedule = plans[static_cast<std::size_t>(place)].schedule;
+      plan.chunks = plans[static_cast<std::size_t>(place)].chunks;
+      function(plan, place);
     }
   }
 };

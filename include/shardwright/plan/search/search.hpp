@@ -24,7 +24,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <span>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -146,6 +145,11 @@ private:
     return least;
   }
 
+  /// The same of plans.
+  [[nodiscard]] constexpr auto limit_in(const SearchState& state) const {
+    return [this, &state](const PlanConfiguration& plan) { return limit(state, complexity(plan)); };
+  }
+
   [[nodiscard]] constexpr PlanConfiguration base(const SearchGroup& group) const {
     PlanConfiguration plan;
     plan.tp = group.tp;
@@ -177,70 +181,68 @@ private:
     if (branch.batch_count == 0)
       return;
     branch.begin(in_, plan);
-    ScheduleKind kind = ScheduleKind::any;
-    if (rules_out(branch, 0, branch.batch_count, kind, state))
-      return;
+    branch.schedules.find(in_.model, in_.space, plan);
+    const ScheduleSet open = useful(branch, 0, branch.batch_count, branch.schedules.all(), state);
     branch.plan.microbatch = branch.batches[0];
-    if (settle_least(branch, state))
-      try_batches(branch, 0, branch.batch_count, kind, state);
+    if (open != 0 && settle_least(branch, state))
+      try_batches(branch, 0, branch.batch_count, open, state);
   }
 
-  /// Tries microbatches that are not ruled out; false if one does not fit, and so none above it.
-  constexpr bool try_batches(SearchBranch& branch, int from, int to, ScheduleKind kind,
+  /// Tries microbatches with schedules that are not ruled out; false if one does not fit, and so none above
+  /// it.
+  constexpr bool try_batches(SearchBranch& branch, int from, int to, ScheduleSet open,
                              SearchState& state) const {
     if (to - from == 1)
-      return try_branch(branch, kind, state);
-    const auto half = [&](int first, int end, ScheduleKind of_half) {
-      return rules_out(branch, first, end, of_half, state) || try_batches(branch, first, end, of_half, state);
+      return try_branch(branch, open, state);
+    const auto half = [&](int first, int end) {
+      const ScheduleSet left = useful(branch, first, end, open, state);
+      return left == 0 || try_batches(branch, first, end, left, state);
     };
     const int middle = (from + to) / 2;
-    return half(from, middle, kind) && half(middle, to, kind);
+    return half(from, middle) && half(middle, to);
   }
 
-  /// Whether no plan with these microbatches can be of use; if only paired ones can, makes them the kind.
+  /// Those schedules of a set with which a plan with these microbatches can be of use.
   ///
   /// Computes for the largest, which needs least time for all layers; a smaller one fills a pipeline faster.
-  constexpr bool rules_out(SearchBranch& branch, int from, int to, ScheduleKind& kind,
-                           SearchState& state) const {
+  constexpr ScheduleSet useful(SearchBranch& branch, int from, int to, ScheduleSet of,
+                               SearchState& state) const {
     PlanConfiguration& plan = branch.plan;
+    const PlanLinks& links = branch.orders.count > 0 ? branch.orders.least : branch.least;
     const BatchCosts& largest = costs_of(in_, branch, to - 1);
-    const double most = limit(state, complexity(plan));
-    if (largest.floor_seconds > most)
-      return true;
+    if (largest.floor_seconds > limit(state, complexity(plan)))
+      return 0;
     branch.computed = largest.computed;
     const bool one = to - from == 1;
-    const std::span<const int> batches(branch.batches.data() + from, static_cast<std::size_t>(to - from));
-    branch.schedules.find(in_.model, in_.run, in_.space, plan, batches);
-    plan.microbatch = batches.front();
+    plan.microbatch = branch.batches[static_cast<std::size_t>(from)];
     PipelineFilling filling{plan, {}, one};
-    if (!one && plan.pp > 1)
-      filling.passes = least_pass(in_, plan, costs_of(in_, branch, from).computed, branch.least).passes;
-    plan.microbatch = batches.back();
-    const auto too_slow = [&](ScheduleKind each) {
-      return least_seconds(in_, branch, branch.least, each, filling, state.evaluations) > most;
-    };
-    if (kind == ScheduleKind::any && too_slow(ScheduleKind::unpaired))
-      kind = ScheduleKind::paired;
-    return kind == ScheduleKind::paired && too_slow(ScheduleKind::paired);
+    if (one)
+      of = branch.schedules.legal(in_.run, plan, of);
+    else if (plan.pp > 1)
+      filling.passes = least_pass(in_, plan, costs_of(in_, branch, from).computed, links).passes;
+    plan.microbatch = branch.batches[static_cast<std::size_t>(to - 1)];
+    return within(in_, branch, links, of, filling, limit_in(state), state.evaluations);
   }
 
-  /// Tries a branch with a kind of schedules; false if no plan fits, and so none with a larger microbatch.
-  constexpr bool try_branch(SearchBranch& branch, ScheduleKind open, SearchState& state) const {
+  /// Tries the schedules of a set; false if no plan of the branch fits, and so none with a larger microbatch.
+  constexpr bool try_branch(SearchBranch& branch, ScheduleSet open, SearchState& state) const {
     if (!settle_least(branch, state))
       return false;
-    branch.orders.find(in_.cluster, branch.plan, copies_of(in_.model, in_.run), in_.calibration.shared,
-                       in_.space);
-    const auto count = static_cast<std::size_t>(branch.orders.count);
-    for (const ScheduleKind kind : {ScheduleKind::unpaired, ScheduleKind::paired}) {
-      if (open != ScheduleKind::any && open != kind)
-        continue;
-      std::array<double, SearchOrders::most> bounds{};
-      bounds[0] = least_seconds(in_, branch, branch.orders.least, kind, {}, state.evaluations);
-      if (bounds[0] > limit(state, complexity(branch.plan)))
-        continue;
-      for (std::size_t i = 0; count > 1 && i < count; ++i) // a single order has the least links
-        bounds[i] = least_seconds(in_, branch, branch.orders.links[i], kind, {}, state.evaluations);
-      try_schedules(branch, bounds, kind, state);
+    SearchOrders& orders = branch.orders;
+    if (orders.count == 0) {
+      orders.find(in_.cluster, branch.plan, copies_of(in_.model, in_.run), in_.calibration.shared, in_.space);
+      open = within(in_, branch, orders.least, open, {}, limit_in(state), state.evaluations);
+    }
+    for (std::size_t i = 0; open != 0 && i < static_cast<std::size_t>(orders.count); ++i) {
+      PlanConfiguration plan = branch.plan;
+      orders.settle(plan, i);
+      const ScheduleSet left =
+          orders.count == 1 // it has the least links
+              ? open
+              : within(in_, branch, orders.links[i], open, {}, limit_in(state), state.evaluations);
+      branch.schedules.for_each(plan, left, [&](const PlanConfiguration& one, int) {
+        try_plan(branch, one, orders.links[i], state);
+      });
     }
     return true;
   }
@@ -250,9 +252,8 @@ private:
   constexpr bool settle_least(SearchBranch& branch, SearchState& state) const {
     const bool none = state.best_seconds == std::numeric_limits<double>::infinity();
     PlanConfiguration plan = branch.plan;
-    SearchSchedules legal;
-    if (none)
-      legal.find(in_.model, in_.run, in_.space, plan, {&branch.plan.microbatch, 1});
+    const ScheduleSet legal =
+        none ? branch.schedules.legal(in_.run, plan, branch.schedules.all()) : ScheduleSet{};
     // A larger microbatch may be legal for DualPipe where this one is not: an even number of them is left. If
     // any is legal, that of one sequence is.
     const bool dual_pipe =
@@ -272,47 +273,32 @@ private:
           stage = std::min(stage, zero);
         }
         if (none)
-          legal.for_each(plan, ScheduleKind::any, [&](const PlanConfiguration& scheduled) {
+          branch.schedules.for_each(plan, legal, [&](const PlanConfiguration& scheduled, int) {
             keep(state.smallest, memory_of(in_, branch, scheduled).total(), scheduled);
           });
       }
     if (stage == 4)
-      return none && legal.count == 0; // a larger microbatch may be the first legal one, to be remembered
+      return none && legal == 0; // a larger microbatch may be the first legal one, to be remembered
     branch.plan.recomputation = static_cast<Recompute>(recomputation);
     branch.plan.zero_stage = stage;
     return true;
   }
 
-  /// Tries the schedules and shardings of a branch. Recomputation takes time and saves memory: for each
-  /// schedule and sharding, the first that fits is the fastest.
-  constexpr void try_schedules(const SearchBranch& branch,
-                               const std::array<double, SearchOrders::most>& bounds, ScheduleKind kind,
-                               SearchState& state) const {
-    const SearchOrders& orders = branch.orders;
-    branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration plan) {
-      for (; plan.zero_stage <= 3; ++plan.zero_stage) {
-        if (!allows(in_.space.zero_stage, plan.zero_stage))
-          continue;
-        bool fitting = false; // found out when first needed
-        for (std::size_t i = 0; i < static_cast<std::size_t>(orders.count); ++i) {
-          orders.settle(plan, i);
-          if (bounds[i] > limit(state, complexity(plan)))
-            continue;
-          if (!fitting && !settle_recomputation(branch, plan))
-            break;
-          fitting = true;
-          if (bounds[i] > limit(state, complexity(plan)))
-            continue;
-          const double seconds = step_seconds_of(in_, branch, plan, orders.links[i]);
-          ++state.evaluations;
-          keep(state.fastest[static_cast<std::size_t>(complexity(plan))], seconds, plan);
-          state.best_seconds = std::min(state.best_seconds, seconds);
-          if (seconds <= state.best_seconds * (1 + near_best))
-            state.last[static_cast<std::size_t>(state.near++) % last_candidates] = {seconds, plan};
-        }
-        plan.recomputation = branch.plan.recomputation;
-      }
-    });
+  /// Tries the shardings of a branch's plan. Recomputation takes time and saves memory: for each schedule and
+  /// sharding, the first that fits is the fastest.
+  constexpr void try_plan(const SearchBranch& branch, PlanConfiguration plan, const PlanLinks& links,
+                          SearchState& state) const {
+    for (; plan.zero_stage <= 3; ++plan.zero_stage) {
+      plan.recomputation = branch.plan.recomputation;
+      if (!allows(in_.space.zero_stage, plan.zero_stage) || !settle_recomputation(branch, plan))
+        continue;
+      const double seconds = step_seconds_of(in_, branch, plan, links);
+      ++state.evaluations;
+      keep(state.fastest[static_cast<std::size_t>(complexity(plan))], seconds, plan);
+      state.best_seconds = std::min(state.best_seconds, seconds);
+      if (seconds <= state.best_seconds * (1 + near_best))
+        state.last[static_cast<std::size_t>(state.near++) % last_candidates] = {seconds, plan};
+    }
   }
 
   /// Chooses the least recomputation that fits, if any does.
