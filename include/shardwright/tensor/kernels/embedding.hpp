@@ -42,7 +42,8 @@ template <class Element> struct EmbeddingForward {
     for_chunks<Number>(
         0, out.columns,
         [here, from, to](auto chunk, std::size_t i) {
-          chunk.store(to + i, here ? chunk.load(from + i) : Lanes<Number>{});
+          // Ranks add -0 to the row, which changes no number; 0 would change the sign of a -0.
+          chunk.store(to + i, here ? chunk.load(from + i) : broadcast<Number>(Number(-0.0)));
         },
         from, to);
   }
