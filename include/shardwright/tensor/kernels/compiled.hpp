@@ -12,11 +12,25 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 struct Int8;
 struct NormalFloat4;
+namespace operation {
+struct Add;
+struct GeluErf;
+struct GeluTanh;
+} // namespace operation
+namespace detail {
+template <class Function> struct RightGradientOf;
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
 template <class Element> struct AdamWUpdate;
+template <class Element, class Function, class Dy, class Left, class Right> struct Terms;
+template <class Element> struct Elements;
+struct NoElements;
+template <class Function> struct MapOf;
+template <class Function> struct SlopeOf;
+template <class Function> struct CombineOf;
 
 namespace detail {
 
@@ -39,8 +53,27 @@ template <class Element> struct RotaryRows;
 template <class Element, class Draw> struct RandomElements;
 template <class Element> struct DrawNormal;
 template <class Number, class Operation> struct Elementwise;
+template <class Terms, class Element> struct StoreTerms;
+template <class Terms> struct PartialColumnSums;
+template <class Element> struct SwigluForward;
+template <class Element> struct SwigluBackward;
 template <class Form, class From> struct QuantizeBlocks;
 template <class Form, class To> struct WidenBlocks;
+
+// Functions of one operand, their gradients, and sums with those of a bias.
+template <class Element, class Function>
+using StoreMap =
+    StoreTerms<Terms<Element, MapOf<Function>, NoElements, Elements<Element>, NoElements>, Element>;
+template <class Element, class Function>
+using StoreSlope =
+    StoreTerms<Terms<Element, SlopeOf<Function>, Elements<Element>, Elements<Element>, NoElements>, Element>;
+template <class Element>
+using StoreSum =
+    StoreTerms<Terms<Element, CombineOf<operation::Add>, NoElements, Elements<Element>, Elements<Element>>,
+               Element>;
+template <class Element>
+using BiasSums = PartialColumnSums<Terms<Element, shardwright::detail::RightGradientOf<operation::Add>,
+                                         Elements<Element>, NoElements, NoElements>>;
 
 // `extern` where the kernels are used; a definition in the source that holds them.
 #if defined(SHARDWRIGHT_COMPILING)
@@ -66,6 +99,14 @@ template <class Form, class To> struct WidenBlocks;
   SHARDWRIGHT_KERNEL(AddPositions<Element>);                                                                 \
   SHARDWRIGHT_KERNEL(SumOfPositions<Element, Number>);                                                       \
   SHARDWRIGHT_KERNEL(RotaryRows<Element>);                                                                   \
+  SHARDWRIGHT_KERNEL(StoreMap<Element, operation::GeluErf>);                                                 \
+  SHARDWRIGHT_KERNEL(StoreSlope<Element, operation::GeluErf>);                                               \
+  SHARDWRIGHT_KERNEL(StoreMap<Element, operation::GeluTanh>);                                                \
+  SHARDWRIGHT_KERNEL(StoreSlope<Element, operation::GeluTanh>);                                              \
+  SHARDWRIGHT_KERNEL(StoreSum<Element>);                                                                     \
+  SHARDWRIGHT_KERNEL(RowPieces<BiasSums<Element>>);                                                          \
+  SHARDWRIGHT_KERNEL(RowPieces<SwigluForward<Element>>);                                                     \
+  SHARDWRIGHT_KERNEL(RowPieces<SwigluBackward<Element>>);                                                    \
   SHARDWRIGHT_KERNEL(WidenBlocks<Int8, Element>);                                                            \
   SHARDWRIGHT_KERNEL(WidenBlocks<NormalFloat4, Element>)
 // Kernels that exist only for the type of sums.
