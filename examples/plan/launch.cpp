@@ -43,11 +43,8 @@ std::vector<std::string> missing_of_plan(const Options& options, const sw::PlanC
     out.emplace_back("the library has kernels for NVIDIA's chips only");
   if (options.run.precision != sw::Precision::bf16)
     out.emplace_back("on GPUs its products are in bf16 (--precision bf16)");
-  if (options.reproducible) {
+  if (options.run.reproducible)
     out.emplace_back("its reproducible training runs on hosts");
-    if (plan.tp > 8 || 8 % plan.tp != 0)
-      out.emplace_back("reproducible products take a tp of 1, 2, 4 or 8 (--fix tp=8)");
-  }
   if (plan.zero_stage == 1 || plan.zero_stage == 2)
     out.emplace_back("in bf16 it shards nothing or everything (--fix zero=0 or zero=3)");
   if (plan.recomputation == sw::Recompute::selective && !plan.recomputed.empty())

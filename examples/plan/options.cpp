@@ -11,7 +11,6 @@
 #include <command_line/checks.hpp>
 #include <command_line/words.hpp>
 
-#include <shardwright/core/fixed_point.hpp>
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/spec/recompute_names.hpp>
 
@@ -206,6 +205,10 @@ void check_fixed(const Options& options) {
     throw UsageError("--fix: tp, cp, pp and dp take " + std::to_string(together) +
                      " chips together, which must divide the " + std::to_string(options.cluster.chips()) +
                      " chips of " + std::string(options.cluster.name));
+  for (const auto& [name, value] : {std::pair("tp", fixed.tp), std::pair("cp", fixed.cp)})
+    if (value && !options.run.allows_extent(*value))
+      throw UsageError("--fix " + std::string(name) + "=" + std::to_string(*value) +
+                       ": with --reproducible " + name + " must be 1, 2, 4 or 8");
   divides(fixed.tp, "tp", options.model.heads, "heads of " + std::string(options.model.name));
   divides(fixed.cp, "cp", options.run.sequence_length, "tokens of a sequence");
   divides(fixed.ep, "ep", std::max(1, options.model.experts.count),
@@ -326,8 +329,8 @@ ParseResult parse(int argc, const char* const* argv) {
       ->type_name("N")
       ->group("Run");
   app.add_flag(
-         "--reproducible", options.reproducible,
-         "Gradients are integers of 8 bytes, in memory and between ranks, as on a Reproducible target. Its tp, and cp in a ring, must be 1, 2, 4 or 8: --fix them. The time of its products counts as usual.")
+         "--reproducible", options.run.reproducible,
+         "The same bits on every mesh, as on a Reproducible target: gradients are integers of 8 bytes, in memory and between ranks, tp and cp are 1, 2, 4 or 8, and products take longer, as measured on hosts.")
       ->excludes("--reduced-bytes")
       ->group("Run");
   app.add_flag("--overlap-tensor", options.run.overlapped_tensor,
@@ -443,8 +446,8 @@ ParseResult parse(int argc, const char* const* argv) {
       throw UsageError("--tokens must be at most " + text(most_sequences) + " sequences of " + text(length) +
                        " tokens, but it is " + tokens + " (--sequence lengthens a sequence)");
     settle_run(options, precision, stack, experts, dispatch, attention);
-    if (options.reproducible)
-      options.run.optimizer.gradient_bytes = options.run.optimizer.reduced_bytes = sizeof(sw::FixedPoint);
+    if (options.run.reproducible)
+      options.run = sw::reproducible(options.run);
     const double headroom = options.space.headroom;
     options.space = parse_fixed(fix);
     options.space.headroom = headroom;

@@ -23,8 +23,7 @@ struct Options {
   shardwright::ClusterSpec cluster{};
   shardwright::RunSpec run{};
   shardwright::SearchSpace space{};
-  bool reproducible = false; ///< Whether training gives the same bits on every mesh.
-  std::string command;       ///< As typed.
+  std::string command; ///< As typed.
   bool json = false;
   std::optional<shardwright::Resource> sweep; ///< What to vary, instead of one plan.
   std::filesystem::path svg;                  ///< A drawing of the schedule, written if not empty.

@@ -210,8 +210,11 @@ shardwright_plan_run(
   headroom 0 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --headroom 0.3 --optimizer-bytes 8 --stack plain
   SAYS "are left free, of which a plan must leave 30" "runners-up, and what they lose:")
 shardwright_plan_run(
-  reproducible 0 OPTIONS --model llama-2-7b --cluster h100x16 --sequences 64 --fix tp=16 --reproducible --json
-  SAYS "\"gradient\": 8" "its reproducible training runs on hosts" "reproducible products take a tp of 1, 2, 4 or 8")
+  reproducible 0 OPTIONS --model llama-2-7b --cluster h100x16 --sequences 64 --reproducible --json
+  SAYS "\"gradient\": 8" "its reproducible training runs on hosts")
+shardwright_plan_run(
+  reproducible_extent 2 OPTIONS --model llama-2-7b --cluster h100x16 --sequences 64 --fix tp=16 --reproducible
+  SAYS "--fix tp=16: with --reproducible tp must be 1, 2, 4 or 8")
 shardwright_plan_run(
   evaluate_json 0 OPTIONS --evaluate "${PROJECT_SOURCE_DIR}/data/further_runs.csv" --json
   SAYS "\"predicted_seconds\": [0-9.]+" "\"summary\": {")

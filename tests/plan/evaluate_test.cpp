@@ -262,6 +262,23 @@ TEST_CASE("bytes on the wire, overlap, casts and copies of shards count", "[eval
   CHECK(of(copied).problem == PlanProblem::shards_not_divisible);
 }
 
+TEST_CASE("a reproducible run sums integers of 8 bytes, and its products take longer", "[evaluate]") {
+  const RunSpec run{.sequences = 2048, .sequence_length = 8192};
+  const PlanConfiguration plan{.tp = 8, .dp = 32};
+  const StepCost usual = evaluate(llama_70b, cluster, run, plan);
+  const StepCost cost = evaluate(llama_70b, cluster, reproducible(run), plan);
+  CHECK(cost.memory.gradients == Approx(2 * usual.memory.gradients));
+  CHECK(cost.of(Traffic::data).bytes == Approx(usual.of(Traffic::data).bytes * 8 / 3));
+  CHECK(cost.matmul_seconds == Approx(1.15 * usual.matmul_seconds));
+  CHECK(cost.attention_seconds == usual.attention_seconds);
+  const auto problem = [&](const PlanConfiguration& one) {
+    return evaluate(llama_70b, cluster, reproducible(run), one).problem;
+  };
+  CHECK(problem({.tp = 16, .dp = 16}) == PlanProblem::not_reproducible);
+  CHECK(problem({.cp = 16, .dp = 16}) == PlanProblem::not_reproducible);
+  CHECK(problem({.tp = 8, .cp = 8, .dp = 4}) != PlanProblem::not_reproducible);
+}
+
 TEST_CASE("the recipe's levers act as they do in practice", "[evaluate]") {
   const auto cost = [](PlanConfiguration plan, std::int64_t sequences = 2048) {
     return evaluate(llama_70b, cluster, {.sequences = sequences, .sequence_length = 8192}, plan);

@@ -239,6 +239,11 @@ TEST_CASE("a search finds the best of all plans with any schedule that is fixed"
   }
 }
 
+TEST_CASE("a search finds the best of all reproducible plans", "[search]") {
+  // Without the policy, tp or cp may be 3 or 6.
+  compare_with_all(dense, small_cluster(6, 2, 10e9, 80e9), reproducible({24, 1536}));
+}
+
 TEST_CASE("a search finds the best of all plans with any memory", "[search]") {
   // A microbatch of 5 sequences, but none of 4, allows DualPipe, which here needs less memory than 1F1B.
   const ModelSpec model{.name = "wide",

@@ -26,7 +26,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Returns what must change if there is no plan.
 [[nodiscard]] constexpr std::string_view problem_text(PlanProblem problem) noexcept {
-  constexpr std::array<std::string_view, 12> texts{
+  constexpr std::array<std::string_view, 13> texts{
       "it can run",
       "a dimension, the batch, an extent or a bandwidth is not positive",
       "tp * cp * pp * dp must be the number of chips",
@@ -36,6 +36,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
       "there must be a layer for every stage of the pipeline (if it is interleaved, embedding and output matrix count as two)",
       "ep must divide the experts and the ranks of a stage",
       "shard_ranks must divide dp * cp, and the model must have no experts",
+      "tp and cp of a reproducible run must be 1, 2, 4 or 8",
       "the schedule must allow the numbers of ranks and microbatches",
       "a chip has too little memory",
       "a dimension of the model must be at most 134217728, and chips, sequences and tokens of a sequence at most 1073741824"};

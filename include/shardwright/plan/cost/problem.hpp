@@ -78,6 +78,8 @@ template <class... Values>
       (plan.shard_ranks > 0 &&
        (model.experts.used() || static_cast<std::int64_t>(plan.dp) * plan.cp % plan.shard_ranks != 0)))
     return PlanProblem::shards_not_divisible;
+  if (!run.allows_extent(plan.tp) || !run.allows_extent(plan.cp))
+    return PlanProblem::not_reproducible;
   if (!rule_of(plan.schedule, plan.pp, static_cast<int>(run.sequences / at_once)).holds())
     return PlanProblem::schedule_rule;
   return PlanProblem::none;

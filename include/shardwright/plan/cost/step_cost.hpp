@@ -65,6 +65,7 @@ enum class PlanProblem : std::uint8_t {
   layers_too_few,         ///< There are fewer layers than pipeline stages.
   experts_not_divisible,  ///< ep does not divide the experts or the ranks of a stage.
   shards_not_divisible,   ///< shard_ranks does not divide dp * cp, or the model has experts.
+  not_reproducible,       ///< A reproducible run has a tp or cp other than 1, 2, 4 and 8.
   schedule_rule,          ///< The schedule does not allow the number of ranks or microbatches.
   out_of_memory,          ///< A rank needs more than its chip has.
   too_large               ///< A dimension, batch or number of chips is too large for the planner.

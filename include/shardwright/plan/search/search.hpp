@@ -62,7 +62,8 @@ public:
     for (int i = 0; i < heads.count; ++i)
       for (int j = 0; j < slices.count; ++j) {
         const std::int64_t tp = heads[i], cp = slices[j];
-        if (chips % (tp * cp) != 0 || !allows(in_.space.tp, tp) || !allows(in_.space.cp, cp) ||
+        if (chips % (tp * cp) != 0 || !in_.run.allows_extent(tp) || !in_.run.allows_extent(cp) ||
+            !allows(in_.space.tp, tp) || !allows(in_.space.cp, cp) ||
             out.group_count == static_cast<int>(SearchTables::most_groups))
           continue;
         SearchGroup group{0, static_cast<int>(tp), static_cast<int>(cp)};

@@ -6,6 +6,7 @@
 /// optimizer.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/fixed_point.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
 
 #include <cstdint>
@@ -52,8 +53,21 @@ struct RunSpec {
   double logit_bytes =
       0; ///< Kept per logit of a microbatch; 0 takes what is usual, a chunked loss much less.
   bool offloads_layers = false; ///< What layers that are recomputed keep waits in the host's memory.
+  bool reproducible = false;    ///< The bits do not depend on the mesh: `reproducible`.
 
   [[nodiscard]] constexpr std::int64_t tokens() const noexcept { return sequences * sequence_length; }
+  /// @brief Returns whether tp, or cp in a ring, may have this extent: a reproducible sum has eight parts.
+  [[nodiscard]] constexpr bool allows_extent(std::int64_t extent) const noexcept {
+    return !reproducible || 8 % extent == 0;
+  }
 };
+
+/// @brief The run on a `Reproducible` target: gradients are integers of 8 bytes, in memory and on the wire,
+/// tp and cp are 1, 2, 4 or 8, and products take longer.
+[[nodiscard]] constexpr RunSpec reproducible(RunSpec run) noexcept {
+  run.reproducible = true;
+  run.optimizer.gradient_bytes = run.optimizer.reduced_bytes = sizeof(FixedPoint);
+  return run;
+}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
