@@ -31,9 +31,9 @@ int main(int argc, char** argv) {
       const bool asks = argc == 2 && std::string(argv[1]) == "--help";
       (asks ? std::cout : std::cerr)
           << "Usage: compare_hashes FILE FILE\n"
-             "Compares two files that train_gpt --reproducible --record-hashes FILE wrote. Names the first step\n"
-             "in which they differ, and in it the microbatches, gradients and weights. Exit code: 0 if all that\n"
-             "both have is equal, 1 if not, 2 for bad arguments.\n";
+             "Compares two files that train_gpt or finetune wrote, with --reproducible --record-hashes FILE.\n"
+             "Names the first step in which they differ, and in it the microbatches, gradients and weights. Exit\n"
+             "code: 0 if all that both have is equal, 1 if not, 2 for bad arguments.\n";
       return asks ? 0 : 2;
     }
     const sw::HashRecord left = read(argv[1]);

@@ -24,9 +24,9 @@ template <class Element, class Zero, class Context = sw::AllToAllContext, class 
 }
 
 /// @brief The same of adapters beside frozen weights.
-template <class Element, class Zero, class Form = void>
+template <class Element, class Zero, class Form = void, class Target = sw::DefaultTarget>
 [[nodiscard]] sw::DryRun dry_run_lora(const Options& options, int rank) {
-  using Counted = sw::Counting<sw::DefaultTarget>;
+  using Counted = sw::Counting<Target>;
   return trainer::dry_run_of<
       TextTask<sw::FrozenLayouts<sw::DecoderLayouts<true, Zero>, Form>, Element, Counted, true>>(options,
                                                                                                  rank);
@@ -41,9 +41,9 @@ template <class Element, class Zero, class Target = sw::DefaultTarget,
 }
 
 /// @brief Of adapters, with experts in the layers.
-template <class Element, class Zero>
+template <class Element, class Zero, class Target = sw::DefaultTarget>
 [[nodiscard]] sw::DryRun dry_run_experts_lora(const Options& options, int rank) {
-  using Counted = sw::Counting<sw::DefaultTarget>;
+  using Counted = sw::Counting<Target>;
   return trainer::dry_run_of<TextTask<sw::FrozenLayouts<sw::MoeLayouts<Zero>>, Element, Counted, true>>(
       options, rank);
 }

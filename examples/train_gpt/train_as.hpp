@@ -31,8 +31,8 @@ template <class Task>
     });
   }
   static_cast<trainer::RunResult&>(result) = training.run();
-  if (result.stopped)
-    return result;
+  if (result.stopped && run.training.steps() != options.checkpoint.stop_after)
+    return result; // by a signal, after which there is little time
   if (!options.export_to.empty()) {
     sw::checkpoint::Staging staging;
     sw::checkpoint::stage(run.model, run.training.optimizer(), staging);
@@ -71,20 +71,19 @@ template <class Element, class Zero, class Target = sw::DefaultTarget,
 }
 
 /// @brief Trains adapters beside frozen weights, quantized if there is a Form.
-template <class Element, class Zero, class Form = void>
+template <class Element, class Zero, class Form = void, class Target = sw::DefaultTarget>
 [[nodiscard]] RunResult train_lora(const sw::HostCommunicator& world, const Options& options,
                                    const sw::TokenRows& dataset, bool quiet) {
-  return train_task<
-      TextTask<sw::FrozenLayouts<sw::DecoderLayouts<true, Zero>, Form>, Element, sw::DefaultTarget, true>>(
+  return train_task<TextTask<sw::FrozenLayouts<sw::DecoderLayouts<true, Zero>, Form>, Element, Target, true>>(
       world, options, dataset, quiet);
 }
 
 /// @brief The same with experts in the layers.
-template <class Element, class Zero>
+template <class Element, class Zero, class Target = sw::DefaultTarget>
 [[nodiscard]] RunResult train_experts_lora(const sw::HostCommunicator& world, const Options& options,
                                            const sw::TokenRows& dataset, bool quiet) {
-  return train_task<TextTask<sw::FrozenLayouts<sw::MoeLayouts<Zero>>, Element, sw::DefaultTarget, true>>(
-      world, options, dataset, quiet);
+  return train_task<TextTask<sw::FrozenLayouts<sw::MoeLayouts<Zero>>, Element, Target, true>>(world, options,
+                                                                                              dataset, quiet);
 }
 
 } // namespace train_gpt

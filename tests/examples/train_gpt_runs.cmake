@@ -139,7 +139,7 @@ shardwright_train_gpt_run(
   SAYS "verify: passed: the same bits in 3 steps")
 shardwright_train_gpt_run(
   reproducible_refused 2 OPTIONS ${tiny} --reproducible --precision fp64
-  SAYS "--reproducible is for --precision fp32 or bf16 and --target host, without adapters" "leave one of them out")
+  SAYS "--reproducible is for --precision fp32 or bf16 and --target host, and of models with experts" "leave one of them out")
 shardwright_train_gpt_run(
   reproducible_capacity 2 OPTIONS --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --reproducible --capacity 1.5
   SAYS "--reproducible gives the same bits for every --microbatch, but --capacity counts the tokens of each microbatch")
@@ -295,7 +295,8 @@ function(shardwright_train_gpt_resumed name)
                             --save-every 3 --save-progress 0 SAYS "step 3  saving: [0-9.]+ [KMi]*B of [0-9.]+ [KM]iB, [0-9.]+ [KMG]?i?B/s"
                             "step 3  saved: [0-9.]+ [KM]iB in [0-9.]+ s, [0-9.]+ [KMG]?i?B/s" "step 6  saved: ")
   shardwright_train_gpt_run(${name}_stopped 0 ${where} FRESH "${directory}" OPTIONS ${options} --checkpoint "${directory}" --save-every 2
-                            --keep 1 --validate-every 2 --stop-after 3 SAYS "step 3  saved: " "step 2  validation loss" "[0-9.]+ at last\n")
+                            --keep 1 --validate-every 2 --stop-after 3 --export "${directory}/model" FILE "${directory}/model/config.json"
+                            HOLDS "\"model_type\"" SAYS "step 3  saved: " "step 2  validation loss" "[0-9.]+ at last\n")
   shardwright_train_gpt_run(${name}_resumed 0 ${where} OPTIONS ${tiny} --steps 6 ${run_THEN} --checkpoint "${directory}" --resume
                             SAYS "resume: from .*step-3, saved on " "step 6/6" "step 6  saved: ")
   if(NOT TEST "${prefix}_whole")
@@ -434,9 +435,13 @@ if(TARGET ICU::uc)
   set(runs finetune chat chat_too_long)
   # shardwright_adapters_run(<name> <model> <one rank's training> <allowed> <word>...)
   function(shardwright_adapters_run name model alone allowed)
+    set(says "losses differ by [0-9.e+-]+ relative at most, ${allowed} is allowed")
+    if(allowed EQUAL 0)
+      set(says "the same bits in 3 steps")
+    endif()
     shardwright_train_gpt_run(
       verify_${name} 0 PROGRAM finetune TRAINING ${name} ${alone} OPTIONS --init ${model} --data "${exported}_chats.jsonl" --batch 12
-      --steps 3 --lr 0.001 --verify ${ARGN} SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, ${allowed} is allowed")
+      --steps 3 --lr 0.001 --verify ${ARGN} SAYS "verify: passed: ${says}")
   endfunction()
   shardwright_adapters_run(lora_zero3 "${exported}" lora 1e-04 --mesh dp=2,tp=2 --zero 3 --recompute full)
   shardwright_adapters_run(bf16_lora "${exported}" bf16_lora 4e-03 --mesh pp=2,tp=2 --precision bf16)
@@ -450,6 +455,10 @@ if(TARGET ICU::uc)
     shardwright_adapters_run(bf16_lora_${form}_zero3 "${exported}" bf16_lora_${form} 4e-03 --mesh dp=4 --zero 3 ${quantized})
     list(APPEND runs verify_lora_${form} verify_lora_${form}_zero3 verify_bf16_lora_${form} verify_bf16_lora_${form}_zero3)
   endforeach()
+  shardwright_adapters_run(reproducible_lora "${exported}" reproducible_lora 0 --reproducible --mesh pp=2,dp=2,tp=2 --pack)
+  shardwright_adapters_run(reproducible_bf16_lora_nf4_zero3 "${exported}" reproducible_bf16_lora_nf4_zero3 0 --reproducible --mesh dp=4
+                           --zero 3 --precision bf16 --quantize-base nf4)
+  list(APPEND runs verify_reproducible_lora verify_reproducible_bf16_lora_nf4_zero3)
   set(with_experts "${CMAKE_CURRENT_BINARY_DIR}/generate_model_experts")
   shardwright_adapters_run(experts_lora "${with_experts}" experts_lora 1e-04 --mesh pp=3,dp=2,tp=2)
   shardwright_adapters_run(experts_lora_zero3 "${with_experts}" experts_lora 1e-04 --mesh dp=2,ep=3 --zero 3)

@@ -2,9 +2,12 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
+#include "support/scratch.hpp"
 
+#include <trainer/hash_file.hpp>
 #include <trainer/verify.hpp>
 
+#include <shardwright/io/hash_record.hpp>
 #include <shardwright/nn/layers/linear.hpp>
 #include <shardwright/nn/losses/cross_entropy.hpp>
 #include <shardwright/shardwright.hpp>
@@ -15,6 +18,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -229,6 +234,30 @@ TEST_CASE("a NaN never agrees, and equal infinite gradient norms do", "[examples
   RunResult one = run;
   std::ostringstream text;
   CHECK(trainer::report_differences(text, {}, "", tolerance, run, one, [&] { return one; }) == 0);
+}
+
+TEST_CASE("a resumed run goes on with its file of hashes from the step of its checkpoint", "[verify]") {
+  const shardwright_test::Scratch scratch;
+  const auto run = [](const std::filesystem::path& file, std::int64_t done, std::uint64_t changed) {
+    trainer::begin_hashes(file, done);
+    for (std::int64_t step = done + 1; step <= 4; ++step)
+      trainer::append_hashes(file, step, {{"loss", static_cast<std::uint64_t>(step) + changed}});
+  };
+  const auto record = [](const std::filesystem::path& file) {
+    std::ifstream in(file);
+    return sw::read_hashes(in, file.string());
+  };
+  const auto whole = scratch.root() / "whole", resumed = scratch.root() / "resumed";
+  run(whole, 0, 0);
+  run(resumed, 0, 0);
+  std::ofstream(resumed, std::ios::app) << "5 00"; // cut by a kill
+  run(resumed, 2, 0);
+  CHECK(sw::compare_hashes(record(whole), record(resumed)).text() == "4 values of 4 steps compared");
+  run(resumed, 2, 1);
+  CHECK(sw::compare_hashes(record(whole), record(resumed)).difference->text() == "step 3: loss");
+  run(scratch.root() / "other", 2, 0);
+  CHECK(sw::compare_hashes(record(whole), record(scratch.root() / "other")).text() ==
+        "2 values of 2 steps compared; step 1: loss is in one run only");
 }
 
 TEST_CASE("equal bits are reported with one hash in any order of names", "[verify]") {
