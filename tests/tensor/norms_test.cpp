@@ -258,6 +258,7 @@ TEST_CASE("an exact sum does not overflow before its end, and rounds ties to eve
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const double ulp = std::ldexp(1.0, 971); // of the largest double
   CHECK(exactly({}).value() == 0);
+  CHECK(exactly({3.0, -1.0, -2.0}).value() == 0);
   CHECK(exactly({huge, huge, -huge, tiny, -huge}).value() == tiny);
   CHECK(exactly({tiny, tiny, tiny}).value() == 3 * tiny);
   CHECK(exactly({std::ldexp(1.0, -1022), -tiny}).value() == std::ldexp(1.0, -1022) - tiny);
@@ -301,13 +302,14 @@ TEST_CASE("the kernel of exact sums keeps every bit") {
       one = random_double(state, first, span);
     return out;
   };
-  for (const std::size_t count : {0U, 1U, 31U, 4096U, 4099U, 9000U})
-    for (const int span : {1, 20, 70, 100, 900}) { // two windows, three, number by number
+  for (const std::size_t count : {0U, 1U, 31U, 16384U, 16387U, 33000U})
+    for (const int span : {1, 20, 70, 100, 900}) { // one window more or less, then number by number
       const auto x = numbers(count, -span / 2, span);
       const auto y = numbers(count, -3, 6);
       CHECK(sums_exactly<kernels::ElementTerms>(x, x));
       CHECK(sums_exactly<kernels::ProductTerms>(x, y));
       const std::vector<float> narrow(x.begin(), x.end());
+      CHECK(sums_exactly<kernels::ElementTerms>(narrow, narrow));
       CHECK(sums_exactly<kernels::ProductTerms>(narrow, narrow));
     }
   auto growing = numbers(5000, 0, 3);
@@ -325,6 +327,7 @@ TEST_CASE("the kernel of exact sums keeps every bit") {
                                                 x = std::vector<double>(200)));
     }
   const std::vector<bfloat16> halves(300, bfloat16(0.1f));
+  CHECK(sums_exactly<kernels::ElementTerms>(halves, halves));
   CHECK(sums_exactly<kernels::ProductTerms>(halves, halves));
 }
 

@@ -69,11 +69,12 @@ public:
 
   /// @brief Carries between the integers: sums of at most 2^30 normalized ones do not overflow.
   void normalize() noexcept {
+    const auto [first, end] = used();
     std::int64_t carry = 0;
-    for (std::size_t i = 0; i + 1 < digits; ++i) {
+    for (std::size_t i = first; i + 1 < digits && (i < end || carry != 0); ++i) {
       const std::int64_t sum = digits_[i] + carry;
-      carry = sum >> digit_bits;
-      digits_[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) & digit_mask);
+      carry = (sum + half_digit) >> digit_bits; // to the nearest, so that signs reach no digits above
+      digits_[i] = sum - carry * 2 * half_digit;
     }
     digits_[digits - 1] += carry;
     additions_ = 0;
@@ -86,35 +87,69 @@ public:
       return std::numeric_limits<double>::quiet_NaN();
     if (infinities_ != 0 || negative_infinities_ != 0)
       return infinities_ != 0 ? infinite : -infinite;
-    ExactSum magnitude = *this;
-    magnitude.normalize();
-    const bool negative = magnitude.digits_[digits - 1] < 0;
-    if (negative) {
-      for (std::int64_t& digit : magnitude.digits_)
-        digit = -digit;
-      magnitude.normalize();
+    const auto [first, end] = used();
+    std::int64_t number[digits]; // normalized, from `first` to `top`; the two places below it are read, too
+    if (first > 0)
+      number[first - 1] = number[first - 2] = 0;
+    std::int64_t carry = 0;
+    std::size_t top = first;
+    for (std::size_t i = first; i < digits && (i < end || carry != 0); ++i) {
+      const std::int64_t sum = digits_[i] + carry;
+      carry = i + 1 < digits ? (sum + half_digit) >> digit_bits : 0;
+      number[i] = sum - carry * 2 * half_digit;
+      top = number[i] != 0 ? i : top;
     }
-    return negative ? -magnitude.rounded() : magnitude.rounded();
+    if (number[top] == 0)
+      return 0;
+    const bool negative = number[top] < 0; // the digits below are less than one of it
+    carry = 0;
+    for (std::size_t i = first; i <= top; ++i) {
+      const std::int64_t sum = (negative ? -number[i] : number[i]) + carry;
+      carry = i < top ? sum >> digit_bits : 0;
+      number[i] = sum - carry * 2 * half_digit;
+    }
+    while (top > first && number[top] == 0)
+      --top;
+    return negative ? -rounded(number, first, top) : rounded(number, first, top);
   }
 
 private:
   static constexpr std::size_t digits = 68;
   static constexpr unsigned digit_bits = 32;
   static constexpr std::uint64_t digit_mask = 0xffffffffU;
+  static constexpr std::int64_t half_digit = std::int64_t{1} << (digit_bits - 1);
   static constexpr std::uint64_t fraction_mask = (std::uint64_t{1} << 52U) - 1;
   static constexpr int lowest = -1074;                                   // the exponent of the least double
   static constexpr std::int64_t most_additions = std::int64_t{1} << 28U; // each changes a digit by under 2^34
   static constexpr double infinite = std::numeric_limits<double>::infinity();
 
-  /// A normalized sum that is not negative.
-  [[nodiscard]] double rounded() const noexcept {
-    std::size_t top = digits - 1;
-    while (top > 0 && digits_[top] == 0)
-      --top;
-    const auto digit = [this](std::size_t i) { return static_cast<std::uint64_t>(digits_[i]); };
-    const std::uint64_t least = digit(1) << digit_bits | digit(0);
-    if (top <= 1 && least <= fraction_mask) // a subnormal number is its integer
-      return std::bit_cast<double>(least);
+  /// Digits beyond which all are zero, in groups of four.
+  struct Range {
+    std::size_t first;
+    std::size_t end;
+  };
+  [[nodiscard]] Range used() const noexcept {
+    static_assert(digits % 4 == 0);
+    const auto empty = [this](std::size_t i) {
+      return (digits_[i] | digits_[i + 1] | digits_[i + 2] | digits_[i + 3]) == 0;
+    };
+    Range range{0, digits};
+    while (range.end > 4 && empty(range.end - 4))
+      range.end -= 4;
+    while (range.first + 4 < range.end && empty(range.first))
+      range.first += 4;
+    return range;
+  }
+
+  /// Digits from 0 to below 2^32 from `first`, a multiple of four, to `top`, the last that is not zero.
+  [[nodiscard]] static double rounded(const std::int64_t* number, std::size_t first,
+                                      std::size_t top) noexcept {
+    const auto digit = [number](std::size_t i) { return static_cast<std::uint64_t>(number[i]); };
+    if (top <= 1) {
+      const std::uint64_t least = (top == 1 ? digit(1) << digit_bits : 0) | digit(0);
+      if (least <= fraction_mask) // a subnormal number is its integer
+        return std::bit_cast<double>(least);
+    }
     const auto zeros = static_cast<unsigned>(std::countl_zero(digit(top) << digit_bits));
     std::uint64_t leading = (digit(top) << digit_bits | digit(top - 1)) << zeros;
     bool more = false;
@@ -122,8 +157,8 @@ private:
       const std::uint64_t next = digit(top - 2) << zeros; // its high half continues the leading bits
       leading |= next >> digit_bits;
       more = (next & digit_mask) != 0;
-      for (std::size_t i = 0; i + 2 < top; ++i)
-        more = more || digits_[i] != 0;
+      for (std::size_t i = first; i + 2 < top; ++i)
+        more = more || number[i] != 0;
     }
     const int exponent = static_cast<int>(top * digit_bits + (digit_bits - 1 - zeros)) + lowest;
     if (exponent > 1023)
